@@ -36,25 +36,24 @@ def main(
     from lib.artifacts import write_jsonl, write_metrics, write_provenance
     from lib.artifacts.problems import read_problems
     from lib.engines.runtime import configure
-    from lib.evaluation.pairs import preference_pairs, sample_checkpoint, sampling_metrics
+    from lib.evaluation.pairs import preference_pairs, sampling_metrics
+    from lib.evaluation.sampling import sample_checkpoint
 
     configure(seed=params.seed, threads=params.torch_threads)
     settings = params.dpo.pairs
+    # 0 means all: a slice to None.
+    sampled = list(read_problems(problems))[: settings.num_problems or None]
     groups = sample_checkpoint(
+        params,
         init,
+        sampled,
         base=base,
-        # 0 means all: a slice to None.
-        problems=list(read_problems(problems))[: settings.num_problems or None],
-        model=params.model,
-        prompt=params.prompt,
-        rollout=params.rollout,
         num_completions=settings.num_completions,
         # Sampled as GRPO samples, so that pairs come from the same distribution.
         engine=params.rollout.engine,
         batch_size=settings.batch_size,
-        seed=params.seed,
     )
-    rows = preference_pairs(groups, at_most=settings.max_per_problem)
+    rows = preference_pairs(sampled, groups, at_most=settings.max_per_problem)
     numbers = sampling_metrics(groups, rows)
     # Token ids are stored beside the text: tokenizing again may give other tokens.
     write_jsonl(pairs, map(dataclasses.asdict, rows))

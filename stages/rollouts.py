@@ -39,22 +39,31 @@ def debug(params_file: Path, problems: Path, base: Path, checkpoint: str, n: int
     from lib.artifacts.problems import read_problems
     from lib.engines.policy import load_tokenizer
     from lib.engines.runtime import configure
+    from lib.evaluation.sampling import sample_checkpoint
     from lib.inference.external import find_model
-    from lib.planning.rollouts import diagnose, report_lines, rollout_groups, tag_tokens
+    from lib.planning.rollouts import RolloutGroup, diagnose, report_lines, tag_tokens
     from lib.prompts import prompt_format
+    from lib.rewards.functions import Grading
     from lib.training.phase.warning_signs import Limits
 
     configure(seed=params.seed, threads=params.torch_threads)
-    rollout, folder = params.rollout, find_model(checkpoint)
-    groups = rollout_groups(
+    rollout, reward, folder = params.rollout, params.reward, find_model(checkpoint)
+    used_format = prompt_format(**params.prompt.rendering)
+    settings = reward.settings(max_completion_tokens=rollout.max_new_tokens)
+    grading = Grading(reward.names, reward.weights, prompt_format=used_format, **settings)
+    sampled = sample_checkpoint(
         params,
         folder,
         # Lazily: reading a large set would take longer than sampling a few problems.
         list(itertools.islice(read_problems(problems), NUM_PROBLEMS)),
         base=base,
+        grading=grading,
         num_completions=n,
+        # The rollout engine, so that the samples are those that GRPO would see.
+        engine=rollout.engine,
+        batch_size=n * NUM_PROBLEMS,
     )
-    used_format = prompt_format(**params.prompt.rendering)
+    groups = [RolloutGroup(rollouts) for rollouts in sampled]
     tokens = tag_tokens(load_tokenizer(folder), used_format)
     # Only tags that a target without reasoning uses: an optional tag would always look missing.
     target = used_format.target(solution="", reference="1")
@@ -63,14 +72,15 @@ def debug(params_file: Path, problems: Path, base: Path, checkpoint: str, n: int
         groups,
         written=tags,
         limits=Limits.from_reward(
-            params.reward,
+            reward,
             max_new_tokens=rollout.max_new_tokens,
             sft=not params.sft.skipped or bool(params.sft.adapter),
         ),
         temperature=rollout.temperature,
     )
     click.echo(f"{folder} at temperature {rollout.temperature:g}, top-p {rollout.top_p:g}\n")
-    click.echo("\n".join(report_lines(groups, tokens=tokens, diagnosis=diagnosis)))
+    lines = report_lines(groups, grading=grading, tokens=tokens, diagnosis=diagnosis)
+    click.echo("\n".join(lines))
 
 
 @main.command()
@@ -94,26 +104,24 @@ def difficulty(
     params = load_params(params_file)
     from lib.artifacts.problems import read_problems
     from lib.engines.runtime import configure
-    from lib.evaluation.pairs import sample_checkpoint
+    from lib.evaluation.sampling import sample_checkpoint
     from lib.problems.selection import PassRate, write_pass_rates
 
     configure(seed=params.seed, threads=params.torch_threads)
+    rated = list(read_problems(problems))
     groups = sample_checkpoint(
+        params,
         checkpoint,
+        rated,
         base=base,
-        problems=list(read_problems(problems)),
-        model=params.model,
-        prompt=params.prompt,
-        rollout=params.rollout,
         num_completions=num_completions,
         # All GRPO problems are sampled: with the evaluation's engine and batch size.
         engine=params.evaluate.engine,
         batch_size=params.evaluate.batch_size,
-        seed=params.seed,
     )
     measured = {
-        group.problem.id: PassRate(group.num_right_answers, group.num_completions)
-        for group in groups
+        problem.id: PassRate(sum(each.answer_ok for each in group), len(group))
+        for problem, group in zip(rated, groups, strict=True)
     }
     write_pass_rates(rates, measured)
     # `max`: an empty set gives 0, not a division by 0.

@@ -9,7 +9,7 @@ import pytest
 import wandb
 
 from lib.artifacts import write_jsonl
-from lib.artifacts.hub import repository_of
+from lib.artifacts.hub import dataset_repository
 from lib.artifacts.problems import read_problems, write_problems
 from lib.params import compose_preset, preset_params
 from lib.params.data import KnownSource, hub_splits
@@ -46,7 +46,7 @@ def checkout(
     for checkpoint in ("base", "sft", "export"):
         shutil.copytree(base, f"data/models/{checkpoint}")
     (split,) = hub_splits(KnownSource(known="gsm8k_train", limit="all"))
-    fetched = repository_of(split).folder
+    fetched = dataset_repository(**split.place).folder
     (fetched / "main").mkdir(parents=True)
     (fetched / "README.md").write_text(CARD, encoding="utf-8")
     rows = [gsm8k(problem) for problem in sets.sft[:16]]

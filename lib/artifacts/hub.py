@@ -29,11 +29,9 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from lib.artifacts.models import GGUF
+from lib.artifacts.models import FLASH_KERNEL, GGUF, HUB_ID, PIP
 from lib.core.errors import UserError
 from lib.core.process import installed_version
-from lib.params.data import HubSource
-from lib.params.model import FLASH_KERNEL, HUB_ID, PIP
 
 FETCHED = Path("data/hub")
 """Git-ignored, and a dependency of no stage."""
@@ -144,10 +142,10 @@ def fetched_model(name: str) -> Path | None:
     )
 
 
-def repository_of(source: HubSource) -> Repository:
-    """Return the repository of a split."""
-    files = (source.files,) if source.files else ()
-    return Repository("dataset", source.hub, source.revision, files=files, named_by="prepare")
+def dataset_repository(name: str, revision: str, files: str) -> Repository:
+    """Return the repository of a dataset; `files` is the glob of a split, '' for all."""
+    globs = (files,) if files else ()
+    return Repository("dataset", name, revision, files=globs, named_by="prepare")
 
 
 def kernel_repository(commit: str = "") -> Repository:

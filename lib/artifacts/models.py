@@ -1,5 +1,6 @@
-"""Check that a model folder is complete, by names, sizes and headers, without torch."""
+"""Names of models, and their folders: complete by names, sizes and headers. Without torch."""
 
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -7,6 +8,16 @@ from typing import Any
 
 from lib.artifacts import parse_json, read_json
 from lib.core.errors import UserError
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+"""`owner/model`."""
+
+PIP = "pip:"
+PIP_PACKAGE = re.compile(rf"{PIP}[A-Za-z0-9][\w.-]*==[\w.!+]+")
+"""`pip:package==version`: a wheel that holds a GGUF file."""
+
+FLASH_KERNEL = "kernels-community/flash-attn2"
+"""Kernel that transformers uses for `flash_attention_2` if no flash_attn package is installed."""
 
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 """Files of a LoRA adapter, as PEFT, TRL and Unsloth save it."""

@@ -19,11 +19,11 @@ from transformers import (
 
 from lib.artifacts import read_json, write_json
 from lib.artifacts.hub import find, kernel_repository
-from lib.artifacts.models import ADAPTER_FILES
+from lib.artifacts.models import ADAPTER_FILES, FLASH_KERNEL
 from lib.core.errors import UserError
 from lib.engines.pretrained import fit_embeddings, load_pretrained, read_pointer, weights_of
 from lib.engines.unsloth import adapt_unsloth, load_unsloth
-from lib.params.model import FLASH_KERNEL, Lora, Model
+from lib.params.model import Lora, Model
 
 ADAPTER, _ = ADAPTER_FILES
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from lib.artifacts.models import describe_selection
+from lib.artifacts.models import HUB_ID, PIP, describe_selection
 from lib.params import Params
 from lib.params.data import Prepare, hub_splits
-from lib.params.model import HUB_ID, PIP, Export
+from lib.params.model import Export
 from lib.prompts import PromptFormat
 from lib.stats import Estimate, Interval, share_interval
 

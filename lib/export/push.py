@@ -14,9 +14,9 @@ from ruamel.yaml import YAML
 from transformers import TrainerState
 
 from lib.artifacts import ROOT, hash_path, read_json
+from lib.artifacts.models import HUB_ID
 from lib.core.errors import UserError
 from lib.core.git import git
-from lib.params.model import HUB_ID
 
 CARD = "README.md"
 

@@ -13,7 +13,7 @@ from typing import Any
 from lib.artifacts import JsonLine, json_lines, read_records, write_jsonl
 from lib.core.errors import UserError
 from lib.prompts import PROMPT_FORMATS, PromptFormat
-from lib.rewards.functions import Grading, rewards_of, scores
+from lib.rewards.functions import Grading, rewards_of
 from lib.stats import clustered_mean, share_interval
 
 COLUMN_NAMES = {
@@ -151,8 +151,7 @@ def _verdict(
         problem=problem,
         is_answer=is_answer,
     )
-    names = [reward.__name__ for reward in grading.rewards]
-    earned = [values[0] for values in scores(grading.rewards, [rollout])]
+    grading.score([rollout])
     # The clusters of the standard errors: several completions of a problem count as one problem.
     named_by = (fields["id"], problem, reference)
     grade = {
@@ -162,7 +161,7 @@ def _verdict(
         "label": LABELS.get(str(fields["label"]).lower().removesuffix(".0")),
         "problem": next(str(each) for each in named_by if each not in (None, "")),
         **({"format_ok": rollout.format_ok} if form else {}),
-        **dict(zip(names, earned, strict=True)),
+        **grading.by_name(rollout),
     }
     return {"grade": grade}
 

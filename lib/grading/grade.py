@@ -23,8 +23,9 @@ from lib.artifacts.problems import Problem
 from lib.grading.metrics import headline_lines, headline_metrics, summarise
 from lib.params.schema import Params
 from lib.params.training import Reward
-from lib.prompts import Message, prompt_format
-from lib.rewards.functions import FormatError, Grading, scores
+from lib.prompts import prompt_format
+from lib.rewards.functions import FormatError, Grading
+from lib.rewards.rollout import Rollout
 from lib.verifier import counters
 
 FAULTS = ("timeouts", "over_budget", "worker_failures", "failures")
@@ -123,42 +124,26 @@ def grade_rows(
             )
             for line in lines
         ]
-        graded = grade_completions(
-            problem,
-            first["prompt"],
+        rules = grading(first["prompt_format"]["name"], tuple(first["prompt_format"]["tags"]))
+        rollouts = rules.judge(
             generated,
-            grading=grading(first["prompt_format"]["name"], tuple(first["prompt_format"]["tags"])),
+            problem=problem.problem,
+            reference=problem.reference,
+            tags=problem.tags,
+            prompt=first["prompt"],
         )
-        for line, row in zip(lines, graded, strict=True):
-            # grade_completions numbers samples from 0 in a group; the file's own number is kept.
+        rules.score(rollouts)
+        for line, row in zip(lines, graded_rows(problem, rollouts, grading=rules), strict=True):
+            # `graded_rows` numbers samples from 0 in a group; the file's own number is kept.
             where = {name: line[name] for name in ("checkpoint", "benchmark", "mode", "sample")}
             yield dataclasses.replace(row, **where)
 
 
-def grade_completions(
-    problem: Problem,
-    prompt: Sequence[Message],
-    completions: Sequence[GeneratedCompletion],
-    *,
-    grading: Grading,
+def graded_rows(
+    problem: Problem, rollouts: Sequence[Rollout], *, grading: Grading
 ) -> Iterator[GradedCompletion]:
-    """Grade all completions of `problem` and yield them in order."""
-    rollouts = [
-        grading.rollout(
-            completion.text,
-            reference=problem.reference,
-            problem=problem.problem,
-            tags=problem.tags,
-            prompt=prompt,
-            token_ids=completion.token_ids,
-        )
-        for completion in completions
-    ]
-    names = [reward.__name__ for reward in grading.rewards]
-    # Reward name → [G], one value per completion.
-    earned = dict(zip(names, scores(grading.rewards, rollouts), strict=True))
-    for number, (completion, rollout) in enumerate(zip(completions, rollouts, strict=True)):
-        rewards = {name: values[number] for name, values in earned.items()}
+    """Yield the scored rollouts of `problem` as rows, numbered in their order."""
+    for number, rollout in enumerate(rollouts):
         # "" where the reasoning's marks are missing: it then counts as absent, with 0 characters.
         reasoning = rollout.parsed.reasoning or ""
         yield GradedCompletion(
@@ -169,7 +154,7 @@ def grade_completions(
             subject=problem.subject,
             level=problem.level,
             tags=problem.tags,
-            completion=completion.text,
+            completion=rollout.completion,
             answer=rollout.answer,
             format_ok=rollout.format_ok,
             answer_ok=rollout.answer_ok,
@@ -180,10 +165,7 @@ def grade_completions(
             reasoning_chars=len(reasoning),
             equations=reasoning.count("="),
             num_tokens=rollout.num_tokens,
-            truncated=completion.truncated,
-            rewards=rewards,
-            reward=sum(
-                weight * value
-                for weight, value in zip(grading.weights, rewards.values(), strict=True)
-            ),
+            truncated=rollout.truncated,
+            rewards=grading.by_name(rollout),
+            reward=rollout.reward,
         )

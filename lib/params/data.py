@@ -29,10 +29,20 @@ from lib.params.section import (
     Share,
     one_of,
 )
-from lib.problems.adapters import ADAPTERS
 
 RAW = Path("data/raw")
 """Folder of all source files: a dependency of the stage `prepare`."""
+
+ADAPTERS = (
+    "table",
+    "math_jsonl",
+    "open_math_reasoning",
+    "dapo",
+    "mmlu",
+    "olympiadbench",
+    "alpaca_eval",
+)
+"""Names of the adapters in `lib.problems.adapters`."""
 
 RecordField = Literal["problem", "reference", "solution", "subject", "level"]
 
@@ -251,6 +261,11 @@ class HubSource(RowsSource):
     """train, test, …"""
     files: str
     """Glob of the files that hold the split, for a large repository; '' for all."""
+
+    @property
+    def place(self) -> dict[str, str]:
+        """The keyword arguments of `lib.artifacts.hub.dataset_repository`."""
+        return {"name": self.hub, "revision": self.revision, "files": self.files}
 
 
 UNION_TAGS: dict[str, type[Section] | None] = {

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from lib.artifacts.models import FLASH_KERNEL, HUB_ID, PIP, PIP_PACKAGE
 from lib.params.data import Once, first_repeated, under_raw
 from lib.params.section import (
     Count,
@@ -19,17 +20,6 @@ from lib.params.section import (
 )
 from lib.prompts import PROMPT_FORMATS
 from lib.prompts.saved import FILE_PREFIX
-
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-"""`owner/model`."""
-
-PIP = "pip:"
-PIP_PACKAGE = re.compile(rf"{PIP}[A-Za-z0-9][\w.-]*==[\w.!+]+")
-"""`pip:package==version`: a wheel that holds a GGUF file."""
-
-
-FLASH_KERNEL = "kernels-community/flash-attn2"
-"""Kernel that transformers uses for `flash_attention_2` if no flash_attn package is installed."""
 
 NEEDS_GPU = "its scaled loss needs a GPU; set it to fp32"
 """What is wrong with `mixed_precision: fp16` on a CPU."""

@@ -15,6 +15,7 @@ from typing import Literal
 import httpx
 import psutil
 
+from lib.artifacts.models import FLASH_KERNEL
 from lib.core.errors import UserError
 from lib.core.process import LOCK, installed_version, locked_versions
 from lib.engines.gpu import (
@@ -27,7 +28,7 @@ from lib.engines.gpu import (
 )
 from lib.engines.registry import URL, server_urls
 from lib.params import Params
-from lib.params.model import FLASH_KERNEL, NEEDS_GPU
+from lib.params.model import NEEDS_GPU
 from lib.planning.idle import idle_params
 from lib.planning.inputs import input_problems
 from lib.planning.memory import BYTES, export_memory, shape_of

@@ -15,20 +15,19 @@ from lib.artifacts import replacing
 from lib.artifacts.hub import (
     COMMIT,
     Repository,
+    dataset_repository,
     is_here,
     is_on_hub,
     kernel_repository,
     look_up,
     model_repository,
-    repository_of,
 )
-from lib.artifacts.models import GGUF, adapter_faults, model_faults
+from lib.artifacts.models import FLASH_KERNEL, GGUF, adapter_faults, model_faults
 from lib.core.errors import UserError
 from lib.core.plugins import guarded, is_plugin, label
 from lib.params import PARAMS_FILE, Params
 from lib.params.data import AnySource, PathSource, first_repeated, hub_splits
 from lib.params.load import round_trip
-from lib.params.model import FLASH_KERNEL
 from lib.problems.rows import RowFault
 from lib.prompts import PromptFormat, prompt_format, system_prompt
 from lib.prompts.formats import ParsedCompletion, TaggedFormat
@@ -46,7 +45,8 @@ def sources_of(params: Params) -> list[AnySource]:
 def repositories_of(params: Params) -> list[Repository]:
     """List every repository in params, each once."""
     model = params.model
-    named = [repository_of(split) for source in sources_of(params) for split in hub_splits(source)]
+    splits = [split for source in sources_of(params) for split in hub_splits(source)]
+    named = [dataset_repository(**split.place) for split in splits]
     if is_on_hub(model.name, model.revision):
         named.append(model_repository(model.name, model.revision))
     kernel, _, commit = model.attention.partition("@")
@@ -88,7 +88,7 @@ def write_commits(params: Params, *, path: Path = PARAMS_FILE) -> list[str]:
     places = [*((entry, "source") for entry in entries), *((truths, n) for n in range(len(truths)))]
     for (entry, key), source in zip(places, sources_of(params), strict=True):
         for split in hub_splits(source):
-            if new := commits.get(repository_of(split)):
+            if new := commits.get(dataset_repository(**split.place)):
                 entry[key] = split.model_copy(update={"revision": new}).model_dump()
     with replacing(path) as partial_file:
         # A round trip: comments and order of params.yaml stay.

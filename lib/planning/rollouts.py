@@ -1,22 +1,16 @@
-"""Sample a checkpoint at GRPO's settings: its completions, its success rate, and a diagnosis."""
+"""Diagnose a checkpoint from its rollouts, before GRPO trains it."""
 
 import collections
-import contextlib
 import dataclasses
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
-from lib.artifacts.completions import GradedCompletion
-from lib.artifacts.problems import Problem
-from lib.engines.base import GeneratedCompletion, Sampling, encode, open_engine
-from lib.grading.grade import grade_completions
-from lib.params import Params
-from lib.prompts import PromptFormat, prompt_format, saved_system
+from lib.prompts import PromptFormat
 from lib.report.text import shorten, visible
 from lib.rewards.functions import Grading
+from lib.rewards.rollout import Rollout
 from lib.training.phase.warning_signs import Limits
 
 SHOWN_CHARS = 400
@@ -31,65 +25,19 @@ IDENTICAL_SHARE = 0.8
 
 @dataclasses.dataclass(frozen=True)
 class RolloutGroup:
-    """The completions of one problem, as generated and, in the same order, as graded."""
+    """The scored completions of one problem."""
 
-    problem: Problem
-    completions: Sequence[GeneratedCompletion]
-    graded: Sequence[GradedCompletion]
+    rollouts: Sequence[Rollout]
 
     @property
-    def counts(self) -> collections.Counter[tuple[int, ...]]:
+    def counts(self) -> collections.Counter[Sequence[int] | None]:
         """The number of each distinct completion."""
-        return collections.Counter(each.token_ids for each in self.completions)
+        return collections.Counter(each.token_ids for each in self.rollouts)
 
     @property
     def has_signal(self) -> bool:
         """True if rewards differ; without that there is no gradient."""
-        return len({each.reward for each in self.graded}) > 1
-
-
-def rollout_groups(
-    params: Params,
-    checkpoint: Path,
-    problems: Sequence[Problem],
-    *,
-    base: Path,
-    num_completions: int,
-) -> list[RolloutGroup]:
-    """Sample completions of every problem and grade them as `grade` does, with params' rewards.
-
-    Args:
-        base: the base checkpoint: the weights below an adapter, and the system prompt.
-    """
-    rollout, reward = params.rollout, params.reward
-    answer_format, longest = prompt_format(**params.prompt.rendering), rollout.max_new_tokens
-    settings = reward.settings(max_completion_tokens=longest)
-    grading = Grading(reward.names, reward.weights, prompt_format=answer_format, **settings)
-    system = saved_system(base)
-    prompts = [answer_format.prompt(each.problem, system=system) for each in problems]
-    sampling = Sampling(
-        **rollout.decoding,
-        num_completions=num_completions,
-        stop_strings=answer_format.stop_strings,
-        seed=params.seed,
-    )
-    # The rollout engine, so that the samples are those that GRPO would see.
-    sampler = open_engine(
-        rollout.engine,
-        checkpoint,
-        base=base,
-        **params.model.loading,
-        batch_size=num_completions * len(problems),
-    )
-    # A vLLM engine holds its share of the GPU until it is closed.
-    with contextlib.closing(sampler):
-        sampled = sampler.generate(encode(sampler.tokenizer, prompts), sampling)
-    return [
-        RolloutGroup(
-            problem, samples, [*grade_completions(problem, prompt, samples, grading=grading)]
-        )
-        for problem, prompt, samples in zip(problems, prompts, sampled, strict=True)
-    ]
+        return len({each.reward for each in self.rollouts}) > 1
 
 
 def tag_tokens(
@@ -113,8 +61,8 @@ def diagnose(
         written: tags that a completion has to write itself, without the tag that the prompt opens.
         temperature: sampling temperature of the completions.
     """
-    rows = [each for group in groups for each in group.graded]
-    size = len(groups[0].graded)
+    rows = [each for group in groups for each in group.rollouts]
+    size = len(groups[0].rollouts)
     # Two or three samples are often equal by chance.
     if size < MIN_COMPLETIONS:
         few = f"{size} completions of a problem are too few to judge by"
@@ -156,15 +104,20 @@ def diagnose(
 
 
 def report_lines(
-    groups: Sequence[RolloutGroup], *, tokens: Mapping[str, Sequence[str]], diagnosis: Sequence[str]
+    groups: Sequence[RolloutGroup],
+    *,
+    grading: Grading,
+    tokens: Mapping[str, Sequence[str]],
+    diagnosis: Sequence[str],
 ) -> Iterator[str]:
     """Format everything for a terminal: completions, sums, tags, the diagnosis last."""
     for group in groups:
-        yield from _group_lines(group)
-    rows = [each for group in groups for each in group.graded]
+        yield from _group_lines(group, grading)
+    rows = [each for group in groups for each in group.rollouts]
     yield f"All {len(rows)} completions of {len(groups)} problems"
-    rewards = {name: [each.rewards[name] for each in rows] for name in rows[0].rewards}
-    for name, values in {**rewards, "in total": [each.reward for each in rows]}.items():
+    earned = [{**grading.by_name(each), "in total": each.reward} for each in rows]
+    for name in earned[0]:
+        values = [each[name] for each in earned]
         spread = statistics.pvariance(values)
         yield f"  reward {name}: mean {statistics.fmean(values):.3g}, variance {spread:.3g}"
     yield f"  groups with differing rewards: {sum(g.has_signal for g in groups)} of {len(groups)}"
@@ -179,20 +132,20 @@ def report_lines(
     yield from (f"  - {sentence}" for sentence in diagnosis)
 
 
-def _group_lines(group: RolloutGroup) -> Iterator[str]:
-    yield f"Problem: {group.problem.problem}"
-    yield f"Reference: {group.problem.reference}"
-    for generated, each in zip(group.completions, group.graded, strict=True):
-        parts = " ".join(f"{name}={value:g}" for name, value in each.rewards.items())
+def _group_lines(group: RolloutGroup, grading: Grading) -> Iterator[str]:
+    yield f"Problem: {group.rollouts[0].problem}"
+    yield f"Reference: {group.rollouts[0].reference}"
+    for number, each in enumerate(group.rollouts, start=1):
+        parts = " ".join(f"{name}={value:g}" for name, value in grading.by_name(each).items())
         yield (
-            f"  [{each.sample + 1}] reward={each.reward:g} ({parts}) class={each.label} "
-            f"tokens={each.num_tokens} ended_by={generated.finish}"
+            f"  [{number}] reward={each.reward:g} ({parts}) class={each.label} "
+            f"tokens={each.num_tokens} ended_by={each.finish}"
         )
         text = visible(shorten(each.completion, SHOWN_CHARS))
         yield from (f"      {line}" for line in text.splitlines() or [""])
-    variance = statistics.pvariance([each.reward for each in group.graded])
+    variance = statistics.pvariance([each.reward for each in group.rollouts])
     yield (
-        f"  distinct {len(group.counts)} of {len(group.graded)}, reward variance {variance:.3g}"
+        f"  distinct {len(group.counts)} of {len(group.rollouts)}, reward variance {variance:.3g}"
         f"{'' if group.has_signal else ': no signal'}"
     )
     yield ""

@@ -18,7 +18,7 @@ from datasets import Dataset, DatasetDict
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 
 from lib.artifacts import replacing
-from lib.artifacts.hub import find, look_up, repository_of
+from lib.artifacts.hub import dataset_repository, find, look_up
 from lib.artifacts.problems import Problem, read_problems
 from lib.core.errors import UserError
 from lib.core.plugins import is_plugin
@@ -288,7 +288,7 @@ def load_split(source: HubSource, *, cache: Path, elsewhere: str = "") -> Datase
     Raises:
         UserError: no network, no such repository, revision, subset or split, or no permission.
     """
-    repository = repository_of(source)
+    repository = dataset_repository(**source.place)
     if elsewhere:
         repository = dataclasses.replace(repository, elsewhere=elsewhere)
     folder = find(repository)
@@ -318,7 +318,7 @@ def fetch_known(name: str, folder: Path) -> tuple[Path, int]:
     splits = hub_splits(KnownSource(known=name, limit="all"))
     if not splits[0].revision:
         # All splits share one repository; its branch is read at its present commit.
-        commit, _ = look_up(repository_of(splits[0]))
+        commit, _ = look_up(dataset_repository(**splits[0].place))
         splits = tuple(split.model_copy(update={"revision": commit}) for split in splits)
     path = folder / f"{name}.jsonl"
     elsewhere = f"run `make benchmarks SETS={name}` where it can be, and bring {path} here"

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from lib.artifacts.completions import GeneratedCompletion
 from lib.core.errors import UserError
 from lib.core.plugins import guarded, is_plugin, label, load_plugin
 from lib.prompts.formats import PromptFormat
@@ -47,7 +48,7 @@ class Grading:
     Args:
         names: reward names: `stack:name` as from `rewards_of`, a bare `name`, or
             `plugins/rewards/file.py:name`.
-        weights: one for each name.
+        weights: one for each name; () weighs all alike.
         prompt_format: the format of the prompts.
         settings: see `Rollout`.
 
@@ -64,7 +65,8 @@ class Grading:
         prompt_format: PromptFormat,
         **settings: Any,
     ) -> None:
-        self.prompt_format, self.settings, self.weights = prompt_format, settings, weights
+        self.prompt_format, self.settings = prompt_format, settings
+        self.weights = weights or [1.0] * len(names)
         self.rewards: list[RewardFn] = [self._function(name) for name in names]
         # Arguments and rollouts of the last batch: F reward functions share one verdict a
         # completion.
@@ -83,6 +85,33 @@ class Grading:
             settings=self.settings,
             **fields,
         )
+
+    def judge(self, completions: Sequence[GeneratedCompletion], **fields: Any) -> list[Rollout]:
+        """Return the completions of one problem as `Rollout`s; `fields` are those of all."""
+        return [
+            self.rollout(
+                one.text,
+                token_ids=one.token_ids,
+                finish=one.finish,
+                log_probs=one.log_probs,
+                **fields,
+            )
+            for one in completions
+        ]
+
+    def score(self, rollouts: Sequence[Rollout], **columns: Any) -> None:
+        """Set the rewards of rollouts; `columns` as in `scores`."""
+        # F lists of B
+        values = scores(self.rewards, rollouts, **columns)
+        for place, rollout in enumerate(rollouts):
+            rollout.rewards = tuple(float(earned[place]) for earned in values)
+            weighted = zip(self.weights, rollout.rewards, strict=True)
+            rollout.reward = sum(weight * value for weight, value in weighted)
+
+    def by_name(self, rollout: Rollout) -> dict[str, float]:
+        """Return a rollout's rewards by the names of their functions."""
+        names = (reward.__name__ for reward in self.rewards)
+        return dict(zip(names, rollout.rewards, strict=True))
 
     def rollouts(
         self,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, wraps
 from typing import Any, TypeVar
 
-from lib.artifacts.completions import UNGRADED
+from lib.artifacts.completions import UNGRADED, Finish
 from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE
 from lib.core.errors import UserError
 from lib.prompts import Message, ParsedCompletion, PromptFormat
@@ -16,12 +16,11 @@ from lib.verifier.tokens import says_something
 Value = TypeVar("Value")
 
 
-# Frozen, and `cached_property` still works: it writes to `__dict__`. eq=False: equality and hash by
-# identity, so that long texts are not compared.
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+# eq=False: equality and hash by identity, so that long texts are not compared.
+@dataclasses.dataclass(kw_only=True, eq=False)
 class Rollout:
-    """One completion of a problem, with its verdict computed once for all rewards, the grade and
-    the curve.
+    """One judged completion of a problem: its verdict is computed once for all rewards, the grade
+    and the curve.
 
     Form and answer are judged independently: a right answer outside the format's marks counts as
     right (`extract_answer` falls back on boxes, other tags, "the answer is …" and the last number).
@@ -35,9 +34,12 @@ class Rollout:
         tags: the problem's tags; they mark multiple choice, and instructions, which have no right
             answer.
         prompt: chat messages.
-        token_ids: the completion's tokens; None if unknown.
+        prompt_ids: the prompt's tokens as the engine read them.
+        token_ids, finish, log_probs: see `GeneratedCompletion`; None if unknown.
         settings: the settings of rewards (params: `reward`), and `max_completion_tokens`.
         is_answer: True if the completion is an answer extracted elsewhere.
+        rewards: one per function, and `reward`, their weighted sum; `Grading.score` sets both.
+        metrics: means over the completions that were scored in the same call.
     """
 
     completion: str
@@ -46,9 +48,15 @@ class Rollout:
     problem: str | None = None
     tags: Sequence[str] = ()
     prompt: Sequence[Message] = ()
+    prompt_ids: Sequence[int] = ()
     token_ids: Sequence[int] | None = None
+    finish: Finish | None = None
+    log_probs: Sequence[float] | None = None
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     is_answer: bool = False
+    rewards: Sequence[float] = ()
+    reward: float = 0
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
     # Verdicts by answer text, and results of `once_per_rollout` by function.
     memo: dict[Any, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
@@ -62,6 +70,11 @@ class Rollout:
         if self.token_ids is None:
             raise UserError("reward: this stack counts tokens; pass `completion_ids`, as TRL does")
         return len(self.token_ids)
+
+    @property
+    def truncated(self) -> bool:
+        """True if the length limit ended the completion, not the model."""
+        return self.finish == "length"
 
     @property
     def marks(self) -> tuple[str, ...]:

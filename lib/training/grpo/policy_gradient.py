@@ -35,7 +35,6 @@ from transformers import Trainer, TrainerCallback
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import TrainOutput
 
-from lib.artifacts.completions import GeneratedCompletion
 from lib.core.errors import UserError
 from lib.core.plugins import is_plugin
 from lib.engines.base import Engine, NotFiniteError, Sampling, encode
@@ -45,43 +44,26 @@ from lib.objectives.losses import LossInputs, Objective, policy_loss
 from lib.objectives.own import objective
 from lib.objectives.sampler import compare_with_sampler
 from lib.params.training import Grpo
-from lib.rewards.functions import Grading, judged_metrics, scores
+from lib.rewards.functions import Grading, RewardFn, judged_metrics
+from lib.rewards.rollout import Rollout
 from lib.training.grpo.curve import Curve
 from lib.training.grpo.scoring import MicroBatch, ReferencePolicy, Scorer, pad_rows
 from lib.training.phase.ranks import whole_on_every_rank
 from lib.training.phase.tracking import timed
 from lib.training.phase.warning_signs import GAP
 
+Group = list[Rollout]
+"""The rollouts of one problem."""
 
-@dataclasses.dataclass(kw_only=True)
-class Sample:
-    """One sampled completion of a problem; a rollout once its rewards are set.
-
-    Attributes:
-        problem: "prompt" (chat messages), "problem", "reference", "tags", and further columns for
-            reward functions.
-        rewards: [F]; empty until the reward functions are called.
-        right: True if the answer is right, whatever its reward; False until it is judged.
-        metrics: means over all completions scored in the same call: the accuracy, and numbers that
-            reward functions logged.
-    """
-
-    problem: Mapping[str, Any]
-    prompt_ids: list[int]
-    completion: GeneratedCompletion
-    rewards: Tensor = dataclasses.field(default_factory=lambda: torch.empty(0))
-    right: bool = False
-    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
-
-
-SampleGroup = list[Sample]
+FIELDS = ("prompt", "problem", "reference", "tags")
+"""Keys of a problem that a `Rollout` has; further ones are columns for reward functions."""
 
 
 class PolicyGradientTrainer(Trainer):
     """A `Trainer` that trains on its own rollouts with a policy-gradient loss.
 
     Args:
-        problems: mappings with the keys of `Sample.problem`.
+        problems: mappings with the keys `FIELDS`, and columns for reward functions.
         grading: the rewards. A function with TRL's signature also gets `trainer_state`,
             `log_metric` and `log_extra`.
         grpo: the section `grpo` of params.
@@ -100,7 +82,6 @@ class PolicyGradientTrainer(Trainer):
         super().__init__(**kwargs)
         self.problems = problems
         self.grading = grading
-        self.reward_funcs = list(grading.rewards)
         # [F]
         self.reward_weights = torch.tensor(grading.weights)
         self.grpo = grpo
@@ -122,8 +103,8 @@ class PolicyGradientTrainer(Trainer):
         self._synced, self._gap = "", math.nan
         self.engine: Engine | None = None
         self.live = False
-        self.rollouts: list[Sample] = []
-        """The B samples of the last roll-out, G in a row for each problem."""
+        self.rollouts: list[Rollout] = []
+        """The B rollouts of the last roll-out, G in a row for each problem."""
         self.batches: list[MicroBatch] = []
         """The same rollouts, arranged for the passes of a step."""
         self.extra_columns: dict[str, list[Any]] = {}
@@ -146,6 +127,11 @@ class PolicyGradientTrainer(Trainer):
         # (transformers' `training_step`). `_arrange` scales `num_tokens` to match.
         self.model_accepts_loss_kwargs = False
         self.reference = ReferencePolicy(self.model) if grpo.beta else None
+
+    @property
+    def reward_funcs(self) -> list[RewardFn]:
+        """The F reward functions, under TRL's name; one is replaced in this list."""
+        return self.grading.rewards
 
     def roll_out_with(self, engine: Engine, *, live: bool) -> None:
         """Set the engine of all rollouts; `train` closes it.
@@ -184,13 +170,12 @@ class PolicyGradientTrainer(Trainer):
         assert self.engine is not None
         # Sharded under FSDP2: an engine with a copy of the weights gathers one parameter at a time.
         self._check_version(self.engine.sync(self.accelerator.unwrap_model(self.model_wrapped)))
-        groups = self._reward(self._complete(self._problems_of_step(), round_=0))
+        groups = self._sample(self._problems_of_step(), round_=0)
         if self.grpo.dynamic_sampling:
             groups = self._refill(groups)
         self.rollouts = [rollout for group in groups for rollout in group]
-        completions = [rollout.completion for rollout in self.rollouts]
         self.curve.add_lengths(
-            [len(one.token_ids) for one in completions], [one.truncated for one in completions]
+            [one.num_tokens for one in self.rollouts], [one.truncated for one in self.rollouts]
         )
         # Weighted by the completions that are trained on: a refill round counts with its share.
         for rollout in self.rollouts:
@@ -220,8 +205,8 @@ class PolicyGradientTrainer(Trainer):
         mine = self._part_of_rank(order[place * total : (place + 1) * total])
         return [self.problems[index] for index in mine]
 
-    def _complete(self, problems: Sequence[Mapping[str, Any]], *, round_: int) -> list[SampleGroup]:
-        """Sample G completions for each problem."""
+    def _sample(self, problems: Sequence[Mapping[str, Any]], *, round_: int) -> list[Group]:
+        """Sample G completions of each problem, judge and score them."""
         assert self.engine is not None
         # Keyed by the step: a resumed run samples what an uninterrupted one would. Not by the rank:
         # engines key by prompt, so that several ranks sample what one would.
@@ -236,50 +221,46 @@ class PolicyGradientTrainer(Trainer):
         except NotFiniteError as error:
             raise self._diverged("the policy's logits") from error
         groups = [
-            [Sample(problem=problem, prompt_ids=ids, completion=one) for one in group]
+            self.grading.judge(group, prompt_ids=ids, **{name: problem[name] for name in FIELDS})
             for problem, ids, group in zip(problems, prompts, completions, strict=True)
         ]
-        # TRL's count: prompt and completion tokens of every sample, replaced groups included.
-        samples = (sample for group in groups for sample in group)
-        length = sum(len(one.prompt_ids) + len(one.completion.token_ids) for one in samples)
+        # TRL's count: prompt and completion tokens of every rollout, replaced groups included.
+        rollouts = [rollout for group in groups for rollout in group]
+        length = sum(len(one.prompt_ids) + one.num_tokens for one in rollouts)
         self.state.num_input_tokens_seen += int(self.curve.gather([float(length)]).sum())
         self.curve.values["num_tokens"] = [self.state.num_input_tokens_seen]
+        # [B] per name
+        extra = {
+            name: [problem[name] for problem in problems for _ in range(self.grpo.group_size)]
+            for name in problems[0]
+            if name not in FIELDS
+        }
+        self._score(rollouts, extra)
         return groups
 
     # Reward
 
-    def _reward(self, groups: list[SampleGroup]) -> list[SampleGroup]:
-        """Judge and score the samples in place, and return their groups."""
-        samples = [sample for group in groups for sample in group]
+    def _score(self, rollouts: Sequence[Rollout], columns: Mapping[str, Sequence[Any]]) -> None:
+        """Set the rewards of rollouts [B], and their metrics."""
         metrics: dict[str, list[float]] = defaultdict(list)
         self.extra_columns = {}
-        fields = ("prompt", "problem", "reference", "tags")
-        rollouts = [
-            self.grading.rollout(
-                sample.completion.text,
-                token_ids=sample.completion.token_ids,
-                **{name: sample.problem[name] for name in fields},
-            )
-            for sample in samples
-        ]
-        extra = [name for name in samples[0].problem if name not in fields]
-        columns = {
-            **{name: [sample.problem[name] for sample in samples] for name in extra},
+        callbacks = {
             "trainer_state": self.state,
             "log_metric": lambda name, value: metrics[name].append(value),
             "log_extra": lambda name, values: self.extra_columns.update({name: list(values)}),
         }
         with timed("rewards"):
             metrics |= {name: [value] for name, value in judged_metrics(rollouts).items()}
-            # F lists of B
-            values = scores(self.reward_funcs, rollouts, **columns)
-        device = self.accelerator.device
-        rewards = torch.tensor(values, dtype=torch.float32, device=device).T  # [B, F]
+            self.grading.score(rollouts, **columns, **callbacks)
         # A function may log a name several times; the point holds its mean.
         means = {name: sum(logged) / len(logged) for name, logged in metrics.items()}
-        for sample, rollout, reward in zip(samples, rollouts, rewards, strict=True):
-            sample.rewards, sample.right, sample.metrics = reward, rollout.answer_ok, means
-        return groups
+        for rollout in rollouts:
+            rollout.metrics = means
+
+    def _rewards(self, rollouts: Sequence[Rollout]) -> Tensor:
+        """Return the rewards [B, F] of rollouts."""
+        values = [rollout.rewards for rollout in rollouts]
+        return torch.tensor(values, dtype=torch.float32, device=self.accelerator.device)
 
     def _totals(self, rewards: Tensor) -> Tensor:
         """Sum weighted rewards [groups · G, F] to totals [groups, G]."""
@@ -295,7 +276,7 @@ class PolicyGradientTrainer(Trainer):
 
     # Dynamic sampling
 
-    def _refill(self, groups: list[SampleGroup]) -> list[SampleGroup]:
+    def _refill(self, groups: list[Group]) -> list[Group]:
         """Replace groups whose rewards are all equal by newly sampled ones.
 
         Every rank draws as many problems as the rank with the most missing groups, because
@@ -311,7 +292,7 @@ class PolicyGradientTrainer(Trainer):
         round_ = 0
         while (wanted := int(self.curve.gather([float(len(missing))]).max())) and round_ < rounds:
             round_ += 1
-            others = self._reward(self._complete(self._others(wanted, round_), round_=round_))
+            others = self._sample(self._others(wanted, round_), round_=round_)
             good = self._with_signal(others)
             signals += good
             spare = [group for group, signal in zip(others, good, strict=True) if signal]
@@ -337,14 +318,14 @@ class PolicyGradientTrainer(Trainer):
             self.curve.record(f"dynamic_sampling/{name}", self.curve.gather([share]).mean().item())
         return groups
 
-    def _with_signal(self, groups: Sequence[SampleGroup]) -> list[bool]:
+    def _with_signal(self, groups: Sequence[Group]) -> list[bool]:
         """Return a mask of the groups that move the policy: rewards differ, and at least one
         rollout is not masked as truncated.
         """
-        rewards = torch.stack([one.rewards for group in groups for one in group])
+        rewards = self._rewards([one for group in groups for one in group])
         masks, signals = self.grpo.mask_truncated, self._signals(rewards).tolist()
         return [
-            differ and not (masks and all(one.completion.truncated for one in group))
+            differ and not (masks and all(one.truncated for one in group))
             for group, differ in zip(groups, signals, strict=True)
         ]
 
@@ -371,11 +352,11 @@ class PolicyGradientTrainer(Trainer):
         their deviation, and for the curve.
         """
         # [B · ranks, F]
-        rewards = self.accelerator.gather(torch.stack([one.rewards for one in self.rollouts]))
+        rewards = self.accelerator.gather(self._rewards(self.rollouts))
         # [P · ranks, G]
         totals = self._totals(rewards)
         right = self.accelerator.gather(
-            torch.tensor([one.right for one in self.rollouts], device=totals.device)
+            torch.tensor([one.answer_ok for one in self.rollouts], device=totals.device)
         )
         components = rewards.view(*totals.shape, -1)
         if self.grpo.reward_aggregation == "gdpo" and not callable(self.advantage):
@@ -413,16 +394,14 @@ class PolicyGradientTrainer(Trainer):
                 signal = by_group[row // group]
                 # The prompt itself keeps its rows together among prompts of the same length, so
                 # that the scorer computes it once.
-                return signal, len(prompt), prompt, len(rows[row].completion.token_ids)
+                return signal, len(prompt), prompt, rows[row].num_tokens
 
             # Stable: rows of equal key keep the order of their samples.
             order.sort(key=key)
         # By the engine's finish reason: the last token does not tell a completion that a stop
         # string ended from a truncated one.
         counted = [
-            [not (self.grpo.mask_truncated and row.completion.truncated)]
-            * len(row.completion.token_ids)
-            for row in rows
+            [not (self.grpo.mask_truncated and row.truncated)] * row.num_tokens for row in rows
         ]
         # Tokens in the loss on all ranks. At least 1, for a step whose completions are all masked.
         total = max(self.curve.gather([float(sum(map(sum, counted)))]).sum().item(), 1.0)
@@ -447,13 +426,12 @@ class PolicyGradientTrainer(Trainer):
         # bnpo divides by the tokens of a micro-batch, so sorting rows would change its loss.
         return self.grpo.loss != "bnpo"
 
-    def _collate(self, rollouts: Sequence[Sample], *, counted: Any, **kwargs: Any) -> MicroBatch:
+    def _collate(self, rollouts: Sequence[Rollout], *, counted: Any, **kwargs: Any) -> MicroBatch:
         pad, device = self.processing_class.pad_token_id, self.accelerator.device
         prompts = [rollout.prompt_ids for rollout in rollouts]
-        completions = [rollout.completion for rollout in rollouts]
-        ids = [completion.token_ids for completion in completions]
+        ids = [rollout.token_ids or () for rollout in rollouts]
         # An engine need not report log-probs (`GeneratedCompletion.log_probs`); [b, T] of 0 then.
-        log_probs = [completion.log_probs or () for completion in completions]
+        log_probs = [rollout.log_probs or () for rollout in rollouts]
         # Both on the CPU, since their sizes depend on values. Padding as -1: two prompts are the
         # same if their real tokens are.
         padded = pad_rows(prompts, value=-1, left=True)

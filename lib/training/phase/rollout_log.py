@@ -83,13 +83,11 @@ def logged_rollouts(trainer: Any, num_problems: int, *, step: int) -> list[Train
     """
     size = trainer.grpo.group_size
     # [P] one per group
-    texts = [rollout.problem["problem"] for rollout in trainer.rollouts[::size]]
+    texts = [rollout.problem for rollout in trainer.rollouts[::size]]
     # By hash, so that a problem kept once is kept whenever it comes up.
     first = sorted(range(len(texts)), key=lambda group: _rank(texts[group]))[:num_problems]
     places = [size * group + sample for group in sorted(first) for sample in range(size)]
     scores = _scores(trainer)
-    names = [function.__name__ for function in trainer.reward_funcs]
-    weights = trainer.reward_weights.tolist()
     # Groups of a refill are rewarded in calls of their own, so `extra_columns` is the last call's
     # only. Likewise a column of another length is not of these rollouts.
     columns = {} if trainer.grpo.dynamic_sampling else trainer.extra_columns
@@ -99,20 +97,20 @@ def logged_rollouts(trainer: Any, num_problems: int, *, step: int) -> list[Train
     rows = []
     for place in places:
         rollout = trainer.rollouts[place]
-        earned = [round(value, DIGITS) for value in rollout.rewards.tolist()]
+        rewards = trainer.grading.by_name(rollout)
         rows.append(
             TrainingRollout(
                 step=step,
-                problem=rollout.problem["problem"],
-                reference=rollout.problem["reference"],
+                problem=rollout.problem,
+                reference=rollout.reference,
                 # With special tokens: the log shows what the model read.
                 prompt=trainer.processing_class.decode(rollout.prompt_ids),
                 sample=place % size,
-                completion=rollout.completion.text,
-                rewards=dict(zip(names, earned, strict=True)),
-                reward=round(sum(w * r for w, r in zip(weights, earned, strict=True)), DIGITS),
-                num_tokens=len(rollout.completion.token_ids),
-                truncated=rollout.completion.truncated,
+                completion=rollout.completion,
+                rewards={name: round(value, DIGITS) for name, value in rewards.items()},
+                reward=round(rollout.reward, DIGITS),
+                num_tokens=rollout.num_tokens,
+                truncated=rollout.truncated,
                 extra={name: values[place] for name, values in extra.items()},
                 **scores[place],
             )

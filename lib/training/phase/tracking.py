@@ -381,7 +381,7 @@ class Tracker(TrainerCallback):
         functions = getattr(self.trainer, "reward_funcs", ()) if rollouts else ()
         return {
             f"distribution/{function.__name__}": tracker.Histogram(
-                [row.rewards[index].item() for row in rollouts]
+                [row.rewards[index] for row in rollouts]
             )
             for index, function in enumerate(functions)
         }

@@ -23,11 +23,12 @@ from transformers import (
 )
 
 from lib.artifacts.completions import VALIDATION, GradedCompletion
-from lib.artifacts.problems import Problem, read_problems
-from lib.engines.base import Engine, Sampling, encode, open_engine
+from lib.artifacts.problems import read_problems
+from lib.engines.base import Engine, Sampling, open_engine
 from lib.engines.registry import ENGINES
 from lib.engines.runtime import random_states_kept
-from lib.grading.grade import grade_completions
+from lib.evaluation.sampling import sample_groups
+from lib.grading.grade import graded_rows
 from lib.grading.metrics import RATES
 from lib.params.schema import Params
 from lib.params.section import HELD_BACK_SET
@@ -135,17 +136,21 @@ class Validator(TrainerCallback):
 
     def answers(self, engine: Engine) -> dict[str, list[GradedCompletion]]:
         """Return a graded completion of each problem, by set."""
-        return {name: self._answer_set(engine, problems) for name, problems in self.sets.items()}
-
-    def _answer_set(self, engine: Engine, problems: Sequence[Problem]) -> list[GradedCompletion]:
-        prompts = [self.prompt_format.prompt(each.problem, system=self.system) for each in problems]
-        # One group of one completion for each prompt.
-        completions = engine.generate(encode(engine.tokenizer, prompts), self.sampling)
-        return [
-            row
-            for problem, prompt, group in zip(problems, prompts, completions, strict=True)
-            for row in grade_completions(problem, prompt, group, grading=self.grading)
-        ]
+        answers = {}
+        for name, problems in self.sets.items():
+            groups = sample_groups(
+                engine,
+                problems,
+                grading=self.grading,
+                system=self.system,
+                sampling=self.sampling,
+            )
+            answers[name] = [
+                row
+                for problem, group in zip(problems, groups, strict=True)
+                for row in graded_rows(problem, group, grading=self.grading)
+            ]
+        return answers
 
     def on_train_begin(
         self,

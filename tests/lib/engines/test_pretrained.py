@@ -24,6 +24,7 @@ from transformers.integrations import hub_kernels
 
 from lib.artifacts import read_json, write_json
 from lib.artifacts.hub import kernel_repository
+from lib.artifacts.models import FLASH_KERNEL
 from lib.core.errors import UserError
 from lib.engines.policy import add_adapter, load_merged, load_policy, load_tokenizer, save_policy
 from lib.engines.pretrained import (
@@ -34,7 +35,7 @@ from lib.engines.pretrained import (
     write_base,
 )
 from lib.params import Params, preset_params
-from lib.params.model import FLASH_KERNEL, Model
+from lib.params.model import Model
 from lib.prompts import prompt_format, prompt_text
 from tests.conftest import ROOT
 from tests.lib.engines.hub_models import COMMIT, write_model, write_snapshot

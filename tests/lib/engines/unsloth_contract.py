@@ -99,7 +99,7 @@ def grpo(base: Path, scratch: Path, model: Any, *, engine: str = "vllm") -> Any:
         rollout=smoke.rollout.model_copy(update={"engine": engine, "gpu_memory_utilization": 0.3}),
         model=model,
     )
-    trainer.reward_funcs = [varying, varying]
+    trainer.grading.rewards = [varying, varying]
     return trainer
 
 

@@ -8,14 +8,15 @@ from lib.artifacts.problems import Problem
 from lib.core.errors import UserError
 from lib.engines.base import Finish, GeneratedCompletion, Sampling, encode
 from lib.evaluation.pairs import (
-    GradedGroup,
     PreferencePair,
-    graded_groups,
     matched_pairs,
     preference_pairs,
     sampling_metrics,
 )
+from lib.evaluation.sampling import sample_groups
 from lib.prompts import prompt_format
+from lib.rewards.functions import Grading
+from lib.rewards.rollout import Rollout
 
 FORMAT = prompt_format("working_out")
 PROBLEMS = [Problem.create(problem=f"What is 1 + {n}?", reference=str(1 + n)) for n in range(4)]
@@ -59,24 +60,24 @@ def answer(value: str) -> str:
     return FORMAT.target(solution="", reference=value)
 
 
-def sampled(said: Mapping[int, Sequence[str | tuple[str, Finish]]]) -> list[GradedGroup]:
+def sampled(said: Mapping[int, Sequence[str | tuple[str, Finish]]]) -> list[list[Rollout]]:
     """Groups of these completions of the problems; a bare text ended by itself."""
     script = {
         PROBLEMS[n].problem: [(c, "eos") if isinstance(c, str) else c for c in completions]
         for n, completions in said.items()
     }
     num_completions = len(next(iter(script.values())))
-    return graded_groups(
+    return sample_groups(
         Scripted(script),  # type: ignore[arg-type]
         PROBLEMS[: len(said)],
-        prompt_format=FORMAT,
+        grading=Grading(prompt_format=FORMAT),
         system="",
         sampling=Sampling(num_completions=num_completions, max_new_tokens=9, temperature=1.0),
     )
 
 
 def mined(said: Mapping[int, Sequence[str | tuple[str, Finish]]]) -> list[PreferencePair]:
-    return preference_pairs(sampled(said), at_most=1)
+    return preference_pairs(PROBLEMS[: len(said)], sampled(said), at_most=1)
 
 
 def test_a_pair_is_right_and_wrong_of_one_problem_as_generated() -> None:
@@ -102,7 +103,7 @@ def test_a_right_answer_without_form_or_end_is_in_no_pair() -> None:
 
 def test_a_pass_rate_counts_answers_whatever_their_form() -> None:
     (group,) = sampled({0: ["It is 1", (answer("1"), "length"), answer("1"), answer("7")]})
-    assert (group.num_right_answers, group.num_completions) == (3, 4)
+    assert [each.answer_ok for each in group] == [True, True, True, False]
 
 
 def test_a_completion_that_was_cut_off_may_be_rejected() -> None:
@@ -111,16 +112,13 @@ def test_a_completion_that_was_cut_off_may_be_rejected() -> None:
 
 
 def test_every_completion_is_used_before_any_is_used_again() -> None:
-    def completion(text: str) -> GeneratedCompletion:
-        return GeneratedCompletion(text=text, token_ids=tuple(map(ord, text)), finish="eos")
-
-    right, wrong = [completion(c) for c in "aab"], [completion(c) for c in "xyz"]
-    pairs = [(r.text, w.text) for r, w in matched_pairs(right, wrong, at_most=4)]
-    assert pairs[:2] == [("a", "x"), ("b", "y")]
+    rights, wrongs = [answer("1"), answer("1"), answer("1.0")], [*map(answer, "789")]
+    (group,) = sampled({0: [*rights, *wrongs]})
+    pairs = [(r.completion, w.completion) for r, w in matched_pairs(group, at_most=4)]
+    assert pairs[:2] == [(rights[0], wrongs[0]), (rights[2], wrongs[1])]
     assert len(set(pairs)) == 4
-    assert (
-        len(list(matched_pairs(right, wrong, at_most=99))) == 2 * 3
-    )  # the second `a` is the first
+    # The second right completion is the first.
+    assert len(list(matched_pairs(group, at_most=99))) == 2 * 3
 
 
 def test_the_numbers_say_where_pairs_were_lost() -> None:
@@ -130,7 +128,7 @@ def test_the_numbers_say_where_pairs_were_lost() -> None:
         2: [answer("0"), answer("0")],
     }
     groups = sampled(said)
-    assert sampling_metrics(groups, preference_pairs(groups, at_most=1)) == {
+    assert sampling_metrics(groups, preference_pairs(PROBLEMS[:3], groups, at_most=1)) == {
         "num_rows": 1,
         "num_problems": 3,
         "right_share": 3 / 6,

@@ -9,13 +9,13 @@ import pytest
 
 from lib.artifacts.problems import Problem
 from lib.engines.base import GeneratedCompletion
-from lib.grading.grade import grade_completions, grade_rows
+from lib.grading.grade import grade_rows, graded_rows
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.prompts.formats import BoxedFormat, TaggedFormat
 from lib.rewards import rollout
-from lib.rewards.functions import Grading, accuracy, rewards_of, scores
+from lib.rewards.functions import Grading, accuracy, rewards_of
 from tests.lib.training.steps import plain_grpo
 
 TEXT = "6 · 12<end_working_out><SOLUTION>{}</SOLUTION>"
@@ -87,11 +87,11 @@ def test_no_stack_compares_the_answer_again(calls: Counter[str], stack: str) -> 
 
     problem = Problem.create(problem="6 · 12?", reference="72")
     completion = GeneratedCompletion(text=text, token_ids=(1,), finish="eos")
-    (graded,) = grade_completions(problem, [], [completion], grading=grading)
+    rollouts = grading.judge([completion], problem=problem.problem, reference="72")
+    grading.score(rollouts)
+    (graded,) = graded_rows(problem, rollouts, grading=grading)
     assert calls == once + once
     assert (graded.answer, graded.label) == ("70", "10")
 
-    judged = [grading.rollout(text, reference="72")]
-    scores(grading.rewards, judged)
-    assert accuracy(judged) == 0.0
-    assert calls["compare"] == 3
+    assert accuracy(rollouts) == 0.0
+    assert calls["compare"] == 2

@@ -9,14 +9,12 @@ import pytest
 from lib.artifacts.problems import Problem
 from lib.engines.base import Finish, GeneratedCompletion, Sampling
 from lib.engines.policy import load_tokenizer
-from lib.grading.grade import grade_completions
+from lib.evaluation import sampling
 from lib.params import Params
-from lib.planning import rollouts
 from lib.planning.rollouts import (
     RolloutGroup,
     diagnose,
     report_lines,
-    rollout_groups,
     tag_tokens,
 )
 from lib.prompts import prompt_format, save_system
@@ -26,6 +24,7 @@ from lib.training.phase.warning_signs import Limits
 FORMAT = prompt_format("working_out")
 LIMITS = Limits(lowest=0.0, highest=1.25, max_new_tokens=48)
 WRITTEN = FORMAT.marks[1:]
+GRADING = Grading(weights=[1.0], prompt_format=FORMAT)
 PROBLEM = Problem.create(problem="What is 1 + 1?", reference="2")
 
 
@@ -41,10 +40,10 @@ def group(
     def reward(**columns: object) -> list[float]:
         return rewards
 
-    grading = Grading(weights=[1.0], prompt_format=FORMAT)
-    grading.rewards = [reward]
-    graded = grade_completions(PROBLEM, [], completions, grading=grading)
-    return RolloutGroup(PROBLEM, completions, list(graded))
+    GRADING.rewards = [reward]
+    rollouts = GRADING.judge(completions, problem=PROBLEM.problem, reference=PROBLEM.reference)
+    GRADING.score(rollouts)
+    return RolloutGroup(rollouts)
 
 
 def judged(*groups: RolloutGroup) -> list[str]:
@@ -79,7 +78,8 @@ def test_the_report_shows_completions_and_tags_safely(base: Path) -> None:
     tokens = tag_tokens(load_tokenizer(base), FORMAT)
     assert all(len(pieces) == 1 for pieces in tokens.values())  # trained with the format's tags
     groups = [group(*answers(1, 2), "\x1b[31m\u202e")]
-    report = report_lines(groups, tokens={**tokens, "<b>": ["<", "b", ">"]}, diagnosis=["all well"])
+    tokens["<b>"] = ["<", "b", ">"]
+    report = report_lines(groups, grading=GRADING, tokens=tokens, diagnosis=["all well"])
     text = "\n".join(report)
     assert "\x1b" not in text and "⟨U+001B⟩[31m⟨U+202E⟩" in text
     assert all(answer in text for answer in answers(1, 2))
@@ -108,13 +108,19 @@ def test_groups_are_graded_and_rewarded_as_params_say(
         def close(self) -> None:
             requested.append("closed")
 
-    monkeypatch.setattr(rollouts, "open_engine", lambda *names, **settings: Knowing())
+    monkeypatch.setattr(sampling, "open_engine", lambda *names, **settings: Knowing())
     save_system(tmp_path, "")
     four = Problem.create(problem="2 + 2?", reference="4")
-    (group,) = rollout_groups(smoke, base, [four], base=tmp_path, num_completions=6)
-    assert [each.answer_ok for each in group.graded] == [True, False] * 3
-    assert group.graded[0].reward > group.graded[1].reward
-    sampling, closed = requested
+    reward = smoke.reward
+    settings = reward.settings(max_completion_tokens=16)
+    grading = Grading(reward.names, reward.weights, prompt_format=used_format, **settings)
+    (group,) = sampling.sample_checkpoint(
+        smoke, base, [four], base=tmp_path, grading=grading,
+        num_completions=6, engine="transformers", batch_size=6,
+    )  # fmt: skip
+    assert [each.answer_ok for each in group] == [True, False] * 3
+    assert group[0].reward > group[1].reward
+    requested_sampling, closed = requested
     assert closed == "closed"
-    assert sampling.num_completions == 6
-    assert sampling.stop_strings == used_format.stop_strings
+    assert requested_sampling.num_completions == 6
+    assert requested_sampling.stop_strings == used_format.stop_strings

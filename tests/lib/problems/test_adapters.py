@@ -3,6 +3,7 @@
 import pytest
 
 from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE
+from lib.params.data import ADAPTERS as NAMES
 from lib.problems.adapters import ADAPTERS
 from lib.problems.rows import RowFault
 
@@ -136,6 +137,10 @@ def test_mmlu_rows_without_four_options_or_a_letter_are_faults(fields, reason):
     with pytest.raises(RowFault) as raised:
         _convert("mmlu", fields)
     assert raised.value.reason == reason
+
+
+def test_params_name_every_adapter() -> None:
+    assert tuple(ADAPTERS) == NAMES
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)

@@ -77,9 +77,7 @@ class Gradients(TrainerCallback):
             self.first = {
                 n.removeprefix("module."): whole(p.grad) for n, p in named if p.grad is not None
             }
-            self.completions = [
-                each.completion.token_ids for each in getattr(self.trainer, "rollouts", ())
-            ]
+            self.completions = [each.token_ids for each in getattr(self.trainer, "rollouts", ())]
 
 
 def whole(weight: Any) -> torch.Tensor:

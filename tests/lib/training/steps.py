@@ -104,7 +104,7 @@ def nothing(completions: list[Any], **columns: Any) -> list[float]:
 
 def reward_with(trainer: PolicyGradientTrainer, *functions: Any) -> PolicyGradientTrainer:
     """Put functions in the places of the preset's two."""
-    trainer.reward_funcs = [*functions, nothing][:2]
+    trainer.grading.rewards = [*functions, nothing][:2]
     return trainer
 
 

@@ -106,7 +106,7 @@ def test_with_gdpo_a_group_has_a_signal_by_component(
         return [-value for value in letters(completions)]
 
     trainer = built(reward_aggregation=aggregation, max_steps=1)
-    trainer.reward_funcs = [letters, other]
+    trainer.grading.rewards = [letters, other]
     trainer.reward_weights = torch.tensor([0.5, 0.5])
     batches = Steps(trainer).batches
     trainer.train()
@@ -125,7 +125,7 @@ def test_a_plugins_advantage_gets_the_components(built: Builder) -> None:
         seen.append((rewards, components))
         return components[..., 1] - components[..., 1].mean(-1, keepdim=True)
 
-    trainer.reward_funcs = [letters, lambda completions, **_: [2 * x for x in letters(completions)]]
+    trainer.grading.rewards = [letters, lambda completions, **_: [2 * x for x in letters(completions)]]
     trainer.reward_weights = torch.tensor([0.5, 0.25])
     trainer.advantage = own
     trainer.train()

@@ -52,7 +52,7 @@ def trainer(
         model=smoke.model if weights == "lora" else full,
     )
     assert built.engine.facts is ENGINES[engine]
-    built.reward_funcs = [varying, varying]
+    built.grading.rewards = [varying, varying]
     yield built
     built.engine.close()
 

@@ -163,7 +163,7 @@ def test_a_micro_batch_without_signal_has_the_bonuss_gradient(built: Builder) ->
 
     def moved(**changes: Any) -> bool:
         trainer = built(max_steps=1, micro_batch_size=4, warmup_ratio=0.0, **changes)
-        trainer.reward_funcs = [lambda completions, **columns: [1.0] * len(completions)] * 2
+        trainer.grading.rewards = [lambda completions, **columns: [1.0] * len(completions)] * 2
         before = [weight.detach().clone() for weight in trainer.model.parameters()]
         trainer.train()
         return not all(map(torch.equal, before, trainer.model.parameters()))

@@ -28,7 +28,7 @@ def test_a_row_holds_what_the_step_learned_from(built: Builder) -> None:
         assert sum(row["advantage"] for row in group) == pytest.approx(0, abs=1e-4)
         best = max(group, key=lambda row: row["reward"])
         assert best["advantage"] == max(row["advantage"] for row in group)
-    by_text = {(one.problem["problem"], one.completion.text): one for one in trainer.rollouts}
+    by_text = {(one.problem, one.completion): one for one in trainer.rollouts}
     for row in rows:
         rollout = by_text[row["problem"], row["completion"]]
         first, *others = row["rewards"].values()
@@ -37,7 +37,7 @@ def test_a_row_holds_what_the_step_learned_from(built: Builder) -> None:
         weighted = sum(w * r for w, r in zip(weights, [first, *others], strict=True))
         assert row["reward"] == pytest.approx(weighted, abs=1e-5)
         assert row["prompt"].endswith(trainer.processing_class.decode(rollout.prompt_ids))
-        assert row["num_tokens"] == row["num_loss_tokens"] == len(rollout.completion.token_ids)
+        assert row["num_tokens"] == row["num_loss_tokens"] == rollout.num_tokens
         assert 0 <= row["log_prob_gap"] < 1e-4
         assert row["step"] == 1
 

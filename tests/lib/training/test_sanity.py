@@ -53,8 +53,8 @@ def test_what_is_solved_now_and_then_comes_to_be_solved(tmp_path: Path) -> None:
         )
 
     probe = trainer(sets.grpo, group_size=16)
-    groups = probe._reward(probe._complete(probe.problems, round_=0))
-    rates = [fmean(rollout.right for rollout in group) for group in groups]
+    groups = probe._sample(probe.problems, round_=0)
+    rates = [fmean(rollout.answer_ok for rollout in group) for group in groups]
     problems = [
         problem for problem, rate in zip(sets.grpo, rates, strict=True) if 0.2 <= rate <= 0.8
     ]

@@ -175,7 +175,7 @@ def test_validation_changes_no_weight(
             rollout=smoke.rollout.model_copy(update={"engine": rolls_out}),
             model=smoke.model if lora else full,
         )
-        trainer.reward_funcs = [longer, longer]
+        trainer.grading.rewards = [longer, longer]
         with contextlib.ExitStack() as stack:
             if watched:
                 validator = stack.enter_context(contextlib.closing(read(validates, lora=lora)))

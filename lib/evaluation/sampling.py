@@ -1,0 +1,84 @@
+"""Sample completions of problems and judge them; validation, pairs, pass rates and diagnosis share
+this path.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from lib.artifacts.problems import Problem
+from lib.engines.base import Engine, Sampling, encode, open_engine
+from lib.params.schema import Params
+from lib.prompts import prompt_format, saved_system
+from lib.rewards.functions import Grading
+from lib.rewards.rollout import Rollout
+
+
+def sample_groups(
+    engine: Engine,
+    problems: Sequence[Problem],
+    *,
+    grading: Grading,
+    system: str,
+    sampling: Sampling,
+) -> list[list[Rollout]]:
+    """Return the judged and scored completions of each problem [P][G]."""
+    prompts = [grading.prompt_format.prompt(each.problem, system=system) for each in problems]
+    token_ids = encode(engine.tokenizer, prompts)
+    groups = [
+        grading.judge(
+            completions,
+            problem=problem.problem,
+            reference=problem.reference,
+            tags=problem.tags,
+            prompt=prompt,
+            prompt_ids=ids,
+        )
+        for problem, prompt, ids, completions in zip(
+            problems, prompts, token_ids, engine.generate(token_ids, sampling), strict=True
+        )
+    ]
+    # A group at a time: a reward may compare the completions of a problem with each other.
+    for group in groups:
+        grading.score(group)
+    return groups
+
+
+def sample_checkpoint(
+    params: Params,
+    checkpoint: Path,
+    problems: Sequence[Problem],
+    *,
+    base: Path,
+    grading: Grading | None = None,
+    num_completions: int,
+    engine: str,
+    batch_size: int,
+) -> list[list[Rollout]]:
+    """Sample a checkpoint of this pipeline at GRPO's settings, with a progress bar.
+
+    Args:
+        base: the weights that an adapter was trained on, with the system prompt beside them.
+        grading: None judges without rewards.
+        engine: a name in `ENGINES`.
+    """
+    grading = grading or Grading(prompt_format=prompt_format(**params.prompt.rendering))
+    sampling = Sampling(
+        **params.rollout.decoding,
+        num_completions=num_completions,
+        stop_strings=grading.prompt_format.stop_strings,
+        seed=params.seed,
+    )
+    opened = open_engine(
+        engine,
+        checkpoint,
+        base=base,
+        **params.model.loading,
+        batch_size=batch_size,
+        label=f"sample {checkpoint.name}",
+    )
+    # A vLLM engine holds its share of the GPU until it is closed.
+    with contextlib.closing(opened):
+        # The system prompt that `prepare` saved beside the base, as training reads it.
+        system = saved_system(base)
+        return sample_groups(opened, problems, grading=grading, system=system, sampling=sampling)

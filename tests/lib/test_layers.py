@@ -1,0 +1,39 @@
+"""The contract on imports fails where it should; `make check` shows that it holds."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lib.artifacts import ROOT
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("lib/prompts/saved.py", "from lib.studies.results import verdicts"),
+        ("lib/stats/estimates.py", "import lib.report.page"),
+        ("lib/artifacts/hub.py", "import lib.params.data"),
+        ("lib/params/data.py", "import lib.problems.adapters"),
+        ("lib/verifier/words.py", "import lib.stats"),
+        ("lib/core/errors.py", "import stages.options"),
+        ("lib/attic/__init__.py", ""),
+    ],
+    ids=lambda value: value,
+)
+def test_an_upward_import_breaks_the_contract(tmp_path: Path, file: str, line: str) -> None:
+    for name in ("lib", "stages"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    changed = tmp_path / file
+    changed.parent.mkdir(exist_ok=True)
+    with changed.open("a", encoding="utf-8") as text:
+        text.write(f"{line}\n")
+    linter = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run(
+        [linter, "--no-cache"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert (line.split()[1] if line else "attic") in done.stdout
