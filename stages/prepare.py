@@ -60,7 +60,7 @@ def main(
         sets.write_sets(gathered, problems, validation=validation)
         # Within the block, since counts and examples read the Arrow files.
         figures, dropped = sets.set_metrics(gathered), sets.dropped_examples(gathered)
-        summary = list(sets.summary_lines(gathered))
+        summary = list(sets.set_lines(gathered))
     write_metrics(metrics, figures)
     write_provenance(
         provenance,

@@ -45,7 +45,7 @@ def git_lines() -> Iterator[str]:
     modified = git("diff", "--name-only", "HEAD", "--", "reports", "dvc.lock", strict=False).split()
     if not modified:
         return
-    if causes := changed_inputs():
+    if causes := changed_since_commit():
         more = f" and {len(causes) - 3} more" if len(causes) > 3 else ""
         why = f"this run differs from the last commit's in {', '.join(causes[:3])}{more}"
         advice = "`make compare` shows both"
@@ -59,7 +59,7 @@ def git_lines() -> Iterator[str]:
     )
 
 
-def changed_inputs() -> list[str]:
+def changed_since_commit() -> list[str]:
     """List the params, code and raw data in which this run differs from the last commit's."""
     # dvc.lock has params and hashes of the last run, in HEAD and here.
     lock = Path("dvc.lock")

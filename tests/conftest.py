@@ -61,10 +61,10 @@ def base(
     smoke: Params, sets: GeneratedSets, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
     """Tokenizer, random weights and system prompt (none) of the smoke preset."""
-    from lib.engines.tiny import write_base
+    from lib.engines.tiny import write_tiny
 
     folder = tmp_path_factory.mktemp("models") / "base"
-    write_base(
+    write_tiny(
         folder,
         sets.sft,
         prompt_format=prompt_format(smoke.prompt.format),

@@ -75,12 +75,12 @@ class Engine(abc.ABC):
 
     @classmethod
     def check(cls, checkpoint: Path, *, base: Path) -> None:
-        """Check everything that `open` needs besides the library.
+        """Check everything that `open` needs besides the library; most engines need nothing.
 
         Raises:
-            UserError: it would not.
+            UserError: names what is missing.
         """
-        return  # most need nothing
+        return
 
     @classmethod
     def open(

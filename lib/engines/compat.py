@@ -100,7 +100,7 @@ def executor_on(gpu: int) -> type:
 
 @functools.cache
 def one_gpu_per_process() -> None:
-    """Leave the GPUs beside a process's own to an engine, and other ranks.
+    """Make a trainer use one GPU; the others that it sees are an engine's or other ranks'.
 
     transformers/training_args.py, `TrainingArguments.n_gpu`, 5.17.0: without a launcher a trainer
     takes all GPUs that it sees, by `nn.DataParallel`, and multiplies its batch by their number. Can

@@ -286,7 +286,7 @@ class Rows:
         kept = torch.tensor(going, device=self.seen.device)
         self.places = [self.places[row] for row in going]
         self.seen, self.first, self.ends, self.uniforms = (
-            of_row[kept] for of_row in (self.seen, self.first, self.ends, self.uniforms)
+            each[kept] for each in (self.seen, self.first, self.ends, self.uniforms)
         )
         return kept
 
@@ -363,8 +363,8 @@ def uniforms(
     """Draw float64 [P · G, num_steps] in [0, 1) for the completions from number `first` on."""
     # [P, G, steps]
     numbers = np.empty((len(keys), first + num_completions, num_steps))
-    # Numbers of completions before `first` are drawn and dropped: a batch that is cut in parts
-    # then has those of one that is not.
+    # Numbers of completions before `first` are drawn and dropped, so that a completion has the same
+    # numbers in a part of a batch as in the whole batch.
     for row, key in zip(numbers, keys, strict=True):
         np.random.Generator(np.random.Philox(key=key)).random(out=row)
     return torch.from_numpy(np.minimum(numbers, _BELOW_ONE, out=numbers)[:, first:]).flatten(0, 1)

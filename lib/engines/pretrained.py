@@ -85,7 +85,7 @@ def write_base(
         UserError: the model cannot be found, or has no safetensors or no fast tokenizer.
     """
     if not model.name:
-        tiny.write_base(directory, problems, prompt_format=prompt_format, model=model, seed=seed)
+        tiny.write_tiny(directory, problems, prompt_format=prompt_format, model=model, seed=seed)
         _write_pointer(directory, directory, name="", revision="")
         return
     folder = find_weights(model.name, model.revision)

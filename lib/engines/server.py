@@ -86,7 +86,7 @@ class Server:
         # `make vllm-server` puts two hashes there.
         named = re.search(r"@([0-9a-f]{16})-([0-9a-f]{16})$", self.model)
         shape, self.started_with = named.groups() if named else ("", "")
-        if shape != shape_of(weights):
+        if shape != weights_layout(weights):
             wrong = "was not started by `make vllm-server`"
             if named:
                 wrong = f"serves {served['root']}, which has another shape than {weights}"
@@ -358,10 +358,10 @@ class ServerEngine(VllmBase):
         """Post to all servers at once."""
 
         def post(server: Server, workers_before: int) -> None:
-            told = body
+            sent = body
             if "rank_offset" in (info := body.get("init_info", {})):
-                told = {"init_info": {**info, "rank_offset": info["rank_offset"] + workers_before}}
-            server.post(f"/{name}", **told)
+                sent = {"init_info": {**info, "rank_offset": info["rank_offset"] + workers_before}}
+            server.post(f"/{name}", **sent)
 
         # Each server's ranks follow those of the servers before it.
         before = accumulate((server.num_workers for server in self.servers), initial=0)
@@ -394,8 +394,8 @@ class ServerEngine(VllmBase):
 
     def _of_first_rank(self, ask: Callable[[], Any]) -> Any:
         """Return the first rank's value on every rank."""
-        told = [ask() if PartialState().is_main_process else None]
-        return broadcast_object_list(told)[0]
+        answer = [ask() if PartialState().is_main_process else None]
+        return broadcast_object_list(answer)[0]
 
     def _replace_adapter(self, folder: Path) -> None:
         # A name that no other run has.
@@ -427,7 +427,7 @@ def _require_transfer() -> None:
     compat.prepare_vllm()
 
 
-def shape_of(model: Path) -> str:
+def weights_layout(model: Path) -> str:
     """Hash a model's config (16 hex digits), without the entries that saving and training
     change.
     """
@@ -462,7 +462,7 @@ def server_command(
         "port": port,
         "tokenizer": checkpoint,
         # The path would go on naming weights that another run of `prepare` has replaced.
-        "served_model_name": f"{checkpoint}@{shape_of(weights)}-{hash_path(weights)}",
+        "served_model_name": f"{checkpoint}@{weights_layout(weights)}-{hash_path(weights)}",
         "dtype": model.inference_dtype,
         "max_model_len": model.max_seq_length,
         "gpu_memory_utilization": memory_share,

@@ -114,7 +114,7 @@ def build_model(
     return model
 
 
-def write_base(
+def write_tiny(
     directory: Path,
     problems: Iterable[Problem],
     *,

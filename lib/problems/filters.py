@@ -141,7 +141,10 @@ class BenchmarkIndex:
 
 
 def index_benchmark(name: str, texts: Iterable[str], *, size: int) -> BenchmarkIndex:
-    """Index the n-grams of a benchmark's problem texts; only hashes are kept."""
+    """Index the n-grams of a benchmark's problem texts by their hashes, in ascending order.
+
+    Texts too short for an n-gram are kept as words, by their first word.
+    """
     hashes, rows = [np.empty(0, np.uint64)], [np.empty(0, np.int32)]
     short: dict[str, list[tuple[list[str], int]]] = {}
     for row, text in enumerate(texts):
@@ -151,7 +154,8 @@ def index_benchmark(name: str, texts: Iterable[str], *, size: int) -> BenchmarkI
             short.setdefault(words[0], []).append((words, row))
         hashes.append(_hashes(_grams(words, size)))
         rows.append(np.full(len(hashes[-1]), row, np.int32))
-    order = np.argsort(joined := np.concatenate(hashes), kind="stable")
+    joined = np.concatenate(hashes)
+    order = np.argsort(joined, kind="stable")
     return BenchmarkIndex(name, len(hashes) - 1, joined[order], np.concatenate(rows)[order], short)
 
 

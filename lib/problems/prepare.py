@@ -357,7 +357,7 @@ def set_metrics(sets: ProblemSets) -> dict[str, Any]:
     }
 
 
-def summary_lines(sets: ProblemSets) -> Iterator[str]:
+def set_lines(sets: ProblemSets) -> Iterator[str]:
     """Report the rows read, kept and dropped, and every set smaller than params ask for."""
     for name, table in sets.benchmarks.items():
         yield f"{name}: {len(table)} problems; dropped: {table.drops}"

@@ -165,6 +165,7 @@ def fit(
 
 
 def _ending(text: str) -> str:
+    """Return the last `EXAMPLE_CHARACTERS` of a text, after a note on what is left out."""
     left_out = len(text) - EXAMPLE_CHARACTERS
     more = f"({left_out:,} characters before) … " if left_out > 0 else ""
     return more + visible(text[-EXAMPLE_CHARACTERS:])

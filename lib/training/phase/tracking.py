@@ -120,6 +120,7 @@ class ProgressLines(TrainerCallback):
         self.beat = Heartbeat(stage, lambda line: self.say(line))
         self.num_batches = 0
         self.state: TrainerState | None = None
+        # The start of this process's run, the last line, and the last line with new tokens.
         self.start = self.previous = self.counted = Mark(0, 0.0, 0.0)
         self.stepped = 0.0
 

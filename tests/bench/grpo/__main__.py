@@ -84,7 +84,7 @@ def write_start(folder: Path, params: Params) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         base = Path(scratch) / "base"
         rendering = prompt_format(params.prompt.format)
-        tiny.write_base(
+        tiny.write_tiny(
             base, problems, prompt_format=rendering, model=params.model, seed=params.seed
         )
         save_system(base, "")

@@ -15,7 +15,7 @@ from lib.core.errors import UserError
 from lib.engines import compat
 from lib.engines.base import open_engine
 from lib.engines.registry import ENGINES
-from lib.engines.server import server_command, shape_of
+from lib.engines.server import server_command, weights_layout
 from lib.engines.transformers import TransformersEngine
 from lib.engines.vllm import VllmEngine
 from lib.params import Params
@@ -134,4 +134,4 @@ def test_the_servers_command_names_weights_and_options(base: Path, smoke: Params
         assert option in line
     assert line.endswith("--seed 1")
     # By its weights and their shape, a server is told from another.
-    assert f"--served-model-name {base}@{shape_of(base)}-{hash_path(base)}" in line
+    assert f"--served-model-name {base}@{weights_layout(base)}-{hash_path(base)}" in line

@@ -18,7 +18,7 @@ from lib.artifacts import hash_path
 from lib.core.errors import UserError
 from lib.engines.base import open_engine
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
-from lib.engines.server import ServerEngine, shape_of
+from lib.engines.server import ServerEngine, weights_layout
 from lib.params import Params, compose_preset
 from lib.params.model import Model
 from tests.lib.engines.contract import EngineContract, drawn
@@ -199,7 +199,7 @@ def serving(model: Path, *, name: str = "", **others: Any) -> Answer:
 
     `others` by the last part of their path: answers, or functions from what was posted to them.
     """
-    served = name or f"served@{shape_of(model)}-{hash_path(model)}"
+    served = name or f"served@{weights_layout(model)}-{hash_path(model)}"
     models = {"data": [{"id": served, "root": str(model), "max_model_len": 256, "parent": None}]}
     answers = {
         "weight_info": (200, {"weight_version": "default"}),
@@ -255,7 +255,7 @@ def test_training_and_saving_change_no_shape(base: Path, full: Model, tmp_path: 
     policy.config.eos_token_id = 7
     save_policy(policy, load_tokenizer(base), tmp_path)
     assert hash_path(tmp_path / "config.json") != hash_path(base / "config.json")
-    assert shape_of(tmp_path) == shape_of(base)
+    assert weights_layout(tmp_path) == weights_layout(base)
 
 
 def choice(*versions: str) -> dict[str, object]:

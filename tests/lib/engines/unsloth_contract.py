@@ -33,7 +33,7 @@ def write_base(folder: Path) -> Path:
     from lib.prompts import prompt_format
 
     smoke = preset_params("smoke")
-    tiny.write_base(
+    tiny.write_tiny(
         folder / "base",
         synthetic_sets(smoke.prepare.synthetic, seed=smoke.seed).sft,
         prompt_format=prompt_format(smoke.prompt.format),

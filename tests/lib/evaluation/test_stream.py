@@ -1,11 +1,14 @@
 """What a kill leaves behind is cut to whole chunks, and other settings never take it over."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from lib.core.errors import UserError
+from lib.artifacts import ROOT
 from lib.evaluation.completions import Stream, rows_fingerprint, scratch_of
 
 
@@ -67,12 +70,13 @@ def test_a_finished_run_leaves_nothing_and_a_failed_one_stays(
 
 
 def test_two_runs_of_the_same_do_not_write_into_each_other(tmp_path: Path) -> None:
-    with (
-        scratch_of("a", root=tmp_path),
-        pytest.raises(UserError, match="running already"),
-        scratch_of("a", root=tmp_path),
-    ):
-        pass
+    code = "from lib.evaluation.completions import *; scratch_of('a', root=Path('.')).__enter__()"
+    with scratch_of("a", root=tmp_path):
+        other = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False,
+        )  # fmt: skip
+    assert "already running" in other.stderr
     assert not (tmp_path / "a").exists()
 
 

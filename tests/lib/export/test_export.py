@@ -20,7 +20,7 @@ from lib.artifacts.problems import write_problems
 from lib.core.errors import UserError
 from lib.engines.base import encode
 from lib.engines.policy import load_merged, load_policy, load_tokenizer, save_policy
-from lib.engines.tiny import write_base
+from lib.engines.tiny import write_tiny
 from lib.engines.transformers import TransformersEngine
 from lib.export import model, reload
 from lib.export.model import generation_config, publish
@@ -163,7 +163,7 @@ def test_others_generate_from_an_export_of_every_presets_form(
     publish_to: Callable[..., Path],
 ) -> None:
     own_format = prompt_format(name, tags=tags, layout=layout)
-    write_base(
+    write_tiny(
         tmp_path / "base", sets.sft, prompt_format=own_format, model=smoke.model, seed=smoke.seed
     )
     save_system(tmp_path / "base", "Be brief.")

@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from lib.artifacts import write_json, write_jsonl
 from lib.artifacts.problems import write_problems
-from lib.engines.tiny import write_base
+from lib.engines.tiny import write_tiny
 from lib.evaluation.completions import complete_checkpoint
 from lib.export.model import publish
 from lib.grading import external, grade
@@ -52,7 +52,7 @@ def test_lm_eval_comes_to_the_figure_of_the_card(
     own_format, problems = prompt_format("r1_zero"), sets.benchmarks["held_out"][:3]
     base, checkpoint, export = (tmp_path / name for name in ("base", "sft", "export"))
     rendering = {"name": "r1_zero", "tags": (), "layout": "plain"}
-    write_base(base, sets.sft, prompt_format=own_format, model=smoke.model, seed=smoke.seed)
+    write_tiny(base, sets.sft, prompt_format=own_format, model=smoke.model, seed=smoke.seed)
     save_prompt(base, system="Be brief.", rendering=rendering)
     known = problems[0]
     target = own_format.target(solution=known.solution, reference=known.reference) + "<|end|>"

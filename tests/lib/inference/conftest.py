@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lib.engines.policy import load_tokenizer, save_policy
-from lib.engines.tiny import write_base
+from lib.engines.tiny import write_tiny
 from lib.params import Params
 from lib.params.model import Model
 from lib.problems.generated import GeneratedSets
@@ -52,7 +52,7 @@ def teach(smoke: Params, sets: GeneratedSets, tmp_path_factory: pytest.TempPathF
     ) -> Path:
         models = tmp_path_factory.mktemp("models")
         base, export = models / "base", models / "export"
-        write_base(base, sets.sft, prompt_format=chosen, model=model, seed=smoke.seed)
+        write_tiny(base, sets.sft, prompt_format=chosen, model=model, seed=smoke.seed)
         learn(base, export, question=QUESTION, completion=completion, system=system)
         rendering = {"name": chosen.name, "tags": chosen.marks, "layout": "plain"}
         save_prompt(export, system=system, rendering=rendering)

@@ -125,7 +125,10 @@ def test_a_plugins_advantage_gets_the_components(built: Builder) -> None:
         seen.append((rewards, components))
         return components[..., 1] - components[..., 1].mean(-1, keepdim=True)
 
-    trainer.grading.rewards = [letters, lambda completions, **_: [2 * x for x in letters(completions)]]
+    trainer.grading.rewards = [
+        letters,
+        lambda completions, **_: [2 * x for x in letters(completions)],
+    ]
     trainer.reward_weights = torch.tensor([0.5, 0.25])
     trainer.advantage = own
     trainer.train()

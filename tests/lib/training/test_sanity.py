@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lib.engines.tiny import write_base
+from lib.engines.tiny import write_tiny
 from lib.params import preset_params
 from lib.problems.generated import synthetic_sets
 from lib.prompts import prompt_format, save_system
@@ -29,7 +29,7 @@ NUM_PROBLEMS = 32
 def test_what_is_solved_now_and_then_comes_to_be_solved(tmp_path: Path) -> None:
     sets = synthetic_sets(SYNTHETIC, seed=PARAMS.seed)
     base, checkpoint = tmp_path / "base", tmp_path / "sft"
-    write_base(base, sets.sft, prompt_format=FORMAT, model=PARAMS.model, seed=PARAMS.seed)
+    write_tiny(base, sets.sft, prompt_format=FORMAT, model=PARAMS.model, seed=PARAMS.seed)
     save_system(base, "")
     sft = PARAMS.sft.model_copy(update={"save_steps": 0, "num_epochs": 2})
     taught = plain_sft(sets.sft, base, PARAMS, tmp_path / "scratch", sft=sft)
