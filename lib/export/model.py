@@ -33,6 +33,7 @@ from lib.engines.runtime import released_memory
 from lib.engines.transformers import TransformersEngine
 from lib.export import BATCH, MOST_TOKENS
 from lib.export.card import model_card
+from lib.export.gguf import modelfile, write_gguf
 from lib.export.reload import (
     ADAPTER_FOLDER,
     Answers,
@@ -66,6 +67,10 @@ SAME = 1e-5
 
 ARITHMETIC = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 """Largest mean difference, in nats, between two kernels in a type, or the type and float32."""
+
+
+GGUF_LIMITS = {"f16": 1e-2, "q8_0": 5e-2}
+"""Largest mean difference, in nats, between weights of a GGUF file and the checkpoint's."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -243,6 +248,25 @@ def write_model(
         weights = weights.merge_and_unload()
         answers = read(weights, token_ids, completions)
         errors["fold"] = check_same("fold", answers, trained, tolerance=ARITHMETIC["float32"])
+    ends = end_tokens(weights, tokenizer)
+    # After the checkpoint's prompts were encoded: these have the system message themselves.
+    tokenizer.chat_template = with_default_system(tokenizer.chat_template, system)
+    tokenizer.save_pretrained(to)
+    forms = {}
+    if export.gguf != "none":
+        # Before rounding to `export.dtype`: one rounding only.
+        file = write_gguf(weights, tokenizer, to, kind=export.gguf, ends=ends)
+        text = modelfile(
+            file,
+            tokenizer,
+            system=system,
+            evaluate=evaluate,
+            max_seq_length=model.max_seq_length,
+            stop_strings=stop_strings,
+            ends=ends,
+        )
+        file.with_name("Modelfile").write_text(text, encoding="utf-8")
+        forms["gguf"] = Form("float32", answers, GGUF_LIMITS[export.gguf])
     if export.dtype != "float32":
         # Only parameters: `model.to(dtype)` would round the rotary frequencies too, a buffer that
         # `from_pretrained` computes in float32.
@@ -254,15 +278,12 @@ def write_model(
 
     weights.generation_config = generation_config(
         evaluate,
-        ends=end_tokens(weights, tokenizer),
+        ends=ends,
         pad=tokenizer.pad_token_id,
     )
     # As safetensors: equal weights give equal bytes.
     weights.save_pretrained(to, max_shard_size=SHARD_SIZE)
-    # After the checkpoint's prompts were encoded: these have the system message themselves.
-    tokenizer.chat_template = with_default_system(tokenizer.chat_template, system)
-    tokenizer.save_pretrained(to)
-    forms = {"merged": Form(export.dtype, answers, SAME)}
+    forms["merged"] = Form(export.dtype, answers, SAME)
     if adapter:
         write_adapter(checkpoint, to)
         # In float32: base + adapter is compared with the checkpoint as it was trained.

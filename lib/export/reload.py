@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from lib.core.errors import UserError
 from lib.engines.base import Engine, Sampling, encode, open_engine
@@ -67,7 +67,8 @@ class Request:
     Attributes:
         folder: the exported model.
         base: the weights below an adapter.
-        forms: kind → type of the arithmetic. Kinds: merged, adapter, vllm (merged, run by vLLM).
+        forms: kind → type of the arithmetic. Kinds: merged, adapter, gguf (read by transformers),
+            vllm (merged, run by vLLM).
         conversations: [P] chat messages of the held-out prompts.
         completions: [P] the checkpoint's greedy tokens, the end of sequence included.
         threads: CPU threads; another number rounds differently.
@@ -140,11 +141,30 @@ def read_forms(request: Request) -> Readings:
 def _read_form(kind: str, dtype: str, prompts: list[list[int]], request: Request) -> Answers:
     if kind == "vllm":
         return _read_on_vllm(prompts, request, dtype=dtype)
+    if kind == "gguf":
+        return _read_gguf(prompts, request, dtype=dtype)
     full = request.base if kind == "adapter" else request.folder
     model = load_merged(full, base=request.base, dtype=dtype, attention=request.attention)
     if kind == "adapter":
         # Not folded: users of the adapter load it on top of the base.
         model = load_adapter(model, request.folder / ADAPTER_FOLDER)
+    return read(model.to(device_here()), prompts, request.completions)
+
+
+def _read_gguf(prompts: list[list[int]], request: Request, *, dtype: str) -> Answers:
+    """Load the GGUF file with transformers, and return its answers on the export's prompts."""
+    (file,) = request.folder.glob("gguf/*.gguf")
+    # transformers guesses what a file holds beside its weights (a Qwen3's head_dim), and splits a
+    # Llama's texts as GPT-2 does: hence the export's own config and tokens.
+    config = load_pretrained(AutoConfig, request.folder)
+    model = load_pretrained(
+        AutoModelForCausalLM,
+        file.parent,
+        gguf_file=file.name,
+        config=config,
+        dtype=dtype,
+        attn_implementation=request.attention,
+    )
     return read(model.to(device_here()), prompts, request.completions)
 
 

@@ -270,6 +270,8 @@ class Export(Section):
     """The checkpoint to export; it has to be evaluated too."""
     dtype: Literal["float32", "bfloat16", "float16"]
     """Type of the exported weights."""
+    gguf: Literal["none", "f16", "q8_0"]
+    """Type of the matrices in a GGUF file for llama.cpp and Ollama; none writes no file."""
     license: Annotated[str, Field(min_length=1)]
     """Licence on the model card, as the Hub abbreviates it; the base model's licence is binding."""
     language: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]

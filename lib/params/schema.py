@@ -251,6 +251,11 @@ class Params(Section):
                     f"evaluate.checkpoints: dpo.init is [{init}], and without `{missing[0]}` in "
                     "the list its effect cannot be measured; add it"
                 )
+        if self.export.gguf != "none" and not self.model.name:
+            yield (
+                f"export.gguf={self.export.gguf}: llama.cpp cannot split texts as the tokenizer "
+                "made for model.tiny does; name a model in model.name, or set none"
+            )
         # The card quotes reports/metrics, which has only evaluated checkpoints.
         if self.export.checkpoint not in measured:
             yield (
