@@ -323,7 +323,7 @@ def test_shaping_rewards_find_their_settings_in_params() -> None:
 
 
 def test_params_stay_few() -> None:
-    assert len(preset_params("tiny-cpu").flat()) <= 180
+    assert len(preset_params("tiny-cpu").flat()) <= 183
 
 
 @pytest.mark.parametrize(
