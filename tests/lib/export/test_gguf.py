@@ -6,7 +6,7 @@ from typing import Any
 
 import gguf
 import pytest
-from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers import Regex, Tokenizer, pre_tokenizers
 from transformers import (
     AutoModelForCausalLM,
     LlamaConfig,
@@ -61,7 +61,7 @@ def split_by(tokenizer: Tokenizer, split: tuple[str, ...]) -> None:
         if part == "digits":
             parts.append(pre_tokenizers.Digits(individual_digits=True))
         elif part != "gpt2":
-            parts.append(pre_tokenizers.Split(tiny.Regex(part), "isolated"))
+            parts.append(pre_tokenizers.Split(Regex(part), "isolated"))
     whole = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=split[-1] == "gpt2")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*parts, whole])
 
@@ -71,7 +71,7 @@ def write_base(
 ) -> Path:
     config, split = MODELS[name]
     base = folder / "tokenizer"
-    tiny.write_base(base, sets.sft, prompt_format=prompt_format(form), model=smoke.model, seed=0)
+    tiny.write_tiny(base, sets.sft, prompt_format=prompt_format(form), model=smoke.model, seed=0)
     tokenizer = load_tokenizer(base)
     split_by(tokenizer.backend_tokenizer, split)
     tokenizer.save_pretrained(base)
