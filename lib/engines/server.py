@@ -205,18 +205,21 @@ class ServerEngine(VllmBase):
         requests: Sequence[dict[str, Any]],
         sampling: Sampling,
     ) -> list[list[GeneratedCompletion]]:
-        answers: list[list[GeneratedCompletion]] = [[] for _ in prompts]
+        parts = [
+            (prompt, part) for prompt, request in enumerate(requests) for part in _parts_of(request)
+        ]
+        answers: dict[int, list[GeneratedCompletion]] = {}
         # deque: popleft and append are atomic, so that threads need no lock.
-        waiting = deque(range(len(prompts)))
+        waiting = deque(range(len(parts)))
 
         def work(server: Server) -> ServerGone | None:
             # Whichever server is free takes the next one.
             with contextlib.suppress(IndexError):
                 while True:
                     number = waiting.popleft()
-                    prompt, request = prompts[number], requests[number]
+                    prompt, part = parts[number]
                     try:
-                        answers[number] = self._ask(server, prompt, request, sampling)
+                        answers[number] = self._ask(server, prompts[prompt], part, sampling)
                     except ServerGone as error:
                         waiting.append(number)
                         return error
@@ -225,12 +228,15 @@ class ServerEngine(VllmBase):
         while waiting:
             # As many requests in flight as fill the servers' batches.
             full = AT_A_TIME * len(self.servers) // sampling.num_completions
-            at_a_time = max(len(self.servers), min(len(prompts), full))
+            at_a_time = max(len(self.servers), min(len(parts), full))
             workers = list(islice(cycle(self.servers), at_a_time))
             with ThreadPoolExecutor(len(workers)) as threads:
                 ends = list(threads.map(work, workers))
             self._leave_out({s: e for s, e in zip(workers, ends, strict=True) if e})
-        return answers
+        groups: list[list[GeneratedCompletion]] = [[] for _ in prompts]
+        for number, (prompt, _) in enumerate(parts):
+            groups[prompt] += answers[number]
+        return groups
 
     def _ask(
         self, server: Server, prompt: Sequence[int], request: dict[str, Any], sampling: Sampling
@@ -420,6 +426,20 @@ class ServerEngine(VllmBase):
             # One that is gone or was started anew has no adapter any more.
             with contextlib.suppress(ServerGone, Refusal):
                 server.post("/v1/unload_lora_adapter", lora_name=name)
+
+
+def _parts_of(request: dict[str, Any]) -> list[dict[str, Any]]:
+    """Split a request for more completions than the server takes at once, with its seeds."""
+    number, seed = request["n"], request["seed"]
+    return [
+        # Of `n` completions vLLM seeds each by its place. Beyond `max_num_seqs` it refuses `n`.
+        {
+            **request,
+            "n": min(AT_A_TIME, number - start),
+            "seed": None if seed is None else seed + start,
+        }
+        for start in range(0, number, AT_A_TIME)
+    ]
 
 
 def _require_transfer() -> None:

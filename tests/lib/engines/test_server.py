@@ -328,6 +328,22 @@ def any_version(monkeypatch: pytest.MonkeyPatch, base: Path) -> None:
     )
 
 
+def test_many_completions_are_seeded_as_one_request_would_be(
+    base: Path, stand_in, prompts, any_version
+) -> None:
+    most = []
+
+    def answer(request: dict[str, Any]) -> tuple[int, Any]:
+        most.append(request["sampling_params"]["n"])
+        return echo(request)
+
+    engine = connect(base, stand_in(serving(base, generate=answer)))
+    engine.use_weights()
+    for group in tokens(engine, prompts, 1100):
+        assert group == [(group[0] + i) % 500 for i in range(1100)]
+    assert max(most) == 512
+
+
 def test_two_servers_give_the_completions_of_one(
     base: Path, stand_in, prompts, any_version
 ) -> None:
