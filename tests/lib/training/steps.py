@@ -102,9 +102,13 @@ def nothing(completions: list[Any], **columns: Any) -> list[float]:
     return [0.0] * len(completions)
 
 
-def reward_with(trainer: PolicyGradientTrainer, *functions: Any) -> PolicyGradientTrainer:
-    """Put functions in the places of the preset's two."""
-    trainer.grading.rewards = [*functions, nothing][:2]
+def reward_with(trainer: Any, *functions: Any) -> Any:
+    """Put functions in the places of the preset's two, in our trainer or TRL's."""
+    rewards = [*functions, nothing][:2]
+    if isinstance(trainer, PolicyGradientTrainer):
+        trainer.grading.rewards = rewards
+    else:
+        trainer.reward_funcs = rewards
     return trainer
 
 
