@@ -34,6 +34,7 @@ from lib.engines.transformers import TransformersEngine
 from lib.export import BATCH, MOST_TOKENS
 from lib.export.card import model_card
 from lib.export.gguf import modelfile, write_gguf
+from lib.export.harness import write_task
 from lib.export.reload import (
     ADAPTER_FOLDER,
     Answers,
@@ -44,6 +45,7 @@ from lib.export.reload import (
     read_afresh,
 )
 from lib.params import Params
+from lib.params.data import GeneratorSource
 from lib.params.model import Evaluate, Export, Model
 from lib.prompts import (
     Generation,
@@ -138,7 +140,11 @@ def publish(
     """
     prompt, export = params.prompt, params.export
     headline = params.evaluate.benchmarks[0]
-    held_out = read_benchmarks(problems, [headline])[headline][: export.num_verified]
+    benchmarks = read_benchmarks(problems, params.evaluate.benchmarks)
+    held_out = benchmarks[headline][: export.num_verified]
+    # Other sets are other people's: an export must not publish their problems.
+    sources = {each.name: each.source for each in params.prepare.benchmarks}
+    generated = [name for name in benchmarks if isinstance(sources[name], GeneratorSource)]
     own_format, system = prompt_format(**prompt.rendering), saved_system(base)
     prompts = [own_format.prompt(problem.problem, system=system) for problem in held_out]
     # Beside `to`, so that the final rename stays within one file system and is atomic.
@@ -155,12 +161,22 @@ def publish(
             stop_strings=own_format.stop_strings,
             system=system,
         )
+        longest = params.evaluate.max_new_tokens
         save_prompt(
             folder,
             system=system,
             rendering=prompt.rendering,
-            generation=Generation(own_format.stop_strings, params.evaluate.max_new_tokens),
+            generation=Generation(own_format.stop_strings, longest),
         )
+        own_limits = {each.benchmark: each.max_new_tokens for each in params.evaluate.overrides}
+        for name in generated:
+            write_task(
+                folder,
+                name,
+                benchmarks[name],
+                prompt_format=own_format,
+                max_new_tokens=own_limits.get(name, longest),
+            )
         # Folded weights are a derived work of the base model: its licence goes with them.
         if (base / LICENSE).is_file():
             shutil.copyfile(base / LICENSE, folder / LICENSE)

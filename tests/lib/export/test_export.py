@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import torch
 from peft.tuners.lora import LoraModel
+from ruamel.yaml import YAML
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, pipeline
 
-from lib.artifacts import read_json, write_json
+from lib.artifacts import read_json, read_jsonl, write_json
 from lib.artifacts.models import ADAPTER_FILES
 from lib.artifacts.problems import write_problems
 from lib.core.errors import UserError
@@ -23,12 +24,13 @@ from lib.engines.policy import load_merged, load_policy, load_tokenizer, save_po
 from lib.engines.tiny import write_tiny
 from lib.engines.transformers import TransformersEngine
 from lib.export import model, reload
+from lib.export.harness import answer_pattern
 from lib.export.model import generation_config, publish
 from lib.export.reload import Answers, Request, check_same, read, read_forms, read_places
 from lib.inference import GenerationSettings, build_text_generator
 from lib.params import Params, preset_names, preset_params
 from lib.problems.generated import GeneratedSets
-from lib.prompts import prompt_format, save_system, saved_generation
+from lib.prompts import PROMPT_FORMATS, prompt_format, save_system, saved_generation
 from tests.conftest import ROOT
 from tests.lib.engines import fake_unsloth
 from tests.lib.export.conftest import ExportTo, make_adapter, make_model
@@ -132,7 +134,8 @@ def test_generation_config_is_the_evaluations(smoke: Params) -> None:
 @pytest.fixture
 def publish_to(smoke: Params, sets: GeneratedSets, tmp_path: Path) -> Callable[..., Path]:
     """Publish to tmp_path/export with a card, four held-out problems measured."""
-    write_problems(tmp_path / "problems/held_out.jsonl", sets.benchmarks["held_out"][:4])
+    for name, problems in sets.benchmarks.items():
+        write_problems(tmp_path / f"problems/{name}.jsonl", problems[:4])
     numbers = {"greedy": {"answer_accuracy": 0.5, "format_accuracy": 0.5, "n": 4}}
     write_json(tmp_path / "measured.json", {"held_out": numbers, "harder": numbers})
 
@@ -181,6 +184,25 @@ def test_others_generate_from_an_export_of_every_presets_form(
     written = generator.model.generate(**ids, max_length=length, min_length=length)
     assert written.shape[1] == length
     assert saved_generation(export) == (own_format.stop_strings, smoke.evaluate.max_new_tokens)
+    for each in ("held_out", "harder"):
+        task = YAML(typ="safe").load(export / f"tasks/{each}.yaml")
+        assert task["generation_kwargs"]["until"] == list(own_format.stop_strings)
+        rows = read_jsonl(export / task["dataset_kwargs"]["data_files"]["test"])
+        known = sets.benchmarks[each][:4]
+        assert list(rows) == [{"problem": p.problem, "reference": p.reference} for p in known]
+
+
+@pytest.mark.parametrize("name", PROMPT_FORMATS)
+def test_a_harness_finds_the_answer_that_the_format_parses(name: str) -> None:
+    own_format = PROMPT_FORMATS[name]
+    first, second = (own_format.target(solution="2 + 2", reference=each) for each in ("41", "42"))
+    whole = first if own_format.stop_strings else first + second
+    for text in (whole, second, second.replace("42", ""), "42", ""):
+        cut = text
+        for stop in own_format.stop_strings:
+            cut = text.removesuffix(stop)
+        found = [each.strip() for each in re.findall(answer_pattern(own_format), cut)]
+        assert (found[-1] if found else None) == own_format.parse(text).answer
 
 
 def resized(base: Path, to: Path) -> Path:

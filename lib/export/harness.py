@@ -1,0 +1,64 @@
+"""Task files for lm-eval: the generated benchmarks, to be measured by others beside the model."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from ruamel.yaml import YAML
+
+from lib.artifacts import write_jsonl
+from lib.artifacts.problems import Problem
+from lib.prompts import PromptFormat, TaggedFormat
+
+TASKS = "tasks"
+"""Folder of the task files in an export."""
+
+
+def write_task(
+    export: Path,
+    name: str,
+    problems: Iterable[Problem],
+    *,
+    prompt_format: PromptFormat,
+    max_new_tokens: int,
+) -> None:
+    """Write the benchmark `name` and its task file, which lm-eval runs in the folder `export`."""
+    rows = ({"problem": each.problem, "reference": each.reference} for each in problems)
+    problems_file = f"{TASKS}/{name}.jsonl"
+    (export / TASKS).mkdir(exist_ok=True)
+    write_jsonl(export / problems_file, rows)
+    answers = {
+        "function": "regex",
+        "regex_pattern": answer_pattern(prompt_format),
+        # The last answer counts here too.
+        "group_select": -1,
+    }
+    task = {
+        "task": name,
+        "dataset_path": "json",
+        # lm-eval resolves it in the working directory: so the folder may be moved.
+        "dataset_kwargs": {"data_files": {"test": problems_file}},
+        "test_split": "test",
+        "output_type": "generate_until",
+        "doc_to_text": "{{problem}}",
+        "doc_to_target": "{{reference}}",
+        "generation_kwargs": {
+            "do_sample": False,
+            "max_gen_toks": max_new_tokens,
+            "until": list(prompt_format.stop_strings),
+        },
+        "filter_list": [{"name": "answer", "filter": [answers, {"function": "take_first"}]}],
+        "metric_list": [{"metric": "exact_match"}],
+    }
+    with (export / TASKS / f"{name}.yaml").open("w", encoding="utf-8") as file:
+        YAML(typ="safe").dump(task, file)
+
+
+def answer_pattern(prompt_format: PromptFormat) -> str:
+    """Return the regular expression of an answer, in a completion cut before its stop string."""
+    if not isinstance(prompt_format, TaggedFormat):
+        # Enough for the generator's whole numbers: a pattern cannot balance nested braces.
+        return r"\\boxed\s*\{([^{}]*)\}"
+    opening, closing = map(re.escape, prompt_format.answer)
+    end = rf"(?:{closing}|\Z)" if prompt_format.stop_strings else closing
+    return rf"{opening}([\s\S]*?){end}"
