@@ -152,7 +152,7 @@ def with_signal(trainer: Any) -> Any:
         # 0, 1, 0, 1, ...: within every group of two or more the rewards differ.
         return [float(number % 2) for number in range(len(completions))]
 
-    trainer.grading.rewards = [alternating for _ in trainer.reward_funcs]
+    trainer.reward_funcs[:] = [alternating for _ in trainer.reward_funcs]
     if not hasattr(trainer, "engine"):
         return trainer
     generate: Callable[..., list[list[GeneratedCompletion]]] = trainer.engine.generate

@@ -228,6 +228,9 @@ class SaveOnSignal(TrainerCallback):
     After SIGTERM, as before a preemption, training ends with it. After SIGUSR1, as before the end
     of a time limit, training goes on.
 
+    Attributes:
+        ended: True after SIGTERM, on all ranks.
+
     Args:
         every: steps between two from which a resumed run is the undisturbed one.
     """
@@ -239,9 +242,9 @@ class SaveOnSignal(TrainerCallback):
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
-        """Note signals during the block, and raise KeyboardInterrupt behind it after SIGTERM.
+        """Note signals during the block. Ctrl-C still ends at once.
 
-        Ctrl-C still ends at once. Python handles signals in the main thread only.
+        Python handles signals in the main thread only.
         """
         in_main = threading.current_thread() is threading.main_thread()
         numbers = (signal.SIGTERM, signal.SIGUSR1) if in_main else ()
@@ -254,8 +257,6 @@ class SaveOnSignal(TrainerCallback):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-        if self.ended:
-            raise KeyboardInterrupt
 
     def on_step_end(
         self,

@@ -249,6 +249,10 @@ def run_phase(
                 say(f"{stage} resumes from step {checkpoint_step(checkpoint)} ({checkpoint})")
             with on_signal.watch(), closing(watching) if watching else nullcontext():
                 trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+            if on_signal.ended:
+                # Rank 0's answer: a shared folder may show another rank its checkpoint late.
+                (hint,) = broadcast_object_list([resume_hint(checkpoints, stage)])
+                raise UserError(f"{stage} was interrupted; {hint}")
 
             check_ranks_agree(trainer)
             if not selecting:

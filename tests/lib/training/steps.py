@@ -104,11 +104,7 @@ def nothing(completions: list[Any], **columns: Any) -> list[float]:
 
 def reward_with(trainer: Any, *functions: Any) -> Any:
     """Put functions in the places of the preset's two, in our trainer or TRL's."""
-    rewards = [*functions, nothing][:2]
-    if isinstance(trainer, PolicyGradientTrainer):
-        trainer.grading.rewards = rewards
-    else:
-        trainer.reward_funcs = rewards
+    trainer.reward_funcs[:] = [*functions, nothing][:2]
     return trainer
 
 
