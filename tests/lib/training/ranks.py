@@ -92,7 +92,9 @@ def main(folder: Path, way: str = "") -> None:
     params = changed(preset_params("smoke"), json.loads((folder / "changes.json").read_text()))
     configure(seed=params.seed, threads=params.torch_threads)
     problems, base = list(read_problems(folder / "grpo.jsonl")), folder / "base"
-    trainer = reward_with(plain_grpo(problems, base, params, folder / "scratch"), letters)
+    # Each rank writes its problems: not over a file that another is reading.
+    scratch = folder / f"scratch-{os.environ.get('RANK', 0)}"
+    trainer = reward_with(plain_grpo(problems, base, params, scratch), letters)
     if not way:
         trainer.roll_out_with(Script(base), live=True)
     seen = Gradients(trainer)
