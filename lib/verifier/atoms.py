@@ -375,6 +375,7 @@ class Atoms:
 
     def _group(self, opening: str) -> Node:
         """Return the group that `opening` (already taken) begins."""
+        start = self.position
         outer, self.bars, self.in_set = (self.bars, self.in_set), 0, opening == "{set"
         closings = BRACKETS.get(opening, ("}",))
         inside = self.statement(closing=(*closings, *("mid", ":", "|") * self.in_set))
@@ -399,11 +400,9 @@ class Atoms:
         if inside.kind == "matrix" and opening + closing in ("()", "[]"):
             return inside._replace(name="matrix")
         if opening + closing in ("()", "[]", "langlerangle"):
-            return (
-                inside
-                if inside.kind != "number" or opening == "("
-                else Node("tuple", (inside,), "[]")
-            )
+            # `[x + 1]` is a list of one where it is the whole.
+            is_list = inside.kind == "number" or (start == 1 and self.peek is END)
+            return Node("tuple", (inside,), "[]") if opening == "[" and is_list else inside
         raise Unparsable("a half-open bracket around one element")
 
     def _absolute(self, bar: str) -> Node:

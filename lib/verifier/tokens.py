@@ -374,10 +374,18 @@ class _Scanner:
         # `\\text{(B)}`, `\\mathrm{d}`, `\\text{ percent}`: what has no other meaning in a group.
         is_mark = all(token.kind == "letter" or token.text in _MARKS for token in inside)
         is_mark |= len(inside) == 1 and inside[0].text in FUNCTIONS
+        # A group of one, but of a function or fraction.
+        before = self.tokens[start - 1] if start else END
+        is_plain = len(inside) == 1 and (
+            inside[0].kind in ("number", "letter", *WORDS) or inside[0].text == "circ"
+        )
+        is_plain &= before.kind in ("operator", "separator", "end", *WORDS) and before != CLOSE
         if style and style not in _AROUND and not is_attached and (has_words or is_mark):
             del self.tokens[start]
             if inside == [Token("letter", "d")] and style in _UPRIGHT:
                 self.upright_d = len(self.tokens)
+        elif is_plain:
+            del self.tokens[start]
         else:
             self.tokens.append(CLOSE)
 

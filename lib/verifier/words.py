@@ -54,41 +54,40 @@ _NUMBER_WORDS = pairs(
     "twelve=12 thirteen=13 fourteen=14 fifteen=15 sixteen=16 seventeen=17 eighteen=18 nineteen=19 "
     "twenty=20 thirty=30 forty=40 fifty=50 sixty=60 seventy=70 eighty=80 ninety=90"
 )
-SCALES = {
+_SCALES = {
     "dozen": 12, "hundred": 100, "thousand": 10**3, "lakh": 10**5, "million": 10**6,
     "crore": 10**7, "billion": 10**9, "trillion": 10**12,
 }  # fmt: skip
-PARTS = pairs(
-    "half=2 halves=2 third=3 thirds=3 quarter=4 quarters=4 fourths=4 fifth=5 fifths=5 sixths=6 "
-    "eighths=8 tenth=10 tenths=10 hundredths=100 thousandths=1000 millionths=1000000"
+_NUMERAL = rf"(?:{'|'.join(sorted((*_NUMBER_WORDS, *_SCALES), key=len, reverse=True))})(?![^ ])"
+SPELLED = re.compile(
+    rf"(?<![^ ])(?:(\d+(?:\.\d+)?) )?({_NUMERAL}(?:(?: -| (?<=hundred )and)? {_NUMERAL})*)"
 )
-"""What a number is divided by, by the word after it."""
+"""A number in words, after digits or not."""
+SIGNS = pairs(
+    "squared=^2 cubed=^3 plus=+ minus=- to=: half=/2 halves=/2 third=/3 thirds=/3 quarter=/4 "
+    "quarters=/4 fourths=/4 fifth=/5 fifths=/5 sixths=/6 eighths=/8 tenth=/10 tenths=/10 "
+    "hundredths=/100 thousandths=/1000 millionths=/1000000"
+)
+"""Words after a number that are signs, and what a number is divided by."""
 
 
-def is_number_word(word: str) -> bool:
-    """Return True if a word is part of a number's name."""
-    return word in _NUMBER_WORDS or word in SCALES
-
-
-def spelled_number(words: list[str], digits: Fraction | None) -> Fraction | None:
-    """Return the number that words spell, after digits or not; None where they are several in a
-    row.
-    """
-    total, current = Fraction(0), digits or Fraction(0)
-    starts = digits is None
-    for word in words:
-        if scale := SCALES.get(word):
-            current = (Fraction(1) if starts else current) * scale
+def spelled_number(match: re.Match[str]) -> str | None:
+    """Return the number that words spell; None where they are several in a row."""
+    total = Fraction(0)
+    current = Fraction(match[1]) if match[1] else None
+    for word in re.findall("[a-z]{3,}", match[2].replace(" and ", " ")):
+        if scale := _SCALES.get(word):
+            current = (1 if current is None else current) * Fraction(scale)
             if scale > 100:
                 total, current = total + current, Fraction(0)
         else:
             value = int(_NUMBER_WORDS[word])
-            is_next = not current % (100 if value >= 10 else 10) and current % 100 != 10
-            if not starts and not (value and is_next):
+            if current is not None and (
+                not value or current % (100 if value >= 10 else 10) or current % 100 == 10
+            ):
                 return None
-            current += value
-        starts = False
-    return total + current
+            current = (current or 0) + Fraction(value)
+    return str(total + (current or 0))
 
 
 _FORMATTED = re.compile(
