@@ -8,7 +8,6 @@ import re
 from typing import NamedTuple
 
 from lib.verifier import symbolic
-from lib.verifier.comparer import Comparer
 from lib.verifier.evaluate import as_number
 from lib.verifier.extract import as_text, unwrapped
 from lib.verifier.phrases import read
@@ -22,6 +21,7 @@ from lib.verifier.quantities import (
     compare_scalar,
 )
 from lib.verifier.relations import compare_stated
+from lib.verifier.rules import Comparer, Comparison
 from lib.verifier.sets import compare_region
 from lib.verifier.structures import (
     compare_cases,
@@ -41,12 +41,23 @@ from lib.verifier.tree import (
     remembered,
 )
 
-RULES = (
-    compare_choice, compare_cases, compare_quantified, compare_region, compare_stated,
-    compare_words, compare_grid, compare_quantity, compare_angle, compare_percent, compare_base,
-    compare_ratio, compare_congruence, compare_scalar,
-)  # fmt: skip
-"""In order: the first that knows the kinds decides."""
+RULES: dict[Comparison, str] = {
+    compare_choice: "choice symbol",
+    compare_cases: "cases",
+    compare_quantified: "quantified",
+    compare_region: "",
+    compare_stated: "",
+    compare_words: "phrase label time date",
+    compare_grid: "",
+    compare_quantity: "unit amount",
+    compare_angle: "degree",
+    compare_percent: "percent",
+    compare_base: "base",
+    compare_ratio: "ratio",
+    compare_congruence: "call",
+    compare_scalar: "",
+}
+"""In order, with the kinds of which one side must be; the first that can tell decides."""
 
 
 class Verdict(NamedTuple):

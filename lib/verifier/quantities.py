@@ -6,10 +6,9 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple
 
-from lib.verifier.comparer import Comparer, either
 from lib.verifier.evaluate import exact_value, real_value
 from lib.verifier.identity import same_expression
-from lib.verifier.rules import Decision
+from lib.verifier.rules import Comparer, Decision
 from lib.verifier.tree import Node, Undecided, call, free_symbols, nodes, number, symbol
 from lib.verifier.words import HEDGES, asked_words, may_be_added, parse_unit
 
@@ -17,8 +16,6 @@ from lib.verifier.words import HEDGES, asked_words, may_be_added, parse_unit
 def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
     """Compare quantities with their units, converted if both are known."""
     kinds = {reference.kind, answer.kind}
-    if not kinds & {"unit", "amount"}:
-        return None
     expected, actual = _in_base(reference), _in_base(answer)
     if expected and actual:
         # Dimensions: metres are never seconds.
@@ -81,8 +78,6 @@ def _may_add(unit: str, problem: str) -> bool:
 
 def compare_angle(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
     """Compare degrees with degrees or bare numbers; with an expression in π also in radians."""
-    if not either("degree", reference, answer):
-        return None
     # The numbers without the mark.
     values = [node.args[0] if node.kind == "degree" else node for node in (reference, answer)]
     has_pi = [symbol("pi") in nodes(value) for value in values]
@@ -101,8 +96,6 @@ _ANGLES = re.compile("degree|angle|circ|°")
 
 def compare_percent(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
     """Compare `10 %` as 0.1; the sign may go unsaid if the problem names percent."""
-    if not either("percent", reference, answer):
-        return None
     bare = [node.args[0] if node.kind == "percent" else node for node in (reference, answer)]
     is_asked = "percent" in comparer.problem.lower() or "%" in comparer.problem
     is_alike = reference.kind == answer.kind
@@ -127,8 +120,6 @@ def _hundredth(node: Node) -> Node:
 
 def compare_base(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
     """Compare digits in the same base; base ten may go unsaid."""
-    if not either("base", reference, answer):
-        return None
     digits = [
         # Leading zeros say nothing.
         (node.name.lstrip("0"), node.value if node.kind == "base" else 10)
@@ -142,8 +133,6 @@ def compare_ratio(comparer: Comparer, reference: Node, answer: Node) -> Decision
     """Compare ratios: proportional terms, zeros in the same places; of two terms, also the
     fraction.
     """
-    if not either("ratio", reference, answer):
-        return None
     # 3:4 against 3/4
     expected, actual = (
         node.args if node.kind == "ratio" else (node, number(1)) for node in (reference, answer)

@@ -6,10 +6,9 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from lib.verifier.atoms import GREEK
-from lib.verifier.comparer import Comparer, either, is_vain
 from lib.verifier.evaluate import real_value
 from lib.verifier.quantities import compare_quantity
-from lib.verifier.rules import Decision
+from lib.verifier.rules import Comparer, Decision, either, is_vain
 from lib.verifier.sets import same_constraint
 from lib.verifier.tree import (
     FUNCTIONS,

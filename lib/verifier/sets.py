@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import NamedTuple
 
-from lib.verifier.comparer import INTERVALS, Comparer
 from lib.verifier.evaluate import exact_value, real_value
 from lib.verifier.identity import Fingerprint, proportional, same_expression
-from lib.verifier.rules import Decision
+from lib.verifier.rules import INTERVALS, Comparer, Decision
 from lib.verifier.tree import (
     INFINITY,
     MAX_ITEMS,

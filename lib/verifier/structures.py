@@ -5,10 +5,9 @@ import re
 from collections.abc import Iterator
 
 from lib.verifier.atoms import parse_number
-from lib.verifier.comparer import INTERVALS, Comparer, either
 from lib.verifier.evaluate import exact_value
 from lib.verifier.phrases import read
-from lib.verifier.rules import Decision
+from lib.verifier.rules import INTERVALS, Comparer, Decision, either
 from lib.verifier.sets import domain_of, is_region, real_set, same_set
 from lib.verifier.tree import (
     REALS,
@@ -58,8 +57,6 @@ def _letter(node: Node, known: str) -> str:
 
 def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
     """Compare statements for all values of a letter; the letter's name is bound."""
-    if not either("quantified", reference, answer):
-        return None
     if is_region(reference) or is_region(answer):
         one_set, other_set = real_set(reference), real_set(answer)
         if one_set and other_set:
@@ -99,8 +96,6 @@ _WHOLE = re.compile(r"any|bb:[RZQNC](?:[_^](?:[-+*0]|>0|<0|ge0))*")
 
 def compare_cases(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
     """Compare values with their conditions, in any order."""
-    if not either("cases", reference, answer):
-        return None
     if reference.kind != answer.kind or len(reference.args) != len(answer.args):
         return None if either("relation", reference, answer) else Decision(False, "cases")
     rest = list(answer.args)
@@ -136,10 +131,7 @@ def _condition(node: Node) -> str:
 
 def compare_words(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
     """Compare words, times and dates, equal in one spelling only."""
-    kinds = {reference.kind, answer.kind}
-    if not kinds & {"phrase", "label", "time", "date"}:
-        return None
-    if "time" in kinds:
+    if either("time", reference, answer):
         one, two = _face(reference), _face(answer)
         is_same = one and two and one[0] == two[0] and (one[1] == two[1] or not (one[1] and two[1]))
         return Decision(bool(is_same), "time")
