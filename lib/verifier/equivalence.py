@@ -44,8 +44,8 @@ from lib.verifier.tree import (
 RULES: dict[Comparison, str] = {
     compare_choice: "choice symbol",
     compare_cases: "cases",
-    compare_quantified: "quantified",
     compare_region: "",
+    compare_quantified: "quantified",
     compare_stated: "",
     compare_words: "phrase label time date",
     compare_grid: "",

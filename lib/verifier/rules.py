@@ -42,24 +42,14 @@ class Rule(NamedTuple):
     is_exact: bool = True
 
 
-def _example(row: dict[str, str], side: str) -> tuple[str, ...]:
-    return tuple(row[f"{side}_{part}"] for part in ("reference", "answer", "problem"))
-
-
 def _read() -> tuple[Rule, ...]:
     with SOURCE.open(encoding="utf-8", newline="") as lines:
         # Unquoted: LaTeX stands in the file as it is.
-        return tuple(
-            Rule(
-                row["name"],
-                int(row["rows"]),
-                row["description"],
-                _example(row, "right"),
-                _example(row, "wrong"),
-                is_exact=row["decides"] == "proof",
-            )
-            for row in csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-        )
+        _, *rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    return tuple(
+        Rule(name, int(count), what, (*right,), (reference, answer, problem), decides == "proof")
+        for name, count, decides, what, *right, problem, reference, answer in rows
+    )
 
 
 TABLE: tuple[Rule, ...] = _read()
@@ -67,7 +57,6 @@ TABLE: tuple[Rule, ...] = _read()
 
 REFUSALS = {
     "echo": "a formula or the text of the problem, repeated",
-    "vain": "a relation of constants, which states nothing",
     "no answer": "no answer, which equals nothing",
     "unparsed": "a character that the grammar does not read",
     "undecided": "neither equal nor different for certain",

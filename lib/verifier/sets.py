@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from lib.verifier.evaluate import exact_value, real_value
 from lib.verifier.identity import Fingerprint, proportional, same_expression
-from lib.verifier.rules import INTERVALS, Comparer, Decision
+from lib.verifier.rules import INTERVALS, Comparer, Decision, either
 from lib.verifier.tree import (
     INFINITY,
     MAX_ITEMS,
@@ -241,6 +241,8 @@ def compare_region(comparer: Comparer, reference: Node, answer: Node) -> Decisio
     one_set, other_set = real_set(reference), real_set(answer)
     if one_set and other_set:
         return Decision(same_set(one_set, other_set), "region")
+    if either("quantified", reference, answer):
+        return None
     one, two = _interval(reference, answer), _interval(answer, reference)
     if one and two and {reference.kind, answer.kind} != {"relation"}:
         is_same = one.name == two.name

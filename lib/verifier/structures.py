@@ -8,7 +8,7 @@ from lib.verifier.atoms import parse_number
 from lib.verifier.evaluate import exact_value
 from lib.verifier.phrases import read
 from lib.verifier.rules import INTERVALS, Comparer, Decision, either
-from lib.verifier.sets import domain_of, is_region, real_set, same_set
+from lib.verifier.sets import domain_of, is_region
 from lib.verifier.tree import (
     REALS,
     Node,
@@ -30,24 +30,21 @@ def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Decisio
     """Compare letters of multiple choice; a value after the letter is not another answer."""
     is_marked = either("choice", reference, answer)
     # A bare letter past E is rather a variable; '' where it is no letter of a choice.
-    letters = [
-        _letter(node, "ABCDEFGHIJ" if is_marked else "ABCDE") for node in (reference, answer)
-    ]
-    if not is_marked and (not all(letters) or reference == answer):
-        return None
+    known = "ABCDEFGHIJ" if is_marked else "ABCDE"
+    letters = [_letter(node, known) for node in (reference, answer)]
     if all(letters):
         texts = (*reference.args, *answer.args)
-        option = dict(options(comparer.problem)).get(letters[0]) if texts else None
+        option = options(comparer.problem).get(letters[0]) if texts else None
         # (B) followed by words that no option has.
         if option is None and any(text.kind == "phrase" for text in texts):
             return Decision(False, "choice")
-        value = option_value(option) if option is not None else None
+        value = option_value(option or "")
         is_same = value is None or all(comparer.equal(value, text) for text in texts)
         return Decision(letters[0] == letters[1] and is_same, "choice")
     # "(B) 12" for 12: the value counts.
     if answer.kind == "choice" and answer.args:
         return comparer.same(reference, answer.args[0]).via("choice")
-    return Decision(False, "choice")
+    return Decision(False, "choice") if is_marked else None
 
 
 def _letter(node: Node, known: str) -> str:
@@ -57,20 +54,17 @@ def _letter(node: Node, known: str) -> str:
 
 def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
     """Compare statements for all values of a letter; the letter's name is bound."""
-    if is_region(reference) or is_region(answer):
-        one_set, other_set = real_set(reference), real_set(answer)
-        if one_set and other_set:
-            return Decision(same_set(one_set, other_set), "region")
     if reference.kind != answer.kind:
-        bound, bare = (reference, answer) if reference.kind == "quantified" else (answer, reference)
-        statement, membership = bound.args
+        sides = [reference, answer]
+        place = sides.index(answer if answer.kind == "quantified" else reference)
+        statement, membership = sides[place].args
         domain = membership.args[1]
         # Only a quantifier over a whole set of numbers may go unsaid.
         is_whole = membership.name == "in" and _WHOLE.fullmatch(domain.name)
         if not is_whole or (is_region(statement) and domain != REALS):
             return Decision(False, "quantifier")
-        pair = (statement, bare) if bound is reference else (bare, statement)
-        return comparer.same(*pair).via("quantifier")
+        sides[place] = statement
+        return comparer.same(*sides).via("quantifier")
     (one, over), (two, other) = reference.args, answer.args
     letters, others = (
         [part.name for part in nodes(side.args[0]) if part.kind == "symbol"]
@@ -265,27 +259,22 @@ def conversions(reference: str, answer: str, problem: str) -> Iterator[Conversio
 
 _DECIMAL_COMMA = re.compile(r"-?\d+,(?:\d{1,2}|\d{4,})")
 _OPTION = re.compile(
-    r"(?:\\(?:text|textbf|mathrm|mathbf)\s*\{\s*)?(?:\(([A-J])\)"
-    r"|(?<![A-Za-z])([A-J])[.)])\s*\}?(?:\\[ ,;]|~|\s|\\q?quad)*"
+    r"(?:\\(?:text|textbf|mathrm|mathbf)\s*\{\s*)?(?:\((?=[A-J]\))|(?<![A-Za-z])(?=[A-J][.)]))"
+    r"([A-J])[.)]\s*\}?(?:\\[ ,;]|~|\s|\\q?quad)*"
 )
 
 
 @remembered(512)
-def options(problem: str) -> tuple[tuple[str, str], ...]:
+def options(problem: str) -> dict[str, str]:
     """Return the letters and the texts of the options that a problem lists, at least two from A
-    on.
+    on; without those whose text another has.
     """
-    matches = list(_OPTION.finditer(problem))
-    ends = [match.start() for match in matches[1:]] + [len(problem)] * bool(matches)
-    listed = [
-        (
-            match[1] or match[2],
-            re.sub(r"(?:\\q?quad|\\\\|[\s,;$])+$", "", problem[match.end() : end]).strip(),
-        )
-        for match, end in zip(matches, ends, strict=True)
-    ]
-    letters = "".join(letter for letter, _ in listed)
-    return tuple(listed) if len(letters) > 1 and "ABCDEFGHIJ".startswith(letters) else ()
+    _, *parts = _OPTION.split(problem)
+    letters = "".join(parts[::2])
+    texts = [re.sub(r"(?:\\q?quad|\\\\|[\s,;$])+$", "", text).strip() for text in parts[1::2]]
+    is_listed = len(letters) > 1 and "ABCDEFGHIJ".startswith(letters)
+    listed = zip(letters, texts, strict=False) if is_listed else ()
+    return {letter: text for letter, text in listed if texts.count(text) == 1}
 
 
 def option_value(text: str) -> Node | None:
@@ -298,13 +287,10 @@ def option_value(text: str) -> Node | None:
 
 def _choices(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]:
     """Return the letter of an option for its text, and its text for the letter."""
-    listed = dict(options(problem))
-    for one, other, is_reference in ((expected, actual, True), (actual, expected, False)):
-        letter = _capital(one)
-        if letter in listed and not _capital(other) and other.kind != "choice":
-            value = option_value(listed[letter])
-            if value is not None and list(listed.values()).count(listed[letter]) == 1:
-                yield ("option", value, other) if is_reference else ("option", other, value)
+    for one, other in ((expected, actual), (actual, expected)):
+        value = option_value(options(problem).get(_capital(one), ""))
+        if value and not _capital(other) and other.kind != "choice":
+            yield ("option", value, other) if one is expected else ("option", other, value)
 
 
 def _capital(node: Node) -> str:
