@@ -95,7 +95,7 @@ def compare(
         return Verdict(False, "no answer")
     if expected == actual:
         return Verdict(True, "exact")
-    symbolic.count_answer()
+    symbolic.count("answers")
     bound_memory(len(expected) + len(actual) + len(problem or ""))
     try:
         return _compare(expected, actual, problem or "", thorough)

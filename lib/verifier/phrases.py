@@ -363,8 +363,9 @@ def _described(text: str, tokens: Tokens) -> Node | None:
         return None
     if such["but"]:
         inside = _tried(_last(tokens, such["but"]))
-        items = inside.args if inside and inside.kind == "list" else (inside,)
-        return inside and Node("difference", (domain, Node("set", items)))
+        if inside and inside.kind != "list":
+            inside = Node("list", (inside,))
+        return inside and Node("difference", (domain, inside._replace(kind="set", name="")))
     end = _last(tokens, such["own"] or such["end"])
     if such["sign"]:
         end = (Token("letter", "x"), Token("operator", _BEYOND[such["sign"]]), *end)

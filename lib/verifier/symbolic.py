@@ -1,32 +1,26 @@
 """The last resort: integrals, limits and infinite sums through sympy, in a process of its own.
 
-`python -m lib.verifier.symbolic` answers questions line by line: a question is a JSON list
-`[reference, answer]` of normalized texts, an answer `[equal, step, CPU seconds]`. It imports
-neither torch nor transformers, holds its memory to `MEMORY_BYTES`, and ends when its standard
-input does. `ask` starts it when first needed, one for each process.
+`python -m lib.verifier.symbolic` answers the question on its standard input, a JSON list
+`[reference, answer]` of texts, with `[equal, step, CPU seconds]`. It imports neither torch nor
+transformers, and holds its memory to `MEMORY_BYTES`. Such questions are rare (one in 3,500
+answers of the labelled sets), so no process waits for the next: threads, pools, forked children
+and event loops have nothing to share.
 
 Trees come from this package's parser and become sympy expressions node by node: no text reaches
 `sympify`. What sympy leaves unevaluated stays undecided. What is too large is refused by
-`is_symbolic_question` before the worker is asked, and before sympy is imported.
-
-Asking is safe under threads (one question at a time), in pools (a forked child forgets its
-parent's worker and starts its own; a plain subprocess is allowed where a pool's daemons may have
-no children, and imports no script of the caller's) and inside an event loop (it blocks for
-`TIMEOUT_S` on a free core). The clock is a backstop: limits on the question refuse first, and
-`counters` tells whether they did. It is the worker that counts its own CPU time, so that a busy
-machine does not grade differently, and that its signal ends: there is none in this process.
+`is_symbolic_question` before sympy is asked. The clock is a backstop, and `counters` tells whether
+it was needed: the process counts its own CPU time, so that a busy machine does not grade
+differently, and its signal ends it: there is none in this process.
 """
 
-import atexit
 import collections
+import contextlib
 import functools
 import json
-import os
 import resource
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -119,7 +113,7 @@ def _convert(node: Node) -> Any:
         constant = _CONSTANTS.get(node.name)
         return getattr(sympy, constant) if constant else sympy.Symbol(node.name, real=True)
     if node.kind == "calculus":
-        result = _integral(*node.args) if node.name == "int" else _limit_or_sum(node)
+        result = _calculus(node.name, *node.args)
         if result.has(sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit):
             raise Undecided("no closed form")
         return result
@@ -134,31 +128,28 @@ def _convert(node: Node) -> Any:
     return getattr(sympy, function)(*parts)
 
 
-def _limit_or_sum(node: Node) -> Any:
+def _calculus(name: str, lower: Node, upper: Node, body: Node) -> Any:
+    """Return an integral, limit, sum or product as sympy evaluates it."""
     import sympy
 
-    lower, upper, body = node.args
+    if name == "int":
+        integrand, variable = _without_differential(body)
+        if lower == upper == Node("list"):
+            raise Undecided("an indefinite integral")
+        return sympy.integrate(
+            _convert(integrand), (_convert(variable), _convert(lower), _convert(upper))
+        )
     if lower.kind != "relation" or len(lower.args) != 2:
         raise Undecided("bounds")
-    name, start = map(_convert, lower.args)
-    if node.name == "lim" and lower.name == "to":
+    letter, start = map(_convert, lower.args)
+    if (name, lower.name) == ("lim", "to"):
         side = "+" if start.is_infinite else "+-"
-        return sympy.limit(_convert(body), name, start, side)
-    if node.name not in ("sum", "prod") or lower.name != "=":
-        raise Undecided(node.name)
+        return sympy.limit(_convert(body), letter, start, side)
+    if name not in ("sum", "prod") or lower.name != "=":
+        raise Undecided(name)
     index = sympy.Symbol("index", integer=True)
-    total = sympy.Sum if node.name == "sum" else sympy.Product
-    return total(_convert(body).subs(name, index), (index, start, _convert(upper))).doit()
-
-
-def _integral(lower: Node, upper: Node, body: Node) -> Any:
-    import sympy
-
-    integrand, variable = _without_differential(body)
-    if not lower.args and lower.kind == "list":
-        raise Undecided("an indefinite integral")
-    bounds = (_convert(variable), _convert(lower), _convert(upper))
-    return sympy.integrate(_convert(integrand), bounds)
+    total = sympy.Sum if name == "sum" else sympy.Product
+    return total(_convert(body).subs(letter, index), (index, start, _convert(upper))).doit()
 
 
 def _without_differential(body: Node) -> tuple[Node, Node]:
@@ -166,15 +157,12 @@ def _without_differential(body: Node) -> tuple[Node, Node]:
     if body.kind == "quotient":
         above, variable = _without_differential(body.args[0])
         return Node("quotient", (above, body.args[1])), variable
-    if body.kind == "product" and body.args[-1].kind == "symbol":
-        name = body.args[-1].name
-        if len(name) == 2 and name[0] == "d":
-            return Node("product", (number(1), *body.args[:-1])), symbol(name[1])
-        if body.args[-2] == symbol("d"):
-            return Node("product", (number(1), *body.args[:-2])), body.args[-1]
-    if body.kind == "symbol" and len(body.name) == 2 and body.name[0] == "d":
-        return number(1), symbol(body.name[1])
-    raise Undecided("an integral without its variable")
+    *factors, last = body.args if body.kind == "product" else (body,)
+    if last.kind == "symbol" and len(last.name) == 2 and last.name[0] == "d":
+        last = symbol(last.name[1])
+    elif not factors or factors.pop() != symbol("d"):
+        raise Undecided("an integral without its variable")
+    return Node("product", (number(1), *factors)), last
 
 
 def decide(reference: str, answer: str) -> tuple[bool, str]:
@@ -194,10 +182,10 @@ _SYMPY_FAILS = (
 
 
 TIMEOUT_S = 0.6
-"""CPU time of one question; a worker that needs more ends itself and is replaced."""
+"""CPU time of one question; a process that needs more ends itself."""
 
 PATIENCE_S = 30.0
-"""Wall time of one question, and of the worker's start, on a machine that gives it no core."""
+"""Wall time of one question, on a machine that gives it no core."""
 
 BATCH = 1_000
 BUDGET_S = 60.0
@@ -210,144 +198,71 @@ _counts: collections.Counter[str] = collections.Counter()
 def counters() -> dict[str, int]:
     """Return this process's counts of questions, for provenance.
 
-    `worker_calls`, `worker_starts`, `timeouts` (worker ended for lateness), `over_budget` (answers
-    refused because their batch had spent `BUDGET_S`), `worker_failures` (ended by itself, or did
-    not start) and `failures` (answers that met a fault of the verifier and count as wrong).
+    `worker_calls`, `timeouts` (processes ended for lateness), `over_budget` (answers refused
+    because their batch had spent `BUDGET_S`), `worker_failures` (ended by itself) and `failures`
+    (answers that met a fault of the verifier and count as wrong).
     """
-    return {name: _counts[name] for name in _COUNTERS}
-
-
-_COUNTERS = (
-    *("worker_calls", "worker_starts", "timeouts", "over_budget", "worker_failures", "failures"),
-)
+    names = ("worker_calls", "timeouts", "over_budget", "worker_failures", "failures")
+    return {name: _counts[name] for name in names}
 
 
 def count(name: str) -> None:
-    """Add one to the count of `name`."""
+    """Add one to the count of `name`; each batch of answers has its own budget."""
     _counts[name] += 1
+    if name == "answers" and _counts[name] % BATCH == 0:
+        _counts["spent_ms"] = 0
 
 
 def reset_counters() -> None:
     """Start counting anew, and forget the answers so far."""
     _counts.clear()
-    _worker.spent_s = 0.0
     ask.cache_clear()
 
 
-def count_answer() -> None:
-    """Count one more compared answer; each batch has its own budget."""
-    _counts["answers"] += 1
-    if _counts["answers"] % BATCH == 0:
-        _worker.spent_s = 0.0
-
-
 class WorkerLostError(RuntimeError):
-    """The worker was too late, ended, or may not be asked: no decision, and none to be kept."""
+    """The process was too late, ended, or may not be asked: no decision, and none to be kept."""
 
 
 @functools.lru_cache(maxsize=4096)
 def ask(reference: str, answer: str) -> tuple[bool, str]:
-    """Ask the worker whether two normalized texts are equal; return the decision and its step.
+    """Ask sympy whether two texts are equal; return the decision and its step.
 
     Raises:
         WorkerLostError: no answer in time; the question may be put again.
     """
-    with _worker.lock:
-        if _worker.spent_s >= BUDGET_S:
-            count("over_budget")
-            raise WorkerLostError("over budget")
-        count("worker_calls")
-        return _worker.ask(json.dumps([reference, answer]) + "\n")
-
-
-def warm_up() -> None:
-    """Start the worker now, without waiting for it."""
-    with _worker.lock:
-        _worker.start()
-
-
-class _Worker:
-    """The worker of this process, if there is one, and the lock around it."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.process: subprocess.Popen[bytes] | None = None
-        self.spent_s = 0.0
-
-    def ask(self, question: str) -> tuple[bool, str]:
-        """Ask one question; a worker that fails is replaced for the next."""
-        process = self.start()
-        assert process.stdin is not None and process.stdout is not None
-        backstop = threading.Timer(PATIENCE_S, process.kill)
-        backstop.start()
-        try:
-            process.stdin.write(question.encode())
-            process.stdin.flush()
-            line = process.stdout.readline()
-        except BrokenPipeError:
-            line = b""
-        finally:
-            backstop.cancel()
-        if line.endswith(b"\n"):
-            equal, step, spent_s = json.loads(line)
-            self.spent_s += spent_s
-            return bool(equal), str(step)
-        self.spent_s += TIMEOUT_S
-        late = process.wait() in (-signal.SIGPROF, -signal.SIGKILL)
-        count("timeouts" if late else "worker_failures")
-        self.start()
-        raise WorkerLostError("timeout" if late else "worker failure")
-
-    def start(self) -> subprocess.Popen[bytes]:
-        """Return the worker, started if there is none."""
-        if self.process is None or self.process.poll() is not None:
-            self.stop()
-            count("worker_starts")
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "lib.verifier.symbolic", str(TIMEOUT_S)],
-                cwd=_ROOT,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            )
-        return self.process
-
-    def stop(self) -> None:
-        """Kill the worker, if there is one, and close its pipes."""
-        process, self.process = self.process, None
-        if process is not None:
-            process.kill()
-            process.communicate()
-
-
-_worker = _Worker()
-_inherited: list[_Worker] = []
-
-
-def _forget() -> None:
-    """Forget the parent's worker in a forked child: it is not the child's to ask or stop."""
-    global _worker
-    _inherited.append(_worker)
-    _worker = _Worker()
-    ask.cache_clear()
-
-
-os.register_at_fork(after_in_child=_forget)
-atexit.register(lambda: _worker.stop())
+    if _counts["spent_ms"] >= 1000 * BUDGET_S:
+        count("over_budget")
+        raise WorkerLostError("over budget")
+    count("worker_calls")
+    late = True
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process = subprocess.run(
+            [sys.executable, "-m", "lib.verifier.symbolic", str(TIMEOUT_S)],
+            input=json.dumps([reference, answer]).encode(),
+            capture_output=True,
+            cwd=_ROOT,
+            timeout=PATIENCE_S,
+        )
+        if process.returncode == 0:
+            equal, step, spent_s = json.loads(process.stdout)
+            _counts["spent_ms"] += int(1000 * spent_s)
+            return equal, step
+        late = process.returncode == -signal.SIGPROF
+    _counts["spent_ms"] += int(1000 * TIMEOUT_S)
+    count("timeouts" if late else "worker_failures")
+    raise WorkerLostError("timeout" if late else "worker failure")
 
 
 def main() -> None:
-    """Answer until the input ends; SIGPROF ends a question that takes too much CPU time."""
-    import sympy  # noqa: F401  loaded before the first question is timed
+    """Answer one question; SIGPROF ends it where it takes too much CPU time."""
+    import sympy  # noqa: F401  loaded before the question is timed
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    for line in sys.stdin:
-        start = time.process_time()
-        signal.setitimer(signal.ITIMER_PROF, float(sys.argv[1]))
-        answer = decide(*json.loads(line))
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        sys.stdout.write(json.dumps([*answer, time.process_time() - start]) + "\n")
-        sys.stdout.flush()
+    question = json.load(sys.stdin)
+    signal.setitimer(signal.ITIMER_PROF, float(sys.argv[1]))
+    answer = decide(*question)
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    sys.stdout.write(json.dumps([*answer, time.process_time()]))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from lib.params import preset_params
-from lib.verifier.symbolic import warm_up
 from tests.live import held
 from tests.pipeline.stages import evaluate, export, grade, run
 
@@ -20,9 +19,8 @@ ALLOWED_BYTES = 1024
 @pytest.fixture
 def uncollected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Python's own garbage collection off, which may come late or never on a full GPU; the
-    processes that are meant to stay started: the verifier's, and what watches `multiprocessing`."""
+    process that is meant to stay started: what watches `multiprocessing`."""
     monkeypatch.chdir(tmp_path)
-    warm_up()
     resource_tracker.ensure_running()
     gc.collect()
     gc.disable()
