@@ -9,7 +9,7 @@ from lib.artifacts.completions import UNGRADED, Finish
 from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE
 from lib.core.errors import UserError
 from lib.prompts import Message, ParsedCompletion, PromptFormat
-from lib.verifier.equivalence import Verdict, compare
+from lib.verifier import Verdict, compare
 from lib.verifier.extract import as_text, extract_answer, last_boxed, parse_mmlu_letter
 from lib.verifier.tokens import says_something
 

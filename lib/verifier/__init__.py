@@ -2,8 +2,9 @@
 (docs/verifier.md).
 """
 
-from lib.verifier.equivalence import Verdict, compare, is_equivalent, reference_problem
+from lib.verifier.equivalence import compare, is_equivalent, reference_problem
 from lib.verifier.extract import extract_answer, parse_gsm8k_number, parse_mmlu_letter
+from lib.verifier.rules import Verdict
 from lib.verifier.symbolic import counters, reset_counters
 
 __all__ = [

@@ -1,5 +1,6 @@
 r"""The parser's small parts: numbers, names, groups, functions, and their marks."""
 
+import contextlib
 import re
 from collections.abc import Callable
 from fractions import Fraction
@@ -15,6 +16,7 @@ from lib.verifier.tree import (
     call,
     free_symbols,
     names,
+    negated,
     nodes,
     number,
     spelled,
@@ -39,7 +41,7 @@ _RECIPROCAL = names("sin cos tan cot sec csc")
 _ACCENTS = names("vec hat tilde dot ddot overline overset overleftrightarrow")
 _FIGURES = names("angle triangle square widehat")
 _FUNCTION_LETTERS = frozenset("fghFGHPQ")
-_POSTFIXES = ("^", "_", "!", "%", "'", "degree")
+_POSTFIXES = ("^", "_", "!", "%", "'", "''", "'''", "degree")
 
 
 class Atoms:
@@ -98,13 +100,13 @@ class Atoms:
             raise Unparsable(f"expected {texts[0]!r}, met {self.peek.text!r}")
         return token
 
-    def deeper(self, by: int = 1) -> None:
+    def deeper(self) -> None:
         """Count nesting.
 
         Raises:
             TooHard: it is beyond the limit.
         """
-        self.depth += by
+        self.depth += 1
         if self.depth > MAX_DEPTH:
             raise TooHard(f"nested more than {MAX_DEPTH} deep")
 
@@ -125,10 +127,7 @@ class Atoms:
         """Return an atom with exponents, subscripts, factorials, percent and degree signs after
         it.
         """
-        self.deeper()
-        node = self._postfix(self._atom())
-        self.depth -= 1
-        return node
+        return self._postfix(self.atom())
 
     def atom(self) -> Node:
         """Parse one number, name, group or function application.
@@ -137,17 +136,16 @@ class Atoms:
             Unparsable: none of these.
         """
         self.deeper()
-        node = self._atom()
+        node = self._atom(self.next())
         self.depth -= 1
         return node
 
-    def _atom(self) -> Node:
-        token = self.next()
+    def _atom(self, token: Token) -> Node:
         kind, text = token
         if kind == "number":
             return parse_number(text)
         if kind == "letter":
-            return self._name(text)
+            return self._applied(symbol(text))
         if kind in WORDS:
             return self._word(token)
         if kind == "operator" and text in ("|", "‖"):
@@ -166,8 +164,6 @@ class Atoms:
             unit and unit.dimension[0][0] in MONEY and self.peek.kind == "number"
         ):
             return Node("unit", (self.power(),), text)
-        if text in ("Fraction", "Rational") and self.peek.text == "(":
-            return Node("quotient", self._arguments())
         if self.peek.text == "(" and kind != "word":
             return call(text, *self._arguments())
         if kind == "name" or (text.isupper() and len(text) > 1):
@@ -181,31 +177,20 @@ class Atoms:
             "label", (), " ".join(word.lower() if len(word) > 2 else word for word in words)
         )
 
-    def _name(self, letter: str) -> Node:
-        return self._applied(symbol(letter))
-
     def _applied(self, name: Node) -> Node:
         """Return a letter with what it is applied to, where it is a function's."""
-        first = name.name.partition("_")[0].rstrip("'").removesuffix("^-1")
         is_braced = self.peek.text == "{" and self.ahead(1).text == "("
-        if is_braced and first in _FUNCTION_LETTERS:
-            return call(name.name, *self._arguments())
-        if self.peek.text != "(" or self.peek.kind != "operator":
+        if not is_braced and self.peek != Token("operator", "("):
             return name
-        inside = self.tokens[self.position + 1 : self.position + 3]
-        is_variable = (
-            len(inside) == 2 and inside[0].kind in ("letter", "number") and inside[1].text == ")"
-        )
+        first = name.name.partition("_")[0].rstrip("'").removesuffix("^-1")
+        is_own = first in _FUNCTION_LETTERS or "'" in name.name or "^-1" in name.name
         is_large = first.isupper() or first in ("phi", "psi", "Phi", "Psi", "chi")
-        if first in _FUNCTION_LETTERS or name.name != first or (is_large and is_variable):
-            is_own = first in _FUNCTION_LETTERS or "'" in name.name or "^-1" in name.name
-            return call(name.name, *self._arguments()) if is_own or is_variable else name
-        if is_large:
-            start = self.position
-            arguments = self._arguments()
-            if len(arguments) > 1:
-                return call(name.name, *arguments)
-            self.position = start
+        is_variable = self.ahead(1).kind in ("letter", "number") and self.ahead(2).text == ")"
+        # `P(1, 2)`. Parsing the group to see would double the work at each level of `A(A(A(`.
+        marks = (token.text for token in self.tokens[self.position + 1 :])
+        is_point = is_large and next((x for x in marks if x in ("(", ",", ")")), "") == ","
+        if is_own or is_point or (is_variable and (is_large or name.name != first)):
+            return call(name.name, *self._arguments())
         return name
 
     def _arguments(self) -> tuple[Node, ...]:
@@ -214,8 +199,6 @@ class Atoms:
         closings = BRACKETS.get(opening, ("}",))[:1]
         inside = self.statement(closing=closings)
         self.expect(*closings)
-        if opening == "{" and inside.kind == "tuple" and inside.name == "()":
-            return inside.args
         return inside.args if inside.kind == "list" and inside.name == "," else (inside,)
 
     def _digit(self, *, last: bool) -> Node:
@@ -319,12 +302,9 @@ class Atoms:
             raise Unparsable("a function of nothing")
         if exponent is not None and exponent.value == -1 and name in _RECIPROCAL:
             return call(f"arc{name}", *operand)
-        if base is None:
-            applied = call(name, *operand)
-        elif name == "log":
-            applied = call(name, operand[0], base)
-        else:
-            applied = call(f"{name}_{spelled(base)}", *operand)
+        if base and name != "log":
+            raise Unparsable("a function with a base")
+        applied = call(name, operand[0], base) if base else call(name, *operand)
         return applied if exponent is None else Node("power", (applied, exponent))
 
     def _operand(self) -> tuple[Node, ...]:
@@ -356,9 +336,7 @@ class Atoms:
             else:
                 upper = self.atom()
         self.integrals += name == "int"
-        self.deeper()
         body = self.product()
-        self.depth -= 1
         self.integrals -= name == "int"
         if lower.kind == "relation" and lower.args[0].kind == "symbol":
             # The index has no name of its own: by nesting, the same in every sum.
@@ -407,8 +385,6 @@ class Atoms:
 
     def _absolute(self, bar: str) -> Node:
         """Parse `|…|`, its first bar already taken."""
-        if self.bars > 8:
-            raise TooHard("bars")
         self.bars += 1
         inside = self.statement(closing=(bar,))
         self.expect(bar)
@@ -417,34 +393,22 @@ class Atoms:
 
     def _environment(self) -> Node:
         r"""Parse `\begin{name}` (already taken) up to its end: a matrix or cases."""
-        name = self._braced_letters().rstrip("*")
+        name = self._raw().rstrip("*")
         if name == "array" and self.peek.text == "{":
-            self._braced_letters()
+            self._raw()
         if name not in (*_MATRICES, "cases", "aligned"):
             raise Unparsable(f"environment {name}")
         rows = tuple(Node("tuple", row, "row") for row in self._rows())
         self.expect("end")
-        if self._braced_letters().rstrip("*") != name:
+        if self._raw().rstrip("*") != name:
             raise Unparsable("an environment that ends as another")
         if name in ("cases", "aligned"):
-            if any(len(row.args) > 2 for row in rows):
-                raise Unparsable("cases with a third column")
             if all(len(row.args) == 1 for row in rows):
                 # A system of equations.
                 return Node("list", tuple(row.args[0] for row in rows), ",")
             return Node("cases", rows)
         inside = Node("matrix", rows, "matrix" if name != "matrix" else "stack")
         return call("det", inside) if name == "vmatrix" else inside
-
-    def _braced_letters(self) -> str:
-        """Return the name of an environment, or its columns."""
-        letters = []
-        self.expect("{")
-        while not self.take("}"):
-            if self.peek is END:
-                raise Unparsable("environment without a name")
-            letters.append(self.next().text)
-        return "".join(letters)
 
     def _rows(self) -> list[tuple[Node, ...]]:
         rows: list[tuple[Node, ...]] = []
@@ -463,44 +427,26 @@ class Atoms:
         """Parse one entry; in cases, a condition in words too."""
         while self.peek.text.lower() in ("if", "for", "when", ",", "where"):
             self.next()
-        start = self.position
-        ends = ("&", "\\", "end")
-        try:
+        start, ends = self.position, ("&", "\\", "end")
+        with contextlib.suppress(Unparsable):
             node = self.statement(closing=ends)
             self.take(".")
             if self.peek.text in ends and node.kind not in ("label", "unit"):
                 return node
-        except Unparsable:
-            pass
         self.position = start
         words = []
         while self.peek.text not in ends and self.peek is not END:
             words.append(self.next().text.lower())
-        return Node(
-            "phrase", (), " ".join(word for word in words if word not in ("is", "are", ".", "an"))
-        )
+        return Node("phrase", (), " ".join(w for w in words if w not in ("is", "are", ".", "an")))
 
     def _exponent(self) -> Node:
         """Parse the exponent after `^`: a group, a number with its sign, or one atom."""
-        if self.peek.text in ("-", "+") and self.peek.kind == "operator":
-            sign = self.next().text
-            if self.peek.kind not in ("number", "letter") and self.peek.text not in (
-                "(",
-                "frac",
-                "{",
-            ):
+        if sign := self.take("-", "+"):
+            if not self.starts_atom():
                 # `3^+` and `x^-`: sides of a limit.
-                return symbol(sign)
+                return symbol(sign.text)
             operand = self._exponent()
-            return (
-                Node("product", (number(-1), operand))
-                if sign == "-" and operand.kind != "number"
-                else (
-                    number(-operand.value) if sign == "-" and operand.value is not None else operand
-                )
-            )
-        if self.peek.text == "*":
-            return symbol(self.next().text)
+            return negated(operand) if sign.text == "-" else operand
         base = self.atom()
         if self.peek.text == "^" and base.kind in ("number", "symbol"):
             self.deeper()
@@ -523,8 +469,8 @@ class Atoms:
                 node = self._lowered(node)
             elif token.text == "degree":
                 node = self._degrees(node)
-            elif token.text == "'":
-                node = self._primed(node, 1)
+            elif token.text[0] == "'":
+                node = self._primed(node, token.text)
             elif token.text == "!":
                 node = call("factorial2", node) if self.take("!") else Node("factorial", (node,))
                 if self.peek.text == "!":
@@ -536,15 +482,13 @@ class Atoms:
         return node
 
     def _raw(self) -> str:
-        r"""Read the text after `^` or `_` of a set of numbers, `\mathbb{R}_{>0}`."""
-        if not self.take("{"):
-            return self.next().text
-        texts = []
-        while not self.take("}"):
-            if self.peek is END:
-                raise Unparsable("unexpected end")
+        r"""Read the text of a group, `\mathbb{R}_{>0}`, `\begin{array}{cc}`, or of one token."""
+        texts = [self.next().text]
+        while texts[0] == "{" and texts[-1] != "}":
             texts.append(self.next().text)
-        return "".join(texts)
+            if not texts[-1]:
+                raise Unparsable("unexpected end")
+        return "".join(texts).strip("{}")
 
     def _degrees(self, node: Node) -> Node:
         """Return an angle, or with C or F after it a temperature; minutes and seconds may
@@ -553,81 +497,36 @@ class Atoms:
         if self.peek.text in ("C", "F") and self.peek.kind in ("letter", *WORDS):
             return Node("unit", (node,), f"°{self.next().text}")
         total = node
-        for scale, marks in ((60, 1), (3600, 2)):
-            if self.peek.kind == "number" and self._num_primes(1) == marks:
-                small = parse_number(self.next().text)
-                self._take_primes()
-                total = Node("sum", (total, Node("quotient", (small, number(scale)))))
+        for marks in ("'", "''"):
+            if self.peek.kind == "number" and self.ahead(1).text == marks:
+                small = Node("quotient", (parse_number(self.next().text), number(60 ** len(marks))))
+                self.next()
+                total = Node("sum", (total, small))
         return Node("degree", (total,))
 
-    def _num_primes(self, ahead: int) -> int:
-        r"""Count the primes that follow, `'` or `^{\prime}`."""
-        following = [token.text for token in self.tokens[self.position + ahead :][:8]]
-        if following[:2] == ["^", "{"] and "}" in following:
-            return following[2 : following.index("}")].count("'")
-        if following[:1] == ["^"]:
-            following = following[1:]
-        return next((n for n, text in enumerate(following) if text != "'"), len(following))
-
-    def _take_primes(self) -> None:
-        if self.take("^") and self.take("{"):
-            while self.take("'"):
-                pass
-            self.expect("}")
-        while self.take("'"):
-            pass
-
-    def _primed(self, node: Node, count: int) -> Node:
-        while self.take("'"):
-            count += 1
-        if node.kind == "number" and count < 3:
+    def _primed(self, node: Node, marks: str) -> Node:
+        if node.kind == "number" and len(marks) < 3:
             # Minutes and seconds of an angle.
-            return Node("degree", (Node("quotient", (node, number(60**count))),))
+            return Node("degree", (Node("quotient", (node, number(60 ** len(marks)))),))
         if node.kind != "symbol":
             raise Unparsable("a prime on what is no name")
-        return self._applied(node._replace(name=node.name + "'" * count))
+        return self._applied(node._replace(name=node.name + marks))
 
     def _raised(self, node: Node) -> Node:
-        exponent = self._circle() or self._exponent()
-        if exponent.kind == "symbol" and exponent.name in (
-            "circ",
-            "degree",
-            "o" * (node.kind == "number"),
-        ):
+        exponent = self._exponent()
+        if exponent == symbol("o") and node.kind == "number":
             return self._degrees(node)
-        if exponent.kind == "symbol" and set(exponent.name) == {"'"}:
-            return self._primed(node, len(exponent.name))
         if node.kind == "symbol":
             if self.take("_"):
                 node = self._lowered(node)
             is_inverse = exponent.value == -1 and self.peek.text == "("
             if is_inverse and node.name[:1] in _FUNCTION_LETTERS:
                 return self._applied(node._replace(name=f"{node.name}^-1"))
-            if exponent.kind == "label":
-                raise Unparsable("a word as an exponent")
-        if node.kind == "symbol" and exponent == symbol("*"):
-            return call("overline", node)
         if node.kind == "symbol" and node.name == "chi" and self.peek.text == "(":
             return call(f"chi^{spelled(exponent)}", *self._arguments())
         if node.kind == "matrix" and exponent.name in ("T", "top"):
             return _transposed(node)
         return Node("power", (node, exponent))
-
-    def _circle(self) -> Node | None:
-        r"""Take `^\circ`, `^{\circ}` or `^{\prime}`: a mark, not an exponent."""
-        braced = self.peek.text == "{"
-        end = self.position + braced
-        while self.tokens[end].text == "'":
-            end += 1
-        is_number = self.position > 1 and self.tokens[self.position - 2].kind == "number"
-        end += self.tokens[end].text in ("circ", "degree") or (
-            is_number and self.tokens[end].text == "o"
-        )
-        marks = "".join(token.text for token in self.tokens[self.position + braced : end])
-        if not marks or (braced and self.tokens[end].text != "}"):
-            return None
-        self.position = end + braced
-        return symbol(marks)
 
     def _lowered(self, node: Node) -> Node:
         below = self.atom()
@@ -654,8 +553,6 @@ class Atoms:
             )
             if self.peek.kind in ("text", "word") or (is_letter and is_next):
                 parts.append(self.next().text)
-                if parts[-1] in ("sq", "cu"):
-                    self.take(".")
             elif self.take("^"):
                 exponent = self._exponent()
                 if exponent.value is None or exponent.value.denominator != 1:

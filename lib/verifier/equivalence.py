@@ -5,7 +5,6 @@ by `RULES`; for integrals, limits and sums, sympy in the worker is asked at last
 """
 
 import re
-from typing import NamedTuple
 
 from lib.verifier import symbolic
 from lib.verifier.evaluate import as_number
@@ -21,7 +20,7 @@ from lib.verifier.quantities import (
     compare_scalar,
 )
 from lib.verifier.relations import compare_stated
-from lib.verifier.rules import Comparer, Comparison
+from lib.verifier.rules import Comparer, Comparison, Verdict
 from lib.verifier.sets import compare_region
 from lib.verifier.structures import (
     compare_cases,
@@ -58,13 +57,6 @@ RULES: dict[Comparison, str] = {
     compare_scalar: "",
 }
 """In order, with the kinds of which one side must be; the first that can tell decides."""
-
-
-class Verdict(NamedTuple):
-    """A decision and the step that took it."""
-
-    equal: bool
-    decided_by: str
 
 
 def is_equivalent(*, reference: str, answer: str | None, problem: str | None = None) -> bool:
@@ -119,42 +111,35 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
     if _INTEGER.fullmatch(expected) and _INTEGER.fullmatch(actual):
         return Verdict(False, "number")
     expected, actual = _unwrapped(expected), _unwrapped(actual)
+    comparer = Comparer(problem, RULES)
     try:
-        if _echoes(actual, problem) and read(expected) != read(actual):
+        trees = read(expected), read(actual)
+        if _echoes(actual, problem) and trees[0] != trees[1]:
             return Verdict(False, "echo")
-        verdict = _by_trees(expected, actual, problem, thorough)
+        try:
+            verdict = comparer.same(*trees)
+        except Undecided:
+            if not thorough or not symbolic.is_symbolic_question(*trees):
+                raise
+            verdict = Verdict(*symbolic.ask(expected, actual))
         if not verdict.equal:
-            for step, reference, answer in conversions(expected, actual, problem):
-                if Comparer(problem, RULES).equal(reference, answer):
+            for step, reference, answer in conversions(actual, *trees, problem):
+                if comparer.equal(reference, answer):
                     return Verdict(True, step)
-    except Unparsable:
-        verdict = Verdict(False, "unparsed")
-    except TooHard:
-        verdict = Verdict(False, "limit")
-    except Undecided:
-        verdict = Verdict(False, "undecided")
+    except tuple(_REFUSED) as error:
+        return Verdict(False, _REFUSED[type(error)])
     return verdict
 
 
-def _by_trees(expected: str, actual: str, problem: str, thorough: bool) -> Verdict:
-    trees = read(expected), read(actual)
-    try:
-        return Verdict(*Comparer(problem, RULES).same(*trees))
-    except Undecided:
-        if thorough and symbolic.is_symbolic_question(*trees):
-            return Verdict(*symbolic.ask(expected, actual))
-        return Verdict(False, "undecided")
+_REFUSED = {Unparsable: "unparsed", TooHard: "limit", Undecided: "undecided"}
 
 
 def _unwrapped(text: str) -> str:
     """Remove the box, tag or braces around an answer."""
-    wrapped = _BRACES.fullmatch(text)
-    if wrapped and len(wrapped[1]) == len(wrapped[3]):
-        return wrapped[2].strip()
+    text = re.sub(r"^\{+(\w+)\}+$", r"\1", text)
     return unwrapped(repaired(text)) if len(text) <= MAX_ANSWER_CHARS else text
 
 
-_BRACES = re.compile(r"(\{+)([^{}\\,;]*)(\}+)")
 _OPTIONS = re.compile(r"\([A-D]\)|\b[A-D][.)]")
 _WRITTEN = re.compile(r"[\s$.]|\\(?:left|right|[,;!: ])")
 

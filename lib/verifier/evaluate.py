@@ -363,14 +363,15 @@ def _rational_power(base: Fraction, exponent: Fraction) -> Fraction | None:
     Raises:
         TooHard: the result would be too long.
     """
-    power, index = exponent.numerator, exponent.denominator
+    power, index = exponent.as_integer_ratio()
     if index > 1:
-        if base < 0 or _bits(base) > 2_000 or index > 100:
+        # So small that a float tells the root, if there is one; larger ones stay inexact.
+        if base < 0 or _bits(base) > 100:
             return None
-        roots = [_integer_root(part, index) for part in base.as_integer_ratio()]
-        if roots[0] ** index != base.numerator or roots[1] ** index != base.denominator:
+        root = Fraction(*(round(part ** (1 / index)) for part in base.as_integer_ratio()))
+        if root**index != base:
             return None
-        base = Fraction(*roots)
+        base = root
     if abs(base) == 1:
         return base ** (power % 2)
     if base and abs(power) * _bits(base) > MAX_BITS:
@@ -380,26 +381,11 @@ def _rational_power(base: Fraction, exponent: Fraction) -> Fraction | None:
 
 def _rational_logarithm(value: Fraction, base: Fraction) -> Fraction | None:
     """Return the logarithm where it has a small numerator and denominator, else None."""
-    if value <= 0 or base <= 0 or base == 1 or max(_bits(value), _bits(base)) > 500:
+    if min(value, base) <= 0 or base == 1 or max(_bits(value), _bits(base)) > 500:
         return None
-    if value == 1:
-        return Fraction(0)
     near = Fraction(math.log(value) / math.log(base)).limit_denominator(12)
-    if abs(near.numerator) > 2_000 or abs(near.numerator) * _bits(base) > 5_000:
-        return None
-    return near if base**near.numerator == value**near.denominator else None
-
-
-def _integer_root(value: int, index: int) -> int:
-    """Return the largest integer whose power is at most `value`."""
-    if index == 2 or value < 2:
-        return math.isqrt(value) if value > 1 else value
-    root = 1 << -(-value.bit_length() // index)
-    while True:
-        smaller = ((index - 1) * root + value // root ** (index - 1)) // index
-        if smaller >= root:
-            return root
-        root = smaller
+    is_small = abs(near.numerator) * _bits(base) < 5_000
+    return near if is_small and base**near.numerator == value**near.denominator else None
 
 
 _ANALYTIC = pairs(

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from lib.verifier.evaluate import apart, constant, exact_value, precision
-from lib.verifier.rules import Decision
+from lib.verifier.rules import Verdict
 from lib.verifier.tree import (
     FUNCTIONS,
     VALUED,
@@ -317,7 +317,7 @@ def _terms(node: Node) -> list[tuple[Fraction, tuple[Node, ...]]]:
     return [(Fraction(1), (node,))]
 
 
-def same_expression(one: Node, two: Node) -> Decision:
+def same_expression(one: Node, two: Node) -> Verdict:
     """Return True if two trees with a value, or without, are equal as expressions.
 
     Raises:
@@ -329,29 +329,29 @@ def same_expression(one: Node, two: Node) -> Decision:
     if not (free_symbols(one) or free_symbols(two) or is_opaque(one) or is_opaque(two)):
         return _same_number(one, two, field)
     if field.of(one) == field.of(two):
-        return Decision(True, "identity")
+        return Verdict(True, "identity")
     if any(part.kind == "calculus" for tree in (one, two) for part in nodes(tree)):
         raise Undecided("integrals and sums")
-    return Decision(False, "identity")
+    return Verdict(False, "identity")
 
 
 def _salt(one: Node, two: Node) -> str:
     return "\x1e".join(sorted((spelled(one), spelled(two))))
 
 
-def _same_number(one: Node, two: Node, field: Fingerprint) -> Decision:
+def _same_number(one: Node, two: Node, field: Fingerprint) -> Verdict:
     try:
         values = [exact_value(one), exact_value(two)]
     except TooHard:
         # A power tower is too large a number, but not too large an identity.
         values = [None]
     if None not in values:
-        return Decision(values[0] == values[1], "number")
+        return Verdict(values[0] == values[1], "number")
     if field.of(one) == field.of(two):
-        return Decision(True, "identity")
+        return Verdict(True, "identity")
     # At the usual precision first: most wrong answers end here.
     if apart(constant(one), constant(two)):
-        return Decision(False, "numeric")
+        return Verdict(False, "numeric")
     roots: dict[Node, int] = {}
     size = _size(one, roots) + _size(two, roots)
     # The root bound of BFMSS, in bits, with one size for above and below the line.
@@ -362,11 +362,11 @@ def _same_number(one: Node, two: Node, field: Fingerprint) -> Decision:
     digits = int(bits * 0.302) + 40
     deep = [constant(node, digits) for node in (one, two)]
     if apart(*deep):
-        return Decision(False, "numeric")
+        return Verdict(False, "numeric")
     # The balls overlap, and are wider than the bound: nothing is proved.
     if precision(*deep) < bits:
         raise Undecided("rounding errors")
-    return Decision(True, "numeric" if _is_beyond(one) or _is_beyond(two) else "algebraic")
+    return Verdict(True, "numeric" if _is_beyond(one) or _is_beyond(two) else "algebraic")
 
 
 def _is_beyond(node: Node) -> bool:

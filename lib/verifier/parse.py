@@ -17,8 +17,6 @@ from lib.verifier.tree import (
     TooHard,
     Unparsable,
     call,
-    free_symbols,
-    is_name,
     negated,
     number,
     remembered,
@@ -273,18 +271,7 @@ def _grouped(items: list[Node], separators: list[str]) -> Node:
             if group
         ]
         return Node("list", tuple(parts), "or" if loose == "or" else ",")
-    return _quantified(items, "and" if "and" in ends else ",")
-
-
-def _quantified(items: list[Node], name: str) -> Node:
-    r"""Return a list; `2k, k \in Z` as a statement and what its letter stands for."""
-    *statements, last = items or [Node("list")]
-    is_membership = last.kind == "relation" and last.name == "in" and is_name(last.args[0])
-    if items and statements and is_membership:
-        statement = statements[0] if len(statements) == 1 else Node("list", tuple(statements), name)
-        if free_symbols(last.args[0]) & free_symbols(statement):
-            return Node("quantified", (statement, last))
-    return Node("list", tuple(items), name)
+    return Node("list", tuple(items), "and" if "and" in ends else ",")
 
 
 def _is_set(node: Node) -> bool:

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from lib.verifier.evaluate import exact_value, real_value
 from lib.verifier.identity import same_expression
-from lib.verifier.rules import Comparer, Decision
-from lib.verifier.tree import Node, Undecided, call, free_symbols, nodes, number, symbol
+from lib.verifier.rules import Comparer, Verdict
+from lib.verifier.tree import Node, call, free_symbols, nodes, number, symbol
 from lib.verifier.words import HEDGES, asked_words, may_be_added, parse_unit
 
 
-def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
+def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
     """Compare quantities with their units, converted if both are known."""
     kinds = {reference.kind, answer.kind}
     expected, actual = _in_base(reference), _in_base(answer)
@@ -26,7 +26,7 @@ def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Decis
         may_go = _singular(reference.name) == _singular(answer.name)
         pair = (reference.args[0], answer.args[0])
     elif kinds & {"degree", "percent", "amount"}:
-        return Decision(False, "unit")
+        return Verdict(False, "unit")
     elif reference.kind == "unit":
         # Asymmetric: an answer may leave a unit out more freely than add one.
         # "10 of each" counts; "at least 10" does not say 10.
@@ -38,7 +38,7 @@ def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Decis
         is_clear = bool(comparer.problem) or not free_symbols(reference)
         may_go = is_clear and _may_add(answer.name, comparer.problem)
         pair = (reference, answer.args[0])
-    return comparer.same(*pair).via("unit") if may_go else Decision(False, "unit")
+    return comparer.same(*pair).via("unit") if may_go else Verdict(False, "unit")
 
 
 def _in_base(node: Node) -> tuple[Node, tuple[tuple[str, int], ...]] | None:
@@ -76,7 +76,7 @@ def _may_add(unit: str, problem: str) -> bool:
     return not HEDGES & {*words.split()} and (is_each or is_asked)
 
 
-def compare_angle(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
+def compare_angle(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
     """Compare degrees with degrees or bare numbers; with an expression in π also in radians."""
     # The numbers without the mark.
     values = [node.args[0] if node.kind == "degree" else node for node in (reference, answer)]
@@ -87,14 +87,14 @@ def compare_angle(comparer: Comparer, reference: Node, answer: Node) -> Decision
             return same_expression(reference, answer).via("angle")
         is_asked = not marked or not comparer.problem or _ANGLES.search(comparer.problem.lower())
         if has_pi[marked] or not is_asked:
-            return Decision(False, "angle")
+            return Verdict(False, "angle")
     return comparer.same(*values).via("angle")
 
 
 _ANGLES = re.compile("degree|angle|circ|°")
 
 
-def compare_percent(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
+def compare_percent(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
     """Compare `10 %` as 0.1; the sign may go unsaid if the problem names percent."""
     bare = [node.args[0] if node.kind == "percent" else node for node in (reference, answer)]
     is_asked = "percent" in comparer.problem.lower() or "%" in comparer.problem
@@ -118,7 +118,7 @@ def _hundredth(node: Node) -> Node:
     return number(inside.value / 100, f"{float(inside.value / 100):.{min(places, 15)}f}")
 
 
-def compare_base(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
+def compare_base(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
     """Compare digits in the same base; base ten may go unsaid."""
     digits = [
         # Leading zeros say nothing.
@@ -126,10 +126,10 @@ def compare_base(comparer: Comparer, reference: Node, answer: Node) -> Decision 
         for node in (reference, answer)
         if node.kind == "base" or node.name.isdecimal()
     ]
-    return Decision(len(digits) == 2 and digits[0] == digits[1], "base")
+    return Verdict(len(digits) == 2 and digits[0] == digits[1], "base")
 
 
-def compare_ratio(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
+def compare_ratio(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
     """Compare ratios: proportional terms, zeros in the same places; of two terms, also the
     fraction.
     """
@@ -140,14 +140,14 @@ def compare_ratio(comparer: Comparer, reference: Node, answer: Node) -> Decision
     # Crosswise products cannot tell 0:0 from anything, so zeros must stand in the same places.
     zeros, others = ([exact_value(term) == 0 for term in terms] for terms in (expected, actual))
     if zeros != others or all(zeros):
-        return Decision(False, "ratio")
+        return Verdict(False, "ratio")
     # Divided by the first term that is not 0.
     first = zeros.index(False)
     one, two = ([Node("quotient", (term, x[first])) for term in x] for x in (expected, actual))
     return comparer.in_order(one, two, "ratio")
 
 
-def compare_congruence(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
+def compare_congruence(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
     r"""Compare `x \equiv 10 \pmod 7` as 3."""
     if not all(node.name == "congruent" for node in (reference, answer)):
         return None
@@ -158,16 +158,11 @@ def compare_congruence(comparer: Comparer, reference: Node, answer: Node) -> Dec
     return comparer.in_order(one, two, "congruence")
 
 
-def compare_scalar(comparer: Comparer, reference: Node, answer: Node) -> Decision:
+def compare_scalar(comparer: Comparer, reference: Node, answer: Node) -> Verdict:
     """Compare as expressions; else one side may round the other."""
-    try:
-        decision = same_expression(reference, answer)
-    except Undecided:
-        if not _is_rounding(reference, answer, comparer.problem):
-            raise
-        return Decision(True, "rounding")
+    decision = same_expression(reference, answer)
     is_equal = decision.equal or not _is_rounding(reference, answer, comparer.problem)
-    return decision if is_equal else Decision(True, "rounding")
+    return decision if is_equal else Verdict(True, "rounding")
 
 
 MIN_ANSWER_DIGITS = 4

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from lib.verifier.atoms import GREEK
 from lib.verifier.evaluate import real_value
 from lib.verifier.quantities import compare_quantity
-from lib.verifier.rules import Comparer, Decision, either, is_vain
+from lib.verifier.rules import Comparer, Verdict, either, is_vain
 from lib.verifier.sets import same_constraint
 from lib.verifier.tree import (
     FUNCTIONS,
@@ -129,7 +129,7 @@ def _listed(comparer: Comparer, items: tuple[Node, ...], joint: str) -> Stated:
     return plain if "" in names and any(names) else Stated(tuple(values), tuple(names), joint)
 
 
-def compare_stated(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
+def compare_stated(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
     """Compare lists, sets and values with names, else equations as constraints."""
     if "amount" in (reference.kind, answer.kind) and either("list", reference, answer):
         amounts = (node._replace(kind="amount") for node in (reference, answer))
@@ -146,26 +146,26 @@ def compare_stated(comparer: Comparer, reference: Node, answer: Node) -> Decisio
         if decision.equal or not (reference.kind == answer.kind == "relation"):
             return decision
     if reference.kind == answer.kind == "relation" and not is_vain(answer):
-        return Decision(same_constraint(comparer, reference, answer), "constraint")
-    return Decision(False, "name")
+        return Verdict(same_constraint(comparer, reference, answer), "constraint")
+    return Verdict(False, "name")
 
 
-def _same_stated(comparer: Comparer, one: Stated, two: Stated) -> Decision:
+def _same_stated(comparer: Comparer, one: Stated, two: Stated) -> Verdict:
     # Alternatives are not parts that hold together.
     if {one.joint, two.joint} == {"and", "or"}:
-        return Decision(False, "list")
+        return Verdict(False, "list")
     if one.joint == two.joint == "[]":
         return comparer.in_order(one.values, two.values, "list")
     one, two = _spread(one, two), _spread(two, one)
     if len(one.values) == len(two.values) == 1:
         # A set of one element is not its element.
         is_alike = one.is_set == two.is_set
-        return _same_value(comparer, one, two) if is_alike else Decision(False, "list")
+        return _same_value(comparer, one, two) if is_alike else Verdict(False, "list")
     if any(one.names) and any(two.names):
         return comparer.in_any_order(_named(one), _named(two), "list")
     named, other = (one, two) if any(one.names) else (two, one)
     if not all(names_agree(name, "", comparer.problem) for name in named.names):
-        return Decision(False, "name")
+        return Verdict(False, "name")
     values = other.values
     is_tuple = len(values) == 1 and values[0].kind == "tuple"
     if len({*named.names}) == 1 or other.is_set or (named is two and not is_tuple):
@@ -183,19 +183,17 @@ def _same_stated(comparer: Comparer, one: Stated, two: Stated) -> Decision:
     return max(comparer.in_order(*pair, "name") for pair in pairs)
 
 
-def _same_value(comparer: Comparer, one: Stated, two: Stated) -> Decision:
+def _same_value(comparer: Comparer, one: Stated, two: Stated) -> Verdict:
     if not names_agree(one.names[0], two.names[0], comparer.problem):
-        return Decision(False, "name")
+        return Verdict(False, "name")
     decision = comparer.same(one.values[0], two.values[0])
-    if not decision.equal and two.approximate and one.values[0].value is not None:
-        return comparer.same(one.values[0], two.approximate[-1]).via("name")
     return decision if one.names == two.names else decision.via("name")
 
 
 def _spread(side: Stated, other: Stated) -> Stated:
     """Return `x = y = 1` as two values where the other side has more than one."""
     is_one = len(other.values) == 1 and other.values[0].kind != "tuple"
-    names = () if is_one or len(side.values) > 1 else tuple(side.names[0].split(" = "))
+    names = () if is_one or len(side.values) != 1 else tuple(side.names[0].split(" = "))
     return side._replace(names=names, values=side.values * len(names)) if names[1:] else side
 
 

@@ -76,15 +76,15 @@ DESCRIPTIONS = {rule.name: rule.description for rule in TABLE} | REFUSALS
 """What `decided_by` means, in words for a reader."""
 
 
-class Decision(NamedTuple):
-    """An equality decided, with the step that decided."""
+class Verdict(NamedTuple):
+    """A decision and the step that took it."""
 
     equal: bool
-    step: str
+    decided_by: str
 
-    def via(self, step: str) -> "Decision":
+    def via(self, step: str) -> "Verdict":
         """Return the same, by a conversion; what is not exact stays visible."""
-        return self if self.step in INEXACT else Decision(self.equal, step)
+        return self if self.decided_by in INEXACT else Verdict(self.equal, step)
 
 
 INTERVALS = names("() [] (] [)")
@@ -103,7 +103,7 @@ class Comparer(NamedTuple):
     problem: str
     rules: Mapping["Comparison", str]
 
-    def same(self, reference: Node, answer: Node) -> Decision:
+    def same(self, reference: Node, answer: Node) -> Verdict:
         """Return True if `answer` is as good as `reference`.
 
         Raises:
@@ -111,7 +111,7 @@ class Comparer(NamedTuple):
         """
         # The same tree; but 1 = 1 answers nothing, not even itself.
         if reference == answer and not is_vain(reference):
-            return Decision(True, "structure")
+            return Verdict(True, "structure")
         for rule, kinds in self.rules.items():
             if not kinds or {reference.kind, answer.kind} & {*kinds.split()}:
                 decision = rule(self, reference, answer)
@@ -125,26 +125,26 @@ class Comparer(NamedTuple):
 
     def in_order(
         self, expected: Sequence[Node], actual: Sequence[Node], step: str, reach: int = 1
-    ) -> Decision:
+    ) -> Verdict:
         """Return True if there are as many of both, and each has a partner: the first that is
         left, or one of so many.
         """
         if len(expected) != len(actual):
-            return Decision(False, step)
+            return Verdict(False, step)
         rest, steps = list(actual), []
         for item in expected:
             for place, other in enumerate(rest[:reach]):
                 decision = self.same(item, other)
                 if decision.equal:
-                    steps.append(decision.step)
+                    steps.append(decision.decided_by)
                     # Each partner once: (1, 1, 2) is not (1, 2, 2).
                     del rest[place]
                     break
             else:
-                return Decision(False, step)
-        return Decision(True, next((name for name in steps if name in INEXACT), step))
+                return Verdict(False, step)
+        return Verdict(True, next((name for name in steps if name in INEXACT), step))
 
-    def in_any_order(self, expected: Sequence[Node], actual: Sequence[Node], step: str) -> Decision:
+    def in_any_order(self, expected: Sequence[Node], actual: Sequence[Node], step: str) -> Verdict:
         """Return True if each element of one has a partner in the other, in any order."""
         # Matching is quadratic in the elements.
         if len(expected) == len(actual) > _MAX_MATCHED:
@@ -152,7 +152,7 @@ class Comparer(NamedTuple):
         return self.in_order(expected, actual, step, _MAX_MATCHED)
 
 
-Comparison = Callable[[Comparer, Node, Node], Decision | None]
+Comparison = Callable[[Comparer, Node, Node], Verdict | None]
 
 
 def either(kind: str, one: Node, two: Node) -> bool:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from lib.verifier.evaluate import exact_value, real_value
 from lib.verifier.identity import Fingerprint, proportional, same_expression
-from lib.verifier.rules import INTERVALS, Comparer, Decision, either
+from lib.verifier.rules import INTERVALS, Comparer, Verdict, either
 from lib.verifier.tree import (
     INFINITY,
     MAX_ITEMS,
@@ -231,16 +231,16 @@ def is_region(node: Node) -> bool:
     return node.kind in _REGIONS or node.name.startswith("bb:")
 
 
-def compare_region(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
+def compare_region(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
     """Compare sets of reals, intervals with letters, and constraints; else sets of another kind."""
     if not (is_region(reference) or is_region(answer)):
         return None
-    reference, answer = (_enumerated(_unnamed_set(node)) for node in (reference, answer))
+    reference, answer = (_enumerated(node) for node in (reference, answer))
     if reference.kind == answer.kind == "set":
         return comparer.same(reference, answer).via("set")
     one_set, other_set = real_set(reference), real_set(answer)
     if one_set and other_set:
-        return Decision(same_set(one_set, other_set), "region")
+        return Verdict(same_set(one_set, other_set), "region")
     if either("quantified", reference, answer):
         return None
     one, two = _interval(reference, answer), _interval(answer, reference)
@@ -248,26 +248,18 @@ def compare_region(comparer: Comparer, reference: Node, answer: Node) -> Decisio
         is_same = one.name == two.name
         return comparer.in_order(one.args, two.args if is_same else (), "region")
     if reference.kind != answer.kind:
-        return Decision(False, "region")
+        return Verdict(False, "region")
     match reference.kind:
         case "relation":
-            return Decision(same_constraint(comparer, reference, answer), "constraint")
+            return Verdict(same_constraint(comparer, reference, answer), "constraint")
         case "builder":
             return _same_builder(comparer, reference, answer)
         case "list":
             is_same = reference.name == answer.name
             return comparer.in_any_order(reference.args, answer.args if is_same else (), "list")
         case "symbol":
-            return Decision(domain_of(reference) == domain_of(answer), "region")
+            return Verdict(domain_of(reference) == domain_of(answer), "region")
     return same_expression(reference, answer)
-
-
-def _unnamed_set(node: Node) -> Node:
-    r"""Return `A \cap B = (1, 2)` as (1, 2)."""
-    match node:
-        case Node("relation", (name, value), "=") if is_region(value) and is_name(name):
-            return value
-    return node
 
 
 def _interval(node: Node, other: Node) -> Node | None:
@@ -290,14 +282,14 @@ def _interval(node: Node, other: Node) -> Node | None:
     return None
 
 
-def _same_builder(comparer: Comparer, reference: Node, answer: Node) -> Decision:
+def _same_builder(comparer: Comparer, reference: Node, answer: Node) -> Verdict:
     """Return the same elements under the same condition, whatever the bound letter is called."""
     mine, theirs = (
         sorted(name for name in free_symbols(node.args[0]) if not name.startswith("bb:"))
         for node in (reference, answer)
     )
     if mine != theirs and ({*mine} & free_symbols(answer) or len(mine) != len(theirs)):
-        return Decision(False, "set")
+        return Verdict(False, "set")
     renamed = substituted(answer, dict(zip(theirs, map(symbol, mine), strict=True)))
     return comparer.in_order(reference.args, renamed.args, "set")
 

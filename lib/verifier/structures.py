@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from lib.verifier.atoms import parse_number
 from lib.verifier.evaluate import exact_value
 from lib.verifier.phrases import read
-from lib.verifier.rules import INTERVALS, Comparer, Decision, either
+from lib.verifier.rules import INTERVALS, Comparer, Verdict, either
 from lib.verifier.sets import domain_of, is_region
 from lib.verifier.tree import (
     REALS,
@@ -16,6 +16,7 @@ from lib.verifier.tree import (
     Unparsable,
     free_symbols,
     is_name,
+    negated,
     nodes,
     number,
     remembered,
@@ -26,7 +27,7 @@ from lib.verifier.tree import (
 from lib.verifier.words import HEDGES
 
 
-def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
+def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
     """Compare letters of multiple choice; a value after the letter is not another answer."""
     is_marked = either("choice", reference, answer)
     # A bare letter past E is rather a variable; '' where it is no letter of a choice.
@@ -37,14 +38,14 @@ def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Decisio
         option = options(comparer.problem).get(letters[0]) if texts else None
         # (B) followed by words that no option has.
         if option is None and any(text.kind == "phrase" for text in texts):
-            return Decision(False, "choice")
+            return Verdict(False, "choice")
         value = option_value(option or "")
         is_same = value is None or all(comparer.equal(value, text) for text in texts)
-        return Decision(letters[0] == letters[1] and is_same, "choice")
+        return Verdict(letters[0] == letters[1] and is_same, "choice")
     # "(B) 12" for 12: the value counts.
     if answer.kind == "choice" and answer.args:
         return comparer.same(reference, answer.args[0]).via("choice")
-    return Decision(False, "choice") if is_marked else None
+    return Verdict(False, "choice") if is_marked else None
 
 
 def _letter(node: Node, known: str) -> str:
@@ -52,7 +53,7 @@ def _letter(node: Node, known: str) -> str:
     return node.name.upper() if node.kind == "choice" or is_letter else ""
 
 
-def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
+def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
     """Compare statements for all values of a letter; the letter's name is bound."""
     if reference.kind != answer.kind:
         sides = [reference, answer]
@@ -62,7 +63,7 @@ def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Dec
         # Only a quantifier over a whole set of numbers may go unsaid.
         is_whole = membership.name == "in" and _WHOLE.fullmatch(domain.name)
         if not is_whole or (is_region(statement) and domain != REALS):
-            return Decision(False, "quantifier")
+            return Verdict(False, "quantifier")
         sides[place] = statement
         return comparer.same(*sides).via("quantifier")
     (one, over), (two, other) = reference.args, answer.args
@@ -74,32 +75,32 @@ def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Dec
     is_open = "any" in domains and not {"some", "no"} & {*domains}
     is_alike = over.name == other.name and (domains[0] == domains[1] or is_open)
     if len(letters) != len(others) or not is_alike or ({*letters} - {*others}) & free_symbols(two):
-        return Decision(False, "quantifier")
+        return Verdict(False, "quantifier")
     # Few letters: every way to rename them.
     for order in itertools.permutations(others):
         renamed = substituted(two, dict(zip(order, map(symbol, letters), strict=True)))
         decision = comparer.same(one, renamed)
         if decision.equal:
             return decision.via("quantifier")
-    return Decision(False, "quantifier")
+    return Verdict(False, "quantifier")
 
 
 _WHOLE = re.compile(r"any|bb:[RZQNC](?:[_^](?:[-+*0]|>0|<0|ge0))*")
 """Sets of numbers that a quantifier may be over and yet go unsaid."""
 
 
-def compare_cases(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
+def compare_cases(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
     """Compare values with their conditions, in any order."""
     if reference.kind != answer.kind or len(reference.args) != len(answer.args):
-        return None if either("relation", reference, answer) else Decision(False, "cases")
+        return None if either("relation", reference, answer) else Verdict(False, "cases")
     rest = list(answer.args)
     for row in reference.args:
         match = next((other for other in rest if _same_case(comparer, row, other, reference)), None)
         if match is None:
-            return Decision(False, "cases")
+            return Verdict(False, "cases")
         # Each case once.
         rest.remove(match)
-    return Decision(True, "cases")
+    return Verdict(True, "cases")
 
 
 def _same_case(comparer: Comparer, one: Node, two: Node, cases: Node) -> bool:
@@ -123,20 +124,20 @@ def _condition(node: Node) -> str:
     return "otherwise" if words in (["otherwise"], ["else"]) else " ".join(words)
 
 
-def compare_words(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
+def compare_words(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
     """Compare words, times and dates, equal in one spelling only."""
     if either("time", reference, answer):
         one, two = _face(reference), _face(answer)
         is_same = one and two and one[0] == two[0] and (one[1] == two[1] or not (one[1] and two[1]))
-        return Decision(bool(is_same), "time")
+        return Verdict(bool(is_same), "time")
     if reference.kind != answer.kind:
-        return Decision(False, "words")
+        return Verdict(False, "words")
     short, long = sorted((reference.name, answer.name), key=len)
     noun = long.removeprefix(f"{short} ")
     asked = rf"\b(?:who|which|(?:type|kind|sort) of|is the) {re.escape(noun)}\b"
     is_noun = re.fullmatch(r"[a-z]{3,}", noun) and noun not in HEDGES
     is_asked = is_noun and re.search(asked, comparer.problem.lower())
-    return Decision(short == long or bool(is_asked), "words")
+    return Verdict(short == long or bool(is_asked), "words")
 
 
 def _face(node: Node) -> tuple[str, str] | None:
@@ -216,14 +217,14 @@ def _multiplied(left: Grid | None, right: Grid | None) -> Grid | None:
     )
 
 
-def compare_grid(comparer: Comparer, reference: Node, answer: Node) -> Decision | None:
+def compare_grid(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
     """Compare tuples, vectors and matrices, cell by cell."""
     if reference.kind == answer.kind == "tuple" and {reference.name, answer.name} <= INTERVALS:
         is_same = reference.name == answer.name
         return comparer.in_order(reference.args, answer.args if is_same else (), "tuple")
     one, two = _grid(reference), _grid(answer)
     if not one or not two:
-        return Decision(False, "matrix") if one or two else None
+        return Verdict(False, "matrix") if one or two else None
     if any(part.name in _UNIT_VECTORS for part in (*nodes(reference), *nodes(answer))):
         # In the plane, without a part along k.
         one, two = (
@@ -231,7 +232,7 @@ def compare_grid(comparer: Comparer, reference: Node, answer: Node) -> Decision 
             for side in (one, two)
         )
     if _shape(one) != _shape(two):
-        return Decision(False, "matrix")
+        return Verdict(False, "matrix")
     is_matrix = {*_shape(one)} != {1} or reference.kind == answer.kind == "matrix"
     step = "matrix" if is_matrix else "tuple" if reference.kind == answer.kind else "vector"
     return comparer.in_order([*itertools.chain(*one)], [*itertools.chain(*two)], step)
@@ -241,23 +242,16 @@ Conversion = tuple[str, Node, Node]
 """Name of the rule, reference and answer."""
 
 
-def conversions(reference: str, answer: str, problem: str) -> Iterator[Conversion]:
-    """Yield equivalent forms of two texts that were not equal as they are."""
-    expected, actual = read(reference), read(answer)
-    if _DECIMAL_COMMA.fullmatch(answer.strip().strip("$")):
-        literal = answer.strip().strip("$").replace(",", ".")
-        sign, digits = ("-", literal[1:]) if literal.startswith("-") else ("", literal)
-        value = parse_number(digits)
-        yield (
-            "decimal comma",
-            expected,
-            number(-value.value, f"-{digits}") if sign and value.value else value,
-        )
+def conversions(text: str, expected: Node, actual: Node, problem: str) -> Iterator[Conversion]:
+    """Yield equivalent forms of a reference and an answer, with its text, that were not equal."""
+    if comma := _DECIMAL_COMMA.fullmatch(text.strip().strip("$")):
+        value = parse_number(f"{comma[2]}.{comma[3]}")
+        yield "decimal comma", expected, negated(value) if comma[1] else value
     yield from _choices(expected, actual, problem)
     yield from _renamed(expected, actual, problem)
 
 
-_DECIMAL_COMMA = re.compile(r"-?\d+,(?:\d{1,2}|\d{4,})")
+_DECIMAL_COMMA = re.compile(r"(-?)(\d+),(\d{1,2}|\d{4,})")
 _OPTION = re.compile(
     r"(?:\\(?:text|textbf|mathrm|mathbf)\s*\{\s*)?(?:\((?=[A-J]\))|(?<![A-Za-z])(?=[A-J][.)]))"
     r"([A-J])[.)]\s*\}?(?:\\[ ,;]|~|\s|\\q?quad)*"

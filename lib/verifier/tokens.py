@@ -12,7 +12,6 @@ from typing import NamedTuple
 from lib.verifier.tree import (
     FUNCTIONS,
     MAX_ANSWER_CHARS,
-    MAX_DEPTH,
     MAX_TOKENS,
     TooHard,
     Unparsable,
@@ -170,15 +169,17 @@ _SEPARATE = re.compile(_PATTERN.replace("GROUPED", ""))
 _GROUPING = re.compile(_PATTERN.replace("GROUPED", r"[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)(?:\.\d+)?|"))
 _DEPTH = {"(": 1, "[": 1, "{set": 1, ")": -1, "]": -1, "}set": -1}
 _TWO_LETTERS = names("is it of to so we be in as if no on an by at do he us my am pm or vs")
-_APPLIED = re.compile("(sin|cos|tan|cot|sec|csc|ln|log|exp)([xyz])")
 _PLAIN_UNITS = names("cm mm km kg ft lb yd oz hr ml mL kJ kW Hz Pa")
 """Units of two letters that are rather no product of variables, as `mg` may be."""
 _SEPARATORS = {"and": "and", "or": "or", "land": "and", "lor": "or", ",": ",", ";": ";"}
 _VOWEL = re.compile("[aeiouyAEIOUY]|[^a-zA-Z]")
-_SIGN_WORDS = pairs("percent=% percents=% percentage=% pct=%")
+_SIGN_WORDS = pairs(
+    "percent=% percents=% percentage=% pct=% degree=degree degrees=degree deg=degree"
+)
 _END_MARKS = re.compile(
     r"[\s$]*(?:\\(?:checkmark|blacksquare|square|qquad|quad|\\|,|;|!| )[\s$]*)+$"
 )
+_ON_TOP = ("degree", "circ", "'", "''", "'''")
 _MARKS = ("(", ")", ".", ":", "%", "degree")
 _WRAPPINGS = (("```", "```"), ("**", "**"), ("`", "`"), ('"', '"'), ("“", "”"), ("``", "''"))
 CURRENCIES = frozenset("$€£¥₹")
@@ -288,7 +289,7 @@ class _Scanner:
             else:
                 self._read(match)
             position = match.end()
-            if len(self.tokens) > MAX_TOKENS or len(self.groups) > 4 * MAX_DEPTH:
+            if len(self.tokens) > MAX_TOKENS:
                 raise TooHard("tokens")
         if self.groups:
             raise Unparsable("a group that is not closed")
@@ -348,8 +349,14 @@ class _Scanner:
             self.groups.append(("", len(self.tokens)))
         if name == "}" and not is_command:
             return self._close()
-        if name == "degree" and self.tokens and self.tokens[-1].text == "^":
+        last = self.tokens[-1].text if self.tokens else ""
+        if last == "^" and name in _ON_TOP:
+            # Marks are no exponents.
             self.tokens.pop()
+            name = "degree" if name == "circ" else name
+        if name == "'" and {*last} == {"'"}:
+            self.tokens[-1] = Token("operator", f"{last}'")
+            return None
         if separator := _SEPARATORS.get(name):
             self.tokens.append(Token("separator", separator))
             return None
@@ -369,70 +376,63 @@ class _Scanner:
             raise Unparsable("a group that is not open")
         style, start = self.groups.pop()
         inside = self.tokens[start + 1 :]
+        before = self.tokens[start - 1] if start else END
+        only = inside[0] if len(inside) == 1 else END
         has_words = any(token.kind in (*WORDS, "separator") for token in inside)
-        is_attached = start and self.tokens[start - 1].text in ("^", "_")
         # `\\text{(B)}`, `\\mathrm{d}`, `\\text{ percent}`: what has no other meaning in a group.
         is_mark = all(token.kind == "letter" or token.text in _MARKS for token in inside)
-        is_mark |= len(inside) == 1 and inside[0].text in FUNCTIONS
+        is_text = style and style not in _AROUND and before.text not in ("^", "_")
         # A group of one, but of a function or fraction.
-        before = self.tokens[start - 1] if start else END
-        is_plain = len(inside) == 1 and (
-            inside[0].kind in ("number", "letter", *WORDS) or inside[0].text == "circ"
-        )
-        is_plain &= before.kind in ("operator", "separator", "end", *WORDS) and before != CLOSE
-        if style and style not in _AROUND and not is_attached and (has_words or is_mark):
+        is_plain = only.kind in ("number", "letter", *WORDS) and before != CLOSE
+        is_plain &= before.kind in ("operator", "separator", "end", *WORDS)
+        if is_plain or (is_text and (has_words or is_mark or only.text in FUNCTIONS)):
             del self.tokens[start]
-            if inside == [Token("letter", "d")] and style in _UPRIGHT:
+            if only.text == "d" and style in _UPRIGHT:
                 self.upright_d = len(self.tokens)
-        elif is_plain:
-            del self.tokens[start]
+        elif before.text == "^" and only.text in _ON_TOP:
+            del self.tokens[start:]
+            self._add_sign(only.text, is_command=True)
         else:
             self.tokens.append(CLOSE)
 
     def _add_word(self, run: str, start: int) -> None:
-        style = self.style
+        style, low, before = self.style, run.lower(), self.text[start - 1 : start]
         prefix = _BOLD.get(style, "")
+        name = f"{prefix}:{run}" if prefix else run
         last = next((token for token in self.tokens[::-1] if token != OPEN), END)
         follows_value = last.kind == "number" or last.text in (")", "}", "/", "pi", "mu", "degree")
-        is_word = len(run) > 2 or not run.isascii() or style in _UPRIGHT or run.isupper()
         is_styled_unit = (
             style in _UPRIGHT and (follows_value or last.kind == "text") and is_unit(run)
         )
-        is_spaced_inch = run == "in" and self.text[start - 1 : start].isspace()
-        is_plain_unit = len(run) > 2 or run in _PLAIN_UNITS or is_spaced_inch
+        is_plain_unit = len(run) > 2 or run in _PLAIN_UNITS or (run == "in" and before.isspace())
+        is_word = len(run) > 2 or not run.isascii() or style in _UPRIGHT or run.isupper()
+        kind = ""
         if len(run) == 1 and run.isascii() and not is_styled_unit:
-            is_differential = (
-                last == Token("letter", "d")
-                and run != "d"
-                and (self.tokens[-2:-1] == [OPEN] or self.upright_d == len(self.tokens))
-            )
-            if is_differential and not prefix:
-                self.tokens[-1] = Token("letter", f"d{run}")
-            else:
-                self.tokens.append(Token("letter", f"{prefix}:{run}" if prefix else run))
-        elif run in ("st", "nd", "rd", "th") and (last.kind == "number" or last.text == "^"):
-            self.tokens.append(Token("text", run))
-        elif run.lower() in ("and", "or"):
-            self.tokens.append(Token("separator", run.lower()))
+            is_upright = self.tokens[-2:-1] == [OPEN] or self.upright_d == len(self.tokens)
+            if last == Token("letter", "d") != Token("letter", run) and is_upright and not prefix:
+                self.tokens.pop()
+                name = f"d{run}"
+            kind = "letter"
+        elif low in ("and", "or"):
+            kind, name = "separator", low
         elif run in _PLAIN and not prefix:
             self._add_sign(ONE_FOR.get(run, run), is_command=True)
-        elif run.lower() in _SIGN_WORDS and follows_value:
-            self.tokens.append(Token("operator", _SIGN_WORDS[run.lower()]))
-        elif run.lower() in ("degree", "degrees", "deg") and follows_value:
-            self.tokens.append(Token("command", "degree"))
-        elif (applied := _APPLIED.fullmatch(run)) and not style:
-            self.tokens += [Token("command", applied[1]), Token("letter", applied[2])]
-        elif is_styled_unit or (is_plain_unit and follows_value and is_unit(run)):
-            self.tokens.append(Token("text", run))
+        elif follows_value and low in _SIGN_WORDS:
+            self._add_sign(_SIGN_WORDS[low], is_command=True)
+        elif (
+            is_styled_unit
+            or (is_plain_unit and follows_value and is_unit(run))
+            or (run in ("st", "nd", "rd", "th") and (last.kind == "number" or last.text == "^"))
+        ):
+            kind, name = "text", run
         elif len(run) == 2 and not style and run.islower() and run[0] == "d" and run != "do":
-            self.tokens.append(Token("letter", run))
-        elif (is_word and not (prefix == "bf" and run.isupper())) or run.lower() in _TWO_LETTERS:
-            is_attached = self.text[start - 1 : start].isalnum() or self.text[
-                start - 1 : start
-            ] in ("}", ")", "^", "_")
-            is_name = (start and is_attached) or run.isupper() or not _VOWEL.search(run)
-            is_name = is_name and run.lower() not in HEDGES
+            kind = "letter"
+        elif (is_word and not (prefix == "bf" and run.isupper())) or low in _TWO_LETTERS:
+            is_name = re.match(r"[\w)}^]", before) or run.isupper() or not _VOWEL.search(run)
+            is_name = is_name and low not in HEDGES
             kind = "text" if style in _UPRIGHT else "name" if is_name or prefix else "word"
-            self.tokens.append(Token(kind, f"{prefix}:{run}" if prefix and len(run) < 3 else run))
+            name = name if len(run) < 3 else run
         else:
             self.tokens += [Token("letter", f"{prefix}:{x}" if prefix else x) for x in run]
+        if kind:
+            self.tokens.append(Token(kind, name))

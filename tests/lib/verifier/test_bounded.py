@@ -68,6 +68,7 @@ HOSTILE = {
     "boxes": r"\boxed{" * 20_000,
     "product of sums": r"(x_1+x_2)(x_3+x_4)" * 60,
     "phrases": "so " * 400 + "7",
+    "applications": "A(" * 40 + "1" + ")" * 40,
 }
 
 

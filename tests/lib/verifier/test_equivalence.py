@@ -99,6 +99,10 @@ def test_a_wrong_number_of_arguments_is_wrong_and_no_fault(text: str) -> None:
     reference_problem(text)
 
 
+def test_an_empty_set_is_compared_and_no_fault() -> None:
+    assert compare(reference=r"\{1,2\}", answer=r"\emptyset") == (False, "list")
+
+
 def test_a_unit_may_go_unsaid_but_not_be_another() -> None:
     for reference, answer, equal in [
         (r"5 \text{ cm}", "5", True),
