@@ -31,14 +31,12 @@ class Stated(NamedTuple):
         names: of each value, '' where it has none; `x = y` where several names have one value.
         joint: "and", "or", "," which leaves open which is meant, or "[]" where order counts.
         is_set: repeated elements count once.
-        approximate: what is written after ≈.
     """
 
     values: tuple[Node, ...]
     names: tuple[str, ...]
     joint: str = ","
     is_set: bool = False
-    approximate: tuple[Node, ...] = ()
 
 
 def stated(comparer: Comparer, node: Node) -> Stated | None:
@@ -62,13 +60,10 @@ def _equation(comparer: Comparer, node: Node) -> Stated | None:
     """Return the value of a chain of equations; `x = 2 + 3 = 5` has two, which must be equal."""
     # A chain a = b ≈ c has n parts and n − 1 operators.
     operators, parts = node.name.split(" "), node.args
-    if operators in (["sim"], ["mapsto"]) and is_name(parts[0]):
-        # X ~ N(0, 1) names a distribution, x ↦ f(x) a function.
-        return Stated(parts[1:], (spelled(parts[0]) if operators == ["sim"] else "",))
-    if operators == ["in"] and is_name(parts[0]):
-        inner = stated(comparer, parts[1])
-        names = (spelled(parts[0]),) * len(inner.names if inner else ())
-        return inner._replace(names=names) if inner and inner.is_set else None
+    # X ~ N(0, 1) names a distribution, x ↦ f(x) a function; x ∈ {1, 2} has these values.
+    is_stated = operators in (["sim"], ["mapsto"]) or (node.name, parts[-1].kind) == ("in", "set")
+    if is_stated and is_name(parts[0]):
+        operators = ["="]
     if not {*operators} <= {"=", "~"}:
         return None
     if is_name(parts[-1]) and not (is_name(parts[0]) or free_symbols(parts[0]) or "~" in operators):
@@ -88,14 +83,15 @@ def _equation(comparer: Comparer, node: Node) -> Stated | None:
         return None
     if not _approximates(first, values[exact:]):
         return None
-    name = " = ".join(dict.fromkeys(map(spelled, parts[:count])))
+    names = parts[:count] if node.name != "mapsto" else ()
+    name = " = ".join(dict.fromkeys(map(spelled, names)))
     if parts[0].kind == first.kind == "tuple" and len(parts[0].args) == len(first.args):
         # (x, y) = (1, 2)
         return Stated(first.args, tuple(map(spelled, parts[0].args)))
     inner = stated(comparer, first) or Stated((first,), ("",))
     if first.kind in ("relation", "tuple"):
         inner = Stated((first,), ("",))
-    return inner._replace(names=(name,) * len(inner.values), approximate=values[exact:])
+    return inner._replace(names=(name,) * len(inner.values))
 
 
 def _approximates(value: Node, approximate: tuple[Node, ...]) -> bool:
@@ -115,7 +111,7 @@ def _listed(comparer: Comparer, items: tuple[Node, ...], joint: str) -> Stated:
     names: list[str] = []
     for item in items:
         one = _equation(comparer, item) if item.kind == "relation" else None
-        if item.kind == "relation" and (one is None or one.approximate):
+        if item.kind == "relation" and one is None:
             return plain
         if one and item.args[0].kind == "tuple":
             # (x, y) = (1, 2) is one of several pairs.
