@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import httpx
 import pytest
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 from transformers import (
@@ -156,12 +157,20 @@ def test_every_familys_split_has_its_name(split: tuple[str, ...], base: Path) ->
 def test_llama_cpp_says_the_checkpoints_greedy_tokens(
     name: str, sets: GeneratedSets, smoke: Params, export_to: ExportTo, tmp_path: Path
 ) -> None:
-    llama_cpp = pytest.importorskip(
-        "llama_cpp", reason="llama.cpp is not installed (pip install llama-cpp-python)"
+    xllamacpp = pytest.importorskip(
+        "xllamacpp", reason="llama.cpp is not installed (pip install xllamacpp)"
     )
     base = write_base(tmp_path, sets, smoke, name=name)
     export_to(base, base=base, gguf="f16")
-    model = llama_cpp.Llama(str(tmp_path / "export/gguf/model-f16.gguf"), n_ctx=512, verbose=False)
+    settings = xllamacpp.CommonParams()
+    settings.model.path = str(tmp_path / "export/gguf/model-f16.gguf")
+    settings.n_ctx, settings.n_parallel = 512, 1
+    server = xllamacpp.Server(settings)
+
+    def ask(route: str, **body: Any) -> Any:
+        answer = httpx.post(f"{server.listening_address}/{route}", json=body, timeout=60)
+        return answer.json()["tokens"]
+
     plain = AutoModelForCausalLM.from_pretrained(base)
     tokenizer = load_tokenizer(tmp_path / "export")
     for problem in sets.benchmarks["held_out"][:3]:
@@ -172,7 +181,7 @@ def test_llama_cpp_says_the_checkpoints_greedy_tokens(
         )
         prompt = tokenizer(text, add_special_tokens=False, return_tensors="pt")
         ids = prompt["input_ids"][0].tolist()
-        assert model.tokenize(text.encode(), add_bos=True, special=True) == ids
+        assert ask("tokenize", content=text, add_special=True, parse_special=True) == ids
         expected = plain.generate(**prompt, max_new_tokens=12, do_sample=False)[0, len(ids) :]
-        said = [token for token, _ in zip(model.generate(ids, temp=0.0), range(12), strict=False)]
+        said = ask("completion", prompt=ids, n_predict=12, temperature=0.0, return_tokens=True)
         assert said[: len(expected)] == expected.tolist()
