@@ -10,7 +10,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from lib.artifacts.models import HUB_ID, PIP, describe_selection
 from lib.params import Params
-from lib.params.data import Prepare, hub_splits
+from lib.params.data import Benchmark, Prepare, hub_splits
 from lib.params.model import Export
 from lib.prompts import PromptFormat
 from lib.stats import Estimate, Interval, share_interval
@@ -164,13 +164,11 @@ def _header(
     rates: list[CardRow], *, prepare: Prepare, base_model: str, export: Export
 ) -> ModelCardData:
     # The Hub links results to a data set by its id; other benchmarks keep their own names.
-    hub_ids = {
-        each.name: split.hub for each in prepare.benchmarks for split in hub_splits(each.source)
-    }
+    datasets = {each.name: _dataset(each) for each in prepare.benchmarks}
     results = [
         EvalResult(
             task_type="text-generation",
-            dataset_type=hub_ids.get(each.benchmark, each.benchmark),
+            **datasets[each.benchmark],
             dataset_name=each.benchmark,
             # An id of hf.co/metrics, as EvalResult expects; metric_name is free text.
             metric_type="accuracy",
@@ -193,3 +191,18 @@ def _header(
         pipeline_tag="text-generation",
         tags=["math", *({export.checkpoint} - {"base"}), "reckon"],
     )
+
+
+def _dataset(benchmark: Benchmark) -> dict[str, Any]:
+    """Return what EvalResult says of a benchmark's data set."""
+    splits = hub_splits(benchmark.source)
+    dataset = {"dataset_type": splits[0].hub if splits else benchmark.name}
+    # A part of a split is no result of the split, nor is one subset's name that of all.
+    if len(splits) != 1 or splits[0].limit != "all":
+        return dataset
+    (split,) = splits
+    return dataset | {
+        "dataset_config": split.subset or None,
+        "dataset_split": split.split,
+        "dataset_revision": split.revision or None,
+    }

@@ -2,13 +2,20 @@
 
 import csv
 import dataclasses
+import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
-from huggingface_hub import CommitOperationAdd, HfApi
+from huggingface_hub import (
+    CommitOperationAdd,
+    EvalResultEntry,
+    HfApi,
+    ModelCard,
+    eval_result_entries_to_yaml,
+)
 from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled, RepositoryNotFoundError
 from ruamel.yaml import YAML
 from transformers import TrainerState
@@ -22,6 +29,12 @@ CARD = "README.md"
 
 TRAINING = ("metrics", "curves", "provenance")
 """Folders of `reports/` that are uploaded to `training/` beside the model."""
+
+REGISTERED = {
+    ("openai/gsm8k", "main", "test"): "gsm8k",
+    ("MathArena/aime_2026", None, "train"): "MathArena/aime_2026",
+}
+"""Tasks that data sets register on the Hub (their `eval.yaml`), by repository, subset, split."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +66,12 @@ def collect(export: Path, *, reports: Path, phase: str, commit: str) -> list[Upl
     for path in _files(export):
         name = path.relative_to(export).as_posix()
         uploads.append(Upload(name, _with_commit(path, commit) if name == CARD else path))
+    metrics = reports / f"metrics/evaluate/{phase}.json"
+    uploads.extend(
+        eval_results(
+            export, date=git("log", "-1", "--format=%cs", "--", f"{metrics}", strict=False)
+        )
+    )
     for folder in TRAINING:
         for path in _files(reports / folder):
             if path.relative_to(reports.parent).as_posix() not in outs:
@@ -61,6 +80,31 @@ def collect(export: Path, *, reports: Path, phase: str, commit: str) -> list[Upl
     if (reports / f"curves/{phase}.csv").is_file():
         uploads.append(Upload("training/trainer_state.json", trainer_state(reports, phase)))
     return uploads
+
+
+def eval_results(export: Path, *, date: str) -> Iterator[Upload]:
+    """Write the results that the Hub's leaderboards read: the card's first number of each
+    registered set.
+
+    Args:
+        date: day of the evaluation, YYYY-MM-DD; '' for the Hub to take the upload's.
+    """
+    entries: dict[str, EvalResultEntry] = {}
+    for result in ModelCard.load(export / CARD).data.eval_results or ():
+        dataset = (result.dataset_type, result.dataset_config, result.dataset_split)
+        if dataset in REGISTERED and result.dataset_type not in entries:
+            entries[result.dataset_type] = EvalResultEntry(
+                dataset_id=result.dataset_type,
+                task_id=REGISTERED[dataset],
+                value=result.metric_value,
+                dataset_revision=result.dataset_revision,
+                date=date or None,
+                notes=result.metric_name,
+            )
+    for name, entry in entries.items():
+        content = io.BytesIO()
+        YAML(typ="safe").dump(eval_result_entries_to_yaml([entry]), content)
+        yield Upload(f".eval_results/{name.replace('/', '--')}.yaml", content.getvalue())
 
 
 def trainer_state(reports: Path, phase: str) -> bytes:
