@@ -127,42 +127,6 @@ def test_a_row_says_what_was_answered_and_what_it_earned(rows: list[GradedComple
     assert wrong.reward == 0.25
 
 
-def test_rates_stand_beside_their_error_and_n(rows: list[GradedCompletion]) -> None:
-    metrics = summarise(rows)["held_out"]
-    greedy, sampled = metrics["greedy"], metrics["sampled"]
-    assert (greedy["answer_accuracy"], greedy["n"]) == (0.5, 2)
-    assert greedy["answer_accuracy_se"] == pytest.approx(0.5)
-    assert greedy["format_accuracy"] == 1.0
-    assert greedy["mean_reward"] == pytest.approx(0.75)
-    assert (sampled["pass_at_1"], sampled["pass_at_2"]) == (0.5, 0.5)
-    assert sampled["pass_hat_2"] == 0.5
-    assert (sampled["answer_accuracy"], sampled["strict_accuracy"]) == (0.5, 0.25)
-    assert [sampled[f"class_{label}"] for label in ("00", "01", "10", "11")] == [0.25] * 4
-
-
-def test_the_same_completions_again_leave_pass_at_1_as_it_is(rows: list[GradedCompletion]) -> None:
-    """Where pass@1 is divided by k it halves (lighteval#771)."""
-    sampled = [row for row in rows if row.mode == "sampled"]
-    once, twice = (summarise(sampled * times)["held_out"]["sampled"] for times in (1, 2))
-    assert (once["num_samples"], twice["num_samples"]) == (2, 4)
-    assert once["pass_at_1"] == twice["pass_at_1"] == 0.5
-    assert once["pass_at_1_se"] == pytest.approx(twice["pass_at_1_se"])
-
-
-def test_a_problem_with_fewer_attempts_is_refused(rows: list[GradedCompletion]) -> None:
-    with pytest.raises(UserError, match="held_out, sampled: problem"):
-        summarise([row for row in rows if row is not rows[-1]])
-
-
-def test_breakdowns_cover_level_subject_and_tag(rows: list[GradedCompletion]) -> None:
-    greedy = summarise(rows)["held_out"]["greedy"]
-    assert {level: group["n"] for level, group in greedy["by_level"].items()} == {"1": 1, "2": 1}
-    assert greedy["by_subject"]["sums"]["answer_accuracy"] == 0.5
-    assert greedy["by_tag"]["new"]["answer_accuracy"] == 0.0
-    # One problem has no standard error, rather than a false one.
-    assert "answer_accuracy_se" not in greedy["by_level"]["1"]
-
-
 def override(name: str, **fields: Any) -> Override:
     settings = {"greedy": True, "num_samples": 2, "temperature": 1.0, "top_p": 1.0}
     return Override(benchmark=name, **{**settings, "max_new_tokens": 8, **fields})

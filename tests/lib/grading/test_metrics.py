@@ -1,0 +1,86 @@
+"""Graded completions become rates with errors and n."""
+
+import pytest
+
+from lib.artifacts.completions import GradedCompletion
+from lib.core.errors import UserError
+from lib.grading.grade import grade_rows
+from lib.grading.metrics import summarise
+from lib.params import Params
+
+TEXTS = {
+    "3": ("1 + 2 = 3<end_working_out><SOLUTION>3</SOLUTION>", "I think it is 3"),
+    "4": ("<end_working_out><SOLUTION>9</SOLUTION>", ""),
+}
+"""Two completions of each problem, by its reference; the first is the greedy one too."""
+
+
+@pytest.fixture
+def rows(smoke: Params) -> list[GradedCompletion]:
+    """Completions of two problems, as `grade` reads them."""
+    written = [
+        {
+            "benchmark": "held_out", "mode": mode, "checkpoint": "sft", "sample": sample,
+            "problem_id": reference, "problem": "?", "reference": reference, "subject": "sums",
+            "level": level, "tags": ["new"] * (level == 2), "prompt": [], "completion": text,
+            "token_ids": [1], "finish": "eos",
+            "prompt_format": {"name": "working_out", "tags": []},
+        }
+        for mode in ("greedy", "sampled")
+        for level, (reference, texts) in enumerate(TEXTS.items(), 1)
+        for sample, text in enumerate(texts[: 1 + (mode == "sampled")])
+    ]  # fmt: skip
+    return list(grade_rows(written, reward=smoke.reward, max_new_tokens=16))
+
+
+def test_rates_stand_beside_their_error_and_n(rows: list[GradedCompletion]) -> None:
+    metrics = summarise(rows)["held_out"]
+    greedy, sampled = metrics["greedy"], metrics["sampled"]
+    assert (greedy["answer_accuracy"], greedy["n"]) == (0.5, 2)
+    assert greedy["answer_accuracy_se"] == pytest.approx(0.5)
+    assert greedy["format_accuracy"] == 1.0
+    assert greedy["mean_reward"] == pytest.approx(0.75)
+    assert (sampled["pass_at_1"], sampled["pass_at_2"]) == (0.5, 0.5)
+    assert sampled["pass_hat_2"] == 0.5
+    assert (sampled["answer_accuracy"], sampled["strict_accuracy"]) == (0.5, 0.25)
+    assert [sampled[f"class_{label}"] for label in ("00", "01", "10", "11")] == [0.25] * 4
+
+
+@pytest.mark.parametrize(
+    ("mode", "attempts", "names"),
+    [
+        ("greedy", 1, []),
+        ("sampled", 1, ["maj_at_1", "num_samples", "pass_at_1"]),
+        ("sampled", 2, ["maj_at_2", "num_samples", "pass_at_1", "pass_at_2", "pass_hat_2"]),
+    ],
+)
+def test_numbers_over_attempts_are_of_samples_only(
+    rows: list[GradedCompletion], mode: str, attempts: int, names: list[str]
+) -> None:
+    metrics = summarise([row for row in rows if row.mode == mode and row.sample < attempts])
+    ours = ("maj_at", "pass_at", "pass_hat", "num_samples")
+    found = [name for name in sorted(metrics["held_out"][mode]) if name.startswith(ours)]
+    assert [name for name in found if not name.endswith("_se")] == names
+
+
+def test_the_same_completions_again_leave_pass_at_1_as_it_is(rows: list[GradedCompletion]) -> None:
+    """Where pass@1 is divided by k it halves (lighteval#771)."""
+    sampled = [row for row in rows if row.mode == "sampled"]
+    once, twice = (summarise(sampled * times)["held_out"]["sampled"] for times in (1, 2))
+    assert (once["num_samples"], twice["num_samples"]) == (2, 4)
+    assert once["pass_at_1"] == twice["pass_at_1"] == 0.5
+    assert once["pass_at_1_se"] == pytest.approx(twice["pass_at_1_se"])
+
+
+def test_a_problem_with_fewer_attempts_is_refused(rows: list[GradedCompletion]) -> None:
+    with pytest.raises(UserError, match="held_out, sampled: problem"):
+        summarise([row for row in rows if row is not rows[-1]])
+
+
+def test_breakdowns_cover_level_subject_and_tag(rows: list[GradedCompletion]) -> None:
+    greedy = summarise(rows)["held_out"]["greedy"]
+    assert {level: group["n"] for level, group in greedy["by_level"].items()} == {"1": 1, "2": 1}
+    assert greedy["by_subject"]["sums"]["answer_accuracy"] == 0.5
+    assert greedy["by_tag"]["new"]["answer_accuracy"] == 0.0
+    # One problem has no standard error, rather than a false one.
+    assert "answer_accuracy_se" not in greedy["by_level"]["1"]
