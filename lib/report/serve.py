@@ -36,9 +36,9 @@ def report_server(page: Path, *, port: int) -> http.server.ThreadingHTTPServer:
                 return self.send_error(403, f"open http://{HOST} or http://localhost instead")
             return super().send_head()
 
-        def copyfile(self, source: Any, outputfile: Any) -> None:
+        def handle(self) -> None:
             with suppress(ConnectionError):  # the browser has closed the page
-                super().copyfile(source, outputfile)
+                super().handle()
 
         def log_message(self, format: str, *args: object) -> None:
             """Suppress the log line of a request."""
