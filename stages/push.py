@@ -43,8 +43,8 @@ def main(
     phase = params.export.checkpoint
     uploads = collect(export, reports=reports, phase=phase, commit=current_commit())
     for upload in uploads:
-        click.echo(f"{upload.size:>14,}  {upload.path}")
-    total = f"{len(uploads)} files, {sum(upload.size for upload in uploads):,} bytes"
+        click.echo(f"{upload.upload_info.size:>14,}  {upload.path_in_repo}")
+    total = f"{len(uploads)} files, {sum(upload.upload_info.size for upload in uploads):,} bytes"
     if dry_run:
         click.echo(f"{total} would be uploaded to {repo or 'the Hub'}; nothing was sent")
         return

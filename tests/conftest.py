@@ -11,6 +11,7 @@ from lib.params import Params, preset_params
 from lib.params.model import Model
 from lib.problems.generated import GeneratedSets, synthetic_sets
 from lib.prompts import prompt_format, save_system
+from lib.prompts.formats import conversation
 from tests.vllm_server import vllm_server
 
 ROOT = Path(__file__).parents[1]
@@ -83,8 +84,7 @@ def prompts(base: Path, sets: GeneratedSets) -> list[list[int]]:
     from lib.engines.base import encode
     from lib.engines.policy import load_tokenizer
 
-    chosen = prompt_format("working_out")
-    texts = [chosen.prompt(problem.problem, system="") for problem in sets.grpo[:6]]
+    texts = [conversation(problem.problem, system="") for problem in sets.grpo[:6]]
     return encode(load_tokenizer(base), texts)
 
 

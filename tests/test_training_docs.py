@@ -85,20 +85,20 @@ def test_own_rewards_get_answers_and_an_open_run_the_curve(
     assert from_model.PRESET == "s1-qwen2.5-0.5b"
     monkeypatch.setattr(from_model, "PRESET", "smoke")  # that one needs vLLM
     setup = math_training_setup("data/models/export", split="train")
-    row = setup.dataset[0]
+    row = setup.trainer.problems[0]
     assert row["prompt"][-1]["content"] == setup.problems[0].problem
     assert row["reference_answer"] == setup.problems[0].reference
     assert row["reference_solution"] == setup.problems[0].solution
-    assert [reward.__name__ for reward in setup.reward_funcs] == ["format", "answer"]
-    assert setup.grpo_args["learning_rate"] == preset_params("smoke").grpo.learning_rate
+    assert [reward.__name__ for reward in setup.rewards] == ["format", "answer"]
+    assert setup.trainer.args.learning_rate == preset_params("smoke").grpo.learning_rate
     setup.trainer.reward_funcs[0] = own
     solved = {(problem.reference, problem.solution) for problem in setup.problems}
     settings = wandb.Settings(silent=True, console="off")
     mine = {"seed": "my own"}
     with wandb.init(mode="offline", dir=checkout, settings=settings, config=mine) as run:
-        curve = run_training(setup.artifacts)
+        curve = run_training(setup)
         assert run.config["seed"] == "my own"
-        assert run.config["grpo.learning_rate"] == setup.grpo_args["learning_rate"]
+        assert run.config["grpo.learning_rate"] == setup.trainer.args.learning_rate
         assert run.summary["train/reward"] == pytest.approx(curve[-1]["reward"])
     assert {*told} <= solved and any(solution for _, solution in told)
 
@@ -113,7 +113,7 @@ def test_own_problems_and_system_prompt_take_the_places_of_gsm8ks(checkout: Path
         folder=checkout / "data/scratch/own",
     )
     assert setup.problems == list(read_problems(own))
-    assert setup.dataset[0]["prompt"][0] == {"role": "system", "content": "Be brief."}
+    assert setup.trainer.problems[0]["prompt"][0] == {"role": "system", "content": "Be brief."}
 
 
 def test_the_example_from_checkpoints_trains(

@@ -179,12 +179,103 @@ class VllmBase(Engine):
         """Have vLLM take the adapter in `folder`, and drop the one before."""
 
 
-class InProcessVllm(VllmBase):
-    """The common part of in-process engines: an `LLM`, and at most one adapter in use."""
+class VllmEngine(VllmBase):
+    """An `Engine` around an `LLM` of this process; at most one adapter is in use.
+
+    Args:
+        llm: vLLM's.
+        max_seq_length: tokens of prompt and completion together.
+        label: name of the progress bar; '' shows none.
+        gpu: number of the GPU where it is; None for the process's own.
+        among_ranks: it is one of a launcher's ranks, whose process group is not the engine's.
+    """
 
     facts = ENGINES["vllm"]
-    _llm: Any
     _adapter: Any = None
+
+    def __init__(
+        self,
+        llm: Any,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        max_seq_length: int,
+        label: str = "",
+        gpu: int | None = None,
+        among_ranks: bool = False,
+    ) -> None:
+        super().__init__(tokenizer, max_seq_length=max_seq_length, label=label)
+        self._llm, self._gpu, self._among_ranks = llm, gpu, among_ranks
+
+    @classmethod
+    def open(
+        cls,
+        checkpoint: Path,
+        *,
+        base: Path,
+        dtype: str,
+        attention: str,
+        max_seq_length: int,
+        batch_size: int,
+        label: str = "",
+        policy: PreTrainedModel | None = None,
+        memory_share: float = VLLM_SHARE,
+        device: str = "",
+    ) -> "VllmEngine":
+        """See `Engine`. A policy that Unsloth loaded above a vLLM of its own brings the engine."""
+        if policy is not None and hasattr(policy, "vllm_engine"):
+            tokenizer = load_tokenizer(checkpoint)
+            return SharedVllmEngine(policy, tokenizer, max_seq_length=max_seq_length, label=label)
+        compat.prepare_vllm()
+        adapter = is_adapter(checkpoint)
+        full = base if adapter else checkpoint
+        # The same as an adapter's, in a folder where vLLM finds the model's config too.
+        tokenizer = load_tokenizer(full)
+        rank = _lora_rank(checkpoint, policy)
+        gpu = int(device.partition(":")[2]) if device else None
+        # Of a launcher: each has an engine of its own, on its own device.
+        among_ranks = torch.distributed.is_initialized()
+        if gpu is not None and among_ranks:
+            raise UserError(
+                f"rollout.device={device}: of several ranks each generates on its own GPU; "
+                "set it to '', or train on one"
+            )
+        executor: Any = "external_launcher" if among_ranks else None
+        with contextlib.ExitStack() as stack:
+            weights = weights_of(full)
+            if has_added_rows(full):
+                # vLLM reads files, and the rows of added tokens are in no file yet.
+                weights = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reckon-")))
+                whole = load_merged(full, base=full, dtype=dtype, attention=attention)
+                whole.save_pretrained(weights)
+            stack.enter_context(compat.undisturbed())
+            stack.enter_context(_on_gpu(gpu))
+            stack.enter_context(_memory_explained(weights))
+            llm = _build(
+                weights,
+                tokenizer,
+                max_seq_length=max_seq_length,
+                batch_size=batch_size,
+                settings={
+                    "dtype": dtype,
+                    "max_num_seqs": max(batch_size, AT_A_TIME),
+                    "gpu_memory_utilization": _share_of_free(memory_share),
+                    "distributed_executor_backend": (
+                        executor if gpu is None else compat.executor_on(gpu)
+                    ),
+                    **(lora_room(rank) if rank else {}),
+                },
+            )
+        engine = cls(
+            llm,
+            tokenizer,
+            max_seq_length=max_seq_length,
+            label=label,
+            gpu=gpu,
+            among_ranks=among_ranks,
+        )
+        if adapter:
+            engine.use_adapter(checkpoint)
+        return engine
 
     def _answer(
         self,
@@ -196,7 +287,7 @@ class InProcessVllm(VllmBase):
             raise RuntimeError("the engine is closed")
         from vllm import SamplingParams
 
-        with self._on_device():
+        with _on_gpu(self._gpu):
             answers = self._llm.generate(
                 [{"prompt_token_ids": list(prompt)} for prompt in prompts],
                 [SamplingParams(**request) for request in requests],
@@ -228,121 +319,14 @@ class InProcessVllm(VllmBase):
             self._llm.llm_engine.remove_lora(self._adapter.lora_int_id)
         self._adapter = self._request(folder)
 
-    @abc.abstractmethod
-    def _request(self, folder: Path) -> Any:
-        """How vLLM is asked for the adapter in `folder`."""
-
-    def _on_device(self) -> contextlib.AbstractContextManager[None]:
-        """Kernels go to the GPU where the engine is, if that is not the current one."""
-        return contextlib.nullcontext()
-
     def _bar(self, **options: Any) -> Any:
         return tqdm(**{**options, "desc": self.label, "unit": "problem", "disable": None})
-
-
-class VllmEngine(InProcessVllm):
-    """An `Engine` with its own copy of the weights; one at a time in a process.
-
-    Args:
-        weights: folder of a complete model.
-        tokenizer: folder of its tokenizer.
-        max_seq_length: tokens of prompt and completion together.
-        batch_size: completions generated at a time.
-        lora_rank: of the adapter that `sync` or `use_adapter` brings; 0 for none.
-        memory_share: of a GPU's memory, for weights and cache; less where less is free.
-        label: name of the progress bar; '' shows none.
-        device: a GPU like `cuda:1`; '' for the process's own.
-
-    Raises:
-        UserError: vLLM cannot run this model here.
-    """
-
-    def __init__(
-        self,
-        weights: Path,
-        tokenizer: PreTrainedTokenizerBase,
-        *,
-        dtype: str,
-        max_seq_length: int,
-        batch_size: int,
-        lora_rank: int = 0,
-        memory_share: float = VLLM_SHARE,
-        label: str = "",
-        device: str = "",
-    ) -> None:
-        compat.prepare_vllm()
-        # Of a launcher: each has an engine of its own, on its own device.
-        self._among_ranks = torch.distributed.is_initialized()
-        self._gpu = int(device.partition(":")[2]) if device else None
-        executor: Any = "external_launcher" if self._among_ranks else None
-        if self._gpu is not None:
-            if self._among_ranks:
-                raise UserError(
-                    f"rollout.device={device}: of several ranks each generates on its own GPU; "
-                    "set it to '', or train on one"
-                )
-            executor = compat.executor_on(self._gpu)
-        with compat.undisturbed(), self._on_device(), _memory_explained(weights):
-            self._llm = _build(
-                weights,
-                tokenizer,
-                max_seq_length=max_seq_length,
-                batch_size=batch_size,
-                settings={
-                    "dtype": dtype,
-                    "max_num_seqs": max(batch_size, AT_A_TIME),
-                    "gpu_memory_utilization": _share_of_free(memory_share),
-                    "distributed_executor_backend": executor,
-                    **(lora_room(lora_rank) if lora_rank else {}),
-                },
-            )
-        super().__init__(tokenizer, max_seq_length=max_seq_length, label=label)
-
-    @classmethod
-    def open(
-        cls,
-        checkpoint: Path,
-        *,
-        base: Path,
-        dtype: str,
-        attention: str,
-        max_seq_length: int,
-        policy: PreTrainedModel | None = None,
-        label: str = "",
-        **settings: Any,
-    ) -> "InProcessVllm":
-        """See `Engine`. A policy that Unsloth loaded above a vLLM of its own brings the engine."""
-        if policy is not None and hasattr(policy, "vllm_engine"):
-            tokenizer = load_tokenizer(checkpoint)
-            return SharedVllmEngine(policy, tokenizer, max_seq_length=max_seq_length, label=label)
-        adapter = is_adapter(checkpoint)
-        full = base if adapter else checkpoint
-        with contextlib.ExitStack() as stack:
-            weights = weights_of(full)
-            if has_added_rows(full):
-                # vLLM reads files, and the rows of added tokens are in no file yet.
-                weights = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reckon-")))
-                whole = load_merged(full, base=full, dtype=dtype, attention=attention)
-                whole.save_pretrained(weights)
-            engine = cls(
-                weights,
-                # The same as an adapter's, in a folder where vLLM finds the model's config too.
-                load_tokenizer(full),
-                dtype=dtype,
-                max_seq_length=max_seq_length,
-                lora_rank=_lora_rank(checkpoint, policy),
-                label=label,
-                **settings,
-            )
-        if adapter:
-            engine.use_adapter(checkpoint)
-        return engine
 
     def _send(self, policy: PreTrainedModel, version: str) -> None:
         from lib.engines.transfer import HOST, PolicyWeights, trainer_init
 
         source = PolicyWeights(policy, self._llm.model_config.dtype)
-        with self._on_device():
+        with _on_gpu(self._gpu):
             # vLLM would go on showing the version before if the update broke off.
             self._llm.update_weight_version(UNFINISHED)
             # Of several ranks, each sends to its own engine.
@@ -370,7 +354,7 @@ class VllmEngine(InProcessVllm):
         from vllm.distributed import cleanup_dist_env_and_memory
 
         kept = compat.process_group_kept() if self._among_ranks else contextlib.nullcontext()
-        with kept, self._on_device():
+        with kept, _on_gpu(self._gpu):
             self._llm.llm_engine.engine_core.shutdown()
             self._llm = None
             compat.forget_layers()
@@ -378,13 +362,8 @@ class VllmEngine(InProcessVllm):
         gc.collect()
         self._scratch.cleanup()
 
-    def _on_device(self) -> contextlib.AbstractContextManager[None]:
-        """Kernels go to the current GPU, which is the trainer's outside of the block."""
-        # `torch.cuda.device` puts the current one back however vLLM leaves it.
-        return contextlib.nullcontext() if self._gpu is None else torch.cuda.device(self._gpu)
 
-
-class SharedVllmEngine(InProcessVllm):
+class SharedVllmEngine(VllmEngine):
     """The vLLM that Unsloth loaded below its policy (`fast_inference`); it outlives this engine.
 
     The policy trains on the tensors that vLLM generates from, so that only an adapter ever goes
@@ -409,9 +388,9 @@ class SharedVllmEngine(InProcessVllm):
         label: str = "",
     ) -> None:
         self._policy: Any = policy
-        self._llm = policy.vllm_engine
-        longest = min(max_seq_length, self._llm.model_config.max_model_len)
-        super().__init__(tokenizer, max_seq_length=longest, label=label)
+        llm = policy.vllm_engine
+        longest = min(max_seq_length, llm.model_config.max_model_len)
+        super().__init__(llm, tokenizer, max_seq_length=longest, label=label)
         # vLLM has read the tokenizer beside the weights, which may end in another token.
         self._ends = (tokenizer.eos_token_id,)
         self._rest()
@@ -440,6 +419,12 @@ class SharedVllmEngine(InProcessVllm):
 
     def _request(self, folder: Path) -> Any:
         return self._policy.load_lora(str(folder))
+
+
+def _on_gpu(gpu: int | None) -> contextlib.AbstractContextManager[None]:
+    """Kernels go to the current GPU, which is the trainer's outside of the block."""
+    # `torch.cuda.device` puts the current one back however vLLM leaves it.
+    return contextlib.nullcontext() if gpu is None else torch.cuda.device(gpu)
 
 
 def _share_of_free(share: float) -> float:

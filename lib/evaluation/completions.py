@@ -38,6 +38,7 @@ from lib.engines.policy import is_adapter, read_max_positions
 from lib.engines.registry import ENGINES
 from lib.params.model import Decoding, Evaluate, Model, Prompt
 from lib.prompts import Message, PromptFormat, prompt_format, saved_system
+from lib.prompts.formats import conversation
 
 
 def complete_checkpoint(
@@ -118,7 +119,7 @@ def complete(
     batch = ENGINES[evaluate.engine].batches_per_chunk * evaluate.batch_size
     tasks: list[Task] = []
     for benchmark, problems in benchmarks.items():
-        prompts = [prompt_format.prompt(each.problem, system=system) for each in problems]
+        prompts = [conversation(each.problem, system=system) for each in problems]
         token_ids = encode(engine.tokenizer, prompts)
         # Stable: prompts of equal length stay in the order of the problems on every machine.
         by_length = sorted(range(len(problems)), key=lambda place: len(token_ids[place]))

@@ -23,6 +23,7 @@ from lib.params.load import parse_section
 from lib.params.model import Decoding, Evaluate
 from lib.problems.sources import BenchmarkSet
 from lib.prompts import system_prompt
+from lib.prompts.formats import conversation
 
 
 def labelled_models(
@@ -134,7 +135,7 @@ def measure_model(
             prompts = {
                 each.name: {
                     problem.id: engine.tokenizer.apply_chat_template(
-                        prompt_format.prompt(problem.problem, system=system),
+                        conversation(problem.problem, system=system),
                         add_generation_prompt=True,
                         tokenize=False,
                     )

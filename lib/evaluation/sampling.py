@@ -10,6 +10,7 @@ from lib.artifacts.problems import Problem
 from lib.engines.base import Engine, Sampling, encode, open_engine
 from lib.params.schema import Params
 from lib.prompts import prompt_format, saved_system
+from lib.prompts.formats import conversation
 from lib.rewards.functions import Grading
 from lib.rewards.rollout import Rollout
 
@@ -23,7 +24,7 @@ def sample_groups(
     sampling: Sampling,
 ) -> list[list[Rollout]]:
     """Return the judged and scored completions of each problem [P][G]."""
-    prompts = [grading.prompt_format.prompt(each.problem, system=system) for each in problems]
+    prompts = [conversation(each.problem, system=system) for each in problems]
     token_ids = encode(engine.tokenizer, prompts)
     groups = [
         grading.judge(

@@ -55,6 +55,7 @@ from lib.prompts import (
     saved_system,
     with_default_system,
 )
+from lib.prompts.formats import conversation
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
@@ -146,7 +147,7 @@ def publish(
     sources = {each.name: each.source for each in params.prepare.benchmarks}
     generated = [name for name in benchmarks if isinstance(sources[name], GeneratorSource)]
     own_format, system = prompt_format(**prompt.rendering), saved_system(base)
-    prompts = [own_format.prompt(problem.problem, system=system) for problem in held_out]
+    prompts = [conversation(problem.problem, system=system) for problem in held_out]
     # Beside `to`, so that the final rename stays within one file system and is atomic.
     unverified = to.with_name(f"{to.name}-unverified")
     with replacing(unverified) as folder:

@@ -37,20 +37,7 @@ REGISTERED = {
 """Tasks that data sets register on the Hub (their `eval.yaml`), by repository, subset, split."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Upload:
-    """One file to upload: its path in the repository, and a file or a text."""
-
-    path: str
-    content: Path | bytes
-
-    @property
-    def size(self) -> int:
-        """The size in bytes."""
-        return len(self.content) if isinstance(self.content, bytes) else self.content.stat().st_size
-
-
-def collect(export: Path, *, reports: Path, phase: str, commit: str) -> list[Upload]:
+def collect(export: Path, *, reports: Path, phase: str, commit: str) -> list[CommitOperationAdd]:
     """List all files that a push uploads, by path.
 
     Args:
@@ -65,7 +52,9 @@ def collect(export: Path, *, reports: Path, phase: str, commit: str) -> list[Upl
     uploads = []
     for path in _files(export):
         name = path.relative_to(export).as_posix()
-        uploads.append(Upload(name, _with_commit(path, commit) if name == CARD else path))
+        uploads.append(
+            CommitOperationAdd(name, _with_commit(path, commit) if name == CARD else path)
+        )
     metrics = reports / f"metrics/evaluate/{phase}.json"
     uploads.extend(
         eval_results(
@@ -76,13 +65,17 @@ def collect(export: Path, *, reports: Path, phase: str, commit: str) -> list[Upl
         for path in _files(reports / folder):
             if path.relative_to(reports.parent).as_posix() not in outs:
                 continue
-            uploads.append(Upload(f"training/{path.relative_to(reports).as_posix()}", path))
+            uploads.append(
+                CommitOperationAdd(f"training/{path.relative_to(reports).as_posix()}", path)
+            )
     if (reports / f"curves/{phase}.csv").is_file():
-        uploads.append(Upload("training/trainer_state.json", trainer_state(reports, phase)))
+        uploads.append(
+            CommitOperationAdd("training/trainer_state.json", trainer_state(reports, phase))
+        )
     return uploads
 
 
-def eval_results(export: Path, *, date: str) -> Iterator[Upload]:
+def eval_results(export: Path, *, date: str) -> Iterator[CommitOperationAdd]:
     """Write the results that the Hub's leaderboards read: the card's first number of each
     registered set.
 
@@ -104,7 +97,9 @@ def eval_results(export: Path, *, date: str) -> Iterator[Upload]:
     for name, entry in entries.items():
         content = io.BytesIO()
         YAML(typ="safe").dump(eval_result_entries_to_yaml([entry]), content)
-        yield Upload(f".eval_results/{name.replace('/', '--')}.yaml", content.getvalue())
+        yield CommitOperationAdd(
+            f".eval_results/{name.replace('/', '--')}.yaml", content.getvalue()
+        )
 
 
 def trainer_state(reports: Path, phase: str) -> bytes:
@@ -179,18 +174,17 @@ def current_commit() -> str:
     return git(*describe, "--dirty= and uncommitted changes")
 
 
-def push(uploads: Sequence[Upload], *, repo: str, token: str, private: bool) -> str:
+def push(uploads: Sequence[CommitOperationAdd], *, repo: str, token: str, private: bool) -> str:
     """Upload all files in one commit to `repo`, create it if missing, and return its address.
 
     Raises:
         UserError: no network, no such owner, or a token without the right to write there.
     """
-    operations = [CommitOperationAdd(each.path, each.content) for each in uploads]
     hub = HfApi(token=token)
     try:
         address = hub.create_repo(repo, private=private, exist_ok=True)
         # One commit: an upload that breaks off leaves the repository as it was.
-        hub.create_commit(repo, operations, commit_message="Publish an export of reckon")
+        hub.create_commit(repo, uploads, commit_message="Publish an export of reckon")
     except OfflineModeIsEnabled:
         raise UserError("HF_HUB_OFFLINE is set; unset it to push") from None
     except HfHubHTTPError as error:

@@ -30,7 +30,7 @@ from lib.params.data import AnySource, PathSource, first_repeated, hub_splits
 from lib.params.load import round_trip
 from lib.problems.rows import RowFault
 from lib.prompts import PromptFormat, prompt_format, system_prompt
-from lib.prompts.formats import ParsedCompletion, TaggedFormat
+from lib.prompts.formats import ParsedCompletion, TaggedFormat, conversation
 from lib.rewards.functions import Grading, scores
 
 
@@ -186,7 +186,7 @@ def _try_rewards(params: Params, own_format: PromptFormat) -> None:
             text,
             reference="5",
             problem="What is 2 + 3?",
-            prompt=own_format.prompt("What is 2 + 3?", system=""),
+            prompt=conversation("What is 2 + 3?", system=""),
             # Any ids will do: no tokenizer exists before `prepare`.
             token_ids=range(len(text)),
         )

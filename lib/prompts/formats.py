@@ -101,10 +101,6 @@ class TaggedFormat:
         form = self.target(solution="...", reference="...").strip()
         return f"{sentences} Each tag is on a line of its own:\n{form}"
 
-    def prompt(self, problem: str, *, system: str) -> list[Message]:
-        """Return chat messages with `problem` as the question, after `system` if it is not ''."""
-        return conversation(problem, system=system)
-
     def target(self, *, solution: str, reference: str) -> str:
         """Render SFT's completion: solution (may be '') and answer, without EOS."""
         gap = self.separator
@@ -206,9 +202,6 @@ class BoxedFormat:
     @property
     def chat_template(self) -> str:
         return chat_template(self.layout)
-
-    def prompt(self, problem: str, *, system: str) -> list[Message]:
-        return conversation(problem, system=system)
 
     def target(self, *, solution: str, reference: str) -> str:
         """Render the reasoning and a box on its own line, unless the reasoning already ends in
@@ -353,7 +346,7 @@ def prompt_text(
 ) -> str:
     """Render the model's input text, up to the start of the completion."""
     return render(
-        prompt_format.prompt(problem, system=system),
+        conversation(problem, system=system),
         template=prompt_format.chat_template,
         bos_token=bos_token,
         # No EOS in a prompt: the template prints it after answers only.

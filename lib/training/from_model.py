@@ -1,11 +1,7 @@
 """GRPO on any model in one Python call, without stages and params.yaml."""
 
-import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
-
-from datasets import Dataset
+from typing import Literal
 
 from lib.artifacts.problems import Problem, read_problems, write_problems
 from lib.engines.pretrained import write_base
@@ -16,7 +12,6 @@ from lib.params.schema import Params
 from lib.problems.sources import read_source
 from lib.prompts import prompt_format, save_prompt
 from lib.prompts.saved import system_prompt as resolve_system_prompt
-from lib.rewards.functions import RewardFn
 from lib.training.grpo import grpo_setup
 from lib.training.phase.setup import Setup
 
@@ -24,36 +19,6 @@ GSM8K = {"train": "gsm8k_train", "test": "gsm8k"}
 """Names in known.yaml."""
 
 PRESET = "s1-qwen2.5-0.5b"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MathSetup(Setup):
-    """A `Setup` with the attribute names of S1's `MathTrainingSetup`."""
-
-    @property
-    def dataset(self) -> Dataset:
-        """The problems with `prompt` (chat messages), `reference_answer` and
-        `reference_solution`.
-        """
-        # `PolicyGradientTrainer` has `problems`, TRL's trainer a dataset.
-        rows = getattr(self.trainer, "problems", None) or self.trainer.train_dataset
-        names = ("prompt", "reference_answer", "reference_solution")
-        return Dataset.from_list([{name: row[name] for name in names} for row in rows])
-
-    @property
-    def reward_funcs(self) -> Sequence[RewardFn]:
-        """The reward functions: another name of `rewards`."""
-        return self.rewards
-
-    @property
-    def grpo_args(self) -> dict[str, Any]:
-        """The trainer's arguments as a dictionary."""
-        return dict(self.trainer.args.to_dict())
-
-    @property
-    def artifacts(self) -> Setup:
-        """The setup itself, for `run_training`."""
-        return self
 
 
 def math_training_setup(
@@ -65,7 +30,7 @@ def math_training_setup(
     problems: Path | None = None,
     system_prompt: str | None = None,
     revision: str = "",
-) -> MathSetup:
+) -> Setup:
     """Build the GRPO of `params` on `model`, ready to start.
 
     Args:
@@ -97,11 +62,10 @@ def math_training_setup(
     setting = params.prompt.system if system_prompt is None else system_prompt
     system = resolve_system_prompt(setting, prompt_format=prompt)
     save_prompt(base, system=system, rendering=rendering)
-    setup = grpo_setup(
+    return grpo_setup(
         params.model_copy(update={"model": named}),
         problems=problems,
         init=base,
         base=base,
         scratch=folder / "scratch",
     )
-    return MathSetup(**vars(setup))

@@ -13,7 +13,7 @@ from lib.engines.policy import load_tokenizer, trainable_policy
 from lib.engines.unsloth import shares_weights
 from lib.params.schema import Params
 from lib.prompts import Message, PromptFormat
-from lib.prompts.formats import render_target
+from lib.prompts.formats import conversation, render_target
 from lib.training.phase.setup import Setup, prepare_trainer, prompt_settings, shared_arguments
 from lib.training.phase.tracking import ProgressLines
 
@@ -86,7 +86,7 @@ def sft_dataset(
     return Dataset.from_list(
         [
             _tokens(
-                prompt_format.prompt(problem.problem, system=system),
+                conversation(problem.problem, system=system),
                 render_target(problem, prompt_format),
                 tokenizer,
             )

@@ -15,6 +15,7 @@ from lib.engines.policy import load_tokenizer, rope_switch, trainable_policy
 from lib.engines.registry import ENGINES
 from lib.engines.unsloth import shares_weights
 from lib.params.schema import Params
+from lib.prompts.formats import conversation
 from lib.rewards.functions import Grading
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.phase.launch import is_main_process, num_processes
@@ -73,7 +74,7 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
     # Ratios compare the policy with itself: dropout would make them noise.
     switch_off_noise(policy)
     tokenizer, (prompt_format, system) = load_tokenizer(init), prompt_settings(params, base)
-    prompts = [prompt_format.prompt(problem.problem, system=system) for problem in read]
+    prompts = [conversation(problem.problem, system=system) for problem in read]
     # As the engine encodes them, chat template included.
     longest = max(map(len, encode(tokenizer, prompts)))
     # One token stays unused, as in S0's source: its max_prompt_length is the longest prompt + 1.

@@ -23,6 +23,7 @@ from lib.params import Params, parse_params
 from lib.planning.memory import longest_row, shape_in
 from lib.planning.plan import phases_of
 from lib.prompts import prompt_format, save_system, saved_system, system_prompt
+from lib.prompts.formats import conversation
 from tests.bench.gpu.rows import Row
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def write_base(folder: Path, row: Row) -> None:
     common: dict[str, Any] = {"marks": (), "chat_template": rendering.chat_template}
     tokenizer = train_tokenizer(["12 + 3 = 15"], vocab_size=300, **common)
     if row.full:  # prompts about as long as a real tokenizer's, not a token for each letter
-        prompt = rendering.prompt("", system=system)
+        prompt = conversation("", system=system)
         text = tokenizer.apply_chat_template(
             prompt, tokenize=False, add_generation_prompt=True, return_dict=False
         )
@@ -311,8 +312,7 @@ def export(row: Row, base: Path, scratch: Path) -> dict[str, Any]:
     params, start = params_of(row), time.perf_counter()
     configure(seed=params.seed, threads=params.torch_threads)
     adapter = make_adapter(base, scratch / "adapter", params)
-    rendering = prompt_format(**params.prompt.rendering)
-    prompts = [rendering.prompt(f"What is {n} + 3?", system="") for n in range(8)]
+    prompts = [conversation(f"What is {n} + 3?", system="") for n in range(8)]
     written = write_model(
         adapter, scratch / "export", base=base, prompts=prompts, model=params.model,
         evaluate=params.evaluate, export=params.export,

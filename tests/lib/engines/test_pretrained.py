@@ -37,6 +37,7 @@ from lib.engines.pretrained import (
 from lib.params import Params, preset_params
 from lib.params.model import Model
 from lib.prompts import prompt_format, prompt_text
+from lib.prompts.formats import conversation
 from tests.conftest import ROOT
 from tests.lib.engines.hub_models import COMMIT, write_model, write_snapshot
 from tests.lib.export.conftest import make_adapter
@@ -100,7 +101,7 @@ def test_the_tokenizer_renders_the_format_and_pads_without_eos(
     folder = write_model(tmp_path / "mine", architecture=architecture)
     tokenizer = load_tokenizer(base_of(tmp_path, settings(smoke, str(folder))))
     chosen = prompt_format("working_out")
-    messages = chosen.prompt("What is 1 + 1?", system="")
+    messages = conversation("What is 1 + 1?", system="")
     rendered = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     bos = tokenizer.bos_token or ""
     assert rendered == prompt_text(chosen, "What is 1 + 1?", bos_token=bos)

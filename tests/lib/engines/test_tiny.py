@@ -11,6 +11,7 @@ from lib.engines.tiny import EOS_TOKEN, PAD_TOKEN, build_model, train_tokenizer
 from lib.params import preset_params
 from lib.problems.generated import generate
 from lib.prompts import PROMPT_FORMATS, PromptFormat, prompt_format
+from lib.prompts.formats import conversation
 
 FORMAT = prompt_format("working_out")
 SETTINGS = preset_params("tiny-cpu").prepare.synthetic.model_copy(
@@ -64,7 +65,7 @@ def test_eos_is_not_padding_and_nothing_comes_before_a_text():
 
 def test_a_conversation_is_the_rendered_prompt_to_one_eos():
     made = tokenizer()
-    prompt = FORMAT.prompt("What is 3 + 4?", system="")
+    prompt = conversation("What is 3 + 4?", system="")
     answer = {"role": "assistant", "content": FORMAT.target(solution="", reference="7")}
     whole = made.apply_chat_template([*prompt, answer], return_dict=True)["input_ids"]
     start = made.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)

@@ -23,6 +23,7 @@ from lib.grading.metrics import headline_lines, summarise
 from lib.params import Params
 from lib.params.model import Evaluate, Override
 from lib.prompts import prompt_format
+from lib.prompts.formats import conversation
 
 WORKING_OUT = prompt_format("working_out")
 PROBLEMS = [
@@ -245,7 +246,7 @@ def test_a_row_holds_what_grading_needs_and_no_grade(
 ) -> None:
     engine = ScriptedEngine(base, SCRIPTS)
     row = generated(engine, PROBLEMS, evaluate=smoke.evaluate, folder=tmp_path)[0]
-    assert row["prompt"] == WORKING_OUT.prompt(PROBLEMS[0].problem, system="")
+    assert row["prompt"] == conversation(PROBLEMS[0].problem, system="")
     assert (row["completion"], row["finish"]) == (RIGHT, "eos")
     assert len(row["token_ids"]) == row["num_tokens"] == len(RIGHT)
     assert row["prompt_format"]["name"] == "working_out"

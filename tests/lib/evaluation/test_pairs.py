@@ -15,6 +15,7 @@ from lib.evaluation.pairs import (
 )
 from lib.evaluation.sampling import sample_groups
 from lib.prompts import prompt_format
+from lib.prompts.formats import conversation
 from lib.rewards.functions import Grading
 from lib.rewards.rollout import Rollout
 
@@ -87,7 +88,7 @@ def test_a_pair_is_right_and_wrong_of_one_problem_as_generated() -> None:
         (answer("2"), answer("9")),
     ]
     for pair, problem in zip(found, PROBLEMS, strict=False):
-        prompt = FORMAT.prompt(problem.problem, system="")
+        prompt = conversation(problem.problem, system="")
         assert pair.prompt_ids == tuple(encode(Scripted.tokenizer, [prompt])[0])  # type: ignore[arg-type]
         assert pair.chosen_ids == tuple(map(ord, pair.chosen))
         assert pair.rejected_ids == tuple(map(ord, pair.rejected))

@@ -13,7 +13,7 @@ from lib.export.model import Verification, verify, write_model
 from lib.export.reload import read_forms
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
-from lib.prompts import prompt_format
+from lib.prompts.formats import conversation
 
 ExportTo = Callable[..., Verification]
 
@@ -63,9 +63,8 @@ def export_to(smoke: Params, sets: GeneratedSets, base: Path, tmp_path: Path) ->
         system: str = "",
         **settings: object,
     ) -> Verification:
-        own_format = prompt_format(smoke.prompt.format)
         problems = sets.benchmarks["held_out"][:4]
-        prompts = [own_format.prompt(each.problem, system=system) for each in problems]
+        prompts = [conversation(each.problem, system=system) for each in problems]
         written = write_model(
             checkpoint,
             to,

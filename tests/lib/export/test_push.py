@@ -143,8 +143,8 @@ def test_transformers_reads_the_curves_as_trainer_state(run: Path) -> None:
     (curves / "grpo.csv").write_text("step,kl,loss\n1,,0.5\n2,0.1,0.25\n")
     (curves / "grpo_validation.csv").write_text("step,answer_accuracy\n0,0.0\n2,1.0\n")
     uploads = collect(run / "models/export", reports=run / "reports", phase="grpo", commit="c")
-    (state,) = (each for each in uploads if each.path == "training/trainer_state.json")
-    (run / "trainer_state.json").write_bytes(state.content)
+    (state,) = (each for each in uploads if each.path_in_repo == "training/trainer_state.json")
+    (run / "trainer_state.json").write_bytes(state.path_or_fileobj)
     read = TrainerState.load_from_json(str(run / "trainer_state.json"))
     assert (read.global_step, read.max_steps) == (2, 2)
     assert read.log_history == [
@@ -154,7 +154,7 @@ def test_transformers_reads_the_curves_as_trainer_state(run: Path) -> None:
         {"step": 2, "answer_accuracy": 1.0},
     ]
     untrained = collect(run / "models/export", reports=run / "reports", phase="base", commit="c")
-    assert "training/trainer_state.json" not in {each.path for each in untrained}
+    assert "training/trainer_state.json" not in {each.path_in_repo for each in untrained}
 
 
 def test_registered_sets_have_results_that_the_hub_parses(smoke: Params, run: Path) -> None:

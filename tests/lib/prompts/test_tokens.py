@@ -6,6 +6,7 @@ import pytest
 
 from lib.artifacts.problems import Problem
 from lib.prompts import PROMPT_FORMATS, prompt_format, prompt_text, with_default_system
+from lib.prompts.formats import conversation
 from lib.prompts.template import LAYOUTS
 from lib.training.sft import sft_dataset
 
@@ -26,7 +27,7 @@ def own_format(request):
 
 
 def _conversation(own_format, system):
-    prompt = own_format.prompt(PROBLEM, system=system)
+    prompt = conversation(PROBLEM, system=system)
     answer = own_format.target(solution=SOLUTION, reference="72")
     return prompt, [*prompt, {"role": "assistant", "content": answer}]
 

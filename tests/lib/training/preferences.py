@@ -8,6 +8,7 @@ from lib.artifacts.problems import Problem
 from lib.engines.base import encode
 from lib.engines.policy import load_tokenizer
 from lib.prompts import PromptFormat
+from lib.prompts.formats import conversation
 
 
 def pairs_of(
@@ -15,7 +16,7 @@ def pairs_of(
 ) -> list[dict[str, Any]]:
     """The reference against a wrong number, as an engine would have generated them."""
     tokenizer = load_tokenizer(base)
-    prompts = encode(tokenizer, [prompt_format.prompt(p.problem, system="") for p in problems])
+    prompts = encode(tokenizer, [conversation(p.problem, system="") for p in problems])
 
     def ids(answer: str) -> list[int]:
         text = prompt_format.target(solution="", reference=answer) + tokenizer.eos_token

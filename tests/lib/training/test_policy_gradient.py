@@ -20,7 +20,7 @@ from lib.params import Params
 from lib.params.model import Model
 from lib.params.training import Grpo
 from lib.problems.generated import GeneratedSets
-from lib.prompts import prompt_format
+from lib.prompts.formats import conversation
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.grpo.scoring import MicroBatch
 from lib.training.phase.tracking import curve_points
@@ -129,8 +129,8 @@ def test_a_completion_gets_what_the_longest_prompt_leaves(
     most = smoke.model.max_seq_length - 1
     rollout = smoke.rollout.model_copy(update={"max_new_tokens": most})
     trainer = plain_grpo(sets.grpo, base, smoke, tmp_path, rollout=rollout)
-    own, tokenizer = prompt_format(smoke.prompt.format), load_tokenizer(base)
-    prompts = [own.prompt(each.problem, system=smoke.prompt.system) for each in sets.grpo]
+    tokenizer = load_tokenizer(base)
+    prompts = [conversation(each.problem, system=smoke.prompt.system) for each in sets.grpo]
     longest = max(map(len, encode(tokenizer, prompts)))
     assert trainer.sampling.max_new_tokens == most - longest < most
     assert (

@@ -13,6 +13,7 @@ from lib.params import Params
 from lib.params.model import Model
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
+from lib.prompts.formats import conversation
 from lib.training.sft import sft_dataset
 from tests.lib.training.steps import plain_sft
 
@@ -47,7 +48,7 @@ def test_training_sees_the_prompt_tokens_of_generation(sets: GeneratedSets, base
     bare = [dataclasses.replace(problem, solution="") for problem in sets.sft[:4]]
     rows = sft_dataset(bare, tokenizer, prompt_format=own_format, system="")
     for problem, row in zip(bare, rows, strict=True):
-        prompt = own_format.prompt(problem.problem, system="")
+        prompt = conversation(problem.problem, system="")
         prompt_ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True)["input_ids"]
         assert row["input_ids"][: len(prompt_ids)] == prompt_ids
         assert row["completion_mask"] == [0] * len(prompt_ids) + [1] * (
