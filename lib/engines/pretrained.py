@@ -5,18 +5,26 @@ the hash of every file, and every later stage finds them by it.
 """
 
 import shutil
+import struct
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.integrations.gguf import read_gguf_metadata
 
-from lib.artifacts import read_json, write_json
+from lib.artifacts import read_json, replacing, write_json
 from lib.artifacts.hub import (
     DEQUANTIZED,
     WEIGHTS,
+    dequantized_folder,
     file_sha256,
     find,
     gguf_file,
@@ -37,6 +45,14 @@ LICENSE = "LICENSE"
 
 KEPT = ("config.json", "generation_config.json", LICENSE)
 """Files of a pretrained model that are small enough to stand beside its pointer."""
+
+GGUF_TOKENS = "tokenizer.ggml.tokens"
+
+GGUF_SPECIAL = {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}
+"""What transformers and a GGUF file call a special token."""
+
+GGUF_FAULTS = (ImportError, LookupError, OSError, RuntimeError, ValueError, struct.error)
+"""What transformers and gguf raise at files that are damaged or of an unknown architecture."""
 
 PADDING = ("<|finetune_right_pad_id|>", "<|pad|>", "<pad>", "[PAD]")
 """Tokens that a tokenizer without a padding token may have for it; else its EOS pads."""
@@ -133,11 +149,7 @@ def find_weights(name: str, revision: str) -> Path:
     """
     place = find(model_repository(name, revision)) if is_on_hub(name, revision) else Path(name)
     file = gguf_file(place)
-    folder = place
-    if file:
-        from lib.engines.gguf import dequantized  # which loads by `load_pretrained`
-
-        folder = dequantized(file)
+    folder = dequantized(file) if file else place
     if not (folder / "config.json").is_file():
         raise UserError(f"model.name={name}: no GGUF file or folder with a config.json is there")
     if not _weight_files(folder):
@@ -145,6 +157,50 @@ def find_weights(name: str, revision: str) -> Path:
             f"model.name={name}: no *.safetensors in {folder}; other weights can run code"
         )
     return folder
+
+
+def dequantized(file: Path) -> Path:
+    """Return the folder that holds the model of a GGUF file in float32, written once.
+
+    The weights are the file's blocks multiplied out: what the file holds, not what it was made
+    from. Transformers (5.17) reads such a file but refuses to save the model, and takes the special
+    tokens from the architecture's defaults (SmolLM2: the EOS of another model).
+
+    Raises:
+        UserError: transformers cannot read the file.
+    """
+    folder = dequantized_folder(file)
+    if not folder.is_dir():
+        with replacing(folder) as partial:
+            try:
+                _dequantize(file, partial)
+            except GGUF_FAULTS as error:
+                reason = str(error).strip().partition("\n")[0] or "it is damaged"
+                raise UserError(
+                    f"model.name: transformers cannot read {file} ({type(error).__name__}: "
+                    f"{reason}); name a whole GGUF file of an architecture that it knows"
+                ) from error
+    return folder
+
+
+def _dequantize(file: Path, folder: Path) -> None:
+    metadata, _ = read_gguf_metadata(str(file), {GGUF_TOKENS})
+    source: dict[str, Any] = {"folder": file.parent, "gguf_file": file.name}
+    model = load_pretrained(AutoModelForCausalLM, **source, dtype=torch.float32)
+    # All weights are plain float32 here; these two only keep `save_pretrained` from writing them.
+    model.hf_quantizer = None
+    del model.config.quantization_config
+    tokenizer = load_pretrained(AutoTokenizer, **source)
+    for role, name in GGUF_SPECIAL.items():
+        if (token_id := metadata.get(f"tokenizer.ggml.{name}_token_id")) is not None:
+            setattr(tokenizer, f"{role}_token", metadata[GGUF_TOKENS][token_id])
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    # So that decoding gives back the text of the tokens; the tokenizer's attribute is not saved.
+    config = folder / "tokenizer_config.json"
+    write_json(config, {**read_json(config), "clean_up_tokenization_spaces": False})
+    for licence in file.parent.glob("LICENSE*"):
+        shutil.copyfile(licence, folder / licence.name)
 
 
 def weights_of(checkpoint: Path) -> Path:

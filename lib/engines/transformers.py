@@ -203,15 +203,16 @@ class TransformersEngine(Engine):
 
 @contextlib.contextmanager
 def _inference(model: PreTrainedModel) -> Iterator[None]:
-    """Switch gradients and dropout off; a model in training returns to training afterwards."""
-    training = model.training
+    """Switch gradients and dropout off; each module returns to its own mode afterwards."""
+    modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        model.train(training)
-        if training and is_unsloth(model):
+        for module, training in modes.items():
+            module.training = training
+        if model.training and is_unsloth(model):
             # Its `generate` turns checkpointing off, and on again only where it finds train mode.
             model.for_training()
 

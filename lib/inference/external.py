@@ -1,9 +1,14 @@
 """Any model by folder or Hub id: its prompt format, and an engine for it."""
 
 import dataclasses
+import json
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lib.artifacts import read_json
 from lib.artifacts.models import GGUF, model_faults
@@ -11,7 +16,11 @@ from lib.core.errors import UserError
 from lib.engines.base import Engine
 from lib.engines.registry import ENGINES
 from lib.prompts import PromptFormat, prompt_format, saved_format, saved_system
+from lib.prompts.formats import conversation
 from lib.prompts.saved import SYSTEM_FILE, with_default_system
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 DEFAULT_MODEL = Path("data/models/export")
 PIPELINE_BASE = Path("data/models/base")
@@ -21,6 +30,19 @@ STAGES = {"base": "prepare", "export": "export", **{name: name for name in ("sft
 
 OWN = "own"
 """Layout name for the model's own chat template."""
+
+SECONDS, MEMORY_BYTES, CHARACTERS = 3, 2 * 1024**3, 10**6
+"""Of the CPU and of the address space, for one short question; and the longest prompt of it."""
+
+# Jinja's sandbox bounds neither nested loops nor the length of a text.
+_TRIAL = f"""
+import json, resource, sys
+from transformers.utils.chat_template_utils import render_jinja_template
+resource.setrlimit(resource.RLIMIT_AS, ({MEMORY_BYTES}, {MEMORY_BYTES}))
+spent = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))
+resource.setrlimit(resource.RLIMIT_CPU, (spent + {SECONDS}, spent + {SECONDS}))
+print(len(render_jinja_template(add_generation_prompt=True, **json.load(sys.stdin))[0][0]))
+"""
 
 # Laxer than params' HUB_ID: models such as `gpt2` have no owner.
 _HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
@@ -91,7 +113,6 @@ class ExternalModel:
         # Here, so that `lib.inference` is imported without torch.
         from lib.engines.base import loading, open_engine
         from lib.engines.policy import load_tokenizer
-        from lib.engines.templates import try_template
 
         if self.template is None:
             with loading(self.folder):
@@ -196,7 +217,7 @@ def find_model(model_id: str | Path) -> Path:
     """
     folder = Path(model_id)
     if folder.suffix == GGUF and folder.is_file():
-        from lib.engines.gguf import dequantized
+        from lib.engines.pretrained import dequantized
 
         return dequantized(folder)
     for place in (folder, DEFAULT_MODEL.parent / folder):
@@ -241,4 +262,37 @@ def _first_model(places: Sequence[Path], *, adapter: Path) -> Path:
     raise UserError(
         f"{adapter} is an adapter, and its base model is not in "
         f"{', '.join(map(str, places))}; set BASE_MODEL=FOLDER"
+    )
+
+
+def try_template(tokenizer: "PreTrainedTokenizerBase", *, system: str, folder: Path) -> None:
+    """Render one question by the tokenizer's chat template, under limits.
+
+    Raises:
+        UserError: it fails, as where it knows no system role, takes too long or too much memory,
+            or makes an endless prompt.
+    """
+    request = {
+        "conversations": [conversation("What is 2 + 3?", system=system)],
+        # Of several named ones, that of a plain conversation.
+        "chat_template": tokenizer.get_chat_template(),
+        **tokenizer.special_tokens_map,
+    }
+    command = [sys.executable, "-c", _TRIAL]
+    tried = subprocess.run(
+        command, input=json.dumps(request), capture_output=True, text=True, check=False
+    )
+    if tried.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+        fault = f"takes more than {SECONDS} s"
+    elif tried.returncode:
+        # One that was aborted may have said nothing.
+        words = tried.stderr.strip().splitlines() or [f"exit status {tried.returncode}"]
+        fault = f"fails: {words[-1][:200]}"
+    elif int(tried.stdout) > CHARACTERS:
+        fault = f"makes {int(tried.stdout):,} characters of a short question"
+    else:
+        return
+    role = ", SYSTEM= asks without a system prompt" if system else ""
+    raise UserError(
+        f"{folder}: its chat template {fault}; PROMPT_FORMAT=boxed/chatml takes another{role}"
     )

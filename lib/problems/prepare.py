@@ -130,10 +130,9 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
             key: str,
             *,
             number: int = 0,
-            bare_answers: bool = True,
-            truths: Mapping[str, str] | None = None,
+            **needs: Any,
         ) -> ProblemTable:
-            good = partial(good_rows, bare_answers=bare_answers, truths=truths)
+            good = partial(good_rows, **needs)
             rows = good(read(source), drops, prepare.bad_rows)
             try:
                 table = write_table(folder / f"{key}.arrow", rows, drops, source=number)
@@ -173,11 +172,11 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
         for name, data in (("sft", prepare.sft), ("grpo", prepare.grpo)):
             # One count for all sources of the set.
             drops, tables = Drops(), []
+            needs: dict[str, Any] = {}
+            if isinstance(data, SftData):
+                needs = {"bare_answers": data.bare_answers, "truths": truths}
             for number, source in enumerate(entry.source for entry in data.sources):
                 key = f"prepare.{name}.sources[{number}]"
-                needs: dict[str, Any] = {}
-                if isinstance(data, SftData):
-                    needs = {"bare_answers": data.bare_answers, "truths": truths}
                 tables.append(table_of(source, drops, key, number=number, **needs))
             # After joining: of two sources with the same problem the first keeps it.
             table = drop_exact_duplicates(join(tables))

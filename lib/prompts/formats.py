@@ -232,23 +232,18 @@ class BoxedFormat:
 
 PromptFormat = TaggedFormat | BoxedFormat
 
+WORKING_OUT = TaggedFormat(
+    name="working_out",
+    working=("<start_working_out>", "<end_working_out>"),
+    answer=("<SOLUTION>", "</SOLUTION>"),
+    opened_by_prompt=True,
+)
+
 PROMPT_FORMATS: dict[str, PromptFormat] = {
     each.name: each
     for each in (
-        TaggedFormat(
-            name="working_out",
-            working=("<start_working_out>", "<end_working_out>"),
-            answer=("<SOLUTION>", "</SOLUTION>"),
-            opened_by_prompt=True,
-        ),
-        TaggedFormat(
-            name="working_out_lines",
-            working=("<start_working_out>", "<end_working_out>"),
-            answer=("<SOLUTION>", "</SOLUTION>"),
-            opened_by_prompt=True,
-            separator="\n",
-            opens_with="\n",
-        ),
+        WORKING_OUT,
+        dataclasses.replace(WORKING_OUT, name="working_out_lines", separator="\n", opens_with="\n"),
         TaggedFormat(
             name="xml",
             working=("<reasoning>", "</reasoning>"),

@@ -4,10 +4,9 @@ At step 0, every `eval_steps` and at the end the policy answers the problems of 
 greedily. The points are entries of the trainer's log, like the loss's, so checkpoints hold them.
 """
 
-import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +180,8 @@ class Validator(TrainerCallback):
             self._measure(state, kwargs["model"])
 
     def _answers(self, model: PreTrainedModel) -> dict[str, list[GradedCompletion]]:
-        with timed("validation"), preserved_modes(model):
+        # vLLM seeds every generator while it is built.
+        with timed("validation"), random_states_kept(gpus=range(torch.cuda.device_count())):
             # At the first point: the policy is on its device by then.
             if self.engine is None:
                 self.engine = self.open_engine(model)
@@ -251,18 +251,6 @@ def means(rows: Sequence[GradedCompletion]) -> dict[str, float]:
     }
     values = {name: estimate.value for name, estimate in measured.items()}
     return {**values, "answer_accuracy_se": measured["answer_accuracy"].se}
-
-
-@contextlib.contextmanager
-def preserved_modes(model: torch.nn.Module) -> Iterator[None]:
-    """Restore the modules' train modes and every random state after the block."""
-    modes = {module: module.training for module in model.modules()}
-    try:
-        with random_states_kept(gpus=range(torch.cuda.device_count())):
-            yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
 
 
 def validation_points(state: TrainerState) -> list[dict[str, float]]:

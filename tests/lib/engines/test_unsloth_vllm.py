@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from lib.core.errors import UserError
 from lib.engines import compat
 from lib.engines.base import Engine, open_engine
 from lib.engines.policy import trainable_policy
@@ -99,25 +98,3 @@ class TestGrpo:
         check = unsloth_contract.CHECKS["grpo_trains_on_what_the_shared_vllm_generates"]
         check(base, tmp_path, settings)
         assert len(patched) == 1
-
-
-class TestStaleSampler:
-    def test_it_ends_the_run(
-        self,
-        patched: list[Any],
-        base: Path,
-        tmp_path: Path,
-        settings: Model,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        trainer = unsloth_contract.grpo(base, tmp_path, settings)
-        sync, synced = SharedVllmEngine.sync, []
-
-        def only_once(engine: SharedVllmEngine, policy: Any) -> str:
-            if not synced:
-                synced.append(sync(engine, policy))
-            return synced[0]
-
-        monkeypatch.setattr(SharedVllmEngine, "sync", only_once)
-        with pytest.raises(UserError, match="step 2"):
-            trainer.train()

@@ -163,19 +163,6 @@ def test_a_lost_rank_starts_again_on_two_nodes(tmp_path: Path) -> None:
     assert (tmp_path / "killed").exists()
 
 
-@pytest.mark.vllm
-def test_two_ranks_each_with_its_vllm_train_to_the_end(
-    base: Path, sets: GeneratedSets, tmp_path: Path
-) -> None:
-    """An engine that is closed at the end of training leaves the ranks' process group alone."""
-    engine = {"engine": "vllm"}
-    stage = grpo_stage(tmp_path, base=base, sets=sets, rollout=engine)
-    ran = launch(*TWO, *stage)
-    assert ran.returncode == 0, ran.stderr
-    assert (tmp_path / "model/tokenizer.json").is_file()
-    assert learned(tmp_path)
-
-
 def test_ranks_that_trained_apart_are_refused(base: Path) -> None:
     ran = launch(*TWO, "-m", "tests.lib.training.disagrees", base)
     assert ran.returncode != 0

@@ -24,7 +24,6 @@ from lib.training.phase.run import run_phase
 from lib.training.phase.validation import (
     Validator,
     means,
-    preserved_modes,
     validation_columns,
     validation_points,
 )
@@ -116,17 +115,6 @@ def test_lines_and_curve_bear_the_same_numbers(read: Read, base: Path, sets: Gen
     assert points[0]["answer_accuracy"] == points[0]["harder/answer_accuracy"] == 0.5
     assert len(lines) == 8
     assert all(text in lines[0] for text in ("step=0/5", "held_out", "answer=50.0%", "28.9"))
-
-
-def test_module_modes_and_random_states_are_put_back() -> None:
-    model = torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Dropout())
-    model[1].eval()
-    state = torch.get_rng_state()
-    with preserved_modes(model):
-        model.eval()
-        torch.manual_seed(1)
-    assert (model.training, model[0].training, model[1].training) == (True, True, False)
-    assert torch.equal(torch.get_rng_state(), state)
 
 
 ENGINES = [
