@@ -140,7 +140,7 @@ class TransformersEngine(Engine):
                         watch=watch if self._stream or self.heartbeat else None,
                         first_completion=first,
                     )
-                    run = decode if can_decode(model) else generate
+                    run = decode if can_decode(model) else decode_by_generate
                     run(model, rows)
                     more, new = rows.counts
                     ended, tokens = ended + more, tokens + new
@@ -217,7 +217,7 @@ def _inference(model: PreTrainedModel) -> Iterator[None]:
             model.for_training()
 
 
-def generate(model: PreTrainedModel, rows: Rows) -> None:
+def decode_by_generate(model: PreTrainedModel, rows: Rows) -> None:
     """Let every row end with transformers' `generate`, where `decode` does not know the model.
 
     It prepares inputs and keeps the cache; rows sample and end as in `decode`, in a loop of our

@@ -41,8 +41,8 @@ from lib.export.reload import (
     Request,
     check_same,
     device_here,
-    read,
     read_afresh,
+    score_answers,
 )
 from lib.params import Params
 from lib.params.data import GeneratorSource
@@ -259,11 +259,11 @@ def write_model(
     completions = [list(each.token_ids) for (each,) in engine.generate(token_ids, greedy)]
     # The engine refers to the model, which folding is about to change in place.
     del engine
-    answers = trained = read(weights, token_ids, completions)
+    answers = trained = score_answers(weights, token_ids, completions)
     errors: dict[str, float] = {}
     if adapter:
         weights = weights.merge_and_unload()
-        answers = read(weights, token_ids, completions)
+        answers = score_answers(weights, token_ids, completions)
         errors["fold"] = check_same("fold", answers, trained, tolerance=ARITHMETIC["float32"])
     ends = end_tokens(weights, tokenizer)
     # After the checkpoint's prompts were encoded: these have the system message themselves.
@@ -289,7 +289,7 @@ def write_model(
         # `from_pretrained` computes in float32.
         for weight in weights.parameters():
             weight.data = weight.data.to(getattr(torch, export.dtype))
-        answers = read(weights, token_ids, completions)
+        answers = score_answers(weights, token_ids, completions)
         tolerance = ARITHMETIC[export.dtype]
         errors["rounding"] = check_same("rounding", answers, trained, tolerance=tolerance)
 

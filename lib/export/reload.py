@@ -148,7 +148,7 @@ def _read_form(kind: str, dtype: str, prompts: list[list[int]], request: Request
     if kind == "adapter":
         # Not folded: users of the adapter load it on top of the base.
         model = load_adapter(model, request.folder / ADAPTER_FOLDER)
-    return read(model.to(device_here()), prompts, request.completions)
+    return score_answers(model.to(device_here()), prompts, request.completions)
 
 
 def _read_gguf(prompts: list[list[int]], request: Request, *, dtype: str) -> Answers:
@@ -165,7 +165,7 @@ def _read_gguf(prompts: list[list[int]], request: Request, *, dtype: str) -> Ans
         dtype=dtype,
         attn_implementation=request.attention,
     )
-    return read(model.to(device_here()), prompts, request.completions)
+    return score_answers(model.to(device_here()), prompts, request.completions)
 
 
 def device_here() -> torch.device:
@@ -173,7 +173,9 @@ def device_here() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def read(model: PreTrainedModel, prompts: list[list[int]], completions: list[list[int]]) -> Answers:
+def score_answers(
+    model: PreTrainedModel, prompts: list[list[int]], completions: list[list[int]]
+) -> Answers:
     """Score the completions with `model`, and return its answers."""
     # Dropout off.
     model.eval()

@@ -133,13 +133,15 @@ def grade_rows(
             prompt=first["prompt"],
         )
         rules.score(rollouts)
-        for line, row in zip(lines, graded_rows(problem, rollouts, grading=rules), strict=True):
-            # `graded_rows` numbers samples from 0 in a group; the file's own number is kept.
+        for line, row in zip(
+            lines, graded_completions(problem, rollouts, grading=rules), strict=True
+        ):
+            # `graded_completions` numbers samples from 0 in a group; the file's own number is kept.
             where = {name: line[name] for name in ("checkpoint", "benchmark", "mode", "sample")}
             yield dataclasses.replace(row, **where)
 
 
-def graded_rows(
+def graded_completions(
     problem: Problem, rollouts: Sequence[Rollout], *, grading: Grading
 ) -> Iterator[GradedCompletion]:
     """Yield the scored rollouts of `problem` as rows, numbered in their order."""

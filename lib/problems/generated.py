@@ -128,7 +128,9 @@ def _distinct(split: str, count: int, settings: Synthetic, *, seed: int) -> list
     """
     different: dict[str, Problem] = {}
     # Repetitions are rare: twice the number and 50 more are enough unless settings are narrow.
-    for problem in generate(split=split, seed=seed, count=2 * count + 50, settings=settings):
+    for problem in generate_problems(
+        split=split, seed=seed, count=2 * count + 50, settings=settings
+    ):
         if len(different) == count:
             break
         different.setdefault(problem.id, problem)
@@ -140,7 +142,9 @@ def _distinct(split: str, count: int, settings: Synthetic, *, seed: int) -> list
     return list(different.values())
 
 
-def generate(*, split: str, seed: int, count: int, settings: Synthetic) -> Iterator[Problem]:
+def generate_problems(
+    *, split: str, seed: int, count: int, settings: Synthetic
+) -> Iterator[Problem]:
     """Return the first `count` problems of `split`; `level` is the number of steps.
 
     The worked solution is one equation per line, the reference the value of the last one.

@@ -27,7 +27,7 @@ from lib.engines.base import Engine, Sampling, open_engine
 from lib.engines.registry import ENGINES
 from lib.engines.runtime import random_states_kept
 from lib.evaluation.sampling import sample_groups
-from lib.grading.grade import graded_rows
+from lib.grading.grade import graded_completions
 from lib.grading.metrics import RATES
 from lib.params.schema import Params
 from lib.params.section import HELD_BACK_SET
@@ -147,7 +147,7 @@ class Validator(TrainerCallback):
             answers[name] = [
                 row
                 for problem, group in zip(problems, groups, strict=True)
-                for row in graded_rows(problem, group, grading=self.grading)
+                for row in graded_completions(problem, group, grading=self.grading)
             ]
         return answers
 

@@ -26,7 +26,7 @@ from lib.engines.transformers import TransformersEngine
 from lib.export import model, reload
 from lib.export.harness import answer_pattern
 from lib.export.model import generation_config, publish
-from lib.export.reload import Answers, Request, check_same, read, read_forms, read_places
+from lib.export.reload import Answers, Request, check_same, read_forms, read_places
 from lib.inference import GenerationSettings, build_text_generator
 from lib.params import Params, preset_names, preset_params
 from lib.problems.generated import GeneratedSets
@@ -317,7 +317,7 @@ def test_one_model_is_in_memory_at_a_time_and_none_at_the_proof(
 
     def reading(*arguments: Any) -> Answers:
         most.append(held().num_bytes - before)
-        return read(*arguments)
+        return score_answers(*arguments)
 
     def proof(request: Request) -> Any:
         at_proof.append(held().num_bytes - before)
@@ -325,7 +325,7 @@ def test_one_model_is_in_memory_at_a_time_and_none_at_the_proof(
 
     monkeypatch.setattr(model, "read_afresh", proof)
     for module in (model, reload):
-        monkeypatch.setattr(module, "read", reading)
+        monkeypatch.setattr(module, "score_answers", reading)
     export_to(adapter, dtype="bfloat16")
     # Trained, folded, rounded; then what was written, and the adapter on its base.
     assert len(most) == 5
@@ -411,7 +411,7 @@ def test_no_tolerance_forgives_another_model(changed: dict[str, object]) -> None
 def test_a_bounded_number_of_tokens_is_read_along(base: Path, prompts: list[list[int]]) -> None:
     weights = load_merged(base, base=base, dtype="float32", attention="sdpa")
     own = [list(range(20, 60)), [21, 22, 23]]
-    whole = read(weights, prompts[:2], own)
+    whole = score_answers(weights, prompts[:2], own)
     engine = TransformersEngine(weights, load_tokenizer(base), batch_size=64)
     of_both = read_places(engine, prompts[:2], own, vocab_size=whole.vocab_size)
     assert len(whole.log_probs) == 43

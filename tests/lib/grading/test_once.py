@@ -9,7 +9,7 @@ import pytest
 
 from lib.artifacts.problems import Problem
 from lib.engines.base import GeneratedCompletion
-from lib.grading.grade import grade_rows, graded_rows
+from lib.grading.grade import grade_rows, graded_completions
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
@@ -89,7 +89,7 @@ def test_no_stack_compares_the_answer_again(calls: Counter[str], stack: str) -> 
     completion = GeneratedCompletion(text=text, token_ids=(1,), finish="eos")
     rollouts = grading.judge([completion], problem=problem.problem, reference="72")
     grading.score(rollouts)
-    (graded,) = graded_rows(problem, rollouts, grading=grading)
+    (graded,) = graded_completions(problem, rollouts, grading=grading)
     assert calls == once + once
     assert (graded.answer, graded.label) == ("70", "10")
 

@@ -17,7 +17,7 @@ from lib.problems.generated import (
     Equation,
     bucket,
     equation_chain,
-    generate,
+    generate_problems,
     shorten_solutions,
     synthetic_sets,
     tag_unseen_equations,
@@ -33,7 +33,7 @@ HARDER = TRAINING.model_copy(update={"level_weights": (0.0, 0.0, 0.0, 0.0, 1.0)}
 def problems(
     split: str = "sft", count: int = 300, seed: int = 0, settings: Synthetic = TRAINING
 ) -> list[Problem]:
-    return list(generate(split=split, seed=seed, count=count, settings=settings))
+    return list(generate_problems(split=split, seed=seed, count=count, settings=settings))
 
 
 def numbers_in(problem: Problem) -> list[int]:
