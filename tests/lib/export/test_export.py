@@ -26,7 +26,7 @@ from lib.engines.transformers import TransformersEngine
 from lib.export import model, reload
 from lib.export.harness import answer_pattern
 from lib.export.model import generation_config, publish
-from lib.export.reload import Answers, Request, check_same, read_forms, read_places
+from lib.export.reload import Answers, Request, check_same, read_forms, read_places, score_answers
 from lib.inference import GenerationSettings, build_text_generator
 from lib.params import Params, preset_names, preset_params
 from lib.problems.generated import GeneratedSets
