@@ -10,8 +10,8 @@ that count:
     cispo          ℓ_t = −sg(min(ρ_t, 1+ε_high)) A log π(y_t)    CISPO, arXiv:2506.13585
     sequence level ρ = exp(mean_t log ρ_t), one for all tokens   GSPO, arXiv:2507.18071
     corrected      w_i · ℓ_t                                     see `lib.objectives.sampler`
-    with KL        ℓ_t + β · ρ_t KL_t, or β · KL_t               see `lib.objectives.kl`
-    with entropy   L − c · Σ_i Σ_t m H_t / Σ_i L_i               see `lib.objectives.entropy`
+    with KL        ℓ_t + β · ρ_t KL_t, or β · KL_t               see `lib.objectives.penalties`
+    with entropy   L − c · Σ_i Σ_t m H_t / Σ_i L_i               see `lib.objectives.penalties`
 
     grpo           mean_i (Σ_t m ℓ / L_i)                        GRPO, arXiv:2402.03300
     bnpo           Σ_i Σ_t m ℓ / Σ_i L_i, over this micro-batch  TRL's name
@@ -39,7 +39,7 @@ import torch
 from torch import Tensor
 
 from lib.objectives import LOSSES, Average
-from lib.objectives.kl import KLEstimator, kl_per_token
+from lib.objectives.penalties import KLEstimator, kl_per_token
 
 TokenLoss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """A plugin's loss: maps log-probs [B, T], old log-probs [B, T], advantages [B, 1] and mask [B, T]

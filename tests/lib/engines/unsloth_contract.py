@@ -86,7 +86,7 @@ def grpo(base: Path, scratch: Path, model: Any, *, engine: str = "vllm") -> Any:
     """A trainer for two steps, whose rewards vary, with a learning rate that shows."""
     from lib.params import preset_params
     from lib.problems.generated import synthetic_sets
-    from tests.lib.training.steps import plain_grpo
+    from tests.lib.training.steps import plain_grpo, varying
 
     smoke = preset_params("smoke")
     changes = {"learning_rate": 0.05, "max_steps": 2, "warmup_ratio": 0.0}
@@ -101,10 +101,6 @@ def grpo(base: Path, scratch: Path, model: Any, *, engine: str = "vllm") -> Any:
     )
     trainer.grading.rewards = [varying, varying]
     return trainer
-
-
-def varying(completions: list[object], **columns: object) -> list[float]:
-    return [float(number % 4) for number in range(len(completions))]
 
 
 def check_grpo_trains_on_what_the_shared_vllm_generates(

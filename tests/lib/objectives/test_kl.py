@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lib.objectives.kl import KLEstimator, kl_per_token
+from lib.objectives.penalties import KLEstimator, kl_per_token
 
 
 @pytest.fixture

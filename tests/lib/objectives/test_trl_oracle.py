@@ -14,9 +14,9 @@ from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
 
 from lib.course import compute_per_instance_dpo_loss, encode_alpaca, get_response_log_probs
 from lib.objectives.advantages import Baseline, gdpo_advantages, group_advantages
-from lib.objectives.entropy import EntropyCoefficient
 from lib.objectives.logprobs import compute_entropy, selective_log_softmax
 from lib.objectives.losses import PolicyLoss, RatioLevel
+from lib.objectives.penalties import EntropyCoefficient
 from lib.objectives.sampler import Correction, compare_with_sampler
 from tests.lib.objectives.losses import loss_of
 from tests.lib.objectives.tiny import PAD, tiny_model, tiny_tokenizer

@@ -14,7 +14,7 @@ from dvc.utils.serialize import modify_yaml
 from ruamel.yaml import YAML
 
 from lib.core.errors import UserError
-from lib.objectives.entropy import EntropyCoefficient
+from lib.objectives.penalties import EntropyCoefficient
 from lib.params import (
     Params,
     compose_preset,

@@ -36,9 +36,8 @@ def values(stack: str, completion: object, reference: object = "72") -> list[flo
     ]
 
 
-@pytest.mark.parametrize(
-    ("completion", "expected"),
-    [
+EXACT: dict[str, list[tuple[str, list[float]]]] = {
+    "s0": [
         (S0_RIGHT, [3.0, 1.5, 5.0, 3.0]),
         # As the source prints a completion, and its preset teaches it.
         (
@@ -54,14 +53,7 @@ def values(stack: str, completion: object, reference: object = "72") -> list[flo
         ("<SOLUTION>72</SOLUTION>", [0.0, 0.0, -2.0, 3.0]),
         (S0_RIGHT + S0_RIGHT, [0.0, -3.0, -2.0, 3.0]),
     ],
-)
-def test_stack_s0_has_the_exact_values(completion: str, expected: list[float]) -> None:
-    assert values("s0", completion) == expected
-
-
-@pytest.mark.parametrize(
-    ("completion", "expected"),
-    [
+    "s1": [
         (S4_RIGHT, [1.0, 0.1, 0.1]),
         ("work\n#### 72", [1.0, 0.1, 0.0]),
         ("<answer>71</answer>", [0.0, 0.1, 0.05]),
@@ -78,14 +70,7 @@ def test_stack_s0_has_the_exact_values(completion: str, expected: list[float]) -
         ("<answer>72\n#### 72", [1.0, 0.1, 0.025]),
         ("nothing", [0.0, 0.0, 0.0]),
     ],
-)
-def test_stack_s1_has_the_exact_values(completion: str, expected: list[float]) -> None:
-    assert values("s1", completion) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    ("completion", "expected"),
-    [
+    "s4": [
         (S4_RIGHT, [2.0, 0.5, 0.5, 0.5, 0.5]),
         (S4_RIGHT.rstrip("\n"), [2.0, 0.5, 0.5, 0.5, 0.5]),  # as a completion ends
         (S4_RIGHT + "\n", [2.0, 0.5, 0.0, 0.5, 0.5]),
@@ -97,9 +82,41 @@ def test_stack_s1_has_the_exact_values(completion: str, expected: list[float]) -
         ("<answer>\n-3\n</answer>\n<reasoning>", [0.0, 0.5, 0.0, 0.0, 0.375]),
         ("nothing", [0.0, 0.0, 0.0, 0.0, 0.0]),
     ],
+    "tiny": [
+        (S0_RIGHT, [1.0, 1.0]),
+        (S0_RIGHT.replace("72", "71"), [1.0, 0.0]),
+        ("the answer is 72", [0.0, 0.0]),
+        ("x <SOLUTION>72</SOLUTION>", [0.0, 0.0]),
+        ("x <end_working_out><SOLUTION>71</SOLUTION><SOLUTION>72</SOLUTION>", [0.0, 0.0]),
+        ("<start_working_out>x<end_working_out><SOLUTION>72</SOLUTION>", [0.0, 0.0]),
+        ("x </SOLUTION><end_working_out><SOLUTION>72", [0.0, 0.0]),
+        (S0_RIGHT + " and more", [0.0, 0.0]),
+        *(
+            (S0_RIGHT.replace("72", filler), [0.0, 0.0])
+            for filler in (".", "?", r"\text{}", r"\quad", "$$", "…")
+        ),
+    ],
+    "r1_zero": [
+        ("x </think> <answer>72</answer>", [1.0]),
+        ("x </think> <answer>71</answer>", [0.0]),
+        ("x </think> <answer> 72 </answer> more text", [0.0]),
+        ("the answer is 72", [0.0]),
+    ],
+    "boxed": [
+        (r"so \boxed{70}, no: \boxed{72}", [1.0]),
+        (r"so \boxed{72}, no: \boxed{70}", [0.0]),
+        (r"so \boxed{\frac{144}{2}}.", [1.0]),
+        ("the answer is 72", [0.0]),
+        (r"72 \boxed{}", [0.0]),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("stack", "completion", "expected"), [(name, *row) for name in EXACT for row in EXACT[name]]
 )
-def test_stack_s4_has_the_exact_values(completion: str, expected: list[float]) -> None:
-    assert values("s4", completion) == expected
+def test_a_stack_has_the_exact_values(stack: str, completion: str, expected: list[float]) -> None:
+    assert values(stack, completion) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -117,27 +134,6 @@ def test_math_verify_is_given_dollars_where_there_are_none(
     assert values("math_verify", completion, reference)[2] == right
 
 
-def test_stack_tiny_scores_form_and_answer_apart() -> None:
-    assert values("tiny", S0_RIGHT) == [1.0, 1.0]
-    assert values("tiny", S0_RIGHT.replace("72", "71")) == [1.0, 0.0]
-    assert values("tiny", "the answer is 72") == [0.0, 0.0]
-
-
-@pytest.mark.parametrize(
-    "completion",
-    [
-        "x <SOLUTION>72</SOLUTION>",
-        "x <end_working_out><SOLUTION>71</SOLUTION><SOLUTION>72</SOLUTION>",
-        "<start_working_out>x<end_working_out><SOLUTION>72</SOLUTION>",
-        "x </SOLUTION><end_working_out><SOLUTION>72",
-        S0_RIGHT + " and more",
-        *(S0_RIGHT.replace("72", filler) for filler in (".", "?", r"\text{}", r"\quad", "$$", "…")),
-    ],
-)
-def test_stack_tiny_pays_nothing_for_a_broken_form(completion: str) -> None:
-    assert values("tiny", completion) == [0.0, 0.0]
-
-
 def test_the_page_lists_what_the_sources_rewards_pay_for() -> None:
     page = (ROOT / "docs/presets.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| `(<.*|#.*)` \| ([\d.]+) \|$", page, re.MULTILINE)
@@ -148,13 +144,6 @@ def test_the_page_lists_what_the_sources_rewards_pay_for() -> None:
         assert reward(completions=[text], reference=["72"]) == pytest.approx([float(earned)]), text
     paying = {name for stack in ("s0", "s1", "s4", "r1_zero") for name in rewards_of(stack)}
     assert {name for name, _, _ in rows} == set(map(label, paying))
-
-
-def test_stack_r1_zero_pays_only_for_both() -> None:
-    assert values("r1_zero", "x </think> <answer>72</answer>") == [1.0]
-    assert values("r1_zero", "x </think> <answer>71</answer>") == [0.0]
-    assert values("r1_zero", "x </think> <answer> 72 </answer> more text") == [0.0]
-    assert values("r1_zero", "the answer is 72") == [0.0]
 
 
 @pytest.mark.parametrize("stack", sorted(set(STACKS) - {"shaping"}))
@@ -273,20 +262,6 @@ def test_a_setting_that_a_reward_needs_is_asked_for_by_name() -> None:
 def test_a_format_that_a_stack_cannot_read_is_refused(stack: str, form: str) -> None:
     with pytest.raises(UserError, match=rf"prompt\.format `{form}`"):
         Grading(rewards_of(stack), prompt_format=prompt_format(form))
-
-
-@pytest.mark.parametrize(
-    ("completion", "expected"),
-    [
-        (r"so \boxed{70}, no: \boxed{72}", 1.0),
-        (r"so \boxed{72}, no: \boxed{70}", 0.0),
-        (r"so \boxed{\frac{144}{2}}.", 1.0),
-        ("the answer is 72", 0.0),
-        (r"72 \boxed{}", 0.0),
-    ],
-)
-def test_stack_boxed_pays_for_the_last_box(completion: str, expected: float) -> None:
-    assert values("boxed", completion) == [expected]
 
 
 def test_a_stack_is_imported_when_it_is_named_and_no_other_is() -> None:

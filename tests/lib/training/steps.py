@@ -98,6 +98,11 @@ def letters(completions: list[Any], **columns: Any) -> list[float]:
     return [sum(map(str.isalpha, text)) / max(len(text), 1) for text in texts]
 
 
+def varying(completions: list[Any], **columns: Any) -> list[float]:
+    """A reward that differs in every group, whatever the completions are."""
+    return [float(number % 4) for number in range(len(completions))]
+
+
 def nothing(completions: list[Any], **columns: Any) -> list[float]:
     return [0.0] * len(completions)
 

@@ -11,17 +11,12 @@ from lib.params.model import Model
 from lib.problems.generated import GeneratedSets
 from lib.training.phase.tracking import curve_points
 from tests.lib.training.ratios import CUTS, assert_ratios
-from tests.lib.training.steps import plain_grpo
+from tests.lib.training.steps import plain_grpo, varying
 from tests.vllm_server import served
 
 pytestmark = pytest.mark.vllm
 
 GAP = "sampling/sampling_logp_difference/mean"
-
-
-def varying(completions: list[object], **columns: object) -> list[float]:
-    """An untrained policy earns nothing, so that a step needs a reward that varies."""
-    return [float(number % 4) for number in range(len(completions))]
 
 
 @pytest.fixture
