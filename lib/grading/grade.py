@@ -6,7 +6,7 @@ Without torch: after a change of reward or verifier, stored completions are grad
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from lib.artifacts import (
     write_provenance,
 )
 from lib.artifacts.completions import GeneratedCompletion, GradedCompletion
-from lib.artifacts.problems import Problem
 from lib.grading.metrics import headline_lines, headline_metrics, summarise
 from lib.params.schema import Params
 from lib.params.training import Reward
@@ -27,6 +26,9 @@ from lib.prompts import prompt_format
 from lib.rewards.functions import FormatError, Grading
 from lib.rewards.rollout import Rollout
 from lib.verifier import counters
+
+PLACE = ("checkpoint", "benchmark", "mode", "sample", "problem_id", "subject", "level")
+"""The origin of a graded completion, and what else its problem's row has."""
 
 FAULTS = ("timeouts", "over_budget", "worker_failures", "failures")
 """The verifier's counters that provenance records: comparisons that ended without a decision."""
@@ -113,11 +115,6 @@ def grade_rows(
     )
     for _, group in by_problem:
         first, *_ = lines = list(group)
-        problem = Problem(
-            id=first["problem_id"],
-            tags=tuple(first["tags"]),
-            **{name: first[name] for name in ("problem", "reference", "subject", "level")},
-        )
         generated = [
             GeneratedCompletion(
                 text=line["completion"], token_ids=tuple(line["token_ids"]), finish=line["finish"]
@@ -127,47 +124,39 @@ def grade_rows(
         rules = grading(first["prompt_format"]["name"], tuple(first["prompt_format"]["tags"]))
         rollouts = rules.judge(
             generated,
-            problem=problem.problem,
-            reference=problem.reference,
-            tags=problem.tags,
-            prompt=first["prompt"],
+            tags=tuple(first["tags"]),
+            **{name: first[name] for name in ("problem", "reference", "prompt")},
         )
         rules.score(rollouts)
-        for line, row in zip(
-            lines, graded_completions(problem, rollouts, grading=rules), strict=True
-        ):
-            # `graded_completions` numbers samples from 0 in a group; the file's own number is kept.
-            where = {name: line[name] for name in ("checkpoint", "benchmark", "mode", "sample")}
-            yield dataclasses.replace(row, **where)
+        for line, rollout in zip(lines, rollouts, strict=True):
+            yield graded_completion(rollout, grading=rules, **{name: line[name] for name in PLACE})
 
 
-def graded_completions(
-    problem: Problem, rollouts: Sequence[Rollout], *, grading: Grading
-) -> Iterator[GradedCompletion]:
-    """Yield the scored rollouts of `problem` as rows, numbered in their order."""
-    for number, rollout in enumerate(rollouts):
-        # "" where the reasoning's marks are missing: it then counts as absent, with 0 characters.
-        reasoning = rollout.parsed.reasoning or ""
-        yield GradedCompletion(
-            sample=number,
-            problem_id=problem.id,
-            problem=problem.problem,
-            reference=problem.reference,
-            subject=problem.subject,
-            level=problem.level,
-            tags=problem.tags,
-            completion=rollout.completion,
-            answer=rollout.answer,
-            format_ok=rollout.format_ok,
-            answer_ok=rollout.answer_ok,
-            strict_ok=rollout.strict_ok,
-            label=rollout.label,
-            decided_by=rollout.verdict.decided_by,
-            reasoning_present=bool(reasoning),
-            reasoning_chars=len(reasoning),
-            equations=reasoning.count("="),
-            num_tokens=rollout.num_tokens,
-            truncated=rollout.truncated,
-            rewards=grading.by_name(rollout),
-            reward=rollout.reward,
-        )
+def graded_completion(rollout: Rollout, *, grading: Grading, **place: Any) -> GradedCompletion:
+    """Return a scored rollout as a row.
+
+    Args:
+        place: the fields `PLACE`, which a rollout lacks.
+    """
+    # "" where the reasoning's marks are missing: it then counts as absent, with 0 characters.
+    reasoning = rollout.parsed.reasoning or ""
+    return GradedCompletion(
+        **place,
+        problem=rollout.problem or "",
+        reference=rollout.reference,
+        tags=tuple(rollout.tags),
+        completion=rollout.completion,
+        answer=rollout.answer,
+        format_ok=rollout.format_ok,
+        answer_ok=rollout.answer_ok,
+        strict_ok=rollout.strict_ok,
+        label=rollout.label,
+        decided_by=rollout.verdict.decided_by,
+        reasoning_present=bool(reasoning),
+        reasoning_chars=len(reasoning),
+        equations=reasoning.count("="),
+        num_tokens=rollout.num_tokens,
+        truncated=rollout.truncated,
+        rewards=grading.by_name(rollout),
+        reward=rollout.reward,
+    )

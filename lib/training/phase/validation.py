@@ -4,7 +4,6 @@ At step 0, every `eval_steps` and at the end the policy answers the problems of 
 greedily. The points are entries of the trainer's log, like the loss's, so checkpoints hold them.
 """
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +26,7 @@ from lib.engines.base import Engine, Sampling, open_engine
 from lib.engines.registry import ENGINES
 from lib.engines.runtime import random_states_kept
 from lib.evaluation.sampling import sample_groups
-from lib.grading.grade import graded_completions
+from lib.grading.grade import graded_completion
 from lib.grading.metrics import RATES
 from lib.params.schema import Params
 from lib.params.section import HELD_BACK_SET
@@ -85,6 +84,7 @@ class Validator(TrainerCallback):
             prompt_format=self.prompt_format,
             max_completion_tokens=longest,
         )
+        self.stage = ""
         self.engine: Engine | None = None
         self.heartbeat: Callable[[int, int, int], None] | None = None
         """See `Engine`."""
@@ -145,9 +145,18 @@ class Validator(TrainerCallback):
                 sampling=self.sampling,
             )
             answers[name] = [
-                row
-                for problem, group in zip(problems, groups, strict=True)
-                for row in graded_completions(problem, group, grading=self.grading)
+                graded_completion(
+                    rollout,
+                    grading=self.grading,
+                    checkpoint=self.stage,
+                    benchmark=name,
+                    mode=VALIDATION,
+                    sample=0,
+                    problem_id=problem.id,
+                    subject=problem.subject,
+                    level=problem.level,
+                )
+                for problem, (rollout,) in zip(problems, groups, strict=True)
             ]
         return answers
 
@@ -188,11 +197,7 @@ class Validator(TrainerCallback):
             self.engine.heartbeat = self.heartbeat
             self.engine.sync(model)
             answers = self.answers(self.engine)
-        self.rows = [
-            dataclasses.replace(row, checkpoint=self.stage, benchmark=name, mode=VALIDATION)
-            for name, rows in answers.items()
-            for row in rows[:MAX_ROWS]
-        ]
+        self.rows = [row for rows in answers.values() for row in rows[:MAX_ROWS]]
         return answers
 
     def _measure(self, state: TrainerState, model: PreTrainedModel) -> None:

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from lib.artifacts.problems import Problem
 from lib.engines.base import GeneratedCompletion
-from lib.grading.grade import grade_rows, graded_completions
+from lib.grading.grade import PLACE, grade_rows, graded_completion
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
@@ -85,11 +84,10 @@ def test_no_stack_compares_the_answer_again(calls: Counter[str], stack: str) -> 
         reward([None], **columns, log_metric=lambda name, value: None)
     assert calls == once
 
-    problem = Problem.create(problem="6 · 12?", reference="72")
     completion = GeneratedCompletion(text=text, token_ids=(1,), finish="eos")
-    rollouts = grading.judge([completion], problem=problem.problem, reference="72")
+    rollouts = grading.judge([completion], problem="6 · 12?", reference="72")
     grading.score(rollouts)
-    (graded,) = graded_completions(problem, rollouts, grading=grading)
+    graded = graded_completion(rollouts[0], grading=grading, **dict.fromkeys(PLACE, ""))
     assert calls == once + once
     assert (graded.answer, graded.label) == ("70", "10")
 
