@@ -74,9 +74,11 @@ def load_policy(checkpoint: Path, *, base: Path, settings: Model) -> PreTrainedM
         checkpoint: what `prepare`, `sft` or `grpo` wrote.
         base: the weights that an adapter was trained on.
     """
-    if not is_adapter(checkpoint):
-        return _load_full(checkpoint, dtype=settings.dtype, attention=settings.attention)
-    full = _load_full(base, dtype=settings.dtype, attention=settings.attention)
+    adapter = is_adapter(checkpoint)
+    below = base if adapter else checkpoint
+    full = _load_full(below, dtype=settings.dtype, attention=settings.attention)
+    if not adapter:
+        return full
     policy = load_adapter(full, checkpoint, is_trainable=True)
     # Whoever saves it while training would ask the Hub for a model that is called by its id.
     policy.peft_config["default"].base_model_name_or_path = str(weights_of(base))
@@ -116,11 +118,10 @@ def trainable_policy(
 
 def load_merged(checkpoint: Path, *, base: Path, dtype: str, attention: str) -> PreTrainedModel:
     """Load a checkpoint as one model for inference, an adapter folded into the weights."""
-    if not is_adapter(checkpoint):
-        return _load_full(checkpoint, dtype=dtype, attention=attention)
-    full = _load_full(base, dtype=dtype, attention=attention)
+    adapter = is_adapter(checkpoint)
+    full = _load_full(base if adapter else checkpoint, dtype=dtype, attention=attention)
     # W + (alpha / rank) · B A in the weights' own dtype.
-    return load_adapter(full, checkpoint).merge_and_unload()
+    return load_adapter(full, checkpoint).merge_and_unload() if adapter else full
 
 
 def load_adapter(model: PreTrainedModel, folder: Path, *, is_trainable: bool = False) -> PeftModel:

@@ -76,7 +76,7 @@ def _summarise_mode(benchmark: str, mode: str, rows: GradedRows) -> dict[str, An
     for name, value in RATES.items():
         # Without rewards, as for a model of another format, a mean reward of 0 would mislead.
         if (judged or name not in ANSWER_RATES) and (rows[0].rewards or name != "mean_reward"):
-            metrics |= _with_error(name, _clustered(rows, value))
+            metrics |= _with_error(name, estimate_rate(rows, value))
     if mode == SAMPLED:
         metrics["num_samples"] = num_samples
         metrics |= _attempts(by_problem.values(), num_samples) if judged else {}
@@ -91,7 +91,7 @@ def _summarise_mode(benchmark: str, mode: str, rows: GradedRows) -> dict[str, An
     }.items():
         metrics[key] = {
             group or "none": {
-                **_with_error("answer_accuracy", _clustered(members, accuracy)),
+                **_with_error("answer_accuracy", estimate_rate(members, accuracy)),
                 "n": len({row.problem_id for row in members}),
             }
             for group, members in _grouped(rows, groups_of_row).items()
@@ -132,7 +132,8 @@ def _grouped(
     return groups
 
 
-def _clustered(rows: GradedRows, value: Rate) -> Estimate:
+def estimate_rate(rows: GradedRows, value: Rate) -> Estimate:
+    """Average a rate over completions, with the standard error clustered by problem."""
     return clustered_mean([float(value(row)) for row in rows], [row.problem_id for row in rows])
 
 

@@ -1,13 +1,17 @@
 """One short function for each public set that the column table cannot read by itself.
 
 Each docstring shows the raw fields from the set's public card. A source in params names its
-adapter. `table` is the column table (`lib.problems.columns`), enough for most sets.
+adapter. `table` is the column table (`lib.problems.columns`), enough for most sets, GSM8K
+(huggingface.co/datasets/openai/gsm8k) and MATH (huggingface.co/datasets/EleutherAI/hendrycks_math)
+among them::
+
+    {"question": "Natalia sold …", "answer": "… 48/2 = <<48/2=24>>24 clips …\\n#### 72"}
+    {"problem": "…", "level": "Level 5", "type": "Algebra", "solution": "… \\\\boxed{2}."}
 """
 
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE, RESPONSE, Problem
 from lib.core.errors import UserError
@@ -24,30 +28,15 @@ class Adapter:
     """The conversion of one set's rows into problems.
 
     Attributes:
-        convert: called with a row's fields, the columns by record field from params, and the
-            origin.
+        convert: called with a row's fields, and the columns by record field from params.
         csv_names: columns of CSV files without a header.
     """
 
-    convert: Callable[[Fields, Mapping[str, str], str], Problem]
+    convert: Callable[[Fields, Mapping[str, str]], Problem]
     csv_names: tuple[str, ...] = ()
 
 
-def table(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
-    """Convert a row by the column table; it reads GSM8K, MATH and MATH-500 among others.
-
-    GSM8K (huggingface.co/datasets/openai/gsm8k)::
-
-        {"question": "Natalia sold …", "answer": "… 48/2 = <<48/2=24>>24 clips …\\n#### 72"}
-
-    MATH (huggingface.co/datasets/EleutherAI/hendrycks_math)::
-
-        {"problem": "…", "level": "Level 5", "type": "Algebra", "solution": "… \\\\boxed{2}."}
-    """
-    return to_problem(fields, columns=columns)
-
-
-def math_jsonl(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
+def math_jsonl(fields: Fields, columns: Mapping[str, str]) -> Problem:
     """Convert MATH as JSON lines with a model's responses, which SFT learns as they are.
 
     ::
@@ -69,10 +58,10 @@ def math_jsonl(fields: Fields, columns: Mapping[str, str], origin: str) -> Probl
     inside = re.fullmatch(r"A conversation between .*?\bUser: (.*?)\s*Assistant:.*", prompt, re.S)
     own = {**fields, "prompt": inside[1] if inside else prompt}
     renamed = {**columns, "problem": "prompt", "solution": column}
-    return to_problem(own, columns=renamed, tags=(RESPONSE,))
+    return to_problem(own, renamed, tags=(RESPONSE,))
 
 
-def open_math_reasoning(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
+def open_math_reasoning(fields: Fields, columns: Mapping[str, str]) -> Problem:
     """Convert OpenMathReasoning and its `-mini` (huggingface.co/datasets/nvidia/OpenMathReasoning).
 
     ::
@@ -87,7 +76,7 @@ def open_math_reasoning(fields: Fields, columns: Mapping[str, str], origin: str)
     """
     generated = required_text(fields, ("generated_solution",), field="solution")
     solution = re.sub(r"</?think>", "", generated).strip()
-    return to_problem({**fields, "generated_solution": solution}, columns=columns)
+    return to_problem({**fields, "generated_solution": solution}, columns)
 
 
 # The released set wraps every question in these two; in the processed set they match nothing.
@@ -97,7 +86,7 @@ _DAPO_SUFFIX = re.compile(
 )
 
 
-def dapo(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
+def dapo(fields: Fields, columns: Mapping[str, str]) -> Problem:
     """Convert DAPO-Math-17k, released or processed, without the instructions around the question.
 
     huggingface.co/datasets/open-r1/DAPO-Math-17k-Processed::
@@ -118,10 +107,10 @@ def dapo(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
     truth = verdict.get("ground_truth") if isinstance(verdict, dict) else None
     # The processed set has the answer in `solution`, the released one in `reward_model`.
     answer = {"solution": fields.get("solution") or truth}
-    return to_problem({**fields, "prompt": stripped, **answer}, columns=columns)
+    return to_problem({**fields, "prompt": stripped, **answer}, columns)
 
 
-def mmlu(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
+def mmlu(fields: Fields, columns: Mapping[str, str]) -> Problem:
     """Convert MMLU: four options, and a letter as the answer.
 
     CSV files of the release (github.com/hendrycks/test), named `<subject>_test.csv`, no header::
@@ -142,7 +131,7 @@ def mmlu(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
     named = dict(zip(LETTERS, options, strict=True))
     lines = [f"{each}. {required_text(named, (each,), field=each)}" for each in LETTERS]
     # CSV rows have no subject: the file is called `<subject>_test.csv`.
-    subject = fields.get("subject") or re.sub(r"_(test|dev|val)$", "", Path(origin).stem)
+    subject = fields.get("subject") or re.sub(r"_(test|dev|val)$", "", str(fields.get("file", "")))
     return Problem.create(
         problem="\n".join([question, *lines]),
         reference=_letter(fields.get("answer")),
@@ -161,7 +150,7 @@ def _letter(answer: object) -> str:
     return letter
 
 
-def olympiadbench(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
+def olympiadbench(fields: Fields, columns: Mapping[str, str]) -> Problem:
     """Convert OlympiadBench, open-ended (huggingface.co/datasets/Hothan/OlympiadBench).
 
     ::
@@ -177,10 +166,10 @@ def olympiadbench(fields: Fields, columns: Mapping[str, str], origin: str) -> Pr
     reference = ", ".join(text_of(answer, "final_answer") for answer in answers)
     # The first of several solutions: a record has one.
     named = {"answer": reference, "solution": next(iter(solutions), "")}
-    return to_problem({**fields, **named}, columns={"reference": "answer", **columns})
+    return to_problem({**fields, **named}, {"reference": "answer", **columns})
 
 
-def alpaca_eval(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
+def alpaca_eval(fields: Fields, columns: Mapping[str, str]) -> Problem:
     """Convert AlpacaEval's instructions, which have no right answer: a judge compares outputs.
 
     huggingface.co/datasets/tatsu-lab/alpaca_eval, `alpaca_eval.json`, a JSON array::
@@ -207,7 +196,7 @@ def own_adapter(name: str) -> Adapter:
     if not callable(own):
         raise UserError(f"{name}: expected a function from a row to a mapping, got {own!r}")
 
-    def convert(fields: Fields, columns: Mapping[str, str], origin: str) -> Problem:
+    def convert(fields: Fields, columns: Mapping[str, str]) -> Problem:
         try:
             with guarded(name, inputs=f"the row {str(fields)[:80]}"):
                 # A copy: the plugin may change its argument.
@@ -216,13 +205,13 @@ def own_adapter(name: str) -> Adapter:
             raise RowFault("unreadable", detail=error.message) from error
         if not isinstance(renamed, Mapping):
             raise RowFault("unreadable", detail=f"{name} returned {renamed!r}; expected a mapping")
-        return to_problem(renamed, columns=columns)
+        return to_problem(renamed, columns)
 
     return Adapter(convert)
 
 
 ADAPTERS: dict[str, Adapter] = {
-    "table": Adapter(table),
+    "table": Adapter(to_problem),
     "math_jsonl": Adapter(math_jsonl),
     "open_math_reasoning": Adapter(open_math_reasoning),
     "dapo": Adapter(dapo),

@@ -47,7 +47,7 @@ _LEVEL = re.compile(r"(?:level\s*)?(\d+)", re.IGNORECASE)
 
 
 def to_problem(
-    fields: Fields, *, columns: Mapping[str, str] | None = None, tags: tuple[str, ...] = ()
+    fields: Fields, columns: Mapping[str, str] | None = None, *, tags: tuple[str, ...] = ()
 ) -> Problem:
     """Convert one row into the canonical record.
 

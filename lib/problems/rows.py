@@ -106,8 +106,10 @@ def read_csv_rows(path: Path, *, names: Sequence[str] = ()) -> Iterator[RawRow]:
 
     Args:
         path: the file.
-        names: columns of a file without a header; () reads them from the first row.
+        names: columns of a file without a header; () reads them from the first row. Without a
+            header, rows also have the file's name, as `file`.
     """
+    known = {"file": path.stem} if names else {}
     # The default, 131,072 characters, refuses long solutions.
     csv.field_size_limit(sys.maxsize)
     # Undecodable bytes become lone surrogates, so that only their own row is at fault.
@@ -127,15 +129,17 @@ def read_csv_rows(path: Path, *, names: Sequence[str] = ()) -> Iterator[RawRow]:
                 if not values or not names:
                     names = names or values
                     continue
-                fields = _named(values, names)
+                fields = _named(values, names, known)
             yield RawRow(str(path), reader.line_num, fields)
 
 
-def _named(values: Sequence[str], names: Sequence[str]) -> Fields | RowFault:
+def _named(
+    values: Sequence[str], names: Sequence[str], known: Mapping[str, str]
+) -> Fields | RowFault:
     if len(values) != len(names):
         detail = f"expected {len(names)} values ({', '.join(names)}), found {len(values)}"
         return RowFault("unreadable", detail=detail)
-    return dict(zip(names, values, strict=True))
+    return {**known, **dict(zip(names, values, strict=True))}
 
 
 def read_arrow_rows(dataset: "Dataset", *, origin: str) -> Iterator[RawRow]:

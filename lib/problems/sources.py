@@ -86,7 +86,7 @@ def read_rows(
             yield row, row.fields
             continue
         try:
-            yield row, reader.convert(row.fields, columns or {}, row.origin)
+            yield row, reader.convert(row.fields, columns or {})
         except RowFault as fault:
             yield row, fault
 

@@ -27,11 +27,10 @@ from lib.engines.registry import ENGINES
 from lib.engines.runtime import random_states_kept
 from lib.evaluation.sampling import sample_groups
 from lib.grading.grade import graded_completion
-from lib.grading.metrics import RATES
+from lib.grading.metrics import RATES, estimate_rate
 from lib.params.schema import Params
 from lib.params.section import HELD_BACK_SET
 from lib.rewards.functions import Grading, rewards_of
-from lib.stats import clustered_mean
 from lib.training.phase.setup import prompt_settings
 from lib.training.phase.tracking import timed
 
@@ -250,10 +249,7 @@ class Validator(TrainerCallback):
 
 def means(rows: Sequence[GradedCompletion]) -> dict[str, float]:
     """Return the means of `MEASURES` and the standard error of the answer accuracy."""
-    ids = [row.problem_id for row in rows]
-    measured = {
-        name: clustered_mean([float(RATES[name](row)) for row in rows], ids) for name in MEASURES
-    }
+    measured = {name: estimate_rate(rows, RATES[name]) for name in MEASURES}
     values = {name: estimate.value for name, estimate in measured.items()}
     return {**values, "answer_accuracy_se": measured["answer_accuracy"].se}
 

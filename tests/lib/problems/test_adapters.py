@@ -5,11 +5,11 @@ import pytest
 from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE
 from lib.params.data import ADAPTERS as NAMES
 from lib.problems.adapters import ADAPTERS
-from lib.problems.rows import RowFault
+from lib.problems.rows import RowFault, read_csv_rows
 
 
-def _convert(adapter, fields, columns=None, origin="rows.jsonl"):
-    return ADAPTERS[adapter].convert(fields, columns or {}, origin)
+def _convert(adapter, fields, columns=None):
+    return ADAPTERS[adapter].convert(fields, columns or {})
 
 
 CASES = {
@@ -91,9 +91,11 @@ def test_a_row_of_a_public_set_becomes_the_record(adapter, fields, expected):
     assert {name: problem[name] for name in expected} == expected
 
 
-def test_mmlu_csv_rows_become_questions_with_lettered_options():
-    row = dict(zip(ADAPTERS["mmlu"].csv_names, ["What is 1+1?", *"1234", "B"], strict=True))
-    problem = _convert("mmlu", row, origin="data/raw/mmlu/elementary_mathematics_test.csv")
+def test_mmlu_csv_rows_become_questions_with_lettered_options(tmp_path):
+    file = tmp_path / "elementary_mathematics_test.csv"
+    file.write_text("What is 1+1?,1,2,3,4,B\n")
+    (row,) = read_csv_rows(file, names=ADAPTERS["mmlu"].csv_names)
+    problem = _convert("mmlu", row.fields)
     assert problem.problem == "What is 1+1?\nA. 1\nB. 2\nC. 3\nD. 4"
     assert (problem.reference, problem.subject) == ("B", "elementary_mathematics")
 
