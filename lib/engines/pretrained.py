@@ -253,18 +253,14 @@ def fit_embeddings(
         return
     rows = max(model.get_input_embeddings().weight.shape[0], len(tokenizer))
     model.resize_token_embeddings(rows, mean_resizing=False)
-    tables = _tables(model)
+    layers = (model.get_input_embeddings(), model.get_output_embeddings())
+    # A set: of tied layers both have one and the same.
+    tables = {layer.weight for layer in layers if layer is not None}
     with torch.no_grad():
         for token in added:
             pieces = before(token, add_special_tokens=False)["input_ids"]
             for table in tables:
                 table[tokenizer.convert_tokens_to_ids(token)] = table[pieces].mean(dim=0)
-
-
-def _tables(model: PreTrainedModel) -> list[torch.Tensor]:
-    """Return the rows of the input and output embeddings, which may be one and the same."""
-    layers: tuple[Any, ...] = (model.get_input_embeddings(), model.get_output_embeddings())
-    return list({id(layer.weight): layer.weight for layer in layers if layer is not None}.values())
 
 
 def _weight_files(folder: Path) -> list[Path]:

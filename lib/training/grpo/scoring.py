@@ -200,15 +200,14 @@ class Scorer:
                 entropy_grad=self.entropy_grad,
                 head=self.head,
             )
-            # The last label was padding.
-            return TokenScores(scores.log_probs[:, :-1], scores.entropy[:, :-1])
-        # Sliced, since a model without the argument `logits_to_keep` returns all logits.
-        scores = self._from_logits(model(**inputs).logits[:, -length - 1 :], labels)
-        ended = ~kept[:, :-1]
-        return TokenScores(
-            scores.log_probs[:, :-1].masked_fill(ended, 0),
-            scores.entropy[:, :-1].masked_fill(ended, 0),
+        else:
+            # Sliced, since a model without the argument `logits_to_keep` returns all logits.
+            scores = self._from_logits(model(**inputs).logits[:, -length - 1 :], labels)
+        # Without the last label, which was padding.
+        log_probs, entropy = (
+            each.masked_fill(~kept, 0)[:, :-1] for each in (scores.log_probs, scores.entropy)
         )
+        return TokenScores(log_probs, entropy)
 
     def _from_logits(self, logits: Tensor, labels: Tensor) -> TokenScores:
         # Both need the whole distribution in the backward pass: chunked, not kept.

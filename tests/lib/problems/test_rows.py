@@ -66,8 +66,8 @@ def test_csv_without_a_header_takes_names(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("1,2\n3,4\n")
     assert [row.fields for row in read_csv_rows(path, names=("a", "b"))] == [
-        {"a": "1", "b": "2"},
-        {"a": "3", "b": "4"},
+        {"file": "rows", "a": "1", "b": "2"},
+        {"file": "rows", "a": "3", "b": "4"},
     ]
 
 
