@@ -253,7 +253,7 @@ def fit_embeddings(
         return
     rows = max(model.get_input_embeddings().weight.shape[0], len(tokenizer))
     model.resize_token_embeddings(rows, mean_resizing=False)
-    layers = (model.get_input_embeddings(), model.get_output_embeddings())
+    layers: tuple[Any, ...] = (model.get_input_embeddings(), model.get_output_embeddings())
     # A set: of tied layers both have one and the same.
     tables = {layer.weight for layer in layers if layer is not None}
     with torch.no_grad():
