@@ -10,7 +10,7 @@ import dataclasses
 import heapq
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -132,13 +132,12 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
             number: int = 0,
             **needs: Any,
         ) -> ProblemTable:
-            good = partial(good_rows, **needs)
-            rows = good(read(source), drops, prepare.bad_rows)
+            rows = good_rows(read(source), drops, prepare.bad_rows, **needs)
             try:
                 table = write_table(folder / f"{key}.arrow", rows, drops, source=number)
                 if not len(table):
                     # All rows are bad: read again to raise the first fault, even under `drop`.
-                    list(good(read(source), Drops(), "error"))
+                    list(good_rows(read(source), Drops(), "error", **needs))
                     raise UserError("has no row")
             except UserError as error:
                 # Name the params key too: one file may be two sources, with different columns.
