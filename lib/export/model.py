@@ -46,7 +46,7 @@ from lib.export.reload import (
 )
 from lib.params import Params
 from lib.params.data import GeneratorSource
-from lib.params.model import Evaluate, Export, Model
+from lib.params.model import Evaluate
 from lib.prompts import (
     Generation,
     Message,
@@ -156,10 +156,7 @@ def publish(
             folder,
             base=base,
             prompts=prompts,
-            model=params.model,
-            evaluate=params.evaluate,
-            export=export,
-            stop_strings=own_format.stop_strings,
+            params=params,
             system=system,
         )
         longest = params.evaluate.max_new_tokens
@@ -224,10 +221,7 @@ def write_model(
     *,
     base: Path,
     prompts: Sequence[list[Message]],
-    model: Model,
-    evaluate: Evaluate,
-    export: Export,
-    stop_strings: Sequence[str] = (),
+    params: Params,
     system: str = "",
 ) -> WrittenModel:
     """Fold an adapter into the weights and write every form of the model.
@@ -237,19 +231,20 @@ def write_model(
     Args:
         to: a new folder.
         prompts: chat messages; the models are compared on their greedy completions.
-        stop_strings: stop strings of the prompt format.
         system: the prompts' system message; the exported chat template adds it to conversations
             without one.
 
     Raises:
         UserError: the answers of the folded or rounded weights differ from the checkpoint's.
     """
+    model, evaluate, export = params.model, params.evaluate, params.export
+    stop_strings = prompt_format(**params.prompt.rendering).stop_strings
     tokenizer, adapter = load_tokenizer(checkpoint), is_adapter(checkpoint)
     greedy = Sampling(
         num_completions=1,
         max_new_tokens=min(evaluate.max_new_tokens, MOST_TOKENS),
         temperature=0.0,
-        stop_strings=tuple(stop_strings),
+        stop_strings=stop_strings,
     )
     exact = model.model_copy(update=EXACT)
     weights: Any = load_policy(checkpoint, base=base, settings=exact).to(device_here())

@@ -313,10 +313,7 @@ def export(row: Row, base: Path, scratch: Path) -> dict[str, Any]:
     configure(seed=params.seed, threads=params.torch_threads)
     adapter = make_adapter(base, scratch / "adapter", params)
     prompts = [conversation(f"What is {n} + 3?", system="") for n in range(8)]
-    written = write_model(
-        adapter, scratch / "export", base=base, prompts=prompts, model=params.model,
-        evaluate=params.evaluate, export=params.export,
-    )  # fmt: skip
+    written = write_model(adapter, scratch / "export", base=base, prompts=prompts, params=params)
     used = memory()
     verified = verify(scratch / "export", written, base=base, conversations=prompts)
     shape = shape_in(row.shape)

@@ -70,9 +70,7 @@ def export_to(smoke: Params, sets: GeneratedSets, base: Path, tmp_path: Path) ->
             to,
             base=base,
             prompts=prompts,
-            model=smoke.model,
-            evaluate=smoke.evaluate,
-            export=smoke.export.model_copy(update=settings),
+            params=smoke.model_copy(update={"export": smoke.export.model_copy(update=settings)}),
             system=system,
         )
         conversations = [prompt[1:] if system else prompt for prompt in prompts]
