@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from lib.core.errors import UserError
 from lib.engines.tiny import EOS_TOKEN, PAD_TOKEN, build_model, train_tokenizer
 from lib.params import preset_params
-from lib.problems.generated import generate
+from lib.problems.generated import generate_problems
 from lib.prompts import PROMPT_FORMATS, PromptFormat, prompt_format
 from lib.prompts.formats import conversation
 
@@ -17,7 +17,7 @@ FORMAT = prompt_format("working_out")
 SETTINGS = preset_params("tiny-cpu").prepare.synthetic.model_copy(
     update={"level_weights": (1.0, 1.0)}
 )
-PROBLEMS = list(generate(split="sft", seed=0, count=200, settings=SETTINGS))
+PROBLEMS = list(generate_problems(split="sft", seed=0, count=200, settings=SETTINGS))
 
 
 def built(seed: int = 0):
