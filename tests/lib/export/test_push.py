@@ -22,6 +22,7 @@ from tests.conftest import ROOT
 from tests.lib.export.fake_hub import fake_hub
 
 TOKEN = "hf_fakeTOKENthatNobodyMaySee"
+PROVENANCE = "reports/provenance/export.json"
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def record(run: Path, **changed: object) -> None:
         "inputs": {"checkpoint": hash_path(run / "models/grpo")},
         "export": hash_path(run / "models/export"),
     }
-    write_json(run / "reports/provenance/export.json", {**content, **changed})
+    write_json(run / PROVENANCE, {**content, **changed})
 
 
 def push(run: Path, *more: str, repo: str = "me/model", token: str = TOKEN) -> Result:
@@ -112,19 +113,17 @@ def test_all_goes_in_one_commit_and_the_token_in_its_header(
     assert TOKEN.encode() not in b"".join(hub.files.values())
 
 
-@pytest.mark.parametrize("content", ["[]", "{}", '{"inputs": {}}', "[" * 9000])
-def test_a_damaged_provenance_is_one_line(content: str, run: Path) -> None:
-    (run / "reports/provenance/export.json").write_text(content)
-    done = push(run, "--dry-run")
-    assert (done.exit_code, len(done.output.splitlines())) == (1, 1)
-    assert "dvc repro" in done.output
+def one_line(run: Path, *more: str, **options: str) -> str:
+    """The error that a push ends with."""
+    shown = push(run, *more, **options)
+    assert shown.exit_code == 1
+    (line,) = shown.stderr.splitlines()
+    return line
 
 
 def test_what_git_refuses_is_quoted(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_DIR", str(run))
-    done = push(run, "--dry-run")
-    assert (done.exit_code, len(done.output.splitlines())) == (1, 1)
-    assert "git: fatal: not a git repository" in done.output
+    assert "git: fatal: not a git repository" in one_line(run, "--dry-run")
 
 
 def test_what_no_stage_wrote_stays_here(run: Path) -> None:
@@ -254,20 +253,19 @@ def test_no_token_is_one_line(token: str, run: Path) -> None:
         (lambda run: record(run, settings={"seed": 77}), "other params"),
         (lambda run: (run / "models/export").rename(run / "elsewhere"), "nothing is exported"),
         (lambda run: (run / "models/grpo").rename(run / "elsewhere"), "is missing"),
+        *(
+            (lambda run, text=text: run.joinpath(PROVENANCE).write_text(text), "dvc repro")
+            for text in ("[]", "{}", '{"inputs": {}}', "[" * 9000)
+        ),
     ],
 )
 def test_what_was_not_verified_is_not_pushed(
     spoil: Callable[[Path], object], said: str, run: Path
 ) -> None:
     spoil(run)
-    shown = push(run, "--dry-run")
-    assert shown.exit_code == 1
-    (line,) = shown.stderr.splitlines()
-    assert said in line
+    assert said in one_line(run, "--dry-run")
 
 
 @pytest.mark.parametrize("repo", ["", "model", "me/model/x", "https://huggingface.co/me/model"])
 def test_a_repository_is_an_owner_and_a_name(repo: str, run: Path) -> None:
-    shown = push(run, repo=repo)
-    assert shown.exit_code == 1
-    assert f"HUB_REPO={repo}" in shown.stderr
+    assert f"HUB_REPO={repo}" in one_line(run, repo=repo)
