@@ -128,7 +128,7 @@ def test_trls_vllm_has_memory_for_the_params_lengths(
         def __init__(self, *, args: Any, **others: Any) -> None:
             self.args = args
 
-        remove_callback, reward_funcs = print, ()
+        remove_callback, reward_funcs = print, []
 
     monkeypatch.setattr("lib.training.grpo.check_engine", lambda *_, **__: None)
     monkeypatch.setattr("lib.training.grpo.trl.GRPOTrainer", Unopened)
