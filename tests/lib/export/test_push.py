@@ -184,7 +184,8 @@ def test_registered_sets_have_results_that_the_hub_parses(smoke: Params, run: Pa
     )
     (run / "models/export/README.md").write_text(text)
     uploads = {
-        each.path: each.content for each in eval_results(run / "models/export", date="2026-11-24")
+        each.path_in_repo: each.path_or_fileobj
+        for each in eval_results(run / "models/export", date="2026-11-24")
     }
     entries = {
         path: parse_eval_result_entries(YAML(typ="safe").load(content))
