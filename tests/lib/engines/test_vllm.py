@@ -26,13 +26,8 @@ pytestmark = pytest.mark.vllm
 @pytest.fixture(scope="class")
 def engine(base: Path):
     """On the base model, ready for full weights."""
-    opened = VllmEngine(
-        base,
-        load_tokenizer(base),
-        dtype="float32",
-        max_seq_length=256,
-        batch_size=64,
-    )
+    settings = {"dtype": "float32", "attention": "sdpa", "max_seq_length": 256}
+    opened = open_engine("vllm", base, base=base, **settings, batch_size=64)
     yield opened
     opened.close()
 
