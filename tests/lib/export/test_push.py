@@ -116,7 +116,7 @@ def test_all_goes_in_one_commit_and_the_token_in_its_header(
 def one_line(run: Path, *more: str, **options: str) -> str:
     """The error that a push ends with."""
     shown = push(run, *more, **options)
-    assert shown.exit_code == 1
+    assert (shown.exit_code, shown.stdout) == (1, "")
     (line,) = shown.stderr.splitlines()
     return line
 
