@@ -28,9 +28,10 @@ def test_a_missing_input_is_one_line_that_says_what_to_run() -> None:
 def test_a_missing_file_beside_folders_lists_none(tmp_path: Path) -> None:
     """Folders stand for checkpoints: they are listed where a folder is missing, and only there."""
     (tmp_path / "sft").mkdir()
+    (tmp_path / "notes").touch()
     for name, there in (("grpo", True), ("rows.jsonl", False)):
         result = CliRunner().invoke(stage, ["--problems", str(tmp_path / name)])
-        assert ("there: sft" in " ".join(result.output.split())) == there
+        assert ("(there: sft)" in " ".join(result.output.split())) == there
 
 
 @pytest.mark.parametrize(
