@@ -24,6 +24,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
+from concurrent.futures import thread as executors
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ def guarded(name: str, *, inputs: str = "") -> Iterator[None]:
 
     Raises:
         UserError: it raises or exits, takes longer than the limit, changes the working directory,
-            or leaves a thread in its own code.
+            or leaves a thread running.
     """
     file, folder, threads = Path(name.partition(":")[0]), Path.cwd(), set(threading.enumerate())
     call = inputs and f", called with {inputs}"
@@ -164,10 +165,18 @@ def _time_limit(name: str) -> Iterator[None]:
 
 
 def _is_running(thread: threading.Thread, file: Path) -> bool:
-    """Return True if the thread is in the plugin's code and does not end within a second."""
-    # Threads of torch or tokenizers may stay; only the plugin's own code counts.
+    """Return True if the thread runs the plugin's code, or keeps the process from ending, and does
+    not end within a second.
+    """
     frame = sys._current_frames().get(thread.ident or 0)
-    if frame is None or not _lines(traceback.extract_stack(frame), file):
+    if frame is None:
+        return False
+    stack = traceback.extract_stack(frame)
+    # Daemons and the workers of pools may stay, as long as none of the plugin's code runs in them:
+    # Python ends them with the process. Any other thread would keep it from ending.
+    pools = executors.__file__
+    keeps = not thread.daemon and all(each.filename != pools for each in stack)
+    if not (keeps or _lines(stack, file)):
         return False
     thread.join(1)
     return thread.is_alive()

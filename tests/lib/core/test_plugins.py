@@ -167,6 +167,8 @@ HOSTILE = {
     "import os\ndef part(rollout): os.chdir('/'); 1 / 0": ":2: ZeroDivisionError",
     "import threading, time\ndef stay(): time.sleep(9)\ndef part(rollout):"
     " threading.Thread(target=stay, daemon=True, name='own').start(); return 1.0": "`own` running",
+    "import threading, time\ndef part(rollout):"
+    " threading.Thread(target=time.sleep, args=(2,), name='c').start(); return 1.0": "`c` running",
     "def part(rollout):\n  while True: pass": "PluginTimeoutError: no result after 0.2 s",
     "def part(rollout):\n  while True:\n    try:\n      while True: pass\n"
     "    except Exception: pass": "no result after 0.2 s (PLUGIN_TIMEOUT_S)",
