@@ -1,26 +1,26 @@
 """The last resort: integrals, limits and infinite sums through sympy, in a process of its own.
 
-`python -m lib.verifier.symbolic` answers the question on its standard input, a JSON list
-`[reference, answer]` of texts, with `[equal, step, CPU seconds]`. It imports neither torch nor
-transformers, and holds its memory to `MEMORY_BYTES`. Such questions are rare (one in 3,500
-answers of the labelled sets), so no process waits for the next: threads, pools, forked children
-and event loops have nothing to share.
+`python -m lib.verifier.symbolic` answers questions line by line: a question is a JSON list
+`[reference, answer]` of texts, an answer `[equal, step, CPU seconds]`. It imports neither torch nor
+transformers, holds its memory to `MEMORY_BYTES`, and ends when its standard input does. `ask`
+starts one for each process that asks: threads take turns, and a forked child has its own.
 
 Trees come from this package's parser and become sympy expressions node by node: no text reaches
 `sympify`. What sympy leaves unevaluated stays undecided. What is too large is refused by
 `is_symbolic_question` before sympy is asked. The clock is a backstop, and `counters` tells whether
-it was needed: the process counts its own CPU time, so that a busy machine does not grade
+it was needed: the worker counts its own CPU time, so that a busy machine does not grade
 differently, and its signal ends it: there is none in this process.
 """
 
 import collections
-import contextlib
 import functools
 import json
+import os
 import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -182,10 +182,10 @@ _SYMPY_FAILS = (
 
 
 TIMEOUT_S = 0.6
-"""CPU time of one question; a process that needs more ends itself."""
+"""CPU time of one question; a worker that needs more ends itself and is replaced."""
 
 PATIENCE_S = 30.0
-"""Wall time of one question, on a machine that gives it no core."""
+"""Wall time of one question, and of the worker's start, on a machine that gives it no core."""
 
 BATCH = 1_000
 BUDGET_S = 60.0
@@ -230,39 +230,67 @@ def ask(reference: str, answer: str) -> tuple[bool, str]:
     Raises:
         WorkerLostError: no answer in time; the question may be put again.
     """
-    if _counts["spent_ms"] >= 1000 * BUDGET_S:
-        count("over_budget")
-        raise WorkerLostError("over budget")
-    count("worker_calls")
-    late = True
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process = subprocess.run(
-            [sys.executable, "-m", "lib.verifier.symbolic", str(TIMEOUT_S)],
-            input=json.dumps([reference, answer]).encode(),
-            capture_output=True,
-            cwd=_ROOT,
-            timeout=PATIENCE_S,
-        )
-        if process.returncode == 0:
-            equal, step, spent_s = json.loads(process.stdout)
+    with _lock_of(os.getpid()):
+        if _counts["spent_ms"] >= 1000 * BUDGET_S:
+            count("over_budget")
+            raise WorkerLostError("over budget")
+        count("worker_calls")
+        worker = _started()
+        assert worker.stdin is not None and worker.stdout is not None
+        backstop = threading.Timer(PATIENCE_S, worker.kill)
+        backstop.start()
+        try:
+            worker.stdin.write(f"{json.dumps([reference, answer])}\n".encode())
+            worker.stdin.flush()
+            line = worker.stdout.readline()
+        except BrokenPipeError:
+            line = b""
+        finally:
+            backstop.cancel()
+        if line.endswith(b"\n"):
+            equal, step, spent_s = json.loads(line)
             _counts["spent_ms"] += int(1000 * spent_s)
             return equal, step
-        late = process.returncode == -signal.SIGPROF
-    _counts["spent_ms"] += int(1000 * TIMEOUT_S)
-    count("timeouts" if late else "worker_failures")
-    raise WorkerLostError("timeout" if late else "worker failure")
+        _counts["spent_ms"] += int(1000 * TIMEOUT_S)
+        late = worker.wait() in (-signal.SIGPROF, -signal.SIGKILL)
+        count("timeouts" if late else "worker_failures")
+        raise WorkerLostError("timeout" if late else "worker failure")
+
+
+_lock_of = functools.cache(lambda pid: threading.Lock())
+"""Of each process: a forked child may inherit one that a thread of its parent holds."""
+_workers: dict[int, subprocess.Popen[bytes]] = {}
+
+
+def _started() -> subprocess.Popen[bytes]:
+    """Return the worker of this process, another one where it ended."""
+    worker = _workers.get(os.getpid())
+    if worker is not None and worker.poll() is not None:
+        worker.communicate()
+        worker = None
+    if worker is None:
+        worker = _workers[os.getpid()] = subprocess.Popen(
+            [sys.executable, "-m", "lib.verifier.symbolic", str(TIMEOUT_S)],
+            cwd=_ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+    return worker
 
 
 def main() -> None:
-    """Answer one question; SIGPROF ends it where it takes too much CPU time."""
-    import sympy  # noqa: F401  loaded before the question is timed
+    """Answer until the input ends; SIGPROF ends a question that takes too much CPU time."""
+    import sympy  # noqa: F401  loaded before the first question is timed
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    question = json.load(sys.stdin)
-    signal.setitimer(signal.ITIMER_PROF, float(sys.argv[1]))
-    answer = decide(*question)
-    signal.setitimer(signal.ITIMER_PROF, 0)
-    sys.stdout.write(json.dumps([*answer, time.process_time()]))
+    for line in sys.stdin:
+        start = time.process_time()
+        signal.setitimer(signal.ITIMER_PROF, float(sys.argv[1]))
+        answer = decide(*json.loads(line))
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        sys.stdout.write(json.dumps([*answer, time.process_time() - start]) + "\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

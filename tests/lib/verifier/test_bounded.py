@@ -179,7 +179,8 @@ def test_nothing_in_an_answer_is_executed(
 
 def asks_the_worker(number: int) -> tuple[bool, str]:
     """Decided by the symbolic worker, wherever it is called; another question for each number."""
-    return tuple(compare(reference=str(number), answer=rf"\int_0^1 {2 * number} x \, dx"))
+    verdict = compare(reference=str(number), answer=rf"\int_0^1 {2 * number} x \, dx")
+    return verdict.equal, verdict.decided_by
 
 
 def test_the_worker_decides_an_integral_and_its_answer_is_kept() -> None:
@@ -189,7 +190,7 @@ def test_the_worker_decides_an_integral_and_its_answer_is_kept() -> None:
     assert counters()["worker_calls"] == 1
 
 
-def test_threads_ask_at_the_same_time() -> None:
+def test_threads_share_a_worker() -> None:
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         questions = [rf"\int_0^1 {k}x dx" for k in (2, 3, 4)]
         verdicts = list(pool.map(lambda text: symbolic.ask("1", text)[0], questions))
@@ -228,12 +229,15 @@ def test_a_thread_that_is_not_the_main_one_grades() -> None:
     ("setting", "verdict"),
     [("TIMEOUT_S", "timeout"), ("PATIENCE_S", "timeout"), ("executable", "worker failure")],
 )
-def test_a_process_without_an_answer_is_counted_and_asked_again(
+def test_a_worker_without_an_answer_is_counted_and_replaced(
     monkeypatch: pytest.MonkeyPatch, setting: str, verdict: str
 ) -> None:
-    """It computes for too long, gets no core, or ends by itself."""
+    """It computes for too long, gets no core, or ends by itself; before, it was killed unseen."""
     reset_counters()
     forget()
+    worker = symbolic._started()
+    worker.kill()
+    worker.wait()
     ends_itself = setting == "executable"
     monkeypatch.setattr(*((sys, setting, "false") if ends_itself else (symbolic, setting, 1e-3)))
     assert asks_the_worker(50) == (False, verdict)
