@@ -1,12 +1,14 @@
 r"""Small edits of a reference, each of which changes what the reference says.
 
-Most are a substitution at one place (`SUBSTITUTIONS`): what is replaced, by what, and the texts in
+Most are a substitution at one place (edits.tsv): what is replaced, by what, and the texts in
 which the edit could leave the meaning as it is (`(-3)^2` with another sign, `\sin x + C`). The rest
 are functions, where an edit needs to see entries, digits or words. No edit looks at the problem.
 """
 
+import csv
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from tests.bench.verifier.attack import UNITS, Case, Family, Pair, value
@@ -29,10 +31,11 @@ def _next(match: re.Match[str]) -> str:
 class Edit(NamedTuple):
     """A replacement at one place of a text."""
 
+    new: str
+    """`+1` for a number that is one larger."""
     old: str
     """Pattern of what is replaced."""
-    new: str | Callable[[re.Match[str]], str]
-    unless: str = r"(?!)"
+    unless: str = "(?!)"
     """Pattern of texts that keep their meaning, or might."""
     needs: str = ""
     """Pattern of texts in which the edit is certain."""
@@ -45,137 +48,34 @@ _BASES_OF_ONE = rf"(?:^|[^\d.])[01]\^|i\^|\(-1\)\^|=\s*0|\^\{{?0|{_ZERO}|{_INSEN
 _PLACES = r"\\(?:log|int|sum|prod|lim|max|min)"
 _POINTS = r"\\sqrt\s*\{?[01]\}?(?![\d.])"
 
-SUBSTITUTIONS: dict[str, tuple[Edit, ...]] = {
-    "relations": (
-        Edit("=", r"\\ne ", r"=.*=|[<>!]|\\[lgn]e|_\{|\\sum|\\prod"),
-        Edit(r"<(?!=)", r"\\le ", "mathbb|integer|text"),
-        Edit(r"<(?!=)", ">"),
-        Edit(r">(?!=)", "<", r"mathbb\{R\}_|->"),
-        Edit(r"\\leq?(?![a-z])|≤", "<", "mathbb|integer|text"),
-        Edit(r"\\geq?(?![a-z])|≥", r"\\le ", "=.*="),
-        Edit(r"\\in(?![a-z])", r"\\notin "),
-        Edit(r"\\notin", r"\\in "),
-        Edit(r"\\cup(?![a-z])|∪", r"\\cap "),
-        Edit(r"\\cap(?![a-z])|∩", r"\\cup "),
-        Edit(r"\\setminus", r"\\cup "),
-        Edit(r"\\subset(eq)?", r"\\supset\1 "),
-        Edit(r"\\equiv", r"\\not\\equiv "),
-        Edit(r"\\parallel", r"\\perp "),
-        Edit(r"\\perp", r"\\parallel "),
-        Edit(r"\\cong", r"\\sim "),
-        Edit(r"\\sim(?![a-z])", r"\\cong "),
-        Edit(r"\\mid", r"\\nmid ", r"\\\{"),
-    ),
-    "logic": (
-        Edit(r"\\(?:land|wedge)", r"\\lor "),
-        Edit(r"\\(?:lor|vee)", r"\\land "),
-        Edit(r"\\forall", r"\\exists "),
-        Edit(r"\\exists", r"\\forall "),
-        Edit(r"\\(?:lnot|neg)(?![a-z])", ""),
-        Edit(r"\\(?:to|rightarrow|Rightarrow|implies)(?![a-z])", r"\\leftarrow ", r"\\lim"),
-        Edit(r"\\leftrightarrow|\\iff", r"\\to "),
-        Edit(r"\band\b", "or", r"or|^[^<>]*$|\\text\{[^{}]*[A-Za-z]{4}"),
-        Edit(r"\bor\b", "and", r"and|^[^<>]*$|\\text\{[^{}]*[A-Za-z]{4}"),
-    ),
-    "operators": (
-        Edit(r"\\(?:cdot|times)(?![a-z])", "+", rf"^[\d.\s]*\\\w+[\d.\s]*$|{_ZERO}"),
-        Edit(r"(?<=[\w)}\]])\s*\+\s*(?=[\w(\\])", "-", _SUM),
-        Edit(r"(?<=[\w)}\]])\s*-\s*(?=[\w(\\])", "+", _SUM + "|[A-Za-z]{2}-|-[A-Za-z]{2}"),
-        Edit("/", "+", rf"-\s*\d|{_ZERO}|/1(?![\d.])|{_INSENSITIVE}|</"),
-        Edit(r"(?<=[A-Za-z}])\s*/\s*(?=\\?[A-Za-z])", " "),
-    ),
-    "exponents": (
-        Edit(r"\^(\d)(?!\d)", _next, _BASES_OF_ONE),
-        Edit(r"\^\{(\d+)\}", _next, _BASES_OF_ONE),
-        Edit(r"\^(?:\d|\{\d+\})", "", _BASES_OF_ONE + r"|\^\{?1(?!\d)"),
-    ),
-    "indices": (
-        Edit(r"_(\d)(?!\d)", _next, rf"{_PLACES}|(?<!\d)\d_"),
-        Edit(r"_\{(\d+)\}", _next, rf"{_PLACES}|(?<!\d)\d_"),
-        Edit(r"_(?:\w|\{\w+\})", "", rf"{_PLACES}|mathbb|_\{{?10(?!\d)|(?<!\d)\d_"),
-        Edit(r"\\log_\{?(\d+)\}?(?=\s*\(?[a-dfghj-z])", _next),
-    ),
-    "functions": (
-        *(
-            Edit(rf"\\{old}(?![a-z])", rf"\\{new} ", r"\\pi|\\circ|°|,", _VARIABLE)
-            for old, new in (
-                *(("sin", "cos"), ("cos", "sin"), ("tan", "sin"), ("sec", "csc"), ("sinh", "cosh")),
-                *(("ln", "log_7"), ("arcsin", "arccos"), ("arctan", "arcsin"), ("ln", "exp")),
-            )
-        ),
-        Edit(r"\\max(?![a-z])", r"\\min", needs=_VARIABLE),
-        Edit(r"\\min(?![a-z])", r"\\max", needs=_VARIABLE),
-        Edit(r"\\lfloor(.*)\\rfloor", r"\\lceil\1\\rceil", needs=rf"(?:/|frac|sqrt).*{_VARIABLE}"),
-        Edit(r"\\lfloor(.*)\\rfloor", r"(\1)", needs=r"/|frac|sqrt"),
-        Edit(r"\\sqrt(?!\[)", r"\\sqrt[3]", _POINTS),
-        Edit(r"\\sqrt\[3\]", r"\\sqrt", _POINTS),
-        Edit(r"\\sqrt(?!\[)", "", _POINTS),
-        Edit(r"\\[dt]?frac(?=\{)", r"\\binom", rf"\}}\{{-?1\}}|(\{{.*\}})\1|frac\{{d|\(-1|{_ZERO}"),
-        Edit(r"\\(?:gcd|operatorname\{gcd\})", r"\\operatorname{lcm}", needs=","),
-        Edit(r"\|([a-z])\|", r"(\1)", r"\|\^"),
-    ),
-    "factorials": (
-        Edit(r"(?<=[\w)])!(?![!=])", "", r"(?<![\d.])[0-2]!|!!"),
-        Edit(r"(?<=[\w)])!(?![!=])", "!!", r"(?<![\d.])[0-2]!|!!"),
-    ),
-    "inner signs": (
-        Edit(
-            r"(?<=[=({,\[])\s*(?=\d*[1-9])",
-            "-",
-            r"\\pm|±|\||\\(?:cos|sec|binom|text|sqrt\[)|mod|_\{\d|i\^|\(-?1\)"
-            rf"|\d\)\^|{_EVEN}|\d,\d{{3}}|\{{,|[a-z]{{3}}\(|mathbb|integer|{_INSENSITIVE}",
-        ),
-    ),
-    "marks": (
-        *(
-            Edit(rf"(?<=[-+=(,*])({_VARIABLE})(?!')", new, r"[CcKk]|[A-Za-z]{3}(?!\{)")
-            for new in (r"\1'", r"\\overline{\1}", r"\\vec{\1}", r"\\hat{\1}", r"\\dot{\1}")
-        ),
-        Edit(r"'", "", r"\d'|'\d|''|text|[a-z]{2}'"),
-        Edit(r"'(?!')", "''", r"\d'|'\d|''|text|[a-z]{2}'"),
-        Edit(r"\\(?:vec|overrightarrow|dot|tilde)\{([^{}]*)\}", r"\1", r"\|"),
-        Edit(r"\\(?:overline|bar|hat)\{([^{}]*)\}", r"\1", r"\||\{[A-Z]{2}\}|\.\d*\\overline"),
-        Edit(r"\\(vec|overrightarrow)\{([A-Z])([A-Z])\}", r"\\\1{\3\2}"),
-    ),
-    "degrees": (
-        Edit(r"\\pi$|π$", r"\\pi^\\circ", r"\\circ|°"),
-        Edit(r"\^\s*\{?\\circ\}?|°", "'"),
-        Edit(r"\\?%|％", "‰"),
-        Edit(r"^(\d+\.\d+)$", r"\1\\%", r"^[0.]*$"),
-    ),
-    "brackets of intervals": tuple(
-        Edit(
-            old,
-            new,
-            r"\\\{|\\sqrt\[|(\d)\]\s*\\cup\s*\[\1|infty\s*\\right\)$",
-            r"^[\[(][^,()[\]]+,[^,()[\]]+[\])]$|cup",
-        )
-        for old, new in (
-            *((r"\[", "("), (r"\]", ")")),
-            *((r"\((?!-\\infty)(?=[^()\[\]]*\])", "["), (r"(?<!\\infty)\)$", "]")),
-        )
-    ),
-    "kinds of brackets": (
-        Edit(r"^\\\{([^{}()]*,[^{}()]*)\\\}$", r"(\1)"),
-        Edit(r"^\(([^()]*,[^()]*)\)$", r"\\{\1\\}"),
-        Edit(r"^\[([^\[\],]*,[^\[\],]*)\]$", r"\\{\1\\}"),
-        Edit(r"^(\\\{[^{}]*\\\})$", r"\\{\1\\}", "mid|:"),
-    ),
-    "sequences that end": (
-        Edit(r"^([^(){}\[\]]*\w,\s*\w+)$", r"\1, \\ldots", r"[.=]|dots|text|^\d+,\d{3}"),
-        Edit(r",\s*(?:\\[lc]?dots|\.\.\.)\s*(?=[,.]|$|\\)", ""),
-    ),
-}
+_PATTERNS = {
+    "BASES_OF_ONE": _BASES_OF_ONE, "EVEN": _EVEN, "INSENSITIVE": _INSENSITIVE, "PLACES": _PLACES,
+    "POINTS": _POINTS, "SUM": _SUM, "VARIABLE": _VARIABLE, "ZERO": _ZERO,
+}  # fmt: skip
+"""What `§ZERO§` and its like are in edits.tsv."""
 
 
-def _substituted(edits: tuple[Edit, ...]) -> Family:
+def _substitutions() -> dict[str, list[Edit]]:
+    """Read edits.tsv, by kind."""
+    edits: dict[str, list[Edit]] = {}
+    with Path(__file__).with_name("edits.tsv").open(encoding="utf-8", newline="") as lines:
+        # Unquoted: LaTeX stands in the file as it is.
+        for kind, new, *patterns in csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE):
+            whole = (re.sub("§(.*?)§", lambda match: _PATTERNS[match[1]], x) for x in patterns)
+            old, *others = (pattern or "(?!)" for pattern in whole)
+            edits.setdefault(kind, []).append(Edit(new, old, *others))
+    del edits["kind"]
+    return edits
+
+
+def _substituted(edits: list[Edit]) -> Family:
     def family(case: Case) -> Iterator[Pair]:
         text = case.text
         for edit in edits:
             if re.search(edit.unless, text) or not re.search(edit.needs, text):
                 continue
             for match in re.finditer(edit.old, text):
-                new = edit.new(match) if callable(edit.new) else match.expand(edit.new)
+                new = _next(match) if edit.new == "+1" else match.expand(edit.new)
                 yield Pair(text, text[: match.start()] + new + text[match.end() :])
 
     return family
@@ -299,16 +199,16 @@ def scaled(case: Case) -> Iterator[Pair]:
         yield from (Pair(text, shape.format(text)) for shape in ("2({})", "({})+1", "i({})"))
 
 
-_OPPOSITES = (
-    *("all some", "every some", "some all", "always sometimes", "never always", "most least"),
-    *("more less", "fewer more", "greater less", "even odd", "odd even", "both neither"),
-    *("positive negative", "negative positive", "increasing decreasing", "maximum minimum"),
-    *("minimum maximum", "before after", "after before", "first second", "second first"),
-    *("left right", "inside outside", "rational irrational", "prime composite", "two three"),
-    *("larger smaller", "true false", "True False", "Yes No", "No Yes", "convergent divergent"),
-    *("parallel perpendicular", "acute obtuse", "north south", "Monday Tuesday", "and or"),
-    *("radius diameter", "length width", "reject accept", "with without", "wins loses"),
-    *("converges diverges", "exists vanishes", "no some", "red blue", "a.m. p.m.", "AM PM"),
+_OPPOSITES = re.split(
+    ", ",
+    "all some, every some, some all, always sometimes, never always, most least, more less, "
+    "fewer more, greater less, even odd, odd even, both neither, positive negative, negative "
+    "positive, increasing decreasing, maximum minimum, minimum maximum, before after, after "
+    "before, first second, second first, left right, inside outside, rational irrational, prime "
+    "composite, two three, larger smaller, true false, True False, Yes No, No Yes, convergent "
+    "divergent, parallel perpendicular, acute obtuse, north south, Monday Tuesday, and or, "
+    "radius diameter, length width, reject accept, with without, wins loses, converges "
+    "diverges, exists vanishes, no some, red blue, a.m. p.m., AM PM",
 )
 
 
@@ -356,7 +256,7 @@ def _short(family: Family) -> Family:
 
 
 _KINDS: dict[str, Family] = {
-    **{name: _substituted(edits) for name, edits in SUBSTITUTIONS.items()},
+    **{name: _substituted(edits) for name, edits in _substitutions().items()},
     "digits": digits,
     "joined digits": joined_digits,
     "orders": orders,

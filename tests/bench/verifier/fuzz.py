@@ -12,26 +12,9 @@ import time
 import click
 
 from lib.verifier import compare, counters, extract_answer, reference_problem
+from tests.bench.verifier.attack import TEMPLATES
 
-LEAVES = ["1", "2", "9", "99", "10", "0", "0.1", "x", "n", "y", r"\pi", "e", "i", r"\infty"]
-SHAPES = [
-    *(r"\frac{%s}{%s}", "(%s)^{%s}", "%s+%s", "%s-%s", "(%s)(%s)", r"\sqrt[%s]{%s}", "%s,%s"),
-    *(r"\binom{%s}{%s}", "(%s)!+%s", r"\sum_{k=1}^{%s} (%s+k)", r"\max(%s,%s)", "(%s,%s)"),
-    *(r"\log_{%s} (%s)", r"\sin(%s)+\cos(%s)", r"\{%s,%s\}", "[%s,%s)", "%s<%s", "%s=%s"),
-    *(r"|%s|\cdot %s", r"%s\pm %s", r"\int_{0}^{%s} %s dx", r"\prod_{k=1}^{%s} k^{%s}"),
-    *(r"\lfloor %s\rfloor %s", "e^{%s}+%s", r"\Gamma(%s)+%s", r"%s\%% + %s", r"\tan(%s)^{%s}"),
-    *(r"%s \cup %s", r"\begin{pmatrix}%s\\%s\end{pmatrix}", r"\lim_{x\to 0}\frac{%s}{%s}"),
-    *(r"\sum_{n=1}^{\infty} \frac{%s}{%s}", r"%s \text{ cm} + %s", r"%s:%s", "%s_{%s}"),
-]
-PIECES = [
-    *"\\{}()[],;:=<>+-*/^_!%'$~&|xie√½²−４①\n\t\0",
-    *("1", "23", "0.5", "1e5", "1,000", "dx", "**", "<=", "and", "or", "is", "the answer"),
-    *(r"\frac", r"\sqrt", r"\{", r"\}", r"\le", r"\in", r"\cup", r"\pm", r"\cdot", r"\pi", r"\sin"),
-    *(r"\infty", r"\log_2", r"\max", r"\sum_{k=1}^{n}", r"\int_0^1", r"\lim_{x\to0}", r"\\"),
-    *(r"\begin{pmatrix}", r"\end{pmatrix}", r"\text{cm}", r"\mathbb{R}", r"\left", r"\right"),
-    *(r"\boxed{", r"\choose", r"\angle", r"\overline", r"\vec", r"^\circ", r"\operatorname{f}("),
-    *("__import__('os')", "eval(", "lambda:"),
-]
+LEAVES, SHAPES, PIECES = (TEMPLATES[f"fuzz: {name}"] for name in ("leaves", "shapes", "pieces"))
 
 
 def well_formed(draw: random.Random, depth: int) -> str:

@@ -18,7 +18,15 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from tests.bench.verifier.attack import FAMILIES, Case, Family, accepted_pairs, bounded, derived
+from tests.bench.verifier.attack import (
+    FAMILIES,
+    TEMPLATES,
+    Case,
+    Family,
+    accepted_pairs,
+    bounded,
+    derived,
+)
 from tests.bench.verifier.edits import EDITS, LENGTH
 from tests.bench.verifier.fuzz import LEAVES, PIECES
 from tests.bench.verifier.graders import Grader
@@ -26,72 +34,7 @@ from tests.bench.verifier.graders import Grader
 KINDS: dict[str, Family] = FAMILIES | EDITS
 """All changes of a reference that are wrong by construction."""
 
-TOKENS = (
-    *LEAVES,
-    *PIECES,
-    *(
-        "not",
-        "no",
-        "none",
-        "all",
-        "some",
-        "every",
-        "real numbers",
-        "yes",
-        "NO",
-        "true",
-        "same",
-        "to",
-    ),
-    *(
-        "A",
-        "B",
-        "C",
-        "f(x)",
-        "f",
-        "k",
-        "a",
-        "b",
-        "t",
-        "AB",
-        "dx",
-        "0:0",
-        ":0",
-        "0",
-        "00",
-        "-0",
-        "0.0",
-    ),
-    *(
-        r"\text{",
-        r"\mathbf{",
-        r"\mathrm{",
-        r"\overline{",
-        r"\vec{",
-        "}{",
-        r"\frac{",
-        r"\sqrt{",
-        "{}",
-    ),
-    *(r"\forall", r"\exists", r"\land", r"\lor", r"\neg", r"\emptyset", r"\mathbb{Z}", r"\notin"),
-    *(r"\times", r"\ldots", "...", "?", "'", "''", "%", r"\%", r"\$", "€", "°", "m", "kg", "s^2"),
-    *(r"\circ", r"\mid", r"\to", r"\equiv", r"\pmod{", r"\ne", r"\approx", r"\sim", r"\perp", "IV"),
-    *(
-        "0/0",
-        r"\infty-\infty",
-        "x-x",
-        "0x",
-        "1=1",
-        "x=x",
-        "nan",
-        "inf",
-        "None",
-        '"',
-        "#",
-        "[]",
-        "|x|",
-    ),
-)
+TOKENS = (*LEAVES, *PIECES, *TEMPLATES["laws: tokens"])
 
 _LOOSE = re.compile(
     r"%|\\text|\\math|\\circ|[°$€£=≈:;,∈]|approx|\d\.\d|\\in\b|_\{?10|(?<![\\A-Za-z])[A-Za-z]{2}"
