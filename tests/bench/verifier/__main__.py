@@ -27,7 +27,7 @@ from lib.verifier.rules import TABLE
 from tests.bench.verifier.graders import GRADERS, Grader
 from tests.bench.verifier.hostile import WAYS, hostile
 from tests.bench.verifier.laws import KINDS, LAWS, Laws
-from tests.bench.verifier.references import references
+from tests.bench.verifier.references import references, rows_of
 from tests.bench.verifier.rules import earned, write, write_page
 
 HERE = Path(__file__).parent
@@ -35,11 +35,6 @@ SHORT = 60
 """Characters up to which reference and answer count as short."""
 
 Row = dict[str, Any]
-
-
-def read(folder: Path, name: str) -> list[Row]:
-    lines = (folder / "grading" / name).read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
 
 
 def cpu_s() -> float:
@@ -145,8 +140,8 @@ def measure(name: str, folder: Path) -> dict[str, Any]:
 
     math-verify needs its alarm for them, and some end the process that grades them.
     """
-    grader, pairs = GRADERS[name], read(folder, "pairs.jsonl")
-    outputs = read(folder, "outputs.jsonl")
+    grader, pairs = GRADERS[name], rows_of(folder / "grading" / "pairs.jsonl")
+    outputs = rows_of(folder / "grading" / "outputs.jsonl")
     sources = sorted({row["source"].partition("/")[0] for row in outputs})
     results: dict[str, Any] = {"speed": speed(grader, pairs), "pairs": accuracy(grader, pairs)}
     results["pairs"]["worker_calls"] = asked_worker()
@@ -154,12 +149,12 @@ def measure(name: str, folder: Path) -> dict[str, Any]:
         rows = [row for row in outputs if row["source"].startswith(source)]
         results[source] = timed(agreement, grader, rows) | {"worker_calls": asked_worker()}
     for path in sorted((folder / "grading" / "fresh").glob("*.jsonl")):
-        rows = read(folder, f"fresh/{path.name}")
+        rows = rows_of(path)
         results[path.stem] = timed(fresh, grader, rows) | {"worker_calls": asked_worker()}
     if name == "reckon":
         from lib.verifier import counters
 
-        results["hostile"] = hostile(read(folder, "hostile.jsonl"))
+        results["hostile"] = hostile(rows_of(folder / "grading" / "hostile.jsonl"))
         results["counters"] = counters()
     return results
 

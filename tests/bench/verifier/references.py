@@ -15,24 +15,25 @@ def references(folder: Path | None) -> dict[str, str]:
     """Problem of each reference, '' where none is known; the committed sets first."""
     texts: dict[str, str] = {}
     for path in sorted(GOLDEN.glob("*.jsonl")):
-        for row in _rows(path):
+        for row in rows_of(path):
             texts.setdefault(str(row["reference"]).strip(), row.get("problem") or "")
     for reference, problem in _shared(folder) if folder else ():
         texts.setdefault(reference.strip(), problem)
     return {text: problem for text, problem in texts.items() if text}
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """The rows of a JSONL file."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
 
 
 def _shared(folder: Path) -> Iterator[tuple[str, str]]:
     for path in sorted((folder / "grading").rglob("*.jsonl")):
-        for row in _rows(path):
+        for row in rows_of(path):
             yield str(row["gold"]), row.get("question") or row.get("problem") or ""
     for path in sorted((folder / "data").rglob("*.jsonl")):
-        for row in _rows(path):
+        for row in rows_of(path):
             yield _answer(row), row.get("problem") or row["question"]
     for path in sorted((folder / "data").rglob("*.csv")):
         for question, *options, letter in csv.reader(path.open(encoding="utf-8")):

@@ -1,7 +1,6 @@
 """What each step of the verifier decides on the labelled sets, and the page's table of it."""
 
 import collections
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 from lib.verifier import compare, extract_answer
 from lib.verifier.rules import REFUSALS, SOURCE, TABLE, Rule
+from tests.bench.verifier.references import rows_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "verifier.md"
 
@@ -19,7 +19,7 @@ Case = tuple[str, str, str]
 def right_answers(folder: Path) -> Iterator[Case]:
     """Every right answer of the labelled sets, extracted where a set has whole outputs."""
     for path in sorted((folder / "grading").rglob("*.jsonl")):
-        for row in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+        for row in rows_of(path):
             if bool(row.get("equal", row.get("label", "marked_answer" in row))):
                 yield str(row.get("marked_answer", row["gold"])), _answer(row), _problem(row)
 

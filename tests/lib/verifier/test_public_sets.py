@@ -1,6 +1,5 @@
 """Accuracy on labelled public cases; the folder comes in through RECKON_SHARED."""
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pytest
 
 from lib.verifier import compare, counters, extract_answer, reset_counters
+from tests.bench.verifier.references import rows_of
 
 FOLDER = Path(os.environ.get("RECKON_SHARED", "")) / "grading"
 
@@ -17,10 +17,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def read(name: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (FOLDER / name).read_text(encoding="utf-8").splitlines()]
-
-
 def graded(row: dict[str, Any], key: str = "pred") -> bool:
     is_text = row.get("form", "text") == "text"
     answer = extract_answer(row[key]) if is_text else row[key]
@@ -28,20 +24,20 @@ def graded(row: dict[str, Any], key: str = "pred") -> bool:
 
 
 def test_labelled_pairs_have_at_most_3_false_positives() -> None:
-    rows = read("pairs.jsonl")
+    rows = rows_of(FOLDER / "pairs.jsonl")
     wrong = [row for row in rows if graded(row) != row["equal"]]
     assert 1 - len(wrong) / len(rows) >= 0.98
     assert sum(not row["equal"] for row in wrong) <= 3
 
 
 def test_model_solutions_are_graded_as_labelled() -> None:
-    rows = [row for row in read("outputs.jsonl") if row["source"].startswith("tora")]
+    rows = [row for row in rows_of(FOLDER / "outputs.jsonl") if row["source"].startswith("tora")]
     agreed = sum(graded(row, "response") == row["label"] for row in rows)
     assert agreed / len(rows) >= 0.995
 
 
 def test_hostile_answers_are_graded_without_the_clock() -> None:
     reset_counters()
-    rows = [row for row in read("hostile.jsonl") if row["expected"] is not None]
+    rows = [row for row in rows_of(FOLDER / "hostile.jsonl") if row["expected"] is not None]
     assert [row["id"] for row in rows if graded(row) != row["expected"]] == []
     assert counters()["timeouts"] == 0
