@@ -24,6 +24,11 @@ from typing import Any, NamedTuple
 
 from tests.bench.verifier.graders import Grader
 
+TEMPLATES: dict[str, list[str]] = json.loads(
+    Path(__file__).with_name("templates.json").read_text(encoding="utf-8")
+)
+"""Wrong answers of a family: `<x>` is the reference, `<b>` without `\\text`, `<o>` another."""
+UNITS = [tuple(pair.split(" | ")) for pair in TEMPLATES["units"]]
 _INTEGER = r"\d{1,3}(?:,\d{3})+|\d+"
 _NUMBER = re.compile(rf"(-?)\s*((?:{_INTEGER})(?:\.\d+)?|\.\d+)")
 _FRACTION = re.compile(
@@ -345,16 +350,6 @@ def roundings(case: Case) -> Iterator[Pair]:
     yield Pair(f"{number}.34", f"{number}.3", "Round to the nearest hundredth.")
 
 
-UNITS = (
-    ("cm", "mm"), ("m", "km"), ("kg", "g"), ("kPa", "Pa"), ("MHz", "Hz"), ("mA", "A"), ("L", "mL"),
-    ("hours", "minutes"), ("days", "weeks"), ("m/s", "km/h"), ("cm^2", "cm^3"), ("m/s^2", "m/s"),
-    ("feet", "inches"), ("dollars", "cents"), ("^\\circ\\text{C}", "^\\circ\\text{F}"),
-    ("°C", "°F"), ("kg", "m"), ("eV", "J"), ("mol", "mmol"), ("square feet", "square inches"),
-    ("mph", "km/h"), ("N", "kN"), ("J", "kJ"), ("W", "kW"), ("V", "mV"), ("bits", "bytes"),
-    ("apples", "oranges"), ("boys", "girls"), ("years", "months"), ("degrees", "radians"),
-)  # fmt: skip
-
-
 def units(case: Case) -> Iterator[Pair]:
     """The same number with two units that are not one."""
     if case.value is None or case.value in (0, -40) or "/" in case.text:
@@ -479,11 +474,6 @@ def echoes(case: Case) -> Iterator[Pair]:
 
 
 Family = Callable[[Case], Iterator[Pair]]
-
-TEMPLATES: dict[str, list[str]] = json.loads(
-    Path(__file__).with_name("templates.json").read_text(encoding="utf-8")
-)
-"""Wrong answers of a family: `<x>` is the reference, `<b>` without `\\text`, `<o>` another."""
 
 _SIZES = re.split(
     ", ",
