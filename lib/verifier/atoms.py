@@ -25,7 +25,9 @@ from lib.verifier.tree import (
 )
 from lib.verifier.words import MONEY, is_unit, parse_unit
 
-BRACKETS = {"(": (")", "]"), "[": ("]", ")"), "{set": ("}set",), "langle": ("rangle",)}
+BRACKETS = {
+    "(": (")", "]"), "[": ("]", ")"), "{": ("}",), "{set": ("}set",), "langle": ("rangle",),
+}  # fmt: skip
 """Opening brackets, and what may close each; "]" closes "(" in a half-open interval."""
 
 GREEK = names(
@@ -40,6 +42,8 @@ _ROUNDINGS = {"lfloor": ("floor", "rfloor"), "lceil": ("ceil", "rceil")}
 _RECIPROCAL = names("sin cos tan cot sec csc")
 _ACCENTS = names("vec hat tilde dot ddot overline overset overleftrightarrow")
 _FIGURES = names("angle triangle square widehat")
+_ENDS_OPERAND = re.compile(rf"[(\[{{|]|d[a-z]|{'|'.join(FUNCTIONS)}")
+"""A group, a differential or another function."""
 _FUNCTION_LETTERS = frozenset("fghFGHPQ")
 _POSTFIXES = ("^", "_", "!", "%", "'", "''", "'''", "degree")
 
@@ -62,7 +66,6 @@ class Atoms:
         self.depth = 0
         self.bars = 0
         self.in_set = False
-        self.integrals = 0
         self.residues = False
 
     @property
@@ -119,7 +122,7 @@ class Atoms:
             return self.bars == 0 and not self.in_set
         return (
             kind in ("number", "letter", "name")
-            or (kind == "operator" and (text in BRACKETS or text == "{"))
+            or (kind == "operator" and text in BRACKETS)
             or (kind == "command" and text in _KNOWN)
         )
 
@@ -150,7 +153,7 @@ class Atoms:
             return self._word(token)
         if kind == "operator" and text in ("|", "‖"):
             return self._absolute(text)
-        if kind == "operator" and (text in BRACKETS or text == "{"):
+        if kind in ("operator", "command") and text in BRACKETS:
             return self._group(text)
         if kind == "command":
             return self._command(text)
@@ -168,14 +171,7 @@ class Atoms:
             return call(text, *self._arguments())
         if kind == "name" or (text.isupper() and len(text) > 1):
             return symbol(text)
-        words = [text]
-        while self.peek.kind in ("word", "text") or (
-            self.peek.kind == "letter" and len(self.peek.text) == 1
-        ):
-            words.append(self.next().text)
-        return Node(
-            "label", (), " ".join(word.lower() if len(word) > 2 else word for word in words)
-        )
+        return Node("label", (), text.lower() if len(text) > 2 else text)
 
     def _applied(self, name: Node) -> Node:
         """Return a letter with what it is applied to, where it is a function's."""
@@ -196,17 +192,15 @@ class Atoms:
     def _arguments(self) -> tuple[Node, ...]:
         """Parse the next group, split at commas."""
         opening = self.next().text
-        closings = BRACKETS.get(opening, ("}",))[:1]
+        closings = BRACKETS[opening][:1]
         inside = self.statement(closing=closings)
         self.expect(*closings)
         return inside.args if inside.kind == "list" and inside.name == "," else (inside,)
 
-    def _digit(self, *, last: bool) -> Node:
-        r"""Return an argument of `\frac`: of an unbraced number, one digit, or all of it when
-        `last`.
-        """
+    def _digit(self) -> Node:
+        r"""Return an argument of `\frac`: of an unbraced number, its first digit."""
         token = self.peek
-        if token.kind == "number" and not last and len(token.text) > 1 and token.text.isdigit():
+        if len(token.text) > 1 and token.text.isdigit():
             self.tokens[self.position] = token._replace(text=token.text[1:])
             return number(int(token.text[0]), token.text[0])
         return self.atom()
@@ -227,8 +221,6 @@ class Atoms:
             return self._calculus(name)
         if name == "begin":
             return self._environment()
-        if name in ("langle", "{set"):
-            return self._group(name)
         if name == "emptyset":
             return Node("set")
         if name in FUNCTIONS:
@@ -262,20 +254,16 @@ class Atoms:
         return Node("root", (index, self.atom()))
 
     def _two_arguments(self, name: str) -> Node:
-        braced = self.peek.text == "{"
-        above = self._digit(last=False)
+        above = self._digit()
         if name == "binom":
-            return call("binomial", above, self._digit(last=True))
+            return call("binomial", above, self._digit())
         # `\frac{a} / b` is what some models write.
-        below = self.power() if self.take("/") else self._digit(last=braced)
-        return Node("quotient", (above, below))
+        return Node("quotient", (above, self.power() if self.take("/") else self._digit()))
 
     def _accented(self, name: str) -> Node:
         inside = self.atom()
-        if name == "hat" and spelled(inside) in ("i", "j", "k", "imath", "bf:i", "bf:j", "bf:k"):
-            return symbol(f"bf:{spelled(inside)[-1]}")
-        if name == "overline" and inside.kind == "number":
-            raise Unparsable("a bar over digits that are no decimal")
+        if name == "hat" and (letter := re.fullmatch("(?:bf:)?([ijk])", spelled(inside))):
+            return symbol(f"bf:{letter[1]}")
         is_number = name == "overline" and not free_symbols(inside) and inside.kind != "label"
         if is_number and not any(part.name == "i" for part in nodes(inside)):
             raise Unparsable("a bar over a real number")
@@ -295,7 +283,7 @@ class Atoms:
             if exponent is not None:
                 raise Unparsable("a function of nothing")
             return symbol(name if base is None else f"{name}_{spelled(base)}")
-        if name in ("max", "min", "gcd", "lcm") and self.peek.text not in ("(", "{", "[", "{set"):
+        if name in ("max", "min", "gcd", "lcm") and self.peek.text not in BRACKETS:
             raise Unparsable("a function of several without brackets")
         operand = self._operand()
         if not operand:
@@ -309,24 +297,12 @@ class Atoms:
 
     def _operand(self) -> tuple[Node, ...]:
         """Return a group with its items, or the factors up to the next sign, function or group."""
-        if self.peek.text in ("(", "{", "[", "{set") and self.peek.kind == "operator":
+        if self.peek.text in BRACKETS and self.peek.kind == "operator":
             return self._arguments()
         factors = [self.signed() if self.peek.text == "-" else self.power()]
-        while self.starts_atom() and not self._ends_operand():
+        while self.starts_atom() and not _ENDS_OPERAND.fullmatch(self.peek.text):
             factors.append(self.power())
         return (factors[0] if len(factors) == 1 else Node("product", tuple(factors)),)
-
-    def _ends_operand(self) -> bool:
-        return self._is_differential() or self.peek.text in (*"([{|", *FUNCTIONS)
-
-    def _is_differential(self) -> bool:
-        kind, text = self.peek
-        is_start = text == "d" and self.ahead(1).kind in ("letter", "command")
-        return (
-            bool(self.integrals)
-            and kind == "letter"
-            and (is_start or (len(text) == 2 and text[0] == "d"))
-        )
 
     def _calculus(self, name: str) -> Node:
         lower = upper = Node("list")
@@ -335,9 +311,7 @@ class Atoms:
                 lower = self.atom()
             else:
                 upper = self.atom()
-        self.integrals += name == "int"
         body = self.product()
-        self.integrals -= name == "int"
         if lower.kind == "relation" and lower.args[0].kind == "symbol":
             # The index has no name of its own: by nesting, the same in every sum.
             index, own = lower.args[0].name, symbol(f"index {self.depth}")
@@ -355,7 +329,7 @@ class Atoms:
         """Return the group that `opening` (already taken) begins."""
         start = self.position
         outer, self.bars, self.in_set = (self.bars, self.in_set), 0, opening == "{set"
-        closings = BRACKETS.get(opening, ("}",))
+        closings = BRACKETS[opening]
         inside = self.statement(closing=(*closings, *("mid", ":", "|") * self.in_set))
         is_builder = self.in_set and bool(self.take("mid", "|", ":"))
         if is_builder:
@@ -396,32 +370,27 @@ class Atoms:
         name = self._raw().rstrip("*")
         if name == "array" and self.peek.text == "{":
             self._raw()
-        if name not in (*_MATRICES, "cases", "aligned"):
-            raise Unparsable(f"environment {name}")
-        rows = tuple(Node("tuple", row, "row") for row in self._rows())
+        rows: list[Node] = []
+        cells: list[Node] = []
+        while self.peek.text != "end":
+            cells.append(self._cell())
+            if self.take("&"):
+                continue
+            rows.append(Node("tuple", tuple(cells), "row"))
+            cells = []
+            if not self.take("\\"):
+                break
         self.expect("end")
         if self._raw().rstrip("*") != name:
             raise Unparsable("an environment that ends as another")
         if name in ("cases", "aligned"):
-            if all(len(row.args) == 1 for row in rows):
-                # A system of equations.
-                return Node("list", tuple(row.args[0] for row in rows), ",")
-            return Node("cases", rows)
-        inside = Node("matrix", rows, "matrix" if name != "matrix" else "stack")
+            is_system = all(len(row.args) == 1 for row in rows)
+            items = tuple(row.args[0] for row in rows if is_system)
+            return Node("list", items, ",") if is_system else Node("cases", tuple(rows))
+        if name not in _MATRICES:
+            raise Unparsable(f"environment {name}")
+        inside = Node("matrix", tuple(rows), "matrix" if name != "matrix" else "stack")
         return call("det", inside) if name == "vmatrix" else inside
-
-    def _rows(self) -> list[tuple[Node, ...]]:
-        rows: list[tuple[Node, ...]] = []
-        row: list[Node] = []
-        while self.peek.text != "end":
-            row.append(self._cell())
-            if self.take("&"):
-                continue
-            rows.append(tuple(row))
-            row = []
-            if not self.take("\\"):
-                break
-        return rows
 
     def _cell(self) -> Node:
         """Parse one entry; in cases, a condition in words too."""
@@ -470,7 +439,9 @@ class Atoms:
             elif token.text == "degree":
                 node = self._degrees(node)
             elif token.text[0] == "'":
-                node = self._primed(node, token.text)
+                if node.kind != "symbol":
+                    raise Unparsable("a prime on what is no name")
+                node = self._applied(node._replace(name=node.name + token.text))
             elif token.text == "!":
                 node = call("factorial2", node) if self.take("!") else Node("factorial", (node,))
                 if self.peek.text == "!":
@@ -503,14 +474,6 @@ class Atoms:
                 self.next()
                 total = Node("sum", (total, small))
         return Node("degree", (total,))
-
-    def _primed(self, node: Node, marks: str) -> Node:
-        if node.kind == "number" and len(marks) < 3:
-            # Minutes and seconds of an angle.
-            return Node("degree", (Node("quotient", (node, number(60 ** len(marks)))),))
-        if node.kind != "symbol":
-            raise Unparsable("a prime on what is no name")
-        return self._applied(node._replace(name=node.name + marks))
 
     def _raised(self, node: Node) -> Node:
         exponent = self._exponent()

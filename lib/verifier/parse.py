@@ -68,33 +68,26 @@ class Parser(Atoms):
     def statement(self, *, closing: tuple[str, ...] = ()) -> Node:
         """Parse up to the end or a closing bracket: one element, or a list of them."""
         self.deeper()
-        items, separators = self._items(closing)
-        self.depth -= 1
-        if len(items) == 1 and not separators:
-            return items[0]
-        return _grouped(items, separators)
-
-    def _items(self, closing: tuple[str, ...]) -> tuple[list[Node], list[str]]:
         items: list[Node] = []
-        separators: list[str] = []
+        ends: list[str] = []
         while self.peek is not END and self.peek.text not in closing:
             items.append(self.element())
             if len(items) > MAX_ITEMS:
                 raise TooHard(f"more than {MAX_ITEMS} elements")
-            separator = self._separator()
-            if not separator:
+            ends.append(self._separator())
+            if not ends[-1]:
                 break
-            separators.append(separator)
-        if len(separators) == len(items) and separators and separators[-1] != "," and items:
+        self.depth -= 1
+        *ends, last = ends or [""]
+        if last not in ("", ","):
             raise Unparsable("a separator at the end")
-        return items, separators[: max(len(items) - 1, 0)] if items else separators
+        return items[0] if len(items) == 1 else _grouped(items, ends)
 
     def _separator(self) -> str:
-        """Return the next separator, of ", and" the word; '' where there is none."""
+        """Take the next separator, of ", and" the word; '' where there is none."""
         token = self.take(",", ";", "and", "or")
-        if token and token.text in ",;" and (word := self.take("and", "or")):
-            return f",{word.text}"
-        return token.text if token else ""
+        word = self.take("and", "or") if token and token.text in ",;" else None
+        return (word or token or END).text
 
     def element(self) -> Node:
         """Parse set expressions joined by relations; `>` is read from right to left."""
@@ -208,14 +201,13 @@ class Parser(Atoms):
         is_part = following.kind == "number" or following == ("command", "frac")
         right = self.power()
         if is_part and _is_integer(left):
+            if _is_integer(right) and self.take("/"):
+                right = Node("quotient", (right, self.power()))
             if mixed := _mixed(left, right):
                 return mixed
-            if right.kind == "quotient" and all(map(_is_integer, right.args)):
+            is_slashed = following.kind == "number" or all(map(_is_integer, right.args))
+            if right.kind == "quotient" and is_slashed:
                 raise Unparsable("an integer before an improper fraction")
-            if _is_integer(right) and self.take("/"):
-                if mixed := _mixed(left, Node("quotient", (right, self.power()))):
-                    return mixed
-                raise Unparsable("two numbers side by side")
         if last == "number" and right.kind == "number" and following.kind == "number":
             raise Unparsable("two numbers side by side")
         if left.kind == "set" and len(left.args) == 1 and left.args[0].kind == "sum":
@@ -249,27 +241,19 @@ class Parser(Atoms):
         return self._implicit(first) if follows and _is_integer(first) else first
 
 
-def _grouped(items: list[Node], separators: list[str]) -> Node:
+def _grouped(items: list[Node], ends: list[str]) -> Node:
     """Group alternatives, each of them a list; semicolons and commas give a list of lists."""
-    ends = [separator.removeprefix(",") or "," for separator in separators]
     for loose in ("or", ";"):
         if loose not in ends or (loose == ";" and len({*ends}) == 1):
             continue
-        if loose == "or" and ends.index("or") == len(ends) - 1 and {*ends[:-1]} <= {","}:
+        if ends[-1] == "or" and {*ends[:-1]} <= {","}:
             # `2, 3, or 5`
             return Node("list", tuple(items), "or")
-        groups: list[tuple[list[Node], list[str]]] = [([], [])]
-        for item, separator in zip(items, [*separators, ""], strict=False):
-            groups[-1][0].append(item)
-            if separator.removeprefix(",") == loose:
-                groups.append(([], []))
-            else:
-                groups[-1][1].append(separator)
-        parts = [
-            group[0] if len(group) == 1 else _grouped(group, inner[: len(group) - 1])
-            for group, inner in groups
-            if group
-        ]
+        parts, start = [], 0
+        for place in (*(n for n, end in enumerate(ends) if end == loose), len(ends)):
+            group, inner = items[start : place + 1], ends[start:place]
+            parts.append(group[0] if len(group) == 1 else _grouped(group, inner))
+            start = place + 1
         return Node("list", tuple(parts), "or" if loose == "or" else ",")
     return Node("list", tuple(items), "and" if "and" in ends else ",")
 

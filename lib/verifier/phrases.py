@@ -11,7 +11,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from lib.verifier.parse import parse
-from lib.verifier.tokens import CLOSE, OPEN, WORDS, Token, canonical, tokenize
+from lib.verifier.tokens import WORDS, Token, canonical, tokenize
 from lib.verifier.tree import (
     REALS,
     Node,
@@ -71,20 +71,7 @@ def _bare(tokens: Tokens) -> Tokens:
         first = tokens[0]._replace(text="(") if tokens[0].text == "]" else tokens[0]
         last = tokens[-1]._replace(text=")") if tokens[-1].text == "[" else tokens[-1]
         tokens = (first, *tokens[1:-1], last)
-    if len(tokens) > 2 and tokens[0] == OPEN and tokens[-1] == CLOSE and _is_one_group(tokens):
-        inside = tokens[1:-1]
-        if not any(token.text in (",", ";", "choose") for token in inside):
-            return inside if inside[0] != OPEN else _bare(inside)
     return tokens
-
-
-def _is_one_group(tokens: Tokens) -> bool:
-    depth = 0
-    for place, token in enumerate(tokens):
-        depth += (token == OPEN) - (token == CLOSE)
-        if depth == 0:
-            return place == len(tokens) - 1
-    return False
 
 
 def _rewritten(

@@ -60,8 +60,7 @@ def _in_base(node: Node) -> tuple[Node, tuple[tuple[str, int], ...]] | None:
 
 
 def _singular(unit: str) -> str:
-    words = unit.lower().split() if len(unit) > 3 else unit.split()
-    return " ".join(word.removesuffix("s") if len(word) > 3 else word for word in words)
+    return re.sub(r"(?<=\w{3})s\b", "", unit.lower())
 
 
 def _may_add(unit: str, problem: str) -> bool:

@@ -89,8 +89,6 @@ def _equation(comparer: Comparer, node: Node) -> Stated | None:
         # (x, y) = (1, 2)
         return Stated(first.args, tuple(map(spelled, parts[0].args)))
     inner = stated(comparer, first) or Stated((first,), ("",))
-    if first.kind in ("relation", "tuple"):
-        inner = Stated((first,), ("",))
     return inner._replace(names=(name,) * len(inner.values))
 
 

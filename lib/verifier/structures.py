@@ -185,16 +185,16 @@ def _grid(node: Node) -> Grid | None:
                 for rows in zip(*known, strict=True)
             )
         case Node("product" | "quotient" as kind, parts):
-            places = [place for place, part in enumerate(parts) if _grid(part)]
-            if len(places) != 1 or (kind == "quotient" and places != [0]):
-                return None
-            before, after = parts[: places[0]], parts[places[0] + 1 :]
-            return tuple(
-                tuple(Node(kind, (*before, cell, *after)) for cell in row)
-                for row in _grid(parts[places[0]]) or ()
-            )
+            match [(place, grid) for place, part in enumerate(parts) if (grid := _grid(part))]:
+                case [(place, grid)] if kind == "product" or not place:
+                    before, after = parts[:place], parts[place + 1 :]
+                    return tuple(
+                        tuple(Node(kind, (*before, cell, *after)) for cell in row) for row in grid
+                    )
         case Node("call", (left, right), "ordered " | "ordered cdot"):
-            return _multiplied(_grid(left), _grid(right))
+            # Each further product multiplies what is in a cell.
+            is_short = spelled(node).count("ordered") < 3
+            return _multiplied(_grid(left), _grid(right)) if is_short else None
     return None
 
 
@@ -299,17 +299,12 @@ _PARAMETERS = frozenset("kmnjlpqrstabcdCK") | {"lambda", "mu"}
 def _renamed(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]:
     """Rename parameters that are not the problem's."""
     mine, theirs = (free_symbols(_defined(node)) for node in (expected, actual))
-    own = sorted(name for name in mine - theirs if _is_parameter(name, problem))
-    other = sorted(name for name in theirs - mine if _is_parameter(name, problem))
-    is_period = all("pi" in str(node) and not problem for node in (expected, actual))
-    is_constant = {*own, *other} == {"C", "c"}
-    if not (problem or is_period or is_constant) or len(own) != len(other):
-        return
-    if (
-        len(mine - theirs) != len(own)
-        or len(theirs - mine) != len(other)
-        or not 0 < len(own) <= _MAX_LETTERS
-    ):
+    own, other = sorted(mine - theirs), sorted(theirs - mine)
+    is_own = all(_is_parameter(name, problem) for name in (*own, *other))
+    # Without a problem only periods and constants of integration are certainly parameters.
+    is_known = problem or {*own, *other} == {"C", "c"}
+    is_known = is_known or all("pi" in str(node) for node in (expected, actual))
+    if not (is_own and is_known and 0 < len(own) == len(other) <= _MAX_LETTERS):
         return
     for order in itertools.permutations(own):
         names = {old: symbol(new) for old, new in zip(other, order, strict=True)}

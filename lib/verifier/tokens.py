@@ -177,7 +177,7 @@ _SIGN_WORDS = pairs(
     "percent=% percents=% percentage=% pct=% degree=degree degrees=degree deg=degree"
 )
 _END_MARKS = re.compile(
-    r"[\s$]*(?:\\(?:checkmark|blacksquare|square|qquad|quad|\\|,|;|!| )[\s$]*)+$"
+    r"[\s$]*(?:\\(?:checkmark|blacksquare|square|qquad|quad|ldotp|\\|,|;|!| |$)[\s$]*)+$"
 )
 _ON_TOP = ("degree", "circ", "'", "''", "'''")
 _MARKS = ("(", ")", ".", ":", "%", "degree")
@@ -245,16 +245,13 @@ def _unwrapped(text: str) -> str:
         before = text
         text = text.strip()
         if len(text) < 3000 and (mark := _END_MARKS.search(text)) and mark.start():
-            text = text[: mark.start()].rstrip()
-        text = text.removesuffix("\\ldotp").rstrip()
-        text = text[:-1] if text.endswith("\\") and not text.endswith("\\\\") else text
-        if text.endswith((".", ",")) and not text.endswith("..") and not text.endswith("\\,"):
+            text = text[: mark.start()]
+        if text.endswith((".", ",")) and not text.endswith(("..", "\\,")):
             text = text[:-1]
         for opening, closing in _WRAPPINGS:
-            size = len(opening)
-            if len(text) > 2 * size and text.startswith(opening) and text.endswith(closing):
-                inside = text[size:-size]
-                text = inside if opening not in inside and closing not in inside else text
+            inside = text[len(opening) : len(text) - len(closing)]
+            if f"{opening}{inside}{closing}" == text and opening not in inside and inside:
+                text = inside if closing not in inside else text
         if text == before:
             return text
 
@@ -265,7 +262,7 @@ class _Scanner:
     def __init__(self, text: str) -> None:
         self.text = text
         self.tokens: list[Token] = []
-        self.depth = 0
+        self.depth = self.end = 0
         self.groups: list[tuple[str, int]] = []
         self.next_style = ""
         self.upright_d = -1
@@ -300,7 +297,7 @@ class _Scanner:
         return self.next_style or next((style for style, _ in self.groups[::-1] if style), "")
 
     def _read(self, match: re.Match[str]) -> None:
-        kind, text = match.lastgroup, match[0]
+        kind, text, self.end = match.lastgroup, match[0], match.end()
         if kind == "neutral":
             if text == "~" and not self.tokens:
                 # Before an answer it means about.
@@ -385,7 +382,8 @@ class _Scanner:
         # A group of one, but of a function or fraction.
         is_plain = only.kind in ("number", "letter", *WORDS) and before != CLOSE
         is_plain &= before.kind in ("operator", "separator", "end", *WORDS)
-        if is_plain or (is_text and (has_words or is_mark or only.text in FUNCTIONS)):
+        is_whole = not start and not self.text[self.end :].strip(" $.")
+        if is_plain or (is_text and (has_words or is_mark or is_whole or only.text in FUNCTIONS)):
             del self.tokens[start]
             if only.text == "d" and style in _UPRIGHT:
                 self.upright_d = len(self.tokens)

@@ -245,11 +245,6 @@ def is_unit(word: str) -> bool:
     return parse_unit(word) is not None
 
 
-def is_temperature(unit: Unit) -> bool:
-    """Return True if the unit has an offset, so that its number is no number of another unit."""
-    return any(name in _OFFSET for name, _ in unit.dimension)
-
-
 _ASKED = re.compile(
     r"\b(?:how many|how much|number of|in|nearest|of) ((?:[a-z$]+[ .,?/-]*){1,6})", re.I
 )
@@ -297,13 +292,8 @@ def may_be_added(unit: Unit, problem: str) -> bool:
 
     Not a temperature; with a problem that names units of the kind, the one that is asked for.
     """
-    if is_temperature(unit):
-        return False
     asked_units, named = _units_of(problem)
-    alike = {one for one in asked_units if one.dimension == unit.dimension} or {
-        one for one in named if one.dimension == unit.dimension
-    }
-    if asked_units and not alike & asked_units and unit not in named:
-        return False
-    others = asked_units - {one for one in asked_units if one.dimension == unit.dimension}
-    return alike == {unit} and not (others and unit not in asked_units) if alike else not named
+    known = asked_units or named
+    alike = {one for one in known if one.dimension == unit.dimension}
+    has_offset = any(name in _OFFSET for name, _ in unit.dimension)
+    return not has_offset and (alike == {unit} or not known)

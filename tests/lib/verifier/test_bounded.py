@@ -68,6 +68,8 @@ HOSTILE = {
     "boxes": r"\boxed{" * 20_000,
     "product of sums": r"(x_1+x_2)(x_3+x_4)" * 60,
     "phrases": "so " * 400 + "7",
+    "matrices": r"\begin{pmatrix}1&1\\1&1\end{pmatrix}" * 30,
+    "multiples of a matrix": "2(" * 30 + r"\begin{pmatrix}1\\1\end{pmatrix}" + ")" * 30,
     "applications": "A(" * 40 + "1" + ")" * 40,
 }
 
