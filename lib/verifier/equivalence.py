@@ -1,12 +1,16 @@
 """Decide whether an answer equals the reference.
 
 The same text; plain numbers; else both are read (`lib.verifier.phrases`) and their trees compared
-by `RULES`; for integrals, limits and sums, sympy in the worker is asked at last.
+by `RULES`, then in the forms that a problem allows (`conversions`); for integrals, limits and sums,
+sympy in the worker is asked.
 """
 
+import itertools
 import re
+from collections.abc import Iterator
 
 from lib.verifier import symbolic
+from lib.verifier.atoms import parse_number
 from lib.verifier.evaluate import as_number
 from lib.verifier.extract import as_text, unwrapped
 from lib.verifier.phrases import read
@@ -19,26 +23,51 @@ from lib.verifier.quantities import (
     compare_ratio,
     compare_scalar,
 )
-from lib.verifier.relations import compare_stated
-from lib.verifier.rules import Comparer, Comparison, Verdict
-from lib.verifier.sets import compare_region
-from lib.verifier.structures import (
-    compare_cases,
-    compare_choice,
-    compare_grid,
-    compare_quantified,
-    compare_words,
-    conversions,
-)
+from lib.verifier.relations import compare_cases, compare_quantified, compare_stated, compare_words
+from lib.verifier.rules import Comparer, Comparison, Verdict, either
+from lib.verifier.sets import compare_grid, compare_region
 from lib.verifier.tokens import repaired
 from lib.verifier.tree import (
     MAX_ANSWER_CHARS,
+    Node,
     TooHard,
     Undecided,
     Unparsable,
     bound_memory,
+    free_symbols,
+    is_name,
+    negated,
     remembered,
+    substituted,
+    symbol,
 )
+
+
+def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
+    """Compare letters of multiple choice; a value after the letter is not another answer."""
+    is_marked = either("choice", reference, answer)
+    # A bare letter past E is rather a variable; '' where it is no letter of a choice.
+    known = "ABCDEFGHIJ" if is_marked else "ABCDE"
+    letters = [_letter(node, known) for node in (reference, answer)]
+    if all(letters):
+        texts = (*reference.args, *answer.args)
+        option = options(comparer.problem).get(letters[0]) if texts else None
+        # (B) followed by words that no option has.
+        if option is None and any(text.kind == "phrase" for text in texts):
+            return Verdict(False, "choice")
+        value = option_value(option or "")
+        is_same = value is None or all(comparer.equal(value, text) for text in texts)
+        return Verdict(letters[0] == letters[1] and is_same, "choice")
+    # "(B) 12" for 12: the value counts.
+    if answer.kind == "choice" and answer.args:
+        return comparer.same(reference, answer.args[0]).via("choice")
+    return Verdict(False, "choice") if is_marked else None
+
+
+def _letter(node: Node, known: str) -> str:
+    is_letter = node.kind == "symbol" and node.name.upper() in known and len(node.name) == 1
+    return node.name.upper() if node.kind == "choice" or is_letter else ""
+
 
 RULES: dict[Comparison, str] = {
     compare_choice: "choice symbol",
@@ -170,3 +199,95 @@ def reference_problem(text: str) -> str | None:
             return "nothing is left of it without spacing and delimiters"
         return f"it is neither words nor mathematics that the verifier reads: {fault}"
     return None
+
+
+Conversion = tuple[str, Node, Node]
+"""Name of the rule, reference and answer."""
+
+
+def conversions(text: str, expected: Node, actual: Node, problem: str) -> Iterator[Conversion]:
+    """Yield equivalent forms of a reference and an answer, with its text, that were not equal."""
+    if comma := _DECIMAL_COMMA.fullmatch(text.strip().strip("$")):
+        value = parse_number(f"{comma[2]}.{comma[3]}")
+        yield "decimal comma", expected, negated(value) if comma[1] else value
+    yield from _choices(expected, actual, problem)
+    yield from _renamed(expected, actual, problem)
+
+
+_DECIMAL_COMMA = re.compile(r"(-?)(\d+),(\d{1,2}|\d{4,})")
+
+
+_OPTION = re.compile(
+    r"(?:\\(?:text|textbf|mathrm|mathbf)\s*\{\s*)?(?:\((?=[A-J]\))|(?<![A-Za-z])(?=[A-J][.)]))"
+    r"([A-J])[.)]\s*\}?(?:\\[ ,;]|~|\s|\\q?quad)*"
+)
+
+
+@remembered(512)
+def options(problem: str) -> dict[str, str]:
+    """Return the letters and the texts of the options that a problem lists, at least two from A
+    on; without those whose text another has.
+    """
+    _, *parts = _OPTION.split(problem)
+    letters = "".join(parts[::2])
+    texts = [re.sub(r"(?:\\q?quad|\\\\|[\s,;$])+$", "", text).strip() for text in parts[1::2]]
+    is_listed = len(letters) > 1 and "ABCDEFGHIJ".startswith(letters)
+    listed = zip(letters, texts, strict=False) if is_listed else ()
+    return {letter: text for letter, text in listed if texts.count(text) == 1}
+
+
+def option_value(text: str) -> Node | None:
+    """Parse the text of an option."""
+    try:
+        return read(text.strip("$. "))
+    except (Unparsable, TooHard):
+        return None
+
+
+def _choices(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]:
+    """Return the letter of an option for its text, and its text for the letter."""
+    for one, other in ((expected, actual), (actual, expected)):
+        value = option_value(options(problem).get(_capital(one), ""))
+        if value and not _capital(other) and other.kind != "choice":
+            yield ("option", value, other) if one is expected else ("option", other, value)
+
+
+def _capital(node: Node) -> str:
+    is_letter = node.kind == "symbol" and len(node.name) == 1 and node.name.isupper()
+    return node.name if is_letter or (node.kind == "choice" and not node.args) else ""
+
+
+_MAX_LETTERS = 3
+
+
+_PARAMETERS = frozenset("kmnjlpqrstabcdCK") | {"lambda", "mu"}
+
+
+def _renamed(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]:
+    """Rename parameters that are not the problem's."""
+    mine, theirs = (free_symbols(_defined(node)) for node in (expected, actual))
+    own, other = sorted(mine - theirs), sorted(theirs - mine)
+    is_own = all(_is_parameter(name, problem) for name in (*own, *other))
+    # Without a problem only periods and constants of integration are certainly parameters.
+    is_known = problem or {*own, *other} == {"C", "c"}
+    is_known = is_known or all("pi" in str(node) for node in (expected, actual))
+    if not (is_own and is_known and 0 < len(own) == len(other) <= _MAX_LETTERS):
+        return
+    for order in itertools.permutations(own):
+        names = {old: symbol(new) for old, new in zip(other, order, strict=True)}
+        yield "parameter", expected, substituted(actual, names)
+
+
+def _defined(node: Node) -> Node:
+    """Return the name that an equation defines."""
+    is_definition = node.kind == "relation" and node.name == "=" and is_name(node.args[0])
+    return node.args[-1] if is_definition else node
+
+
+def is_given(letter: str, problem: str) -> bool:
+    """Return True if a letter is the problem's."""
+    return re.search(rf"(?<![A-Za-z\\]){re.escape(letter)}(?![A-Za-z])", problem) is not None
+
+
+def _is_parameter(name: str, problem: str) -> bool:
+    return name in _PARAMETERS and not is_given(name, problem)

@@ -1,5 +1,8 @@
-"""Values that an answer states: equations, lists and sets, compared value by value."""
+"""Values that an answer states: equations, lists and sets, compared value by value; what is said of
+all values of a letter, or in cases; and words.
+"""
 
+import itertools
 import re
 from collections.abc import Iterator
 from fractions import Fraction
@@ -9,9 +12,10 @@ from lib.verifier.atoms import GREEK
 from lib.verifier.evaluate import real_value
 from lib.verifier.quantities import compare_quantity
 from lib.verifier.rules import Comparer, Verdict, either, is_vain
-from lib.verifier.sets import same_constraint
+from lib.verifier.sets import domain_of, is_region, same_constraint
 from lib.verifier.tree import (
     FUNCTIONS,
+    REALS,
     Node,
     free_symbols,
     is_name,
@@ -21,7 +25,7 @@ from lib.verifier.tree import (
     substituted,
     symbol,
 )
-from lib.verifier.words import may_label
+from lib.verifier.words import HEDGES, may_label
 
 
 class Stated(NamedTuple):
@@ -117,9 +121,6 @@ def _listed(comparer: Comparer, items: tuple[Node, ...], joint: str) -> Stated:
         inner = [*signs(item)] if one is None else one.values
         values += inner
         names += [""] * len(inner) if one is None else one.names
-    if "" in names and names[0] and {*names[1:]} == {""}:
-        # x = 1, 2
-        names = names[:1] * len(names)
     return plain if "" in names and any(names) else Stated(tuple(values), tuple(names), joint)
 
 
@@ -163,8 +164,8 @@ def _same_stated(comparer: Comparer, one: Stated, two: Stated) -> Verdict:
     values = other.values
     is_tuple = len(values) == 1 and values[0].kind == "tuple"
     if len({*named.names}) == 1 or other.is_set or (named is two and not is_tuple):
-        expected, actual = (_distinct(comparer, side) for side in (one, two))
-        return comparer.in_any_order(expected, actual, "name" if any(named.names) else "list")
+        step = "name" if any(named.names) else "list"
+        return comparer.in_any_order(_distinct(one), _distinct(two), step)
     # Values of a reference with names come in its order, or the alphabet's; those of a tuple in
     # the alphabet's.
     fields = dict(zip(named.names, named.values, strict=True))
@@ -196,15 +197,9 @@ def _named(side: Stated) -> tuple[Node, ...]:
     return tuple(Node("relation", (symbol(name), value), "=") for name, value in pairs)
 
 
-def _distinct(comparer: Comparer, side: Stated) -> tuple[Node, ...]:
+def _distinct(side: Stated) -> tuple[Node, ...]:
     """Return the values, those of a set once each."""
-    kept: list[Node] = []
-    for item in side.values:
-        # Quadratic; a longer set keeps its repetitions.
-        is_short = side.is_set and len(side.values) <= 60
-        if not is_short or not any(comparer.equal(item, other) for other in kept):
-            kept.append(item)
-    return tuple(kept)
+    return tuple(dict.fromkeys(side.values)) if side.is_set else side.values
 
 
 def names_agree(right: str, actual: str, problem: str) -> bool:
@@ -252,3 +247,104 @@ def _signed(node: Node, upper: bool) -> Node:
     # ∓ has the other sign.
     last = parts[-1] if upper == (node.name == "+-") else negated(parts[-1])
     return last if len(parts) == 1 else Node("sum", (parts[0], last))
+
+
+def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
+    """Compare statements for all values of a letter; the letter's name is bound."""
+    if reference.kind != answer.kind:
+        sides = [reference, answer]
+        place = sides.index(answer if answer.kind == "quantified" else reference)
+        statement, membership = sides[place].args
+        domain = membership.args[1]
+        # Only a quantifier over a whole set of numbers may go unsaid.
+        is_whole = membership.name == "in" and _WHOLE.fullmatch(domain.name)
+        if not is_whole or (is_region(statement) and domain != REALS):
+            return Verdict(False, "quantifier")
+        sides[place] = statement
+        return comparer.same(*sides).via("quantifier")
+    (one, over), (two, other) = reference.args, answer.args
+    letters, others = (
+        [part.name for part in nodes(side.args[0]) if part.kind == "symbol"]
+        for side in (over, other)
+    )
+    domains = [domain_of(side.args[1]) for side in (over, other)]
+    is_open = "any" in domains and not {"some", "no"} & {*domains}
+    is_alike = over.name == other.name and (domains[0] == domains[1] or is_open)
+    if len(letters) != len(others) or not is_alike or ({*letters} - {*others}) & free_symbols(two):
+        return Verdict(False, "quantifier")
+    # Few letters: every way to rename them.
+    for order in itertools.permutations(others):
+        renamed = substituted(two, dict(zip(order, map(symbol, letters), strict=True)))
+        decision = comparer.same(one, renamed)
+        if decision.equal:
+            return decision.via("quantifier")
+    return Verdict(False, "quantifier")
+
+
+_WHOLE = re.compile(r"any|bb:[RZQNC](?:[_^](?:[-+*0]|>0|<0|ge0))*")
+"""Sets of numbers that a quantifier may be over and yet go unsaid."""
+
+
+def compare_cases(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
+    """Compare values with their conditions, in any order."""
+    if reference.kind != answer.kind or len(reference.args) != len(answer.args):
+        return None if either("relation", reference, answer) else Verdict(False, "cases")
+    rest = list(answer.args)
+    for row in reference.args:
+        match = next((other for other in rest if _same_case(comparer, row, other, reference)), None)
+        if match is None:
+            return Verdict(False, "cases")
+        # Each case once.
+        rest.remove(match)
+    return Verdict(True, "cases")
+
+
+def _same_case(comparer: Comparer, one: Node, two: Node, cases: Node) -> bool:
+    if len(one.args) != 2 or len(two.args) != 2 or not comparer.equal(one.args[0], two.args[0]):
+        return False
+    (_, left), (_, right) = one.args, two.args
+    conditions = _condition(left), _condition(right)
+    # Of two cases the other condition settles it.
+    if conditions[0] == conditions[1] or ("otherwise" in conditions and len(cases.args) == 2):
+        return True
+    # As sets of numbers, x > 1 and X > 1 are one.
+    return free_symbols(left) == free_symbols(right) and comparer.equal(left, right)
+
+
+def _condition(node: Node) -> str:
+    """Return a condition in words, without "if" and "is"."""
+    text = node.name.lower() if node.kind == "phrase" else spelled(node)
+    if node.kind == "unit" and node.args[0].kind == "symbol":
+        text = f"{node.args[0].name} {node.name.lower()}"
+    words = [word for word in text.split() if word not in ("if", "is", "for", "when", ",", "an")]
+    return "otherwise" if words in (["otherwise"], ["else"]) else " ".join(words)
+
+
+def compare_words(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
+    """Compare words, times and dates, equal in one spelling only."""
+    if either("time", reference, answer):
+        one, two = _face(reference), _face(answer)
+        is_same = one and two and one[0] == two[0] and (one[1] == two[1] or not (one[1] and two[1]))
+        return Verdict(bool(is_same), "time")
+    if reference.kind != answer.kind:
+        return Verdict(False, "words")
+    short, long = sorted((reference.name, answer.name), key=len)
+    noun = long.removeprefix(f"{short} ")
+    asked = rf"\b(?:who|which|(?:type|kind|sort) of|is the) {re.escape(noun)}\b"
+    is_noun = re.fullmatch(r"[a-z]{3,}", noun) and noun not in HEDGES
+    is_asked = is_noun and re.search(asked, comparer.problem.lower())
+    return Verdict(short == long or bool(is_asked), "words")
+
+
+def _face(node: Node) -> tuple[str, str] | None:
+    """Return hour and minute, and the half of the day."""
+    match node:
+        case Node("time"):
+            face, _, half = node.name.partition(" ")
+            return face, half
+        case Node("ratio", (Node(name=hours), Node(name=minutes))) if re.fullmatch(
+            r"\d+:\d\d", f"{hours}:{minutes}"
+        ):
+            hour = int(hours)
+            return (f"{hour - 12}:{minutes}", "p") if hour > 12 else (f"{hour}:{minutes}", "")
+    return None

@@ -1,6 +1,7 @@
-"""Sets of numbers: intervals, inequalities, unions, sets by a condition; and constraints."""
+"""Sets of numbers: intervals, inequalities, unions, sets by a condition; constraints; matrices."""
 
 import functools
+import itertools
 import math
 import operator
 from collections.abc import Callable, Iterable
@@ -22,6 +23,7 @@ from lib.verifier.tree import (
     is_name,
     names,
     negated,
+    nodes,
     number,
     pairs,
     spelled,
@@ -333,3 +335,91 @@ def same_constraint(comparer: Comparer, reference: Node, answer: Node) -> bool:
         for order in (sides[1], sides[1][::-1])
         if name != "=" or not is_plain
     )
+
+
+_UNIT_VECTORS = ("bf:i", "bf:j", "bf:k")
+
+
+_POINTS = frozenset("APQMCDV")
+
+
+Grid = tuple[tuple[Node, ...], ...]
+"""Rows of cells; a tuple, a vector and a column have one cell a row."""
+
+
+def _grid(node: Node) -> Grid | None:
+    """Return the cells of a tuple, a matrix, or a sum, multiple or product of them."""
+    match node:
+        case Node("tuple", items, "()" | "<>"):
+            return tuple((item,) for item in items)
+        case Node("call", items, name) if name in _POINTS and len(items) > 1:
+            return tuple((item,) for item in items)
+        case Node("symbol", name=name) if name in _UNIT_VECTORS:
+            return tuple((number(int(name == other)),) for other in _UNIT_VECTORS)
+        case Node("matrix", rows, "matrix"):
+            return tuple(row.args for row in rows)
+        case Node("tuple", rows, "[]") if all(
+            row.kind == "tuple" and row.name == "[]" for row in rows
+        ):
+            return tuple(row.args for row in rows)
+        case Node("sum", parts):
+            grids = [_grid(part) for part in parts]
+            known = [grid for grid in grids if grid]
+            if len(known) < len(parts) or len({_shape(grid) for grid in known}) > 1:
+                return None
+            return tuple(
+                tuple(Node("sum", cells) for cells in zip(*rows, strict=True))
+                for rows in zip(*known, strict=True)
+            )
+        case Node("product" | "quotient" as kind, parts):
+            match [(place, grid) for place, part in enumerate(parts) if (grid := _grid(part))]:
+                case [(place, grid)] if kind == "product" or not place:
+                    before, after = parts[:place], parts[place + 1 :]
+                    return tuple(
+                        tuple(Node(kind, (*before, cell, *after)) for cell in row) for row in grid
+                    )
+        case Node("call", (left, right), "ordered " | "ordered cdot"):
+            # Each further product multiplies what is in a cell.
+            is_short = spelled(node).count("ordered") < 3
+            return _multiplied(_grid(left), _grid(right)) if is_short else None
+    return None
+
+
+def _shape(grid: Grid) -> tuple[int, ...]:
+    return tuple(map(len, grid))
+
+
+def _multiplied(left: Grid | None, right: Grid | None) -> Grid | None:
+    # Rows of one length, as many as the other's columns.
+    if not left or not right or {*_shape(left)} != {len(right)} or len({*_shape(right)}) > 1:
+        return None
+    if len(left) * len(right[0]) > 64:
+        return None
+    return tuple(
+        tuple(
+            Node("sum", tuple(Node("product", pair) for pair in zip(row, column, strict=True)))
+            for column in zip(*right, strict=True)
+        )
+        for row in left
+    )
+
+
+def compare_grid(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
+    """Compare tuples, vectors and matrices, cell by cell."""
+    if reference.kind == answer.kind == "tuple" and {reference.name, answer.name} <= INTERVALS:
+        is_same = reference.name == answer.name
+        return comparer.in_order(reference.args, answer.args if is_same else (), "tuple")
+    one, two = _grid(reference), _grid(answer)
+    if not one or not two:
+        return Verdict(False, "matrix") if one or two else None
+    if any(part.name in _UNIT_VECTORS for part in (*nodes(reference), *nodes(answer))):
+        # In the plane, without a part along k.
+        one, two = (
+            side[:2] if len(side) > 2 and exact_value(side[2][0]) == 0 else side
+            for side in (one, two)
+        )
+    if _shape(one) != _shape(two):
+        return Verdict(False, "matrix")
+    is_matrix = {*_shape(one)} != {1} or reference.kind == answer.kind == "matrix"
+    step = "matrix" if is_matrix else "tuple" if reference.kind == answer.kind else "vector"
+    return comparer.in_order([*itertools.chain(*one)], [*itertools.chain(*two)], step)
