@@ -17,7 +17,6 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ import click
 
 from lib.verifier.rules import TABLE
 from tests.bench.verifier.graders import GRADERS, Grader
-from tests.bench.verifier.hostile import WAYS, hostile
+from tests.bench.verifier.hostile import hostile
 from tests.bench.verifier.laws import KINDS, LAWS, Laws
 from tests.bench.verifier.references import references, rows_of
 from tests.bench.verifier.rules import earned, write, write_page
@@ -43,34 +42,33 @@ def cpu_s() -> float:
     return sum(one.ru_utime + one.ru_stime for one in usage)
 
 
-def accuracy(grader: Grader, rows: list[Row]) -> dict[str, Any]:
-    verdicts = [grader(row["pred"], row["gold"], row["form"], "") for row in rows]
-    wrong = [
-        {"id": row["id"], "kind": row["kind"], "false": "positive" if verdict else "negative"}
-        for row, verdict in zip(rows, verdicts, strict=True)
-        if verdict != row["equal"]
-    ]
-    positives = sum(one["false"] == "positive" for one in wrong)
-    return {
-        "n": len(rows),
-        "accuracy": round(1 - len(wrong) / len(rows), 4),
-        "false_positives": positives,
-        "false_negatives": len(wrong) - positives,
-        "disagreements": wrong,
-    }
+def judged(grader: Grader, row: Row) -> tuple[bool, bool]:
+    """The label of a row of any of the sets, and the grader's verdict.
+
+    Rows with `marked_answer` ask whether the answer that a solution marks is extracted.
+    """
+    reference = str(row.get("marked_answer", row["gold"]))
+    label = "marked_answer" in row or bool(row.get("equal", row.get("label")))
+    text, form = (row["pred"], "answer") if "pred" in row else (row["response"], "text")
+    problem = row.get("question") or row.get("problem") or ""
+    return label, grader(text, reference, row.get("form", form), problem)
 
 
-def agreement(grader: Grader, rows: list[Row]) -> dict[str, Any]:
-    wrong = [
-        row
-        for row in rows
-        if grader(row["response"], row["gold"], "text", row.get("problem", "")) != row["label"]
-    ]
-    return {
-        "n": len(rows),
-        "agreement": round(1 - len(wrong) / len(rows), 4),
-        "disagreements": [{"id": row["id"], "label": row["label"]} for row in wrong],
+def graded(grader: Grader, rows: list[Row]) -> dict[str, Any]:
+    """Agreement with the labels, of right and of wrong answers too, and speed with extraction."""
+    start = cpu_s()
+    verdicts = [judged(grader, row) for row in rows]
+    used = cpu_s() - start
+    missed = [row["id"] for row, (label, v) in zip(rows, verdicts, strict=True) if label != v]
+    rates = {"agreement": verdicts}
+    rates["TPR"], rates["TNR"] = ([x for x in verdicts if x[0] == label] for label in (True, False))
+    shares = {
+        name: round(sum(label == verdict for label, verdict in found) / len(found), 4)
+        for name, found in rates.items()
+        if found
     }
+    speed = round(len(rows) / used)
+    return {"n": len(rows), **shares, "answers_per_cpu_second": speed, "disagreements": missed}
 
 
 def speed(grader: Grader, rows: list[Row]) -> dict[str, Any]:
@@ -93,67 +91,22 @@ def speed(grader: Grader, rows: list[Row]) -> dict[str, Any]:
     }
 
 
-def fresh(grader: Grader, rows: list[Row]) -> dict[str, Any]:
-    """Right answers found and wrong ones refused, on a set that no rule was written against.
-
-    Rows with `marked_answer` ask whether the answer that a solution marks is extracted.
-    """
-    counts = {(truth, verdict): 0 for truth in (True, False) for verdict in (True, False)}
-    missed = []
-    for row in rows:
-        reference = str(row.get("marked_answer", row["gold"]))
-        truth = "marked_answer" in row or bool(row.get("equal", row.get("label")))
-        form = "answer" if "pred" in row else "text"
-        text = row["pred"] if "pred" in row else row["response"]
-        verdict = grader(text, reference, form, row.get("question", ""))
-        counts[truth, verdict] += 1
-        if verdict != truth:
-            missed.append(row["id"])
-    rates = {"n": len(rows), "disagreements": missed}
-    for name, truth in (("tpr", True), ("tnr", False)):
-        total = counts[truth, True] + counts[truth, False]
-        if total:
-            rates[name] = round(counts[truth, truth] / total, 4)
-    return rates
-
-
-def timed(
-    measure: Callable[[Grader, list[Row]], dict[str, Any]], grader: Grader, rows: list[Row]
-) -> dict[str, Any]:
-    """`measure` with its speed, extraction included."""
-    start = cpu_s()
-    measured = measure(grader, rows)
-    return measured | {"answers_per_cpu_second": round(len(rows) / (cpu_s() - start))}
-
-
-def asked_worker() -> int:
-    """Questions to sympy since the last call."""
-    from lib.verifier import counters, reset_counters
-
-    calls = counters()["worker_calls"]
-    reset_counters()
-    return calls
-
-
 def measure(name: str, folder: Path) -> dict[str, Any]:
     """All measurements of one grader, in this process; hostile rows for reckon alone.
 
     math-verify needs its alarm for them, and some end the process that grades them.
     """
-    grader, pairs = GRADERS[name], rows_of(folder / "grading" / "pairs.jsonl")
-    outputs = rows_of(folder / "grading" / "outputs.jsonl")
-    sources = sorted({row["source"].partition("/")[0] for row in outputs})
-    results: dict[str, Any] = {"speed": speed(grader, pairs), "pairs": accuracy(grader, pairs)}
-    results["pairs"]["worker_calls"] = asked_worker()
-    for source in sources:
-        rows = [row for row in outputs if row["source"].startswith(source)]
-        results[source] = timed(agreement, grader, rows) | {"worker_calls": asked_worker()}
-    for path in sorted((folder / "grading" / "fresh").glob("*.jsonl")):
-        rows = rows_of(path)
-        results[path.stem] = timed(fresh, grader, rows) | {"worker_calls": asked_worker()}
-    if name == "reckon":
-        from lib.verifier import counters
+    from lib.verifier import counters
 
+    grader, pairs = GRADERS[name], rows_of(folder / "grading" / "pairs.jsonl")
+    sets = {"pairs": pairs}
+    for row in rows_of(folder / "grading" / "outputs.jsonl"):
+        sets.setdefault(row["source"].partition("/")[0], []).append(row)
+    for path in sorted((folder / "grading" / "fresh").glob("*.jsonl")):
+        sets[path.stem] = rows_of(path)
+    results: dict[str, Any] = {"speed": speed(grader, pairs)}
+    results["sets"] = {title: graded(grader, rows) for title, rows in sets.items()}
+    if name == "reckon":
         results["hostile"] = hostile(rows_of(folder / "grading" / "hostile.jsonl"))
         results["counters"] = counters()
     return results
@@ -168,40 +121,24 @@ def in_process_of_its_own(name: str, folder: Path) -> dict[str, Any]:
 
 
 def table(results: dict[str, Any]) -> str:
-    """The results as Markdown."""
-    graders = list(results)
-    rows: list[tuple[str, list[str]]] = []
-
-    def add(title: str, *path: str, form: str = "{}") -> None:
+    """The results as Markdown: a row for each figure that reckon has."""
+    rows = []
+    for part, figures in results["reckon"].items():
+        flat = figures if part in ("sets", "hostile") else {part: figures}
+        for title, measured in flat.items():
+            for name in measured if isinstance(measured, dict) else ():
+                if name not in ("n", "disagreements"):
+                    rows.append((part, title, name))
+    lines = [f"| | {' | '.join(results)} |", f"|---|{'---|' * len(results)}"]
+    for part, title, name in rows:
         cells = []
-        for grader in graders:
-            value = results[grader]
-            for key in path:
-                value = value.get(key, "") if isinstance(value, dict) else ""
-            cells.append(form.format(value) if value != "" else "not run")
-        rows.append((title, cells))
-
-    add("pairs: accuracy", "pairs", "accuracy", form="{:.2%}")
-    add("pairs: false positives", "pairs", "false_positives")
-    add("pairs: false negatives", "pairs", "false_negatives")
-    add("tora: agreement with the labels", "tora", "agreement", form="{:.2%}")
-    add("qwen2.5-math-rm: agreement", "qwen2.5-math-rm-example", "agreement", form="{:.2%}")
-    for name in results["reckon"]:
-        for rate in ("tpr", "tnr"):
-            if isinstance(results["reckon"][name], dict) and rate in results["reckon"][name]:
-                add(f"{name}: {rate.upper()}", name, rate, form="{:.2%}")
-    for name, measured in results["reckon"].items():
-        if name != "speed" and "answers_per_cpu_second" in measured:
-            add(f"{name}: answers per CPU-second", name, "answers_per_cpu_second")
-    add("short answers per CPU-second", "speed", "answers_per_cpu_second")
-    add("median, ms", "speed", "median_ms")
-    add("99th percentile, ms", "speed", "p99_ms")
-    for way in WAYS:
-        add(f"hostile, {way}: slowest, s", "hostile", way, "slowest_s")
-        add(f"hostile, {way}: wrong", "hostile", way, "wrong")
-    add("peak memory after all, MB", "hostile", "peak_memory_mb")
-    head = f"| | {' | '.join(graders)} |\n|---|{'---|' * len(graders)}\n"
-    return head + "".join(f"| {title} | {' | '.join(cells)} |\n" for title, cells in rows)
+        for grader in results.values():
+            inside = grader.get(part, {})
+            value = (inside.get(title, {}) if part in ("sets", "hostile") else inside).get(name)
+            share = name in ("agreement", "TPR", "TNR") and value is not None
+            cells.append("not run" if value is None else f"{value:.2%}" if share else str(value))
+        lines.append(f"| {title}: {name.replace('_', ' ')} | {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
 
 
 def write_table(text: str) -> None:

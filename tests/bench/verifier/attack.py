@@ -27,7 +27,8 @@ from tests.bench.verifier.graders import Grader
 TEMPLATES: dict[str, list[str]] = json.loads(
     Path(__file__).with_name("templates.json").read_text(encoding="utf-8")
 )
-"""Wrong answers of a family: `<x>` is the reference, `<b>` without `\\text`, `<o>` another."""
+"""Wrong answers of a family: `<x>` is the reference, `<b>` without `\\text`, `<o>` another;
+before ≠ a reference that a family puts it into first."""
 UNITS = [tuple(pair.split(" | ")) for pair in TEMPLATES["units"]]
 _INTEGER = r"\d{1,3}(?:,\d{3})+|\d+"
 _NUMBER = re.compile(rf"(-?)\s*((?:{_INTEGER})(?:\.\d+)?|\.\d+)")
@@ -222,28 +223,6 @@ def _is_binary(text: str, at: int) -> bool:
     return not is_open and before.count("|") % 2 == 0 and bool(re.search(r"[\w})!]$", before))
 
 
-def sign_patterns(case: Case) -> Iterator[Pair]:
-    """(-1)^n times or beside the reference, against each of its two values."""
-    if not case.is_expression or "n" in case.text:
-        return
-    text = case.text
-    for base, flipped in (("(-1)^n", "(-1)^{n+1}"), ("(-1)^{n+1}", "(-1)^n"), ("(-1)^{2n+1}", "1")):
-        product = rf"{base}\cdot({text})"
-        quotient = rf"\frac{{2^n-{base}}}{{({text})}}"
-        factorial = rf"\frac{{{base}({text})}}{{n!}}"
-        for value in (flipped, "1", "-1"):
-            if base.endswith("{2n+1}") and value == "-1":
-                continue
-            for pattern in (product, quotient, factorial):
-                yield Pair(pattern, pattern.replace(base, f"({value})", 1))
-    yield Pair(rf"(-2)^n + {text}", rf"2^n + {text}")
-    yield Pair(rf"2^n + {text}", rf"(-2)^n + {text}")
-    yield Pair(rf"({text})\frac{{1-(-1)^n}}{{2}}", text)
-    yield Pair(text, rf"({text})\frac{{1-(-1)^n}}{{2}}")
-    yield Pair(text, rf"({text})(-1)^n")
-    yield Pair(rf"\cos(n\pi)({text})", text)
-
-
 def last_digits(case: Case) -> Iterator[Pair]:
     """The last digit changed, of a number, of the integers of a fraction or root, of list items."""
     text = case.text
@@ -372,10 +351,9 @@ _KINDS = (
     *(("odd", "even"), ("positive", "negative"), ("prime", "composite")),
     *(("rational", "irrational"), ("increasing", "decreasing")),
 )
-_RANGES = (("n > 2", "n < 0"), (r"n \ge 2", "n > 2"), (r"n \in \mathbb{Z}", r"n \in \mathbb{R}"))
 
 
-def conditions(case: Case) -> Iterator[Pair]:
+def turned_conditions(case: Case) -> Iterator[Pair]:
     """A condition turned round, in the reference itself and added to it."""
     for one, two in _KINDS:
         for first, second in ((one, two), (two, one)):
@@ -385,22 +363,6 @@ def conditions(case: Case) -> Iterator[Pair]:
     if match and value(match[3]) is not None:
         for sign in {"<", ">", r"\le", r"\ge"} - {match[2].rstrip("q")}:
             yield from case.answered(f"{match[1]} {sign} {match[3]}")
-    if not case.is_expression or re.search(r"[nk]|i$", re.sub(r"\\[A-Za-z]+", "", case.text)):
-        return
-    text = case.text
-    for one, two in _KINDS[:-1]:
-        for first, second in ((one, two), (two, one)):
-            for link in ("where n is", "when n is", "for"):
-                noun = " n" if link == "for" else ""
-                yield Pair(f"{text}n {link} {first}{noun}", f"{text}n {link} {second}{noun}")
-            yield Pair(rf"{text}n, n \text{{ is {first}}}", rf"{text}n, n \text{{ is {second}}}")
-            yield Pair(f"n is {first}", f"n is {second}")
-    for condition in ("for positive n", "for even n", "where n is prime", ", n > 2", "if n = 3"):
-        yield Pair(f"{text}n", f"{text}n {condition}")
-    for one, two in _RANGES:
-        for first, second in ((one, two), (two, one)):
-            for link in (",", " where", " for", r" \text{ where }"):
-                yield Pair(f"{text}n{link} {first}", f"{text}n{link} {second}")
 
 
 def brackets(case: Case) -> Iterator[Pair]:
@@ -498,7 +460,8 @@ def templated(
             for template in TEMPLATES[name]:
                 answer = template.replace("<x>", case.text).replace("<b>", case.bare)
                 answer = answer.replace("<o>", other)
-                yield Pair(case.text, answer, case.problem, is_text)
+                own, _, answer = answer.rpartition(" ≠ ")
+                yield Pair(own or case.text, answer, "" if own else case.problem, is_text)
 
     return family
 
@@ -545,6 +508,19 @@ FAMILIES: dict[str, Family] = {
             case.is_expression and not re.search(r"[fgh]\s*\(", f"{case.text} {case.problem}")
         ),
     ),
+    "sign patterns": templated(
+        "sign patterns", lambda case: case.is_expression and "n" not in case.text
+    ),
+    "conditions": _joined(
+        turned_conditions,
+        templated(
+            "conditions",
+            lambda case: (
+                case.is_expression
+                and not re.search(r"[nk]|i$", re.sub(r"\\[A-Za-z]+", "", case.text))
+            ),
+        ),
+    ),
     "sizes": templated(
         "sizes",
         lambda case: _is_operand(case) and not case.text.endswith("/1"),
@@ -571,8 +547,8 @@ FAMILIES: dict[str, Family] = {
     **{
         family.__name__.replace("_", " "): family
         for family in (
-            *(signs, sign_patterns, last_digits, large_integers, decimals, roundings, units),
-            *(conditions, brackets, lists, steps, echoes),
+            *(signs, last_digits, large_integers, decimals, roundings, units),
+            *(brackets, lists, steps, echoes),
         )
     },
 }

@@ -62,5 +62,6 @@ def hostile(rows: list[Row]) -> dict[str, Any]:
         forget()
         slowest, wrong = graded(rows)
         measured[way] = {"slowest_s": round(slowest, 3), "wrong": wrong}
-    measured["peak_memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    measured["memory"] = {"peak_mb": peak_mb}
     return measured
