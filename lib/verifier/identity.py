@@ -14,7 +14,6 @@ Two ways, from proof to evidence:
 What neither proves is refused.
 """
 
-import contextlib
 import hashlib
 import itertools
 import math
@@ -86,49 +85,42 @@ class Fingerprint:
         # i is the one symbol with a value that the field knows.
         if kind == "symbol":
             return _ROOT_OF_MINUS_ONE if name == "i" else self.element("symbol", name)
+        values = list(map(self.of, args))
         if kind in ("sum", "product", "quotient", "power") and not all(map(_is_scalar, args)):
             # Nothing cancels where infinity, dots or sets are among the parts.
-            values = list(map(self.of, args))
-            return self.element(
-                "no number", kind, *(sorted(values) if kind in ("sum", "product") else values)
-            )
-        if kind in ("call", "root", "power") and not free_symbols(node):
-            # The value of a power tower is too large, but not too large a name.
-            with contextlib.suppress(TooHard):
-                if (value := exact_value(node)) is not None:
-                    return self.of(number(value))
+            ordered = sorted(values) if kind in ("sum", "product") else values
+            return self.element("no number", kind, *ordered)
         match kind:
             case "sum":
-                return sum(map(self.of, args))
+                return sum(values)
             case "product":
-                product = math.prod(
-                    self._raised(factor, count)
-                    for factor, count in Counter(map(self.of, args)).items()
-                )
+                times = Counter(values).items()
+                product = math.prod(self._raised(factor, count) for factor, count in times)
                 # 0 times a word is not 0: `0 NO` answers nothing.
-                if not product % _PRIME and any(_is_word(part) for part in args):
-                    return self.element("no number", *sorted(map(self.of, args)))
-                return product
+                is_word = not product % _PRIME and any(map(_is_word, args))
+                return self.element("no number", *sorted(values)) if is_word else product
             case "quotient":
-                return self.of(args[0]) * self.inverse(self.of(args[1]))
+                return values[0] * self.inverse(values[1])
             case "percent":
                 # A percentage is its hundredth.
-                return self.of(args[0]) * self.inverse(100)
+                return values[0] * self.inverse(100)
             case "degree":
-                return self.of(args[0]) * self.of(_PI) * self.inverse(180)
+                return values[0] * self.of(_PI) * self.inverse(180)
             case "power":
                 return self._power(*args)
             case "root":
-                times = args[1].args[1].value if args[1].kind == "power" else None
-                if args[0].value == 2 and times and times.denominator == 1 and times % 2 == 0:
+                power = args[1].args[1].value if args[1].kind == "power" else None
+                if args[0].value == 2 and power and power % 2 == 0:
                     # Of real numbers, the root of a square is the absolute value.
-                    return self.element("call", "abs", self.of(args[1]))
+                    return self.element("call", "abs", values[1])
                 return self._power(args[1], Node("quotient", (number(1), args[0])))
             case "factorial":
                 return self._factorial(args[0])
             case "call":
-                return self._call(name, args)
-        return self._other(node)
+                return self._call(name, args, values)
+        if kind in _UNORDERED or (kind == "list" and name == "or"):
+            values.sort()
+        return self.element(kind, name, node.value or "", *values)
 
     def inverse(self, value: int) -> int:
         """Return one over an element.
@@ -201,8 +193,7 @@ class Fingerprint:
             return sum(times * self.element("call", "ln", prime) for prime, times in primes)
         return self.element("call", "ln", self.of(node))
 
-    def _call(self, name: str, args: Sequence[Node]) -> int:
-        values = [self.of(part) for part in args]
+    def _call(self, name: str, args: Sequence[Node], values: list[int]) -> int:
         if len(args) == 1 and name in _CIRCULAR:
             factor = (number(1),) if name.endswith("h") else (_I,)
             turn = self._power(_E, Node("product", (*factor, *args)))
@@ -236,24 +227,6 @@ class Fingerprint:
         if name in _UNORDERED:
             values.sort()
         return self.element("call", name, *values)
-
-    def _other(self, node: Node) -> int:
-        """Return the element of any other node, from its parts; the index of a sum or integral
-        is bound.
-        """
-        name, args = node.name, node.args
-        if node.kind == "calculus" and args[0].kind == "relation":
-            index = args[0].args[0]
-            outer = self.memo
-            self.memo = {index: self.element("index")}
-            values = list(map(self.of, args))
-            self.memo = outer
-        else:
-            values = list(map(self.of, args))
-        if node.kind in _UNORDERED or (node.kind == "list" and name == "or"):
-            values.sort()
-        value = "" if node.value is None else node.value
-        return self.element(node.kind, name, value, *values)
 
 
 def _is_word(node: Node) -> bool:
