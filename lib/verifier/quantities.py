@@ -4,7 +4,6 @@ import itertools
 import re
 from decimal import Decimal
 from fractions import Fraction
-from typing import NamedTuple
 
 from lib.verifier.evaluate import exact_value, real_value
 from lib.verifier.identity import same_expression
@@ -170,26 +169,21 @@ MIN_REFERENCE_DIGITS = 4
 """Significant digits from which a reference with a decimal point is taken for a rounding."""
 
 
-class _Literal(NamedTuple):
-    """A number literal: its value, last place, and significant digits."""
-
-    value: Fraction
-    last_place: Fraction
-    digits: int
-
-
-def _literal(node: Node) -> _Literal | None:
+def _literal(node: Node) -> Decimal | None:
     """Return digits as written, with a sign or a power of ten; None for anything else."""
     match node:
-        case Node("product", (left, Node("power", (Node(value=base), _)) as right)) if base == 10:
-            scale, literal = exact_value(right), _literal(left)
-            if literal and scale:
-                return _Literal(literal.value * scale, literal.last_place * scale, literal.digits)
-        case Node("number", name=name, value=value) if name and value is not None:
+        case Node("product", (Node("number", name=name), Node("power", (Node(value=base), power)))):
+            scale = power.value
+            if name and base == 10 and scale is not None and scale.denominator == 1:
+                return Decimal(f"{name}e{scale}")
+        case Node("number", name=name) if name:
             # Decimal keeps trailing zeros: 2.50 has three digits.
-            _, digits, exponent = Decimal(name).as_tuple()
-            return _Literal(value, Fraction(10) ** int(exponent), len(digits))
+            return Decimal(name)
     return None
+
+
+def _last_place(literal: Decimal) -> Fraction:
+    return Fraction(10) ** int(literal.as_tuple().exponent)
 
 
 def _is_rounding(reference: Node, answer: Node, problem: str) -> bool:
@@ -198,26 +192,25 @@ def _is_rounding(reference: Node, answer: Node, problem: str) -> bool:
     A reference with a decimal point is a rounding at its last place; one that is an integer, only
     where the problem asks for it. An exact answer has no finite decimal, or the problem asks.
     """
-    expected, actual = _literal(reference), _literal(answer)
-    values = real_value(reference), real_value(answer)
-    if values[0] is None or values[1] is None:
+    right, value = real_value(reference), real_value(answer)
+    if right is None or value is None:
         return False
-    places = _places(problem)
+    expected, actual, places = _literal(reference), _literal(answer), _places(problem)
     # The problem names the places: an exact answer that rounds to the reference is right.
-    if expected and places is not None and actual is None:
+    if expected is not None and places is not None and actual is None:
         step = Fraction(10) ** -places
-        if expected.value == _round(expected.value, step) == _round(values[1], step):
+        if right == _round(right, step) == _round(value, step):
             return True
-    if expected and expected.value.denominator > 1 and not _is_finite(answer):
+    if expected is not None and right.denominator > 1 and not _is_finite(answer):
         # With the problem's text at hand three digits are no coincidence.
-        minimum = MIN_REFERENCE_DIGITS - bool(problem)
-        if expected.digits >= minimum and _round(values[1], expected.last_place) == expected.value:
+        is_long = len(expected.as_tuple().digits) >= MIN_REFERENCE_DIGITS - bool(problem)
+        if is_long and _round(value, _last_place(expected)) == right:
             return True
-    if actual is None or actual.digits < MIN_ANSWER_DIGITS or actual.value.denominator == 1:
+    if actual is None or len(actual.as_tuple().digits) < MIN_ANSWER_DIGITS:
         return False
     # Rounded to its own last place, either way at a half.
-    is_near = abs(values[0] - actual.value) <= actual.last_place / 2
-    return is_near and not _is_finite(reference)
+    is_near = abs(right - value) <= _last_place(actual) / 2
+    return is_near and value.denominator > 1 and not _is_finite(reference)
 
 
 def _is_finite(node: Node) -> bool:
