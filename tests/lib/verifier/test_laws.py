@@ -1,5 +1,6 @@
 """Laws that hold for every answer, by hypothesis."""
 
+import re
 from fractions import Fraction
 
 from hypothesis import assume, given, settings
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from lib.verifier import compare, extract_answer, is_equivalent, reference_problem
 from lib.verifier.tokens import canonical, tokenize
 from lib.verifier.tree import TooHard, Unparsable
+from tests.bench.verifier.fuzz import PIECES
 
 RATIONALS = st.fractions(min_value=-10_000, max_value=10_000, max_denominator=400)
 DECIMALS = st.builds(
@@ -15,16 +17,9 @@ DECIMALS = st.builds(
     st.integers(-(10**7), 10**7),
     st.integers(0, 5),
 )
-PIECES = st.sampled_from(
-    [
-        *"{}()[],;=<+-*/^_!%$&éxie",
-        *(r"\frac", r"\sqrt", r"\{", r"\}", r"\le", r"\cup", r"\pi", r"\infty", r"\sin", r"\log_2"),
-        *(r"\binom", r"\sum_{k=1}^{9}", r"\int_0^1", r"\pm", r"\left", r"\right", r"^\circ", r"\\"),
-        *(r"\begin{pmatrix}", r"\end{pmatrix}", r"\text{cm}", r"\boxed{", "1", "23", "0.5", "４"),
-        *("and", "or", "the", "answer", "is"),
-    ]
+TEXTS = st.one_of(
+    st.text(max_size=60), st.lists(st.sampled_from(PIECES), max_size=25).map(" ".join)
 )
-TEXTS = st.one_of(st.text(max_size=60), st.lists(PIECES, max_size=25).map(" ".join))
 
 
 def fraction_spellings(value: Fraction) -> list[str]:
@@ -127,8 +122,10 @@ def test_no_letter_or_digit_of_a_text_that_is_read_is_lost(text: str) -> None:
         tokens = canonical(tokenize(text))
     except (Unparsable, TooHard):
         return
+    # Signs of two characters have a name of their own.
+    single = re.sub("[<>!]=|=>", "", text)
     for sign in "0123456789éx=<>!%?&;":
-        assert tokens.count(sign) >= (sign in text and sign not in NEUTRAL_IN_COMMANDS)
+        assert tokens.count(sign) >= (sign in single and sign not in NEUTRAL_IN_COMMANDS)
 
 
 NEUTRAL_IN_COMMANDS = frozenset("!;x<>")
