@@ -96,9 +96,7 @@ class Ball:
     def __pow__(self, exponent: int) -> "Ball":
         size = abs(self.middle)
         if size <= self.radius:
-            if exponent < 0:
-                raise Undecided("division by what may be zero")
-            return Ball(self.middle * 0, (size + self.radius) ** exponent)
+            raise Undecided("a power of what may be zero")
         check_power(size, abs(exponent))
         middle = self.middle**exponent
         return Ball(middle, abs(exponent * middle) * (self.radius / size + middle.context.eps))
