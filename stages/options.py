@@ -52,7 +52,15 @@ def _at_own_place(context: click.Context, option: click.Parameter, path: Path) -
 
     A stage replaces an output folder as a whole, and a folder elsewhere may hold the user's files.
     """
-    _with_folder(context, option, path)
+    # `resilient_parsing` is shell completion, which must neither fail nor write.
+    if context.resilient_parsing:
+        return path
+    if Path(str(option.default)).suffix and path.is_dir():
+        raise click.BadParameter(f"{path} is a folder; expected a file", param=option)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.BadParameter(f"{path}: {error.strerror}", param=option) from error
     # At the default path, the folder is the stage's own; DVC has removed it by now.
     if path.is_dir() and path != option.get_default(context) and any(path.iterdir()):
         raise click.BadParameter(
@@ -64,7 +72,6 @@ def _at_own_place(context: click.Context, option: click.Parameter, path: Path) -
 
 
 def _must_exist(context: click.Context, option: click.Parameter, path: Path) -> Path:
-    # `resilient_parsing` is shell completion, which must neither fail nor write.
     if not path.exists() and not context.resilient_parsing:
         # The other checkpoints, if the missing path is a folder: usually a misspelt name.
         beside = sorted(each.name for each in path.parent.glob("[!.]*") if each.is_dir())
@@ -72,15 +79,4 @@ def _must_exist(context: click.Context, option: click.Parameter, path: Path) -> 
         raise click.BadParameter(
             f"{path} is missing{there}. An earlier stage writes it: run `dvc repro`.", param=option
         )
-    return path
-
-
-def _with_folder(context: click.Context, option: click.Parameter, path: Path) -> Path:
-    if not context.resilient_parsing:
-        if Path(str(option.default)).suffix and path.is_dir():
-            raise click.BadParameter(f"{path} is a folder; expected a file", param=option)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise click.BadParameter(f"{path}: {error.strerror}", param=option) from error
     return path

@@ -2,13 +2,13 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import click
-from ruamel.yaml import YAML
 
 from lib.core.errors import UserError
 from lib.core.git import git
-from lib.params import PARAMS_FILE, compose_preset, model_names, parse_params, preset_names
+from lib.params import PARAMS_FILE, compose_preset, model_names, preset_names, preset_params
 
 _FITTED = re.compile(r"^  (micro_batch_size|gradient_checkpointing):.*$", re.MULTILINE)
 """Lines that FIT=1 writes anew, whatever they hold."""
@@ -24,15 +24,14 @@ def main(preset: str, model: str, quick: bool, fit: bool, card: str) -> None:
     """Replace params.yaml, unless it holds edits that would be lost."""
     if not preset:
         raise UserError(f"which preset? `make preset PRESET=...` with {', '.join(preset_names())}")
-    text = compose_preset(preset, model=model, quick=quick)
+    options: dict[str, Any] = {"model": model, "quick": quick}
     if fit:
         from lib.planning.cards import card_memory, fitted
 
         if not (memory := card_memory(card)):
             raise UserError("FIT=1: no GPU is here; name the GB of one, as CARD=24")
-        params = parse_params(YAML(typ="safe").load(text), origin=preset)
-        changes = fitted(params, memory)
-        text = compose_preset(preset, model=model, quick=quick, changes=changes)
+        options["changes"] = fitted(preset_params(preset, **options), memory)
+    text = compose_preset(preset, **options)
     if PARAMS_FILE.exists() and not (_is_committed(PARAMS_FILE) or _is_preset(PARAMS_FILE)):
         raise UserError(
             "params.yaml has uncommitted edits; "

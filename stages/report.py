@@ -26,17 +26,12 @@ from stages.options import reads, reads_params, writes
 @writes("--differences", "reports/metrics/report.json", "paired differences between checkpoints")
 def main(
     params_file: Path,
-    graded: Path,
-    base: Path,
-    metrics: Path,
-    rollouts: Path,
-    curves: Path,
-    provenance: Path,
     markdown: Path,
     figures: Path,
     page: Path,
     plots: Path,
     differences: Path,
+    **folders: Path,
 ) -> None:
     """Run the stage."""
     params = load_params(params_file)
@@ -51,12 +46,7 @@ def main(
         starts=params.starts,
         benchmarks=params.evaluate.benchmarks,
         exported=params.export.checkpoint,
-        base=base,
-        graded=graded,
-        metrics=metrics,
-        rollouts=rollouts,
-        curves=curves,
-        provenance=provenance,
+        **folders,
     )
     report = write_report(
         run, markdown=markdown, figures=figures, page=page, plots=plots, metrics=differences

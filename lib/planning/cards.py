@@ -69,8 +69,7 @@ def fitted(params: Params, memory: int) -> dict[str, dict[str, Any]]:
         raise UserError(f"model.name={params.model.name}: its shape is not known; run `make fetch`")
     kinds = [kind for kind in params.starts if not section_of(params, kind).skipped]
     for checkpointing in (False, True):
-        model = params.model.model_copy(update={"gradient_checkpointing": checkpointing})
-        set_so = params.model_copy(update={"model": model})
+        set_so = params.replaced(model={"gradient_checkpointing": checkpointing})
         sizes = {kind: _largest(set_so, kind, shape, memory) for kind in kinds}
         now = {kind: section_of(params, kind).micro_batch_size for kind in kinds}
         if all(sizes[kind] >= (1 if checkpointing else now[kind]) for kind in kinds):
@@ -91,8 +90,7 @@ def _largest(params: Params, kind: str, shape: Shape, memory: int) -> int:
     fixed = getattr(section, "loss", "") == "bnpo"
     sizes = [section.micro_batch_size] if fixed else range(batch, 0, -1)
     for size in (size for size in sizes if batch % size == 0):
-        changed = section.model_copy(update={"micro_batch_size": size})
-        phases = phases_of(params.model_copy(update={kind: changed}), shape)
+        phases = phases_of(params.replaced(**{kind: {"micro_batch_size": size}}), shape)
         (phase,) = (phase for phase in phases if phase.name == kind)
         if phase.bytes_on(memory) <= FILL * memory:
             return size
@@ -154,8 +152,7 @@ def splits_of(params: Params, cards: int, gb: int) -> list[Split]:
         ranks = cards - serving
         if ranks < 1 or grpo.prompts_per_step % ranks or grpo.micro_batch_size % ranks:
             continue
-        own = grpo.model_copy(update={"micro_batch_size": grpo.micro_batch_size // ranks})
-        of_rank = params.model_copy(update={"grpo": own})
+        of_rank = params.replaced(grpo={"micro_batch_size": grpo.micro_batch_size // ranks})
         memory = memory_at_peak(of_rank, "grpo", shape, ranks=ranks) | {"CUDA": CUDA_BYTES}
         share = VLLM_SHARE if serving else rollout.gpu_memory_utilization
         if not serving:

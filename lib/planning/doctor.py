@@ -7,7 +7,7 @@ import platform
 import runpy
 import shutil
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Literal
@@ -17,7 +17,7 @@ import psutil
 
 from lib.artifacts.models import FLASH_KERNEL
 from lib.core.errors import UserError
-from lib.core.process import LOCK, installed_version, locked_versions
+from lib.core.process import LOCK, differing, locked_versions
 from lib.engines.gpu import (
     BFLOAT16_CAPABILITY,
     LEAST_CAPABILITY,
@@ -28,8 +28,8 @@ from lib.engines.gpu import (
 )
 from lib.engines.registry import URL, server_urls
 from lib.params import Params
+from lib.params.load import doubts
 from lib.params.model import NEEDS_GPU
-from lib.planning.idle import idle_params
 from lib.planning.inputs import input_problems
 from lib.planning.memory import BYTES, export_memory, shape_of
 from lib.planning.plan import ALONE, CUDA_BYTES, disk_bytes, in_bytes, phases_of
@@ -105,11 +105,7 @@ def this_machine(*, lock: Path = LOCK) -> Machine:
     gpus = find_gpus()
     return Machine(
         python=platform.python_version(),
-        differing=tuple(
-            f"{name} {installed or 'missing'} (locked: {version})"
-            for name, version in locked.items()
-            if (installed := installed_version(name)) != version
-        ),
+        differing=tuple(differing(locked)),
         num_locked=len(locked),
         torch=build["__version__"],
         cuda=build["cuda"] or "",
@@ -138,6 +134,9 @@ def missing_tools() -> Iterator[str]:
         yield "Python.h"
 
 
+Weight = Literal["certain", "likely", "result"]
+
+
 @dataclasses.dataclass(frozen=True)
 class Finding:
     """An obstacle to a run.
@@ -149,25 +148,23 @@ class Finding:
     """
 
     text: str
-    weight: Literal["certain", "likely", "result"]
+    weight: Weight
 
 
 def findings(params: Params, machine: Machine, *, asks_hub: bool = False) -> list[Finding]:
     """List everything wrong with `params` on `machine`; empty if nothing is."""
-    certain = (
-        _software(params, machine),
-        input_problems(params, asks_hub=asks_hub),
-        _too_few_problems(params),
-        _too_large(params, machine),
-        _unshared(params, machine),
-    )
-    likely = (_shortages(params, machine), _silent_servers(params))
-    result = (params.warnings(), idle_params(params))
-    return [
-        *(Finding(text, "certain") for text in chain(*certain)),
-        *(Finding(text, "likely") for text in chain(*likely)),
-        *(Finding(text, "result") for text in chain(*result)),
-    ]
+    texts: dict[Weight, Iterable[Iterable[str]]] = {
+        "certain": (
+            _software(params, machine),
+            input_problems(params, asks_hub=asks_hub),
+            _too_few_problems(params),
+            _too_large(params, machine),
+            _unshared(params, machine),
+        ),
+        "likely": (_shortages(params, machine), _silent_servers(params)),
+        "result": (doubts(params),),
+    }
+    return [Finding(text, weight) for weight, lists in texts.items() for text in chain(*lists)]
 
 
 def _too_few_problems(params: Params) -> Iterator[str]:

@@ -26,7 +26,7 @@ from lib.artifacts.models import FLASH_KERNEL, GGUF, adapter_faults, model_fault
 from lib.core.errors import UserError
 from lib.core.plugins import guarded, is_plugin, label
 from lib.params import PARAMS_FILE, Params
-from lib.params.data import AnySource, PathSource, first_repeated, hub_splits
+from lib.params.data import PathSource, first_repeated, hub_splits
 from lib.params.load import round_trip
 from lib.problems.rows import RowFault
 from lib.prompts import PromptFormat, prompt_format, system_prompt
@@ -34,18 +34,10 @@ from lib.prompts.formats import ParsedCompletion, TaggedFormat, conversation
 from lib.rewards.functions import Grading, scores
 
 
-def sources_of(params: Params) -> list[AnySource]:
-    """List the sources of problems: training sets, benchmarks, SFT's references."""
-    prepare = params.prepare
-    training = [entry.source for entry in (*prepare.sft.sources, *prepare.grpo.sources)]
-    benchmarks = [benchmark.source for benchmark in prepare.benchmarks]
-    return [*training, *benchmarks, *prepare.sft.truth_from]
-
-
 def repositories_of(params: Params) -> list[Repository]:
     """List every repository in params, each once."""
     model = params.model
-    splits = [split for source in sources_of(params) for split in hub_splits(source)]
+    splits = [split for source in params.prepare.every_source for split in hub_splits(source)]
     named = [dataset_repository(**split.place) for split in splits]
     if is_on_hub(model.name, model.revision):
         named.append(model_repository(model.name, model.revision))
@@ -84,9 +76,9 @@ def write_commits(params: Params, *, path: Path = PARAMS_FILE) -> list[str]:
             model["attention"] = f"{each.name}@{commit}"
     entries = (*prepare["sft"]["sources"], *prepare["grpo"]["sources"], *prepare["benchmarks"])
     truths = prepare["sft"]["truth_from"]
-    # The YAML nodes in the order of `sources_of`, which the strict zip below relies on.
+    # The YAML nodes in the order of `every_source`, which the strict zip below relies on.
     places = [*((entry, "source") for entry in entries), *((truths, n) for n in range(len(truths)))]
-    for (entry, key), source in zip(places, sources_of(params), strict=True):
+    for (entry, key), source in zip(places, params.prepare.every_source, strict=True):
         for split in hub_splits(source):
             if new := commits.get(dataset_repository(**split.place)):
                 entry[key] = split.model_copy(update={"revision": new}).model_dump()
@@ -137,7 +129,7 @@ def _trials(params: Params) -> Iterator[Callable[[], object]]:
         from lib.problems.selection import read_pass_rates
 
         yield partial(read_pass_rates, Path(rates))
-    for source in sources_of(params):
+    for source in params.prepare.every_source:
         if isinstance(source, PathSource):
             yield partial(_try_source, source)
     yield partial(_try_rewards, params, own_format)

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from lib.engines.unsloth import shares_weights
 from lib.params import Params, preset_params
 from lib.params.data import AnySource, GeneratorSource, hub_splits
-from lib.params.load import BASE
-from lib.planning.idle import idle_params
+from lib.params.load import BASE, doubts
 from lib.planning.memory import (
     BYTES,
     FACTS,
@@ -116,8 +115,7 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: L
     if trains and not section.skipped:
         micro_batch = section.micro_batch_size
         trainer = micro_batches(batch, micro_batch=micro_batch, world_size=launch.ranks)
-        own = section.model_copy(update={"micro_batch_size": micro_batch // launch.ranks})
-        of_rank = params.model_copy(update={name: own})
+        of_rank = params.replaced(**{name: {"micro_batch_size": micro_batch // launch.ranks}})
     held_by = launch.ranks if launch.shards else 1
     return Phase(
         name=name,
@@ -210,10 +208,9 @@ def validation_of(params: Params, phase: Phase) -> Measurement | None:
 def evaluation_of(params: Params) -> Measurement | None:
     """Plan the evaluation of all checkpoints; None if a benchmark's rows are not known."""
     evaluate, rows = params.evaluate, benchmark_rows(params)
-    overrides = {each.benchmark: each for each in evaluate.overrides}
     prompts = completions = tokens = 0
     for name in evaluate.benchmarks:
-        count, decoding = rows[name], overrides.get(name, evaluate)
+        count, decoding = rows[name], evaluate.decoding_of(name)
         if count is None:
             return None
         set_completions = (
@@ -279,7 +276,7 @@ def plan_lines(params: Params) -> Iterator[str]:
     yield "estimates (lib/planning: memory, plan), not verified on a GPU; `make memory-probe`"
     for line in FACTS["published"].get(model.name, ()):
         yield f"published, not ours: {line}"
-    yield from (f"warning: {each}" for each in (*params.warnings(), *idle_params(params)))
+    yield from (f"warning: {each}" for each in doubts(params))
     base = preset_params(BASE).flat()
     changed = {key: value for key, value in params.flat().items() if value != base[key]}
     yield f"params: {len(changed)} of {len(base)} differ from {BASE}, which has the others"

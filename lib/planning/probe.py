@@ -129,7 +129,7 @@ def _take_steps(
     # A completion of full length counts as truncated: masked, it would leave nothing to train on.
     changes |= {"dynamic_sampling": 0, "mask_truncated": False}
     changes = {key: value for key, value in changes.items() if hasattr(section, key)}
-    short = params.model_copy(update={phase: section.model_copy(update=changes)})
+    short = params.replaced(**{phase: changes})
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         places = {"problems": Path(name) / "rows.jsonl", "base": base, "scratch": Path(name)}
         write_problems(places["problems"], rows)

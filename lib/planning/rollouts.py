@@ -1,14 +1,14 @@
 """Diagnose a checkpoint from its rollouts, before GRPO trains it."""
 
-import collections
-import dataclasses
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from transformers import PreTrainedTokenizerBase
 
+from lib.core.errors import visible
 from lib.prompts import PromptFormat
-from lib.report.text import shorten, visible
+from lib.report.text import shorten
 from lib.rewards.functions import Grading
 from lib.rewards.rollout import Rollout
 from lib.training.phase.warning_signs import Limits
@@ -23,21 +23,18 @@ IDENTICAL_SHARE = 0.8
 """Share of identical completions at which a group counts as without contrast."""
 
 
-@dataclasses.dataclass(frozen=True)
-class RolloutGroup:
-    """The scored completions of one problem."""
+RolloutGroup = Sequence[Rollout]
+"""The scored completions of one problem."""
 
-    rollouts: Sequence[Rollout]
 
-    @property
-    def counts(self) -> collections.Counter[Sequence[int] | None]:
-        """The number of each distinct completion."""
-        return collections.Counter(each.token_ids for each in self.rollouts)
+def counts_of(group: RolloutGroup) -> Counter[Sequence[int] | None]:
+    """Return the number of each distinct completion."""
+    return Counter(each.token_ids for each in group)
 
-    @property
-    def has_signal(self) -> bool:
-        """True if rewards differ; without that there is no gradient."""
-        return len({each.reward for each in self.rollouts}) > 1
+
+def has_signal(group: RolloutGroup) -> bool:
+    """Return True if rewards differ; without that there is no gradient."""
+    return len({each.reward for each in group}) > 1
 
 
 def tag_tokens(
@@ -61,15 +58,15 @@ def diagnose(
         written: tags that a completion has to write itself, without the tag that the prompt opens.
         temperature: sampling temperature of the completions.
     """
-    rows = [each for group in groups for each in group.rollouts]
-    size = len(groups[0].rollouts)
+    rows = [each for group in groups for each in group]
+    size = len(groups[0])
     # Two or three samples are often equal by chance.
     if size < MIN_COMPLETIONS:
         few = f"{size} completions of a problem are too few to judge by"
         return [f"{few}; take N={MIN_COMPLETIONS} or more"]
-    most = [max(group.counts.values()) for group in groups]
+    most = [max(counts_of(group).values()) for group in groups]
     alike = sum(count >= IDENTICAL_SHARE * size for count in most)
-    signal = sum(group.has_signal for group in groups)
+    signal = sum(map(has_signal, groups))
     cut = sum(each.truncated for each in rows)
     mean = statistics.fmean(each.reward for each in rows)
     faults = []
@@ -113,15 +110,15 @@ def report_lines(
     """Format everything for a terminal: completions, sums, tags, the diagnosis last."""
     for group in groups:
         yield from _group_lines(group, grading)
-    rows = [each for group in groups for each in group.rollouts]
+    rows = [each for group in groups for each in group]
     yield f"All {len(rows)} completions of {len(groups)} problems"
     earned = [{**grading.by_name(each), "in total": each.reward} for each in rows]
     for name in earned[0]:
         values = [each[name] for each in earned]
         spread = statistics.pvariance(values)
         yield f"  reward {name}: mean {statistics.fmean(values):.3g}, variance {spread:.3g}"
-    yield f"  groups with differing rewards: {sum(g.has_signal for g in groups)} of {len(groups)}"
-    yield f"  distinct completions: {sum(len(g.counts) for g in groups) / len(rows):.0%}"
+    yield f"  groups with differing rewards: {sum(map(has_signal, groups))} of {len(groups)}"
+    yield f"  distinct completions: {sum(map(len, map(counts_of, groups))) / len(rows):.0%}"
     cut = sum(each.truncated for each in rows)
     yield f"  cut off at the longest length: {cut} of {len(rows)}"
     yield "Tags: their tokens, and the number of completions that write them"
@@ -133,9 +130,9 @@ def report_lines(
 
 
 def _group_lines(group: RolloutGroup, grading: Grading) -> Iterator[str]:
-    yield f"Problem: {group.rollouts[0].problem}"
-    yield f"Reference: {group.rollouts[0].reference}"
-    for number, each in enumerate(group.rollouts, start=1):
+    yield f"Problem: {group[0].problem}"
+    yield f"Reference: {group[0].reference}"
+    for number, each in enumerate(group, start=1):
         parts = " ".join(f"{name}={value:g}" for name, value in grading.by_name(each).items())
         yield (
             f"  [{number}] reward={each.reward:g} ({parts}) class={each.label} "
@@ -143,9 +140,9 @@ def _group_lines(group: RolloutGroup, grading: Grading) -> Iterator[str]:
         )
         text = visible(shorten(each.completion, SHOWN_CHARS))
         yield from (f"      {line}" for line in text.splitlines() or [""])
-    variance = statistics.pvariance([each.reward for each in group.rollouts])
+    variance = statistics.pvariance([each.reward for each in group])
     yield (
-        f"  distinct {len(group.counts)} of {len(group.rollouts)}, reward variance {variance:.3g}"
-        f"{'' if group.has_signal else ': no signal'}"
+        f"  distinct {len(counts_of(group))} of {len(group)}, reward variance {variance:.3g}"
+        f"{'' if has_signal(group) else ': no signal'}"
     )
     yield ""

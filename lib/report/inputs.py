@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,7 @@ class Run:
             for name, rows in self.completions.items()
         }
 
-    @property
+    @cached_property
     def origins(self) -> dict[str, str]:
         """Parent of each trained checkpoint.
 

@@ -1,17 +1,16 @@
 """The content of a run's report, independent of Markdown and HTML."""
 
 import dataclasses
-import hashlib
 import json
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from lib.artifacts import ROOT
+from lib.artifacts import ROOT, hash_json
 from lib.artifacts.completions import GREEDY, UNGRADED, GradedCompletion
 from lib.artifacts.models import describe_selection
-from lib.params import preset_names, preset_params
+from lib.params.load import nearest_preset
 from lib.params.schema import leaves
 from lib.report.charts import Figure
 from lib.report.comparisons import (
@@ -230,7 +229,7 @@ def facts_and_provenance(run: Run) -> tuple[list[tuple[str, str]], list[Table]]:
     rows: list[tuple[str, ...]] = [*settings.items()]
     num_changed = 0
     if run.trained:
-        preset, values, changed = nearest_preset(settings)
+        preset, values, changed = nearest_preset(settings, shown=_text)
         header, num_changed = (*header, f"preset {preset}"), len(changed)
         rows = [(key, settings[key], values[key]) for key in changed]
         # An empty cell: the value equals the preset's.
@@ -241,8 +240,7 @@ def facts_and_provenance(run: Run) -> tuple[list[tuple[str, str]], list[Table]]:
     # Several devices if stages ran on different machines.
     facts += [("measured on", " / ".join(devices))] * bool(devices)
     # `git log -S<hash>` finds the run's commit (docs/report.md).
-    known = json.dumps(run.provenance, sort_keys=True).encode()
-    facts.append(("run", hashlib.sha256(known).hexdigest()[:12]))
+    facts.append(("run", hash_json(run.provenance)[:12]))
     # `lib` is not installed, so there is no package metadata.
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     facts.append((project["name"], project["version"]))
@@ -262,18 +260,6 @@ def _rows(records: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, str], ..
         for name, record in records.items()
         for key, value in leaves(record)
     )
-
-
-def nearest_preset(settings: Mapping[str, str]) -> tuple[str, dict[str, str], list[str]]:
-    """Return the preset with the fewest differences, its values, and the keys that differ."""
-    candidates = []
-    for name in preset_names():
-        values = {key: _text(value) for key, value in preset_params(name).flat().items()}
-        # A setting that the preset lacks is no difference.
-        changed = [key for key in settings if values.get(key, settings[key]) != settings[key]]
-        candidates.append((name, values, changed))
-    # Ties go to the first name, so that equal runs give equal reports.
-    return min(candidates, key=lambda candidate: (len(candidate[2]), candidate[0]))
 
 
 def _settings(provenance: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, str]:
