@@ -21,14 +21,7 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "evaluate"}
 @reads("--checkpoint", "data/models/grpo", "the checkpoint that answers")
 @writes("--completions", "data/completions/grpo.jsonl", "every completion, with its prompt")
 @writes("--provenance", "reports/provenance/evaluate/grpo.json", "settings, versions, hashes")
-def main(
-    params_file: Path,
-    problems: Path,
-    base: Path,
-    checkpoint: Path,
-    completions: Path,
-    provenance: Path,
-) -> None:
+def main(params_file: Path, completions: Path, provenance: Path, **inputs: Path) -> None:
     """Run the stage."""
     params = load_params(params_file)
     from lib.artifacts import write_provenance
@@ -37,24 +30,13 @@ def main(
 
     configure(seed=params.seed, threads=params.torch_threads)
     # Resumes: finished chunks are kept under a hash of settings, inputs, versions and code.
-    facts = complete_checkpoint(
-        checkpoint,
-        base=base,
-        # A folder with one file per benchmark.
-        problems=problems,
-        completions=completions,
-        model=params.model,
-        prompt=params.prompt,
-        evaluate=params.evaluate,
-        seed=params.seed,
-    )
+    facts = complete_checkpoint(params=params, completions=completions, **inputs)
     # The list of checkpoints decides which stages exist, not what this one computes.
     used = params.model_dump(include=SECTIONS, exclude={"evaluate": {"checkpoints"}})
-    inputs = {"problems": problems, "base": base, "checkpoint": checkpoint}
     # Provenance has the device, since another one rounds differently.
     device = device_name()
     write_provenance(provenance, settings=used, inputs=inputs, device=device, **facts)
-    click.echo(f"evaluate checkpoint={checkpoint.name} completions={completions}")
+    click.echo(f"evaluate checkpoint={inputs['checkpoint'].name} completions={completions}")
 
 
 if __name__ == "__main__":

@@ -88,9 +88,7 @@ def main(
             model,
             label=label,
             sets=sets,
-            evaluate=evaluate,
-            params=params,
-            seed=seed,
+            params=params.model_copy(update={"evaluate": evaluate, "seed": seed}),
             # 0 means all problems.
             limit=limit or 0,
             out=out,

@@ -22,13 +22,11 @@ from stages.options import reads, reads_params, writes
 @writes("--provenance", "reports/provenance/export.json", "settings, versions, hashes")
 def main(
     params_file: Path,
-    problems: Path,
-    base: Path,
-    checkpoint: Path,
     measured: Path,
     export: Path,
     metrics: Path,
     provenance: Path,
+    **inputs: Path,
 ) -> None:
     """Run the stage."""
     params = load_params(params_file)
@@ -39,18 +37,10 @@ def main(
     # The verification generates, so that it needs the seed and threads of the other stages.
     configure(seed=params.seed, threads=params.torch_threads)
     # Raises before the export is in place: an unverified model never has the final name.
-    verified = publish(
-        checkpoint,
-        export,
-        params=params,
-        base=base,
-        problems=problems,
-        measured=measured,
-    )
+    verified = publish(to=export, params=params, measured=measured, **inputs)
     # `make push` compares this hash with the folder: nothing but the verified bytes is uploaded.
     facts = {"errors": verified.errors, "export": hash_path(export)}
     write_metrics(metrics, verified.numbers)
-    inputs = {"problems": problems, "base": base, "checkpoint": checkpoint}
     # JSON mode turns tuples into lists, as `make push` reads them back.
     used = params.model_dump(mode="json")
     write_provenance(provenance, settings=used, inputs=inputs, **facts)

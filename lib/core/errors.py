@@ -5,6 +5,7 @@ Whatever else ends a stage is one line too, and its traceback a file (`process.r
 """
 
 import os
+import unicodedata
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,7 +19,7 @@ class UserError(click.ClickException):
         """Return the message with control characters escaped: names of files and rows may hold
         them.
         """
-        return printable(self.message)
+        return visible(self.message)
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the message, once where it ends several ranks."""
@@ -41,9 +42,20 @@ def is_first_to_fail() -> bool:
     return True
 
 
-def printable(text: str) -> str:
-    """Return the text with control characters escaped, so that a terminal obeys none of them."""
+# Unicode categories: control, format, unassigned, private use, surrogate, line and paragraph
+# separators. `HIDDEN` in page.js is the same set.
+_HIDDEN = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
+
+
+def visible(text: str) -> str:
+    """Return `text` with every invisible character written out, so that a terminal obeys none.
+
+    Line feeds and tabs stay. Control, format (text direction among them), surrogate and
+    private-use characters become "⟨U+202E⟩".
+    """
     return "".join(
-        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode()
-        for each in text
+        f"⟨U+{ord(character):04X}⟩"
+        if unicodedata.category(character) in _HIDDEN and character not in "\n\t"
+        else character
+        for character in text
     )

@@ -11,7 +11,6 @@ bytes of a run that was never stopped.
 
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import itertools
 import json
@@ -31,26 +30,19 @@ from lib.artifacts import SCRATCH, fingerprint, stage_code, write_jsonl
 from lib.artifacts.completions import GREEDY, SAMPLED
 from lib.artifacts.problems import Problem, read_benchmarks
 from lib.core.errors import UserError
-from lib.core.process import installed_version
+from lib.core.process import alone, installed_version
 from lib.core.progress import Heartbeat
 from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode, open_engine
 from lib.engines.policy import is_adapter, read_max_positions
 from lib.engines.registry import ENGINES
-from lib.params.model import Decoding, Evaluate, Model, Prompt
+from lib.params.model import Decoding, Evaluate
+from lib.params.schema import Params
 from lib.prompts import Message, PromptFormat, prompt_format, saved_system
 from lib.prompts.formats import conversation
 
 
 def complete_checkpoint(
-    checkpoint: Path,
-    *,
-    completions: Path,
-    base: Path,
-    problems: Path,
-    model: Model,
-    prompt: Prompt,
-    evaluate: Evaluate,
-    seed: int,
+    checkpoint: Path, *, params: Params, completions: Path, base: Path, problems: Path
 ) -> dict[str, Any]:
     """Generate completions with a checkpoint of this pipeline; return the facts of `complete`.
 
@@ -60,23 +52,23 @@ def complete_checkpoint(
         problems: folder with one set of problems per benchmark.
     """
     # Not the reward and not the training sections: a change there generates nothing anew.
-    sections = {"model": model, "prompt": prompt, "evaluate": evaluate}
-    settings = {name: section.model_dump(mode="json") for name, section in sections.items()}
+    settings = params.model_dump(mode="json", include={"seed", "model", "prompt", "evaluate"})
     inputs = {"checkpoint": checkpoint, "base": base, "problems": problems}
     # The checkpoint's name too: two checkpoints of equal weights write different rows.
-    name = rows_fingerprint({**settings, "seed": seed, "name": checkpoint.name}, inputs=inputs)
+    name = rows_fingerprint({**settings, "name": checkpoint.name}, inputs=inputs)
+    evaluate, loading = params.evaluate, params.model.loading
     engine = open_engine(
-        evaluate.engine, checkpoint, base=base, **model.loading, batch_size=evaluate.batch_size
+        evaluate.engine, checkpoint, base=base, **loading, batch_size=evaluate.batch_size
     )
     with contextlib.closing(engine), scratch_of(name) as scratch:
         return complete(
             engine,
             read_benchmarks(problems, evaluate.benchmarks),
             label=checkpoint.name,
-            prompt_format=prompt_format(**prompt.rendering),
+            prompt_format=prompt_format(**params.prompt.rendering),
             system=saved_system(base),
             evaluate=evaluate,
-            seed=seed,
+            seed=params.seed,
             scratch=scratch,
             completions=completions,
             # An adapter has no config of its own; its base has the positions.
@@ -137,7 +129,7 @@ def complete(
             counted = f"{len(longest)} of {len(problems)} problems are too long"
             click.echo(f"Warning: {fault}; {counted} and counted as wrong", err=True)
         # A hard benchmark may need longer completions than the common decoding allows.
-        decoding = decoding_of(evaluate, benchmark)
+        decoding = evaluate.decoding_of(benchmark)
         for mode, sampling in samplings(decoding, prompt_format=prompt_format, seed=seed).items():
             # Problems a chunk: the G completions of a problem are never split over two chunks.
             size = max(1, batch // sampling.num_completions)
@@ -199,15 +191,7 @@ def scratch_of(name: str, *, root: Path = SCRATCH / "evaluate") -> Iterator[Path
         UserError: another process is writing there.
     """
     folder = root / name
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        # The kernel releases the lock of a killed process: no stale lock stops the next run.
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"the same evaluation is running already and writes to {folder}; wait for it"
-            ) from None
+    with alone(folder / "lock", what=f"the evaluation that writes to {folder}"):
         try:
             yield folder
         except KeyboardInterrupt:
@@ -402,9 +386,3 @@ def generate_missing(engine: Engine, tasks: Sequence[Task], *, label: str) -> No
                 done += len(rows)
                 # For engines that do not report by themselves.
                 beat("completions", done, total, num_tokens)
-
-
-def decoding_of(evaluate: Evaluate, benchmark: str) -> Decoding:
-    """Return a benchmark's decoding settings: its override, or the common ones."""
-    overrides = {override.benchmark: override for override in evaluate.overrides}
-    return overrides.get(benchmark, evaluate)

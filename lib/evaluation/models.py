@@ -72,29 +72,26 @@ def measure_model(
     label: str,
     sets: Sequence[BenchmarkSet],
     params: Params,
-    evaluate: Evaluate,
-    seed: int,
     limit: int,
     out: Path,
 ) -> dict[str, Any]:
     """Generate and grade one model's completions, write all files under `out`, return the metrics.
 
     Args:
-        params: reward, attention and max_seq_length are taken from it; `evaluate` and `seed` are
-            passed separately, since the caller may change them.
+        params: seed, evaluate, reward, attention and max_seq_length are taken from it.
         limit: problems per benchmark, 0 for all; for provenance, `sets` are cut already.
 
     Raises:
         UserError: the model cannot be loaded.
     """
-    prompt_format, system = model.prompt_format, model.system
+    prompt_format, system, evaluate = model.prompt_format, model.system, params.evaluate
     attention, max_seq_length = params.model.attention, params.model.max_seq_length
     settings = {
         # The pipeline's list of checkpoints changes no number here.
         "evaluate": evaluate.model_dump(mode="json", exclude={"checkpoints"}),
         "attention": attention,
         "dtype": model.dtype,
-        "seed": seed,
+        "seed": params.seed,
         "limit": limit,
         "prompt": {
             "format": prompt_format.name,
@@ -124,7 +121,7 @@ def measure_model(
                 prompt_format=prompt_format,
                 system=system,
                 evaluate=evaluate,
-                seed=seed,
+                seed=params.seed,
                 scratch=scratch,
                 completions=completions,
                 positions=model.positions_on(evaluate.engine, max_seq_length=max_seq_length),

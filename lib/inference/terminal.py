@@ -9,14 +9,13 @@ from typing import Any
 
 import click
 
-from lib.core.errors import UserError
+from lib.core.errors import UserError, visible
 from lib.inference.generator import (
     GenerationSettings,
     Solution,
     TextGenerator,
     save_prompt_and_response,
 )
-from lib.report.text import visible
 
 GREETING = "Ask a question and press Enter; Ctrl-D ends."
 

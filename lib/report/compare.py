@@ -22,6 +22,7 @@ from lib.artifacts.completions import GradedCompletion, read_graded
 from lib.core.errors import UserError
 from lib.core.git import git
 from lib.params import PARAMS_FILE
+from lib.params.data import RAW
 from lib.params.schema import leaves
 from lib.report.comparisons import (
     ALPHA,
@@ -40,8 +41,6 @@ WORKSPACE = "workspace"
 
 NO_RATES = ("check", "export", "report")
 """Stages whose changes leave every rate as it is."""
-
-RAW = "data/raw"
 
 REMOTE_REMEDY = "`cp .dvc/config .dvc/config.local`"
 """Command that lets DVC use today's remote for commits older than the remote."""
@@ -243,7 +242,7 @@ def stale_causes(status: Mapping[str, Sequence[Any]]) -> Iterator[str]:
                 if isinstance(state, Mapping):
                     yield from state
                 elif state != "deleted":
-                    yield f"{path} (any file in it counts)" if path == RAW else path
+                    yield f"{path} (any file in it counts)" if path == str(RAW) else path
 
 
 def stale_notes(causes: Sequence[str]) -> Iterator[str]:

@@ -52,37 +52,11 @@ NORMAL_95 = 1.96
 
 def report_figures(run: Run) -> list[Figure]:
     """Build all figures that the run has numbers for."""
-
-    def figure(
-        name: str, title: str, caption: str, panels: Callable[[Run, str], Iterator[Panel]]
-    ) -> Figure:
-        return Figure(
-            name,
-            title,
-            caption,
-            tuple(panel for each in run.benchmarks for panel in panels(run, each)),
-        )
-
     figures = [
         headline_figure(run),
-        figure("accuracy", "All rates", "Dots with 95 % intervals.", rate_panels),
-        figure(
-            "breakdown",
-            "By level, tag and subject",
-            "Greedy answer accuracy with 95 % intervals.",
-            breakdown_panels,
-        ),
-        figure(
-            "pass_at_k",
-            "pass@k",
-            "Chance that at least one of k samples is right, with 95 % bands.",
-            pass_at_k_panels,
-        ),
-        figure(
-            "classes",
-            "Four classes",
-            "Format and answer, graded separately; share of completions.",
-            class_panels,
+        *(
+            Figure(*words, tuple(panel for each in run.benchmarks for panel in panels(run, each)))
+            for panels, words in BY_BENCHMARK.items()
         ),
         reward_figure(run),
         validation_figure(run),
@@ -359,3 +333,24 @@ def _interval(estimate: Estimate) -> dict[str, float]:
     bounds = {"value": estimate.value, "low": interval.low, "high": interval.high}
     # The page embeds these numbers; more digits add bytes and change no pixel.
     return {name: round(bound, 5) for name, bound in bounds.items()} | {"n": estimate.n}
+
+
+BY_BENCHMARK: dict[Callable[[Run, str], Iterator[Panel]], tuple[str, str, str]] = {
+    rate_panels: ("accuracy", "All rates", "Dots with 95 % intervals."),
+    breakdown_panels: (
+        "breakdown",
+        "By level, tag and subject",
+        "Greedy answer accuracy with 95 % intervals.",
+    ),
+    pass_at_k_panels: (
+        "pass_at_k",
+        "pass@k",
+        "Chance that at least one of k samples is right, with 95 % bands.",
+    ),
+    class_panels: (
+        "classes",
+        "Four classes",
+        "Format and answer, graded separately; share of completions.",
+    ),
+}
+"""Figures with panels for each benchmark → their name, title and caption."""

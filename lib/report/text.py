@@ -7,7 +7,6 @@ that turn the direction of a line, or a megabyte of one word.
 import dataclasses
 import math
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 import click
 import jinja2
 
+from lib.core.errors import visible
 from lib.stats import Estimate, share_interval
 
 MISSING = "–"
@@ -25,9 +25,6 @@ _MARKUP = re.compile(
     r"|(?<!\w)_|_(?!\w)"  # emphasis at the edge of a word, not inside one
     r"|<(?=[A-Za-z/!?])|&(?=#?\w+;)"  # a tag, an entity; not "p < 0.05"
 )
-# Unicode categories: control, format, unassigned, private use, surrogate, line and paragraph
-# separators. `HIDDEN` in page.js is the same set.
-_HIDDEN = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,20 +94,6 @@ def points(value: float) -> str:
 def p_value(value: float) -> str:
     """Format a p-value, never as 0."""
     return "< 0.0001" if value < 0.0001 else f"{value:.4f}"
-
-
-def visible(text: str) -> str:
-    """Return `text` with every invisible character written out.
-
-    Line feeds and tabs stay. Control, format (text direction among them), surrogate and
-    private-use characters become "⟨U+202E⟩".
-    """
-    return "".join(
-        f"⟨U+{ord(character):04X}⟩"
-        if unicodedata.category(character) in _HIDDEN and character not in "\n\t"
-        else character
-        for character in text
-    )
 
 
 def shorten(text: str, limit: int) -> str:

@@ -2,12 +2,11 @@
 
 import copy
 import json
-import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
-from ruamel.yaml import YAML
+from pydantic import Field
 
 from lib.core.errors import UserError
 from lib.params import Params, preset_params
@@ -16,12 +15,6 @@ from lib.params.model import Checkpoint, Evaluate
 from lib.params.section import Name, Section
 
 STUDIES = Path("studies")
-
-# Texts that `dvc exp run --set-param` takes without quotes.
-PLAIN = re.compile(r"[\w./:+-]+")
-
-Value = Any
-"""A YAML value: scalar, list or mapping."""
 
 
 class Variant(Section):
@@ -32,7 +25,7 @@ class Variant(Section):
 
     checkpoint: Checkpoint
     """The checkpoint of its run to measure."""
-    params: dict[str, Value] = Field(default_factory=dict)
+    params: dict[str, Any] = Field(default_factory=dict)
     """Values by dotted key; they replace those of params.yaml."""
 
 
@@ -75,16 +68,12 @@ class Study(Section):
     variants: Annotated[dict[Name, Variant], Field(min_length=2)]
     comparisons: Annotated[tuple[Contrast, ...], Field(min_length=1)]
 
-    @model_validator(mode="after")
-    def _names_are_known(self) -> Self:
-        for each in self.comparisons:
-            for name in (each.before, each.after):
-                if name not in self.variants:
-                    known = ", ".join(self.variants)
-                    raise ValueError(f"comparisons: no variant `{name}`; there are {known}")
+    def contradictions(self) -> Iterator[str]:
+        for name in (name for each in self.comparisons for name in (each.before, each.after)):
+            if name not in self.variants:
+                yield f"comparisons: no variant `{name}`; there are {', '.join(self.variants)}"
         if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"seeds: {list(self.seeds)}; expected different ones")
-        return self
+            yield f"seeds: {list(self.seeds)}; expected different ones"
 
     def named(self, benchmark: str, measure: str) -> str:
         """Return the measure's name, prefixed with the benchmark unless that is the first or ''."""
@@ -192,14 +181,11 @@ def with_params(content: dict[str, Any], variant: Variant, *, origin: str) -> Pa
     return params
 
 
-def hydra(value: Value) -> str:
+def hydra(value: Any) -> str:
     """Format a value as `dvc exp run --set-param` takes it."""
     if isinstance(value, dict):
         return f"{{{','.join(f'{key}:{hydra(each)}' for key, each in value.items())}}}"
     if isinstance(value, list):
         return f"[{','.join(map(hydra, value))}]"
-    # JSON writes true, null and numbers as Hydra's grammar reads them; Python's True it would not.
-    if not isinstance(value, str):
-        return json.dumps(value)
-    # Quoted: text that YAML would read as another type ("1e-3", "true"), and special characters.
-    return value if PLAIN.fullmatch(value) and YAML().load(value) == value else repr(value)
+    # JSON writes true, null, numbers and quoted texts as Hydra's grammar reads them.
+    return json.dumps(value, ensure_ascii=False)

@@ -4,7 +4,6 @@ import concurrent.futures
 import contextlib
 import csv
 import dataclasses
-import hashlib
 import json
 import math
 import os
@@ -21,9 +20,8 @@ from statistics import fmean
 from typing import Any
 
 from dvc.api import DVCFileSystem
-from ruamel.yaml import YAML
 
-from lib.artifacts import read_json, write_json
+from lib.artifacts import hash_json, read_json, write_json
 from lib.artifacts.completions import GREEDY, SAMPLED, GradedCompletion
 from lib.core.errors import UserError
 from lib.core.git import git
@@ -32,7 +30,7 @@ from lib.problems.generated import UNSEEN_EQUATIONS
 from lib.report.compare import graded_rows
 from lib.report.comparisons import problem_grades
 from lib.stats import pass_at_k
-from lib.studies.definition import Study, Value, Variant, hydra
+from lib.studies.definition import Study, Variant, hydra
 
 Scores = dict[str, dict[str, dict[str, float]]]
 """Benchmark → measure → problem id → score; `TRAINING` is of benchmark "" and one problem."""
@@ -71,7 +69,7 @@ class Experiment:
 
     name: str
     seed: int
-    params: Mapping[str, Value]
+    params: Mapping[str, Any]
     variants: Mapping[str, Variant]
 
     @property
@@ -260,10 +258,10 @@ def _lock_hash() -> str:
     status = [*DVC, "status", "--quiet", "--with-deps", "grade"]
     if subprocess.run(status, capture_output=True, check=False).returncode:
         raise UserError(NO_RUN)
-    stages = YAML(typ="safe").load(Path("dvc.lock"))["stages"]
+    stages = read_yaml(Path("dvc.lock"))["stages"]
     # Export and report only read the grades: a change there must not repeat hours of training.
     measured = {name: stages[name] for name in stages if name not in ("export", "report")}
-    return hashlib.sha256(json.dumps(measured, sort_keys=True).encode()).hexdigest()[:16]
+    return hash_json(measured)
 
 
 MEASURED = ("data/problems", "data/models", "reports/metrics/evaluate")
@@ -299,7 +297,7 @@ def changed_inputs(state: Mapping[str, str], definition: Path) -> list[str]:
 
 
 def _inputs(definition: Path) -> dict[str, str]:
-    lock = YAML(typ="safe").load(Path("dvc.lock"))["stages"]
+    lock = read_yaml(Path("dvc.lock"))["stages"]
     outs = [
         (out["path"], out["md5"])
         # "@": evaluate and grade, a stage for each checkpoint.
@@ -307,14 +305,10 @@ def _inputs(definition: Path) -> dict[str, str]:
         for out in lock[stage]["outs"]
         if out["path"].startswith(MEASURED)
     ]
-    inputs = {
-        "definition": read_yaml(definition, aliases=True),
-        "params.yaml": read_yaml(Path("params.yaml")),
-        "default run": sorted(outs),
-    }
     return {
-        name: hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-        for name, content in inputs.items()
+        "definition": hash_json(read_yaml(definition, aliases=True)),
+        "params.yaml": hash_json(read_yaml(Path("params.yaml"))),
+        "default run": hash_json(sorted(outs)),
     }
 
 

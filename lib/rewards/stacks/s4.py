@@ -7,7 +7,7 @@ from lib.rewards.rollout import BoundedReward, Rollout
 _INTEGER = re.compile(r"[-+]?\d+")
 
 
-def correctness(rollout: Rollout) -> float:
+def right_answer(rollout: Rollout) -> float:
     """Return 2.0 if the answer between the tags is right."""
     return 2.0 if rollout.compare(rollout.parsed.answer).equal else 0.0
 
@@ -59,7 +59,7 @@ def tag_count(rollout: Rollout) -> float:
 
 
 REWARDS = {
-    "s4_correctness": BoundedReward(correctness, (0.0, 2.0)),
+    "s4_correctness": BoundedReward(right_answer, (0.0, 2.0)),
     "s4_integer": BoundedReward(integer, (0.0, 0.5)),
     "s4_strict_format": BoundedReward(strict_format, (0.0, 0.5), marks=4),
     "s4_soft_format": BoundedReward(soft_format, (0.0, 0.5), marks=4),
