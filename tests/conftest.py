@@ -1,20 +1,43 @@
 """Fixtures that several rooms share."""
 
-from collections.abc import Iterator
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from lib.artifacts import hash_path
-from lib.params import Params, preset_params
-from lib.params.model import Model
-from lib.problems.generated import GeneratedSets, synthetic_sets
+from lib.params import preset_params
+from lib.problems.generated import synthetic_sets
 from lib.prompts import prompt_format, save_system
 from lib.prompts.formats import conversation
 from tests.vllm_server import vllm_server
 
 ROOT = Path(__file__).parents[1]
+
+
+def run_command(
+    *command: str | Path, cwd: Path = ROOT, **environment: str
+) -> "subprocess.CompletedProcess[str]":
+    """A command that has ended, with what it printed; `environment` is added to this process's."""
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def run_python(
+    code: str, *arguments: str | Path, cwd: Path = ROOT, **environment: str
+) -> "subprocess.CompletedProcess[str]":
+    """Code that has run in a process of its own."""
+    return run_command(sys.executable, "-c", code, *arguments, cwd=cwd, **environment)
+
 
 # A machine under load is slow, not wrong.
 settings.register_profile("untimed", deadline=None)
@@ -38,29 +61,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def smoke() -> Params:
+def smoke():
     """The smoke preset's params."""
     return preset_params("smoke")
 
 
 @pytest.fixture
-def in_root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def in_root(monkeypatch):
     """The checkout's root as the working directory."""
     monkeypatch.chdir(ROOT)
     yield ROOT
 
 
 @pytest.fixture(scope="session")
-def sets() -> GeneratedSets:
+def sets():
     """The smoke preset's problems."""
     params = preset_params("smoke")
     return synthetic_sets(params.prepare.synthetic, seed=params.seed)
 
 
 @pytest.fixture(scope="session")
-def base(
-    smoke: Params, sets: GeneratedSets, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Path]:
+def base(smoke, sets, tmp_path_factory):
     """Tokenizer, random weights and system prompt (none) of the smoke preset."""
     from lib.engines.tiny import write_tiny
 
@@ -79,7 +100,7 @@ def base(
 
 
 @pytest.fixture(scope="session")
-def prompts(base: Path, sets: GeneratedSets) -> list[list[int]]:
+def prompts(base, sets):
     """Six prompts of several lengths, not in their order."""
     from lib.engines.base import encode
     from lib.engines.policy import load_tokenizer
@@ -89,7 +110,7 @@ def prompts(base: Path, sets: GeneratedSets) -> list[list[int]]:
 
 
 @pytest.fixture(scope="session")
-def vllm_url(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def vllm_url(base, tmp_path_factory):
     """A vLLM server of the smoke preset's base model."""
     log = tmp_path_factory.mktemp("server") / "log"
     preset = ROOT / "lib/presets/tiny-cpu.yaml"
@@ -98,7 +119,7 @@ def vllm_url(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
 
 
 @pytest.fixture(scope="session")
-def full(smoke: Params) -> Model:
+def full(smoke):
     """The smoke preset's model section without LoRA."""
     lora = smoke.model.lora.model_copy(update={"rank": 0})
     return smoke.model.model_copy(update={"lora": lora})

@@ -39,7 +39,7 @@ def error_of(shown: subprocess.CompletedProcess[str]) -> str:
     return line
 
 
-def test_make_alone_lists_every_verb_with_what_it_does() -> None:
+def test_make_alone_lists_every_verb_with_what_it_does():
     shown = make().stdout
     assert shown.startswith("reckon 1.")
     for verb in ("all", "repro", "preset", "compare", "study", "test", "check", "clean"):
@@ -47,7 +47,7 @@ def test_make_alone_lists_every_verb_with_what_it_does() -> None:
 
 
 @pytest.fixture
-def bare(tmp_path: Path) -> Path:
+def bare(tmp_path):
     """A checkout without `.venv`."""
     shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
     shutil.copy(ROOT / "Makefile", tmp_path)
@@ -70,19 +70,19 @@ def fake_python(path: Path, *, version: str, otherwise: str = "exit 1") -> Path:
     ("python", "version"),
     [("fake", "Python 3.9"), ("/no/such/python", "no command here"), ("3.9", "no command here")],
 )
-def test_another_python_or_none_is_refused(bare: Path, python: str, version: str) -> None:
+def test_another_python_or_none_is_refused(bare, python, version):
     if python == "fake":
         python = str(fake_python(bare / "python3.9", version="3.9"))
     assert f"{python} is {version}." in error_of(make("setup", f"PYTHON={python}", cwd=bare))
     assert not (bare / ".venv").exists()
 
 
-def test_an_environment_of_another_python_is_refused(bare: Path) -> None:
+def test_an_environment_of_another_python_is_refused(bare):
     fake_python(bare / ".venv/bin/python", version="3.13")
     assert "remove .venv" in error_of(make("setup", cwd=bare))
 
 
-def test_a_half_made_environment_does_not_stay(bare: Path) -> None:
+def test_a_half_made_environment_does_not_stay(bare):
     """Without ensurepip, `python -m venv` fails after it has made .venv/bin/python."""
     half = 'mkdir -p .venv/bin && cp "$0" .venv/bin/python && exit 1'
     python = fake_python(bare / "python3.11", version="3.11", otherwise=half)
@@ -94,7 +94,7 @@ def test_a_half_made_environment_does_not_stay(bare: Path) -> None:
 @pytest.mark.parametrize(
     ("torch", "exchanged"), [("", True), ("2.13.0+cpu", True), ("2.13.0", False)]
 )
-def test_with_a_gpu_torch_is_the_build_for_cuda(bare: Path, torch: str, exchanged: bool) -> None:
+def test_with_a_gpu_torch_is_the_build_for_cuda(bare, torch, exchanged):
     """A CPU build satisfies `torch==2.13.0` too, and then neither vLLM nor models are imported."""
     version = locked("gpu")["torch"].removeprefix("==")
     torch = torch.replace("2.13.0", version)
@@ -119,14 +119,14 @@ def test_with_a_gpu_torch_is_the_build_for_cuda(bare: Path, torch: str, exchange
 
 
 @pytest.mark.parametrize("name", ["cpu", "dev", "vllm-cpu", "gpu"])
-def test_every_locked_package_has_hashes(name: str) -> None:
+def test_every_locked_package_has_hashes(name):
     lock = (ROOT / f"requirements/{name}.txt").read_text()
     pins = re.findall(r"^\w.*==.*(?:\n +.*)*", lock, re.MULTILINE)
     assert len(pins) > 100
     assert not [pin for pin in pins if " \\\n    --hash=sha256:" not in pin]
 
 
-def test_the_locks_are_one_set_of_versions() -> None:
+def test_the_locks_are_one_set_of_versions():
     """An extra is installed beside the others, and must not exchange what they brought."""
     dev = locked("dev")
     for extra in ("cpu", "vllm-cpu", "gpu"):
@@ -139,7 +139,7 @@ def test_the_locks_are_one_set_of_versions() -> None:
 
 
 @pytest.mark.parametrize("preset", ["", "smok"])
-def test_an_unknown_preset_is_one_line_that_lists_them(preset: str) -> None:
+def test_an_unknown_preset_is_one_line_that_lists_them(preset):
     error = error_of(make("preset", f"PRESET={preset}"))
     assert all(name in error for name in preset_names())
 
@@ -159,7 +159,7 @@ def test_an_unknown_preset_is_one_line_that_lists_them(preset: str) -> None:
         ("push", "HUB_REPO"),
     ],
 )
-def test_what_a_person_gives_runs_nothing(bare: Path, verb: str, variable: str) -> None:
+def test_what_a_person_gives_runs_nothing(bare, verb, variable):
     """It reaches the stage as one word, whatever make or a shell would read in it."""
     (bare / "requirements/install.sh").write_text("#!/bin/sh\n")
     python = bare / ".venv/bin/python"
@@ -172,8 +172,8 @@ def test_what_a_person_gives_runs_nothing(bare: Path, verb: str, variable: str) 
     assert not (bare / "X").exists()
 
 
-def test_the_vllm_server_makes_the_base_model_that_it_serves() -> None:
-    def recipe(*variables: str) -> str:
+def test_the_vllm_server_makes_the_base_model_that_it_serves():
+    def recipe(*variables):
         return make("-n", "--old-file=setup", "vllm-server", *variables).stdout
 
     made, served = recipe().splitlines()[-2:]
@@ -182,9 +182,6 @@ def test_the_vllm_server_makes_the_base_model_that_it_serves() -> None:
     assert "dvc repro" not in recipe("MODEL=mine")
 
 
-def test_sets_to_fetch_are_listed() -> None:
-    assert "gsm8k, " in error_of(make("benchmarks"))
-
-
-def test_completions_to_grade_are_asked_for_by_their_variable() -> None:
-    assert "COMPLETIONS=" in error_of(make("grade"))
+@pytest.mark.parametrize(("verb", "words"), [("benchmarks", "gsm8k, "), ("grade", "COMPLETIONS=")])
+def test_what_a_verb_needs_is_asked_for(verb, words):
+    assert words in error_of(make(verb))

@@ -3,7 +3,6 @@
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import wandb
@@ -13,7 +12,6 @@ from lib.artifacts.hub import dataset_repository
 from lib.artifacts.problems import read_problems, write_problems
 from lib.params import compose_preset, preset_params
 from lib.params.data import KnownSource, hub_splits
-from lib.problems.generated import GeneratedSets
 from lib.training import from_model
 from lib.training.from_model import math_training_setup
 from lib.training.phase.setup import run_training
@@ -36,9 +34,7 @@ FROM_A_NAME, FROM_CHECKPOINTS = re.findall(
 
 
 @pytest.fixture
-def checkout(
-    base: Path, sets: GeneratedSets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Path:
+def checkout(base, sets, tmp_path, monkeypatch):
     """A working directory with problems, and one tiny model in each place."""
     monkeypatch.chdir(tmp_path)
     Path("params.yaml").write_text(compose_preset("smoke"), encoding="utf-8")
@@ -59,9 +55,7 @@ def printed_by(example: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
-def test_the_example_from_a_models_name_trains(
-    checkout: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_example_from_a_models_name_trains(checkout, capsys):
     steps, reward = printed_by(FROM_A_NAME, capsys)[-1].split()
     assert int(steps) > 0
     assert float(reward) >= 0
@@ -71,14 +65,10 @@ def test_the_example_from_a_models_name_trains(
     assert '"name": "data/models/export"' in (mine / "base/base.json").read_text()
 
 
-def test_own_rewards_get_answers_and_an_open_run_the_curve(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: list[tuple[str, str]] = []
+def test_own_rewards_get_answers_and_an_open_run_the_curve(checkout, monkeypatch):
+    told = []
 
-    def own(
-        completions: Any, reference_answer: Any, reference_solution: Any, **_: Any
-    ) -> list[float]:
+    def own(completions, reference_answer, reference_solution, **_):
         told.extend(zip(reference_answer, reference_solution, strict=True))
         return [float(number % 4) for number in range(len(completions))]
 
@@ -103,7 +93,7 @@ def test_own_rewards_get_answers_and_an_open_run_the_curve(
     assert {*told} <= solved and any(solution for _, solution in told)
 
 
-def test_own_problems_and_system_prompt_take_the_places_of_gsm8ks(checkout: Path) -> None:
+def test_own_problems_and_system_prompt_take_the_places_of_gsm8ks(checkout):
     own = checkout / "data/problems/grpo.jsonl"
     setup = math_training_setup(
         "data/models/export",
@@ -116,9 +106,7 @@ def test_own_problems_and_system_prompt_take_the_places_of_gsm8ks(checkout: Path
     assert setup.trainer.problems[0]["prompt"][0] == {"role": "system", "content": "Be brief."}
 
 
-def test_the_example_from_checkpoints_trains(
-    checkout: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_example_from_checkpoints_trains(checkout, capsys):
     (checkout / "data/models/base/system_prompt.txt").write_text("", encoding="utf-8")
     said = printed_by(FROM_CHECKPOINTS, capsys)
     assert said[0] == "16 ['format', 'answer']"

@@ -9,7 +9,6 @@ import importlib
 import re
 import shlex
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,9 @@ from transformers import TrainerCallback
 
 from lib.engines.policy import add_adapter, load_policy
 from lib.params import compose_preset, load_params
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_command
 from tests.docs.test_their_commands import OURS
-from tests.pipeline.stages import run
+from tests.pipeline.stages import run, trainers_of_stages
 from tests.pipeline.systems import SYSTEMS
 from tests.pipeline.test_presets import lay_out_checkout
 
@@ -37,38 +36,15 @@ class FirstStep(TrainerCallback):
         control.should_training_stop = True
 
 
-@pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The trainers of the stages, which stop after one step, by phase."""
-    built: dict[str, Any] = {}
-    for phase in ("sft", "grpo"):
-        module = importlib.import_module(f"lib.training.{phase}")
-        set_up = getattr(module, f"{phase}_setup")
-
-        def stopping(*args: Any, phase: str = phase, set_up: Any = set_up, **named: Any) -> Any:
-            setup = set_up(*args, **named)
-            setup.trainer.add_callback(FirstStep())
-            built[phase] = setup.trainer
-            return setup
-
-        monkeypatch.setattr(module, f"{phase}_setup", stopping)
-    return built
-
-
 OVERRIDES = {(preset[:2], span): preset for preset, span in reversed(OURS) if span[:3] == "-S "}
 """S4's two models share their rows."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("system", "span"), OVERRIDES)
-def test_an_override_takes_its_first_steps(
-    system: str,
-    span: str,
-    steps: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_override_takes_its_first_steps(system, span, tmp_path, monkeypatch):
     preset, file = OVERRIDES[system, span], tmp_path / "params.yaml"
+    trainers = trainers_of_stages(monkeypatch, FirstStep())
     file.write_text(compose_preset(preset), encoding="utf-8")
     without_gpu = [word for word in shlex.split(NO_GPU) if "group_size" not in word]
     words = [word for word in (*without_gpu, *shlex.split(span)) if word != "-S"]
@@ -90,7 +66,7 @@ def test_an_override_takes_its_first_steps(
         add_adapter(policy, params.model.lora).save_pretrained(params.sft.adapter)
     run("sft")
     run("grpo")
-    taken = {phase: trainer.state.global_step for phase, trainer in steps.items()}
+    taken = {phase: trainer.state.global_step for phase, trainer in trainers.items()}
     assert taken == {phase: 1 for phase in ("sft", "grpo") if not getattr(params, phase).skipped}
 
 
@@ -98,12 +74,9 @@ VERBS = sorted({span for _, span in OURS if re.match(r"(\w+=\S+ )*(make|python) 
 
 
 @pytest.mark.parametrize("command", VERBS)
-def test_a_verb_runs_a_command_that_takes_its_arguments(command: str) -> None:
+def test_a_verb_runs_a_command_that_takes_its_arguments(command):
     dry = re.sub(r"\bmake ", "make --dry-run --old-file=setup --old-file=dev ", command)
-    done = subprocess.run(
-        ["bash", "-euc", dry if dry != command else f"echo {command}"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = run_command("bash", "-euc", dry if dry != command else f"echo {command}")
     assert done.returncode == 0, done.stderr
     for recipe in re.findall(
         r"python -m ((?:stages|lib)\.[^&\n]+)", done.stdout.replace("\\\n", " ")

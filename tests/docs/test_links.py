@@ -1,13 +1,12 @@
 """What a page points at is there: files, headings, verbs of make."""
 
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_command
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 _FENCE = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
@@ -38,26 +37,26 @@ def broken_links_of(page: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_git_ignores_what_the_commands_of_a_page_write(page: Path) -> None:
+def test_git_ignores_what_the_commands_of_a_page_write(page):
     written = re.findall(r"(?:OUT=|--out |--outfile )([\w./-]+)", page.read_text(encoding="utf-8"))
     asked = ["git", "check-ignore", *(f"{path}/x" for path in written), "wandb/x"]
-    ran = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True)
+    ran = run_command(*asked)
     assert ran.stdout.split() == asked[2:]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+def test_every_link_of_a_page_leads_somewhere(page):
     assert list(broken_links_of(page)) == []
 
 
-def test_every_page_of_the_docs_is_linked_from_the_readme() -> None:
+def test_every_page_of_the_docs_is_linked_from_the_readme():
     readme = prose_of(ROOT / "README.md")
     names = {f"docs/{page.name}" for page in PAGES if page.parent.name == "docs"}
     assert names <= set(re.findall(r"\]\(([^)#]+)", readme))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_verb_of_make_on_a_page_exists(page: Path) -> None:
+def test_every_verb_of_make_on_a_page_exists(page):
     verbs = set(re.findall(r"`(?:[A-Z_]+=\S+ )*make ([a-z-]+)", prose_of(page)))
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert verbs <= set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))

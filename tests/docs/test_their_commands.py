@@ -6,14 +6,11 @@ are those of every page (test_links.py).
 """
 
 import functools
-import json
 import pkgutil
 import re
 import shlex
 import shutil
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import huggingface_hub
 import pytest
@@ -21,17 +18,16 @@ from click.testing import CliRunner
 from dvc.utils.hydra import apply_overrides
 from ruamel.yaml import YAML
 
-from lib.artifacts import read_json, write_json
+from lib.artifacts import read_json, read_jsonl, write_json, write_jsonl
 from lib.artifacts.hub import model_repository
 from lib.evaluation.models import apply_settings
 from lib.params import compose_preset, load_params, preset_names, preset_params
 from lib.params.data import known_sets
-from lib.planning.idle import idle_params
 from lib.planning.plan import plan_lines
-from lib.problems.generated import GeneratedSets
 from lib.prompts import save_prompt
 from stages.evaluate_model import main as evaluate_model
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_command
+from tests.lib.params.test_idle import idle
 from tests.pipeline.source_rows import ROWS
 
 PAGE = (ROOT / "docs/from_their_commands.md").read_text(encoding="utf-8")
@@ -57,12 +53,12 @@ def spans(pattern: str) -> list[object]:
     ]
 
 
-def test_every_system_has_its_section() -> None:
+def test_every_system_has_its_section():
     assert set(SECTIONS) == {name for name in preset_names() if re.match(r"s\d-", name)}
 
 
 @pytest.mark.parametrize(("preset", "span"), spans(r"[a-z_]+(\.[a-z_]+)+: "))
-def test_a_value_named_as_the_presets_is_in_it(preset: str, span: str) -> None:
+def test_a_value_named_as_the_presets_is_in_it(preset, span):
     key, _, value = span.partition(": ")
     section, *names = key.split(".")
     content = params_of(preset).model_dump(mode="json")[section]
@@ -72,18 +68,18 @@ def test_a_value_named_as_the_presets_is_in_it(preset: str, span: str) -> None:
 
 
 @pytest.mark.parametrize(("preset", "span"), spans("-S "))
-def test_an_override_is_taken_and_can_be_planned(preset: str, span: str, tmp_path: Path) -> None:
+def test_an_override_is_taken_and_can_be_planned(preset, span, tmp_path):
     file = tmp_path / "params.yaml"
     file.write_text(compose_preset(preset), encoding="utf-8")
     apply_overrides(str(file), [word for word in shlex.split(span) if word != "-S"])
     changed = load_params(file)
     assert changed != params_of(preset)
-    assert list(idle_params(changed)) == []
+    assert idle(changed) == []
     assert list(plan_lines(changed))
 
 
 @pytest.mark.parametrize(("preset", "span"), spans(".*BENCHMARKS="))
-def test_benchmarks_and_settings_are_taken(preset: str, span: str) -> None:
+def test_benchmarks_and_settings_are_taken(preset, span):
     variables = dict(word.split("=", 1) for word in shlex.split(span) if "=" in word)
     benchmarks = variables["BENCHMARKS"].split(",")
     assert {*benchmarks} <= {*known_sets()}
@@ -92,20 +88,16 @@ def test_benchmarks_and_settings_are_taken(preset: str, span: str) -> None:
 
 
 @pytest.mark.parametrize(("preset", "span"), spans("make evaluate "))
-def test_an_evaluation_comes_to_its_first_token(
-    preset: str, span: str, base: Path, sets: GeneratedSets, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_an_evaluation_comes_to_its_first_token(preset, span, base, sets, tmp_path, monkeypatch):
     """On tiny weights in the place that `make fetch` puts those of the Hub, which is not asked."""
-    dry = ["make", "--dry-run", "--old-file=setup", *shlex.split(span)[1:]]
-    planned = subprocess.run(dry, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    planned = run_command("make", "--dry-run", "--old-file=setup", *shlex.split(span)[1:]).stdout
     (recipe,) = re.findall(r"python -m stages.evaluate_model (.*)", planned.replace("\\\n", " "))
     content = params_of(preset).model_dump(mode="json")
     content["model"]["attention"] = "sdpa"
     content["evaluate"] |= {"engine": "transformers", "max_new_tokens": 1, "overrides": []}
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", None)
-    with Path("params.yaml").open("w") as file:
-        YAML(typ="safe").dump(content, file)
+    write_json(Path("params.yaml"), content)
     variables = dict(word.split("=", 1) for word in shlex.split(span) if "=" in word)
     for name in variables["MODEL"].split(","):
         if name.startswith("data/"):
@@ -124,26 +116,23 @@ def test_an_evaluation_comes_to_its_first_token(
     benchmarks = variables.get("BENCHMARKS", ",".join(content["evaluate"]["benchmarks"])).split(",")
     for name in benchmarks:
         row = ROWS[name.removeprefix("competition_")](sets.benchmarks["held_out"][0])
-        Path(f"data/raw/{name}.jsonl").write_text(json.dumps(row))
+        write_jsonl(Path(f"data/raw/{name}.jsonl"), [row])
     ran = CliRunner().invoke(evaluate_model, shlex.split(recipe))
     assert ran.exit_code == 0, ran.output
     assert (
         variables.get("PROMPT_FORMAT", content["prompt"]["format"]) == content["prompt"]["format"]
     )
-    rows = [
-        json.loads(line)
-        for file in Path(variables.get("OUT", "data/evaluations"), "completions").iterdir()
-        for line in file.read_text().splitlines()
-    ]
+    files = Path(variables.get("OUT", "data/evaluations"), "completions").iterdir()
+    rows = [row for file in files for row in read_jsonl(file)]
     assert {row["benchmark"] for row in rows} == set(benchmarks)
     assert {row["num_tokens"] for row in rows} == {1}
 
 
 @pytest.mark.parametrize(("preset", "span"), spans("make preset PRESET=s"))
-def test_the_preset_of_a_section_is_written(preset: str, span: str) -> None:
+def test_the_preset_of_a_section_is_written(preset, span):
     assert span.partition("=")[2] in {name for name in SECTIONS if name[:2] == preset[:2]}
 
 
 @pytest.mark.parametrize(("preset", "span"), spans(r"lib\.[\w.]+$"))
-def test_a_function_of_the_library_is_there(preset: str, span: str) -> None:
+def test_a_function_of_the_library_is_there(preset, span):
     assert callable(pkgutil.resolve_name(span))

@@ -4,7 +4,6 @@ import os
 import subprocess
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +21,7 @@ from lib.artifacts import (
 from lib.core.errors import UserError
 
 
-def test_metrics_are_sorted_and_of_fixed_precision(tmp_path: Path) -> None:
+def test_metrics_are_sorted_and_of_fixed_precision(tmp_path):
     write_metrics(tmp_path / "m.json", {"b": 1 / 3, "a": {"n": 2}, "c": [{"se": 2 / 3}]})
     text = (tmp_path / "m.json").read_text(encoding="utf-8")
     assert text == (
@@ -32,14 +31,14 @@ def test_metrics_are_sorted_and_of_fixed_precision(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "x", None])
-def test_metrics_hold_finite_numbers_alone(tmp_path: Path, value: object) -> None:
+def test_metrics_hold_finite_numbers_alone(tmp_path, value):
     for top in ({"deep": value}, [{"deep": value}]):
         with pytest.raises(ValueError, match="metric deep must be a finite number"):
             write_metrics(tmp_path / "m.json", {"top": top})
     assert not list(tmp_path.iterdir())
 
 
-def test_a_block_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+def test_a_block_that_fails_leaves_the_old_file(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
     with pytest.raises(RuntimeError), replacing(path) as partial:
@@ -49,7 +48,7 @@ def test_a_block_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_block_that_fails_leaves_the_old_folder(tmp_path: Path) -> None:
+def test_a_block_that_fails_leaves_the_old_folder(tmp_path):
     (tmp_path / "export").mkdir()
     (tmp_path / "export/model").write_text("old")
     with pytest.raises(RuntimeError), replacing(tmp_path / "export") as folder:
@@ -61,10 +60,8 @@ def test_a_block_that_fails_leaves_the_old_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_ctrl_c_while_a_file_takes_its_place_leaves_the_old_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
-    def interrupted(*_: object) -> None:
+def test_ctrl_c_while_a_file_takes_its_place_leaves_the_old_one(tmp_path, monkeypatch, call):
+    def interrupted(*_):
         raise KeyboardInterrupt
 
     (tmp_path / "file").write_text("old")
@@ -74,7 +71,7 @@ def test_ctrl_c_while_a_file_takes_its_place_leaves_the_old_one(
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("file", "old")]
 
 
-def test_of_two_writers_of_a_path_each_publishes_its_own(tmp_path: Path) -> None:
+def test_of_two_writers_of_a_path_each_publishes_its_own(tmp_path):
     path = tmp_path / "file"
     with ThreadPoolExecutor(1) as other, replacing(path) as partial:
         partial.write_text("first")
@@ -83,7 +80,7 @@ def test_of_two_writers_of_a_path_each_publishes_its_own(tmp_path: Path) -> None
     assert path.read_text() == "first"
 
 
-def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
+def test_what_a_killed_writer_left_is_removed(tmp_path):
     with subprocess.Popen(["true"]) as ended:
         pass
     for pid in (ended.pid, os.getppid()):
@@ -92,12 +89,12 @@ def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"file", f".file.{os.getppid()}-1.partial"}
 
 
-def test_a_curve_starts_with_the_step_and_leaves_gaps_empty(tmp_path: Path) -> None:
+def test_a_curve_starts_with_the_step_and_leaves_gaps_empty(tmp_path):
     write_curve(tmp_path / "c.csv", [{"step": 1, "loss": 2.0}, {"step": 2, "kl": 0.1}])
     assert (tmp_path / "c.csv").read_text(encoding="utf-8") == "step,kl,loss\n1,,2.0\n2,0.1,\n"
 
 
-def test_a_folders_hash_sees_names_and_contents(tmp_path: Path) -> None:
+def test_a_folders_hash_sees_names_and_contents(tmp_path):
     (tmp_path / "a").write_text("x")
     first = hash_path(tmp_path)
     (tmp_path / "a").write_text("y")
@@ -106,7 +103,7 @@ def test_a_folders_hash_sees_names_and_contents(tmp_path: Path) -> None:
     assert len({first, changed, hash_path(tmp_path)}) == 3
 
 
-def test_a_file_is_hashed_without_being_held(tmp_path: Path) -> None:
+def test_a_file_is_hashed_without_being_held(tmp_path):
     with (tmp_path / "shard").open("wb") as file:
         file.truncate(2**26)
     tracemalloc.start()
@@ -116,7 +113,7 @@ def test_a_file_is_hashed_without_being_held(tmp_path: Path) -> None:
     assert peak < 2**22
 
 
-def test_a_bad_line_of_jsonl_spoils_no_other(tmp_path: Path) -> None:
+def test_a_bad_line_of_jsonl_spoils_no_other(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(
         b'\xef\xbb\xbf{"a": 1}\r\n\n{"a":\n"\xff"\n' + b"[" * 20_000 + b"\n[2]\n" + b"9" * 5000
@@ -130,7 +127,7 @@ def test_a_bad_line_of_jsonl_spoils_no_other(tmp_path: Path) -> None:
         list(read_jsonl(path))
 
 
-def test_half_a_character_is_written_as_json_escapes_it(tmp_path: Path) -> None:
+def test_half_a_character_is_written_as_json_escapes_it(tmp_path):
     write_jsonl(tmp_path / "rows.jsonl", [{"a": "é \ud83d"}])
     assert (tmp_path / "rows.jsonl").read_bytes() == b'{"a": "\xc3\xa9 \\ud83d"}\n'
     assert list(read_jsonl(tmp_path / "rows.jsonl")) == [{"a": "é \ud83d"}]
@@ -142,7 +139,7 @@ def test_half_a_character_is_written_as_json_escapes_it(tmp_path: Path) -> None:
     ("content", "words"),
     [(b"[" * 20_000, "nested"), (b"\xff", "utf-8"), (b"{", "not JSON"), (None, "no such file")],
 )
-def test_a_file_without_json_is_named(tmp_path: Path, content: bytes | None, words: str) -> None:
+def test_a_file_without_json_is_named(tmp_path, content, words):
     if content is not None:
         (tmp_path / "file").write_bytes(content)
     with pytest.raises(UserError, match=rf"{tmp_path / 'file'}: .*{words}"):

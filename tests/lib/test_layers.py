@@ -1,13 +1,13 @@
 """The contract on imports fails where it should; `make check` shows that it holds."""
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from lib.artifacts import ROOT
+from tests.conftest import run_command
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from lib.artifacts import ROOT
     ],
     ids=lambda value: value,
 )
-def test_an_upward_import_breaks_the_contract(tmp_path: Path, file: str, line: str) -> None:
+def test_an_upward_import_breaks_the_contract(tmp_path, file, line):
     for name in ("lib", "stages"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
@@ -32,8 +32,6 @@ def test_an_upward_import_breaks_the_contract(tmp_path: Path, file: str, line: s
     with changed.open("a", encoding="utf-8") as text:
         text.write(f"{line}\n")
     linter = Path(sys.executable).with_name("lint-imports")
-    done = subprocess.run(
-        [linter, "--no-cache"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = run_command(linter, "--no-cache", cwd=tmp_path)
     assert done.returncode == 1
     assert (line.split()[1] if line else "attic") in done.stdout

@@ -165,7 +165,6 @@ def lose_node(clone: Clone, job: str, folder: Path) -> None:
     """Kill a node's daemon and all that it runs; start it when Slurm has missed it."""
     on_node = ranks_on(clone, NODES[1])
     for process in (daemon_of(folder, NODES[1]), on_node[0].parent(), *on_node):
-        assert process
         process.kill()
     wait("lost node", lambda: states(f"--nodes={NODES[1]}")[0].startswith("down"))
     run("slurmd", "-N", NODES[1])

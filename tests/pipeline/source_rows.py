@@ -1,10 +1,10 @@
 """Synthetic rows in the columns of the sets that presets name, as their public cards have them."""
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from lib.artifacts import write_jsonl
 from lib.artifacts.problems import Problem
 from lib.problems.sources import adapter_of
 
@@ -150,6 +150,6 @@ def _written(source: dict[str, Any], root: Path, problems: Sequence[Problem]) ->
     file = root / path
     file.parent.mkdir(parents=True, exist_ok=True)
     rows = [ROWS[name](problem) for problem in problems]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_jsonl(file, rows)
     adapter = adapter_of(name) if "known" in source else name
     return {"path": path, "adapter": adapter, "columns": {}, "limit": source["limit"]}

@@ -2,6 +2,9 @@
 
 import importlib
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 MAINS = {
     name: importlib.import_module(f"stages.{name}").main
@@ -27,6 +30,24 @@ def grade(checkpoint: str) -> None:
 def export(checkpoint: str) -> None:
     measured = f"--measured={metrics_of(checkpoint)}"
     run("export", f"--checkpoint=data/models/{checkpoint}", measured)
+
+
+def trainers_of_stages(patch: pytest.MonkeyPatch, *callbacks: Any) -> dict[str, Any]:
+    """The trainers that stages build from now on, with these callbacks too, by phase."""
+    built: dict[str, Any] = {}
+    for phase in ("sft", "grpo"):
+        module = importlib.import_module(f"lib.training.{phase}")
+        set_up = getattr(module, f"{phase}_setup")
+
+        def recorded(*args: Any, phase: str = phase, set_up: Any = set_up, **named: Any) -> Any:
+            setup = set_up(*args, **named)
+            for callback in callbacks:
+                setup.trainer.add_callback(callback)
+            built[phase] = setup.trainer
+            return setup
+
+        patch.setattr(module, f"{phase}_setup", recorded)
+    return built
 
 
 def metrics_of(checkpoint: str) -> Path:

@@ -38,6 +38,23 @@ CS336: dict[str, Any] = {
     "max_grad_norm": 1.0,
 }
 
+CS336_SFT = {
+    **CS336,
+    "num_train_epochs": 1,
+    "per_device_train_batch_size": 2,
+    "lr_scheduler_type": "cosine",
+    "warmup_steps": 0.03,
+}
+
+FLASH_IN_FLOAT32 = {
+    "backend": "transformers",
+    "attention": "flash_attention_2",
+    "dtype": "float32",
+    "mixed_precision": "bf16",
+}
+
+PLAIN = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "stop_strings": ()}
+
 XML_SYSTEM = (
     "Work through the problem between <reasoning> and </reasoning>. "
     "Then give the answer alone between <answer> and </answer>. Each tag is on a line of its own:"
@@ -65,7 +82,7 @@ GSM8K_GRPO = {
     "num_iterations": 1,
     "save_steps": 100,
     "validated": ("gsm8k", 100),
-    "sampling": {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "stop_strings": ()},
+    "sampling": PLAIN,
 }
 
 GSM8K = {
@@ -81,12 +98,7 @@ GSM8K = {
 S4: dict[str, Any] = {
     **GSM8K,
     "engines": ("vllm", 0.3, "vllm"),
-    "gpu": {
-        "backend": "transformers",
-        "attention": "flash_attention_2",
-        "mixed_precision": "bf16",
-        "dtype": "bfloat16",
-    },
+    "gpu": {**FLASH_IN_FLOAT32, "dtype": "bfloat16"},
     "lora": (16, 64, 0.05),
     "rewards": (
         ("s4_correctness", "s4_integer", "s4_strict_format", "s4_soft_format", "s4_tag_count"),
@@ -146,13 +158,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
             "num_iterations": 1,
             "save_steps": 100,
             "validated": ("validation", 20),
-            "sampling": {
-                "temperature": 1.0,
-                "top_p": 1.0,
-                "top_k": 0,
-                "min_p": 0.1,
-                "stop_strings": (),
-            },
+            "sampling": {**PLAIN, "min_p": 0.1},
         },
     },
     "s1-qwen2.5-0.5b": {
@@ -160,12 +166,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "architecture": "qwen2",
         "model": "Qwen/Qwen2.5-0.5B-Instruct",
         "engines": ("vllm", 0.3, "vllm"),
-        "gpu": {
-            "backend": "transformers",
-            "attention": "sdpa",
-            "dtype": "float32",
-            "mixed_precision": "bf16",
-        },
+        "gpu": {**FLASH_IN_FLOAT32, "attention": "sdpa"},
         "lora": None,
         "rewards": (("s1_correctness", "s1_numeric", "s1_xml_format"), [1.0] * 3),
         "grpo": {
@@ -181,12 +182,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "architecture": "qwen2",
         "model": "Qwen/Qwen2.5-Math-1.5B-Instruct",
         "engines": ("transformers", 0.3, "vllm"),
-        "gpu": {
-            "backend": "transformers",
-            "attention": "flash_attention_2",
-            "dtype": "float32",
-            "mixed_precision": "bf16",
-        },
+        "gpu": FLASH_IN_FLOAT32,
         "phases": (1, 0),
         "lengths": (2048, 1024),
         "sampled": (1.0, 1.0),
@@ -195,13 +191,9 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "lora": None,
         "rewards": (("r1_zero",), [1.0]),
         "sft": {
-            **CS336,
-            "num_train_epochs": 1,
-            "per_device_train_batch_size": 2,
+            **CS336_SFT,
             "gradient_accumulation_steps": 8,
             "learning_rate": 1e-5,
-            "lr_scheduler_type": "cosine",
-            "warmup_steps": 0.03,
             "validated": ("math", 100),
         },
         "grpo": None,
@@ -210,12 +202,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "architecture": "qwen2",
         "model": "Qwen/Qwen2.5-Math-1.5B",
         "engines": ("vllm", 0.3, "vllm"),
-        "gpu": {
-            "backend": "transformers",
-            "attention": "flash_attention_2",
-            "dtype": "float32",
-            "mixed_precision": "bf16",
-        },
+        "gpu": FLASH_IN_FLOAT32,
         "phases": (1, 200),
         "lengths": (4096, 1024),
         "sampled": (0.6, 0.95),
@@ -224,13 +211,9 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "lora": None,
         "rewards": (("boxed",), [1.0]),
         "sft": {
-            **CS336,
-            "num_train_epochs": 1,
-            "per_device_train_batch_size": 2,
+            **CS336_SFT,
             "gradient_accumulation_steps": 16,
             "learning_rate": 2e-5,
-            "lr_scheduler_type": "cosine",
-            "warmup_steps": 0.03,
             "optimizer": MemoryEfficientAdamW,
             "validated": ("math500+gsm8k", 50),
         },
@@ -247,13 +230,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
             "loss": "reinforce",
             "advantage": "group",
             "validated": ("math500+gsm8k", 50),
-            "sampling": {
-                "temperature": 1.0,
-                "top_p": 1.0,
-                "top_k": 0,
-                "min_p": 0.0,
-                "stop_strings": (),
-            },
+            "sampling": PLAIN,
         },
     },
     "s4-gsm8k-lora": {

@@ -41,18 +41,17 @@ def options(stage: str) -> list[click.Option]:
     command = importlib.import_module(f"stages.{script(DAG['stages'][stage]).stem}").main
     if isinstance(command, click.Group):
         verb = re.search(r"-m stages\.\w+ (\w+)", DAG["stages"][stage]["cmd"])
-        assert verb
         command = command.commands[verb[1]]
     return [option for option in command.params if isinstance(option, click.Option)]
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_stage_lists_exactly_the_code_that_it_reaches(stage: str) -> None:
+def test_a_stage_lists_exactly_the_code_that_it_reaches(stage):
     listed = {path for path in paths(stage, "deps") if is_code(path)}
     assert listed == {resolved(path) for path in dependencies(DAG["stages"][stage])}
 
 
-def test_completions_depend_on_nothing_that_grades() -> None:
+def test_completions_depend_on_nothing_that_grades():
     """A changed verifier or reward must not generate anything again."""
     assert not any(path.startswith("lib/verifier") for path in paths("evaluate", "deps"))
     assert "reward" not in DAG["stages"]["evaluate"]["params"]
@@ -68,7 +67,7 @@ def test_completions_depend_on_nothing_that_grades() -> None:
         ("formats", {"prepare", "sft", "grpo", "evaluate", "grade", "export"}),
     ],
 )
-def test_a_plugin_re_runs_its_role_s_stages(role: str, expected: set[str]) -> None:
+def test_a_plugin_re_runs_its_role_s_stages(role, expected):
     """Through everything that is made of what it changes; a reward and a loss retrain no SFT."""
     changed, rerun = {f"plugins/{role}"}, set[str]()
     for stage in STAGES * len(STAGES):
@@ -80,7 +79,7 @@ def test_a_plugin_re_runs_its_role_s_stages(role: str, expected: set[str]) -> No
 
 
 @pytest.mark.parametrize("stack", sorted(STACKS))
-def test_a_stack_retrains_no_sft_that_validates_with_another(stack: str) -> None:
+def test_a_stack_retrains_no_sft_that_validates_with_another(stack):
     """With `validation.stack: tiny`; `reward.extra` may name a reward of any stack."""
     file = Path(f"lib/rewards/stacks/{stack}.py")
     users = {
@@ -91,7 +90,7 @@ def test_a_stack_retrains_no_sft_that_validates_with_another(stack: str) -> None
 
 
 @pytest.mark.parametrize("stack", sorted(STACKS))
-def test_a_stack_imports_only_what_its_sft_lists(stack: str) -> None:
+def test_a_stack_imports_only_what_its_sft_lists(stack):
     """Not another stack, for one: nothing walks its imports, since it is imported by its name."""
     own = ROOT / f"lib/rewards/stacks/{stack}.py"
     imported = {file for file in reachable(own) - {own} if file.name != "__init__.py"}
@@ -100,7 +99,7 @@ def test_a_stack_imports_only_what_its_sft_lists(stack: str) -> None:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_stages_options_are_the_paths_that_dvc_knows(stage: str) -> None:
+def test_a_stages_options_are_the_paths_that_dvc_knows(stage):
     """What it writes is its outputs; what it reads lies below a dependency, or holds some."""
     given = options(stage)
     assert all(isinstance(option.type, click.Path) for option in given)
@@ -121,7 +120,7 @@ def test_a_stages_options_are_the_paths_that_dvc_knows(stage: str) -> None:
             assert any(path.is_relative_to(o) or Path(o).is_relative_to(path) for o in others), path
 
 
-def test_evaluation_depends_on_all_its_knobs_but_the_checkpoints() -> None:
+def test_evaluation_depends_on_all_its_knobs_but_the_checkpoints():
     listed = {name for name in DAG["stages"]["evaluate"]["params"] if name.startswith("evaluate")}
     assert listed == {f"evaluate.{name}" for name in Evaluate.model_fields} - {
         "evaluate.checkpoints"
@@ -129,7 +128,7 @@ def test_evaluation_depends_on_all_its_knobs_but_the_checkpoints() -> None:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_stage_has_a_description_and_an_output_not_in_git(stage: str) -> None:
+def test_a_stage_has_a_description_and_an_output_not_in_git(stage):
     """Were all outputs in git, a fresh clone would skip the stage and show committed numbers."""
     assert DAG["stages"][stage]["desc"]
     cached = [out for out in DAG["stages"][stage]["outs"] if isinstance(out, str)]
@@ -138,7 +137,7 @@ def test_a_stage_has_a_description_and_an_output_not_in_git(stage: str) -> None:
     assert git.returncode == 0
 
 
-def test_the_lock_was_made_from_the_code_beside_it(tmp_path: Path) -> None:
+def test_the_lock_was_made_from_the_code_beside_it(tmp_path):
     """Each file and folder of code that dvc.lock names has, in HEAD, the hash that it has there."""
     subprocess.run(["git", "clone", "-q", str(ROOT), str(tmp_path / "clone")], check=True)
     with Repo(str(tmp_path / "clone")) as repo:
@@ -152,7 +151,7 @@ def test_the_lock_was_made_from_the_code_beside_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if stage != "report"])
-def test_the_run_cache_is_on(stage: str) -> None:
+def test_the_run_cache_is_on(stage):
     """An uncached output that is neither metric nor plot would switch it off (DVC 3.67)."""
     outs = [out for out in DAG["stages"][stage]["outs"] if isinstance(out, dict)]
     assert not [out for out in outs for flags in out.values() if flags.get("cache") is False]

@@ -6,14 +6,13 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from dvc.utils.serialize import load_yaml, modify_yaml
 
-from lib.artifacts import hash_path
+from lib.artifacts import hash_path, read_json
 from tests.conftest import ROOT
 from tests.docs.blocks import blocks_of
 from tests.vllm_server import free_port
@@ -71,7 +70,7 @@ def clone_with_smoke(folder: Path) -> Clone:
 
 
 @pytest.fixture(scope="module")
-def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clone]:
+def clone(tmp_path_factory):
     """A reproduced and committed clone; `first` holds the stages that its first run executed."""
     made = clone_with_smoke(tmp_path_factory.mktemp("end-to-end") / "reckon")
     made.first = made.repro()
@@ -80,30 +79,30 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clone]:
     shutil.rmtree(made.folder)
 
 
-def test_in_a_fresh_clone_every_stage_runs(clone: Clone) -> None:
+def test_in_a_fresh_clone_every_stage_runs(clone):
     assert clone.first == ALL
 
 
-def test_nothing_is_left_to_do_after_a_run(clone: Clone) -> None:
+def test_nothing_is_left_to_do_after_a_run(clone):
     assert clone.run("git", "status", "--porcelain") == ""
     assert clone.repro() == []
 
 
-def test_every_checkpoint_is_measured_on_every_benchmark(clone: Clone) -> None:
+def test_every_checkpoint_is_measured_on_every_benchmark(clone):
     for checkpoint in ("base", "sft", "grpo"):
-        metrics = json.loads(clone.read(f"reports/metrics/evaluate/{checkpoint}.json"))
+        metrics = read_json(clone.folder / f"reports/metrics/evaluate/{checkpoint}.json")
         assert metrics["held_out"]["greedy"]["n"] == 12
         assert metrics["harder"]["sampled"]["num_samples"] == 2
         rows = clone.read(f"data/graded/{checkpoint}.jsonl").splitlines()
         assert len(rows) == (12 + 6) * (1 + 2)
 
 
-def test_the_summary_names_every_checkpoint_and_the_model(clone: Clone) -> None:
+def test_the_summary_names_every_checkpoint_and_the_model(clone):
     summary = clone.run(sys.executable, "-m", "stages.summary")
     assert all(name in summary for name in ("base", "sft", "grpo", "data/models/export"))
 
 
-def test_a_skipped_grpo_reruns_what_depends_on_it(clone: Clone) -> None:
+def test_a_skipped_grpo_reruns_what_depends_on_it(clone):
     """The checkpoint is passed on and labelled; put back, all but the report is in the cache."""
     before = clone.read("dvc.lock")
     with modify_yaml(clone.folder / "params.yaml") as params:
@@ -127,7 +126,7 @@ def test_a_skipped_grpo_reruns_what_depends_on_it(clone: Clone) -> None:
     assert clone.run("git", "status", "--porcelain") == ""
 
 
-def test_what_would_fail_stops_before_anything_is_lost(clone: Clone) -> None:
+def test_what_would_fail_stops_before_anything_is_lost(clone):
     """A wrong value and an unknown key; an engine that cannot be had here and a missing file."""
     models = hash_path(clone.folder / "data/models")
     wrong = {"sft": {"warmup_ratio": 10, "learning_rte": 1}}
@@ -147,9 +146,7 @@ def test_what_would_fail_stops_before_anything_is_lost(clone: Clone) -> None:
         clone.run("git", "checkout", "params.yaml")
 
 
-def test_a_server_that_is_down_leaves_nothing_half_written(
-    clone: Clone, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_is_down_leaves_nothing_half_written(clone, monkeypatch):
     address = f"http://127.0.0.1:{free_port()}"
     monkeypatch.setenv("RECKON_VLLM_URL", address)
     before = locked(clone)
@@ -167,7 +164,7 @@ def test_a_server_that_is_down_leaves_nothing_half_written(
     assert clone.repro() == []
 
 
-def test_a_preset_does_not_overwrite_edits_that_nothing_holds(clone: Clone) -> None:
+def test_a_preset_does_not_overwrite_edits_that_nothing_holds(clone):
     with modify_yaml(clone.folder / "params.yaml") as params:
         params["seed"] = 77
     said = clone.run(sys.executable, "-m", "stages.preset", "tiny-cpu", expected=1)
@@ -183,15 +180,15 @@ def command_of(page: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_dpo_beside_the_other_phases_runs_only_what_is_new(clone: Clone) -> None:
+def test_dpo_beside_the_other_phases_runs_only_what_is_new(clone):
     said = clone.dvc(*command_of("dpo"))
     ran = re.findall(r"^Running stage '(.+)':$", said, re.MULTILINE)
     assert ran == ["check", "pairs@sft", "dpo@sft", "evaluate@dpo", "grade@dpo", "export", "report"]
 
     pairs = load_yaml(str(clone.folder / "params.yaml"))["dpo"]["pairs"]
     num_problems = pairs["num_problems"] or len(clone.read("data/problems/grpo.jsonl").splitlines())
-    assert json.loads(clone.read("reports/metrics/pairs.json"))["num_problems"] == num_problems
-    differences = json.loads(clone.read("reports/metrics/report.json"))
+    assert read_json(clone.folder / "reports/metrics/pairs.json")["num_problems"] == num_problems
+    differences = read_json(clone.folder / "reports/metrics/report.json")
     assert set(differences) - {"measured_on", "paired"} == {"base_to_sft", "sft_to_dpo", "exported"}
     report = clone.read("reports/report.md")
     assert "The exported model is `dpo`" in report
@@ -203,7 +200,7 @@ def test_dpo_beside_the_other_phases_runs_only_what_is_new(clone: Clone) -> None
 
 
 @pytest.mark.slow
-def test_two_fresh_clones_give_the_same_lock(clone: Clone, tmp_path: Path) -> None:
+def test_two_fresh_clones_give_the_same_lock(clone, tmp_path):
     other = clone_with_smoke(tmp_path / "reckon")
     (other.folder / "dvc.lock").unlink()
     assert other.repro() == ALL

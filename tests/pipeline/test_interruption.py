@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -21,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clone]:
+def clone(tmp_path_factory):
     """A clone in which `prepare` has run, and whose sft takes a while."""
     made = clone_with_smoke(tmp_path_factory.mktemp("interruption") / "reckon")
     with modify_yaml(made.folder / "params.yaml") as params:
@@ -64,7 +63,6 @@ def start(clone: Clone) -> "subprocess.Popen[str]":
 
 def read_until(running: "subprocess.Popen[str]", wanted: str) -> str:
     """Output up to the line that holds `wanted`."""
-    assert running.stdout is not None
     said = ""
     for line in running.stdout:
         said += line
@@ -74,7 +72,7 @@ def read_until(running: "subprocess.Popen[str]", wanted: str) -> str:
 
 
 @pytest.mark.parametrize("how", ["sigterm", "ctrl-c"])
-def test_nothing_outlives_dvc_and_the_next_repro_resumes(clone: Clone, how: str) -> None:
+def test_nothing_outlives_dvc_and_the_next_repro_resumes(clone, how):
     shutil.rmtree(clone.folder / "data/scratch", ignore_errors=True)
     with start(clone) as running:
         read_until(running, "sft step=15/")
@@ -84,7 +82,6 @@ def test_nothing_outlives_dvc_and_the_next_repro_resumes(clone: Clone, how: str)
         else:
             os.killpg(running.pid, signal.SIGINT)
         # The output is read to its end once nobody can write to it any more.
-        assert running.stdout is not None
         said = running.stdout.read()
     assert "resumes from step " in said
     assert "Traceback" not in said

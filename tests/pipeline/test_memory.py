@@ -1,13 +1,12 @@
 """Phases that run one after the other in one process leave nothing behind."""
 
 import gc
-import json
-from collections.abc import Iterator
 from multiprocessing import resource_tracker
 from pathlib import Path
 
 import pytest
 
+from lib.artifacts import write_json
 from lib.params import preset_params
 from tests.live import held
 from tests.pipeline.stages import evaluate, export, grade, run
@@ -17,7 +16,7 @@ ALLOWED_BYTES = 1024
 
 
 @pytest.fixture
-def uncollected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def uncollected(monkeypatch, tmp_path):
     """Python's own garbage collection off, which may come late or never on a full GPU; the
     process that is meant to stay started: what watches `multiprocessing`."""
     monkeypatch.chdir(tmp_path)
@@ -32,14 +31,14 @@ def uncollected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Non
 
 @pytest.mark.usefixtures("uncollected")
 @pytest.mark.parametrize("rank", [0, 8], ids=["full", "LoRA"])
-def test_each_phase_gives_its_tensors_and_processes_back(rank: int) -> None:
+def test_each_phase_gives_its_tensors_and_processes_back(rank):
     """With a reference policy in GRPO: a second adapter, or a second model."""
     content = preset_params("smoke").model_dump(mode="json")
     content["model"]["lora"]["rank"] = rank
     content["sft"]["num_epochs"], content["grpo"]["beta"] = 1, 0.1
     content["evaluate"]["num_samples"] = 0
     Path("data/raw").mkdir(parents=True)
-    Path("params.yaml").write_text(json.dumps(content), encoding="utf-8")
+    write_json(Path("params.yaml"), content)
     run("prepare")
     before = held()
     for phase in (

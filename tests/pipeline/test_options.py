@@ -18,14 +18,14 @@ def stage(problems: Path, model: Path, out: Path) -> None:
     click.echo("ran")
 
 
-def test_a_missing_input_is_one_line_that_says_what_to_run() -> None:
+def test_a_missing_input_is_one_line_that_says_what_to_run():
     result = CliRunner().invoke(stage)
     assert result.exit_code == 2
     assert "absent.jsonl" in result.output
     assert "`dvc repro`" in result.output
 
 
-def test_a_missing_file_beside_folders_lists_none(tmp_path: Path) -> None:
+def test_a_missing_file_beside_folders_lists_none(tmp_path):
     """Folders stand for checkpoints: they are listed where a folder is missing, and only there."""
     (tmp_path / "sft").mkdir()
     (tmp_path / "notes").touch()
@@ -38,14 +38,14 @@ def test_a_missing_file_beside_folders_lists_none(tmp_path: Path) -> None:
     ("option", "words"),
     [("--out={}", "is a folder"), ("--model={}/file/x/model", "Not a directory")],
 )
-def test_an_output_that_cannot_be_written_is_named(tmp_path: Path, option: str, words: str) -> None:
+def test_an_output_that_cannot_be_written_is_named(tmp_path, option, words):
     (tmp_path / "file").touch()
     result = CliRunner().invoke(stage, [f"--problems={tmp_path}", option.format(tmp_path)])
     assert result.exit_code == 2
     assert words in result.output
 
 
-def test_the_folder_of_an_output_is_made(tmp_path: Path) -> None:
+def test_the_folder_of_an_output_is_made(tmp_path):
     result = CliRunner().invoke(
         stage, ["--problems", str(tmp_path), "--model", str(tmp_path / "new/model")]
     )
@@ -56,7 +56,7 @@ def test_the_folder_of_an_output_is_made(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "named", ["report --figures", "report --plots", "sft --model", "grade --out"]
 )
-def test_a_folder_with_files_is_never_replaced(named: str, tmp_path: Path) -> None:
+def test_a_folder_with_files_is_never_replaced(named, tmp_path):
     name, option = named.split()
     (tmp_path / "a_file_of_theirs").touch()
     stage = importlib.import_module(f"stages.{name}").main

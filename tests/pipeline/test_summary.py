@@ -30,13 +30,7 @@ stages:
         ({"md5: code": "md5: newer"}, "in lib/training)", False),
     ],
 )
-def test_only_another_rounding_is_to_be_thrown_away(
-    changes: dict[str, str],
-    why: str,
-    restores: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_only_another_rounding_is_to_be_thrown_away(changes, why, restores, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert list(git_lines()) == []  # no repository
     Path("dvc.lock").write_text(LOCK)

@@ -1,12 +1,12 @@
 """The smoke preset with every engine a vLLM server: what a user sees from `make vllm-server` on."""
 
 import csv
-import json
 from pathlib import Path
 
 import pytest
 from dvc.utils.serialize import modify_yaml
 
+from lib.artifacts import read_json
 from tests.pipeline.test_end_to_end import ALL, clone_with_smoke
 from tests.vllm_server import served, vllm_server
 
@@ -15,9 +15,7 @@ pytestmark = pytest.mark.vllm
 GAP = "sampling/sampling_logp_difference/mean"
 
 
-def test_the_pipeline_runs_with_one_server_for_everything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_pipeline_runs_with_one_server_for_everything(tmp_path, monkeypatch):
     clone = clone_with_smoke(tmp_path / "reckon")
     with modify_yaml(clone.folder / "params.yaml") as params:
         for section in ("validation", "rollout", "evaluate"):
@@ -34,5 +32,5 @@ def test_the_pipeline_runs_with_one_server_for_everything(
     validated = clone.read("reports/curves/grpo_validation.csv").splitlines()
     assert len(validated) == 1 + 3  # steps 0, 2 and 3
     for checkpoint in ("base", "sft", "grpo"):
-        metrics = json.loads(clone.read(f"reports/metrics/evaluate/{checkpoint}.json"))
+        metrics = read_json(clone.folder / f"reports/metrics/evaluate/{checkpoint}.json")
         assert metrics["held_out"]["greedy"]["n"] == 12

@@ -2,22 +2,15 @@
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import run_python
 
 
 def fails_with(code: str, *arguments: str) -> str:
-    ran = subprocess.run(
-        [sys.executable, "-c", f"import stages\n{code}", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ran = run_python(f"import stages\n{code}", *arguments)
     assert ran.returncode == 1
     return ran.stderr
 
@@ -31,13 +24,13 @@ def fails_with(code: str, *arguments: str) -> str:
         "import torch; torch.save(torch.zeros(10**6), open('/dev/full', 'wb'))",
     ],
 )
-def test_a_full_disk_is_one_line(code: str) -> None:
+def test_a_full_disk_is_one_line(code):
     lines = [line for line in fails_with(code).splitlines() if "Exception ignored" not in line]
     assert lines[0].startswith("Error: the disk is full")
     assert "Traceback" not in lines[0]
 
 
-def test_a_bug_is_one_line_and_a_file(tmp_path: Path) -> None:
+def test_a_bug_is_one_line_and_a_file(tmp_path):
     code = "import os; os.chdir(sys.argv[1])\nraise RuntimeError('a\\nbug')"
     (line,) = fails_with(f"import sys; {code}", str(tmp_path)).splitlines()
     said, _, name = line.rpartition(" ")
@@ -45,28 +38,26 @@ def test_a_bug_is_one_line_and_a_file(tmp_path: Path) -> None:
     assert "line 3, in <module>" in (tmp_path / name).read_text()
 
 
-def test_no_error_reaches_a_terminal_with_its_escapes() -> None:
+def test_no_error_reaches_a_terminal_with_its_escapes():
     show = "from lib.core.errors import UserError\nUserError('é \\x1b[2J \\ud800').show()\n"
     said = fails_with(f"{show}raise RuntimeError('\\x1b[3J')")
-    assert "é \\x1b[2J \\ud800" in said and "\\x1b[3J" in said and "\x1b" not in said
+    assert "é ⟨U+001B⟩[2J ⟨U+D800⟩" in said and "⟨U+001B⟩[3J" in said and "\x1b" not in said
 
 
-def test_a_path_that_cannot_be_written_is_named() -> None:
+def test_a_path_that_cannot_be_written_is_named():
     assert "Error: /proc/x: No such file" in fails_with("open('/proc/x', 'w')")
 
 
-def test_the_advice_for_a_full_disk_keeps_commits_and_experiments(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_advice_for_a_full_disk_keeps_commits_and_experiments(tmp_path, monkeypatch):
     (advice,) = re.findall(
         r"`(dvc gc .*?)`", fails_with("raise OSError(28, 'No space left on device')")
     )
     monkeypatch.chdir(tmp_path)
 
-    def run(*command: str) -> None:
+    def run(*command):
         subprocess.run(command, check=True, capture_output=True)
 
-    def add(content: str) -> None:
+    def add(content):
         Path("model").write_text(content)
         run("dvc", "add", "model")
 

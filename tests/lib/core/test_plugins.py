@@ -2,10 +2,8 @@
 
 import hashlib
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,9 +22,8 @@ from lib.problems.rows import RowFault
 from lib.problems.sources import read_rows
 from lib.prompts import prompt_format, save_prompt, saved_format
 from lib.rewards.functions import Grading, stack_range
+from tests.conftest import ROOT, run_python
 from tests.lib.objectives.losses import loss_of
-
-ROOT = Path(__file__).parents[3]
 
 Write = Callable[..., str]
 
@@ -34,11 +31,11 @@ try_groups_of_4 = partial(try_advantage, group_size=4, num_rewards=2)
 
 
 @pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+def write(tmp_path, monkeypatch):
     """Writes own.py of a role in an empty working directory; gives the name of `part` in it."""
     monkeypatch.chdir(tmp_path)
 
-    def written(source: str, role: str = "rewards") -> str:
+    def written(source, role="rewards"):
         file = Path("plugins", role, "own.py")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(source, encoding="utf-8")
@@ -62,7 +59,7 @@ def scores(name: str, *completions: str) -> list[float]:
     "name",
     ["plugins/rewards/a.py", "plugins/../a.py:f", "plugins/a.py:f", "lib/rewards/a.py:f", None],
 )
-def test_a_plugin_is_a_name_in_a_file_of_a_role(name: object) -> None:
+def test_a_plugin_is_a_name_in_a_file_of_a_role(name):
     assert not is_plugin(name)
     assert is_plugin("plugins/rewards/a.py:f", role="rewards")
 
@@ -70,13 +67,13 @@ def test_a_plugin_is_a_name_in_a_file_of_a_role(name: object) -> None:
 @pytest.mark.parametrize(
     ("section", "key"), [("prompt", "format"), ("grpo", "loss"), ("grpo", "advantage")]
 )
-def test_a_plugin_of_another_role_is_refused(section: str, key: str) -> None:
+def test_a_plugin_of_another_role_is_refused(section, key):
     """Its file would be no dependency of the stages that use it."""
     with pytest.raises(UserError, match=rf"{section}\.{key}: .*plugins/(formats|objectives)/"):
         faults({section: {key: "plugins/rewards/examples.py:brevity"}})
 
 
-def test_a_plugins_file_is_in_identity_and_provenance(write: Write) -> None:
+def test_a_plugins_file_is_in_identity_and_provenance(write):
     settings = {"reward": {"extra": [write("part = 1"), "overlong"], "stack": "tiny"}}
     before = fingerprint(settings, inputs={})
     write_provenance(Path("provenance.json"), settings=settings, inputs={})
@@ -96,31 +93,29 @@ def test_a_plugins_file_is_in_identity_and_provenance(write: Write) -> None:
         ("from . import helper", "own.py:1", "one file"),
     ],
 )
-def test_a_file_that_cannot_be_loaded_is_named(
-    write: Write, source: str, place: str, words: str
-) -> None:
+def test_a_file_that_cannot_be_loaded_is_named(write, source, place, words):
     with pytest.raises(UserError) as raised:
         load_plugin(write(source))
     assert place in raised.value.message
     assert words in raised.value.message
 
 
-def test_a_file_may_hold_a_dataclass(write: Write) -> None:
+def test_a_file_may_hold_a_dataclass(write):
     source = "from __future__ import annotations\nimport dataclasses\n@dataclasses.dataclass\n"
     assert load_plugin(write(f"{source}class part:\n    x: int = 3"))().x == 3
 
 
-def test_a_missing_file_is_named(write: Write) -> None:
+def test_a_missing_file_is_named(write):
     with pytest.raises(UserError, match=r"plugins/rewards/own\.py is missing"):
         load_plugin("plugins/rewards/own.py:part")
 
 
-def test_a_reward_scores_rollouts(write: Write) -> None:
+def test_a_reward_scores_rollouts(write):
     name = write("def part(rollout):\n    return len(rollout.completion) + int(rollout.reference)")
     assert scores(name, "", "abc") == [5, 8]
 
 
-def test_a_reward_may_have_trls_signature(write: Write) -> None:
+def test_a_reward_may_have_trls_signature(write):
     name = write(
         "def part(prompts, completions, reference, **columns):\n"
         "    return [float(r in c[0]['content']) if c[0]['content'] else None\n"
@@ -129,7 +124,7 @@ def test_a_reward_may_have_trls_signature(write: Write) -> None:
     assert scores(name, "5", "7", "") == [1, 0, 0]
 
 
-def test_a_rewards_bounds_are_its_range(write: Write) -> None:
+def test_a_rewards_bounds_are_its_range(write):
     bounded = write(
         "from lib.rewards.rollout import BoundedReward\n"
         "part = BoundedReward(lambda rollout: 0.5, (0.0, 2.0))"
@@ -152,7 +147,7 @@ def test_a_rewards_bounds_are_its_range(write: Write) -> None:
         ("def part(completions, reference): return [1.0] * len(completions)", "TypeError"),
     ],
 )
-def test_check_names_the_reward_that_failed(write: Write, source: str, words: str) -> None:
+def test_check_names_the_reward_that_failed(write, source, words):
     (fault,) = faults({"reward": {"extra": [write(source)]}}, extra_weights=(1.0,))
     assert fault.startswith("plugins/rewards/own.py:part: ")
     assert words in fault
@@ -180,9 +175,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("source", HOSTILE)
-def test_whatever_a_reward_does_is_one_line_that_names_it(
-    write: Write, source: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whatever_a_reward_does_is_one_line_that_names_it(write, source, monkeypatch):
     monkeypatch.setenv("PLUGIN_TIMEOUT_S", "0.2")
     here = Path.cwd()
     with pytest.raises(UserError) as caught:
@@ -193,30 +186,23 @@ def test_whatever_a_reward_does_is_one_line_that_names_it(
     assert Path.cwd() == here
 
 
-def test_a_reward_that_catches_its_time_limit_ends_the_process(write: Write) -> None:
+def test_a_reward_that_catches_its_time_limit_ends_the_process(write):
     retry = "  while True:\n    try: time.sleep(9)\n    except: pass"
     name = write(f"import time\ndef part(rollout):\n{retry}")
     code = f"from lib.core.plugins import *\nwith guarded({name!r}): load_plugin({name!r})(0)"
-    ended = subprocess.run(
-        [sys.executable, "-c", code],
-        env={"PYTHONPATH": str(ROOT), "PLUGIN_TIMEOUT_S": "0.2"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    ended = run_python(code, cwd=Path.cwd(), PYTHONPATH=str(ROOT), PLUGIN_TIMEOUT_S="0.2")
     assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
     assert ended.stderr.startswith(f"Error: {name}: no result after 0.2 s")
 
 
-def test_a_pool_that_idles_is_no_thread_of_the_plugins(write: Write) -> None:
+def test_a_pool_that_idles_is_no_thread_of_the_plugins(write):
     pool = "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(2)\n"
     name = write(f"{pool}def part(rollout): return pool.submit(len, rollout.completion).result()")
     assert scores(name, "four") == [4.0]
 
 
-def test_a_call_leaves_the_alarm_that_was_set(write: Write) -> None:
-    rung: list[int] = []
+def test_a_call_leaves_the_alarm_that_was_set(write):
+    rung = []
     before = signal.signal(signal.SIGALRM, lambda *_: rung.append(1))
     timer = signal.setitimer(signal.ITIMER_REAL, 0.3)
     try:
@@ -228,14 +214,14 @@ def test_a_call_leaves_the_alarm_that_was_set(write: Write) -> None:
         signal.setitimer(signal.ITIMER_REAL, *timer)
 
 
-def test_two_rewards_of_one_name_are_refused(write: Write) -> None:
+def test_two_rewards_of_one_name_are_refused(write):
     write("def answer_shaped(rollout): return 1.0\ndef overlong(rollout): return 0.0")
     extra = ["overlong", "plugins/rewards/own.py:overlong"]
     (fault,) = faults({"reward": {"extra": extra}}, extra_weights=(1.0, 1.0))
     assert "`overlong`" in fault
 
 
-def test_a_format_has_its_plugins_name(write: Write) -> None:
+def test_a_format_has_its_plugins_name(write):
     name = write(
         "from lib.prompts.formats import TaggedFormat\n"
         "part = TaggedFormat(name='x', working=('<w>', '</w>'), answer=('<a>', '</a>'),\n"
@@ -254,7 +240,7 @@ def test_a_format_has_its_plugins_name(write: Write) -> None:
         prompt_format(write("part = 'xml'", "formats"))
 
 
-def test_an_adapter_turns_rows_into_problems(write: Write) -> None:
+def test_an_adapter_turns_rows_into_problems(write):
     source = "def part(row): return {'problem': row['q'], 'answer': row['a'][0]}"
     name = write(source, "adapters")
     raw = Path("data/raw")
@@ -273,7 +259,7 @@ def test_an_adapter_turns_rows_into_problems(write: Write) -> None:
     assert "rows.jsonl:1" in fault
 
 
-def test_a_loss_and_an_advantage_take_the_place_of_ours(write: Write) -> None:
+def test_a_loss_and_an_advantage_take_the_place_of_ours(write):
     source = "def part(new, old, advantages, mask): return -advantages * new"
     reinforce = objective(write(source, "objectives"))
     log_probs = torch.tensor([[-1.0, -2.0], [-0.5, -9.0]], requires_grad=True)
@@ -281,7 +267,6 @@ def test_a_loss_and_an_advantage_take_the_place_of_ours(write: Write) -> None:
     loss = loss_of(log_probs, torch.tensor([1.0, -2.0]), mask, loss=reinforce)
     assert loss.loss.item() == pytest.approx((1 + 2 - 2 * 0.5) / 3)
     loss.loss.backward()
-    assert log_probs.grad is not None
     assert log_probs.grad.tolist() == [[pytest.approx(-1 / 3)] * 2, [pytest.approx(2 / 3), 0]]
     source = "def part(rewards): return rewards.argsort(-1).float()"
     rank = objective(write(source, "objectives"))
@@ -300,15 +285,13 @@ def test_a_loss_and_an_advantage_take_the_place_of_ours(write: Write) -> None:
         (try_groups_of_4, "part = None", "expected a function"),
     ],
 )
-def test_check_tries_objectives_shapes_and_gradients(
-    write: Write, trial: Callable[[str], None], source: str, words: str
-) -> None:
+def test_check_tries_objectives_shapes_and_gradients(write, trial, source, words):
     with pytest.raises(UserError) as raised:
         trial(write(source, "objectives"))
     assert words in raised.value.message
 
 
-def test_check_tries_an_advantage_on_groups_of_the_runs_size(write: Write) -> None:
+def test_check_tries_an_advantage_on_groups_of_the_runs_size(write):
     name = write(
         "def part(rewards): return rewards - rewards.topk(8).values.mean(-1, True)", "objectives"
     )
@@ -347,9 +330,7 @@ part = Own(name='own', working={}, answer={}, opened_by_prompt=False)
         ("pass", ("<w>", "</w>"), ("<a>", "</a>"), ""),
     ],
 )
-def test_check_tries_a_format_on_what_it_teaches(
-    write: Write, body: str, working: tuple[str, str], answer: tuple[str, str], said: str
-) -> None:
+def test_check_tries_a_format_on_what_it_teaches(write, body, working, answer, said):
     name = write(TAGGED.format(body, working, answer), "formats")
     found = faults({"prompt": {"format": name}})
     assert len(found) == bool(said)

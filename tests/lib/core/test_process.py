@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -54,39 +53,31 @@ with replacing(Path(sys.argv[1])) as partial:
 
 
 @pytest.mark.parametrize("slow", ["after_in_child", "after_in_parent"])
-def test_a_stage_and_its_fork_end_by_sigterm_and_leave_no_file(
-    slow: str, tmp_path: Path, in_root: Path
-) -> None:
+def test_a_stage_and_its_fork_end_by_sigterm_and_leave_no_file(slow, tmp_path, in_root):
     with python(WRITE, str(tmp_path / "graded.jsonl"), slow, stderr=subprocess.PIPE) as stage:
-        assert stage.stdout is not None
         child = int(stage.stdout.readline())
         assert [path.suffix for path in tmp_path.iterdir()] == [".partial"]
         os.kill(child, signal.SIGTERM)
         stage.send_signal(signal.SIGTERM)
         # Read to its end, which the child holds too.
-        assert stage.stderr is not None
         assert stage.stderr.read().count("Traceback") == 1
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_stage_ends_when_the_dvc_that_started_it_is_killed(in_root: Path) -> None:
+def test_a_stage_ends_when_the_dvc_that_started_it_is_killed(in_root):
     environment = {name: value for name, value in os.environ.items() if name != DVC_STAGE}
     with python(STARTER, STAGE, env=environment) as dvc:
-        assert dvc.stdout is not None
         assert int(dvc.stdout.readline()) != dvc.pid
         dvc.kill()
         # The stage holds the pipe's other end: it is read to its end once the stage is gone.
         assert dvc.stdout.read() == ""
 
 
-def test_a_stage_that_was_started_by_hand_outlives_its_shell(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_stage_that_was_started_by_hand_outlives_its_shell(monkeypatch):
     from lib.core import process
 
     monkeypatch.delenv(DVC_STAGE, raising=False)
     assert process._starter() is None
     monkeypatch.setenv(DVC_STAGE, "sft")
     starter = process._starter()
-    assert starter is not None
     assert starter.pid == os.getppid()

@@ -1,13 +1,13 @@
 """Completions are generated and resumed, graded one by one, and become rates with errors and n."""
 
 import dataclasses
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lib.artifacts import read_jsonl
 from lib.artifacts.completions import GradedCompletion
 from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE, Problem
 from lib.core.errors import UserError
@@ -15,13 +15,12 @@ from lib.engines.base import GeneratedCompletion, Sampling
 from lib.engines.policy import load_tokenizer
 from lib.evaluation.completions import (
     complete,
-    decoding_of,
     samplings,
 )
 from lib.grading.grade import grade_rows
 from lib.grading.metrics import headline_lines, summarise
 from lib.params import Params
-from lib.params.model import Evaluate, Override
+from lib.params.model import Override
 from lib.prompts import prompt_format
 from lib.prompts.formats import conversation
 
@@ -67,27 +66,35 @@ class ScriptedEngine:
 SCRIPTS = {"1 + 2": [RIGHT, LOOSE], "2 + 2": [WRONG, SILENT]}
 
 
-def generated(
-    engine: ScriptedEngine,
-    problems: Sequence[Problem],
-    *,
-    evaluate: Evaluate,
-    folder: Path,
-    label: str = "grpo",
-) -> list[dict[str, Any]]:
-    complete(
-        engine,
-        {"held_out": problems},
-        label=label,
-        prompt_format=WORKING_OUT,
-        system="",
-        evaluate=evaluate,
-        seed=0,
-        scratch=folder,
-        completions=folder / "completions.jsonl",
-        positions=None,
-    )
-    return [json.loads(line) for line in (folder / "completions.jsonl").open(encoding="utf-8")]
+Answer = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture
+def answer(smoke, base, tmp_path):
+    """Rows of completions in smoke's modes, or in other settings of `evaluate`."""
+
+    def answered(
+        problems=PROBLEMS,
+        *,
+        by=SCRIPTS,
+        folder="whole",
+        **evaluate,
+    ):
+        complete(
+            by if isinstance(by, ScriptedEngine) else ScriptedEngine(base, by),
+            {"held_out": problems},
+            label="grpo",
+            prompt_format=WORKING_OUT,
+            system="",
+            evaluate=smoke.evaluate.model_copy(update=evaluate),
+            seed=0,
+            scratch=tmp_path / folder,
+            completions=tmp_path / folder / "completions.jsonl",
+            positions=None,
+        )
+        return list(read_jsonl(tmp_path / folder / "completions.jsonl"))
+
+    return answered
 
 
 def graded(
@@ -99,14 +106,11 @@ def graded(
 
 
 @pytest.fixture
-def rows(smoke: Params, base: Path, tmp_path: Path) -> list[GradedCompletion]:
-    engine = ScriptedEngine(base, SCRIPTS)
-    return graded(smoke, generated(engine, PROBLEMS, evaluate=smoke.evaluate, folder=tmp_path))
+def rows(smoke, answer):
+    return graded(smoke, answer())
 
 
-def test_rows_come_by_benchmark_mode_problem_and_draw(
-    rows: list[GradedCompletion],
-) -> None:
+def test_rows_come_by_benchmark_mode_problem_and_draw(rows):
     order = [(row.mode, row.reference, row.sample) for row in rows]
     assert order == [
         ("greedy", "3", 0),
@@ -118,7 +122,7 @@ def test_rows_come_by_benchmark_mode_problem_and_draw(
     ]
 
 
-def test_a_row_says_what_was_answered_and_what_it_earned(rows: list[GradedCompletion]) -> None:
+def test_a_row_says_what_was_answered_and_what_it_earned(rows):
     right = rows[0]
     assert (right.answer, right.label, right.equations) == ("3", "11", 1)
     assert right.rewards == {"format": 1.0, "answer": 1.0}
@@ -133,11 +137,11 @@ def override(name: str, **fields: Any) -> Override:
     return Override(benchmark=name, **{**settings, "max_new_tokens": 8, **fields})
 
 
-def test_an_override_holds_for_its_benchmark_only(smoke: Params) -> None:
+def test_an_override_holds_for_its_benchmark_only(smoke):
     own = override("harder", greedy=False, num_samples=5, temperature=0.6, top_p=0.9)
     evaluate = smoke.evaluate.model_copy(update={"overrides": (own,)})
     harder, held_out = (
-        samplings(decoding_of(evaluate, name), prompt_format=prompt_format("r1_zero"), seed=0)
+        samplings(evaluate.decoding_of(name), prompt_format=prompt_format("r1_zero"), seed=0)
         for name in ("harder", "held_out")
     )
     assert list(harder) == ["sampled"]
@@ -148,49 +152,37 @@ def test_an_override_holds_for_its_benchmark_only(smoke: Params) -> None:
     assert held_out["sampled"].num_completions == smoke.evaluate.num_samples
 
 
-def test_without_samples_there_are_greedy_numbers_alone(
-    smoke: Params, base: Path, tmp_path: Path
-) -> None:
-    evaluate = smoke.evaluate.model_copy(update={"num_samples": 0})
-    engine = ScriptedEngine(base, SCRIPTS)
-    rows = generated(engine, PROBLEMS, evaluate=evaluate, folder=tmp_path)
-    metrics = summarise(graded(smoke, rows))
+def test_without_samples_there_are_greedy_numbers_alone(smoke, answer):
+    metrics = summarise(graded(smoke, answer(num_samples=0)))
     assert list(metrics["held_out"]) == ["greedy"]
     (line,) = headline_lines("grpo", metrics)
     assert "pass@" not in line
 
 
-def test_a_stopped_run_resumes_and_ends_the_same(smoke: Params, base: Path, tmp_path: Path) -> None:
-    evaluate = smoke.evaluate.model_copy(update={"batch_size": 2})
-    whole_engine = ScriptedEngine(base, SCRIPTS)
-    whole = generated(whole_engine, PROBLEMS, evaluate=evaluate, folder=tmp_path / "whole")
+def test_a_stopped_run_resumes_and_ends_the_same(base, answer):
+    whole_engine, resumed = ScriptedEngine(base, SCRIPTS), ScriptedEngine(base, SCRIPTS)
+    whole = answer(by=whole_engine, batch_size=2)
     assert len(whole_engine.calls) == 3
 
     stopped = ScriptedEngine(base, SCRIPTS, last=2)
     with pytest.raises(KeyboardInterrupt):
-        generated(stopped, PROBLEMS, evaluate=evaluate, folder=tmp_path / "cut")
-    resumed = ScriptedEngine(base, SCRIPTS)
-    assert generated(resumed, PROBLEMS, evaluate=evaluate, folder=tmp_path / "cut") == whole
+        answer(by=stopped, batch_size=2, folder="cut")
+    assert answer(by=resumed, batch_size=2, folder="cut") == whole
     assert stopped.calls + resumed.calls == whole_engine.calls
 
 
-def test_without_a_terminal_a_long_evaluation_says_where_it_is(
-    smoke: Params, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_without_a_terminal_a_long_evaluation_says_where_it_is(answer, monkeypatch, capsys):
     monkeypatch.setattr("lib.core.progress.FIRST_S", 0.0)
     monkeypatch.setattr("lib.core.progress.EVERY_S", 0.0)
-    evaluate = smoke.evaluate.model_copy(update={"batch_size": 2})
-    rows = generated(ScriptedEngine(base, SCRIPTS), PROBLEMS, evaluate=evaluate, folder=tmp_path)
+    rows = answer(batch_size=2)
     said = capsys.readouterr().out.splitlines()
     assert said[0].startswith("evaluate grpo completions 2/")
     assert f"completions {len(rows)}/{len(rows)}" in said[-1]
 
 
-def test_a_too_long_problem_is_refused_or_wrong_and_counted(
-    smoke: Params, base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_too_long_problem_is_refused_or_wrong_and_counted(smoke, base, tmp_path, capsys):
     long = Problem.create(problem="What is 2 + 2? " * 20, reference="4", subject="a")
-    arguments: dict[str, Any] = {
+    arguments = {
         "label": "x",
         "prompt_format": WORKING_OUT,
         "system": "",
@@ -209,31 +201,27 @@ def test_a_too_long_problem_is_refused_or_wrong_and_counted(
     said = capsys.readouterr().err
     assert said.count(long.id) == 1
     assert facts["sampling"]["held_out"]["greedy"]["num_too_long"] == 1
-    rows = [json.loads(line) for line in (tmp_path / "completions.jsonl").open(encoding="utf-8")]
+    rows = list(read_jsonl(tmp_path / "completions.jsonl"))
     numbers = summarise(graded(smoke, rows))["held_out"]
     assert numbers["greedy"]["n"] == numbers["sampled"]["n"] == 2
     assert numbers["greedy"]["answer_accuracy"] == numbers["sampled"]["pass_at_1"] == 0.5
 
 
-def test_a_letter_is_graded_as_a_choice(smoke: Params, base: Path, tmp_path: Path) -> None:
+def test_a_letter_is_graded_as_a_choice(smoke, answer):
     problem = Problem.create(
         problem="Which is it?", reference="B", subject="algebra", tags=(MULTIPLE_CHOICE,)
     )
     script = ["The correct answer is B.", "<end_working_out><SOLUTION>(B)</SOLUTION>"]
-    engine = ScriptedEngine(base, {"Which": script})
-    rows = graded(smoke, generated(engine, [problem], evaluate=smoke.evaluate, folder=tmp_path))
+    rows = graded(smoke, answer([problem], by={"Which": script}))
     assert [(row.answer, row.answer_ok, row.strict_ok) for row in rows[1:]] == [
         ("B", True, False),
         ("B", True, True),
     ]
 
 
-def test_a_completion_that_nothing_can_judge_has_no_accuracy(
-    smoke: Params, base: Path, tmp_path: Path
-) -> None:
+def test_a_completion_that_nothing_can_judge_has_no_accuracy(smoke, answer):
     problem = Problem.create(problem="Write a poem.", reference="", tags=(INSTRUCTION,))
-    engine = ScriptedEngine(base, {"poem": ["Roses", "Violets"]})
-    rows = graded(smoke, generated(engine, [problem], evaluate=smoke.evaluate, folder=tmp_path))
+    rows = graded(smoke, answer([problem], by={"poem": ["Roses", "Violets"]}))
     metrics = summarise(rows)["held_out"]
     assert {row.decided_by for row in rows} == {"not graded"}
     assert metrics["greedy"]["mean_response_tokens"] == 5
@@ -241,11 +229,8 @@ def test_a_completion_that_nothing_can_judge_has_no_accuracy(
     assert "pass_at_1" not in metrics["sampled"]
 
 
-def test_a_row_holds_what_grading_needs_and_no_grade(
-    smoke: Params, base: Path, tmp_path: Path
-) -> None:
-    engine = ScriptedEngine(base, SCRIPTS)
-    row = generated(engine, PROBLEMS, evaluate=smoke.evaluate, folder=tmp_path)[0]
+def test_a_row_holds_what_grading_needs_and_no_grade(answer):
+    row = answer()[0]
     assert row["prompt"] == conversation(PROBLEMS[0].problem, system="")
     assert (row["completion"], row["finish"]) == (RIGHT, "eos")
     assert len(row["token_ids"]) == row["num_tokens"] == len(RIGHT)
@@ -254,11 +239,8 @@ def test_a_row_holds_what_grading_needs_and_no_grade(
     assert not {"answer", "answer_ok", "reward", "rewards"} & set(row)
 
 
-def test_other_weights_change_the_reward_and_nothing_else(
-    smoke: Params, base: Path, tmp_path: Path
-) -> None:
-    engine = ScriptedEngine(base, SCRIPTS)
-    completions = generated(engine, PROBLEMS, evaluate=smoke.evaluate, folder=tmp_path)
+def test_other_weights_change_the_reward_and_nothing_else(smoke, answer):
+    completions = answer()
     before, after = graded(smoke, completions), graded(smoke, completions, weights=(2.0, 3.0))
     assert (before[0].reward, after[0].reward) == (1.25, 5.0)
     assert [dataclasses.replace(row, reward=0.0) for row in before] == [
@@ -266,11 +248,8 @@ def test_other_weights_change_the_reward_and_nothing_else(
     ]
 
 
-def test_the_tags_that_a_row_names_are_those_that_it_is_read_by(
-    smoke: Params, base: Path, tmp_path: Path
-) -> None:
-    engine = ScriptedEngine(base, {"1 + 2": ["x</t><a>3</a>"] * 2})
-    rows = generated(engine, PROBLEMS[:1], evaluate=smoke.evaluate, folder=tmp_path)
+def test_the_tags_that_a_row_names_are_those_that_it_is_read_by(smoke, answer):
+    rows = answer(PROBLEMS[:1], by={"1 + 2": ["x</t><a>3</a>"] * 2})
     form = {"name": "working_out", "tags": ["<t>", "</t>", "<a>", "</a>"]}
     assert {row.label for row in graded(smoke, rows)} == {"00"}
     assert {row.label for row in graded(smoke, [{**r, "prompt_format": form} for r in rows])} == {

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from lib.artifacts import write_json
 from lib.artifacts.problems import write_problems
 from lib.params import compose_preset
-from lib.problems.generated import GeneratedSets
 from lib.prompts import save_system
 from tests.conftest import ROOT
 
@@ -36,13 +36,12 @@ main(sys.argv[1:])
 
 
 @pytest.fixture(scope="module")
-def inputs(base: Path, sets: GeneratedSets, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def inputs(base, sets, tmp_path_factory):
     """Params, problems and a base model, as the stage finds them."""
     folder = tmp_path_factory.mktemp("inputs")
     params = YAML(typ="safe").load(compose_preset("smoke"))
     params["evaluate"] |= {"batch_size": 4, "benchmarks": ["held_out"]}
-    with (folder / "params.yaml").open("w") as file:
-        YAML().dump(params, file)
+    write_json(folder / "params.yaml", params)
     write_problems(folder / "benchmarks/held_out.jsonl", sets.benchmarks["held_out"])
     save_system(base, "")
     return folder
@@ -71,9 +70,7 @@ def evaluate(
     ).returncode
 
 
-def test_a_killed_evaluation_goes_on_and_writes_the_same_bytes(
-    inputs: Path, base: Path, tmp_path: Path
-) -> None:
+def test_a_killed_evaluation_goes_on_and_writes_the_same_bytes(inputs, base, tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert evaluate(inputs, base, whole) == 0
     assert evaluate(inputs, base, killed, code=("-c", DYING)) == -signal.SIGKILL

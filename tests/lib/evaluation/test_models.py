@@ -12,13 +12,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from lib.artifacts import read_json, read_jsonl, write_json, write_jsonl
 from lib.artifacts.problems import write_problems
 from lib.core.errors import UserError
 from lib.engines.policy import load_tokenizer
-from lib.evaluation.completions import decoding_of
 from lib.evaluation.models import apply_settings, labelled_models
-from lib.params import Params
-from lib.problems.generated import GeneratedSets
 from lib.problems.sources import find_benchmark
 from lib.prompts.saved import save_prompt
 from stages.evaluate_model import main
@@ -40,11 +38,11 @@ ALPACA = [
 
 
 @pytest.fixture(scope="module")
-def sets_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sets_folder(tmp_path_factory):
     """Small sets in the columns and files of the public ones."""
     folder = tmp_path_factory.mktemp("sets")
-    (folder / "gsm8k.jsonl").write_text("".join(json.dumps(row) + "\n" for row in GSM8K))
-    (folder / "alpaca.json").write_text(json.dumps(ALPACA))
+    write_jsonl(folder / "gsm8k.jsonl", GSM8K)
+    write_json(folder / "alpaca.json", ALPACA)
     (folder / "mmlu").mkdir()
     for name, rows in MMLU.items():
         (folder / "mmlu" / name).write_text(rows)
@@ -52,7 +50,7 @@ def sets_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def models(base: Path, smoke: Params, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def models(base, smoke, tmp_path_factory):
     """`base`, and `grpo`, an adapter on it, as a run of the pipeline leaves them."""
     folder = tmp_path_factory.mktemp("pipeline")
     shutil.copytree(base, folder / "base")
@@ -66,9 +64,7 @@ def run(*arguments: str) -> Result:
 
 
 @pytest.fixture(scope="module")
-def out(
-    models: Path, sets_folder: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, str]:
+def out(models, sets_folder, tmp_path_factory):
     """What a run over two models wrote and said."""
     folder, here = tmp_path_factory.mktemp("out"), Path.cwd()
     os.chdir(tmp_path_factory.mktemp("cwd"))
@@ -90,24 +86,20 @@ def block(page: str, name: str) -> Any:
     return json.loads(zlib.decompress(base64.b64decode(packed)))
 
 
-def read(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def test_each_model_gets_the_files_of_the_stage(out: tuple[Path, str]) -> None:
+def test_each_model_gets_the_files_of_the_stage(out):
     folder, _ = out
     for name in ("base", "grpo"):
         for kind in ("completions", "graded"):
-            rows = [json.loads(line) for line in (folder / kind / f"{name}.jsonl").open("rb")]
+            rows = list(read_jsonl(folder / kind / f"{name}.jsonl"))
             assert len(rows) == 3 + 3 * 2 + 3 + 2
             assert {row["checkpoint"] for row in rows} == {name}
-        metrics = read(folder / f"metrics/{name}.json")
+        metrics = read_json(folder / f"metrics/{name}.json")
         assert metrics["gsm8k"]["sampled"]["num_samples"] == 2
         assert list(metrics["mmlu"]) == ["greedy"]
 
 
-def test_mmlu_is_broken_down_by_subject(out: tuple[Path, str]) -> None:
-    by_subject = read(out[0] / "metrics/base.json")["mmlu"]["greedy"]["by_subject"]
+def test_mmlu_is_broken_down_by_subject(out):
+    by_subject = read_json(out[0] / "metrics/base.json")["mmlu"]["greedy"]["by_subject"]
     assert {name: of["n"] for name, of in by_subject.items()} == {
         "abstract_algebra": 1,
         "college_mathematics": 2,
@@ -115,8 +107,8 @@ def test_mmlu_is_broken_down_by_subject(out: tuple[Path, str]) -> None:
     assert "mmlu by subject" in out[1]
 
 
-def test_alpaca_eval_gets_the_json_that_it_reads(out: tuple[Path, str]) -> None:
-    outputs = read(out[0] / "alpaca_eval/grpo.json")
+def test_alpaca_eval_gets_the_json_that_it_reads(out):
+    outputs = read_json(out[0] / "alpaca_eval/grpo.json")
     assert [set(of) for of in outputs] == [{"dataset", "instruction", "output", "generator"}] * 2
     assert [(of["dataset"], of["instruction"], of["generator"]) for of in outputs] == [
         ("koala", "Write a line.", "grpo"),
@@ -124,8 +116,8 @@ def test_alpaca_eval_gets_the_json_that_it_reads(out: tuple[Path, str]) -> None:
     ]
 
 
-def test_provenance_holds_what_it_takes_to_get_the_numbers_again(out: tuple[Path, str]) -> None:
-    noted = read(out[0] / "provenance/grpo.json")
+def test_provenance_holds_what_it_takes_to_get_the_numbers_again(out):
+    noted = read_json(out[0] / "provenance/grpo.json")
     assert noted["prompt"]["format"] == "working_out"
     assert noted["sampling"]["gsm8k"]["sampled"]["num_completions"] == 2
     assert set(noted["sampling"]["mmlu"]) == {"greedy"}
@@ -134,21 +126,20 @@ def test_provenance_holds_what_it_takes_to_get_the_numbers_again(out: tuple[Path
     assert len(noted["verifier"]["code"]) == len(noted["prompt"]["template"]) == 16
 
 
-def test_the_table_has_all_models_and_their_paired_differences(out: tuple[Path, str]) -> None:
+def test_the_table_has_all_models_and_their_paired_differences(out):
     folder, said = out
     assert "base → grpo, greedy" in said
     assert "gsm8k" in (folder / "table.md").read_text("utf-8")
-    numbers = read(folder / "table.json")
+    numbers = read_json(folder / "table.json")
     assert numbers["differences"]["base_to_grpo"]["gsm8k"]["greedy_answer_accuracy"]["n"] == 3
     assert "alpaca_eval" not in numbers["differences"]["base_to_grpo"]
 
 
-def test_the_page_has_each_prompt_as_the_model_read_it(out: tuple[Path, str], models: Path) -> None:
+def test_the_page_has_each_prompt_as_the_model_read_it(out, models):
     problems = block((out[0] / "report.html").read_text("utf-8"), "problems")["problems"]
     shown = {(of["benchmark"], of["id"]): of["prompt"] for of in problems}
     tokenizer = load_tokenizer(models / "grpo")
-    for line in (out[0] / "completions/grpo.jsonl").open("rb"):
-        row = json.loads(line)
+    for row in read_jsonl(out[0] / "completions/grpo.jsonl"):
         read = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True)["input_ids"]
         assert shown[row["benchmark"], row["problem_id"]] == tokenizer.decode(read)
 
@@ -164,18 +155,14 @@ def test_the_page_has_each_prompt_as_the_model_read_it(out: tuple[Path, str], mo
         (["--benchmarks=gsmk"], "gsm8k"),
     ],
 )
-def test_a_mistake_is_one_line(
-    options: list[str], key: str, models: Path, sets_folder: Path, tmp_path: Path
-) -> None:
+def test_a_mistake_is_one_line(options, key, models, sets_folder, tmp_path):
     right = [f"--model={models}/base", f"--benchmarks={sets_folder}/gsm8k.jsonl"]
     ran = run(*right, *options, f"--out={tmp_path}")
     assert ran.exit_code == 1
     assert ran.output.startswith("Error: ") and key in ran.output
 
 
-def test_the_base_is_measured_in_another_format_by_name(
-    models: Path, sets: GeneratedSets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_base_is_measured_in_another_format_by_name(models, sets, tmp_path, monkeypatch):
     """As docs/evaluate.md has it, in a folder where a run was."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(models / "base", "data/models/base")
@@ -183,14 +170,14 @@ def test_the_base_is_measured_in_another_format_by_name(
     options = ("--prompt-format=xml", "--benchmarks=held_out", "--set=num_samples=0")
     ran = run("--model=data/models/base", *options)
     assert ran.exit_code == 0, ran.output
-    noted = read(Path("data/evaluations/provenance/base.xml.json"))
+    noted = read_json(Path("data/evaluations/provenance/base.xml.json"))
     assert noted["prompt"]["format"] == "xml"
-    prompts = read(Path("data/evaluations/prompts/base.xml.json"))["held_out"]
+    prompts = read_json(Path("data/evaluations/prompts/base.xml.json"))["held_out"]
     first = sets.benchmarks["held_out"][0]
     assert prompts[first.id] == f"{first.problem}\n"
 
 
-def test_models_of_one_name_or_two_formats_are_told_apart(models: Path, tmp_path: Path) -> None:
+def test_models_of_one_name_or_two_formats_are_told_apart(models, tmp_path):
     shutil.copytree(models / "base", tmp_path / "other/base")
     settings = {"system": "format", "base": None}
     ids = [f"{models}/base", f"{tmp_path}/other/base"]
@@ -201,7 +188,7 @@ def test_models_of_one_name_or_two_formats_are_told_apart(models: Path, tmp_path
     assert boxed.system == boxed.prompt_format.instructions != ""
 
 
-def test_settings_hold_for_all_benchmarks_or_for_one(smoke: Params) -> None:
+def test_settings_hold_for_all_benchmarks_or_for_one(smoke):
     section = smoke.evaluate.model_dump(mode="json")
     evaluate, seed = apply_settings(
         section,
@@ -209,14 +196,12 @@ def test_settings_hold_for_all_benchmarks_or_for_one(smoke: Params) -> None:
         benchmarks=["gsm8k", "aime24"],
     )
     assert seed == 3
-    gsm8k, aime24 = decoding_of(evaluate, "gsm8k"), decoding_of(evaluate, "aime24")
+    gsm8k, aime24 = evaluate.decoding_of("gsm8k"), evaluate.decoding_of("aime24")
     assert (gsm8k.num_samples, gsm8k.temperature) == (smoke.evaluate.num_samples, 0.6)
     assert (aime24.num_samples, aime24.temperature) == (16, 0.6)
 
 
-def test_settings_by_commas_are_rows_of_one_table(
-    models: Path, sets_folder: Path, tmp_path: Path
-) -> None:
+def test_settings_by_commas_are_rows_of_one_table(models, sets_folder, tmp_path):
     ran = run(
         f"--model={models}/base",
         f"--benchmarks={sets_folder}/gsm8k.jsonl",
@@ -228,14 +213,12 @@ def test_settings_by_commas_are_rows_of_one_table(
     assert [line.split()[0] for line in table[2:]] == [
         f"base.temperature={t}.top_p={p}" for t in ("0.0", "0.6", "1.0") for p in ("0.5", "1.0")
     ]
-    modes = {path.stem: read(path)["gsm8k"] for path in (tmp_path / "metrics").iterdir()}
+    modes = {path.stem: read_json(path)["gsm8k"] for path in (tmp_path / "metrics").iterdir()}
     assert list(modes["base.temperature=0.0.top_p=0.5"]) == ["greedy"]
     assert "sampled" in modes["base.temperature=1.0.top_p=1.0"]
 
 
-def test_a_limit_takes_the_same_problems_whatever_their_order(
-    sets_folder: Path, tmp_path: Path
-) -> None:
+def test_a_limit_takes_the_same_problems_whatever_their_order(sets_folder, tmp_path):
     path = sets_folder / "gsm8k.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     other = tmp_path / "gsm8k.jsonl"
@@ -245,9 +228,7 @@ def test_a_limit_takes_the_same_problems_whatever_their_order(
     assert (len(first.problems), second.num_repeated) == (2, 1)
 
 
-def test_a_benchmark_of_the_pipeline_comes_before_a_fetched_one(
-    sets_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_benchmark_of_the_pipeline_comes_before_a_fetched_one(sets_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     fetched, prepared = Path("data/raw/gsm8k.jsonl"), Path("data/problems/benchmarks/gsm8k.jsonl")
     with pytest.raises(UserError, match="dvc repro prepare"):
@@ -271,8 +252,8 @@ def test_a_benchmark_of_the_pipeline_comes_before_a_fetched_one(
     ],
 )
 def test_in_a_fresh_clone_the_first_thing_that_is_missing_is_named(
-    model: str, fault: str, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    model, fault, base, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     ran = run(f"--model={model.format(base=base)}", "--benchmarks=held_out")
     assert ran.output.startswith(f"Error: {fault}")
@@ -280,7 +261,7 @@ def test_in_a_fresh_clone_the_first_thing_that_is_missing_is_named(
 
 
 @pytest.mark.parametrize("word", ["temperature=[", "temperature={", "temperature='", "x.seed=@"])
-def test_a_setting_that_is_no_yaml_is_one_line(word: str, smoke: Params) -> None:
+def test_a_setting_that_is_no_yaml_is_one_line(word, smoke):
     with pytest.raises(UserError, match=r"SET: .* is not YAML") as raised:
         apply_settings(smoke.evaluate.model_dump(mode="json"), word, benchmarks=["x"])
     assert len(raised.value.message.splitlines()) == 1

@@ -81,7 +81,7 @@ def mined(said: Mapping[int, Sequence[str | tuple[str, Finish]]]) -> list[Prefer
     return preference_pairs(PROBLEMS[: len(said)], sampled(said), at_most=1)
 
 
-def test_a_pair_is_right_and_wrong_of_one_problem_as_generated() -> None:
+def test_a_pair_is_right_and_wrong_of_one_problem_as_generated():
     found = mined({0: [answer("1"), answer("7")], 1: [answer("9"), answer("2")]})
     assert [(pair.chosen, pair.rejected) for pair in found] == [
         (answer("1"), answer("7")),
@@ -95,24 +95,24 @@ def test_a_pair_is_right_and_wrong_of_one_problem_as_generated() -> None:
         assert (pair.problem_id, pair.reference) == (problem.id, problem.reference)
 
 
-def test_a_right_answer_without_form_or_end_is_in_no_pair() -> None:
+def test_a_right_answer_without_form_or_end_is_in_no_pair():
     found = mined({0: ["The answer is 1", answer("7")], 1: [answer("2"), answer("9")]})
     assert [pair.problem for pair in found] == [PROBLEMS[1].problem]
     found = mined({0: [(answer("1"), "length"), answer("7")], 1: [answer("2"), answer("9")]})
     assert [pair.problem for pair in found] == [PROBLEMS[1].problem]
 
 
-def test_a_pass_rate_counts_answers_whatever_their_form() -> None:
+def test_a_pass_rate_counts_answers_whatever_their_form():
     (group,) = sampled({0: ["It is 1", (answer("1"), "length"), answer("1"), answer("7")]})
     assert [each.answer_ok for each in group] == [True, True, True, False]
 
 
-def test_a_completion_that_was_cut_off_may_be_rejected() -> None:
+def test_a_completion_that_was_cut_off_may_be_rejected():
     (pair,) = mined({0: [("so 5 and", "length"), answer("1")]})
     assert (pair.chosen, pair.rejected) == (answer("1"), "so 5 and")
 
 
-def test_every_completion_is_used_before_any_is_used_again() -> None:
+def test_every_completion_is_used_before_any_is_used_again():
     rights, wrongs = [answer("1"), answer("1"), answer("1.0")], [*map(answer, "789")]
     (group,) = sampled({0: [*rights, *wrongs]})
     pairs = [(r.completion, w.completion) for r, w in matched_pairs(group, at_most=4)]
@@ -122,7 +122,7 @@ def test_every_completion_is_used_before_any_is_used_again() -> None:
     assert len(list(matched_pairs(group, at_most=99))) == 2 * 3
 
 
-def test_the_numbers_say_where_pairs_were_lost() -> None:
+def test_the_numbers_say_where_pairs_were_lost():
     said = {
         0: [answer("1"), answer("7")],
         1: [answer("2"), answer("2")],
@@ -153,8 +153,6 @@ def test_the_numbers_say_where_pairs_were_lost() -> None:
         ),
     ],
 )
-def test_without_any_pair_the_error_says_which_kind_is_missing(
-    said: dict[int, list[str]], words: str
-) -> None:
+def test_without_any_pair_the_error_says_which_kind_is_missing(said, words):
     with pytest.raises(UserError, match=words):
         mined(said)

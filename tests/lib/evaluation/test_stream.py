@@ -1,15 +1,11 @@
 """What a kill leaves behind is cut to whole chunks, and other settings never take it over."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-from lib.artifacts import ROOT
 from lib.evaluation.completions import Stream, rows_fingerprint, scratch_of
+from tests.conftest import ROOT, run_python
 
 
 def chunk(*places: int) -> list[dict[str, int]]:
@@ -17,21 +13,21 @@ def chunk(*places: int) -> list[dict[str, int]]:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     stream = Stream(tmp_path / "a.greedy.jsonl", [2, 2, 1])
     stream.append(chunk(3, 1))
     stream.append(chunk(0, 4))
     return stream.path
 
 
-def test_rows_come_sorted_without_what_only_the_stream_needs(path: Path) -> None:
+def test_rows_come_sorted_without_what_only_the_stream_needs(path):
     stream = Stream(path, [2, 2, 1])
     stream.append(chunk(2))
     assert list(stream.rows()) == [{"sample": 0, "value": value} for value in (0, 10, 20, 30, 40)]
 
 
 @pytest.mark.parametrize("left", range(1, 4))
-def test_a_chunk_that_is_not_whole_is_generated_again(path: Path, left: int) -> None:
+def test_a_chunk_that_is_not_whole_is_generated_again(path, left):
     """A third chunk of four rows, of which some and a half line were written before the kill."""
     lines = [json.dumps(row) + "\n" for row in chunk(5, 6, 7, 8)]
     whole = path.read_bytes()
@@ -42,12 +38,12 @@ def test_a_chunk_that_is_not_whole_is_generated_again(path: Path, left: int) -> 
     assert path.read_bytes() == whole
 
 
-def test_a_line_without_its_end_is_no_line(path: Path) -> None:
+def test_a_line_without_its_end_is_no_line(path):
     path.write_bytes(path.read_bytes()[:-1])
     assert Stream(path, [2, 2, 1]).num_done == 1
 
 
-def test_settings_and_inputs_each_name_another_folder(tmp_path: Path) -> None:
+def test_settings_and_inputs_each_name_another_folder(tmp_path):
     model = tmp_path / "model"
     model.write_text("weights")
     first = rows_fingerprint({"temperature": 1.0}, inputs={"model": model})
@@ -57,9 +53,7 @@ def test_settings_and_inputs_each_name_another_folder(tmp_path: Path) -> None:
     assert rows_fingerprint({"temperature": 1.0}, inputs={"model": model}) != first
 
 
-def test_a_finished_run_leaves_nothing_and_a_failed_one_stays(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_finished_run_leaves_nothing_and_a_failed_one_stays(tmp_path, capsys):
     with pytest.raises(KeyboardInterrupt), scratch_of("a", root=tmp_path) as folder:
         (folder / "rows").write_text("1")
         raise KeyboardInterrupt
@@ -69,18 +63,15 @@ def test_a_finished_run_leaves_nothing_and_a_failed_one_stays(
     assert "the same command resumes" in capsys.readouterr().err
 
 
-def test_two_runs_of_the_same_do_not_write_into_each_other(tmp_path: Path) -> None:
+def test_two_runs_of_the_same_do_not_write_into_each_other(tmp_path):
     code = "from lib.evaluation.completions import *; scratch_of('a', root=Path('.')).__enter__()"
     with scratch_of("a", root=tmp_path):
-        other = subprocess.run(
-            [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False,
-        )  # fmt: skip
-    assert "running already" in other.stderr
+        other = run_python(code, cwd=tmp_path, PYTHONPATH=str(ROOT))
+    assert "already running" in other.stderr
     assert not (tmp_path / "a").exists()
 
 
-def test_runs_of_two_fingerprints_have_folders_of_their_own(tmp_path: Path) -> None:
+def test_runs_of_two_fingerprints_have_folders_of_their_own(tmp_path):
     with scratch_of("a", root=tmp_path) as first, scratch_of("b", root=tmp_path) as second:
         assert (first, second) == (tmp_path / "a", tmp_path / "b")
         (first / "rows").touch()

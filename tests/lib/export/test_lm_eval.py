@@ -46,13 +46,10 @@ def test_lm_eval_comes_to_the_figure_of_the_card(
     write_problems(tmp_path / "problems/held_out.jsonl", problems)
     complete_checkpoint(
         checkpoint,
+        params=params,
         base=base,
         problems=tmp_path / "problems",
         completions=tmp_path / "completions.jsonl",
-        model=params.model,
-        prompt=prompt,
-        evaluate=evaluate,
-        seed=0,
     )
     metrics, _ = grade.grade_file(
         tmp_path / "completions.jsonl",

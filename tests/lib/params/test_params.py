@@ -1,11 +1,8 @@
 """params.yaml: every mistake has a line, every preset validates, DVC's writer changes one line."""
 
 import collections
-import json
 import math
 import re
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +10,7 @@ import torch
 from dvc.utils.serialize import modify_yaml
 from ruamel.yaml import YAML
 
+from lib.artifacts import write_json
 from lib.core.errors import UserError
 from lib.objectives.penalties import EntropyCoefficient
 from lib.params import (
@@ -24,8 +22,7 @@ from lib.params import (
     preset_params,
 )
 from lib.params.model import lost_updates
-
-ROOT = Path(__file__).parents[3]
+from tests.conftest import ROOT, run_command
 
 OWN_LOSS = "plugins/objectives/examples.py:squared"
 
@@ -62,7 +59,7 @@ def keys_of(problems: list[str]) -> list[str]:
     return [problem.partition(": ")[0] for problem in problems]
 
 
-def test_all_problems_are_reported_at_once() -> None:
+def test_all_problems_are_reported_at_once():
     fields = problems_of(
         {
             "sft.learning_rte": 0.1,
@@ -83,7 +80,7 @@ def test_all_problems_are_reported_at_once() -> None:
     assert keys_of(problems_of(between)) == ["evaluate.benchmarks", "export.checkpoint"]
 
 
-def test_a_wrong_entry_of_a_list_is_one_problem() -> None:
+def test_a_wrong_entry_of_a_list_is_one_problem():
     """The entry goes, and the list that is left must not be called too short beside it."""
     source, benchmarks = "prepare.sft.sources.0.source", "evaluate.benchmarks"
     problems = problems_of({source: {"generator": "sftt"}, benchmarks: ["Held out"]})
@@ -157,15 +154,10 @@ PREFERRING = {
     ],
     ids=str,
 )
-def test_a_wrong_value_is_one_line_with_its_key(changes: Changes, key: str, words: str) -> None:
+def test_a_wrong_value_is_one_line_with_its_key(changes, key, words):
     (problem,) = problems_of(changes)
     assert problem.startswith(f"{key}: ")
     assert words in problem
-
-
-def test_a_grpo_value_at_its_bound_is_accepted() -> None:
-    accepted({"grpo.epsilon": 1.0, "grpo.loss": "cispo"})
-    accepted({"grpo.entropy_coef": EntropyCoefficient.MOST, "grpo.entropy_target": 0.3})
 
 
 @pytest.mark.parametrize(
@@ -178,15 +170,17 @@ def test_a_grpo_value_at_its_bound_is_accepted() -> None:
         {f"{BENCHMARK}.source": from_file("alpaca_eval")},
         {SOURCE: from_file("table")},
         {"prepare.grpo.difficulty.easy_first": True, "grpo.shuffle": False},
+        {"grpo.epsilon": 1.0, "grpo.loss": "cispo"},
+        {"grpo.entropy_coef": EntropyCoefficient.MOST, "grpo.entropy_target": 0.3},
         PREFERRING,
     ],
     ids=str,
 )
-def test_what_could_be_mistaken_for_wrong_is_accepted(changes: Changes) -> None:
+def test_what_could_be_mistaken_for_wrong_is_accepted(changes):
     accepted(changes)
 
 
-def test_params_that_cannot_be_read_are_one_line(tmp_path: Path) -> None:
+def test_params_that_cannot_be_read_are_one_line(tmp_path):
     path = tmp_path / "params.yaml"
     with pytest.raises(UserError, match="make preset"):
         load_params(path)
@@ -212,7 +206,7 @@ def test_params_that_cannot_be_read_are_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("phase", ["sft", "grpo"])
-def test_two_sets_from_outside_are_compared(phase: str) -> None:
+def test_two_sets_from_outside_are_compared(phase):
     file = from_file("table")
     outside = {f"prepare.{phase}.sources.0.source": file, f"{BENCHMARK}.source": file}
     (problem,) = problems_of(outside)
@@ -235,36 +229,36 @@ def test_two_sets_from_outside_are_compared(phase: str) -> None:
         ),
     ],
 )
-def test_a_device_that_no_engine_takes_is_refused(preset: str, changes: Changes) -> None:
+def test_a_device_that_no_engine_takes_is_refused(preset, changes):
     (problem,) = problems_of({**changes, "rollout.device": "cuda:1"}, preset)
     assert problem.startswith("rollout.device=cuda:1: ")
 
 
 @pytest.mark.parametrize("preset", ["s1-qwen2.5-0.5b", "s2-math-sft", "s3-cs336"])
-def test_a_device_that_an_engine_takes_is_accepted(preset: str) -> None:
+def test_a_device_that_an_engine_takes_is_accepted(preset):
     assert accepted({"rollout.device": "cuda:1"}, preset).rollout.device == "cuda:1"
 
 
 @pytest.mark.parametrize("name", preset_names())
-def test_every_preset_validates(name: str) -> None:
+def test_every_preset_validates(name):
     """It has no nulls, anchors or substitutions, which DVC and readers take in their own ways."""
     text = compose_preset(name)
     assert not re.search(r"\$\{|&|(?<!\S)null(?!\S)", text)
     parse_params(YAML(typ="safe").load(text), origin=name)
 
 
-def test_the_base_preset_is_as_it_is_written() -> None:
+def test_the_base_preset_is_as_it_is_written():
     assert compose_preset("tiny-cpu") == (ROOT / "lib/presets/tiny-cpu.yaml").read_text("utf-8")
 
 
-def test_a_preset_with_a_key_that_the_base_lacks_is_refused(tmp_path: Path) -> None:
+def test_a_preset_with_a_key_that_the_base_lacks_is_refused(tmp_path):
     overlay = tmp_path / "mine.yaml"
     overlay.write_text("grpo:\n  group_sise: 4\n")
     with pytest.raises(UserError, match=r"grpo\.group_sise: "):
         compose_preset(str(overlay))
 
 
-def test_an_overlay_names_the_preset_below_it(tmp_path: Path) -> None:
+def test_an_overlay_names_the_preset_below_it(tmp_path):
     overlay = tmp_path / "mine.yaml"
     overlay.write_text("preset: s4-gsm8k-lora-llama\ngrpo:\n  max_steps: 7\n")
     below, mine = (preset_params(name).flat() for name in ("s4-gsm8k-lora-llama", str(overlay)))
@@ -276,7 +270,7 @@ def test_an_overlay_names_the_preset_below_it(tmp_path: Path) -> None:
         compose_preset(str(overlay))
 
 
-def test_a_list_in_an_overlay_keeps_the_comments_after_it(tmp_path: Path) -> None:
+def test_a_list_in_an_overlay_keeps_the_comments_after_it(tmp_path):
     overlay = tmp_path / "mine.yaml"
     overlay.write_text("evaluate:\n  benchmarks:\n  - harder\n")
     before, after = (
@@ -286,7 +280,7 @@ def test_a_list_in_an_overlay_keeps_the_comments_after_it(tmp_path: Path) -> Non
     assert before - after == {"  - held_out": 1}
 
 
-def test_what_dvc_writes_for_one_key_changes_one_line(tmp_path: Path) -> None:
+def test_what_dvc_writes_for_one_key_changes_one_line(tmp_path):
     """In scientific notation, which is read as a number."""
     path = tmp_path / "params.yaml"
     text = compose_preset("tiny-cpu")
@@ -299,22 +293,18 @@ def test_what_dvc_writes_for_one_key_changes_one_line(tmp_path: Path) -> None:
     assert load_params(path).grpo.learning_rate == 1e-05
 
 
-def test_params_in_head_are_tiny_cpu() -> None:
-    committed = subprocess.run(
-        ["git", "show", "HEAD:params.yaml"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+def test_params_in_head_are_tiny_cpu():
+    committed = run_command("git", "show", "HEAD:params.yaml")
     assert committed.stdout == compose_preset("tiny-cpu")
 
 
-def test_rewards_that_count_tags_need_a_format_with_tags() -> None:
-    weights = [1.0, 1.0, 1.0, 1.0]
-    (problem,) = problems_of(
-        {"reward.stack": "s0", "reward.weights": weights, "prompt.format": "boxed"}
-    )
+def test_rewards_that_count_tags_need_a_format_with_tags():
+    tagged = {"reward.stack": "s0", "reward.weights": [1.0] * 4}
+    (problem,) = problems_of({**tagged, "prompt.format": "boxed"})
     assert "`boxed`" in problem
 
 
-def test_shaping_rewards_find_their_settings_in_params() -> None:
+def test_shaping_rewards_find_their_settings_in_params():
     extra, weights = ["overlong", "repetition", "cosine_length"], [0.25, 1.0, 0.1, 0.1, 0.1]
     params = accepted({"reward.extra": extra, "reward.weights": weights})
     settings = params.reward.settings(max_completion_tokens=48)
@@ -322,21 +312,21 @@ def test_shaping_rewards_find_their_settings_in_params() -> None:
     assert settings["overlong_cache_tokens"] == 16
 
 
-def test_params_stay_few() -> None:
+def test_params_stay_few():
     assert len(preset_params("tiny-cpu").flat()) <= 183
 
 
 @pytest.mark.parametrize(
     "changes", [{"model.backend": "unsloth"}, {"model.lora.target_modules": ["lm_head"]}]
 )
-def test_a_float32_head_has_to_be_torchs(changes: Changes) -> None:
+def test_a_float32_head_has_to_be_torchs(changes):
     keys = keys_of(problems_of({**changes, "grpo.cast_lm_head_to_fp32": True}))
     assert "grpo.cast_lm_head_to_fp32" in keys
     accepted({**changes, "grpo.cast_lm_head_to_fp32": False})
 
 
 @pytest.mark.parametrize(("learning_rate", "moved"), [(5e-6, 0.078), (1e-5, 0.156), (2e-5, 0.30)])
-def test_the_share_of_lost_updates_is_the_measured_one(learning_rate: float, moved: float) -> None:
+def test_the_share_of_lost_updates_is_the_measured_one(learning_rate, moved):
     """AdamW on bfloat16 weights of deviation 0.02, 100 steps of one sign."""
     assert 1 - lost_updates(learning_rate) == pytest.approx(moved, abs=0.005)
     torch.manual_seed(0)
@@ -349,14 +339,12 @@ def test_the_share_of_lost_updates_is_the_measured_one(learning_rate: float, mov
     assert (weights != before).float().mean().item() == pytest.approx(moved, abs=0.02)
 
 
-def test_a_rate_that_bfloat16_weights_lose_is_warned_of(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_rate_that_bfloat16_weights_lose_is_warned_of(tmp_path, capsys):
     content = YAML(typ="safe").load(compose_preset("s3-cs336"))
     path = tmp_path / "params.yaml"
 
-    def warned(**model: Any) -> list[str]:
-        path.write_text(json.dumps({**content, "model": {**content["model"], **model}}))
+    def warned(**model):
+        write_json(path, {**content, "model": {**content["model"], **model}})
         load_params(path)
         return capsys.readouterr().err.splitlines()
 

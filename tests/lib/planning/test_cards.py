@@ -1,7 +1,6 @@
 """What a card is filled with, and what several cards hold and take."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -33,9 +32,7 @@ def most(params: Params, memory: int) -> float:
         ("s4-gsm8k-lora", 16, True, {"grpo": 16}),
     ],
 )
-def test_a_card_is_filled_and_not_overfilled(
-    name: str, card: int, checkpointing: bool, sizes: dict[str, int]
-) -> None:
+def test_a_card_is_filled_and_not_overfilled(name, card, checkpointing, sizes):
     params = preset_params(name)
     changes = fitted(params, card * GB)
     assert changes.pop("model") == {"gradient_checkpointing": checkpointing}
@@ -48,20 +45,20 @@ def test_a_card_is_filled_and_not_overfilled(
         assert most(changed(params, {**changes, **larger, **model}), card * GB) > FILL
 
 
-def test_the_loss_whose_gradient_depends_on_it_keeps_its_micro_batch() -> None:
+def test_the_loss_whose_gradient_depends_on_it_keeps_its_micro_batch():
     params = changed(preset_params("s1-qwen2.5-0.5b"), {"grpo": {"loss": "bnpo"}})
     assert fitted(params, 80 * GB)["grpo"] == {"micro_batch_size": 8}
 
 
-def test_what_does_not_fit_says_so() -> None:
+def test_what_does_not_fit_says_so():
     params = preset_params("s3-cs336")
     with pytest.raises(UserError, match="sft, grpo: not even one row"):
         fitted(params, 24 * GB)
     assert "not even one row" in next(fit_lines(params, 24 * GB))
 
 
-def test_the_card_is_the_one_named_or_the_first_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    here: list[Any] = []
+def test_the_card_is_the_one_named_or_the_first_here(monkeypatch):
+    here = []
     monkeypatch.setattr("lib.planning.cards.find_gpus", lambda: here)
     assert card_memory("24") == 24 * GB
     assert card_memory("") == 0
@@ -71,9 +68,7 @@ def test_the_card_is_the_one_named_or_the_first_here(monkeypatch: pytest.MonkeyP
         card_memory("big")
 
 
-def test_fit_writes_the_preset_with_its_micro_batches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fit_writes_the_preset_with_its_micro_batches(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("lib.planning.cards.find_gpus", list)
     arguments = ["s1-qwen2.5-0.5b", "--fit"]
@@ -94,9 +89,8 @@ def test_fit_writes_the_preset_with_its_micro_batches(
 SEVEN = preset_params("qwen2.5-math-7b")
 
 
-def test_ranks_share_out_what_is_held_and_gather_the_rest() -> None:
+def test_ranks_share_out_what_is_held_and_gather_the_rest():
     shape = shape_of(SEVEN.model)
-    assert shape is not None
     alone, of_four = (memory_at_peak(SEVEN, "grpo", shape, ranks=ranks) for ranks in (1, 4))
     for name in ("weights", "optimizer", "gradients"):
         assert of_four[name] == alone[name] // 4
@@ -110,9 +104,7 @@ def test_ranks_share_out_what_is_held_and_gather_the_rest() -> None:
     ("cards", "micro_batch", "able"),
     [(8, 24, [(8, 0), (6, 2), (4, 4)]), (4, 24, []), (4, 12, [(3, 1)]), (2, 8, [])],
 )
-def test_a_7b_model_needs_several_cards(
-    cards: int, micro_batch: int, able: list[tuple[int, int]]
-) -> None:
+def test_a_7b_model_needs_several_cards(cards, micro_batch, able):
     params = changed(SEVEN, {"grpo": {"micro_batch_size": micro_batch}})
     splits = splits_of(params, cards, 80)
     assert [(each.training, each.serving) for each in splits if each.fits(80 * GB)] == able
@@ -121,7 +113,7 @@ def test_a_7b_model_needs_several_cards(
     assert last.strip().startswith(best)
 
 
-def test_a_step_takes_what_bytes_and_operations_say() -> None:
+def test_a_step_takes_what_bytes_and_operations_say():
     split, *others = splits_of(SEVEN, 8, 80)
     # 24 completions a card: 15.2 GB of weights and 24 x 235 MB of keys and values, 1,024 times.
     read = 1024 * (15.2e9 + 24 * 4096 * 57344)
@@ -135,6 +127,6 @@ def test_a_step_takes_what_bytes_and_operations_say() -> None:
 
 
 @pytest.mark.parametrize("cards", ["8", "8x", "0x80", "8x33", "11x80"])
-def test_cards_that_nothing_is_known_of_are_refused(cards: str) -> None:
+def test_cards_that_nothing_is_known_of_are_refused(cards):
     with pytest.raises(UserError, match=f"CARDS={cards}"):
         list(split_lines(SEVEN, cards))

@@ -3,8 +3,6 @@
 import dataclasses
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -69,17 +67,17 @@ def verdict(params: Params, machine: Machine) -> str:
 
 
 @pytest.fixture(autouse=True)
-def everything_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+def everything_is_fetched(monkeypatch):
     monkeypatch.setattr("lib.planning.inputs.is_here", lambda repository: True)
 
 
 @pytest.fixture
-def tiny() -> Params:
+def tiny():
     return preset_params("tiny-cpu")
 
 
 @pytest.mark.parametrize("preset", sorted({*preset_names()} - {"qwen2.5-math-7b"}))
-def test_every_preset_can_run_on_one_large_gpu(preset: str) -> None:
+def test_every_preset_can_run_on_one_large_gpu(preset):
     assert problems(preset_params(preset), SERVER) == []
 
 
@@ -91,7 +89,7 @@ def test_every_preset_can_run_on_one_large_gpu(preset: str) -> None:
         (7, True, "micro_batch_size=24 cannot be shared by 7"),
     ],
 )
-def test_ranks_share_out_a_model_and_a_micro_batch(ranks: int, shards: bool, words: str) -> None:
+def test_ranks_share_out_a_model_and_a_micro_batch(ranks, shards, words):
     machine = dataclasses.replace(SERVER, launch=Launch(ranks, shards), memory=2**40)
     found = problems(preset_params("qwen2.5-math-7b"), machine)
     assert any(words in each for each in found) if words else found == []
@@ -111,19 +109,17 @@ def test_ranks_share_out_a_model_and_a_micro_batch(ranks: int, shards: bool, wor
         ),
     ],
 )
-def test_a_launcher_says_how_many_ranks_and_what_they_hold(
-    launch: str, expected: Launch, in_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_launcher_says_how_many_ranks_and_what_they_hold(launch, expected, in_root, monkeypatch):
     monkeypatch.setenv("LAUNCH", launch)
     assert this_machine().launch == expected
 
 
-def test_the_default_runs_on_a_laptop(tiny: Params) -> None:
+def test_the_default_runs_on_a_laptop(tiny):
     assert problems(tiny, LAPTOP) == []
     assert verdict(tiny, LAPTOP) == "verdict: these params can run here"
 
 
-def test_what_only_spoils_the_result_is_a_warning() -> None:
+def test_what_only_spoils_the_result_is_a_warning():
     params = changed(preset_params("s1-qwen2.5-0.5b"), {"model": {"dtype": "bfloat16"}})
     (finding,) = findings(params, SERVER)
     assert finding.weight == "result"
@@ -149,10 +145,8 @@ FLASH, KERNEL = "flash_attention_2", f"kernels-community/flash-attn2@{'0' * 40}"
         ("attention", KERNEL, {"kernels"}, ""),
     ],
 )
-def test_a_part_that_is_missing_is_named(
-    tiny: Params, key: str, value: str, machine: Machine | set[str], word: str
-) -> None:
-    params = tiny.model_copy(update={"model": tiny.model.model_copy(update={key: value})})
+def test_a_part_that_is_missing_is_named(tiny, key, value, machine, word):
+    params = tiny.replaced(model={key: value})
     if not isinstance(machine, Machine):
         machine = dataclasses.replace(SERVER, packages=frozenset(machine))
     reasons = problems(params, machine)
@@ -172,14 +166,12 @@ def test_a_part_that_is_missing_is_named(
         ({"gpus": SERVER.gpus, "gpu_fault": "torch cannot use H100"}, "cannot use H100"),
     ],
 )
-def test_what_the_machine_lacks_is_named(
-    tiny: Params, changes: dict[str, object], word: str
-) -> None:
+def test_what_the_machine_lacks_is_named(tiny, changes, word):
     reasons = problems(tiny, dataclasses.replace(LAPTOP, **changes))
     assert any(word in reason for reason in reasons), reasons
 
 
-def test_weights_beyond_all_memory_are_refused(tiny: Params) -> None:
+def test_weights_beyond_all_memory_are_refused(tiny):
     sizes = tiny.model.tiny.model_dump() | {"vocab_size": 10**9}
     params = changed(tiny, {"model": {"tiny": sizes}})
     (reason,) = [each.text for each in findings(params, LAPTOP) if each.weight == "certain"]
@@ -189,15 +181,13 @@ def test_weights_beyond_all_memory_are_refused(tiny: Params) -> None:
 
 
 @pytest.mark.parametrize(("wanted", "certain"), [(1600, 0), (1601, 1), (100_000, 1)])
-def test_a_step_of_more_problems_than_there_are_is_refused(
-    tiny: Params, wanted: int, certain: int
-) -> None:
+def test_a_step_of_more_problems_than_there_are_is_refused(tiny, wanted, certain):
     params = changed(tiny, {"grpo": {"prompts_per_step": wanted, "micro_batch_size": 8}})
     reasons = [each.text for each in findings(params, LAPTOP) if each.weight == "certain"]
     assert [f"grpo.prompts_per_step={wanted}" in reason for reason in reasons] == [True] * certain
 
 
-def test_what_triton_compiles_with_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_triton_compiles_with_is_looked_for(monkeypatch):
     bare = dataclasses.replace(SERVER, missing_tools=("gcc", "Python.h"))
     (reason,) = problems(preset_params("s1-qwen2.5-0.5b"), bare)
     assert "no gcc and no Python.h" in reason
@@ -223,9 +213,7 @@ HALF = {"dtype": "bfloat16", "mixed_precision": "bf16"}
         ({"model": {"attention": KERNEL}}, [f"model.attention={KERNEL}", "sdpa"]),
     ],
 )
-def test_what_an_old_card_cannot_compute_is_named(
-    tiny: Params, changes: dict[str, dict[str, str]], words: list[str]
-) -> None:
+def test_what_an_old_card_cannot_compute_is_named(tiny, changes, words):
     params = changed(tiny, changes)
     old = [text for text in problems(params, OLD) if "Tesla T4" in text]
     assert len(old) == bool(words)
@@ -235,21 +223,20 @@ def test_what_an_old_card_cannot_compute_is_named(
     assert weights <= {"certain"}
 
 
-def test_a_card_that_cuda_13_has_left_behind_is_named(tiny: Params) -> None:
+def test_a_card_that_cuda_13_has_left_behind_is_named(tiny):
     volta = dataclasses.replace(SERVER, gpus=(Gpu("V100", "580.1", 16 * GIB, 15 * GIB, 7.0),))
     (reason,) = problems(tiny, volta)
     assert "V100" in reason and "7.0" in reason
 
 
-def test_a_second_gpu_that_is_not_there_is_named() -> None:
+def test_a_second_gpu_that_is_not_there_is_named():
     params = changed(preset_params("s2-math-sft"), {"rollout": {"device": "cuda:1"}})
     (reason,) = problems(params, SERVER)
     assert reason.startswith("rollout.device=cuda:1")
 
 
-def test_sampling_that_does_not_fit_names_its_knob(tiny: Params) -> None:
-    dpo = tiny.dpo.model_copy(update={"init": ("sft",)})
-    params = tiny.model_copy(update={"dpo": dpo})
+def test_sampling_that_does_not_fit_names_its_knob(tiny):
+    params = tiny.replaced(dpo={"init": ("sft",)})
     knobs = problems(params, dataclasses.replace(LAPTOP, memory=2**20))
     assert any("pairs needs" in line and "lower dpo.pairs.batch_size" in line for line in knobs)
 
@@ -268,22 +255,18 @@ def test_sampling_that_does_not_fit_names_its_knob(tiny: Params) -> None:
         ("s0-qwen3-4b", {"model": {"backend": "transformers"}}, 25, ["grpo needs about "]),
     ],
 )
-def test_a_phase_too_large_for_the_gpu_is_refused(
-    preset: str, changes: dict[str, dict[str, Any]], size: int, words: list[str]
-) -> None:
+def test_a_phase_too_large_for_the_gpu_is_refused(preset, changes, size, words):
     reasons = problems(changed(preset_params(preset), changes), card(size))
     needs = "\n".join(reason for reason in reasons if "GiB of GPU memory" in reason)
     assert bool(needs) == bool(words)
     assert all(word in needs for word in words)
 
 
-def test_a_server_that_does_not_answer_is_named(
-    tiny: Params, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_does_not_answer_is_named(tiny, monkeypatch):
     params = changed(tiny, {"evaluate": {"engine": "vllm-server"}})
 
     class Health(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+        def do_GET(self):
             self.send_response(200 if self.path == "/health" else 404)
             self.end_headers()
 
@@ -300,7 +283,7 @@ def test_a_server_that_does_not_answer_is_named(
     assert "cannot run" in verdict(params, SERVER)
 
 
-def test_lines_of_a_lock_for_other_pythons_do_not_count(tmp_path: Path) -> None:
+def test_lines_of_a_lock_for_other_pythons_do_not_count(tmp_path):
     lock = tmp_path / "lock.txt"
     lock.write_text(
         "# made by a tool\nscipy==1.0 ; python_full_version < '3.0'\n"
@@ -309,7 +292,7 @@ def test_lines_of_a_lock_for_other_pythons_do_not_count(tmp_path: Path) -> None:
     assert locked_versions(lock) == {"scipy": "2.0", "click": "8.5.1"}
 
 
-def test_this_machine_is_the_one_that_the_lock_describes() -> None:
+def test_this_machine_is_the_one_that_the_lock_describes():
     machine = this_machine(lock=ROOT / "requirements/cpu.txt")
     assert machine.num_locked > 100
     assert machine.torch

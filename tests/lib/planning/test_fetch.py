@@ -4,7 +4,6 @@ import fnmatch
 import platform
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from lib.engines.policy import with_kernel
 from lib.params import compose_preset, load_params
 from lib.params.data import hub_splits
 from lib.planning.inputs import input_problems
-from lib.problems.generated import GeneratedSets
 from lib.problems.sources import read_source
 from stages.fetch import fetch_params
 from stages.prepare import main as prepare
@@ -83,7 +81,7 @@ class Hub:
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sets: GeneratedSets) -> Iterator[Hub]:
+def hub(tmp_path, monkeypatch, sets):
     """s0's model and SFT set on a Hub, and a checkout whose params name them at no commit."""
     worked = [problem for problem in sets.sft if problem.solution][:40]
     stand_in = Hub(tmp_path / "hub")
@@ -111,8 +109,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sets: GeneratedSets) ->
     content = YAML().load(compose_preset("s0-qwen3-4b"))
     content["prepare"]["grpo"]["sources"][0]["source"] = {"generator": "grpo"}
     content["prepare"]["benchmarks"] = [{"name": "math500", "source": {"generator": "held_out"}}]
-    with Path("params.yaml").open("w") as params:
-        YAML().dump(content, params)
+    YAML().dump(content, Path("params.yaml"))
     yield stand_in
 
 
@@ -120,7 +117,7 @@ def fetch() -> None:
     fetch_params([], standalone_mode=False)
 
 
-def test_commits_are_looked_up_once_and_written_down(hub: Hub) -> None:
+def test_commits_are_looked_up_once_and_written_down(hub):
     fetch()
     params = load_params()
     (split,) = hub_splits(params.prepare.sft.sources[0].source)
@@ -133,7 +130,7 @@ def test_commits_are_looked_up_once_and_written_down(hub: Hub) -> None:
     assert Path("params.yaml").read_text() == written
 
 
-def test_after_it_nothing_needs_the_network(hub: Hub) -> None:
+def test_after_it_nothing_needs_the_network(hub):
     fetch()
     hub.online = False
     prepare([], standalone_mode=False)
@@ -141,9 +138,7 @@ def test_after_it_nothing_needs_the_network(hub: Hub) -> None:
     assert Path("data/problems/sft.jsonl").read_text().count("\n") > 0
 
 
-def test_sizes_are_printed_before_anything_is_fetched(
-    hub: Hub, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sizes_are_printed_before_anything_is_fetched(hub, capsys):
     hub.lost = 0
     with pytest.raises(UserError, match="the Hub cannot be reached"):
         fetch()
@@ -152,7 +147,7 @@ def test_sizes_are_printed_before_anything_is_fetched(
     assert "2 of 2 repositories" in printed
 
 
-def test_an_interrupted_fetch_is_not_whole_and_resumes(hub: Hub) -> None:
+def test_an_interrupted_fetch_is_not_whole_and_resumes(hub):
     hub.lost = 1
     with pytest.raises(UserError):
         fetch()
@@ -164,9 +159,7 @@ def test_an_interrupted_fetch_is_not_whole_and_resumes(hub: Hub) -> None:
     assert len(hub.copied) == len(set(hub.copied)) > 2
 
 
-def test_a_copy_below_the_checkout_finds_what_was_fetched(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_below_the_checkout_finds_what_was_fetched(hub, monkeypatch):
     fetch()
     source = load_params().prepare.sft.sources[0].source
     hub.online = False
@@ -176,7 +169,7 @@ def test_a_copy_below_the_checkout_finds_what_was_fetched(
     assert sum(1 for _ in read_source(source)) > 0
 
 
-def test_a_missing_set_is_one_line_and_changes_no_params(hub: Hub) -> None:
+def test_a_missing_set_is_one_line_and_changes_no_params(hub):
     shutil.rmtree(hub.root / "datasets--unsloth--OpenMathReasoning-mini")
     before = Path("params.yaml").read_text()
     with pytest.raises(UserError, match="no such repository or revision") as raised:
@@ -185,7 +178,7 @@ def test_a_missing_set_is_one_line_and_changes_no_params(hub: Hub) -> None:
     assert Path("params.yaml").read_text() == before
 
 
-def test_the_flash_kernel_comes_in_the_builds_for_this_torch(hub: Hub) -> None:
+def test_the_flash_kernel_comes_in_the_builds_for_this_torch(hub):
     repository = hub.root / "kernels--kernels-community--flash-attn2"
     (repository / "refs").mkdir(parents=True)
     (repository / "refs/v3").write_text(KERNEL_COMMIT)
@@ -201,8 +194,7 @@ def test_the_flash_kernel_comes_in_the_builds_for_this_torch(hub: Hub) -> None:
     content = YAML().load(Path("params.yaml"))
     content["model"] |= {"backend": "transformers", "attention": "flash_attention_2"}
     content["rollout"]["engine"] = "transformers"
-    with Path("params.yaml").open("w") as params:
-        YAML().dump(content, params)
+    YAML().dump(content, Path("params.yaml"))
     fetch()
     pinned = load_params().model.attention
     assert pinned == f"kernels-community/flash-attn2@{KERNEL_COMMIT}"
@@ -215,15 +207,14 @@ def test_the_flash_kernel_comes_in_the_builds_for_this_torch(hub: Hub) -> None:
     for build in fitting:
         shutil.rmtree(repository / "snapshots" / KERNEL_COMMIT / "build" / build)
     content["model"]["attention"] = "flash_attention_2"
-    with Path("params.yaml").open("w") as params:
-        YAML().dump(content, params)
+    YAML().dump(content, Path("params.yaml"))
     before = len(hub.copied)
     with pytest.raises(UserError, match=r"no build for this torch on cu130.*attention: sdpa"):
         fetch()
     assert len(hub.copied) == before
 
 
-def test_what_is_absent_and_out_of_reach_is_named(hub: Hub) -> None:
+def test_what_is_absent_and_out_of_reach_is_named(hub):
     fetch()
     params = load_params()
     hub.online = False

@@ -4,7 +4,6 @@ Peaks are counted by the sizes of the tensors that are alive, which on a CPU is 
 allocator hands out; the resident size of a process adds libraries and what malloc keeps.
 """
 
-import json
 import shutil
 import weakref
 from pathlib import Path
@@ -19,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from lib.artifacts import write_jsonl
+from lib.artifacts import read_json, write_jsonl
 from lib.artifacts.problems import Problem
 from lib.engines.policy import load_tokenizer
 from lib.objectives import CHUNK_NUMEL, MAX_WHOLE_LOGITS
@@ -70,12 +69,10 @@ class LiveTensors(TorchDispatchMode):
 def widened(base: Path, folder: Path, **sizes: int) -> Shape:
     """The smoke preset's tokenizer with a larger model: its own is lost beside its logits."""
     shutil.copytree(base, folder)
-    written = json.loads((folder / "config.json").read_text())
+    written = read_json(folder / "config.json")
     config = Qwen3Config(**{k: v for k, v in written.items() if k != "layer_types"} | sizes)
     Qwen3ForCausalLM(config).save_pretrained(folder)
-    shape = shape_in(config.to_dict())
-    assert shape is not None
-    return shape
+    return shape_in(config.to_dict())
 
 
 def peak_of(trainer: Any) -> int:
@@ -111,7 +108,7 @@ def tokens_of_row(base: Path) -> int:
 
 
 @pytest.fixture(autouse=True)
-def chunks_of_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def chunks_of_a_cpu(monkeypatch):
     monkeypatch.setattr("lib.planning.memory.CHUNK", CHUNK_NUMEL["cpu"])
 
 
@@ -151,9 +148,7 @@ CASES: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_phase_holds_what_the_plan_states_within_a_tenth(
-    case: str, smoke: Params, base: Path, sets: GeneratedSets, tmp_path: Path
-) -> None:
+def test_a_phase_holds_what_the_plan_states_within_a_tenth(case, smoke, base, sets, tmp_path):
     loss, sizes, changes = CASES[case]
     shape = widened(base, tmp_path / "base", **sizes)
     model = {"max_seq_length": tokens_of_row(base), **changes.get("model", {})}
@@ -167,12 +162,11 @@ def test_a_phase_holds_what_the_plan_states_within_a_tenth(
 
 
 @pytest.mark.slow
-def test_s1_at_its_real_shape_holds_what_the_plan_states() -> None:
+def test_s1_at_its_real_shape_holds_what_the_plan_states():
     """Under fake tensors: float32 weights under autocast, checkpointing, fused log-probs;
     the second micro-batch of a step, when gradients and AdamW's state are there."""
     params = preset_params("s1-qwen2.5-0.5b")
     shape = shape_of(params.model)
-    assert shape is not None
     rows, length = params.grpo.micro_batch_size, params.model.max_seq_length
     scored = params.rollout.max_new_tokens + 1
     with FakeTensorMode():

@@ -1,9 +1,5 @@
 """The plan prints what the trainers then do, for every preset, without torch."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from transformers import TrainingArguments
 
@@ -20,10 +16,9 @@ from lib.planning.plan import (
     plan_lines,
     validation_of,
 )
-from lib.problems.generated import GeneratedSets
 from lib.training.dpo import dpo_arguments
 from lib.training.grpo import grpo_arguments
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_python
 from tests.lib.training.steps import plain_sft
 
 GIB = 2**30
@@ -34,14 +29,7 @@ def phase_of(params: Params, name: str) -> Phase:
     return phase
 
 
-def updated(params: Params, section: str, **changes: object) -> Params:
-    values = getattr(params, section).model_copy(update=changes)
-    return params.model_copy(update={section: values})
-
-
-def test_planned_sft_is_what_the_trainer_resolves(
-    smoke: Params, sets: GeneratedSets, base: Path, tmp_path: Path
-) -> None:
+def test_planned_sft_is_what_the_trainer_resolves(smoke, sets, base, tmp_path):
     trainer = plain_sft(sets.sft, base, smoke, tmp_path)
     planned = phase_of(smoke, "sft")
     loader = trainer.get_train_dataloader()
@@ -53,7 +41,7 @@ def test_planned_sft_is_what_the_trainer_resolves(
 
 
 @pytest.mark.parametrize("name", preset_names())
-def test_planned_grpo_is_what_the_trainer_resolves(name: str, tmp_path: Path) -> None:
+def test_planned_grpo_is_what_the_trainer_resolves(name, tmp_path):
     params = preset_params(name)
     planned = phase_of(params, "grpo")
     assert planned.memory
@@ -69,8 +57,8 @@ def test_planned_grpo_is_what_the_trainer_resolves(name: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", preset_names())
-def test_planned_dpo_is_what_trl_resolves(name: str, tmp_path: Path) -> None:
-    params = updated(preset_params(name), "dpo", init=("sft",))
+def test_planned_dpo_is_what_trl_resolves(name, tmp_path):
+    params = preset_params(name).replaced(dpo={"init": ("sft",)})
     planned = phase_of(params, "dpo")
     args = dpo_arguments(params, scratch=tmp_path)
     for key, value in planned.trainer.items():
@@ -78,74 +66,71 @@ def test_planned_dpo_is_what_trl_resolves(name: str, tmp_path: Path) -> None:
     assert ("reference" in planned.memory) == (not params.model.lora.rank)
 
 
-def test_dpo_is_in_the_plan_where_params_name_it() -> None:
+def test_dpo_is_in_the_plan_where_params_name_it():
     params = preset_params("tiny-cpu")
     assert not any("dpo" in line for line in plan_lines(params))
-    preferring = updated(params, "dpo", init=("sft",))
+    preferring = params.replaced(dpo={"init": ("sft",)})
     lines = "\n".join(plan_lines(preferring))
     for words in ("sft → grpo → pairs@sft → dpo@sft → evaluate@", "unknown rows"):
         assert words in lines
-    skipping = updated(preferring, "dpo", num_epochs=0)
+    skipping = preferring.replaced(dpo={"num_epochs": 0})
     assert "dpo: skipped, dpo.num_epochs is 0" in list(plan_lines(skipping))
     sizes = [disk_bytes(each, shape_of(each.model)) for each in (params, preferring)]
     assert sizes[1] == {**sizes[0], "dpo": sizes[0]["sft"]}
 
 
-def test_counts_are_those_of_the_run_in_head() -> None:
+def test_counts_are_those_of_the_run_in_head():
     params = preset_params("tiny-cpu")
     for name in ("sft", "grpo"):
         measured = validation_of(params, phase_of(params, name))
         points = (ROOT / f"reports/curves/{name}_validation.csv").read_text().splitlines()[1:]
-        assert measured and measured.completions == 64 * len(points)
+        assert measured.completions == 64 * len(points)
         assert measured.tokens == 64 * measured.completions
     planned = evaluation_of(params)
     metrics = read_json(ROOT / "reports/metrics/evaluate/sft.json")
     rows = sum(metrics[name]["greedy"]["n"] for name in params.evaluate.benchmarks)
-    assert planned and (planned.prompts, planned.completions) == (rows, rows * (1 + 8) * 3)
+    assert (planned.prompts, planned.completions) == (rows, rows * (1 + 8) * 3)
 
 
-def test_evaluation_counts_every_set_sample_and_checkpoint() -> None:
+def test_evaluation_counts_every_set_sample_and_checkpoint():
     s3 = preset_params("s3-cs336")
     whole = evaluation_of(s3)
     # 500 + 5,000 + 1,319 + 30 + 30 + 30 + 40 + 272 + 674 problems.
     assert len(s3.evaluate.benchmarks) == 9
-    assert whole and (whole.prompts, whole.completions) == (7_895, 118_425)
+    assert (whole.prompts, whole.completions) == (7_895, 118_425)
     decoding = {name: getattr(s3.evaluate, name) for name in Decoding.model_fields}
     aime = Override(**decoding | {"num_samples": 16}, benchmark="aime24")
-    often = updated(s3, "evaluate", overrides=(aime,))
+    often = s3.replaced(evaluate={"overrides": (aime,)})
     more = evaluation_of(often)
-    assert more and more.completions == whole.completions + 30 * 12 * 3
+    assert more.completions == whole.completions + 30 * 12 * 3
     first, *others = s3.prepare.benchmarks
     own = PathSource(path="data/raw/a.jsonl", adapter="table", columns={}, limit="all")
     benchmarks = (first.model_copy(update={"source": own}), *others)
-    assert evaluation_of(updated(s3, "prepare", benchmarks=benchmarks)) is None
+    assert evaluation_of(s3.replaced(prepare={"benchmarks": benchmarks})) is None
 
 
-def test_rows_before_a_cut_are_the_most_there_can_be() -> None:
+def test_rows_before_a_cut_are_the_most_there_can_be():
     """One file of S3's set may hold fewer within 4,096 tokens; S0's were counted."""
     s3, s0 = ("\n".join(plan_lines(preset_params(name))) for name in ("s3-cs336", "s0-qwen3-4b"))
     assert "  data: at most 12,000 rows (" in s3
     assert "  data: 59 rows (" in s0
 
 
-def test_a_plan_needs_no_torch() -> None:
+def test_a_plan_needs_no_torch():
     code = (
         "import sys; from stages.preflight import main\n"
         "main(['plan', 's0-qwen3-4b'], standalone_mode=False)\n"
         "print([n for n in ('torch', 'transformers', 'datasets', 'peft') if n in sys.modules])\n"
     )
-    lines = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.splitlines()
+    lines = run_python(code).stdout.splitlines()
     assert lines[-1] == "[]"
     assert any("model.lora.rank: 32" in line for line in lines)
 
 
-def test_a_known_model_takes_known_room() -> None:
+def test_a_known_model_takes_known_room():
     """4.02 billion weights of 2 bytes and adapters of 4; and 4 KiB × 36 layers a token."""
     params = preset_params("s0-qwen3-4b")
     shape = shape_of(params.model)
-    assert shape is not None
     memory, trained = phase_of(params, "grpo").memory, shape.trained(params.model)
     assert memory["weights"] == 2 * 4_022_468_096 + 4 * trained
     assert memory["optimizer"] == 2 * memory["gradients"] == 8 * trained
@@ -153,40 +138,39 @@ def test_a_known_model_takes_known_room() -> None:
     assert disk_bytes(params, shape)["base"] == 0
 
 
-def test_vllm_counts_where_it_is() -> None:
+def test_vllm_counts_where_it_is():
     """S0's vLLM holds the policy's weights; S2's validates on another GPU, or else on the same."""
     s0 = phase_of(preset_params("s0-qwen3-4b"), "grpo")
     own = sum(s0.memory.values()) - s0.memory["weights"]
     assert s0.bytes_on(80 * GIB) == pytest.approx(own + 56 * GIB + GIB / 2)
     params = preset_params("s2-math-sft")
     apart, together = (
-        phase_of(updated(params, "rollout", device=device), "sft") for device in ("cuda:1", "")
+        phase_of(params.replaced(rollout={"device": device}), "sft") for device in ("cuda:1", "")
     )
     difference = together.bytes_on(80 * GIB) - apart.bytes_on(80 * GIB)
     assert difference == pytest.approx(params.validation.gpu_memory_utilization * 80 * GIB)
     assert apart.fits(32 * GIB) and not together.fits(32 * GIB)
 
 
-def test_generation_by_the_policy_counts_with_its_cache() -> None:
-    params = updated(preset_params("s0-qwen3-4b"), "validation", engine="transformers")
+def test_generation_by_the_policy_counts_with_its_cache():
+    params = preset_params("s0-qwen3-4b").replaced(validation={"engine": "transformers"})
     shape = shape_of(params.model)
-    assert shape is not None
     token = cache_bytes_per_token(shape, params.model)
     for batch_size in (16, 64):
         own = {"engine": "transformers", "batch_size": batch_size}
-        crowded = phase_of(updated(params, "validation", **own), "sft")
+        crowded = phase_of(params.replaced(validation=own), "sft")
         assert crowded.memory["cache"] == batch_size * 2048 * token
-    assert "cache" not in phase_of(updated(params, "sft", eval_steps=0), "sft").memory
+    assert "cache" not in phase_of(params.replaced(sft={"eval_steps": 0}), "sft").memory
 
 
-def test_a_model_of_unknown_shape_has_no_sizes() -> None:
-    params = updated(preset_params("s1-qwen2.5-0.5b"), "model", name="owner/elsewhere")
+def test_a_model_of_unknown_shape_has_no_sizes():
+    params = preset_params("s1-qwen2.5-0.5b").replaced(model={"name": "owner/elsewhere"})
     lines = list(plan_lines(params))
     assert any(line.startswith("memory and disk: unknown") for line in lines)
     assert not any("fits one GPU" in line for line in lines)
 
 
-def test_the_plan_lists_each_param_that_differs() -> None:
+def test_the_plan_lists_each_param_that_differs():
     lines = list(plan_lines(preset_params("s1-qwen2.5-0.5b")))
     assert "  grpo.group_size: 16 (tiny-cpu: 8)" in lines
     assert not any(line.startswith("  seed: ") for line in lines)

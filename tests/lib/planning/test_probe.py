@@ -1,13 +1,9 @@
 """The probe finds the largest micro-batch that memory holds, and says so when none does."""
 
-import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -15,11 +11,11 @@ from click.testing import CliRunner
 from ruamel.yaml import YAML
 from transformers import Trainer
 
+from lib.artifacts import write_json
 from lib.artifacts.problems import Problem, write_problems
-from lib.params import Params, compose_preset
+from lib.params import compose_preset
 from lib.planning import probe as probing
 from lib.planning.probe import fits, longest_first
-from lib.problems.generated import GeneratedSets
 from lib.problems.selection import token_counter
 from lib.prompts import prompt_format, save_system
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
@@ -31,7 +27,7 @@ PLENTY = 64 * 1024**3
 
 
 @pytest.fixture(scope="module")
-def own_base(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def own_base(base, tmp_path_factory):
     """The base with a system prompt beside it, as `prepare` leaves it."""
     folder = tmp_path_factory.mktemp("own") / "base"
     shutil.copytree(base, folder)
@@ -40,12 +36,12 @@ def own_base(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def passes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, ...]]]:
+def passes(monkeypatch):
     """Shapes of the rows that the trainers' losses were taken of; [rows, prompt + completion]."""
-    seen: list[tuple[int, ...]] = []
+    seen = []
     inner = PolicyGradientTrainer.compute_loss
 
-    def watched(self: Any, model: Any, inputs: dict[str, Any], **kwargs: Any) -> torch.Tensor:
+    def watched(self, model, inputs, **kwargs):
         rows, prompt = inputs["batch"].prompt_ids.shape
         seen.append((rows, prompt + inputs["batch"].completion_ids.shape[1]))
         return inner(self, model, inputs, **kwargs)
@@ -60,13 +56,13 @@ def full(rank: int) -> list[Problem]:
 
 
 @pytest.fixture
-def room(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
+def room(monkeypatch):
     """The largest micro-batch whose second step does not run out of a GPU's memory."""
     largest = {"rows": 1_000_000}
     inner = Trainer.training_step
 
-    def short_of_memory(self: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
-        loss: torch.Tensor = inner(self, *args, **kwargs)
+    def short_of_memory(self, *args, **kwargs):
+        loss = inner(self, *args, **kwargs)
         if self.state.global_step == 1 and self.args.train_batch_size > largest["rows"]:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return loss
@@ -75,9 +71,7 @@ def room(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
     yield largest
 
 
-def test_a_micro_batch_fits_or_does_not(
-    smoke: Params, own_base: Path, room: dict[str, int]
-) -> None:
+def test_a_micro_batch_fits_or_does_not(smoke, own_base, room):
     long = {"base": own_base, "problems": full(1), "tokens": 50, "limit": PLENTY}
     assert fits(smoke, "sft", **long, size=16)
     room["rows"] = 5
@@ -85,13 +79,7 @@ def test_a_micro_batch_fits_or_does_not(
     assert fits(smoke, "sft", **long, size=4)
 
 
-def test_grpo_takes_two_steps_of_the_longest_rows(
-    smoke: Params,
-    own_base: Path,
-    sets: GeneratedSets,
-    tmp_path: Path,
-    passes: list[tuple[int, ...]],
-) -> None:
+def test_grpo_takes_two_steps_of_the_longest_rows(smoke, own_base, sets, tmp_path, passes):
     """With the KL reference that params ask for; no micro-batch is left out."""
     params = changed(smoke, {"grpo": {"beta": 0.04, "micro_batch_size": 4}})
     write_problems(tmp_path / "grpo.jsonl", sets.grpo)
@@ -105,7 +93,7 @@ def test_grpo_takes_two_steps_of_the_longest_rows(
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="the limit is for CPUs")
-def test_torchs_allocator_meets_the_limit_while_it_holds() -> None:
+def test_torchs_allocator_meets_the_limit_while_it_holds():
     with probing._memory_limit(2**28):
         torch.zeros(2**20)
         with pytest.raises(RuntimeError) as error:
@@ -114,10 +102,8 @@ def test_torchs_allocator_meets_the_limit_while_it_holds() -> None:
     assert torch.empty(2**30).numel() == 2**30
 
 
-def test_another_error_than_memorys_is_not_taken_for_it(
-    smoke: Params, own_base: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*args: Any, **kwargs: Any) -> None:
+def test_another_error_than_memorys_is_not_taken_for_it(smoke, own_base, monkeypatch):
+    def broken(*args, **kwargs):
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(probing, "sft_setup", broken)
@@ -126,9 +112,7 @@ def test_another_error_than_memorys_is_not_taken_for_it(
         fits(smoke, "sft", **long, size=4)
 
 
-def test_the_longest_row_counts_all_that_may_be_generated(
-    smoke: Params, own_base: Path, sets: GeneratedSets, tmp_path: Path
-) -> None:
+def test_the_longest_row_counts_all_that_may_be_generated(smoke, own_base, sets, tmp_path):
     used_format = prompt_format(smoke.prompt.format)
     counter = token_counter(own_base, prompt_format=used_format, system="")
     for phase, rows in (("sft", sets.sft), ("grpo", sets.grpo)):
@@ -144,14 +128,14 @@ def test_the_longest_row_counts_all_that_may_be_generated(
 
 
 @pytest.fixture
-def probe(own_base: Path, tmp_path: Path) -> Callable[..., list[str]]:
+def probe(own_base, tmp_path):
     """Lines of the command for the smoke preset, with other values in its sections."""
 
-    def probed(**sections: dict[str, Any]) -> list[str]:
+    def probed(**sections):
         content = YAML(typ="safe").load(compose_preset("smoke"))
         for name, values in sections.items():
             content[name] |= values
-        (tmp_path / "params.yaml").write_text(json.dumps(content), encoding="utf-8")
+        write_json(tmp_path / "params.yaml", content)
         for phase in ("sft", "grpo"):
             write_problems(tmp_path / f"{phase}.jsonl", full(5))
         places = {"params": tmp_path / "params.yaml", "problems": tmp_path, "base": own_base}
@@ -164,10 +148,8 @@ def probe(own_base: Path, tmp_path: Path) -> Callable[..., list[str]]:
 COMMAND = [sys.executable, "-m", "stages.preflight", "memory-probe"]
 
 
-def test_the_command_prints_what_to_set_or_why_not(
-    probe: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def here(command: list[str], **_: Any) -> Any:
+def test_the_command_prints_what_to_set_or_why_not(probe, monkeypatch):
+    def here(command, **_):
         assert command[:4] == COMMAND
         done = CliRunner().invoke(memory_probe, command[4:])
         return subprocess.CompletedProcess(command, done.exit_code)
@@ -180,13 +162,11 @@ def test_the_command_prints_what_to_set_or_why_not(
 
 
 @pytest.mark.parametrize(("largest", "words"), [(4, "sft.micro_batch_size: 4"), (0, "one row of")])
-def test_each_size_is_tried_in_a_process_of_its_own(
-    largest: int, words: str, probe: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_size_is_tried_in_a_process_of_its_own(largest, words, probe, monkeypatch):
     """Of 16 rows a step; a process that the kernel ended for its memory counts as too large."""
-    sizes: list[int] = []
+    sizes = []
 
-    def tried(command: list[str], **_: Any) -> Any:
+    def tried(command, **_):
         phase, size = command[-2:]
         sizes.append(int(size))
         failures = (probing.OUT_OF_MEMORY, -9)

@@ -1,16 +1,11 @@
 """The verdict on a checkpoint's rollouts names what is wrong, with its numbers."""
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from lib.artifacts.problems import Problem
-from lib.engines.base import Finish, GeneratedCompletion, Sampling
+from lib.engines.base import Finish, GeneratedCompletion
 from lib.engines.policy import load_tokenizer
 from lib.evaluation import sampling
-from lib.params import Params
 from lib.planning.rollouts import (
     RolloutGroup,
     diagnose,
@@ -43,7 +38,7 @@ def group(
     GRADING.rewards = [reward]
     rollouts = GRADING.judge(completions, problem=PROBLEM.problem, reference=PROBLEM.reference)
     GRADING.score(rollouts)
-    return RolloutGroup(rollouts)
+    return rollouts
 
 
 def judged(*groups: RolloutGroup) -> list[str]:
@@ -67,14 +62,12 @@ def answers(*values: int) -> list[str]:
         ),
     ],
 )
-def test_a_verdict_names_each_fault_with_its_numbers(
-    rollouts: RolloutGroup, words: list[str]
-) -> None:
+def test_a_verdict_names_each_fault_with_its_numbers(rollouts, words):
     for fault, word in zip(judged(rollouts), words, strict=True):
         assert word in fault
 
 
-def test_the_report_shows_completions_and_tags_safely(base: Path) -> None:
+def test_the_report_shows_completions_and_tags_safely(base):
     tokens = tag_tokens(load_tokenizer(base), FORMAT)
     assert all(len(pieces) == 1 for pieces in tokens.values())  # trained with the format's tags
     groups = [group(*answers(1, 2), "\x1b[31m\u202e")]
@@ -89,9 +82,7 @@ def test_the_report_shows_completions_and_tags_safely(base: Path) -> None:
     assert text.endswith("all well")
 
 
-def test_groups_are_graded_and_rewarded_as_params_say(
-    smoke: Params, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_groups_are_graded_and_rewarded_as_params_say(smoke, base, tmp_path, monkeypatch):
     """Of an engine that answers 4 to everything, every other time inside the format's tags."""
     used_format = prompt_format(**smoke.prompt.rendering)
     right, requested = used_format.target(solution="", reference="4"), []
@@ -99,13 +90,13 @@ def test_groups_are_graded_and_rewarded_as_params_say(
     class Knowing:
         tokenizer = load_tokenizer(base)
 
-        def generate(self, prompts: Sequence[Any], sampling: Sampling) -> Any:
+        def generate(self, prompts, sampling):
             requested.append(sampling)
             texts = (right, "no idea") * 3
             group = [GeneratedCompletion(text=text, token_ids=(), finish="eos") for text in texts]
             return [group for _ in prompts]
 
-        def close(self) -> None:
+        def close(self):
             requested.append("closed")
 
     monkeypatch.setattr(sampling, "open_engine", lambda *names, **settings: Knowing())

@@ -63,7 +63,7 @@ def on_16_gb() -> Iterator[tuple[str, Params]]:
             yield preset, parse_params(content, origin=preset)
 
 
-def test_what_the_docs_fit_to_16_gb_is_planned_below_15() -> None:
+def test_what_the_docs_fit_to_16_gb_is_planned_below_15():
     planned = dict(on_16_gb())
     assert len(planned) == 3
     t4 = Gpu("Tesla T4", "580.1", 16 * 10**9, 15 * 10**9, 7.5)
@@ -75,7 +75,7 @@ def test_what_the_docs_fit_to_16_gb_is_planned_below_15() -> None:
         assert not [each.text for each in found if "make fetch" not in each.text]
 
 
-def test_the_table_in_the_docs_is_the_plans() -> None:
+def test_the_table_in_the_docs_is_the_plans():
     text = DOCS.read_text(encoding="utf-8")
     missing = [row for row in table() if row not in text]
     assert not missing, "run `python -m tests.lib.planning.test_runs` and put its rows there"

@@ -1,7 +1,6 @@
 """Parameter counts from a shape are those of the model itself."""
 
 import json
-from pathlib import Path
 
 import pytest
 from transformers import AutoModelForCausalLM
@@ -9,7 +8,6 @@ from transformers import AutoModelForCausalLM
 from lib.artifacts.hub import model_repository
 from lib.core.errors import UserError
 from lib.engines.policy import add_adapter
-from lib.params import Params
 from lib.planning.memory import FACTS, shape_in, shape_of
 from tests.lib.engines.hub_models import ARCHITECTURES, write_model
 
@@ -24,11 +22,10 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
-def test_the_count_is_the_models_own(smoke: Params, tmp_path: Path, architecture: str) -> None:
+def test_the_count_is_the_models_own(smoke, tmp_path, architecture):
     folder = write_model(tmp_path, architecture=architecture)
     shape = shape_of(smoke.model.model_copy(update={"name": str(folder)}))
     model = AutoModelForCausalLM.from_pretrained(folder)
-    assert shape is not None
     assert shape.parameters == model.num_parameters()
     adapted = add_adapter(model, smoke.model.lora)
     trained = sum(weight.numel() for weight in adapted.parameters() if weight.requires_grad)
@@ -36,13 +33,11 @@ def test_the_count_is_the_models_own(smoke: Params, tmp_path: Path, architecture
 
 
 @pytest.mark.parametrize(("name", "count"), PUBLISHED.items())
-def test_the_table_has_the_published_counts(name: str, count: int) -> None:
+def test_the_table_has_the_published_counts(name, count):
     assert getattr(shape_in(FACTS["models"][name]), "parameters", None) == count
 
 
-def test_a_model_of_the_hub_is_known_once_fetched(
-    smoke: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_of_the_hub_is_known_once_fetched(smoke, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = smoke.model.model_copy(update={"name": "owner/model", "revision": "0" * 40})
     assert shape_of(model) is None
@@ -53,7 +48,7 @@ def test_a_model_of_the_hub_is_known_once_fetched(
     assert shape_of(model) == shape_of(local) is not None
 
 
-def test_another_architecture_is_unknown() -> None:
+def test_another_architecture_is_unknown():
     assert shape_in({"model_type": "mamba"}) is None
 
 
@@ -71,7 +66,7 @@ ENDLESS |= dict.fromkeys(("hidden_size", "intermediate_size", "num_attention_hea
         json.dumps({**ENDLESS, "hidden_size": "x"}),
     ],
 )
-def test_a_damaged_configuration_is_one_error(smoke: Params, tmp_path: Path, config: str) -> None:
+def test_a_damaged_configuration_is_one_error(smoke, tmp_path, config):
     (tmp_path / "config.json").write_text(config)
     with pytest.raises(UserError, match=rf"{tmp_path}/config.json[^\n]*\Z"):
         shape_of(smoke.model.model_copy(update={"name": str(tmp_path)}))

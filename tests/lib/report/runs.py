@@ -1,12 +1,11 @@
 """Runs of the pipeline as files, small or large, made without a model."""
 
-import json
 import math
 from pathlib import Path
 
 import numpy as np
 
-from lib.artifacts import write_curve, write_json
+from lib.artifacts import write_curve, write_json, write_jsonl
 from lib.artifacts.completions import read_graded
 from lib.grading.metrics import headline_metrics, summarise
 from lib.report.inputs import Run, load_run
@@ -118,10 +117,7 @@ def write_run(
         )
         for row, text in zip(rows, hostile, strict=False):
             row["completion"] = row["answer"] = text
-        write_text(
-            folder / "graded" / f"{checkpoint}.jsonl",
-            "".join(json.dumps(row) + "\n" for row in rows),
-        )
+        write_jsonl(folder / "graded" / f"{checkpoint}.jsonl", rows)
         summary = summarise(read_graded(folder / "graded" / f"{checkpoint}.jsonl"))
         write_json(folder / "graded" / f"{checkpoint}.json", summary)
         write_json(
@@ -134,9 +130,8 @@ def write_run(
     write_curve(folder / "curves" / "sft.csv", sft_curve(0 if "sft" in skipped else 120))
     write_curve(folder / "curves" / "grpo.csv", grpo_curve(0 if "grpo" in skipped else 50))
     write_curve(folder / "curves" / "grpo_validation.csv", VALIDATED)
-    rollouts = training_rollouts(0 if "grpo" in skipped else 12)
-    write_text(
-        folder / "rollouts" / "grpo.jsonl", "".join(json.dumps(row) + "\n" for row in rollouts)
+    write_jsonl(
+        folder / "rollouts" / "grpo.jsonl", training_rollouts(0 if "grpo" in skipped else 12)
     )
     return folder
 

@@ -1,4 +1,3 @@
-import json
 import os
 import re
 import shutil
@@ -10,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from dvc.repo import Repo
 
-from lib.artifacts import write_json
+from lib.artifacts import write_json, write_jsonl
 from lib.core.errors import UserError
 from lib.export.push import current_commit
 from lib.params.schema import leaves
@@ -73,7 +72,7 @@ def in_shell(script, folder=None):
 
 def write_completions(folder, *, skill, problems=60):
     rows = completion_rows("grpo", skill=skill, problems=problems, samples=2)
-    write_text(folder / COMPLETIONS, "".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(folder / COMPLETIONS, rows)
 
 
 def compare(base="HEAD", *, everything=False):

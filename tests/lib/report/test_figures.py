@@ -68,7 +68,7 @@ def test_the_step_handed_on_is_ringed_and_its_optimism_said(run):
 
 
 def test_what_s0_published_stands_beside_its_measured_curve():
-    def caption(reward: str) -> str:
+    def caption(reward):
         means = {"reward": [(1, -6.5)], f"rewards/{reward}/mean": [(1, -1.0)]}
         return curve_figure("grpo", means).caption
 

@@ -8,13 +8,14 @@ import zlib
 import numpy as np
 import pytest
 
+from lib.artifacts import write_jsonl
 from lib.report.page import (
     completion_blocks,
     ranked_answers,
     render_page,
 )
 from lib.report.report import build_report
-from tests.lib.report.runs import completion_rows, load, read, write_run, write_text
+from tests.lib.report.runs import completion_rows, load, read, write_run
 
 
 def unpacked(block):
@@ -28,8 +29,7 @@ def test_completions_of_validation_are_in_the_browser_only(tmp_path):
         {**row, "benchmark": "own", "mode": "validation"}
         for row in completion_rows("sft", skill=1.0, problems=2, samples=0)
     ]
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    write_text(folder / "rollouts" / "sft_validation.jsonl", text)
+    write_jsonl(folder / "rollouts" / "sft_validation.jsonl", rows)
     run = read(folder)
     everything = [rows for kind in ranked_answers(run).values() for rows in kind]
     blocks = completion_blocks(run, everything)

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from lib.core.errors import visible
 from lib.report.text import (
     decimal,
     markdown_block,
@@ -13,7 +14,6 @@ from lib.report.text import (
     percent,
     points,
     shorten,
-    visible,
 )
 
 markup = st.sampled_from([*"\\`*_[]()<>|~$#&!-+:@\n\t ", "</b>", "&lt;", "](x)", "```", "\u202e"])

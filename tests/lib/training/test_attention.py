@@ -49,13 +49,10 @@ def test_no_attention_meets_float32(
     params = changed(preset_params("smoke"), changes(model))
     complete_checkpoint(
         outputs_in(folder, stage).model,
+        params=params,
         completions=folder / "completions.jsonl",
         base=folder / "base",
         problems=folder / "validation",
-        model=params.model,
-        prompt=params.prompt,
-        evaluate=params.evaluate,
-        seed=0,
     )
 
 
