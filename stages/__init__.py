@@ -1,11 +1,13 @@
 """The stages of the pipeline, one click script each.
 
-Importing a stage first checks that the interpreter is the project's: a bare `dvc` that was started
-by its path would quietly run the stages with the system's Python and other package versions. Then
-it sees to it that a stage does not outlive the `dvc` that runs it, that SIGTERM leaves nothing half
-written, that an error that nothing caught is one line with its traceback in a file, and that what
-it imports leaves an installed TensorFlow alone, draws no bars, sends no telemetry and, run by
-`dvc`, asks nothing of the Hub, unless the environment says otherwise.
+Importing a stage first checks that the interpreter is the project's: a `dvc` that was started by
+its path would run the stages with the system's Python and other package versions. Then the import
+prepares the process:
+
+- A stage ends when the `dvc` that runs it ends. SIGTERM leaves no file half written.
+- An uncaught error prints one line; its traceback goes to a file.
+- Libraries do not import TensorFlow, draw no progress bars and send no telemetry. Under `dvc`, they
+  do not ask the Hub. Environment variables that the user has set take precedence.
 """
 
 import os
@@ -27,7 +29,7 @@ except ModuleNotFoundError as error:
         "`make setup`, then `make repro` or `PATH=.venv/bin:$PATH dvc repro`"
     )
 
-# Before any heavy import: another version may fail at import, without naming the cause.
+# Checked before any heavy import, which may fail with another version for no clear reason.
 check_environment()
 # Killing `dvc` (3.67) leaves its stage running, which would go on writing outputs.
 end_with_dvc()
@@ -42,5 +44,5 @@ for _name, _value in {
     # `make fetch` downloaded the models and sets in params, and `check` verified that.
     **({"HF_HUB_OFFLINE": "1"} if DVC_STAGE in os.environ else {}),
 }.items():
-    # The user's own setting wins.
+    # A variable that the user has set stays.
     os.environ.setdefault(_name, _value)

@@ -24,7 +24,7 @@ from stages.options import reads, reads_params, writes
 )
 @click.option("--experiments", is_flag=True, help="List the experiments instead of comparing.")
 @reads("--metrics", "reports/metrics", "the numbers of every stage")
-# Below data/scratch, which git ignores: the page is for reading only.
+# Git ignores data/scratch: the page is for reading only.
 @writes("--plots", "data/scratch/compare", "a page with both runs' curves")
 @click.pass_context
 def main(
@@ -41,14 +41,14 @@ def main(
     params = load_params(params_file)
     from lib.report.compare import compare_with, experiments_lines
 
-    # Needs no metrics: it reads DVC's experiments, not the workspace.
+    # The list needs no metrics: it reads DVC's experiments, not the workspace.
     if experiments:
         click.echo("\n".join(experiments_lines(everything=everything)))
         return
     comparison = compare_with(
         base,
         metrics=metrics,
-        # Not an option: the same path is read from the revision, through DVC.
+        # This path is no option, since DVC reads the same path from the revision.
         graded=Path("data/graded"),
         plots=plots,
         # The workspace's params decide, since the revision may list other sets.

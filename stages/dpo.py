@@ -10,7 +10,7 @@ import click
 from lib.params import load_params
 from stages.options import reads, reads_params, writes
 
-# The params recorded in provenance; dvc.yaml lists the same. No rollout, reward or grpo: they
+# The params in provenance, as dvc.yaml lists them. Not rollout, reward or grpo: they
 # cannot change this stage, except through the pairs.
 SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "dpo"}
 

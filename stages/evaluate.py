@@ -10,7 +10,7 @@ import click
 from lib.params import load_params
 from stages.options import reads, reads_params, writes
 
-# No reward: after a change of reward or verifier, only `grade` runs again.
+# Not reward: after a change of reward or verifier, only `grade` runs again.
 SECTIONS = {"seed", "torch_threads", "model", "prompt", "evaluate"}
 
 
@@ -29,7 +29,7 @@ def main(params_file: Path, completions: Path, provenance: Path, **inputs: Path)
     from lib.evaluation.completions import complete_checkpoint
 
     configure(seed=params.seed, threads=params.torch_threads)
-    # Resumes: finished chunks are kept under a hash of settings, inputs, versions and code.
+    # A second run resumes: finished chunks are kept by a hash of all that decides them.
     facts = complete_checkpoint(params=params, completions=completions, **inputs)
     # The list of checkpoints decides which stages exist, not what this one computes.
     used = params.model_dump(include=SECTIONS, exclude={"evaluate": {"checkpoints"}})

@@ -82,7 +82,7 @@ def main(
     for (name, model), (suffix, (evaluate, seed)) in product(labelled.items(), decodings.items()):
         # `is None`, since 0 is a seed.
         label, seed = name + suffix, params.seed if seed is None else seed
-        # Once per measurement: its random numbers do not depend on the models before it.
+        # For each measurement, so that its random numbers do not depend on earlier models.
         configure(seed=seed, threads=params.torch_threads)
         metrics[label] = measure_model(
             model,
@@ -93,7 +93,7 @@ def main(
             limit=limit or 0,
             out=out,
         )
-        # At once: the other models may take hours.
+        # Printed at once, since the other models may take hours.
         click.echo("\n".join(headline_lines(label, metrics[label])))
     for table in write_models(read_models(metrics, out), out):
         click.echo("\n" + "\n".join(table_lines(table)))

@@ -10,7 +10,7 @@ import click
 from lib.params import load_params
 from stages.options import reads, reads_params, writes
 
-# No sft or evaluate: their changes re-run this stage only through its inputs.
+# Not sft or evaluate: a change there re-runs this stage only if it changes an input.
 SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "rollout", "reward", "grpo"}
 
 
@@ -61,7 +61,7 @@ def main(
         outputs=Outputs(**outputs),
         settings=params.model_dump(include=SECTIONS),
         inputs={**inputs, "validation": validation},
-        # Calls, timeouts and failures of the verifier. A resumed run adds them up.
+        # The verifier's calls, timeouts and failures; a resumed run adds to the earlier counts.
         counts=lambda: {"verifier": counters()},
         # Step 0 of validation is the initial checkpoint, before any update.
         validator=Validator(params, validation, init=init, base=base),

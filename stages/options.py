@@ -72,8 +72,9 @@ def _at_own_place(context: click.Context, option: click.Parameter, path: Path) -
 
 
 def _must_exist(context: click.Context, option: click.Parameter, path: Path) -> Path:
+    """Return the input path; refuse a missing one, and name the checkpoints beside it."""
     if not path.exists() and not context.resilient_parsing:
-        # The other checkpoints, if the missing path is a folder: usually a misspelt name.
+        # The name of a missing folder is usually a misspelt checkpoint: name the others.
         beside = sorted(each.name for each in path.parent.glob("[!.]*") if each.is_dir())
         there = f" (there: {', '.join(beside)})" if beside and not path.suffix else ""
         raise click.BadParameter(

@@ -41,7 +41,7 @@ def main(
 
     configure(seed=params.seed, threads=params.torch_threads)
     settings = params.dpo.pairs
-    # 0 means all: a slice to None.
+    # 0 means all: `or None` makes that a slice without an end.
     sampled = list(read_problems(problems))[: settings.num_problems or None]
     groups = sample_checkpoint(
         params,
@@ -49,7 +49,7 @@ def main(
         sampled,
         base=base,
         num_completions=settings.num_completions,
-        # Sampled as GRPO samples, so that pairs come from the same distribution.
+        # GRPO's own engine, so that pairs come from GRPO's distribution.
         engine=params.rollout.engine,
         batch_size=settings.batch_size,
     )

@@ -100,14 +100,14 @@ def memory_probe(
 
         generates = params.rollout.engine == "vllm" and one[0] == "grpo"
         import_first(params.model.backend, generates=generates)
-    # After Unsloth, which must precede transformers, TRL and PEFT.
+    # Imported after Unsloth, which must precede transformers, TRL and PEFT.
     import psutil
 
     from lib.engines.runtime import configure
     from lib.planning.memory import batch_of
     from lib.planning.probe import OUT_OF_MEMORY, fits, longest_first
 
-    # Bytes; the rest is left to other processes.
+    # In bytes. The other 20 % are left to other processes.
     free = 0.8 * psutil.virtual_memory().available
     limit = int(limit_gib * 1024**3 if limit_gib else free)
     if one:
@@ -131,11 +131,11 @@ def memory_probe(
         # Only divisors, since gradient accumulation needs whole micro-batches.
         for size in (size for size in range(batch, 0, -1) if batch % size == 0):
             arguments = [f"--limit-gib={limit / 1024**3}", "--one", phase, str(size)]
-            # A process each: an allocation that failed leaves fragmented memory behind.
+            # Each size in a new process: a failed allocation leaves memory fragmented.
             code = subprocess.run([*command, *arguments], check=False).returncode
             if code == 0:
                 break
-            # SIGKILL: the kernel ended a process that was too large. Other codes are bugs.
+            # The kernel ends a process that is too large by SIGKILL. Other codes are bugs.
             if code not in (OUT_OF_MEMORY, -signal.SIGKILL):
                 raise SystemExit(code)
         else:

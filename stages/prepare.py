@@ -36,7 +36,7 @@ def main(
 
     seed, model, section, validation = params.seed, params.model, params.prepare, params.validation
     configure(seed=seed, threads=params.torch_threads)
-    # Needed before the tokenizer: its tags become tokens of the tiny model.
+    # Needed before the tokenizer, since the format's tags become tokens of the tiny model.
     own_format = prompt_format(**params.prompt.rendering)
     system = system_prompt(params.prompt.system, prompt_format=own_format)
     # Arrow files in a scratch folder, deleted at the end of the block: sets need not fit into
@@ -55,7 +55,7 @@ def main(
             seed=seed,
         )
         if not params.grpo.skipped:
-            # No output depends on it: a larger step later is refused by `grpo` itself.
+            # Only a check, on which no output depends: `grpo` itself refuses a larger step later.
             sets.refuse_few_problems(gathered, prompts_per_step=params.grpo.prompts_per_step)
         sets.write_sets(gathered, problems, validation=validation)
         # Within the block, since counts and examples read the Arrow files.
@@ -65,7 +65,7 @@ def main(
     write_provenance(
         provenance,
         settings=params.model_dump(include=SECTIONS),
-        # The outputs too: their hashes show whether another machine made the same sets.
+        # Outputs are hashed too, to show whether another machine made the same sets.
         inputs={"raw": raw, "problems": problems, "base": base},
         dropped=dropped,
     )

@@ -11,7 +11,7 @@ from lib.core.git import git
 from lib.params import PARAMS_FILE, compose_preset, model_names, preset_names, preset_params
 
 _FITTED = re.compile(r"^  (micro_batch_size|gradient_checkpointing):.*$", re.MULTILINE)
-"""Lines that FIT=1 writes anew, whatever they hold."""
+"""Lines that FIT=1 replaces, with any value."""
 
 
 @click.command(help=__doc__)
@@ -38,6 +38,7 @@ def main(preset: str, model: str, quick: bool, fit: bool, card: str) -> None:
             "commit them, or drop them with `git checkout params.yaml`"
         )
     PARAMS_FILE.write_text(text, encoding="utf-8")
+    # A text times False is ''.
     other, short = f" with {model}" if model else "", ", QUICK" * quick + ", FIT" * fit
     click.echo(
         f"params.yaml is now {preset}{other}{short}; "
@@ -46,6 +47,7 @@ def main(preset: str, model: str, quick: bool, fit: bool, card: str) -> None:
 
 
 def _is_preset(path: Path) -> bool:
+    """Return True if a preset with some options gives this file: it has no edits to lose."""
     text = _FITTED.sub("", path.read_text(encoding="utf-8"))
     return any(
         text == _FITTED.sub("", compose_preset(name, model=model, quick=quick))
@@ -56,8 +58,8 @@ def _is_preset(path: Path) -> bool:
 
 
 def _is_committed(path: Path) -> bool:
-    """Return True if some commit holds the file as it is."""
-    # Git's hash of the content: a commit holds the file if it holds this blob.
+    """Return True if some commit contains the file with its present content."""
+    # Git's hash of the content: the commit that contains the file contains this blob.
     blob = git("hash-object", str(path), strict=False)
     # --all and -m: also other branches, and both sides of a merge.
     log = ("log", "--all", "-m", "--max-count=1", "--format=%h", f"--find-object={blob}")

@@ -33,7 +33,7 @@ def main(
     if repo or not dry_run:
         check_repo(repo)
     export = models / "export"
-    # Uploads only a verified export that matches the current checkpoint and params.
+    # Refuses an export that is not verified or does not match the checkpoint and params.
     check_current(
         export,
         provenance=reports / "provenance/export.json",
@@ -49,7 +49,7 @@ def main(
         click.echo(f"{total} would be uploaded to {repo or 'the Hub'}; nothing was sent")
         return
     token = os.environ.get(TOKEN, "").strip()
-    # A token with other characters would fail only in the HTTP header.
+    # Without this check, a token with other characters would fail in the HTTP header.
     if not (token.isascii() and token.isprintable() and token):
         raise UserError(
             f"{TOKEN} is not set or not a token; expected one with write access "

@@ -35,13 +35,13 @@ def main(
 ) -> None:
     """Run the stage."""
     params = load_params(params_file)
-    # No torch below: the report takes seconds.
+    # Nothing below imports torch: the report takes seconds.
     from lib.report.inputs import load_run
     from lib.report.text import alarm_lines
     from lib.report.write import write_report
 
     run = load_run(
-        # Named values: stages/summary.py reads the run by the same call.
+        # stages/summary.py reads the run by the same call, without the folders.
         checkpoints=params.evaluate.checkpoints,
         starts=params.starts,
         benchmarks=params.evaluate.benchmarks,

@@ -54,7 +54,7 @@ def debug(params_file: Path, problems: Path, base: Path, checkpoint: str, n: int
     groups = sample_checkpoint(
         params,
         folder,
-        # Lazily: reading a large set would take longer than sampling a few problems.
+        # Only the first problems are read: a large set would take longer than the sampling.
         list(itertools.islice(read_problems(problems), NUM_PROBLEMS)),
         base=base,
         grading=grading,
@@ -114,7 +114,7 @@ def difficulty(
         rated,
         base=base,
         num_completions=num_completions,
-        # All GRPO problems are sampled: with the evaluation's engine and batch size.
+        # Sampling all GRPO problems is like an evaluation, whose engine and batch size serve here.
         engine=params.evaluate.engine,
         batch_size=params.evaluate.batch_size,
     )

@@ -10,7 +10,7 @@ import click
 from lib.params import load_params
 from stages.options import reads, reads_params, writes
 
-# No grpo, rollout or reward: changing them must not train SFT again.
+# Not grpo, rollout or reward: a change there must not train SFT again.
 SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "sft"}
 
 
@@ -55,7 +55,7 @@ def main(params_file: Path, problems: Path, validation: Path, base: Path, **outp
         # The fields of `Outputs` are named as the options above.
         outputs=Outputs(**outputs),
         settings=params.model_dump(include=SECTIONS),
-        # Hashed as an input: another adapter is another run.
+        # The adapter is hashed as an input: another adapter is another run.
         inputs={**inputs, "adapter": adapter} if adapter else inputs,
         adapter=adapter,
         validator=Validator(params, validation, init=base, base=base),

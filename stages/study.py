@@ -43,10 +43,11 @@ def main(params_file: Path, study: str, jobs: int, out: Path, pages: bool) -> No
     # The pages are a function of this file, so that --pages needs no experiment.
     numbers = out / name / "study.json"
     if not pages:
-        # A terminal that closes reaches no experiment: each has a process group of its own.
+        # A closing terminal sends SIGHUP to this process only, since each experiment has a process
+        # group of its own. Handled like Ctrl-C, it ends the experiments.
         if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
             signal.signal(signal.SIGHUP, signal.default_int_handler)
-        # Before the hours in which a file may be edited.
+        # Read before the experiments run, since files may be edited in these hours.
         origin, content = made_from(path), read_yaml(params_file)
         outcome = run_study(name, definition, scratch=SCRATCH, jobs=jobs, log=click.echo)
         num_validated = {

@@ -41,7 +41,7 @@ def main(params_file: Path) -> None:
 
 def git_lines() -> Iterator[str]:
     """Yield one line if a run changed tracked files: their number, the cause, the remedy."""
-    # Only what a run writes: edited code is the user's own change.
+    # Only files that a run writes: edited code is the user's own change.
     modified = git("diff", "--name-only", "HEAD", "--", "reports", "dvc.lock", strict=False).split()
     if not modified:
         return
@@ -50,7 +50,7 @@ def git_lines() -> Iterator[str]:
         why = f"this run differs from the last commit's in {', '.join(causes[:3])}{more}"
         advice = "`make compare` shows both"
     else:
-        # Same inputs, other bytes: only rounding is left as the cause.
+        # The inputs are the same and the bytes differ: only rounding can be the cause.
         why = "another CPU rounds differently"
         advice = "`git checkout -- reports dvc.lock` restores them"
     yield (
@@ -70,9 +70,9 @@ def changed_since_commit() -> list[str]:
 
 
 def _inputs(lock: str) -> Iterator[tuple[str, Any]]:
-    """Yield the params of dvc.lock by name, and each external dep with its hash."""
+    """Yield name and value of each param in dvc.lock, and path and hash of each external dep."""
     stages = (YAML(typ="safe").load(lock) or {}).get("stages", {}).values()
-    # Outputs of stages differ because their inputs do: only the latter are causes.
+    # A dep that is the output of a stage is left out: it differs only because an input does.
     outs = [Path(out["path"]) for stage in stages for out in stage.get("outs", ())]
     for stage in stages:
         for dep in stage.get("deps", ()):

@@ -16,7 +16,7 @@ from stages.options import reads, reads_params
 @reads("--model", "data/models/base", "a complete model; adapters are sent over HTTP")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, help="Port to listen on.")
 @click.option("--fixed", is_flag=True, help="Refuse adapters and new weights.")
-# Passed to vLLM as typed.
+# Options are passed to vLLM as they are typed.
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
 def main(params_file: Path, model: Path, port: int, fixed: bool, options: tuple[str, ...]) -> None:
     """Serve until Ctrl-C."""

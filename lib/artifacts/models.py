@@ -1,4 +1,7 @@
-"""Names of models, and their folders: complete by names, sizes and headers. Without torch."""
+"""Names of models, and checks that a model's folder is complete.
+
+The checks read file names, sizes and headers, without torch.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -32,7 +35,7 @@ TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
 
 def model_faults(folder: Path) -> Iterator[str]:
-    """List everything that a folder lacks as a model with its tokenizer."""
+    """Yield a sentence for each fault of a model's folder or GGUF file, with the remedy."""
     if folder.suffix == GGUF:
         if not folder.is_file():
             yield f"{folder} is missing; put the file there"
@@ -52,7 +55,7 @@ def model_faults(folder: Path) -> Iterator[str]:
     num_tensors = 0
     for path in weights:
         try:
-            # Headers only: some kilobytes per file instead of gigabytes.
+            # Only headers are read: some kilobytes per file instead of gigabytes.
             num_tensors += len(tensors_of(path))
         except UserError as error:
             yield f"{error.message}; copy it again"
@@ -63,38 +66,39 @@ def model_faults(folder: Path) -> Iterator[str]:
         yield error.message
         return
     layers = (config.get("num_hidden_layers") or 0) if isinstance(config, dict) else None
-    # Each layer is built before any weight is read: a million of them fill the memory.
+    # Every layer has a tensor. transformers builds all layers before it reads a weight, so that a
+    # config with a million layers would fill the memory.
     if weights and not (isinstance(layers, int) and layers <= num_tensors):
         yield f"{folder}/config.json: num_hidden_layers {layers} of {num_tensors} tensors"
 
 
 def adapter_faults(folder: Path, *, rank: int, alpha: int) -> Iterator[str]:
-    """List everything that a folder lacks as a LoRA adapter of this rank and alpha."""
+    """Yield a sentence for each fault of a folder as a LoRA adapter of this rank and alpha."""
     config, weights = (folder / name for name in ADAPTER_FILES)
     if not (config.is_file() and weights.is_file()):
         yield f"{folder} holds no LoRA adapter: expected {' and '.join(ADAPTER_FILES)} in it"
         return
     try:
         tensors_of(weights)
-        # dict: valid JSON may be a list or a number.
+        # `dict` raises if the JSON is a list or a number.
         saved = dict(read_json(config))
     except (UserError, TypeError, ValueError) as error:
         yield f"{error}; copy it again"
         return
-    # PEFT takes both from the file, so that a run would silently differ from params.
+    # PEFT reads rank and alpha from the file: a run would differ from params without a word.
     for key, name, wanted in (("rank", "r", rank), ("alpha", "lora_alpha", alpha)):
         if saved.get(name) != wanted:
             yield f"{folder} has {name} {saved.get(name)}; set model.lora.{key} to it, not {wanted}"
 
 
 def read_selections(checkpoint: Path) -> dict[str, Mapping[str, float]]:
-    """Return the points that `select: best` chose up to this checkpoint, by phase."""
+    """Return the validation points that `select: best` chose up to this checkpoint, by phase."""
     file = checkpoint / SELECTED
     return dict(read_json(file)) if file.is_file() else {}
 
 
 def describe_selection(phase: str, best: Mapping[str, float]) -> str:
-    """Name the step of a phase that `select: best` chose, and what its accuracy is worth."""
+    """Return a sentence on the step that `select: best` chose, and on the bias of its accuracy."""
     return (
         f"{phase} hands on step {best['step']} of {best['last_step']}, which of "
         f"{best['num_points']} points answers most of {best['num_problems']} held-back problems, "
@@ -110,7 +114,7 @@ def tensors_of(path: Path) -> list[str]:
         UserError: the file is not whole, by its header and size.
     """
     try:
-        # Maps the file and reads its header, whatever the framework: no weights, no torch.
+        # `safe_open` reads only the header, with any framework: no weights, no torch.
         with safe_open(path, framework="np") as file:
             return list(file.keys())
     except SafetensorError as error:

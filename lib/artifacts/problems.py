@@ -13,7 +13,7 @@ MULTIPLE_CHOICE = "multiple_choice"
 INSTRUCTION = "instruction"
 """Tag of problems without a right answer, whose completions are judged elsewhere."""
 RESPONSE = "response"
-"""Tag of problems with a model's whole response as the solution, unchanged to the last space."""
+"""Tag of problems whose solution is a model's whole response, with its spacing unchanged."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

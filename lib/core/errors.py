@@ -1,7 +1,7 @@
 """The exception for a user's mistake.
 
 A `UserError` reaches the terminal as `Error: <message>` with exit code 1 and without a traceback.
-Whatever else ends a stage is one line too, and its traceback a file (`process.report_crashes`).
+Any other exception also prints one line; its traceback goes to a file (`process.report_crashes`).
 """
 
 import os
@@ -16,28 +16,28 @@ class UserError(click.ClickException):
     """A user's mistake: file, key or row, value, expectation, and the command that repairs it."""
 
     def format_message(self) -> str:
-        """Return the message with control characters escaped: names of files and rows may hold
-        them.
-        """
+        """Return the message with control characters escaped; file names and rows may hold some."""
         return visible(self.message)
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print the message, once where it ends several ranks."""
+        """Print the message; of several ranks that fail, only the first prints its own."""
         if is_first_to_fail():
             super().show(file)
 
 
 def is_first_to_fail() -> bool:
-    """Return True unless another rank of this machine has failed before, which is then the cause.
+    """Return True if no other rank of this machine has failed before; always without torchrun.
 
-    Ask once: the answer is noted.
+    The first failure is the cause of the others. Call this once per process: the first call leaves
+    a file, so that a second call returns False.
     """
-    # torchrun's, of a rank: one/attempt_0/1/error.json
+    # torchrun sets it to a path for each rank, one/attempt_0/1/error.json; parents[1] is attempt_0.
     own = os.environ.get("TORCHELASTIC_ERROR_FILE")
     try:
         if own:
             (Path(own).parents[1] / "failed").touch(exist_ok=False)
     except OSError as error:
+        # FileExistsError: another rank was first. Any other fault must not hide the message.
         return not isinstance(error, FileExistsError)
     return True
 
@@ -48,7 +48,7 @@ _HIDDEN = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
 
 
 def visible(text: str) -> str:
-    """Return `text` with every invisible character written out, so that a terminal obeys none.
+    """Return `text` with the code of every invisible character, so that a terminal obeys none.
 
     Line feeds and tabs stay. Control, format (text direction among them), surrogate and
     private-use characters become "⟨U+202E⟩".

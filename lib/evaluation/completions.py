@@ -51,10 +51,10 @@ def complete_checkpoint(
         base: the weights that an adapter was trained on.
         problems: folder with one set of problems per benchmark.
     """
-    # Not the reward and not the training sections: a change there generates nothing anew.
+    # Without the reward and training sections: a change there must not generate anything anew.
     settings = params.model_dump(mode="json", include={"seed", "model", "prompt", "evaluate"})
     inputs = {"checkpoint": checkpoint, "base": base, "problems": problems}
-    # The checkpoint's name too: two checkpoints of equal weights write different rows.
+    # The name is hashed too: two checkpoints of equal weights write different rows.
     name = rows_fingerprint({**settings, "name": checkpoint.name}, inputs=inputs)
     evaluate, loading = params.evaluate, params.model.loading
     engine = open_engine(
@@ -101,23 +101,24 @@ def complete(
             False refuses it.
 
     Returns:
-        Facts for provenance: engine, prompt and sampling, which with settings and inputs are
-        enough to generate the same completions again.
+        Facts for provenance: engine, prompt and sampling. Together with settings and inputs, they
+        are enough to generate the same completions again.
 
     Raises:
         UserError: a prompt is too long for the model, before anything is generated.
     """
-    # vLLM schedules by itself and is only fast with many requests at once: 16 batches a chunk.
+    # vLLM is only fast with many requests at once, so that its chunks have many batches.
     batch = ENGINES[evaluate.engine].batches_per_chunk * evaluate.batch_size
     tasks: list[Task] = []
     for benchmark, problems in benchmarks.items():
         prompts = [conversation(each.problem, system=system) for each in problems]
         token_ids = encode(engine.tokenizer, prompts)
-        # Stable: prompts of equal length stay in the order of the problems on every machine.
+        # `sorted` is stable: prompts of equal length keep the order of their problems.
         by_length = sorted(range(len(problems)), key=lambda place: len(token_ids[place]))
         room = math.inf if positions is None else positions
         # `<`: at least one position is left for the completion.
         fitting = [place for place in by_length if len(token_ids[place]) < room]
+        # The prompts that do not fit are the longest ones, at the end of `by_length`.
         if longest := by_length[len(fitting) :]:
             fault = (
                 f"{benchmark}: problem {problems[longest[-1]].id} has "
@@ -131,7 +132,7 @@ def complete(
         # A hard benchmark may need longer completions than the common decoding allows.
         decoding = evaluate.decoding_of(benchmark)
         for mode, sampling in samplings(decoding, prompt_format=prompt_format, seed=seed).items():
-            # Problems a chunk: the G completions of a problem are never split over two chunks.
+            # Problems per chunk. All completions of a problem are in one chunk.
             size = max(1, batch // sampling.num_completions)
             chunks = [fitting[start : start + size] for start in range(0, len(fitting), size)]
             tasks.append(
@@ -152,7 +153,7 @@ def complete(
                 )
             )
     generate_missing(engine, tasks, label=label)
-    # The chunks are in the order of prompt length, the file in the order of the problems.
+    # On disk, chunks are in the order of prompt length; `rows` yields the order of the problems.
     answered = itertools.chain.from_iterable(task.stream.rows() for task in tasks)
     rows = itertools.chain(answered, *(task.unanswered() for task in tasks))
     write_jsonl(completions, ({"checkpoint": label, **row} for row in rows))
@@ -177,8 +178,8 @@ def complete(
 
 
 def rows_fingerprint(settings: Mapping[str, Any], *, inputs: Mapping[str, Path]) -> str:
-    """Hash everything that decides the rows (16 hex digits)."""
-    # {}: `evaluate` lists no dependency whose path names a param.
+    """Return a hash (16 hex digits) of everything that decides the rows."""
+    # No settings ({}): no dependency of `evaluate` in dvc.yaml has a param in its path.
     decisive = {"settings": settings, "code": stage_code("evaluate", {})}
     return fingerprint(decisive, inputs=inputs)
 
@@ -202,11 +203,11 @@ def scratch_of(name: str, *, root: Path = SCRATCH / "evaluate") -> Iterator[Path
 
 
 class Stream:
-    """The rows of one benchmark in one mode, chunk by chunk.
+    """The file of one benchmark's rows in one mode, written chunk by chunk.
 
     Args:
         path: JSONL file; complete chunks of an earlier process are kept.
-        sizes: rows of each chunk, in order.
+        sizes: number of rows of each chunk, in order.
     """
 
     def __init__(self, path: Path, sizes: Sequence[int]) -> None:
@@ -217,14 +218,15 @@ class Stream:
 
     @property
     def num_rows(self) -> int:
-        """The number of rows on disk."""
+        """The number of rows in complete chunks on disk."""
         return sum(self.sizes[: self.num_done])
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append the next chunk; it is on disk when this returns.
 
         Args:
-            rows: each with `place`, the number of its problem, and `sample`.
+            rows: each has `place`, the index of its problem, and `sample`, its number among the
+                completions of that problem.
         """
         # One `writelines` and one fsync a chunk: a power cut loses at most the last chunk.
         with self.path.open("a", encoding="utf-8") as file:
@@ -235,15 +237,16 @@ class Stream:
         self.num_done += 1
 
     def _cut(self) -> int:
-        """Truncate the file after its last complete chunk, and return the number of chunks."""
+        """Truncate the file after its last complete chunk; return the number of complete chunks."""
         with self.path.open("a+b") as file:
             # "a+b" opens at the end, and creates the file if it is missing.
             file.seek(0)
-            # A last line without a line break was cut by a kill.
+            # A last line without a line break is incomplete: the process was killed.
             lengths = (len(line) for line in file if line.endswith(b"\n"))
             ends = list(itertools.accumulate(lengths, initial=0))
-            # ends[i] is the byte after i lines; rows[j] the number of lines after j chunks.
+            # ends[i]: bytes of the first i lines. rows[j]: number of lines of the first j chunks.
             rows = list(itertools.accumulate(self.sizes, initial=0))
+            # A chunk is complete if all of its lines are there. rows[0] is no chunk, hence - 1.
             num_done = sum(num_rows < len(ends) for num_rows in rows) - 1
             file.truncate(ends[rows[num_done]])
         return num_done
@@ -269,10 +272,10 @@ class Task:
     """One benchmark in one mode, cut into chunks.
 
     Attributes:
-        problems: [P]; a place below is an index into it.
+        problems: the P problems of the benchmark; a place is an index into this list.
         prompts: [P] one conversation per problem.
         token_ids: [P] the prompts as token ids.
-        chunks: places by chunk; every place that is not in `too_long` occurs once.
+        chunks: the places of each chunk; every place that is not in `too_long` occurs once.
         too_long: places of problems whose prompt leaves no position for an answer.
         stream: the rows that are on disk.
     """
@@ -289,24 +292,22 @@ class Task:
     stream: Stream
 
     def unanswered(self) -> Iterator[dict[str, Any]]:
-        """Return rows for problems that exceed the context: empty, truncated completions."""
-        # "length" makes them truncated, so that they are not mistaken for short answers.
+        """Yield the rows of problems in `too_long`: their completions are empty and truncated."""
+        # "length" marks them as truncated, so that they are not mistaken for short answers.
         empty = GeneratedCompletion(text="", token_ids=(), finish="length")
         for place in self.too_long:
             for sample in range(self.sampling.num_completions):
                 yield self.row(place, sample, empty)
 
     def settings(self) -> dict[str, Any]:
-        """Return the sampling settings without the stop strings, which the format has."""
-        # They are in the row's `prompt_format` already.
+        """Return the sampling settings by name, without the stop strings."""
         fields = dataclasses.asdict(self.sampling)
+        # The prompt format determines the stop strings, and each row names its format.
         del fields["stop_strings"]
         return fields
 
     def row(self, place: int, sample: int, completion: GeneratedCompletion) -> dict[str, Any]:
-        """Return a completion with everything that grading needs, so that the file is
-        self-contained.
-        """
+        """Return a completion as one line of the file, with everything that grading needs."""
         problem = self.problems[place]
         return {
             "benchmark": self.benchmark,
@@ -318,7 +319,7 @@ class Task:
             "subject": problem.subject,
             "level": problem.level,
             "tags": problem.tags,
-            # `grade` rebuilds the format from this, whatever params say by then.
+            # `grade` rebuilds the format from this, even if params.yaml has changed since.
             "prompt_format": {"name": self.prompt_format.name, "tags": self.prompt_format.marks},
             "prompt": self.prompts[place],
             "completion": completion.text,
@@ -330,7 +331,7 @@ class Task:
 
 
 def samplings(decoding: Decoding, *, prompt_format: PromptFormat, seed: int) -> dict[str, Sampling]:
-    """List the modes of answering a benchmark: greedy, sampled or both."""
+    """Return the sampling settings of each mode of a benchmark: greedy, sampled or both."""
     # Temperature 0 takes the likeliest token; top-p would change nothing.
     greedy = Sampling(
         num_completions=1,
@@ -345,7 +346,7 @@ def samplings(decoding: Decoding, *, prompt_format: PromptFormat, seed: int) -> 
         temperature=decoding.temperature,
         top_p=decoding.top_p,
     )
-    # num_samples is 0 for none, which drops the mode.
+    # Each mode with a condition: greedy is False, or num_samples 0, where the mode is not wanted.
     modes = {GREEDY: (decoding.greedy, greedy), SAMPLED: (decoding.num_samples, sampled)}
     return {mode: sampling for mode, (wanted, sampling) in modes.items() if wanted}
 
@@ -379,10 +380,10 @@ def generate_missing(engine: Engine, tasks: Sequence[Task], *, label: str) -> No
                 ]
                 task.stream.append(rows)
                 num_tokens += sum(row["num_tokens"] for row in rows)
-                # In tokens, since completions differ widely in length.
+                # The speed is in tokens, since completions differ widely in length.
                 speed = num_tokens / max(time.monotonic() - start, 1e-9)
                 bar.set_postfix_str(f"{speed:,.0f} tokens/s", refresh=False)
                 bar.update(len(rows))
                 done += len(rows)
-                # For engines that do not report by themselves.
+                # Some engines never call `heartbeat`: report each chunk here.
                 beat("completions", done, total, num_tokens)

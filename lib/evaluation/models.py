@@ -29,7 +29,7 @@ from lib.prompts.formats import conversation
 def labelled_models(
     model_ids: Sequence[str], *, formats: Sequence[str], system: str | None, base: Path | None
 ) -> dict[str, ExternalModel]:
-    """Give each model in each format a label of its own for tables and files.
+    """Return each model in each format, by a label of its own for tables and files.
 
     Args:
         model_ids: folders or Hub ids.
@@ -46,7 +46,7 @@ def labelled_models(
     for model_id in model_ids:
         for name in formats or [""]:
             model = external_model(model_id, format_name=name, base=base)
-            # Raises here, before any weights are loaded, if a model names no format.
+            # This raises before any weights are loaded if a model names no format.
             own_format = model.prompt_format
             if system is not None:
                 message = system_prompt(system, prompt_format=own_format)
@@ -56,9 +56,12 @@ def labelled_models(
 
 
 def _label(model_id: str, format_name: str, *, taken: Collection[str]) -> str:
-    """Return the last part of the name, extended if it is taken, and the format if one is set."""
+    """Return a label that is not in `taken`: the last part of the model's path, then the format.
+
+    If that label is taken, the names of the folders above are put in front of it.
+    """
     parts, ending = Path(model_id).parts, f".{format_name}" if format_name else ""
-    # The shortest tail of the path that is free: two folders `grpo` become a-grpo and b-grpo.
+    # Longer and longer ends of the path: beside a label `grpo`, the model b/grpo gets b-grpo.
     for start in reversed(range(len(parts))):
         label = re.sub(r"[^\w.-]+", "-", "-".join(parts[start:]) + ending)
         if label not in taken:
@@ -78,8 +81,8 @@ def measure_model(
     """Generate and grade one model's completions, write all files under `out`, return the metrics.
 
     Args:
-        params: seed, evaluate, reward, attention and max_seq_length are taken from it.
-        limit: problems per benchmark, 0 for all; for provenance, `sets` are cut already.
+        params: only seed, evaluate, reward, model.attention and model.max_seq_length are used.
+        limit: problems per benchmark, 0 for all. It is only recorded: `sets` are already cut.
 
     Raises:
         UserError: the model cannot be loaded.
@@ -87,7 +90,7 @@ def measure_model(
     prompt_format, system, evaluate = model.prompt_format, model.system, params.evaluate
     attention, max_seq_length = params.model.attention, params.model.max_seq_length
     settings = {
-        # The pipeline's list of checkpoints changes no number here.
+        # The list of checkpoints is for the pipeline and changes no number here.
         "evaluate": evaluate.model_dump(mode="json", exclude={"checkpoints"}),
         "attention": attention,
         "dtype": model.dtype,
@@ -100,7 +103,7 @@ def measure_model(
         },
     }
     inputs = {"model": model.folder, "base": model.base} | {each.name: each.path for each in sets}
-    # The label too: rows hold it, so that a run under another label cannot resume from them.
+    # Rows contain the label, so that a run under another label must not resume from them.
     name = rows_fingerprint({**settings, "label": label}, inputs=inputs)
     completions, graded = (out / kind / f"{label}.jsonl" for kind in ("completions", "graded"))
     # The scratch folder is deleted after grading: if the verifier crashes, the generated rows,
@@ -112,7 +115,7 @@ def measure_model(
             max_seq_length=max_seq_length,
             batch_size=evaluate.batch_size,
         )
-        # Closed before grading: the verifier's workers need no GPU, the next model needs it whole.
+        # Closed before grading, which needs no GPU, and before the next model needs all of it.
         with contextlib.closing(engine):
             facts = complete(
                 engine,
@@ -127,7 +130,7 @@ def measure_model(
                 positions=model.positions_on(evaluate.engine, max_seq_length=max_seq_length),
                 long_is_wrong=True,
             )
-            # Rendered by the tokenizer: a model's own template may call functions of transformers
+            # The tokenizer renders them: a model's own template may call functions of transformers
             # (`strftime_now`) that `lib.prompts.template` does not have.
             prompts = {
                 each.name: {
@@ -161,7 +164,7 @@ def measure_model(
         **facts,
     )
     for each in sets:
-        # Instructions have no right answer: a judge elsewhere compares the outputs.
+        # Instructions have no right answer: their outputs are for a judge elsewhere.
         if any(INSTRUCTION in problem.tags for problem in each.problems):
             write_json(out / each.name / f"{label}.json", alpaca_outputs(graded, each.name, label))
     return metrics
@@ -188,15 +191,18 @@ def alpaca_outputs(graded: Path, benchmark: str, generator: str) -> list[dict[st
 
 
 def every_setting(text: str) -> dict[str, str]:
-    """Expand comma-separated values of `key=value` words into all combinations, by label.
+    """Expand comma-separated values of `key=value` words into all combinations.
 
-    `temperature=0.6,1.0 top_p=0.95` is two: `.temperature=0.6`, `.temperature=1.0`.
+    Returns:
+        Label suffix → words of the combination. `temperature=0.6,1.0 top_p=0.95` gives
+        `{".temperature=0.6": "temperature=0.6 top_p=0.95", ".temperature=1.0": …}`.
     """
-    # itertools.product varies the last word fastest: rows of the table come in that order.
     choices = []
     for word in text.split():
         key, sign, values = word.partition("=")
         choices.append([f"{key}{sign}{value}" for value in values.split(",")])
+    # Only words with several values are in the label. The last word varies fastest, which orders
+    # the rows of the results table.
     return {
         "".join(
             f".{word}" for word, options in zip(words, choices, strict=True) if len(options) > 1
@@ -237,7 +243,8 @@ def apply_settings(
         except YAMLError:
             raise UserError(f"SET: `{word}`: `{value}` is not YAML") from None
     for changed in (common, *single.values()):
-        # Sampling divides by the temperature: 0 is asked for as greedy instead.
+        # Sampling divides by the temperature, so that 0 becomes one greedy completion. The field
+        # itself must stay above 0.
         if changed.get("temperature") == 0:
             changed |= {"greedy": True, "num_samples": 0, "temperature": section["temperature"]}
     # The seed is params' own key, not one of `evaluate`.
@@ -245,7 +252,7 @@ def apply_settings(
     if not isinstance(seed, int | None):
         raise UserError(f"SET: `seed={seed}`: expected a whole number")
     decoding = {key: common[key] for key in Decoding.model_fields}
-    # An override has all keys of `Decoding`: those that are not set for it are the common ones.
+    # An override needs all keys of `Decoding`: the common value where the caller sets none.
     overrides = [{**decoding, **own, "benchmark": name} for name, own in single.items()]
     content = {**common, "benchmarks": list(benchmarks), "overrides": overrides}
     # Checked as params.yaml is: an unknown key or a value out of range names SET.

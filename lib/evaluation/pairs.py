@@ -35,8 +35,9 @@ class PreferencePair:
 def is_right(rollout: Rollout) -> bool:
     """Return True if a completion may be chosen: right, in the required form, not truncated.
 
-    A right answer in another form is neither chosen, which would teach that form, nor rejected,
-    which would teach against the right answer. A truncated one would teach to run into the limit.
+    A right answer in another form is left out: choosing it would teach that form, and rejecting it
+    would teach against the right answer. Choosing a truncated completion would teach the model to
+    run into the length limit.
     """
     return rollout.answer_ok and rollout.format_ok and not rollout.truncated
 
@@ -52,7 +53,7 @@ def preference_pairs(
     """Return up to `at_most` pairs of a right and a wrong completion per problem.
 
     Args:
-        groups: the completions of each problem, of `lib.evaluation.sampling`.
+        groups: the completions of each problem, as `sample_groups` returns them.
 
     Raises:
         UserError: no problem has both; names the missing kind and the params to change.
@@ -97,8 +98,9 @@ def preference_pairs(
 def sampling_metrics(
     groups: Sequence[Sequence[Rollout]], rows: Sequence[PreferencePair]
 ) -> dict[str, float]:
-    """Count the samples, and the pairs made from them."""
-    # `right` and `wrong` do not add up to 1: right answers in the wrong form are in neither.
+    """Return the numbers of pairs and problems, and the shares of usable samples and problems."""
+    # The number of right and of wrong completions of each problem. A right answer in the wrong
+    # form counts in neither.
     right, wrong = ([sum(map(test, group)) for group in groups] for test in (is_right, is_wrong))
     num_problems = len(groups)
     return {
@@ -112,8 +114,8 @@ def sampling_metrics(
 
 
 def matched_pairs(group: Sequence[Rollout], *, at_most: int) -> Iterator[tuple[Rollout, Rollout]]:
-    """Pair right with wrong completions; each is used once before any is used again."""
-    # Copies of one completion would weigh it more in training. A dict keeps the order.
+    """Yield up to `at_most` pairs of a right and a wrong completion, spread over all texts."""
+    # Each text once: copies of a completion would weigh it more. A dict keeps the order.
     rights, wrongs = (
         list({rollout.token_ids: rollout for rollout in group if test(rollout)}.values())
         for test in (is_right, is_wrong)

@@ -23,7 +23,7 @@ def sample_groups(
     system: str,
     sampling: Sampling,
 ) -> list[list[Rollout]]:
-    """Return the judged and scored completions of each problem [P][G]."""
+    """Return the graded and scored completions: a list of G for each of the P problems."""
     prompts = [conversation(each.problem, system=system) for each in problems]
     token_ids = encode(engine.tokenizer, prompts)
     groups = [
@@ -39,7 +39,7 @@ def sample_groups(
             problems, prompts, token_ids, engine.generate(token_ids, sampling), strict=True
         )
     ]
-    # A group at a time: a reward may compare the completions of a problem with each other.
+    # Each group at once: a reward may compare the completions of a problem with each other.
     for group in groups:
         grading.score(group)
     return groups
@@ -60,7 +60,7 @@ def sample_checkpoint(
 
     Args:
         base: the weights that an adapter was trained on, with the system prompt beside them.
-        grading: None judges without rewards.
+        grading: verifier, prompt format and rewards; None grades answers without any reward.
         engine: a name in `ENGINES`.
     """
     grading = grading or Grading(prompt_format=prompt_format(**params.prompt.rendering))

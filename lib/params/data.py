@@ -30,7 +30,7 @@ from lib.params.section import (
 )
 
 RAW = Path("data/raw")
-"""Folder of all source files: a dependency of the stage `prepare`."""
+"""Folder of all source files; the stage `prepare` depends on it."""
 
 ADAPTERS = (
     "table",
@@ -58,6 +58,7 @@ def first_repeated(names: Sequence[str]) -> str | None:
 
 
 def _once(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names as they are; refuse a repeated one."""
     if twice := first_repeated(names):
         raise ValueError(f"`{twice}` is listed twice")
     return names
@@ -77,7 +78,7 @@ class LevelWeightsBySet(Section):
     """A mixture of levels for each training set."""
 
     sft: LevelWeights
-    """Of test problems too, but the harder ones."""
+    """Weights for SFT, and for test problems except those of the set `harder`."""
     grpo: LevelWeights
 
 
@@ -96,7 +97,7 @@ class Synthetic(Section):
         Annotated[LevelWeights, Tag("<levels>")]
         | Annotated[LevelWeightsBySet, Tag("<levels by set>")],
         Discriminator(
-            # By type: otherwise pydantic reports the errors of both alternatives.
+            # Chosen by type: otherwise pydantic reports the errors of both alternatives.
             lambda value: "<levels>" if isinstance(value, list | tuple) else "<levels by set>"
         ),
     ]
@@ -125,7 +126,7 @@ class Synthetic(Section):
 
     def contradictions(self) -> Iterator[str]:
         for name in ("sft", "grpo"):
-            # random.choices needs a positive total weight.
+            # `random.choices`, which draws the levels, needs a positive total weight.
             if not sum(self.levels_of(name)):
                 yield "level_weights are all 0; at least one level must occur"
         # The set `harder` measures longer chains than training has.
@@ -145,7 +146,7 @@ class GeneratorSource(Section):
     """A set of the built-in generator."""
 
     generator: Literal["sft", "grpo", "held_out", "harder"]
-    """Which of its disjoint sets (`prepare.synthetic`)."""
+    """The set to take; the generator's sets share no problem (`prepare.synthetic`)."""
 
 
 def how_to_import(path: Path, *, raw: Path = RAW) -> str:
@@ -158,7 +159,7 @@ def how_to_import(path: Path, *, raw: Path = RAW) -> str:
 
 
 def under_raw(text: str) -> str:
-    """Refuse a path that no stage depends on."""
+    """Return the path as it is; refuse one outside of `RAW`, since no stage depends on it."""
     path = Path(text)
     # `is_relative_to` compares parts of the text: `data/raw/../x` would pass.
     if not path.is_relative_to(RAW) or ".." in path.parts:
@@ -167,6 +168,7 @@ def under_raw(text: str) -> str:
 
 
 def _commit(text: str) -> str:
+    """Return the text as it is; refuse all but a commit and ''."""
     if text and not re.fullmatch(r"[0-9a-f]{40}", text):
         raise ValueError(
             f"expected a commit, 40 hex digits, or '' for `make fetch` to look up, got {text!r}; "
@@ -176,6 +178,7 @@ def _commit(text: str) -> str:
 
 
 def _number_or_all(value: Any) -> Any:
+    """Return the value as it is; refuse all but a finite number above 0 and `all`."""
     # bool is an int in Python: `true` would count as 1.
     positive = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
     if value != "all" and not (positive and math.isfinite(value)):
@@ -184,7 +187,7 @@ def _number_or_all(value: Any) -> Any:
 
 
 def _count_or_all(value: Any) -> Any:
-    # Before pydantic, which would report both types of the union instead of this sentence.
+    # Checked before pydantic, which would report both types of the union instead of this.
     if isinstance(value, float):
         raise ValueError(f"must be a whole number or `all`, got {value!r}")
     return _number_or_all(value)
@@ -197,13 +200,13 @@ class LimitedSource(Section):
     """Rows from outside, perhaps only some of them."""
 
     limit: CountOrAll
-    """Maximum number of its problems, by content hash; `all` for every one."""
+    """Maximum number of problems of this source, drawn by content hash; `all` for every one."""
 
 
 @cache
 def known_sets() -> dict[str, dict[str, Any]]:
     """Read the entries of lib/problems/known.yaml, by public set."""
-    # It lies with the code that reads the sets, so that a new revision re-runs `prepare`.
+    # The file is beside the code that reads the sets, so that a new revision re-runs `prepare`.
     text = (Path(__file__).parents[1] / "problems/known.yaml").read_text(encoding="utf-8")
     return cast("dict[str, dict[str, Any]]", YAML(typ="safe").load(text))
 
@@ -222,12 +225,12 @@ class RowsSource(LimitedSource):
     """Reader of its rows (lib/problems/adapters, or `plugins/adapters/file.py:name`); `table` goes
     by the columns' names."""
     columns: dict[RecordField, str]
-    """Column of each record field that its name does not identify; {} otherwise."""
+    """Field of a problem → its column, for columns whose names the adapter does not know."""
 
     @field_validator("columns")
     @classmethod
     def _are_read(cls, columns: dict[RecordField, str], info: ValidationInfo) -> Any:
-        # Declared above, hence validated before; absent if it was wrong.
+        # `adapter` is declared first, so that it is validated by now; a wrong one is not in `data`.
         adapter = info.data.get("adapter")
         if columns and adapter in WITH_FIXED_COLUMNS:
             raise ValueError(
@@ -255,7 +258,7 @@ class HubSource(RowsSource):
     subset: str
     """Configuration of the card; '' for the only one."""
     split: Annotated[str, Field(min_length=1)]
-    """train, test, …"""
+    """Name of the split: train, test, …"""
     files: str
     """Glob of the files that hold the split, for a large repository; '' for all."""
 
@@ -278,8 +281,8 @@ params."""
 
 
 def _kind(source: Any) -> str | None:
-    """Return a source's kind by its distinguishing key; None if there is none."""
-    # A mapping from params.yaml, or a section that is validated again.
+    """Return the union tag of a source by its distinguishing key; None if it has none."""
+    # `source` is a mapping from params.yaml, or a section that is validated again.
     keys = vars(source) if isinstance(source, Section) else source
     kinds = ("generator", "path", "hub", "known")
     return next((f"<{key}>" for key in kinds if isinstance(keys, dict) and key in keys), None)
@@ -302,7 +305,7 @@ AnySource = GeneratorSource | PathSource | HubSource | KnownSource
 
 
 def hub_splits(source: AnySource) -> tuple[HubSource, ...]:
-    """List the Hub splits of a source, in order; () if it is no set there."""
+    """Return the Hub splits of a source, in order; () if it is not on the Hub."""
     if isinstance(source, HubSource):
         return (source,)
     if not isinstance(source, KnownSource):
@@ -326,7 +329,7 @@ class Ingredient(Section):
     @field_validator("source")
     @classmethod
     def _has_answers(cls, source: Source) -> Source:
-        # `known: alpaca_eval` and a `path` read by its adapter are refused alike.
+        # Refused by the adapter's name or by the name of the known set.
         name = getattr(source, "adapter", None) or getattr(source, "known", None)
         if name in WITHOUT_ANSWERS:
             raise ValueError(
@@ -385,20 +388,20 @@ class Benchmark(Section):
     """Problems that are never trained on."""
 
     name: Name
-    """Its name in `evaluate.benchmarks`."""
+    """Name of the set in `evaluate.benchmarks`."""
     source: Source
 
     @field_validator("name")
     @classmethod
     def _is_free(cls, name: str) -> str:
-        # Both kinds of sets have a `num_<name>` in reports/metrics/prepare.json.
+        # reports/metrics/prepare.json has one `num_<name>` for each set of either kind.
         if name in TRAINING_SETS:
             raise ValueError(f"`{name}` is the name of a training set; choose another")
         return name
 
 
 class LengthSettings(Section):
-    """Limits in tokens, beside `model.max_seq_length`."""
+    """Limits in tokens, in addition to `model.max_seq_length`."""
 
     prompt_percentile: Annotated[float, Field(gt=0, le=100)]
     """Prompts beyond this percentile are dropped; 100 keeps all."""
@@ -436,7 +439,7 @@ class Prepare(Section):
     @field_validator("benchmarks")
     @classmethod
     def _names(cls, benchmarks: tuple[Benchmark, ...]) -> tuple[Benchmark, ...]:
-        # Each benchmark is a file of its name: the second would replace the first.
+        # The name of a benchmark is its file name: a second one would replace the first.
         _once(tuple(benchmark.name for benchmark in benchmarks))
         return benchmarks
 

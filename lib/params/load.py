@@ -50,15 +50,15 @@ def read_yaml(path: Path, *, aliases: bool = False) -> dict[str, Any]:
     """Parse one YAML mapping.
 
     Args:
-        aliases: True if the file may have them.
+        aliases: True allows YAML aliases (`*name`).
 
     Raises:
         UserError: no such file, no YAML (with the line), an alias, too deep, or no mapping.
     """
     try:
         text = path.read_text(encoding="utf-8")
-        # Events come before any value is built: nine nested lists of nine aliases each expand to
-        # 9^9 values, and the time for unclosed brackets grows with the cube of their number.
+        # Checked by events, before any value is built: nine nested lists of nine aliases each
+        # would become 9^9 values, and the time for unclosed brackets grows with their number cubed.
         depth = 0
         for event in YAML(typ="safe").parse(text):
             line = event.start_mark.line + 1
@@ -75,7 +75,7 @@ def read_yaml(path: Path, *, aliases: bool = False) -> dict[str, Any]:
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     except (YAMLError, ValueError, RecursionError) as error:
-        # A failed merge of params.yaml leaves markers, which YAML reports as some odd token.
+        # A failed merge leaves markers in params.yaml, which YAML reports as an unexpected token.
         if isinstance(error, YAMLError) and re.search(r"^<{7} ", path.read_text("utf-8"), re.M):
             raise UserError(
                 f"{path} holds a merge conflict; take one side with `git checkout --theirs {path}` "
@@ -90,6 +90,7 @@ def read_yaml(path: Path, *, aliases: bool = False) -> dict[str, Any]:
 
 
 def _yaml_problem(error: Exception) -> str:
+    """Return the first line of a YAML error, after the line number in the file if it has one."""
     mark = getattr(error, "problem_mark", None)
     # ruamel counts lines from 0.
     line = f"line {mark.line + 1}: " if mark else ""
@@ -117,6 +118,10 @@ def parse_section(
 ) -> AnySection:
     """Check `content` against one section.
 
+    Args:
+        origin: name of the source of `content`, for messages.
+        above: the keys in params.yaml that lead to the section, for messages.
+
     Raises:
         UserError: one line for each problem.
     """
@@ -134,7 +139,7 @@ def parse_section(
         lines = [
             _line(problem, section, above)
             for problem in problems
-            # A list is too short only because its entries are wrong: no second problem.
+            # pydantic also reports a list with wrong entries as too short: that line is left out.
             if problem["type"] != "too_short"
             or not any(place[:-1][: len(problem["loc"])] == problem["loc"] for place in places)
         ]
@@ -142,16 +147,23 @@ def parse_section(
 
 
 def _refused(origin: str, problems: Sequence[str]) -> UserError:
+    """Return the error that counts and lists the problems."""
     counted = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     return UserError(f"{origin} has {counted}:\n  " + "\n  ".join(problems))
 
 
 def _is_around(place: tuple[str | int, ...], others: Sequence[tuple[str | int, ...]]) -> bool:
+    """Return True if `place`, a path of keys, contains one of the other places."""
     return any(len(other) > len(place) and other[: len(place)] == place for other in others)
 
 
 def _line(problem: ErrorDetails, section: type[BaseModel], above: tuple[str, ...]) -> str:
-    """Format one problem: dotted key, expectation, and value."""
+    """Return one problem as a line: dotted key, expectation, and value.
+
+    Args:
+        section: the model that pydantic checked.
+        above: see `parse_section`.
+    """
     keys, whole = [*above], section
     for part in problem["loc"]:
         # pydantic puts a union's tag into the location; params.yaml has no such key.
@@ -181,8 +193,8 @@ def _line(problem: ErrorDetails, section: type[BaseModel], above: tuple[str, ...
 
 
 def _section_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the section type of a field, by itself or in a list or mapping."""
-    # One level is enough: sections stand alone, in tuples, or in unions.
+    """Return the section type in a field's annotation; None if it has none."""
+    # One level is enough: a section is the annotation itself, or in a tuple, mapping or union.
     candidates = (annotation, *get_args(annotation))
     return next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), None)
 
@@ -227,7 +239,7 @@ def compose_preset(
     for origin, overlay in _overlays(path):
         _overlay(complete, overlay, origin=str(origin), parents=())
     if model:
-        # Checked here, since a path would be accepted for a preset and not for a model.
+        # Only a name: unlike a preset, a model cannot be a path.
         if model not in model_names():
             raise UserError(f"no model `{model}`; expected one of {', '.join(model_names())}")
         model_file = MODELS / f"{model}.yaml"
@@ -238,7 +250,7 @@ def compose_preset(
     stream = io.StringIO()
     round_trip().dump(complete, stream)
     text = stream.getvalue()
-    # From the written text, as `load_params` will read it.
+    # Checked as the written text, which `load_params` will read.
     parse_params(YAML(typ="safe").load(text), origin=str(path))
     return text
 
@@ -268,7 +280,7 @@ def nearest_preset(
 
     Args:
         values: by dotted key; a key that the preset lacks is no difference.
-        shown: applied to a preset's values before they are compared.
+        shown: function that gives a preset's values the form of `values`, before they are compared.
     """
     candidates = []
     for name in preset_names():
@@ -280,7 +292,7 @@ def nearest_preset(
 
 
 def doubts(params: Params) -> list[str]:
-    """List what is allowed in params and does not do what one may expect, a line each."""
+    """Return a line for each param that is allowed and does not do what one may expect."""
     values, preset = params.flat(), _values(BASE)
     if any(values[key] != preset[key] for key in remedies(params)):
         # params.yaml does not name its preset, which may differ from the default in these.
@@ -303,10 +315,10 @@ def shorten_run(content: dict[str, Any]) -> None:
         else:
             entry["source"]["limit"] = QUICK_ROWS
     prepare["sft"]["num_train_examples"] = QUICK_STEPS * sft["batch_size"]
-    # At least the problems of one step.
+    # One step needs at least `prompts_per_step` problems.
     prepare["grpo"]["num_train_examples"] = max(QUICK_ROWS, grpo["prompts_per_step"])
     content["validation"]["num_problems"] = 8
-    # min: a phase that the preset skips (0) stays skipped.
+    # `min` keeps 0: a phase that the preset skips stays skipped.
     sft["num_epochs"] = min(1, sft["num_epochs"])
     content["dpo"]["num_epochs"] = min(1, content["dpo"]["num_epochs"])
     content["dpo"]["pairs"]["num_problems"] = QUICK_ROWS
@@ -318,6 +330,7 @@ def shorten_run(content: dict[str, Any]) -> None:
 
 
 def _find(preset: str) -> Path:
+    """Return the file of a preset's name, or of an overlay's path; raise UserError otherwise."""
     if preset in preset_names():
         return PRESETS / f"{preset}.yaml"
     path = Path(preset)
@@ -330,11 +343,11 @@ def _find(preset: str) -> Path:
 
 
 def _overlays(path: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """List a preset's overlays on `BASE`, the lowest first."""
+    """Return path and content of each overlay that makes a preset from `BASE`, in order."""
     if path == PRESETS / f"{BASE}.yaml":
         return []
     content = read_yaml(path)
-    # The only key of an overlay that is no param.
+    # `preset` is the only key of an overlay that is no param.
     below = content.pop("preset", BASE)
     if below not in preset_names():
         raise UserError(
@@ -346,6 +359,12 @@ def _overlays(path: Path) -> list[tuple[Path, dict[str, Any]]]:
 def _overlay(
     below: CommentedMap, above: Mapping[str, Any], *, origin: str, parents: tuple[str, ...]
 ) -> None:
+    """Replace values in `below` by those of `above`; mappings are merged key by key.
+
+    Args:
+        origin: name of the source of `above`, for the message on an unknown key.
+        parents: the keys that lead to `below`, for the same message.
+    """
     for key, value in above.items():
         dotted = (*parents, str(key))
         if key not in below:
@@ -361,7 +380,10 @@ def _overlay(
 
 
 def round_trip() -> YAML:
-    """Return the YAML writer that DVC uses for `-S`, so that its changes are one-line diffs."""
+    """Return a YAML writer that keeps comments and order, set up as DVC's.
+
+    DVC rewrites params.yaml for `-S`: with the same settings, its changes are one-line diffs.
+    """
     yaml = YAML()
     yaml.default_flow_style = False
     return yaml

@@ -23,13 +23,13 @@ from lib.prompts import PROMPT_FORMATS
 from lib.prompts.saved import FILE_PREFIX
 
 NEEDS_GPU = "its scaled loss needs a GPU; set it to fp32"
-"""What is wrong with `mixed_precision: fp16` on a CPU."""
+"""Fault of `mixed_precision: fp16` on a CPU, for messages."""
 
 ATTENTIONS = ("eager", "sdpa", "flash_attention_2")
 
 
 def _known_attention(value: str) -> str:
-    # Only at a commit: a kernel from the Hub is compiled code.
+    # A kernel from the Hub is compiled code, and is accepted only at a commit.
     if value in ATTENTIONS or re.fullmatch(rf"{FLASH_KERNEL}@[0-9a-f]{{40}}", value):
         return value
     raise ValueError(
@@ -41,7 +41,7 @@ def _known_attention(value: str) -> str:
 class Tiny(Section):
     """The shape of the random-weight Qwen3 model, and its tokenizer."""
 
-    # At least the 256 bytes of the byte-level alphabet, special tokens and tags.
+    # The vocabulary has at least the 256 bytes of the alphabet, special tokens and tags.
     vocab_size: Annotated[int, Field(ge=300)]
     """Upper bound on tokens, the format's tags included."""
     hidden_size: Positive
@@ -156,10 +156,10 @@ def lost_updates(learning_rate: float) -> float:
     by half of that. Each step rounds anew, so that steps of one sign do not add up. Weights are
     assumed normal with deviation 0.02, as Qwen and Llama are initialised.
     """
-    # A weight moves if its step is at least half the distance, 2^(e-8): all weights below
-    # 2^(floor(log2 lr) + 9) do.
+    # A weight moves if its step is at least half the distance to its neighbour, 2^(e-8). This holds
+    # for all weights below 2^(floor(log2 lr) + 9).
     moves_below = 2.0 ** (math.ceil(math.log2(learning_rate)) + 8)
-    # P(|w| > x) of a normal weight.
+    # The probability that a normal weight is larger than that, in absolute value.
     return math.erfc(moves_below / (0.02 * math.sqrt(2)))
 
 
@@ -175,7 +175,7 @@ class Prompt(Section):
     format: Annotated[str, one_of(PROMPT_FORMATS, role="formats")]
     """Name of a prompt format (lib/prompts), or `plugins/formats/file.py:name`."""
     tags: Annotated[tuple[str, ...], Field(max_length=4)]
-    """Four tags in place of the format's own; [] for those."""
+    """Four tags in place of the format's own; [] keeps the format's."""
     layout: Literal["plain", "chatml", "llama3"]
     """Chat template: none, or that of a family of instruct models."""
     system: Annotated[str, AfterValidator(_file_under_raw)]

@@ -7,9 +7,9 @@
 A rule within one section is one of its `contradictions`, beside its fields. `lib.planning.inputs`
 checks files, `lib.planning.doctor` the machine, the training phases lengths in tokens.
 
-With one optimiser step per batch of rollouts (`grpo.num_iterations: 1`) the updated policy is the
+With one optimiser step per batch of rollouts (`grpo.num_iterations: 1`), the updated policy is the
 sampling policy, so that the probability ratio is 1 at every gradient. Clipping, bounds and averages
-of the ratio then change no bit, and losses that differ only in them have one gradient.
+of the ratio then change nothing, and losses that differ only in these have the same gradient.
 """
 
 import re
@@ -29,8 +29,8 @@ from lib.prompts import prompt_format
 from lib.rewards.functions import Grading, rewards_of
 
 ACCEPTABLE_LOSS = 0.05
-"""Acceptable share of bfloat16 weights without an update; met from a learning rate of about 2e-4
-on."""
+"""Acceptable share of bfloat16 weights without an update. Learning rates of 2e-4 and more have a
+smaller share."""
 
 OFF_POLICY = "set grpo.num_iterations to 2 or more: with 1, the probability ratio is 1"
 
@@ -48,7 +48,8 @@ def conflicts(params: Params) -> Iterator[str]:
 
 
 def _unknown_sets(params: Params) -> Iterator[str]:
-    # Names of benchmarks are free, so that only `prepare` knows them.
+    """List names of sets that `prepare` does not write."""
+    # Users choose the names of benchmarks, in the section `prepare`.
     made = [benchmark.name for benchmark in params.prepare.benchmarks]
     for key, names, known in (
         ("evaluate.benchmarks", params.evaluate.benchmarks, made),
@@ -65,7 +66,8 @@ def _unknown_sets(params: Params) -> Iterator[str]:
 
 
 def _selection(params: Params) -> Iterator[str]:
-    # Never by a benchmark: the numbers reported on it would then be chosen too.
+    """List phases with `select: best` that are not validated on the held-back set."""
+    # Not on a benchmark: the numbers that the report has of it would be too good.
     held_back = HELD_BACK_SET in params.validation.sets
     for name in params.starts:
         phase: Optimisation = getattr(params, name)
@@ -77,6 +79,7 @@ def _selection(params: Params) -> Iterator[str]:
 
 
 def _lengths(params: Params) -> Iterator[str]:
+    """List limits of completions that leave no token for the prompt."""
     longest = params.model.max_seq_length
     sections: dict[str, RolloutSampling | Decoding | Validation] = {
         "rollout": params.rollout,
@@ -85,7 +88,7 @@ def _lengths(params: Params) -> Iterator[str]:
         **{f"evaluate.overrides.{each.benchmark}": each for each in params.evaluate.overrides},
     }
     for key, section in sections.items():
-        # Not only above: a prompt needs at least one token.
+        # `>=`, since a prompt needs at least one token.
         if section.max_new_tokens >= longest:
             yield (
                 f"{key}.max_new_tokens: {section.max_new_tokens} is not below "
@@ -94,7 +97,7 @@ def _lengths(params: Params) -> Iterator[str]:
 
 
 def _rewards(params: Params) -> Iterator[str]:
-    """List rewards without a weight, or without tags to count in the format."""
+    """List stacks with another number of weights than rewards, and rewards without their tags."""
     reward, validation = params.reward, params.validation
     # Validation has its own weights: its curve stays comparable when rewards change.
     functions, checked = reward.names, rewards_of(validation.stack)
@@ -107,7 +110,7 @@ def _rewards(params: Params) -> Iterator[str]:
                 f"{key}.weights: {len(weights)} weights for "
                 f"{len(names)} functions ({', '.join(map(label, names))})"
             )
-    # `check` tries plugins: a stage before GRPO does not depend on their files.
+    # Without plugins, which `check` tries: stages before GRPO do not depend on their files.
     registered = [name for name in (*functions, *checked) if not is_plugin(name)]
     settings = reward.settings(max_completion_tokens=params.rollout.max_new_tokens)
     # Grading raises if a reward reads tags that the format does not write.
@@ -130,7 +133,9 @@ def _trl(params: Params) -> Iterator[str]:
     try:
         stops = bool(prompt_format(**params.prompt.rendering).stop_strings)
     except UserError:
-        stops = False  # `_rewards` has the error
+        # `_rewards` reports the unknown format.
+        stops = False
+    # Setting → True if params ask for it.
     lacking = {
         # TRL's `scale_rewards` is group, batch or none, and none is our `mean`.
         f"grpo.advantage: {grpo.advantage}": grpo.advantage not in ("group", "batch", "mean"),
@@ -154,12 +159,12 @@ def _trl(params: Params) -> Iterator[str]:
 
 
 def _on_policy_weights(params: Params) -> list[str]:
-    """List the keys of engines that Unsloth loads on the policy's own weights."""
+    """Return the keys in params of the engines that Unsloth loads on the policy's own weights."""
     engines = {
         "rollout.engine": params.rollout.engine,
         "validation.engine": params.validation.engine,
     }
-    # `fast_inference`: one copy of the weights for training and vLLM.
+    # Unsloth's `fast_inference` has one copy of the weights for training and vLLM.
     unsloth = params.model.backend == "unsloth"
     return [key for key, name in engines.items() if unsloth and ENGINES[name].below_unsloth]
 
@@ -176,6 +181,7 @@ def _unsloth(params: Params) -> Iterator[str]:
     if model.backend != "unsloth":
         return
     other = f"or {' and '.join(shared)} to transformers"
+    # Message → a condition that holds if the fault is there.
     refused = {
         "model.tag_tokens: backend unsloth cannot add tokens; set it to false": model.tag_tokens,
         f"model.attention={model.attention}: backend unsloth chooses its own; leave it at sdpa": (
@@ -223,6 +229,7 @@ def _devices(params: Params) -> Iterator[str]:
 
 
 def _checkpoints(params: Params) -> Iterator[str]:
+    """List checkpoints that DPO, evaluation or export need and that this run does not have."""
     measured = params.evaluate.checkpoints
     if not params.dpo.init and "dpo" in measured:
         yield (
@@ -230,7 +237,7 @@ def _checkpoints(params: Params) -> Iterator[str]:
             "it; set dpo.init to [sft] or [grpo]"
         )
     for init in params.dpo.init:
-        # The effect of DPO is the difference of the two.
+        # The effect of DPO is the difference of the two checkpoints.
         if missing := [name for name in ("dpo", init) if name not in measured]:
             yield (
                 f"evaluate.checkpoints: dpo.init is [{init}], and without `{missing[0]}` in "
@@ -241,7 +248,7 @@ def _checkpoints(params: Params) -> Iterator[str]:
             f"export.gguf={params.export.gguf}: llama.cpp cannot split texts as the tokenizer "
             "made for model.tiny does; name a model in model.name, or set none"
         )
-    # The card quotes reports/metrics, which has only evaluated checkpoints.
+    # The model card quotes reports/metrics, which has only evaluated checkpoints.
     if params.export.checkpoint not in measured:
         yield (
             f"export.checkpoint: `{params.export.checkpoint}` is not in evaluate.checkpoints "
@@ -279,9 +286,9 @@ def idle_params(params: Params, preset: Mapping[str, Any]) -> Iterator[str]:
 
 
 def remedies(params: Params) -> dict[str, str]:
-    """Return what would give each key without effect one."""
+    """Return the dotted keys that have no effect, each with the change that gives it one."""
     rules = list(_without_effect(params))
-    # A wider pattern comes later and replaces the remedy: its condition has to change first.
+    # If several patterns match, the last and widest gives the remedy: its change is needed first.
     return {
         key: remedy
         for key in params.flat()
@@ -291,8 +298,8 @@ def remedies(params: Params) -> dict[str, str]:
 
 
 def have_one_gradient(loss: str, other: str) -> bool:
-    """Return True if two losses differ only where the ratio is not 1."""
-    # None for a plugin's loss: nothing is known of its gradient, so that it is never idle.
+    """Return True if two losses have the same gradient while the probability ratio is 1."""
+    # A plugin's loss has no facts (None): its gradient is not known, and it is never idle.
     facts = LOSSES.get(loss), LOSSES.get(other)
     return bool(facts[0] and facts[1] and facts[0].average == facts[1].average)
 
@@ -338,7 +345,7 @@ def _without_effect(params: Params) -> Iterator[tuple[str, str]]:
         yield r"prepare\.validation_from", "set prepare.validation_share above 0"
     # `dpo.init` has one entry or none: DPO counts only if it runs.
     phases = [params.sft, grpo, *(params.dpo for _ in params.dpo.init)]
-    # A skipped phase validates nothing.
+    # A skipped phase has no validation.
     if not any(phase.eval_steps for phase in phases if not phase.skipped):
         yield r"validation\..*", "set sft.eval_steps or grpo.eval_steps above 0"
     if params.sft.adapter:

@@ -26,10 +26,10 @@ from lib.params.training import (
 class Params(Section):
     """The whole of params.yaml."""
 
-    # 32 bits: the limit of NumPy's seed, which transformers sets too.
+    # NumPy's seed, which transformers sets too, has 32 bits.
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)]
     """Seed of data, weights, order and sampling."""
-    # Sums are split by threads, and float addition depends on its order.
+    # The number of threads changes the order of additions, and so the rounding of sums.
     torch_threads: Annotated[int, Field(ge=1, le=1024)]
     """CPU threads of torch; another number rounds differently."""
     model: Model
@@ -64,7 +64,11 @@ class Params(Section):
 
 
 def leaves(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of nested mappings by dotted key; a list is one leaf."""
+    """Yield dotted key and value of each leaf in nested mappings; a list is one leaf.
+
+    Args:
+        above: prefix of every key, with its final dot.
+    """
     for name, value in tree.items():
         if isinstance(value, Mapping):
             yield from leaves(value, f"{above}{name}.")

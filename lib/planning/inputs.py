@@ -122,6 +122,7 @@ def input_problems(params: Params, *, asks_hub: bool = False) -> Iterator[str]:
 
 
 def _trials(params: Params) -> Iterator[Callable[[], object]]:
+    """Yield a function for each input of params that raises UserError if the input is unusable."""
     own_format = prompt_format(**params.prompt.rendering)
     yield partial(system_prompt, params.prompt.system, prompt_format=own_format)
     if rates := params.prepare.grpo.difficulty.file:
@@ -151,14 +152,14 @@ def _try_source(source: PathSource) -> None:
     if is_plugin(source.adapter):
         from lib.problems.sources import read_source
 
-        # Only the first row: `prepare` reads the others and counts their faults.
+        # Only the first row is tried: `prepare` reads the others and counts their faults.
         row, problem = next(read_source(source), (None, None))
         if row and isinstance(problem, RowFault):
             raise UserError(f"{source.adapter}: its first row, {row.place}: {problem}")
 
 
 def _try_rewards(params: Params, own_format: PromptFormat) -> None:
-    """Call each plugin reward on one completion of each kind, in the format first."""
+    """Call each plugin reward on five kinds of completions; a plugin format is tried first."""
     if is_plugin(params.prompt.format):
         _try_format(params.prompt.format, own_format)
     reward = params.reward
@@ -169,7 +170,7 @@ def _try_rewards(params: Params, own_format: PromptFormat) -> None:
     right, wrong = (
         own_format.target(solution="2 + 3 = 5", reference=answer) for answer in ("5", "7")
     )
-    # Right and wrong in the format, truncated, outside the format, empty.
+    # The kinds: right and wrong in the format, truncated, outside the format, empty.
     texts = [right, wrong, right[: len(right) // 2], "The answer is 5.", ""]
     settings = reward.settings(max_completion_tokens=params.rollout.max_new_tokens)
     grading = Grading(own, prompt_format=own_format, **settings)
@@ -185,12 +186,13 @@ def _try_rewards(params: Params, own_format: PromptFormat) -> None:
         for text in texts
     ]
     logged = dict.fromkeys(("log_metric", "log_extra"), lambda *metric: None)
-    scores(grading.rewards, rollouts)  # as `grade` does, and then as GRPO
+    # As `grade` calls rewards, then as GRPO does.
+    scores(grading.rewards, rollouts)
     scores(grading.rewards, rollouts, trainer_state=None, **logged)
 
 
 def _try_format(name: str, own_format: PromptFormat) -> None:
-    """Check that a format reads what it teaches, and any other text."""
+    """Check that a plugin format parses its own target, half of that, and an empty text."""
     marks = own_format.marks
     if isinstance(own_format, TaggedFormat) and not (all(marks) and len(set(marks)) == 4):
         raise UserError(f"{name}: has the tags {list(marks)}; expected four different tags")

@@ -7,20 +7,22 @@ A step has four moments; the largest decides the phase's peak:
     generation   weights, reference, optimiser state; keys and values of what is generated
     loss         activations kept for the backward pass of all layers, the output layer's logits
     backward     the same without logits, the output layer's gradient, one block's temporaries
-    update       all gradients; a second one of a tied embedding, whose two parts are summed
+    update       all gradients; twice that of a tied embedding, whose two parts are summed
 
 With gradient accumulation all gradients exist at every moment but the first.
 
-Bytes of one token in one block: h hidden, q and k widths of queries and keys, i intermediate, r
-bytes per value of the residual stream (the weights' type), c bytes per value of the compute type:
+Bytes of one token in one block, with the widths h of the hidden state, q of the queries, k of the
+keys and i of the MLP, and the bytes per value r of the residual stream (the weights' type) and c of
+the compute type:
 
     h · (2 · (4 + r) + c · copies) + c · (2q + 2k + 4i) + (4 + c) · (q + k) with norms of q and k
 
-A norm keeps its input in float32 and its quotient. A product keeps its own copy of its input if
-autocast converts it (`copies` 5: q, k, v, gate, up), and shares it otherwise (2). Attention is sdpa
-or flash; neither keeps a table of scores. Checked against torch's allocations on a CPU and under
-fake tensors (tests/lib/planning/test_memory.py); not verified on a GPU, where kernels, the
-allocator's fragments and CUDA itself come on top.
+A norm keeps its input in float32, and its quotient. Five products (q, k, v, gate, up) read the two
+norms' results: each keeps its own copy if autocast converts it (`copies` 5), otherwise they share
+the two (`copies` 2). Attention is sdpa or flash; neither keeps a table of scores. The formula was
+checked against torch's allocations on a CPU and under fake tensors
+(tests/lib/planning/test_memory.py). It was not verified on a GPU, where kernels, the allocator's
+fragments and CUDA itself need memory too.
 """
 
 import math
@@ -42,12 +44,12 @@ from lib.params.model import Model
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 FACTS = YAML(typ="safe").load(Path(__file__).with_name("facts.yaml"))
-"""Row counts, statements of the source systems, and shapes of the presets' models."""
+"""Row counts of sets, statements of the source systems, shapes of the presets' models, cards."""
 
 ARCHITECTURES = ("qwen2", "qwen3", "llama")
 
 CHUNK = CHUNK_NUMEL["cuda"]
-"""Logits of a chunk on a GPU; a CPU takes fewer."""
+"""Number of logits in a chunk on a GPU; a chunk on a CPU has fewer."""
 
 SFT_CHUNK = 256
 """Tokens of a chunk of TRL's `chunked_nll` (trl 1.14)."""
@@ -103,7 +105,7 @@ class Shape(BaseModel, frozen=True):
 
     @property
     def linear_layers(self) -> dict[str, tuple[int, int]]:
-        """Inputs and outputs of a block's linear layers, by LoRA's names of them."""
+        """The numbers of inputs and outputs of a block's linear layers, by the names of LoRA."""
         hidden, inner = self.hidden_size, self.intermediate_size
         return {
             "q_proj": (hidden, self.query),
@@ -116,7 +118,7 @@ class Shape(BaseModel, frozen=True):
         }
 
     def trained(self, model: Model) -> int:
-        """Return the number of trained weights; for LoRA, rank × (inputs + outputs) of each
+        """Return the number of trained weights: all, or with LoRA rank × (inputs + outputs) of each
         layer.
         """
         lora = model.lora
@@ -137,7 +139,7 @@ def shape_of(model: Model) -> Shape | None:
         return Shape(model_type="qwen3", tie_word_embeddings=True, **sizes)
     if model.name in FACTS["models"]:
         return shape_in(FACTS["models"][model.name])
-    # Only here: the Hub's client takes a quarter of a second to import.
+    # Imported only here: the Hub's client takes a quarter of a second.
     from lib.artifacts.hub import dequantized_folder, gguf_file, is_on_hub, model_repository
 
     on_hub = is_on_hub(model.name, model.revision)
@@ -158,7 +160,7 @@ def shape_in(config: Mapping[str, Any]) -> Shape | None:
     if config.get("model_type") not in ARCHITECTURES:
         return None
     heads = config["num_attention_heads"]
-    # A config.json may lack these keys or hold null: then full attention heads of equal width.
+    # Values for keys that config.json lacks or has as null: full heads of equal width.
     usual = {"num_key_value_heads": heads, "head_dim": config["hidden_size"] // heads}
     return Shape(**usual | {key: value for key, value in config.items() if value is not None})
 
@@ -185,7 +187,7 @@ def longest_row(params: Params, kind: str) -> int:
 
 
 def generators(params: Params, kind: str) -> list[tuple[str, float, int]]:
-    """List a phase's engines: name, vLLM's share of the policy's GPU, sequences at a time.
+    """Return name, vLLM's share of the policy's GPU and batch size of each engine in a phase.
 
     Rollouts come first: if vLLM generates them, GRPO's validation uses the same engine.
     """
@@ -195,7 +197,8 @@ def generators(params: Params, kind: str) -> list[tuple[str, float, int]]:
     samplers: list[tuple[Any, int]] = [(rollout, batch)] if kind == "grpo" else []
     if section_of(params, kind).eval_steps:
         samplers.append((validation, validation.batch_size))
-    here = not rollout.device  # or else vLLM is on another GPU
+    # False makes the share 0: vLLM is then on another GPU than the policy.
+    here = not rollout.device
     return [(each.engine, here * each.gpu_memory_utilization, size) for each, size in samplers]
 
 
@@ -203,20 +206,21 @@ def memory_at_peak(params: Params, kind: str, shape: Shape, *, ranks: int = 1) -
     """Return bytes by purpose at the moment of the peak, without vLLM's share.
 
     Args:
-        ranks: of FSDP2, which share out all but activations and gather two blocks at a time, and
-            the embeddings; `micro_batch_size` is then each rank's own.
+        ranks: number of FSDP2 ranks. They share out everything but activations, and gather two
+            blocks at a time and the embeddings. `micro_batch_size` is that of one rank.
     """
     model, section = params.model, section_of(params, kind)
     stored, compute = BYTES[model.dtype], BYTES[model.inference_dtype]
-    # Only the policy's own generation: vLLM's cache is inside its share of the GPU.
+    # Only engines on the policy's own weights: vLLM's cache is inside its share of the GPU.
     generated = [batch for engine, _, batch in generators(params, kind) if engine == "transformers"]
     batch = max(generated, default=0)
     generation = {
         "cache": batch * model.max_seq_length * cache_bytes_per_token(shape, model),
-        # float32, only the last position of each sequence: logits and a filtered copy.
+        # In float32, the logits of each sequence's last position, and a filtered copy of them.
         "logits": 2 * batch * shape.vocab_size * 4,
     }
-    if kind == "pairs":  # a merged policy that nothing trains, where no vLLM holds it
+    # The policy is merged and not trained. If vLLM generates, it holds the weights in its share.
+    if kind == "pairs":
         return {"weights": shape.parameters * compute, **generation} if batch else {}
     full, trained = not model.lora.rank, shape.trained(model)
     # peft keeps adapters in float32, whatever the weights below them are.
@@ -238,7 +242,7 @@ def memory_at_peak(params: Params, kind: str, shape: Shape, *, ranks: int = 1) -
     gathered = {"gathered": (2 * one_block + tables) * stored} if ranks > 1 else {}
     accumulates = batch_of(params, kind) > section.micro_batch_size
     training = {**held, **gradients} if accumulates else held
-    # Gradient of the output layer; without LoRA only, which freezes it.
+    # The gradient of the output layer, which LoRA freezes.
     output_layer = shape.vocab_size * shape.hidden_size * moved if full else 0
 
     tokens, scored = forward_pass(params, kind)
@@ -251,16 +255,17 @@ def memory_at_peak(params: Params, kind: str, shape: Shape, *, ranks: int = 1) -
     if model.gradient_checkpointing:
         # Checkpointing keeps one residual [tokens, h] per layer and recomputes one block at a time.
         kept, recomputed, cast_weights = residual * stored * layers, block, converted // layers
-    # As in a block: float32 input, quotient, and the copy that the output layer multiplies.
+    # The last norm keeps its input in float32, its quotient, and the output layer's input.
     final_norm = residual * (4 + stored + compute)
-    # Of one block in its backward pass: two activations of the MLP, three float32 residuals.
+    # In the backward pass of one block: two activations of the MLP, three float32 residuals.
     within_block = tokens * 2 * shape.intermediate_size * compute + residual * 3 * 4
     backward = kept + recomputed + within_block + cast_weights
 
-    logits = 4 * scored * shape.vocab_size * 4  # and three of their size in the backward pass
+    # The logits, and three tensors of their size in the backward pass, in float32.
+    logits = 4 * scored * shape.vocab_size * 4
     if kind == "sft":
-        # A chunk's logits, their log-softmax and two more for its entropy; hidden states in two
-        # orders.
+        # Of one chunk: logits, log-softmax and two tensors for the entropy. Of all tokens: hidden
+        # states in two orders.
         logits = 4 * min(scored, SFT_CHUNK) * shape.vocab_size * 4
         logits += 2 * residual * stored + output_layer
     elif (
@@ -268,9 +273,10 @@ def memory_at_peak(params: Params, kind: str, shape: Shape, *, ranks: int = 1) -
         and scored * shape.vocab_size > MAX_WHOLE_LOGITS
         and model.backend != "unsloth"
     ):
-        # Two buffers, or one and the weight's gradient.
+        # Two buffers of a chunk, or one and the gradient of the output layer if that is larger.
         chunk = min(CHUNK, scored * shape.vocab_size) * 4
         logits = chunk + max(chunk, output_layer)
+    # Generation, loss, backward, update, as in the module's docstring.
     moments = (
         {**held, **generation},
         {**training, **gathered, "activations": kept + final_norm + converted, "logits": logits},
@@ -297,9 +303,10 @@ def export_memory(params: Params, shape: Shape) -> dict[str, int]:
 
 
 def forward_pass(params: Params, kind: str) -> tuple[int, int]:
-    """Count the positions of the largest micro-batch at full length, and the scored ones."""
+    """Return the tokens of a micro-batch of the longest rows, and the number of scored tokens."""
     rows, longest = section_of(params, kind).micro_batch_size, longest_row(params, kind)
-    if kind != "grpo":  # of DPO, both completions of each pair, each behind its prompt
+    # A row of DPO has two completions, each with its prompt.
+    if kind != "grpo":
         tokens = rows * longest * (2 if kind == "dpo" else 1)
         return tokens, tokens
     new = params.rollout.max_new_tokens
@@ -311,6 +318,12 @@ def forward_pass(params: Params, kind: str) -> tuple[int, int]:
 
 
 def _block_bytes(shape: Shape, stored: int, compute: int) -> int:
+    """Return the bytes of one token in one block, by the formula in the module's docstring.
+
+    Args:
+        stored: bytes per weight.
+        compute: bytes per value of the compute type.
+    """
     copies = 2 if compute == stored else 5
     products = compute * (2 * shape.query + 2 * shape.key + 4 * shape.intermediate_size)
     norms = (4 + compute) * shape.normed

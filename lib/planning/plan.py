@@ -23,7 +23,7 @@ from lib.planning.memory import (
 )
 from lib.training.phase.launch import Launch, launch_in_environment, micro_batches
 
-# T4, RTX 4090 or A10G, A100 40 GB, A100 or H100 80 GB, H200.
+# As on a T4, RTX 4090 or A10G, A100 40 GB, A100 or H100 80 GB, and H200.
 CARDS_GB = (16, 24, 40, 80, 141)
 
 UNFILTERED = "before filters"
@@ -38,10 +38,10 @@ class Phase:
     """One training phase, or the sampling before one.
 
     Attributes:
-        stage: its name in DVC.
+        stage: the phase's name in DVC.
         skipped: the reason for skipping it; '' if it runs.
         rows: rows to learn from; None if only an earlier stage can count them.
-        rows_from: the source of that number.
+        rows_from: the source of the number of rows.
         steps: optimiser steps, or sampled batches; None if `rows` is unknown.
         warmup_steps: steps with a rising learning rate.
         completions: sequences per optimiser step.
@@ -68,7 +68,7 @@ class Phase:
 
     def bytes_on(self, card: int) -> int:
         """Return the phase's bytes on a GPU with `card` bytes."""
-        # Already inside vLLM's share.
+        # Shared weights are inside vLLM's share, and must not count twice.
         shared = self.memory.get("weights", 0) if self.shares_weights else 0
         return sum(self.memory.values()) - shared + int(self.vllm_share * card) + CUDA_BYTES
 
@@ -78,11 +78,11 @@ class Phase:
 
 
 ALONE = Launch()
-"""One process."""
+"""A launch of one process."""
 
 
 def phases_of(params: Params, shape: Shape | None, launch: Launch = ALONE) -> Iterator[Phase]:
-    """List the phases in order; DPO, with the sampling before it, if params have it.
+    """Yield the phases in order: SFT, GRPO and, if params have DPO, its sampling and its training.
 
     Raises:
         UserError: the ranks of `launch` cannot share a micro-batch.
@@ -95,6 +95,7 @@ def phases_of(params: Params, shape: Shape | None, launch: Launch = ALONE) -> It
 
 
 def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: Launch) -> Phase:
+    """Plan one phase, or DPO's sampling; raise UserError if ranks cannot share a micro-batch."""
     section, batch, rollout = section_of(params, name), batch_of(params, name), params.rollout
     trains, sequences = name != "pairs", 2 * batch if name == "dpo" else batch
     samples = name in ("grpo", "pairs")
@@ -109,7 +110,7 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: L
         steps = rows and math.ceil(rows * section.num_completions / batch)
     samplers = generators(params, name)
     shares = (share for engine, share, _ in samplers if engine == "vllm")
-    # GRPO's rollouts, SFT's validation: the engine that Unsloth loads below the policy.
+    # The first engine may share Unsloth's weights: that of GRPO's rollouts or SFT's validation.
     shared = shares_weights(params.model, engine=samplers[0][0]) if samplers else False
     trainer, of_rank = {}, params
     if trains and not section.skipped:
@@ -146,21 +147,21 @@ def _rows(params: Params, name: str) -> tuple[int | None, str]:
         return None, "prepare has to run first"
     total, sources = sum(rows or 0 for rows, _ in counts), [note for _, note in counts]
     if data_name in prepare.validation_from and prepare.validation_share:
-        # An expectation: the split is by content hash, problem by problem.
+        # An expected number, since the split is by content hash, problem by problem.
         total = round(total * (1 - prepare.validation_share))
         sources.append(f"less {prepare.validation_share:.0%} for validation")
     return _at_most(total, data.num_train_examples), "; ".join(dict.fromkeys(sources))
 
 
 def _rows_of(source: AnySource, params: Params, *, cut: int = 0) -> tuple[int | None, str]:
-    """Return one source's number of rows and who counted them; None if nobody has.
+    """Return one source's number of rows, and who counted them; None and '' if nobody has.
 
     Args:
-        cut: length limit of its rows in tokens; 0 for none.
+        cut: rows longer than this are dropped, in tokens; 0 for no limit.
     """
     if isinstance(source, GeneratorSource):
         return getattr(params.prepare.synthetic, f"num_{source.generator}"), "generated"
-    # Of several subsets the table counts all rows.
+    # Several subsets are one set here: the table counts the rows of all of them.
     splits = {f"{split.hub} {split.split}" for split in hub_splits(source)}
     facts = FACTS["sets"].get(splits.pop()) if splits else None
     if not facts:
@@ -173,7 +174,7 @@ def _rows_of(source: AnySource, params: Params, *, cut: int = 0) -> tuple[int | 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """The generation of a validation or of all of evaluation; `tokens` is an upper bound."""
+    """What a phase's validations or the evaluation generate; `tokens` is an upper bound."""
 
     prompts: int
     completions: int
@@ -190,7 +191,7 @@ def benchmark_rows(params: Params) -> dict[str, int | None]:
 
 
 def validation_of(params: Params, phase: Phase) -> Measurement | None:
-    """Plan a phase's validation: before its first step, every `eval_steps`, and after the last."""
+    """Count what a phase's validations generate; None without validation or known steps."""
     if not (phase.trainer and phase.steps):
         return None
     validation, every = params.validation, section_of(params, phase.name).eval_steps
@@ -199,14 +200,14 @@ def validation_of(params: Params, phase: Phase) -> Measurement | None:
     most, rows = validation.num_problems, benchmark_rows(params)
     # The held-back set is no benchmark and has no count: assume the most.
     prompts = sum(min(most, rows.get(name) or most) for name in validation.sets)
-    # One before the first step; the last step is validated even off the interval.
+    # 1 before the first step, and one after every `eval_steps` steps and after the last step.
     completions = prompts * (1 + math.ceil(phase.steps / every))
     tokens = completions * validation.max_new_tokens
     return Measurement(prompts=prompts, completions=completions, tokens=tokens)
 
 
 def evaluation_of(params: Params) -> Measurement | None:
-    """Plan the evaluation of all checkpoints; None if a benchmark's rows are not known."""
+    """Count what the evaluation of all checkpoints generates; None if a set's size is unknown."""
     evaluate, rows = params.evaluate, benchmark_rows(params)
     prompts = completions = tokens = 0
     for name in evaluate.benchmarks:
@@ -223,7 +224,8 @@ def evaluation_of(params: Params) -> Measurement | None:
 
 
 def _at_most(count: int, limit: int | str) -> int:
-    return count if isinstance(limit, str) else min(count, limit)  # "all"
+    # The only text is "all".
+    return count if isinstance(limit, str) else min(count, limit)
 
 
 def disk_bytes(params: Params, shape: Shape) -> dict[str, int]:
@@ -232,7 +234,7 @@ def disk_bytes(params: Params, shape: Shape) -> dict[str, int]:
     whole = {dtype: shape.parameters * size for dtype, size in BYTES.items()}
     # PEFT keeps and saves adapters in float32.
     saved = shape.trained(model) * BYTES["float32"] if model.lora.rank else whole[model.dtype]
-    # A base from outside is only named (`base.json`), not copied.
+    # A base model from outside is not copied: base.json only names it.
     sizes = {"base": 0 if model.name else whole["float32"]}
     for name, before in params.starts.items():
         sizes[name] = sizes[before] if getattr(params, name).skipped else saved
@@ -286,6 +288,7 @@ def plan_lines(params: Params) -> Iterator[str]:
 
 
 def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
+    """Format a phase's steps, data, memory, fitting cards, validation and rollouts."""
     section, rollout = section_of(params, phase.name), params.rollout
     steps, warmup, rows = (
         "unknown" if number is None else f"{number:,}"

@@ -41,8 +41,9 @@ OUT_OF_MEMORY = 3
 def longest_first(
     params: Params, phase: str, *, base: Path, problems: Path
 ) -> tuple[list[Problem], int]:
-    """Return the phase's problems, longest first, and the tokens of the first: an SFT example, or a
-    prompt with a completion of full length.
+    """Return the phase's problems, longest row first, and the tokens of the longest row.
+
+    A row is an SFT example, or a GRPO prompt with a completion of full length.
     """
     answer_format = prompt_format(**params.prompt.rendering)
     counter = token_counter(base, prompt_format=answer_format, system=saved_system(base))
@@ -71,10 +72,10 @@ def fits(
 
     Args:
         problems: the phase's problems, longest first.
-        tokens: length of the first one's row, as `longest_first` counts it.
-        limit: bytes for the steps on a CPU.
+        tokens: length of the first problem's row, as `longest_first` counts it.
+        limit: bytes that the steps may use on a CPU; not used on a GPU.
     """
-    # In GRPO, the longest problems; in SFT the longest row, as often as a step takes it.
+    # A GRPO step gets the longest problems; an SFT step gets only copies of the longest row.
     rows, batch = problems[: params.grpo.prompts_per_step], batch_of(params, phase)
     if phase == "sft":
         packed = params.model.max_seq_length // tokens if params.sft.packing else 1
@@ -91,6 +92,7 @@ def fits(
 
 
 def _short_of_memory(error: Exception) -> bool:
+    """Return True if the error is one of too little memory."""
     # A thread's stack counts as data too, so that starting one can fail first.
     threads = "can't start new thread" in str(error)
     return threads or isinstance(error, MemoryError) or should_reduce_batch_size(error)
@@ -103,9 +105,9 @@ def _memory_limit(limit: int) -> Iterator[None]:
         yield
         return
     before = resource.getrlimit(resource.RLIMIT_DATA)
-    # RLIMIT_DATA counts private mappings too (Linux 4.7 and newer), and those mapped before.
+    # RLIMIT_DATA counts private mappings (Linux 4.7 and newer), those made before this call too.
     now = psutil.Process().memory_info().data
-    # Only the soft limit: a process may raise it again up to the hard one.
+    # Only the soft limit is set: a process may raise that again, up to the hard limit.
     resource.setrlimit(resource.RLIMIT_DATA, (now + limit, before[1]))
     try:
         yield
@@ -116,6 +118,7 @@ def _memory_limit(limit: int) -> Iterator[None]:
 def _take_steps(
     params: Params, phase: str, *, base: Path, rows: Sequence[Problem], size: int
 ) -> None:
+    """Train the phase for `STEPS` steps on `rows`, with micro-batches of `size`."""
     section = getattr(params, phase)
     changes: dict[str, Any] = {
         "micro_batch_size": size,
@@ -124,9 +127,9 @@ def _take_steps(
         "save_steps": 0,
         "keep_checkpoints": 0,
     }
-    # reckon's trainer, since TRL's has no engine to extend completions with; it holds as much.
+    # reckon's trainer needs as much memory as TRL's, which has no engine to extend completions.
     changes |= {"num_epochs": STEPS, "max_steps": STEPS, "trainer": "reckon"}
-    # A completion of full length counts as truncated: masked, it would leave nothing to train on.
+    # All completions count as truncated: if they were masked, nothing would be trained on.
     changes |= {"dynamic_sampling": 0, "mask_truncated": False}
     changes = {key: value for key, value in changes.items() if hasattr(section, key)}
     short = params.replaced(**{phase: changes})
@@ -138,15 +141,17 @@ def _take_steps(
         else:
             trainer = with_signal(grpo_setup(short, init=base, **places).trainer)
             stack.callback(trainer.engine.close)
-        # They would comment on artificial rewards.
+        # These callbacks would print warnings about the artificial rewards.
         for callback in (ProgressLines, WarningSigns):
             trainer.remove_callback(callback)
         trainer.train()
 
 
 def with_signal(trainer: Any) -> Any:
-    """Give GRPO differing rewards in every group and completions of full length. TRL's trainer has
-    no engine and keeps its own lengths."""
+    """Return the trainer, changed so that rewards differ in every group and completions are long.
+
+    All completions have full length, except those of TRL's trainer, which has no engine.
+    """
 
     def alternating(completions: Sequence[Any], **columns: Any) -> list[float]:
         # 0, 1, 0, 1, ...: within every group of two or more the rewards differ.
@@ -160,7 +165,7 @@ def with_signal(trainer: Any) -> Any:
     def full_length(
         prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[GeneratedCompletion]]:
-        # Sampled past end tokens, so that each log-prob is the sampler's own.
+        # The engine samples past end tokens, so that it has a log-prob for each token.
         return generate(prompts, dataclasses.replace(sampling, stop_strings=(), ignore_eos=True))
 
     trainer.engine.generate = full_length

@@ -28,19 +28,19 @@ RolloutGroup = Sequence[Rollout]
 
 
 def counts_of(group: RolloutGroup) -> Counter[Sequence[int] | None]:
-    """Return the number of each distinct completion."""
+    """Return how often each distinct completion occurs, by its token ids."""
     return Counter(each.token_ids for each in group)
 
 
 def has_signal(group: RolloutGroup) -> bool:
-    """Return True if rewards differ; without that there is no gradient."""
+    """Return True if the rewards of a group differ; equal rewards give no gradient."""
     return len({each.reward for each in group}) > 1
 
 
 def tag_tokens(
     tokenizer: PreTrainedTokenizerBase, prompt_format: PromptFormat
 ) -> dict[str, list[str]]:
-    """Return the tokens of each tag of the format."""
+    """Return the tokens into which the tokenizer splits each tag of the format."""
     return {
         tag: tokenizer.convert_ids_to_tokens(tokenizer(tag, add_special_tokens=False)["input_ids"])
         for tag in prompt_format.marks
@@ -50,12 +50,12 @@ def tag_tokens(
 def diagnose(
     groups: Sequence[RolloutGroup], *, written: Sequence[str], limits: Limits, temperature: float
 ) -> list[str]:
-    """Describe each fault with the param to change, or confirm in one line that there is none.
+    """Return a sentence for each fault with the param to change, or one sentence without a fault.
 
-    Fewer than `MIN_COMPLETIONS` completions of a problem are not judged.
+    Groups with fewer than `MIN_COMPLETIONS` completions are not judged; one sentence reports that.
 
     Args:
-        written: tags that a completion has to write itself, without the tag that the prompt opens.
+        written: tags that a completion must contain, without a tag that the prompt has already.
         temperature: sampling temperature of the completions.
     """
     rows = [each for group in groups for each in group]
@@ -70,7 +70,7 @@ def diagnose(
     cut = sum(each.truncated for each in rows)
     mean = statistics.fmean(each.reward for each in rows)
     faults = []
-    # More than half of the problems: single easy ones are answered alike at any temperature.
+    # Only above half of the problems, since an easy problem is answered alike at any temperature.
     if 2 * alike > len(groups):
         faults.append(
             f"temperature too low: {max(most)} of {size} completions identical, and most of them "
@@ -107,7 +107,7 @@ def report_lines(
     tokens: Mapping[str, Sequence[str]],
     diagnosis: Sequence[str],
 ) -> Iterator[str]:
-    """Format everything for a terminal: completions, sums, tags, the diagnosis last."""
+    """Format completions, their rewards and tags for a terminal, and the diagnosis at the end."""
     for group in groups:
         yield from _group_lines(group, grading)
     rows = [each for group in groups for each in group]
@@ -130,6 +130,7 @@ def report_lines(
 
 
 def _group_lines(group: RolloutGroup, grading: Grading) -> Iterator[str]:
+    """Format a problem, its completions with their rewards, and the variance of the rewards."""
     yield f"Problem: {group[0].problem}"
     yield f"Reference: {group[0].reference}"
     for number, each in enumerate(group, start=1):

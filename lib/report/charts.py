@@ -19,7 +19,7 @@ PlotRows = Sequence[Mapping[str, object]]
 
 # Mid-tones: each stands out by 3 : 1 or more on white and on a dark page (WCAG 2).
 INK = "#7f868f"
-"""The colour of text and axes in look.json too."""
+"""The colour of text and axes, also in look.json."""
 PALETTE = ("#7f868f", "#d26a1b", "#2f81f7", "#9b62d6", "#218c5a", "#d1477a")
 """Checkpoint colours in the order of training, used cyclically."""
 CLASS_COLORS = {"11": "#218c5a", "10": "#b07d12", "01": "#9b62d6", "00": "#7f868f"}
@@ -48,7 +48,8 @@ class Panel:
         per line.
         """
         color = self.spec["encoding"].get("color") or {"legend": None}
-        # None hides the legend; without the key, Vega-Lite draws one line above the plot.
+        # None hides the legend. Without the key, Vega-Lite draws one line above the plot; the same
+        # holds without "columns", hence 99.
         legend = color.get("legend", {})
         num_lines = 0
         if legend is not None:
@@ -84,7 +85,7 @@ STEP = quantity("step", title="step", axis={"tickMinStep": 1})
 SERIES_COLORS = PALETTE[2:] + PALETTE[:2]
 
 LAYERS: dict[str, Any] = json.loads(source("layers.json"))
-"""Vega-Lite layers by name: those that are the same in every panel."""
+"""Vega-Lite layers by name that several panels share."""
 
 
 def figure_svg(figure: Figure) -> str:
@@ -116,11 +117,12 @@ def colors_of(names: Sequence[str], colors: Sequence[str] = PALETTE) -> dict[str
 
 
 def colored_by(name: str, values: Sequence[str], colors: Sequence[str] = PALETTE) -> Spec:
-    """Colour by a field whose values keep their colour across figures."""
-    # Beside each other, long names are cut off at the panel's edge.
+    """Return the encoding channel that colours by a field: each of `values` keeps its colour."""
+    # Longer names get fewer columns: the panel's edge would cut them off.
     num_columns = max(1, LEGEND_CHARACTERS // max(map(len, values), default=1))
     # labelLimit 0 lifts Vega-Lite's default of 160 pixels.
     wrapped = {"legend": {"columns": num_columns, "labelLimit": 0}}
+    # A single value needs no legend. {}: all names fit Vega-Lite's own legend of one line.
     legend = {"legend": None} if len(values) < 2 else wrapped if len(values) > num_columns else {}
     # An explicit domain keeps each colour when a value has no row here; by default Vega-Lite sorts
     # the values by name.
@@ -173,10 +175,10 @@ def learning_curve(
         "x": STEP,
         "color": colored_by("series", series, SERIES_COLORS),
     }
-    # first_value: its window is the whole series, so every row gets the value of the first step.
+    # `first_value` is the dashed line: every row of a series gets the value of the first step.
     layers = [LAYERS[name] for name in ("band", "first_value", "points")]
     if best:
-        # Its own data: a layer without a colour of a series.
+        # The ring has data of its own, since its colour is that of no series.
         ring: Spec = {
             "data": {"values": [dict(best)]},
             "mark": {"type": "point", "size": 250, "strokeWidth": 2, "tooltip": True},

@@ -40,7 +40,7 @@ from lib.stats import Estimate, independent_difference
 WORKSPACE = "workspace"
 
 NO_RATES = ("check", "export", "report")
-"""Stages whose changes leave every rate as it is."""
+"""Stages whose changes alter no rate."""
 
 REMOTE_REMEDY = "`cp .dvc/config .dvc/config.local`"
 """Command that lets DVC use today's remote for commits older than the remote."""
@@ -206,15 +206,15 @@ def _read(side: DVCFileSystem, file: Path) -> dict[str, Any]:
 
 
 def _leaves(side: DVCFileSystem, file: Path) -> dict[str, Any]:
-    # Dotted keys, as in `dvc params diff`.
+    # By dotted keys, as in `dvc params diff`.
     return dict(leaves(_read(side, file)))
 
 
 def graded_rows(side: DVCFileSystem, file: Path) -> tuple[GradedCompletion, ...]:
     """Read one side's graded completions; none if DVC's cache lacks them."""
     with tempfile.TemporaryDirectory() as folder:
-        # `get_file` copies from DVC's cache and leaves the workspace as it is; `read_graded` needs
-        # a path.
+        # `read_graded` needs a path. `get_file` copies from DVC's cache and leaves the workspace
+        # as it is.
         local = Path(folder) / file.name
         try:
             side.get_file(str(file), str(local))
@@ -254,7 +254,7 @@ def stale_notes(causes: Sequence[str]) -> Iterator[str]:
 
 def remedy_of(base: str) -> str:
     """Return the sentence that explains how to get a revision's graded completions."""
-    # Flattened: the commit that an experiment started from does not matter here.
+    # Experiments of all commits: the one that an experiment started from does not matter here.
     hashes = {name: rev for group in experiments().values() for name, rev in group}
     if base not in hashes:
         return "Runs made and committed here (`git commit -am`) are compared in pairs from then on."
@@ -287,9 +287,9 @@ def why_unpaired(
 
 
 def compare_metrics(base: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Comparison]:
-    """Compare by the committed metrics, as if both had been measured on different problems.
+    """Compare two checkpoints by their committed metrics, as if their problems were different.
 
-    Intervals are wider than with pairs, so fewer differences are called worse.
+    The intervals are wider than those of paired problems, so that fewer differences raise an alarm.
 
     Args:
         base: the revision, as the user typed it.
@@ -338,7 +338,7 @@ def params_table(
 
 
 def experiments() -> dict[str, list[tuple[str, str]]]:
-    """List each experiment's name and hash by the commit that it started from."""
+    """Return name and hash of each experiment, by the commit that it started from."""
     by_commit: dict[str, list[tuple[str, str]]] = Repo().experiments.ls(all_commits=True)
     return by_commit
 
@@ -348,7 +348,7 @@ def lacks_remote(revision: str) -> bool:
 
     DVC reads `.dvc/config` from the revision, but `.dvc/config.local` from the workspace.
     """
-    # Set by `cp .dvc/config .dvc/config.local`, which gives old commits today's remote.
+    # A remote in config.local serves old commits too: REMOTE_REMEDY has copied it there.
     remote, local = Repo().config["core"].get("remote"), Path(".dvc/config.local")
     if not remote or (local.exists() and remote in local.read_text("utf-8")):
         return False
@@ -382,7 +382,7 @@ def experiments_table(commits: Sequence[str]) -> Table:
     # `run_metrics` chose keys that DVC prints without a file name.
     names = [name for name in rows[0] if name.startswith("exported.")]
     params = _leaves(DVCFileSystem(), PARAMS_FILE)
-    # str, since lists in params.yaml cannot be hashed.
+    # Params that differ between rows. As text, since lists in params.yaml cannot be hashed.
     knobs = [name for name in params if len({str(row.get(name)) for row in rows}) > 1]
     return Table(
         "Experiments, with the params that differ",
@@ -412,7 +412,7 @@ def draw_curves(base: str, folder: Path) -> str:
     Raises:
         UserError: DVC failed; the message quotes the first line of stderr.
     """
-    # The DVC of this environment, whichever `dvc` comes first on PATH.
+    # The DVC of this environment, since another `dvc` may come first on PATH.
     command = [sys.executable, "-m", "dvc", "plots", "diff", base, "--out", str(folder)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:

@@ -21,13 +21,13 @@ from lib.stats import (
 MEASURES = {GREEDY: "answer_accuracy", SAMPLED: "pass_at_1"}
 """Mode → headline measure; both are means over problems of a problem's mean grade."""
 
-# Two-sided, as the p-values are.
+# For two-sided p-values.
 ALPHA = 0.05
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One measure of one benchmark, before and after one phase of training."""
+    """The headline measure of one benchmark and mode, before and after one phase of training."""
 
     before: str
     after: str
@@ -49,7 +49,7 @@ class Comparison:
 
 
 def compare_checkpoints(run: Run) -> list[Comparison]:
-    """Compare every checkpoint with its start, on every benchmark, in both modes."""
+    """Compare every checkpoint with its parent, on every benchmark, in both modes."""
     return [
         comparison
         for after, before in run.origins.items()
@@ -62,8 +62,7 @@ def compare_pair(
 ) -> Iterator[Comparison]:
     """Compare two checkpoints by benchmark and mode, on the problems that both answered.
 
-    On the problems that both answered: each model leaves out those that are too long for it
-    (`TOO_LONG=skip`).
+    A model leaves out problems that are too long for it (`TOO_LONG=skip`).
 
     Raises:
         UserError: a problem has another reference, or more completions than others.
@@ -72,14 +71,14 @@ def compare_pair(
     earlier, later = problem_grades(completions[before]), problem_grades(completions[after])
     for name, grades_of in ((before, earlier), (after, later)):
         for (benchmark, mode), grades in grades_of.items():
+            # Called for its error only: problems must have equally many completions.
             num_attempts(grades, what=f"{name}: {benchmark}, {mode}")
     for (benchmark, mode), grades in earlier.items():
         others = later.get((benchmark, mode), {})
-        # In the order of the file: floating-point sums depend on the order of their terms.
+        # Kept in the order of the file: floating-point sums depend on the order of their terms.
         if shared := [problem for problem in grades if problem in others]:
             # One number per problem, since samples of a problem are not independent
             # (arXiv:2411.00640).
-
             old, new = ({key: fmean(side[key]) for key in shared} for side in (grades, others))
             yield Comparison(
                 before=before,
@@ -93,6 +92,8 @@ def compare_pair(
 def _check_references(
     completions: Mapping[str, Sequence[GradedCompletion]], *, before: str, after: str
 ) -> None:
+    """Refuse checkpoints that were graded by different references for one problem."""
+    # (benchmark, problem id) → (checkpoint, reference), as first seen.
     known: dict[tuple[str, str], tuple[str, str]] = {}
     for name in (before, after):
         for row in completions[name]:
@@ -119,7 +120,7 @@ def problem_grades(
 
 
 def alarms(comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """Yield a sentence for each checkpoint that is worse than its start by more than chance.
+    """Yield a sentence for each checkpoint that is worse than its parent by more than chance.
 
     The error rate of 5 % is divided by the number of comparisons (Bonferroni).
     """

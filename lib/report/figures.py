@@ -74,7 +74,7 @@ def headline_figure(run: Run) -> Figure:
     own = [panel for panel in curves.panels if panel.title.startswith(run.exported)]
     curve = own or curves.panels[-1:]
     caption = "Dots with 95 % intervals." + (f" {curves.caption}" if curve else "")
-    # As high as the score cards beside it, in pixels.
+    # The panels are as high as the score cards beside them, in pixels.
     panels = tuple(
         Panel(panel.title, panel.spec | {"height": 280})
         for panel in (_rate_panel(run, benchmark, rows), *curve)
@@ -88,16 +88,18 @@ def rate_panels(run: Run, benchmark: str) -> Iterator[Panel]:
 
 
 def _rates(run: Run, benchmark: str) -> list[tuple[str, str, Columns]]:
+    """Return title, metric name and numbers of each row of the headline table in percent."""
     rows = measures(run.metrics, benchmark)
     return [(rate.title, rate.name, columns) for rate, columns in rows if rate.form is percent]
 
 
 def breakdown_panels(run: Run, benchmark: str) -> Iterator[Panel]:
-    """Draw answer accuracy by level, tag and subject, where a breakdown adds to the whole."""
+    """Draw answer accuracy by level, tag and subject, unless it would only repeat the whole."""
     _, columns = main_mode(run.metrics, benchmark)
     for group, what in BREAKDOWNS.items():
         rows = [(label, "answer_accuracy", rates) for label, rates in groups_of(columns, group)]
-        # One level or subject repeats the overall rate; one tag covers only some problems.
+        # At least 2 levels or subjects (True is 1), since a single one repeats the overall rate. A
+        # single tag is enough: it is on only some of the problems.
         if len(rows) > (group != "by_tag"):
             yield _rate_panel(run, f"{benchmark}, by {what}", rows)
 
@@ -123,7 +125,7 @@ def pass_at_k_panels(run: Run, benchmark: str) -> Iterator[Panel]:
         for k, estimate in pass_at_k_curve(run.completions[name], benchmark)
     ]
     ticks = sorted({row["k"] for row in rows})
-    # A single k is a point, and the tables have it.
+    # With a single k there is no curve: the tables have its value.
     if len(ticks) < 2:
         return
     encoding = {
@@ -142,7 +144,7 @@ def pass_at_k_panels(run: Run, benchmark: str) -> Iterator[Panel]:
 def pass_at_k_curve(
     rows: Sequence[GradedCompletion], benchmark: str
 ) -> Iterator[tuple[int, Estimate]]:
-    """Compute pass@k for every k up to the number of samples that all problems have."""
+    """Yield k and pass@k for every k up to the number of samples that all problems have."""
     grades = problem_grades(rows).get((benchmark, "sampled"), {}).values()
     # A larger k would leave out problems with fewer samples, so that points could not be compared.
     for k in range(1, min(map(len, grades), default=0) + 1):
@@ -172,7 +174,7 @@ def class_panels(run: Run, benchmark: str) -> Iterator[Panel]:
             "x": quantity("share", **SHARE_AXIS),
             "color": colored_by("label", [*labels.values()], colors)
             | {"legend": {"columns": 2, "labelLimit": 260}},
-            # Stacks the bars in the order of the legend.
+            # "order" stacks the bars in the order of the legend.
             "order": quantity("rank"),
         }
         height = 28 * len(run.checkpoints)
@@ -232,7 +234,8 @@ PUBLISHED = {
 def curve_figure(stage: str, curve: LoggedCurve) -> Figure:
     """Draw one stage's training curves, a panel per measure; rewards by component share one."""
     titles, components = CURVES[stage], reward_components(curve)
-    # Zero at every step, as KL without a reference policy: the caption names it, without a panel.
+    # Measures that are zero at every step, like KL without a reference policy, get no panel: the
+    # caption names them.
     flat = [name for name in titles if name in curve and not any(v for _, v in curve[name])]
     measures = {"total reward": {"reward": "reward"}, "reward by component": components} | {
         title: {name: name} for name, title in titles.items() if name not in flat
@@ -254,11 +257,12 @@ def curve_figure(stage: str, curve: LoggedCurve) -> Figure:
 
 def _curve_panel(title: str, rows: Sequence[Mapping[str, Any]], series: Sequence[str]) -> Panel:
     """Draw values over training steps, a line per series; noisy ones behind their running mean."""
-    # Running mean over 2 reach + 1 steps, 8 % of the curve; with fewer than 25 steps, none.
+    # The running mean is over 2 · reach + 1 steps, about 8 % of the curve. With fewer than 25
+    # steps, reach is 0 and there is no mean.
     reach = len(rows) // len(series) // 25
     encoding = {
         "x": STEP,
-        # Small changes are visible only if the axis need not start at 0.
+        # The axis need not start at 0: small changes would be invisible.
         "y": quantity("value", title=None, scale={"zero": False}),
         "color": colored_by("series", series, SERIES_COLORS),
     }
@@ -271,7 +275,7 @@ def _curve_panel(title: str, rows: Sequence[Mapping[str, Any]], series: Sequence
 
 
 def reward_components(curve: LoggedCurve) -> dict[str, str]:
-    """Map columns to the reward function whose mean they hold; empty for a stage without."""
+    """Return column → reward function for the columns with a function's mean; {} if none."""
     # `rewards/<function>/mean` and `/std` are TRL's names.
     means = (name for name in curve if name.startswith("rewards/") and name.endswith("/mean"))
     return {name: name.split("/")[1] for name in means}
@@ -280,12 +284,15 @@ def reward_components(curve: LoggedCurve) -> dict[str, str]:
 def series_rows(
     curve: LoggedCurve, column: str, series: str, *, error: str = "", scale: float = 1.0
 ) -> list[dict[str, Any]]:
-    """Return {"step", "series", "value"} of a column, with a 95 % band if its error is known.
+    """Return one row per logged step of a column: {"step", "series", "value"}.
+
+    A row whose error is known also has a 95 % band, "low" and "high".
 
     Args:
-        error: the column that gives standard errors when multiplied by `scale`.
+        series: name of the series in the rows.
+        error: the column of errors; '' for none.
+        scale: factor from that column to standard errors.
     """
-    # A column without a logged error gets no band.
     errors = dict(curve.get(error, ()))
     rows = []
     for step, value in curve.get(column, ()):
@@ -301,14 +308,14 @@ def validation_figure(run: Run) -> Figure:
     """
     panels = []
     for stage, curve in run.validations.items():
-        # The columns of the first set do not name it.
+        # A column is named `set/answer_accuracy`, or only `answer_accuracy` for the first set.
         sets = {
             column.rpartition("/")[0] or "first set": column
             for column, values in curve.items()
             if values and column.rpartition("/")[2] == "answer_accuracy"
         }
         rows = [
-            # A normal interval can leave [0, 1], and the band would leave the axis.
+            # Cut to [0, 1]: a normal interval can be wider, and the band would leave the axis.
             row | {end: min(1.0, max(0.0, row.get(end, row["value"]))) for end in ("low", "high")}
             for name, column in sets.items()
             for row in series_rows(curve, column, name, error=f"{column}_se")
@@ -329,6 +336,7 @@ def _bounds(numbers: Mapping[str, float], name: str) -> dict[str, float]:
 
 
 def _interval(estimate: Estimate) -> dict[str, float]:
+    """Return value, 95 % interval and n of an estimate, rounded."""
     interval = share_interval(estimate)
     bounds = {"value": estimate.value, "low": interval.low, "high": interval.high}
     # The page embeds these numbers; more digits add bytes and change no pixel.

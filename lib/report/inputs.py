@@ -87,7 +87,7 @@ class Run:
     def origins(self) -> dict[str, str]:
         """Parent of each trained checkpoint.
 
-        If the parent is unknown or was not evaluated, the preceding checkpoint stands in for it.
+        If the parent is unknown or was not evaluated, the preceding checkpoint takes its place.
         """
         return {
             after: self.starts[after] if self.starts.get(after) in self.checkpoints else previous
@@ -124,7 +124,7 @@ def load_run(
     Raises:
         UserError: a file is missing or damaged.
     """
-    # Without the checkpoint, files of DPO are an older run's.
+    # If this run has no DPO checkpoint, DPO's files come from an older run.
     stages = [stage for stage in STAGES if "dpo" in checkpoints or stage not in ("pairs", "dpo")]
     trained = [stage for stage in ("sft", "grpo", "dpo") if stage in stages]
     records = {
@@ -238,8 +238,9 @@ def _optional_json(path: Path) -> dict[str, Any]:
 
 
 def _json_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object; raise UserError if the file has another value."""
     content = read_json(path)
-    # A list would fail far from here, without the file's name.
+    # A list would fail later, without the file's name in the message.
     if not isinstance(content, dict):
         raise UserError(f"{path}: not a JSON object; `dvc repro` writes it again")
     return content

@@ -39,7 +39,7 @@ ROLLOUTS_BUDGET = 750_000
 """Bytes; with the chart library (0.3 MB), curves and tables, the page stays below 5 MB."""
 
 COMPRESSION = 12
-"""Upper bound of the compression ratio of many completions, for the first guess of `fit`."""
+"""Characters per compressed byte that many completions never exceed; `fit` starts from it."""
 
 READING_ORDER = ("regressions", "failures", "others")
 """Kinds of groups: an answer got worse; the exported checkpoint is wrong; all others."""
@@ -62,7 +62,7 @@ EXAMPLE_CHARACTERS = 600
 """Limit of each text above the browser; of completions, the last characters: the answer."""
 
 PER_PROBLEM = ("problem", "reference", "prompt")
-"""Fields of `TrainingRollout` stored once per problem."""
+"""Fields of `TrainingRollout` that are stored once for each problem."""
 
 
 def render_page(report: Report) -> str:
@@ -75,7 +75,7 @@ def render_page(report: Report) -> str:
         budget=COMPLETIONS_BUDGET,
     )
     rollouts, training = fit(ranked_rollouts(run.rollouts), training_blocks, budget=ROLLOUTS_BUDGET)
-    # By identity: rows have dicts and lists, so they cannot be hashed.
+    # Groups are compared by identity, since rows have dicts and lists and cannot be hashed.
     fitting, shown = {id(group) for group in answers}, []
     for kind, groups in ranked.items():
         count = sum(len(group) for group in groups if id(group) in fitting)
@@ -114,6 +114,7 @@ def ranked_answers(run: Run) -> dict[str, list[list[GradedCompletion]]]:
     Returns:
         Kind → groups; within a kind, greedy groups come first, in hash order.
     """
+    # (benchmark, problem, mode) → (checkpoint, sample) → completion.
     together: dict[tuple[str, str, str], dict[tuple[str, int], GradedCompletion]]
     together = defaultdict(dict)
     for name, rows in run.all_completions.items():
@@ -124,7 +125,7 @@ def ranked_answers(run: Run) -> dict[str, list[list[GradedCompletion]]]:
     for key in sorted(together, key=lambda key: (key[2] != GREEDY, _shuffle_key(*key))):
         answers = together[key]
         wrong = [place for place, row in answers.items() if not row.answer_ok]
-        # The untrained checkpoint has no parent, and no group has ("", sample).
+        # The parent's answers. The untrained checkpoint has no parent: ("", sample) finds None.
         earlier = (answers.get((run.origins.get(name, ""), sample)) for name, sample in wrong)
         if any(row and row.answer_ok for row in earlier):
             kind = "regressions"
@@ -152,9 +153,9 @@ def fit(
     *,
     budget: int,
 ) -> tuple[Sequence[Sequence[Row]], Blocks]:
-    """Return the first groups that fit `budget` bytes, and their blocks."""
+    """Return as many of the first groups as `budget` bytes can hold, and their packed blocks."""
     sizes = accumulate(sum(len(row.completion) for row in rows) for rows in groups)
-    # First guess from the lengths of the texts; then the packed size decides.
+    # The first guess is from the lengths of the texts; then the packed size decides.
     count = bisect_left(list(sizes), budget * COMPRESSION)
     while True:
         blocks = pack(groups[:count])
@@ -223,7 +224,7 @@ def completion_blocks(run: Run, groups: Sequence[Sequence[GradedCompletion]]) ->
 
 
 def _prompt(run: Run, key: tuple[str, str]) -> str | dict[str, str]:
-    """Return the prompt text, or one per checkpoint if they read different ones."""
+    """Return the prompt of a problem, or a prompt for each checkpoint if they differ."""
     texts = {name: prompts[key] for name, prompts in run.prompts.items() if key in prompts}
     different = set(texts.values())
     # Checkpoints normally share a prompt; models of `make evaluate` may not.
@@ -256,7 +257,7 @@ def _columns(
 @functools.cache
 def chart_library() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one script; bundling takes seconds."""
-    # The bundle is a module: what it does not put on `window` ends with it.
+    # The bundle is a module: the page sees only what it puts on `window`.
     return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
 
 

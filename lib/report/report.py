@@ -32,7 +32,7 @@ from lib.report.tables import (
 from lib.report.text import Table, percent
 
 NUM_TRANSCRIPTS = 5
-"""Transcripts of right completions, and as many of wrong ones."""
+"""Number of right completions that are shown, and number of wrong ones."""
 
 
 CONDITIONS = {
@@ -42,7 +42,7 @@ CONDITIONS = {
     "top_p": "top-p",
     "max_new_tokens": "tokens at most",
 }
-"""Key of a stage's record of sampling → its column."""
+"""Key of the sampling settings in provenance → the column's title."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,10 +132,10 @@ def training_warnings(provenance: Mapping[str, Mapping[str, Any]]) -> Iterator[s
 
 
 def caveats(comparisons: Sequence[Comparison], run: Run) -> Iterator[str]:
-    """Yield the limits of a GRPO gain, if there is one, and of a chosen step's accuracy."""
+    """Yield sentences that qualify the findings: on steps chosen by accuracy, on a gain of GRPO."""
     for phase, best in run.selections.items():
         yield f"{describe_selection(phase, best)}."
-    # 0 if every SFT target has reasoning: then there is nothing to qualify.
+    # If the share is 0, every SFT target has reasoning, and the gain needs no caveat.
     bare = run.stage_metrics.get("prepare", {}).get("bare_answer_share", 0.0)
     if bare > 0 and any(each.after == "grpo" and each.change.is_better() for each in comparisons):
         yield (
@@ -191,7 +191,7 @@ def select_transcripts(run: Run) -> list[GradedCompletion]:
     for ok in (True, False):
         alike = [row for row in rows if row.answer_ok is ok]
         count = min(len(alike), NUM_TRANSCRIPTS)
-        # Evenly spaced: deterministic, and not only the file's first problems.
+        # Evenly spaced rows are deterministic, and not only the file's first problems.
         transcripts += [alike[index * len(alike) // count] for index in range(count)]
     return transcripts
 
@@ -232,12 +232,12 @@ def facts_and_provenance(run: Run) -> tuple[list[tuple[str, str]], list[Table]]:
         preset, values, changed = nearest_preset(settings, shown=_text)
         header, num_changed = (*header, f"preset {preset}"), len(changed)
         rows = [(key, settings[key], values[key]) for key in changed]
-        # An empty cell: the value equals the preset's.
+        # An empty last cell means that the value equals the preset's.
         rows += [(key, value, "") for key, value in settings.items() if key not in changed]
         count = f" with {num_changed} change{'s' if num_changed > 1 else ''}" if changed else ""
         facts = [("model", _model(settings)), ("preset", preset + count), *facts]
     devices = {record["device"]: None for record in run.provenance.values() if "device" in record}
-    # Several devices if stages ran on different machines.
+    # Several devices if stages ran on different machines; no entry (times False) without any.
     facts += [("measured on", " / ".join(devices))] * bool(devices)
     # `git log -S<hash>` finds the run's commit (docs/report.md).
     facts.append(("run", hash_json(run.provenance)[:12]))
@@ -247,6 +247,7 @@ def facts_and_provenance(run: Run) -> tuple[list[tuple[str, str]], list[Table]]:
     versions = _settings(run.provenance, "versions")
     inputs = {f"{stage} ←": record.get("inputs", {}) for stage, record in run.provenance.items()}
     return facts, [
+        # The settings that differ from the preset come first, and are bold.
         Table("settings", header, tuple(rows), frozenset(range(num_changed))),
         Table("versions", ("key", "value"), tuple(versions.items())),
         Table("inputs", ("stage ← what it read", "hash"), _rows(inputs)),
@@ -255,6 +256,7 @@ def facts_and_provenance(run: Run) -> tuple[list[tuple[str, str]], list[Table]]:
 
 
 def _rows(records: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
+    """Return a table row for each value in the records: "name dotted.key" and the value."""
     return tuple(
         (f"{name} {key}", _text(value))
         for name, record in records.items()
@@ -273,6 +275,7 @@ def _settings(provenance: Mapping[str, Mapping[str, Any]], name: str) -> dict[st
 
 
 def _model(settings: Mapping[str, str]) -> str:
+    """Return the base model's name and commit, or the size of the tiny model."""
     # An empty name means the tiny model, made from scratch.
     name, revision = settings.get("model.name", ""), settings.get("model.revision", "")
     sizes = [settings.get(f"model.tiny.{size}", "?") for size in ("num_layers", "hidden_size")]
@@ -281,7 +284,8 @@ def _model(settings: Mapping[str, str]) -> str:
 
 
 def _text(value: Any) -> str:
+    """Return a setting as text; the entries of a list are separated by commas."""
     entries = value if isinstance(value, list) else [value]
-    # JSON files have sorted keys, params.yaml has not: sort before comparing.
+    # Sorted, since values of JSON files and of params.yaml differ in the order of keys.
     nested = (json.dumps(e, sort_keys=True) if isinstance(e, Mapping) else e for e in entries)
     return ", ".join(map(str, nested))

@@ -50,7 +50,7 @@ def measures(metrics: Mapping[str, Metrics], benchmark: str) -> Iterator[tuple[M
     rows = [
         Measure("answer accuracy, greedy", GREEDY, "answer_accuracy", strong=True),
         Measure("pass@1, sampled", SAMPLED, "pass_at_1", strong=True),
-        # Of one sample all three are pass@1 again.
+        # With one sample, all three equal pass@1.
         *(Measure(f"pass@{k}, sampled", SAMPLED, f"pass_at_{k}") for k in attempts),
         *(Measure(f"pass^{k}, sampled", SAMPLED, f"pass_hat_{k}") for k in attempts),
         *(Measure(f"maj@{k}, sampled", SAMPLED, f"maj_at_{k}") for k in attempts),
@@ -71,7 +71,7 @@ def measures(metrics: Mapping[str, Metrics], benchmark: str) -> Iterator[tuple[M
 
 
 def sample_counts(metrics: Mapping[str, Metrics], benchmark: str) -> list[int]:
-    """Return how often each problem was sampled, where columns differ each number once."""
+    """Return how often each problem was sampled: each number that occurs, in order."""
     columns = numbers_of(metrics, benchmark, SAMPLED).values()
     return sorted({int(numbers["num_samples"]) for numbers in columns if "num_samples" in numbers})
 
@@ -119,13 +119,13 @@ def headline_table(metrics: Mapping[str, Metrics], benchmark: str) -> Table:
             (row.title, *(cell(numbers, row.name, row.form) for numbers in columns.values()))
             for row, columns in rows
         ),
-        # Rows without numbers are gone by now, so the indices are those of the printed table.
+        # `measures` has left out rows without numbers: these are the indices of the printed rows.
         frozenset(number for number, (row, _) in enumerate(rows) if row.strong),
     )
 
 
 def problems_of(columns: Columns) -> int:
-    """Return the number of problems behind the numbers."""
+    """Return the number of problems that a column's rates are of; 0 if none has it."""
     return next((int(numbers["n"]) for numbers in columns.values() if "n" in numbers), 0)
 
 

@@ -70,7 +70,10 @@ def percent(value: float | None, se: float | None = None, n: float | None = None
 def decimal(
     value: float | None, se: float | None = None, n: float | None = None, *, digits: int = 2
 ) -> str:
-    """Format a number with its standard error, "–" if there is none; no error rounds to 0."""
+    """Format a number with its standard error; "–" without a number.
+
+    An error that would be printed as 0 is left out.
+    """
     if value is None or math.isnan(value):
         return MISSING
     # `not … > 0` also catches NaN.
@@ -97,7 +100,7 @@ def p_value(value: float) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Return at most `limit` characters of `text`, and the number left out."""
+    """Return the first `limit` characters of `text`, with a note on how many are left out."""
     left_out = len(text) - limit
     return text if left_out <= 0 else f"{text[:limit]} … ({left_out:,} more characters)"
 
@@ -109,7 +112,7 @@ def markdown_inline(text: str, *, limit: int = 200) -> str:
 
 
 def markdown_block(text: str, *, limit: int = 2000) -> str:
-    """Return `text` as a fenced block, its fence longer than any run of backticks inside."""
+    """Return `text` as a fenced block; the fence is longer than any run of backticks in it."""
     content = visible(shorten(text, limit))
     # CommonMark: only a run of at least as many backticks closes a fence.
     fence = "`" * max(3, *(len(run) + 1 for run in re.findall(r"`+", content)), 0)
@@ -154,7 +157,7 @@ def render_template(name: str, **values: Any) -> str:
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
-        # By suffix. Markdown templates escape with `markdown_inline` and `markdown_block` instead.
+        # Only HTML: Markdown templates escape with `markdown_inline` and `markdown_block`.
         autoescape=jinja2.select_autoescape(["html.j2"]),
         # A misspelt variable is an error instead of an empty string.
         undefined=jinja2.StrictUndefined,

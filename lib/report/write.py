@@ -32,7 +32,7 @@ SUMMARY = ("answer accuracy", "pass@", "pass^", "maj@", "format accuracy", "equa
 """Prefixes of the row titles in the terminal's summary."""
 
 MOST_COLUMNS = 4
-"""Models side by side; with more, the table is transposed."""
+"""Most models that are columns of the table; with more, each model is a row."""
 
 PAGE = Path(".dvc/plots/page.html")
 
@@ -89,8 +89,8 @@ def run_metrics(report: Report) -> dict[str, Any]:
     rates = [(modes.get(mode, {}), name) for mode, name in MEASURES.items()]
     numbers: dict[str, Any] = {
         "exported": {name: measures[name] for measures, name in rates if name in measures},
-        # `dvc metrics diff` skips lists: it shows the differences below, without errors and
-        # p-values.
+        # As a list, which `dvc metrics diff` skips: it then shows the differences below, without
+        # errors and p-values.
         "paired": [comparison_metrics(report.comparisons)],
         "measured_on": [value for name, value in report.facts if name == "measured on"],
     }
@@ -158,7 +158,7 @@ def summary_lines(run: Run) -> Iterator[str]:
     """Format the headline table, and the last phase's changes on every benchmark."""
     table = headline_table(mark_skipped(run.metrics, run.skipped), run.benchmarks[0])
     rows = tuple(row for row in table.rows if row[0].startswith(SUMMARY))
-    # The first screen of a terminal: the rates only, with their unit in the title.
+    # The summary fits a terminal's first screen: only rates, with their unit in the title.
     title = f"{table.title}; %, ± standard error (≤, ≥: 95 %)"
     yield from table_lines(Table(title, table.header, rows))
     for each in compare_checkpoints(run):
@@ -176,7 +176,7 @@ def long_table(run: Run, stage: str) -> list[dict[str, Any]]:
         "high".
     """
     curve, validation = run.curves[stage], run.validations[stage]
-    # Other stages have no groups: NaN gives no band.
+    # Only GRPO has groups. For other stages the scale is NaN, which gives no band.
     settings = run.provenance.get("grpo", {}).get("settings", {}).get("grpo", {})
     # Completions of one problem are correlated, and their correlation is not logged. Counting a
     # problem's completions as one gives an upper bound of the step's standard error.
@@ -202,7 +202,7 @@ def long_table(run: Run, stage: str) -> list[dict[str, Any]]:
     return [
         row | {name: float(f"{row[name]:.6g}") for name in ("value", "low", "high") if name in row}
         for rows in series
-        # DVC draws a panel per series, and an empty one would be noise.
+        # DVC draws a panel per series: a series of zeros would be a panel without content.
         if any(row["value"] for row in rows)
         for row in rows
     ]

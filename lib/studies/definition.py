@@ -24,7 +24,7 @@ class Variant(Section):
     """
 
     checkpoint: Checkpoint
-    """The checkpoint of its run to measure."""
+    """The checkpoint to measure, of the run with these params."""
     params: dict[str, Any] = Field(default_factory=dict)
     """Values by dotted key; they replace those of params.yaml."""
 
@@ -63,7 +63,7 @@ class Study(Section):
     """Preset that the variants start from; '' for params.yaml as it is."""
     benchmarks: tuple[str, ...] = ()
     """Benchmarks to measure; empty for the first of evaluate.benchmarks."""
-    # Two seeds give an interval of one degree of freedom, too wide for any claim.
+    # With two seeds, the interval has one degree of freedom and is too wide for any claim.
     seeds: Annotated[tuple[int, ...], Field(min_length=3)]
     variants: Annotated[dict[Name, Variant], Field(min_length=2)]
     comparisons: Annotated[tuple[Contrast, ...], Field(min_length=1)]
@@ -99,7 +99,7 @@ def load_study(path: Path) -> Study:
     Raises:
         UserError: an invalid study; the schema's faults come one a line.
     """
-    # Aliases: variants of a study may share params by a YAML anchor.
+    # Aliases are allowed, since variants may share params by a YAML anchor.
     study = parse_section(Study, read_yaml(path, aliases=True), origin=str(path))
     current = read_yaml(Path("params.yaml"))
     usual = parse_params(current, origin="params.yaml")
@@ -138,11 +138,11 @@ def _measures(study: Study, evaluate: Evaluate) -> list[str]:
 
 
 def _over_preset(study: Study, current: Params) -> Study:
-    """Add the preset's differences from `current` to the params of each variant.
+    """Return the study with the preset's differences from `current` in each variant's params.
 
-    Return the new study; a variant's own values take precedence.
+    A variant's own values take precedence.
     """
-    # Only the differences: each becomes an `-S` of the experiment.
+    # Only the differences, since each becomes an option `-S` of `dvc exp run`.
     usual = current.flat()
     preset = preset_params(study.preset).flat()
     differing = {key: value for key, value in preset.items() if value != usual[key]}
@@ -182,7 +182,7 @@ def with_params(content: dict[str, Any], variant: Variant, *, origin: str) -> Pa
 
 
 def hydra(value: Any) -> str:
-    """Format a value as `dvc exp run --set-param` takes it."""
+    """Return a value as text in the grammar of `dvc exp run --set-param`."""
     if isinstance(value, dict):
         return f"{{{','.join(f'{key}:{hydra(each)}' for key, each in value.items())}}}"
     if isinstance(value, list):

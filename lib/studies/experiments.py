@@ -33,16 +33,17 @@ from lib.stats import pass_at_k
 from lib.studies.definition import Study, Variant, hydra
 
 Scores = dict[str, dict[str, dict[str, float]]]
-"""Benchmark → measure → problem id → score; `TRAINING` is of benchmark "" and one problem."""
+"""Benchmark → measure → problem id → score. The measures of `TRAINING` are in the benchmark "",
+with one score under the id "all"."""
 
 DISTINCT = "distinct"
 """Measure: share of differing pairs among a problem's right sampled completions."""
 
 UNSEEN = "unseen"
-"""Prefix of a measure on the problems whose equations no training problem has, in their order."""
+"""Prefix of a measure on only those problems whose sequence of equations is in no training set."""
 
 ENTROPY = "entropy"
-"""Measure in nats per token; all others are rates."""
+"""The only measure in nats per token; all others are rates."""
 
 # The interpreter of this process: a `dvc` on PATH may belong to another environment.
 DVC = [sys.executable, "-m", "dvc"]
@@ -137,7 +138,7 @@ def run_study(
     processes, seconds = Processes(log), list[float]()
 
     def run_seed(seed: int) -> None:
-        # In order: the first fills DVC's run-cache with the stages that a seed's others share.
+        # One after the other: the first fills DVC's run-cache with stages that the others share.
         for each in waiting:
             if each.seed == seed:
                 seconds.append(_run(each, scratch, state, processes))
@@ -208,7 +209,7 @@ class Processes:
                 text=True,
                 errors="replace",
             )
-        # Read to the end: a full pipe would stop the experiment.
+        # The output is read to its end, since a full pipe would stop the experiment.
         assert process.stdout
         tail: deque[str] = deque(maxlen=20)
         for line in process.stdout:
@@ -226,7 +227,7 @@ class Processes:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
             running = [each for each in self._running.values() if each.poll() is None]
             for process in running:
-                # Its thread may have read the exit code just now.
+                # The process may have ended since `poll`.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, number)
             end = time.monotonic() + GRACE_S
@@ -236,7 +237,7 @@ class Processes:
 
 
 def progress_line(name: str, seconds: Sequence[float], *, total: int, jobs: int) -> str:
-    """Report the experiment that just ended, and the time left at the mean duration so far."""
+    """Return a line on the experiment that just ended, and the time left at the mean duration."""
     # The experiments that are left run `jobs` at a time.
     rounds = math.ceil((total - len(seconds)) / jobs)
     return (
@@ -246,7 +247,7 @@ def progress_line(name: str, seconds: Sequence[float], *, total: int, jobs: int)
 
 
 def _lock_hash() -> str:
-    """Hash dvc.lock's entries of code, params and data up to the grades.
+    """Return a hash of dvc.lock's entries for all stages up to the grades.
 
     Raises:
         UserError: the lock is not committed, so that no commit records what was measured; or the
@@ -280,7 +281,7 @@ def made_from(definition: Path) -> dict[str, str]:
     Raises:
         UserError: the committed run is missing.
     """
-    # Any checkpoint's: all were evaluated on one machine.
+    # The provenance of any checkpoint has the device: all were evaluated on one machine.
     provenance = next(Path("reports/provenance/evaluate").glob("*.json"), None)
     if not provenance:
         raise UserError(NO_RUN)
@@ -297,10 +298,11 @@ def changed_inputs(state: Mapping[str, str], definition: Path) -> list[str]:
 
 
 def _inputs(definition: Path) -> dict[str, str]:
+    """Return the hash of each input of a study, by the input's name."""
     lock = read_yaml(Path("dvc.lock"))["stages"]
     outs = [
         (out["path"], out["md5"])
-        # "@": evaluate and grade, a stage for each checkpoint.
+        # With "@": evaluate and grade, which have one stage for each checkpoint.
         for stage in ("prepare", "sft", "grpo", *(name for name in lock if "@" in name))
         for out in lock[stage]["outs"]
         if out["path"].startswith(MEASURED)
@@ -314,14 +316,14 @@ def _inputs(definition: Path) -> dict[str, str]:
 
 def _stored(experiment: Experiment, scratch: Path, state: str) -> Mapping[str, Any]:
     """Return an experiment's stored measurements; {} if code or params have changed since."""
-    # `>=` on items: the stored content has all entries of the identity.
+    # `>=`: the stored items include all items of the identity.
     path = scratch / f"{experiment.name}.json"
     content = read_json(path) if path.is_file() else {}
     return content if content.items() >= _identity(experiment, state).items() else {}
 
 
 def _identity(experiment: Experiment, state: str) -> dict[str, Any]:
-    """Return everything that decides an experiment's scores."""
+    """Return everything that decides an experiment's scores, to be stored beside them."""
     checkpoints = {name: variant.checkpoint for name, variant in experiment.variants.items()}
     return {"state": state, "params": dict(experiment.params), "checkpoints": checkpoints}
 
@@ -344,7 +346,7 @@ def _run(experiment: Experiment, scratch: Path, state: str, processes: Processes
         # and added (+) instead.
         sets += [f"-S=~{key}", f"-S=+{setting}"] if isinstance(value, dict) else ["-S", setting]
     run = [*command, "run", "--temp", "--name", experiment.name, *sets, *experiment.targets]
-    # --temp: in a copy of the checkout, so that the working tree stays as it is.
+    # --temp runs it in a copy of the checkout, so that the working tree stays as it is.
     processes.run(experiment.name, run)
     seconds = time.monotonic() - start
     content = {**_identity(experiment, state), "seconds": seconds, **measurements(experiment)}
@@ -359,7 +361,7 @@ def measurements(experiment: Experiment) -> dict[str, Any]:
     measured: dict[str, dict[str, Any]] = {"scores": {}, "validation": {}}
     for name, checkpoint in checkpoints.items():
         scores = problem_scores(graded_rows(side, Path(f"data/graded/{checkpoint}.jsonl")))
-        # Without GRPO in this experiment, the commit still has the curve of the default run.
+        # Only if this experiment ran GRPO: otherwise its commit has the default run's curve.
         if "grpo" in checkpoints.values():
             scores[""] = _sampled(side, checkpoint)
         measured["scores"][name] = scores
@@ -369,9 +371,9 @@ def measurements(experiment: Experiment) -> dict[str, Any]:
 
 
 def _sampled(side: DVCFileSystem, checkpoint: str) -> dict[str, dict[str, float]]:
-    """Return the measures of GRPO's training samples.
+    """Return the measures of GRPO's training samples; {} for other checkpoints than SFT and GRPO.
 
-    SFT's values are those of the first step, GRPO's the mean over the last tenth of the steps.
+    SFT's value is that of the first step. GRPO's is the mean over the last tenth of the steps.
     """
     measures = {}
     for name, column in TRAINING.items():
@@ -401,7 +403,7 @@ def problem_scores(rows: Sequence[GradedCompletion]) -> Scores:
     scores: Scores = {}
     for (benchmark, mode), problems in problem_grades(rows).items():
         for problem, right in problems.items():
-            # A set: with a single completion, all three values of k are 1.
+            # A set, since the three values of k may be equal.
             for k in {1, min(8, len(right)), len(right)}:
                 measure = "greedy" if mode == GREEDY else f"pass@{k}"
                 score = pass_at_k(num_completions=len(right), num_correct=sum(right), k=k)
@@ -411,7 +413,7 @@ def problem_scores(rows: Sequence[GradedCompletion]) -> Scores:
         if row.mode == SAMPLED and row.answer_ok:
             texts[row.benchmark, row.problem_id][row.completion] += 1
     for (benchmark, problem), counts in texts.items():
-        # 0 pairs where only one completion is right.
+        # The number of pairs is 0 if only one completion is right.
         if pairs := math.comb(counts.total(), 2):
             same = sum(math.comb(count, 2) for count in counts.values())
             scores[benchmark].setdefault(DISTINCT, {})[problem] = 1 - same / pairs
@@ -420,7 +422,7 @@ def problem_scores(rows: Sequence[GradedCompletion]) -> Scores:
         for measure in {"greedy", "pass@1"} & measures.keys():
             scored = measures[measure].items()
             own = {key: score for key, score in scored if (benchmark, key) in unseen}
-            # Where all problems are unseen, these would be the same rates again.
+            # If all problems are unseen, these rates would equal the measure itself.
             if 0 < len(own) < len(measures[measure]):
                 measures[f"{UNSEEN} {measure}"] = own
     return scores

@@ -28,7 +28,7 @@ END = "<!-- /study -->"
 """Marks around a study's table in the README."""
 
 ALPHA = 0.05
-"""Chance that any claim of a study holds by accident (family-wise, after Holm)."""
+"""Largest chance that any claim of a study is accepted by accident (family-wise, after Holm)."""
 
 FEW_STEPS = 3
 """A curve with at most this many points is not drawn."""
@@ -54,13 +54,13 @@ def study_metrics(
         }
         for key, sets in outcome.scores.items()
     }
-    # Only measures that all have: a variant without right answers has no DISTINCT.
+    # Only measures that every run has: one without right answers has no DISTINCT.
     first, *others = scores.values()
     measures = [name for name in first if all(name in each for each in others)]
     rates: dict[str, dict[str, Any]] = {}
     validation = {}
     for variant in study.variants:
-        # Per seed: seeds of a study with generated problems have different problems.
+        # A mean for each seed first: generated problems differ between seeds.
         rates[variant] = {
             measure: _rate(
                 seeds,
@@ -75,7 +75,7 @@ def study_metrics(
         if steps := set.intersection(*map(set, curves)):
             n = num_validated[variant]
             validation[variant] = {
-                # NaN: an unknown error, taken as that of answers that are right or wrong.
+                # NaN: the error is unknown; `padded_mean` takes that of right or wrong answers.
                 step: _rate(seeds, [Estimate(curve[step], math.nan, n) for curve in curves])
                 for step in sorted(steps, key=int)
             }
@@ -93,7 +93,7 @@ def study_metrics(
             comparisons[each.name][measure] = _over_seeds(
                 seeds,
                 [change.difference for change in changes],
-                # The standard error behind a 95 % interval.
+                # The standard errors, from the 95 % intervals.
                 [(own.high - own.low) / (2 * Z) for own in (each.interval for each in changes)],
             )
     return {
@@ -107,8 +107,8 @@ def study_metrics(
 def _rate(
     seeds: Sequence[int], estimates: Sequence[Estimate], *, highest: float = 1.0
 ) -> dict[str, Any]:
-    """Return the mean over seeds of a rate, within 0 and `highest`."""
-    # As in `share_interval`, so that the error is above 0 at rates of 0 and 1 too.
+    """Return the mean over seeds of a rate, its interval cut to 0 and `highest`."""
+    # Padded as in `share_interval`: a rate of 0 or 1 has an error above 0 too.
     errors = [
         float(padded_mean(each.value, each.se, each.n, extremes=(0.0, 1.0), padding=Z**2)[1])
         for each in estimates
@@ -125,7 +125,7 @@ def _over_seeds(
     Args:
         errors: each seed's standard error over its problems.
     """
-    # Measures of training have no scores by problem, and so no error over them.
+    # A measure of training is one number per seed (n = 1), without an error over problems.
     of_problems = estimates[0].n > 1
     mean = seeds_mean([each.value for each in estimates], problem_se=errors if of_problems else ())
     return {
@@ -224,8 +224,9 @@ def _chance(p_value: float) -> str:
 
 
 def _measures(metrics: Mapping[str, Any]) -> list[str]:
-    """Sort the measures: first benchmark, other benchmarks, then training."""
+    """Return the names of the measures: first benchmark, other benchmarks, then training."""
     names = next(iter(metrics["variants"].values()))
+    # A name with a space has a prefix: another benchmark, or `UNSEEN`.
     return sorted(
         names, key=lambda name: (name in TRAINING, " " in name, DISTINCT in name, len(name), name)
     )
@@ -249,7 +250,7 @@ def study_markdown(
                 _range(numbers, measure, points),
                 *(_form(measure, points)(numbers[measure][f"seed_{seed}"]) for seed in study.seeds),
             )
-            # Once each: two claims may be about one pair of variants.
+            # Each pair of variants once: two claims may be about one pair.
             for name in dict.fromkeys(each.name for each in study.comparisons)
             for numbers in [metrics["comparisons"][name]]
             for measure in _measures(metrics)
@@ -283,7 +284,7 @@ def study_figures(study: Study, metrics: Mapping[str, Any]) -> list[Figure]:
             labels=list(study.variants),
         )
         for measure in _measures(metrics)
-        # In nats, which have no place on an axis in percent.
+        # Entropy is in nats, and the axis is in percent.
         if measure != ENTROPY
     ]
     caption = "Means over seeds with 95 % intervals."
@@ -301,10 +302,11 @@ def study_figures(study: Study, metrics: Mapping[str, Any]) -> list[Figure]:
 def _curve_figure(
     study: Study, metrics: Mapping[str, Any], curves: Mapping[str, Mapping[str, Any]]
 ) -> Figure:
-    """Plot greedy accuracy while GRPO trains; variants with another SFT are level lines."""
-    # A curve begins at its own SFT checkpoint: a level line for that would only repeat the point.
+    """Plot greedy accuracy while GRPO trains; an SFT that no curve starts from is a level line."""
+    # The first point of a curve is its SFT checkpoint, which needs no level line. {}: neither does
+    # the SFT of params.yaml.
     starts = [{}, *(study.variants[variant].params for variant in curves)]
-    # The last validation of another SFT, on the same problems as the curves.
+    # The last validation of each other SFT, on the same problems as the curves.
     levels = {
         name: steps[max(steps, key=int)]
         for name, steps in metrics["validation"].items()
@@ -350,7 +352,7 @@ def write_pages(
         UserError: the study has no numbers, or numbers of another definition.
     """
     own = folder / name
-    # From the file, so that page and file agree: the file's numbers are rounded.
+    # Read from the file, whose numbers are rounded, so that page and file agree.
     metrics = read_json(own / "study.json") if (own / "study.json").is_file() else {}
     rates = metrics.get("variants", {})
     keys = {key for measures in rates.values() for numbers in measures.values() for key in numbers}
@@ -389,7 +391,7 @@ def rates_table(study: Study, metrics: Mapping[str, Any], *, what: str = "") -> 
             f"{measure}, nats" if measure == ENTROPY else measure,
             *(_range(rates[name], measure).replace(" to ", "–") for name in study.variants),
         )
-        # What training has not seen comes first.
+        # The measures on unseen equations come first.
         for measure in sorted(_measures(metrics), key=lambda name: not name.startswith(UNSEEN))
     )
     header = f"{what}%, mean of {len(study.seeds)} seeds (95 % interval)"
@@ -400,10 +402,10 @@ def studies_page(folder: Path) -> str:
     """Render all studies below `folder` as one HTML page that needs no network."""
     pages = {}
     for page in sorted(folder.glob("*/study.md")):
-        # HTML off: study.md is Markdown only, with text of YAML files in it.
+        # HTML is off: study.md has none, but text of YAML files, which could have some.
         markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
         content = markdown.render(page.read_text("utf-8"))
-        # Inline, so that the page is one file.
+        # Figures are embedded, so that the page is one file.
         for figure in re.findall(r'<img src="\w+\.svg"[^>]*>', content):
             svg = page.parent / figure.split('"')[1]
             content = content.replace(figure, svg.read_text("utf-8"))
