@@ -28,7 +28,7 @@ from lib.verifier.words import MONEY, is_unit, parse_unit
 BRACKETS = {
     "(": (")", "]"), "[": ("]", ")"), "{": ("}",), "{set": ("}set",), "langle": ("rangle",),
 }  # fmt: skip
-"""Opening brackets, and what may close each; "]" closes "(" in a half-open interval."""
+"""Each opening bracket, and the brackets that may close it: "]" closes "(" in `(0, 1]`."""
 
 GREEK = names(
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho "
@@ -43,16 +43,20 @@ _RECIPROCAL = names("sin cos tan cot sec csc")
 _ACCENTS = names("vec hat tilde dot ddot overline overset overleftrightarrow")
 _FIGURES = names("angle triangle square widehat")
 _ENDS_OPERAND = re.compile(rf"[(\[{{|]|d[a-z]|{'|'.join(FUNCTIONS)}")
-"""A group, a differential or another function."""
+r"""Tokens that end a function's argument without brackets: `\sin 2x \cos x`, `\ln x dx`."""
 _FUNCTION_LETTERS = frozenset("fghFGHPQ")
 _POSTFIXES = ("^", "_", "!", "%", "'", "''", "'''", "degree")
 
 
 class Atoms:
-    """A position in a sequence of tokens, and a method for each small part.
+    """A position in a sequence of tokens, and a method for each small part of the grammar.
 
-    `statement`, `product` and `signed` are the parser's (`lib.verifier.parse`), which derives from
-    this class.
+    The subclass `lib.verifier.parse.Parser` defines `statement`, `product`, `signed` and `element`.
+
+    Attributes:
+        bars: number of absolute values that are open: inside them, `|` closes and never opens.
+        in_set: whether the innermost group is a set, where `|`, `:` and `mid` begin its condition.
+        residues: whether the right side of a congruence is read, which ends before `(mod 7)`.
     """
 
     statement: Callable[..., Node]
@@ -74,18 +78,19 @@ class Atoms:
         return self.tokens[self.position]
 
     def ahead(self, count: int) -> Token:
-        """Return the token `count` after the next; the end token beyond the end."""
+        """Return the token that is `count` places after the next one, or the end token."""
         return self.tokens[min(self.position + count, len(self.tokens) - 1)]
 
     def next(self) -> Token:
-        """Return the next token, taken."""
+        """Return the next token and move past it; the end token is returned again and again."""
         token = self.tokens[self.position]
         self.position += token is not END
         return token
 
     def take(self, *texts: str) -> Token | None:
-        """Return the next token if it is an operator, command or separator with one of these
-        texts.
+        """Move past the next token if it is a sign (no word or number) with one of these texts.
+
+        Return the token, or None if it is another.
         """
         token = self.peek
         if token.text in texts and token.kind in ("operator", "command", "separator"):
@@ -93,10 +98,10 @@ class Atoms:
         return None
 
     def expect(self, *texts: str) -> Token:
-        """Take one of these.
+        """Return the next token, which must be a sign with one of these texts, and move past it.
 
         Raises:
-            Unparsable: something else is there.
+            Unparsable: the next token is another.
         """
         token = self.take(*texts)
         if token is None:
@@ -104,10 +109,10 @@ class Atoms:
         return token
 
     def deeper(self) -> None:
-        """Count nesting.
+        """Count one more level of nesting; the caller subtracts it again.
 
         Raises:
-            TooHard: it is beyond the limit.
+            TooHard: the nesting is deeper than `MAX_DEPTH`.
         """
         self.depth += 1
         if self.depth > MAX_DEPTH:
@@ -116,6 +121,7 @@ class Atoms:
     def starts_atom(self) -> bool:
         """Return True if the next token begins a factor."""
         kind, text = self.peek
+        # `(mod 7)` ends a congruence.
         if self.residues and text == "(" and self.ahead(1).text in ("mod", "bmod"):
             return False
         if kind == "operator" and text in ("|", "‖"):
@@ -127,16 +133,14 @@ class Atoms:
         )
 
     def power(self) -> Node:
-        """Return an atom with exponents, subscripts, factorials, percent and degree signs after
-        it.
-        """
+        """Parse an atom with the marks after it: exponents, subscripts, `!`, `%`, degrees."""
         return self._postfix(self.atom())
 
     def atom(self) -> Node:
-        """Parse one number, name, group or function application.
+        """Parse one number, name, group, or function with its arguments.
 
         Raises:
-            Unparsable: none of these.
+            Unparsable: the next tokens are none of these.
         """
         self.deeper()
         node = self._atom(self.next())
@@ -144,6 +148,7 @@ class Atoms:
         return node
 
     def _atom(self, token: Token) -> Node:
+        """Return the atom that `token`, which is already taken, begins."""
         kind, text = token
         if kind == "number":
             return parse_number(text)
@@ -160,9 +165,10 @@ class Atoms:
         raise Unparsable(f"unexpected {text!r}" if text else "unexpected end")
 
     def _word(self, token: Token) -> Node:
-        """Return a currency before its amount, a name, a function called by a word, or a label."""
+        """Return an amount after its currency, a function with arguments, a name, or a label."""
         kind, text = token
         unit = parse_unit(text) if kind != "word" else None
+        # `$5`, `USD 5`
         if text in CURRENCIES or (
             unit and unit.dimension[0][0] in MONEY and self.peek.kind == "number"
         ):
@@ -174,15 +180,20 @@ class Atoms:
         return Node("label", (), text.lower() if len(text) > 2 else text)
 
     def _applied(self, name: Node) -> Node:
-        """Return a letter with what it is applied to, where it is a function's."""
+        """Return `f(x)` as a call if the name before the bracket is a function, else the name.
+
+        `x(x + 1)` is a product, whose second factor is left to the caller.
+        """
         is_braced = self.peek.text == "{" and self.ahead(1).text == "("
         if not is_braced and self.peek != Token("operator", "("):
             return name
         first = name.name.partition("_")[0].rstrip("'").removesuffix("^-1")
+        # `f(`, `y'(` and `f^{-1}(` are always calls; `F(x)` and `y_1(x)` only with one argument.
         is_own = first in _FUNCTION_LETTERS or "'" in name.name or "^-1" in name.name
         is_large = first.isupper() or first in ("phi", "psi", "Phi", "Psi", "chi")
         is_variable = self.ahead(1).kind in ("letter", "number") and self.ahead(2).text == ")"
-        # `P(1, 2)`. Parsing the group to see would double the work at each level of `A(A(A(`.
+        # `P(1, 2)` is a point: in its group, a comma comes before any bracket. The tokens are
+        # searched, since parsing the group twice would double the work at each level of `A(A(A(`.
         marks = (token.text for token in self.tokens[self.position + 1 :])
         is_point = is_large and next((x for x in marks if x in ("(", ",", ")")), "") == ","
         if is_own or is_point or (is_variable and (is_large or name.name != first)):
@@ -190,7 +201,7 @@ class Atoms:
         return name
 
     def _arguments(self) -> tuple[Node, ...]:
-        """Parse the next group, split at commas."""
+        """Parse the next group, and return the parts between its commas."""
         opening = self.next().text
         closings = BRACKETS[opening][:1]
         inside = self.statement(closing=closings)
@@ -198,14 +209,16 @@ class Atoms:
         return inside.args if inside.kind == "list" and inside.name == "," else (inside,)
 
     def _digit(self) -> Node:
-        r"""Return an argument of `\frac`: of an unbraced number, its first digit."""
+        r"""Parse an argument of `\frac`: an atom, or the first digit of a number: `\frac12`."""
         token = self.peek
         if len(token.text) > 1 and token.text.isdigit():
+            # The other digits stay as the next token.
             self.tokens[self.position] = token._replace(text=token.text[1:])
             return number(int(token.text[0]), token.text[0])
         return self.atom()
 
     def _command(self, name: str) -> Node:
+        """Return the atom that a command, which is already taken, begins."""
         if name in ("frac", "binom"):
             return self._two_arguments(name)
         if name in _SYMBOLS:
@@ -226,7 +239,7 @@ class Atoms:
         if name in FUNCTIONS:
             return self._function(name)
         if name in _FIGURES or (name == "Delta" and self.peek.kind == "letter"):
-            # The mark and the letters after it are one name, `\angle ABC`.
+            # `\angle ABC` is one name: the mark and the letters after it.
             group = self.take("{")
             letters: list[str] = []
             while self.peek.kind in ("letter", "name") or (letters and self.peek.kind == "number"):
@@ -245,15 +258,18 @@ class Atoms:
         raise Unparsable(f"unknown command \\{name}")
 
     def _root(self) -> Node:
+        r"""Parse the index, 2 if there is none, and the radicand of `\sqrt`."""
         index = number(2)
         if self.take("["):
             index = self.statement(closing=("]",))
             self.expect("]")
+        # `\sqrt^3`
         if self.peek.text in ("^", "_"):
             raise Unparsable("a root of nothing")
         return Node("root", (index, self.atom()))
 
     def _two_arguments(self, name: str) -> Node:
+        r"""Parse the two arguments of `\frac` or `\binom`."""
         above = self._digit()
         if name == "binom":
             return call("binomial", above, self._digit())
@@ -261,17 +277,23 @@ class Atoms:
         return Node("quotient", (above, self.power() if self.take("/") else self._digit()))
 
     def _accented(self, name: str) -> Node:
+        r"""Parse what is under an accent: `\hat{i}` is a unit vector, `\overline{1+i}` conjugates.
+
+        Any other accent is an opaque function of what is under it.
+        """
         inside = self.atom()
         if name == "hat" and (letter := re.fullmatch("(?:bf:)?([ijk])", spelled(inside))):
             return symbol(f"bf:{letter[1]}")
         is_number = name == "overline" and not free_symbols(inside) and inside.kind != "label"
         if is_number and not any(part.name == "i" for part in nodes(inside)):
+            # `\overline{25}` may be digits that repeat, or the digits of one number.
             raise Unparsable("a bar over a real number")
         return call("conj" if is_number else name, inside)
 
     def _function(self, name: str) -> Node:
-        r"""Return a function with its power, base and argument: `\sin^2 x`, `\log_2 8`, `\max(1,
-        2)`.
+        r"""Parse the power, base and argument of a function: `\sin^2 x`, `\log_2 8`, `\max(1, 2)`.
+
+        A function without an argument is a symbol.
         """
         base = exponent = None
         while mark := self.take("^", "_"):
@@ -288,6 +310,7 @@ class Atoms:
         operand = self._operand()
         if not operand:
             raise Unparsable("a function of nothing")
+        # `\sin^{-1} x` is the inverse function, not 1 / sin(x).
         if exponent is not None and exponent.value == -1 and name in _RECIPROCAL:
             return call(f"arc{name}", *operand)
         if base and name != "log":
@@ -296,7 +319,10 @@ class Atoms:
         return applied if exponent is None else Node("power", (applied, exponent))
 
     def _operand(self) -> tuple[Node, ...]:
-        """Return a group with its items, or the factors up to the next sign, function or group."""
+        """Parse a function's arguments: those in brackets, else one product of factors.
+
+        The product ends before the next sign, function, group or differential.
+        """
         if self.peek.text in BRACKETS and self.peek.kind == "operator":
             return self._arguments()
         factors = [self.signed() if self.peek.text == "-" else self.power()]
@@ -305,6 +331,10 @@ class Atoms:
         return (factors[0] if len(factors) == 1 else Node("product", tuple(factors)),)
 
     def _calculus(self, name: str) -> Node:
+        """Parse the bounds and the body of a sum, product, integral or limit.
+
+        A bound that is not written is an empty list.
+        """
         lower = upper = Node("list")
         while mark := self.take("^", "_"):
             if mark.text == "_":
@@ -313,7 +343,8 @@ class Atoms:
                 upper = self.atom()
         body = self.product()
         if lower.kind == "relation" and lower.args[0].kind == "symbol":
-            # The index has no name of its own: by nesting, the same in every sum.
+            # The name of an index does not matter: every index is renamed to its depth of nesting,
+            # so that sums over k and over n become the same tree. `a_k` is renamed with it.
             index, own = lower.args[0].name, symbol(f"index {self.depth}")
             names = {part.name for part in nodes(body) if part.kind == "symbol"}
             new = {index: own} | {
@@ -326,7 +357,10 @@ class Atoms:
         return Node("calculus", (lower, upper, body), name)
 
     def _group(self, opening: str) -> Node:
-        """Return the group that `opening` (already taken) begins."""
+        """Parse a group; its bracket `opening` is already taken.
+
+        Return a set, builder or tuple if the brackets and commas make one, else what is inside.
+        """
         start = self.position
         outer, self.bars, self.in_set = (self.bars, self.in_set), 0, opening == "{set"
         closings = BRACKETS[opening]
@@ -337,28 +371,31 @@ class Atoms:
             inside = Node("builder", (inside, self.statement(closing=closings)))
         self.bars, self.in_set = outer
         if opening == "{" and self.take("choose"):
+            # `{n \choose k}`
             below = self.statement(closing=closings)
             inside = call("binomial", inside, below)
         closing = self.expect(*closings).text
         if opening == "{":
+            # Braces without backslashes group for TeX, but `{1, 2}` is meant as a set.
             is_set = inside.kind == "list" and inside.name == "," and inside.args
             return Node("set", inside.args) if is_set else inside
         if opening == "{set":
             items = inside.args if inside.kind == "list" else (inside,)
-            # One that has braces of its own is an element: a set of a set.
+            # An inner set is one element: `\{\{1, 2\}\}` has one.
             return inside if is_builder else Node("set", items)
         if inside.kind == "list" and inside.name == ",":
             return Node("tuple", inside.args, "<>" if opening == "langle" else opening + closing)
         if inside.kind == "matrix" and opening + closing in ("()", "[]"):
             return inside._replace(name="matrix")
         if opening + closing in ("()", "[]", "langlerangle"):
-            # `[x + 1]` is a list of one where it is the whole.
+            # `[x + 1]` is a list of one element if it is the whole answer, else a factor; `[5]` is
+            # always a list. The whole begins at the first token, so that `start` is 1.
             is_list = inside.kind == "number" or (start == 1 and self.peek is END)
             return Node("tuple", (inside,), "[]") if opening == "[" and is_list else inside
         raise Unparsable("a half-open bracket around one element")
 
     def _absolute(self, bar: str) -> Node:
-        """Parse `|…|`, its first bar already taken."""
+        """Parse `|…|` or `‖…‖`; the first bar is already taken."""
         self.bars += 1
         inside = self.statement(closing=(bar,))
         self.expect(bar)
@@ -366,9 +403,13 @@ class Atoms:
         return call("abs" if bar == "|" else "norm", inside)
 
     def _environment(self) -> Node:
-        r"""Parse `\begin{name}` (already taken) up to its end: a matrix or cases."""
+        r"""Parse an environment, whose `\begin` is already taken: a matrix, cases, or a system.
+
+        A system, cases of one column, is returned as a list.
+        """
         name = self._raw().rstrip("*")
         if name == "array" and self.peek.text == "{":
+            # The columns of an array, such as `{cc}`.
             self._raw()
         rows: list[Node] = []
         cells: list[Node] = []
@@ -393,7 +434,7 @@ class Atoms:
         return call("det", inside) if name == "vmatrix" else inside
 
     def _cell(self) -> Node:
-        """Parse one entry; in cases, a condition in words too."""
+        r"""Parse one entry of an environment; in \begin{cases}, it may be a condition in words."""
         while self.peek.text.lower() in ("if", "for", "when", ",", "where"):
             self.next()
         start, ends = self.position, ("&", "\\", "end")
@@ -402,6 +443,7 @@ class Atoms:
             self.take(".")
             if self.peek.text in ends and node.kind not in ("label", "unit"):
                 return node
+        # Not mathematics, or a bare label or unit: read it again, as words.
         self.position = start
         words = []
         while self.peek.text not in ends and self.peek is not END:
@@ -409,14 +451,15 @@ class Atoms:
         return Node("phrase", (), " ".join(w for w in words if w not in ("is", "are", ".", "an")))
 
     def _exponent(self) -> Node:
-        """Parse the exponent after `^`: a group, a number with its sign, or one atom."""
+        """Parse the exponent after `^`: a group or one atom, with its sign."""
         if sign := self.take("-", "+"):
             if not self.starts_atom():
-                # `3^+` and `x^-`: sides of a limit.
+                # `3^+` and `x^-` are one-sided limits.
                 return symbol(sign.text)
             operand = self._exponent()
             return negated(operand) if sign.text == "-" else operand
         base = self.atom()
+        # A tower, `2^3^2`, is 2^(3^2).
         if self.peek.text == "^" and base.kind in ("number", "symbol"):
             self.deeper()
             base = self._postfix(base)
@@ -424,13 +467,15 @@ class Atoms:
         return base
 
     def _postfix(self, node: Node) -> Node:
-        """Parse the marks after `node`, and return the node with them."""
+        """Parse the marks after `node`, and return the tree of node and marks."""
         count = 0
         while token := self.take(*_POSTFIXES):
             count += 1
+            # Each mark nests the tree one level deeper.
             if count > 8:
                 raise TooHard("too much is attached to one atom")
             if token.text in ("^", "_") and node.name.startswith("bb:"):
+                # `\mathbb{R}^+` is one name, not a power.
                 node = symbol(f"{node.name}{token.text}{self._raw()}")
             elif token.text == "^":
                 node = self._raised(node)
@@ -453,38 +498,51 @@ class Atoms:
         return node
 
     def _raw(self) -> str:
-        r"""Read the text of a group, `\mathbb{R}_{>0}`, `\begin{array}{cc}`, or of one token."""
+        r"""Return the text of the next group, unparsed and without braces, or of the next token.
+
+        Used for `>0` in `\mathbb{R}_{>0}`, and for both groups of `\begin{array}{cc}`.
+        """
         texts = [self.next().text]
         while texts[0] == "{" and texts[-1] != "}":
             texts.append(self.next().text)
+            # Only the end token has no text.
             if not texts[-1]:
                 raise Unparsable("unexpected end")
         return "".join(texts).strip("{}")
 
     def _degrees(self, node: Node) -> Node:
-        """Return an angle, or with C or F after it a temperature; minutes and seconds may
-        follow.
+        """Return `node` degrees as an angle, with minutes and seconds that follow, `30°15'`.
+
+        With C or F after the degree sign, it is a temperature.
         """
         if self.peek.text in ("C", "F") and self.peek.kind in ("letter", *WORDS):
             return Node("unit", (node,), f"°{self.next().text}")
         total = node
         for marks in ("'", "''"):
             if self.peek.kind == "number" and self.ahead(1).text == marks:
+                # A minute, ', is 1/60 of a degree; a second, '', is 1/60².
                 small = Node("quotient", (parse_number(self.next().text), number(60 ** len(marks))))
                 self.next()
                 total = Node("sum", (total, small))
         return Node("degree", (total,))
 
     def _raised(self, node: Node) -> Node:
+        r"""Parse the exponent of `node`, and return what both mean.
+
+        This is a power, degrees, an inverse function, a chi-squared distribution or a transpose.
+        """
         exponent = self._exponent()
+        # `30^o` is 30 degrees.
         if exponent == symbol("o") and node.kind == "number":
             return self._degrees(node)
         if node.kind == "symbol":
+            # `x^2_1` is `x_1^2`.
             if self.take("_"):
                 node = self._lowered(node)
             is_inverse = exponent.value == -1 and self.peek.text == "("
             if is_inverse and node.name[:1] in _FUNCTION_LETTERS:
                 return self._applied(node._replace(name=f"{node.name}^-1"))
+        # `\chi^2(k)` is a distribution, no power.
         if node.kind == "symbol" and node.name == "chi" and self.peek.text == "(":
             return call(f"chi^{spelled(exponent)}", *self._arguments())
         if node.kind == "matrix" and exponent.name in ("T", "top"):
@@ -492,6 +550,7 @@ class Atoms:
         return Node("power", (node, exponent))
 
     def _lowered(self, node: Node) -> Node:
+        """Parse the subscript of `node`: the base of a number, `101_2`, or a part of a name."""
         below = self.atom()
         if node.kind == "number" and below.kind in ("number", "label", "symbol"):
             base = below.value or _BASES.get(below.name)
@@ -504,13 +563,14 @@ class Atoms:
         return self._applied(lowered)
 
     def with_unit(self, node: Node) -> Node:
-        """Parse the unit after `node`: words, powers, and `/` between words."""
+        """Parse the unit after `node`: words, their powers, and `/` or `·` between them."""
         parts = [self.next().text]
         if parts[-1] in ("sq", "cu"):
             self.take(".")
         while True:
             following = self.ahead(1)
             is_letter = self.peek.kind in ("name", "letter")
+            # A letter may be a variable: it belongs to the unit only after "per", "/" or a unit.
             is_next = parts[-1] in ("per", "/") or (
                 is_unit(parts[-1].partition("^")[0]) and is_unit(self.peek.text)
             )
@@ -531,6 +591,7 @@ class Atoms:
 
 
 def _transposed(node: Node) -> Node:
+    """Return the transpose of a matrix, whose rows are tuple nodes."""
     if len({len(row.args) for row in node.args}) > 1:
         raise Unparsable("rows of unequal length")
     columns = zip(*(row.args for row in node.args), strict=True)
@@ -544,11 +605,11 @@ _DOTS = re.compile(r"(\d*\.\d*?)(\d+?)\2+(?:\\[lc]?dots|\.\.\.)")
 
 
 def parse_number(literal: str) -> Node:
-    """Return the node of a number token.
+    """Return the number node of a literal, exact also if its digits repeat: `0.(3)`, `0.333…`.
 
     Raises:
-        Unparsable: dots after digits that do not repeat.
-        TooHard: too many digits.
+        Unparsable: there are dots after digits that do not repeat.
+        TooHard: it has more than `MAX_DIGITS` characters.
     """
     if len(literal) > MAX_DIGITS:
         raise TooHard("digits of a literal")
@@ -557,8 +618,10 @@ def parse_number(literal: str) -> Node:
     repeating = _REPEATING.fullmatch(literal) or _DOTS.fullmatch(literal)
     if repeating:
         plain, *repeated = repeating.groups()
+        # Each spelling of a repetition is another group of the pattern; one of them matched.
         digits = re.sub(r"\D", "", next(filter(None, repeated)))
         places = len(plain.partition(".")[2])
+        # n repeated digits are their integer / (10^n − 1), moved behind the plain places.
         tail = Fraction(int(digits), (10 ** len(digits) - 1) * 10**places)
         return number(Fraction(f"0{plain}0") + tail)
     if "dots" in literal or literal.endswith("..."):

@@ -1,8 +1,9 @@
 """Decide whether an answer equals the reference.
 
-The same text; plain numbers; else both are read (`lib.verifier.phrases`) and their trees compared
-by `RULES`, then in the forms that a problem allows (`conversions`); for integrals, limits and sums,
-sympy in the worker is asked.
+Equal texts and plain numbers are decided first. Any other pair is parsed (`lib.verifier.phrases`),
+and the two trees are compared by `RULES`. If these cannot decide integrals, limits and sums, the
+worker with sympy is asked (`lib.verifier.symbolic`). If the pair is not equal, the forms that the
+problem allows (`conversions`) are compared last.
 """
 
 import itertools
@@ -44,15 +45,18 @@ from lib.verifier.tree import (
 
 
 def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
-    """Compare letters of multiple choice; a value after the letter is not another answer."""
+    """Compare letters of multiple choice; a value after the letter must be that of its option.
+
+    Return None if neither side is marked as a choice, and one is no letter.
+    """
     is_marked = either("choice", reference, answer)
-    # A bare letter past E is rather a variable; '' where it is no letter of a choice.
+    # A bare letter after E is more often a variable than a choice.
     known = "ABCDEFGHIJ" if is_marked else "ABCDE"
     letters = [_letter(node, known) for node in (reference, answer)]
     if all(letters):
         texts = (*reference.args, *answer.args)
         option = options(comparer.problem).get(letters[0]) if texts else None
-        # (B) followed by words that no option has.
+        # `(B) words`, but the problem has no text of an option B to compare them with.
         if option is None and any(text.kind == "phrase" for text in texts):
             return Verdict(False, "choice")
         value = option_value(option or "")
@@ -65,6 +69,7 @@ def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict
 
 
 def _letter(node: Node, known: str) -> str:
+    """Return the capital letter of a choice, or of a symbol among the `known`; else ''."""
     is_letter = node.kind == "symbol" and node.name.upper() in known and len(node.name) == 1
     return node.name.upper() if node.kind == "choice" or is_letter else ""
 
@@ -85,17 +90,20 @@ RULES: dict[Comparison, str] = {
     compare_congruence: "call",
     compare_scalar: "",
 }
-"""In order, with the kinds of which one side must be; the first that can tell decides."""
+"""The rules in order, each with kinds of nodes: a rule applies if either side is of one of them.
+
+A rule with '' applies to all kinds. The first rule that does not return None decides.
+"""
 
 
 def is_equivalent(*, reference: str, answer: str | None, problem: str | None = None) -> bool:
     """Return True if `answer` is as good as `reference`.
 
-    Symmetric but for what docs/verifier.md lists: a unit or name that the reference leaves out, and
-    decimals that are roundings. None, and an empty text, equal nothing.
+    To swap the two changes the decision only for a unit or name that the reference leaves out, and
+    for decimals that are roundings (docs/verifier.md). None and an empty text equal nothing.
 
     Args:
-        problem: text of the problem; what it settles, such as the letters of a choice, is used.
+        problem: text of the problem; it settles what may be left out, and what letters mean.
     """
     return compare(reference=reference, answer=answer, problem=problem).equal
 
@@ -103,13 +111,13 @@ def is_equivalent(*, reference: str, answer: str | None, problem: str | None = N
 def compare(
     *, reference: str, answer: str | None, problem: str | None = None, thorough: bool = True
 ) -> Verdict:
-    """Return the decision of `is_equivalent` with the step that decided.
+    """Return the decision of `is_equivalent`, and the name of the step that decided.
 
     Args:
-        reference: the right answer, bare or as the text that ends in it.
-        answer: what was extracted from a completion.
-        problem: text of the problem, None where it is not known.
-        thorough: also ask the symbolic worker, where the steps before cannot tell.
+        reference: the right answer, bare or in a box or tags.
+        answer: the answer that was extracted from a completion.
+        problem: text of the problem, None if it is not known.
+        thorough: whether to ask the worker with sympy if no rule can decide.
     """
     expected, actual = (as_text(text).strip() for text in (reference, answer))
     if not expected or not actual:
@@ -121,6 +129,7 @@ def compare(
     try:
         return _compare(expected, actual, problem or "", thorough)
     except symbolic.WorkerLostError as error:
+        # Caught here, since the cache of `_compare` must not keep this decision.
         return Verdict(False, str(error))
     except _SURVIVED:
         symbolic.count("failures")
@@ -128,21 +137,24 @@ def compare(
 
 
 _SURVIVED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What a fault of this package may raise: counted, since it must not end a training run."""
+"""Errors that a bug of this package may raise: counted, since none must end a training run."""
 _INTEGER = re.compile(r"-?\d{1,300}")
 
 
 @remembered(16_384)
 def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdict:
+    """Decide as `compare` does, for two texts that differ and are not empty."""
     numbers = as_number(expected), as_number(actual)
     if numbers[0] is not None and numbers[0] == numbers[1]:
         return Verdict(True, "number")
+    # Different plain integers: no rule below could make them equal.
     if _INTEGER.fullmatch(expected) and _INTEGER.fullmatch(actual):
         return Verdict(False, "number")
     expected, actual = _unwrapped(expected), _unwrapped(actual)
     comparer = Comparer(problem, RULES)
     try:
         trees = read(expected), read(actual)
+        # A formula copied from the problem is no answer, unless it is the reference.
         if _echoes(actual, problem) and trees[0] != trees[1]:
             return Verdict(False, "echo")
         try:
@@ -150,8 +162,11 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
         except Undecided:
             if not thorough or not symbolic.is_symbolic_question(*trees):
                 raise
+            # The worker gets texts, not trees, and parses them itself.
             verdict = Verdict(*symbolic.ask(expected, actual))
         if not verdict.equal:
+            # A last chance: read as a decimal comma, as an option's letter, or with renamed
+            # variables.
             for step, reference, answer in conversions(actual, *trees, problem):
                 if comparer.equal(reference, answer):
                     return Verdict(True, step)
@@ -164,7 +179,8 @@ _REFUSED = {Unparsable: "unparsed", TooHard: "limit", Undecided: "undecided"}
 
 
 def _unwrapped(text: str) -> str:
-    """Remove the box, tag or braces around an answer."""
+    """Mend a text, and remove the box, tags or braces around it."""
+    # `{{5}}`
     text = re.sub(r"^\{+(\w+)\}+$", r"\1", text)
     return unwrapped(repaired(text)) if len(text) <= MAX_ANSWER_CHARS else text
 
@@ -174,8 +190,9 @@ _WRITTEN = re.compile(r"[\s$.]|\\(?:left|right|[,;!: ])")
 
 
 def _echoes(answer: str, problem: str) -> bool:
-    """Return True if an answer only repeats a formula or the text of a problem that lists no
-    options.
+    """Return True if an answer is a formula that is copied from the problem.
+
+    False if the problem lists options: these are there to be copied.
     """
     bare = _WRITTEN.sub("", answer)
     is_formula = len(bare) > 4 and re.search(r"[-+*/=]|\^\{?\w|\\(?!text|mathrm)[a-z]", bare)
@@ -185,8 +202,8 @@ def _echoes(answer: str, problem: str) -> bool:
 def reference_problem(text: str) -> str | None:
     """Explain why no answer could be compared with this reference; None if it can serve as one.
 
-    For `prepare`, which reports row and text: such a reference would silently be a reward of 0
-    for every answer but its own text.
+    `prepare` reports such references: each would silently give a reward of 0 to every answer but
+    its own text.
     """
     if not text.strip():
         return "it is empty"
@@ -206,7 +223,13 @@ Conversion = tuple[str, Node, Node]
 
 
 def conversions(text: str, expected: Node, actual: Node, problem: str) -> Iterator[Conversion]:
-    """Yield equivalent forms of a reference and an answer, with its text, that were not equal."""
+    """Yield other forms of a reference and an answer, each with the name of its rule.
+
+    Args:
+        text: the answer before it was parsed.
+        expected: the reference.
+        actual: the answer.
+    """
     if comma := _DECIMAL_COMMA.fullmatch(text.strip().strip("$")):
         value = parse_number(f"{comma[2]}.{comma[3]}")
         yield "decimal comma", expected, negated(value) if comma[1] else value
@@ -225,9 +248,11 @@ _OPTION = re.compile(
 
 @remembered(512)
 def options(problem: str) -> dict[str, str]:
-    """Return the letters and the texts of the options that a problem lists, at least two from A
-    on; without those whose text another has.
+    """Return the letter and the text of each option that a problem lists.
+
+    Empty if the letters are not A, B, and so on; an option whose text occurs twice is left out.
     """
+    # The pattern has one group, so that `split` returns letters and texts in turn.
     _, *parts = _OPTION.split(problem)
     letters = "".join(parts[::2])
     texts = [re.sub(r"(?:\\q?quad|\\\\|[\s,;$])+$", "", text).strip() for text in parts[1::2]]
@@ -237,7 +262,7 @@ def options(problem: str) -> dict[str, str]:
 
 
 def option_value(text: str) -> Node | None:
-    """Parse the text of an option."""
+    """Parse the text of an option; None if it cannot be parsed."""
     try:
         return read(text.strip("$. "))
     except (Unparsable, TooHard):
@@ -245,7 +270,7 @@ def option_value(text: str) -> Node | None:
 
 
 def _choices(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]:
-    """Return the letter of an option for its text, and its text for the letter."""
+    """Yield the pair with an option's letter replaced by the option's text, on either side."""
     for one, other in ((expected, actual), (actual, expected)):
         value = option_value(options(problem).get(_capital(one), ""))
         if value and not _capital(other) and other.kind != "choice":
@@ -253,6 +278,7 @@ def _choices(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]
 
 
 def _capital(node: Node) -> str:
+    """Return the letter of a choice without a value, or a symbol of one capital letter; else ''."""
     is_letter = node.kind == "symbol" and len(node.name) == 1 and node.name.isupper()
     return node.name if is_letter or (node.kind == "choice" and not node.args) else ""
 
@@ -264,11 +290,15 @@ _PARAMETERS = frozenset("kmnjlpqrstabcdCK") | {"lambda", "mu"}
 
 
 def _renamed(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]:
-    """Rename parameters that are not the problem's."""
+    """Yield the pair with the answer's parameters, such as k in kπ, renamed to the reference's.
+
+    Only parameters that the problem does not name, and at most `_MAX_LETTERS`, in every order.
+    """
     mine, theirs = (free_symbols(_defined(node)) for node in (expected, actual))
     own, other = sorted(mine - theirs), sorted(theirs - mine)
     is_own = all(_is_parameter(name, problem) for name in (*own, *other))
-    # Without a problem only periods and constants of integration are certainly parameters.
+    # Without a problem's text, only the constant of integration and letters beside π (periods) are
+    # certainly parameters.
     is_known = problem or {*own, *other} == {"C", "c"}
     is_known = is_known or all("pi" in str(node) for node in (expected, actual))
     if not (is_own and is_known and 0 < len(own) == len(other) <= _MAX_LETTERS):
@@ -279,13 +309,13 @@ def _renamed(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]
 
 
 def _defined(node: Node) -> Node:
-    """Return the name that an equation defines."""
+    """Return the right side of an equation that defines a name; any other node as it is."""
     is_definition = node.kind == "relation" and node.name == "=" and is_name(node.args[0])
     return node.args[-1] if is_definition else node
 
 
 def is_given(letter: str, problem: str) -> bool:
-    """Return True if a letter is the problem's."""
+    """Return True if the problem's text contains this letter, not as a part of a word."""
     return re.search(rf"(?<![A-Za-z\\]){re.escape(letter)}(?![A-Za-z])", problem) is not None
 
 

@@ -1,7 +1,7 @@
-"""Values of trees without symbols: exact, or as balls with a bound of the error.
+"""Evaluate trees without symbols: exactly, or as balls, which bound the error of a value.
 
-A value is a `Fraction` or a `Ball`. Sums, products and quotients propagate the ball's radius, a
-function is evaluated at both of its ends; nothing is simplified.
+A value is a `Fraction` or a `Ball`. Sums, products and quotients propagate the ball's radius; a
+function is evaluated at the middle and at both ends of the ball. Nothing is simplified.
 """
 
 import functools
@@ -32,7 +32,8 @@ _LITERAL = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?)(?:/(\d+\
 def as_number(text: str) -> Fraction | None:
     """Return the rational that `text` spells, or None if it is no plain number.
 
-    Reads "72", "-1,234.50", ".5", "1e5", "3/4". No LaTeX, no words: see `lib.verifier.parse`.
+    Plain are "72", "-1,234.50", ".5", "1e5" and "3/4"; LaTeX and words are for
+    `lib.verifier.parse`.
     """
     compact = text.strip()
     if len(compact) > MAX_DIGITS:
@@ -47,19 +48,20 @@ def as_number(text: str) -> Fraction | None:
 
 
 class Ball:
-    """All numbers within `radius` of `middle`, which is real or complex.
+    """All numbers within `radius` of `middle`, which is a real or complex number of mpmath.
 
-    Its precision is its context's, which is the middle's.
+    `middle.context` is the mpmath context of the ball: it sets the precision of all operations.
     """
 
     __slots__ = ("middle", "radius")
 
     def __init__(self, middle: Any, radius: Any = 0) -> None:
         size = abs(middle)
-        # Neither infinite nor NaN.
+        # mag(x) is log2 |x|, rounded up. `not <=` instead of `>`: NaN must be refused too.
         if size and not abs(size.context.mag(size)) <= MAX_LOG2:
             raise TooHard("magnitude")
         self.middle = middle
+        # `middle` itself is rounded: 16 units of its last place are a safe bound.
         self.radius = radius + size * middle.context.eps * 16
 
     def __add__(self, other: Any) -> "Ball":
@@ -90,6 +92,7 @@ class Ball:
         size = abs(self.middle)
         if size <= self.radius:
             raise Undecided("division by what may be zero")
+        # |1/x − 1/m| ≤ r / (|m| (|m| − r)) for every x within r of m.
         inverse = Ball(1 / self.middle, self.radius / (size * (size - self.radius)))
         return inverse * Fraction(other)
 
@@ -103,11 +106,14 @@ class Ball:
 
     @property
     def is_real(self) -> bool:
-        """True if the ball has a real number in it."""
+        """True if the ball contains a real number."""
         return bool(abs(self.middle.imag) <= self.radius)
 
     def apply(self, name: str) -> "Ball":
-        """Return an analytic function by its short name, such as asin, at both ends of the ball."""
+        """Return the ball of an analytic function's values; `name` is mpmath's, such as "asin".
+
+        The new radius is the sum of the function's differences between the middle and both ends.
+        """
         function = getattr(self.middle.context, name)
         value = function(self.middle)
         ends = (function(self.middle + end) for end in (self.radius, -self.radius))
@@ -115,17 +121,17 @@ class Ball:
 
 
 def ball(value: Any, context: Any) -> "Ball":
-    """Return `value` as a ball."""
+    """Return a ball, a `Fraction` or a Python number as a ball of this context."""
     if isinstance(value, Fraction):
         return Ball(context.mpf(value.numerator) / value.denominator)
     return value if isinstance(value, Ball) else Ball(context.convert(value))
 
 
 def check_power(size: Any, exponent: Any) -> None:
-    """Refuse a power whose magnitude is beyond the limits.
+    """Refuse a power that is too large or too small to compute.
 
     Raises:
-        TooHard: it is.
+        TooHard: the power's magnitude is beyond 2^±`MAX_LOG2`.
     """
     if exponent * abs(size.context.mag(size) or 1) > MAX_LOG2:
         raise TooHard("power")
@@ -133,8 +139,9 @@ def check_power(size: Any, exponent: Any) -> None:
 
 @functools.lru_cache(16)
 def context_of(digits: int) -> Any:
-    """Return an mpmath context of our own: other users of mpmath may change the precision of
-    theirs.
+    """Return an mpmath context of this precision, which only this module uses.
+
+    Any other code may change the precision of mpmath's global context.
     """
     from mpmath.ctx_mp import MPContext  # type: ignore[import-untyped]
 
@@ -144,27 +151,27 @@ def context_of(digits: int) -> Any:
 
 
 Value = Any
-"""Fraction | Ball: their operators mix, which no annotation of `Fraction` says."""
+"""Fraction | Ball. `Any`, since the annotations of `Fraction` do not allow to add a `Ball`."""
 
 DIGITS = 50
-"""Precision of a first look."""
+"""Decimal digits of the first evaluation of a value."""
 _COSTLY = 60
-"""Operations that a special function counts as."""
+"""A special function is counted as this number of operations."""
 
 
 class Evaluation:
-    """The evaluation of a tree at one precision, within a number of operations."""
+    """The evaluation of a tree with `digits` decimal digits, in at most `MAX_OPERATIONS`."""
 
     def __init__(self, digits: int) -> None:
         self.digits = digits
         self.left = MAX_OPERATIONS
 
     def value(self, node: Node) -> Value:
-        """Return the value of `node`, a rational where no irrational number is met on the way.
+        """Return the value of `node`: a `Fraction` if all its parts have rational values.
 
         Raises:
-            Undecided: there is none.
-            TooHard: beyond the limits.
+            Undecided: `node` has no value, or none that is certain.
+            TooHard: a limit of work or size is passed.
         """
         if node.kind == "number":
             return node.value
@@ -174,36 +181,39 @@ class Evaluation:
         except (Undecided, TooHard):
             raise
         except (ArithmeticError, TypeError, ValueError) as error:
-            # A pole, or another number of arguments.
+            # A pole, or a function with a wrong number of arguments.
             raise Undecided(str(error)) from error
 
     def count(self, operations: int) -> None:
-        """Count work.
+        """Count operations, each of them several times at a higher precision.
 
         Raises:
-            TooHard: it is beyond the limit.
+            TooHard: none are left.
         """
         self.left -= operations * max(1, self.digits // DIGITS)
         if self.left < 0:
             raise TooHard("too many operations")
 
     def ball(self, value: Value) -> Ball:
-        """Return `value` as a ball of this precision; loads mpmath."""
+        """Return `value` as a ball of this precision; this imports mpmath, which is slow."""
         return ball(value, context_of(self.digits))
 
     def argument(self, value: Value, max_bits: int) -> Ball:
-        """Return `value` if a function that is slow for large arguments may take it."""
+        """Return `value` as a ball, the argument of a function that is slow for large ones.
+
+        Raises:
+            TooHard: its size is more than 2^max_bits.
+        """
         argument = self.ball(value)
         if argument.middle and argument.middle.context.mag(argument.middle) > max_bits:
             raise TooHard("a large argument")
         return argument
 
     def _applied(self, node: Node) -> Value:
-        """Return a constant, or the value of an operation or function, its arguments evaluated
-        first.
-        """
+        """Evaluate a constant, or the arguments of an operation or function and then itself."""
         if node.kind == "symbol":
             if node.name in ("e", "pi"):
+                # Unary plus evaluates mpmath's lazy constant at this precision.
                 return Ball(+getattr(context_of(self.digits), node.name))
             if node.name == "i":
                 return self.ball(1j)
@@ -211,7 +221,9 @@ class Evaluation:
         values = [self.value(part) for part in node.args]
         if name in _ANALYTIC and len(values) == 1:
             self.count(5)
+            # "tan:value" is 1 / tan(x), for cot; "atan:argument" is atan(1 / x), for arccot.
             function, _, inverse = _ANALYTIC[name].partition(":")
+            # Beyond 2^2000, reducing an argument modulo π is slow.
             argument = self.argument(values[0], 2_000)
             result = (1 / argument if inverse == "argument" else argument).apply(function)
             return 1 / result if inverse == "value" else result
@@ -220,7 +232,7 @@ class Evaluation:
         return _OPERATIONS[name](self, *values)
 
     def power_of(self, base: Value, exponent: Value) -> Value:
-        """Return base ** exponent; the real root if the root's index is odd."""
+        """Return base ** exponent; of a negative base the real root, if the index is odd."""
         if isinstance(exponent, Fraction):
             if isinstance(base, Fraction):
                 exact = _rational_power(base, exponent)
@@ -228,18 +240,20 @@ class Evaluation:
                     return exact
             elif exponent.denominator == 1 and abs(exponent) < 10_000:
                 return base ** int(exponent)
+            # (−8)^(2/3) is 8^(2/3), (−8)^(1/3) is −8^(1/3).
             if exponent.denominator % 2 and _is_negative(base):
                 size = self.power_of(-base, exponent)
                 return -size if exponent.numerator % 2 else size
         middle = self.ball(base).middle
         if not middle:
             raise Undecided("power of zero")
+        # base^exponent = e^(exponent · ln base)
         self.count(5)
         check_power(abs(middle), abs(self.ball(exponent).middle))
         return (self.log(base) * exponent).apply("exp")
 
     def log(self, value: Value, base: Value = None) -> Value:
-        """Return the logarithm to a base, natural without one."""
+        """Return the logarithm to a base; without a base, the natural logarithm."""
         is_rational = isinstance(value, Fraction) and isinstance(base, Fraction)
         if is_rational and (exact := _rational_logarithm(value, base)) is not None:
             return exact
@@ -258,6 +272,7 @@ class Evaluation:
                 raise TooHard(f"factorial of more than {MAX_FACTORIAL}")
             return Fraction(math.factorial(int(value) - 1))
         self.count(_COSTLY)
+        # An argument of at most 2^80: the gamma function of larger ones is slow or overflows.
         return self.argument(value, 80).apply("gamma")
 
     def binomial(self, above: Value, below: Value) -> Value:
@@ -268,7 +283,7 @@ class Evaluation:
         return Fraction(math.comb(above, below)) if below >= 0 else Fraction(0)
 
     def double_factorial(self, value: Value) -> Value:
-        """Multiply every second integer from `value` down."""
+        """Return n!!, the product of every second integer from n down: 7!! = 7 · 5 · 3 · 1."""
         if not 0 <= _integer(value) <= 5 * MAX_FACTORIAL:
             raise TooHard("double factorial")
         self.count(_COSTLY)
@@ -276,19 +291,21 @@ class Evaluation:
 
 
 def _sized(value: Value) -> Value:
+    """Return `value`; refuse a rational of more than `MAX_BITS` bits."""
     if isinstance(value, Fraction) and _bits(value) > MAX_BITS:
         raise TooHard(f"a number of more than {MAX_BITS} bits")
     return value
 
 
 def _integer(value: Value) -> int:
+    """Return an exact integer as an int; refuse any other value."""
     if not isinstance(value, Fraction) or value.denominator != 1:
         raise Undecided("needs integers")
     return int(value)
 
 
 def _integers(function: Callable[..., int]) -> Callable[..., Fraction]:
-    """Return gcd, lcm or remainder, of integers only."""
+    """Return gcd, lcm or remainder as an operation of `_OPERATIONS` that takes only integers."""
 
     def applied(evaluation: Evaluation, *values: Value) -> Fraction:
         integers = list(map(_integer, values))
@@ -308,7 +325,11 @@ def _is_negative(value: Value) -> bool:
 
 
 def _real(value: Value) -> Any:
-    """Return a real number, of a ball its middle."""
+    """Return the value of a `Fraction`, or the middle of a ball with a real number in it.
+
+    Raises:
+        Undecided: the ball has none.
+    """
     if isinstance(value, Fraction):
         return value
     if value.is_real:
@@ -317,7 +338,7 @@ def _real(value: Value) -> Any:
 
 
 def _step(direction: Callable[[Any], int]) -> Callable[[Evaluation, Value], Fraction]:
-    """Return floor or ceiling; of a ball only if both ends round alike."""
+    """Return floor or ceiling as an operation: of a ball, if both ends have the same result."""
 
     def rounded(evaluation: Evaluation, value: Value) -> Fraction:
         radius = 0 if isinstance(value, Fraction) else value.radius
@@ -330,9 +351,10 @@ def _step(direction: Callable[[Any], int]) -> Callable[[Evaluation, Value], Frac
 
 
 def _extreme(sign: int) -> Callable[..., Value]:
-    """Return the max or min of values that are certainly apart."""
+    """Return max (sign 1) or min (sign -1) as an operation of values that certainly differ."""
 
     def extreme(evaluation: Evaluation, *values: Value) -> Value:
+        # Of several equal values, any is the largest; values that overlap are undecided.
         best = max(values, key=lambda value: sign * _real(evaluation.ball(value)))
         if any(value is not best and value != best and not apart(value, best) for value in values):
             raise Undecided("which is larger")
@@ -342,7 +364,7 @@ def _extreme(sign: int) -> Callable[..., Value]:
 
 
 def apart(one: Value, two: Value) -> bool:
-    """Return True if two values differ for certain."""
+    """Return True if two values certainly differ; two balls differ if they do not overlap."""
     if isinstance(one, Fraction) and isinstance(two, Fraction):
         return one != two
     gap = one + -two
@@ -350,20 +372,21 @@ def apart(one: Value, two: Value) -> bool:
 
 
 def precision(one: Value, two: Value) -> float:
-    """Return the bits after the point to which the difference of two values is known."""
+    """Return the number of bits after the point to which the difference of two balls is known."""
     radius = (one + -two).radius
     return -radius.context.mag(radius) if radius else math.inf
 
 
 def _rational_power(base: Fraction, exponent: Fraction) -> Fraction | None:
-    """Return the power where that is rational and real, else None.
+    """Return base ** exponent if it is rational and real and easy to find, else None.
 
     Raises:
         TooHard: the result would be too long.
     """
     power, index = exponent.as_integer_ratio()
     if index > 1:
-        # So small that a float tells the root, if there is one; larger ones stay inexact.
+        # A float's root, rounded, is the integer root if the base has few bits; the roots of longer
+        # bases are evaluated as balls.
         if base < 0 or _bits(base) > 100:
             return None
         root = Fraction(*(round(part ** (1 / index)) for part in base.as_integer_ratio()))
@@ -378,7 +401,7 @@ def _rational_power(base: Fraction, exponent: Fraction) -> Fraction | None:
 
 
 def _rational_logarithm(value: Fraction, base: Fraction) -> Fraction | None:
-    """Return the logarithm where it has a small numerator and denominator, else None."""
+    """Return the logarithm if it is a rational with small numerator and denominator, else None."""
     if min(value, base) <= 0 or base == 1 or max(_bits(value), _bits(base)) > 500:
         return None
     near = Fraction(math.log(value) / math.log(base)).limit_denominator(12)
@@ -392,7 +415,7 @@ _ANALYTIC = pairs(
     "csc=sin:value coth=tanh:value sech=cosh:value csch=sinh:value arccot=atan:argument "
     "arcsec=acos:argument arccsc=asin:argument"
 )
-"""Function of the arithmetic, and what is inverted: its argument or its value."""
+"""mpmath's name of each function; after a colon, which is inverted: its argument or its value."""
 
 _OPERATIONS: dict[str, Callable[..., Value]] = {
     "sum": lambda evaluation, *terms: sum(terms, Fraction(0)),
@@ -434,8 +457,7 @@ def constant(node: Node, digits: int = DIGITS) -> Value:
 
 
 def exact_value(node: Node) -> Fraction | None:
-    """Return the rational number that `node` denotes, or None if it is none or is not known to be
-    one.
+    """Return the rational number that `node` denotes, or None if it is not known to be rational.
 
     Raises:
         TooHard: a number or a count on the way is beyond the limits.
@@ -450,8 +472,9 @@ def exact_value(node: Node) -> Fraction | None:
 
 
 def real_value(node: Node) -> Fraction | None:
-    """Return the real number that `node` denotes, to 50 digits where it is not rational; else
-    None.
+    """Return the real number that `node` denotes: exactly, or if it is irrational to 50 digits.
+
+    Return None if it has no real value, or none that could be evaluated.
     """
     try:
         value = _real(constant(node))
@@ -461,4 +484,5 @@ def real_value(node: Node) -> Fraction | None:
         return value
     from mpmath.libmp import to_rational  # type: ignore[import-untyped]
 
+    # Fraction(float(value)) would keep only 16 digits.
     return Fraction(*to_rational(value._mpf_))

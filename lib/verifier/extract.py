@@ -1,8 +1,8 @@
 r"""Extract a completion's answer: marks come before announcements and conclusions.
 
-With a prompt format that has marks, the answer between them, and nothing between them is none.
-Where those marks are missing, the rules of `_RULES` apply in their order, each only where those
-before it find nothing, from the most deliberate mark to the least:
+If the prompt format has marks and the completion has them, the answer is the text between them; an
+empty text is no answer. If the marks are missing, the rules of `_RULES` are tried in their order,
+from the most deliberate mark to the least, until one finds an answer:
 
 1. `\boxed{…}` after the reasoning: the last one, or the last run of boxes joined by "and", "or",
    commas (a solution set, boxed one by one) or "=" (one answer in two forms);
@@ -16,8 +16,8 @@ before it find nothing, from the most deliberate mark to the least:
 8. what follows the last "is", "are" or "=" of the last line that has a number;
 9. the last formula, expression or number of that line.
 
-A box comes first because models copy `# Answer` and "the answer is" from prompts, but box once;
-a guess (8, 9) stays within a line, since across its end it would join two statements.
+A box comes first because models copy `# Answer` and "the answer is" from prompts, but box only
+their answer. The guesses (8, 9) use one line only: text over two lines would join two statements.
 """
 
 import collections
@@ -73,17 +73,17 @@ _UNCOMMITTED = re.compile(
     r"|(?:could|might|may|can ?not) be (?=[-$\\\d])|not (?=\S+$))",
     re.IGNORECASE,
 )
-"""Words of more than one answer, or of a bound: no number beside them is what the text answers."""
+"""Words that name several answers or a bound: the number beside them is not the answer."""
 _AND = re.compile(r"(?:,\s*)?\s(?:and|or)\s+$")
 _TAIL = 4_000
 _MAX_BOXES = 3
-"""Boxes around an answer, one inside the other."""
+"""Boxes around an answer, one inside another, that are removed."""
 
 
 def as_text(content: object) -> str:
     """Return the text of a message's content or of a reference, whatever its type.
 
-    A list of parts is the text in them, as chat messages of servers have it; None has no text.
+    Chat servers also send a list of parts: their texts are joined. The text of None is empty.
     """
     if isinstance(content, list | tuple):
         parts = (part.get("text") if isinstance(part, dict) else part for part in content)
@@ -92,29 +92,29 @@ def as_text(content: object) -> str:
 
 
 class Parsed(Protocol):
-    """A completion as a prompt format parses it."""
+    """A completion that a prompt format has parsed."""
 
     @property
     def answer(self) -> str | None:
-        """The text between the marks of the answer, or None."""
+        """The text between the marks of the answer, or None if the marks are missing."""
 
 
 class AnswerMarks(Protocol):
-    """A prompt format, as far as extraction needs it."""
+    """The part of a prompt format that extraction needs."""
 
     @property
     def marks(self) -> Sequence[str]:
-        """Its marks, none for a format without."""
+        """The marks of the format; empty if it has none."""
 
     def parse(self, completion: str) -> Parsed:
         """Parse a completion."""
 
 
 def extract_answer(completion: str, *, prompt_format: AnswerMarks | None = None) -> str | None:
-    """Return the answer that `completion` gives, or None if it gives none; order and why: see
-    above.
+    """Return the answer that `completion` gives, or None if it gives none.
 
-    Never raises, and takes time linear in the text, whatever the text.
+    The order of the rules is at the top of this module. No text makes this function raise, and its
+    time is linear in the length of the text.
     """
     text = completion[-MAX_COMPLETION_CHARS:]
     if prompt_format is not None and prompt_format.marks:
@@ -125,9 +125,11 @@ def extract_answer(completion: str, *, prompt_format: AnswerMarks | None = None)
 
 
 def applied_rules(text: str) -> Iterator[tuple[str, str]]:
-    """List the rules that read an answer in `text`, in order, with that answer."""
+    """Yield the name of each rule that finds an answer in `text`, with that answer, in order."""
+    # A model without an end token writes the next turn too: the text ends before it.
     match = _TEMPLATE.search(text)
     text = text[: match.start()] if match and match.start() else text
+    # GSM8K's calculations, `<<3*4=12>>`, are no part of an answer.
     text = _ANNOTATION.sub("", text) if "<<" in text else text
     for rule in _RULES:
         answer = rule(text)
@@ -136,19 +138,21 @@ def applied_rules(text: str) -> Iterator[tuple[str, str]]:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""Return the contents of the last `\boxed{…}`, joined with those that belong to it, or
-    None.
+    r"""Return the contents of the last `\boxed{…}`, or None.
+
+    Boxes before it belong to the answer if only "and", "or", commas or "=" are between them.
     """
     boxes = list(_boxes(text))
     if not boxes:
         return None
+    # From the last box backwards, until other text is between two boxes.
     start, _, content = boxes.pop()
     joined = _clean(content)
     for before, end, content in reversed(boxes):
         if same := _SAME.fullmatch(text, end, start):
             joined = f"{_clean(content)} {same[1]} {joined}"
         elif _JOINT.fullmatch(text, end, start):
-            # A box that is repeated is no second answer.
+            # A repeated box is no second answer.
             if _clean(content) != joined:
                 joined = ", ".join(filter(None, (_clean(content), joined)))
         else:
@@ -167,8 +171,9 @@ def unwrapped(answer: str) -> str:
 
 
 def _boxes(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield start, end and content of each outermost box, braces balanced; the last may lack its
-    end.
+    """Yield start, end and content of each box that is not inside another.
+
+    The last box may lack its closing brace: then it ends with the text.
     """
     position = 0
     while match := _BOX.search(text, position):
@@ -180,7 +185,7 @@ def _boxes(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _closing_brace(text: str, start: int) -> int | None:
-    """Find the end of the group that opens at `start`, or None."""
+    """Return the place of the brace that closes the group opened at `start`, or None."""
     depth = 0
     for match in _BRACE.finditer(text, start):
         depth += {"{": 1, "}": -1}.get(match[0], 0)
@@ -190,11 +195,14 @@ def _closing_brace(text: str, start: int) -> int | None:
 
 
 def _boxed(text: str) -> str | None:
+    """Return the last box after the reasoning, of the whole text if it marks no reasoning."""
+    # `rfind` returns -1 if there is no mark: text[0:] is the whole text.
     end = max(text.rfind(mark) for mark in _REASONING_ENDS)
     return last_boxed(text[end + 1 :])
 
 
 def _tagged(text: str) -> str | None:
+    """Return the text in the last complete pair of answer tags, or None."""
     for opening, closing in _ANSWER_TAGS:
         before, closed, _ = text.rpartition(closing)
         _, opened, answer = before.rpartition(opening)
@@ -204,24 +212,24 @@ def _tagged(text: str) -> str | None:
 
 
 def _hashed(text: str) -> str | None:
+    """Return the line after the last `####`, or None."""
     _, hashes, after = text.rpartition("####")
     lines = after.strip().splitlines()
     return _clean(lines[0]) if hashes and lines else None
 
 
 def _cues(text: str) -> list[re.Match[str]]:
-    """Return the last marks and announcements, the last one first."""
+    """Return the matches of the last eight marks and announcements, the last one first."""
     return list(collections.deque(_CUE.finditer(text), maxlen=8))[::-1]
 
 
 def _marked(text: str) -> str | None:
-    """Return the last marked line that holds, itself or on the line below, nothing but an
-    answer.
-    """
+    """Return the last answer without prose that follows a mark, on its line or the line below."""
     for cue in _cues(text):
         line = text[text.rfind("\n", 0, cue.start()) + 1 : cue.start()]
         if _LINE_START.fullmatch(line):
             rest = text[cue.end() : cue.end() + 2000].lstrip()
+            # A formula may be longer than a line.
             formula = _FORMULA.match(rest)
             end = rest.find("\n", formula.end() if formula else 0)
             answer = _clean(rest[: end if end >= 0 else None])
@@ -231,12 +239,17 @@ def _marked(text: str) -> str | None:
 
 
 def _announced(text: str) -> str | None:
+    """Return the answer of the last announcement with one, such as "the answer is …", or None."""
     statements = (_statement(text[cue.end() : cue.end() + 2000]) for cue in _cues(text))
     return next(filter(None, statements), None)
 
 
 def _statement(text: str) -> str | None:
-    """Return the answer in the sentence that `text` begins with."""
+    """Return the answer in the first sentence of `text`.
+
+    This is the whole sentence if it has no prose, or words such as "at least"; else the one amount
+    of money in it, or its last formula or number.
+    """
     sentence = _SENTENCE_END.split(text.lstrip(), maxsplit=1)[0]
     clean = _clean(sentence)
     if not clean or _UNCOMMITTED.search(clean):
@@ -249,7 +262,10 @@ def _statement(text: str) -> str | None:
 
 
 def _bare(text: str) -> str | None:
-    """Return the whole text, where it is short and has either no words or nothing else."""
+    """Return the whole text if it is a bare expression or a few words; else None.
+
+    Words beside a digit, prose, and more than 400 characters are not bare.
+    """
     clean = _clean(text)
     if not clean or len(clean) > 400:
         return None
@@ -258,19 +274,21 @@ def _bare(text: str) -> str | None:
 
 
 def _concluding_line(text: str) -> str:
-    """Return the last line that has a number or a formula; of a text without any, the last one."""
+    """Return the last line that has a number or a formula, or else the last line."""
     lines = [line for line in text[-_TAIL:].splitlines() if line.strip()]
     telling = (line for line in reversed(lines) if re.search(r"\d|\$|\\[(\[a-zA-Z]", line))
     return next(telling, lines[-1] if lines else "")
 
 
 def _concluded(text: str) -> str | None:
-    """Return the text after the last verb or equals sign: one expression, or one word without a
-    number.
+    """Return the text after the last "is", "are" or "=" of the last line with a number.
+
+    None unless it is an expression, or one or two words of a text without any digit.
     """
     line = _concluding_line(text)
     verb = _final(_VERB, line)
     rest = _clean(line[verb.end() :]) if verb else ""
+    # `= 24 apples`
     value = _VALUE.match(rest) if verb and verb[0] == "=" else None
     if value and has_words(rest):
         return value[0].strip()
@@ -281,19 +299,21 @@ def _concluded(text: str) -> str | None:
 
 
 def _last(text: str) -> str | None:
-    """Return the last formula, expression or number, whichever ends later."""
+    """Return the last formula or number, the one that ends later; None if there is neither."""
     tail = text[-_TAIL:]
     formula, number = _final(_FORMULA, tail), _final(_NUMBER_TEXT, tail)
     if formula and (number is None or number.end() <= formula.end()):
         content = _content(formula)
         if not has_prose(content):
+            # `$2$ and $3$` is one answer of two formulas.
             return content if not _AND.search(tail[: formula.start()]) else _clean(text)
     return _word(tail, number) if number else None
 
 
 def _word(text: str, number: re.Match[str]) -> str:
-    r"""Return the number, or what it is a part of: `3\sqrt{13}`; `-2)`, of a pair, equals
-    nothing.
+    r"""Return the number, or the expression between spaces that it is in: `3\sqrt{13}`.
+
+    The end of a pair, `-2)`, is returned as it is: it equals no answer, as it should.
     """
     if not {*text[: number.start()][-1:], *text[number.end() :][:1]} & _SIGNS:
         return number[0].strip()
@@ -305,7 +325,7 @@ _SIGNS = {*"\\(){}[]^=+/"}
 
 
 def _final(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    """Return the last match."""
+    """Return the last match of `pattern`, or None."""
     last = collections.deque(pattern.finditer(text), maxlen=1)
     return last[0] if last else None
 
@@ -316,11 +336,15 @@ def _content(formula: re.Match[str]) -> str:
 
 
 def _clean(text: str) -> str:
-    """Remove the marks around an answer: quotes, bold, full stop, math delimiters."""
+    """Remove spaces, quotes, bold and a full stop around an answer."""
     return text.strip().strip("*\"'“”` \n").removesuffix(".").strip()
 
 
 def _guessed(text: str) -> str | None:
+    """Return the last formula or number of the last line with one.
+
+    If the line names several answers or a bound, return the line, which equals no answer.
+    """
     line = _concluding_line(text)
     return _clean(line) if _UNCOMMITTED.search(line) else _last(line)
 
@@ -351,14 +375,14 @@ _PLAIN_NUMBER = re.compile(
 
 
 def parse_mmlu_letter(text: str) -> str | None:
-    """Return the option that `text` chooses, "A" to "D", or None where it chooses none.
+    """Return the option that `text` chooses, "A" to "D", or None if it chooses none.
 
-    In this order: the last box that holds a letter, the last letter after "answer", "choice" or
-    "option" ("The correct answer is B."), a text that is nothing but a letter, a letter with
-    which the text begins ("B) because …"). A letter inside a sentence is no choice: "A" is also
-    an article.
+    Tried in this order: the last box with a letter; the last letter after "answer", "choice" or
+    "option" ("The correct answer is B."); a text of one letter; a letter at the beginning
+    ("B) because …"). A letter inside a sentence is no choice: "A" is also an article.
     """
     for pattern in (_BOXED_LETTER, _LETTER_AFTER_CUE):
+        # The pattern ignores case, also that of the letter.
         letters = [letter for letter in pattern.findall(text) if letter.isupper()]
         if letters:
             return str(letters[-1])

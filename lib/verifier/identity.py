@@ -3,15 +3,17 @@
 Two ways, from proof to evidence:
 
 - identity: both are the same rational expression of the same parts, where sines and their like are
-  exponentials, and factorials and binomials are products with one factorial. Decided in a field of
-  255 bits where each symbol, and each part that is not rational in its arguments, is an element
-  drawn from a hash of itself and of both sides (Schwartz, 1980, doi:10.1145/322217.322225): an
-  answer cannot foresee the point, and error has probability below 2^-200.
+  exponentials, and factorials and binomials are products with one factorial. Both sides are
+  computed in a finite field of 255 bits. Each symbol, and each part that is not rational in its
+  arguments, is an element of it, drawn from a hash of the part and of both sides (Schwartz, 1980,
+  doi:10.1145/322217.322225): no answer can foresee these elements, and the probability of an error
+  is below 2^-200.
 - numbers: balls of a precision at which a difference that is not 0 would show. For roots this is a
-  theorem (Burnikel, Fleischer, Mehlhorn, Schirra 2000, doi:10.1007/s004530010005); with pi,
-  logarithms and the like it is a conjecture (uniformity; Richardson 2000), so the step is another.
+  theorem (Burnikel, Fleischer, Mehlhorn, Schirra 2000, doi:10.1007/s004530010005) and the step is
+  "algebraic"; with pi, logarithms and the like it is a conjecture (uniformity; Richardson 2000),
+  and the step is "numeric".
 
-What neither proves is refused.
+What neither way proves is refused.
 """
 
 import hashlib
@@ -45,7 +47,10 @@ _ROOT_OF_MINUS_ONE = pow(2, (_PRIME - 1) // 4, _PRIME)
 _UNORDERED = names("set union intersection max min gcd lcm dot")
 _CIRCULAR = names("sin cos tan cot sec csc sinh cosh tanh coth sech csch")
 _PARTS = 2520
-"""An unknown power is drawn as that of a part of its exponent, so that its roots are known too."""
+"""An unknown power x^y is (x^(y/2520))^2520, so that its square, cube and further roots are known.
+
+2520 is divisible by 2 to 10.
+"""
 _MAX_SHIFT = 40
 _MAX_PRIME = 200
 _MAX_TERMS = 40
@@ -54,7 +59,13 @@ _I, _E, _PI = symbol("i"), symbol("e"), symbol("pi")
 
 
 class Fingerprint:
-    """The elements of a finite field that the trees of one pair denote."""
+    """Maps the trees of one comparison to elements of a finite field; equal trees to equal ones.
+
+    Attributes:
+        salt: text of both sides, from which the elements of symbols are drawn.
+        memo: the element of each tree so far.
+        roots: of each element that was drawn as a root: its radicand and index.
+    """
 
     def __init__(self, salt: str) -> None:
         self.salt = salt
@@ -62,32 +73,36 @@ class Fingerprint:
         self.roots: dict[int, tuple[int, int]] = {}
 
     def element(self, *parts: object) -> int:
-        """Return the random element for a name or an unknown value."""
+        """Draw the element of a symbol, or of a value that the field does not compute.
+
+        Equal parts give equal elements.
+        """
         # The unit separator occurs in no token, so that parts cannot run together.
         text = "\x1f".join(map(str, (self.salt, *parts)))
         # 512 bits reduced modulo 255: the bias is below 2^-256.
         return int.from_bytes(hashlib.sha512(text.encode()).digest(), "big") % _PRIME
 
     def of(self, node: Node) -> int:
-        """Return the element of `node`.
+        """Return the element of `node`, an integer from 0 to `_PRIME` - 1.
 
         Raises:
-            Undecided: a division by 0.
+            Undecided: there is a division by 0.
         """
         if node not in self.memo:
             self.memo[node] = self._of(node) % _PRIME
         return self.memo[node]
 
     def _of(self, node: Node) -> int:
+        """Compute the element of `node` from its parts; it may lie outside 0 to `_PRIME` - 1."""
         kind, name, args = node.kind, node.name, node.args
         if kind == "number" and node.value is not None:
             return node.value.numerator * self.inverse(node.value.denominator)
-        # i is the one symbol with a value that the field knows.
+        # i has a value in the field, a root of −1; the elements of other symbols are drawn.
         if kind == "symbol":
             return _ROOT_OF_MINUS_ONE if name == "i" else self.element("symbol", name)
         values = list(map(self.of, args))
         if kind in ("sum", "product", "quotient", "power") and not all(map(_is_scalar, args)):
-            # Nothing cancels where infinity, dots or sets are among the parts.
+            # Infinity, dots and sets do not cancel: ∞ − ∞ is not 0.
             ordered = sorted(values) if kind in ("sum", "product") else values
             return self.element("no number", kind, *ordered)
         match kind:
@@ -96,7 +111,7 @@ class Fingerprint:
             case "product":
                 times = Counter(values).items()
                 product = math.prod(self._raised(factor, count) for factor, count in times)
-                # 0 times a word is not 0: `0 NO` answers nothing.
+                # 0 times a word is not 0: `0 NO` does not answer 0.
                 is_word = not product % _PRIME and any(map(_is_word, args))
                 return self.element("no number", *sorted(values)) if is_word else product
             case "quotient":
@@ -111,7 +126,7 @@ class Fingerprint:
             case "root":
                 power = args[1].args[1].value if args[1].kind == "power" else None
                 if args[0].value == 2 and power and power % 2 == 0:
-                    # Of real numbers, the root of a square is the absolute value.
+                    # The square root of the square of a real number is its absolute value.
                     return self.element("call", "abs", values[1])
                 return self._power(args[1], Node("quotient", (number(1), args[0])))
             case "factorial":
@@ -123,18 +138,21 @@ class Fingerprint:
         return self.element(kind, name, node.value or "", *values)
 
     def inverse(self, value: int) -> int:
-        """Return one over an element.
+        """Return 1 / value in the field.
 
         Raises:
-            Undecided: it is 0.
+            Undecided: `value` is 0.
         """
         return self._raised(value, -1)
 
     def _raised(self, value: int, times: int) -> int:
-        """Return an integer power; of the root of an element, as far as can be without the root.
+        """Return value^times in the field.
+
+        If `value` was drawn as the root of a radicand with some index, each `index` factors of it
+        are replaced by the radicand: √2 to the power 3 is 2·√2.
 
         Raises:
-            Undecided: a division by 0.
+            Undecided: there is a division by 0.
         """
         value %= _PRIME
         if times < 0 and not value:
@@ -144,16 +162,22 @@ class Fingerprint:
         return pow(value, rest, _PRIME) * (self._raised(radicand, whole) if whole else 1) % _PRIME
 
     def _power(self, base: Node, exponent: Node) -> int:
-        """Return a power: a sum in the exponent as a product, rational factors as powers."""
+        """Return the element of base^exponent.
+
+        Sums in the exponent are multiplied out, e^(x + 2y) = e^x · (e^y)^2, so that equal powers
+        in different spellings get one element.
+        """
+        # 12^x is 2^(2x) · 3^x.
         if base.value and [*(primes := _factored(base.value)).values()] != [1]:
             sides = ((number(x), Node("product", (number(n), exponent))) for x, n in primes.items())
             return math.prod(self._power(*side) for side in sides)
-        # Only the base's value counts, so that x^2 and x·x are one element.
+        # Powers depend on the base's element, not on its tree: (x·x)^y is (x^2)^y.
         below, product = self.of(base), 1
         for times, factors in _terms(exponent):
             above, parts = times.numerator, times.denominator
             letter = self.of(Node("product", factors))
             if not factors:
+                # The exponent's term is the rational above / parts.
                 if parts > 1:
                     root = self.element("root", parts, below)
                     self.roots[root] = (below, parts)
@@ -161,14 +185,16 @@ class Fingerprint:
                 else:
                     product *= self._raised(below, above)
             elif base == _E and parts == 1 and [part.name for part in factors] == ["ln"]:
+                # e^(3 ln x) is x^3.
                 product *= self._raised(self.of(factors[0].args[0]), above)
             elif base == _E and parts <= 2 and letter == self.of(Node("product", (_I, _PI))):
-                # Quarters of a turn.
+                # e^(iπ/2) = i, a quarter of a turn.
                 product *= pow(_ROOT_OF_MINUS_ONE, above * 2 // parts, _PRIME)
             elif base.value == -1 and parts == 1:
-                # An exponent of −1 is an integer.
+                # Only integer powers of −1 are real: (−1)^(2n) is 1.
                 product *= self.element("power", below, letter) if above % 2 else 1
             else:
+                # Draw a root of x^y: its index is 2520, or `parts` if that does not divide 2520.
                 known = parts if _PARTS % parts else 1
                 root = self.element("power", below, letter, known)
                 product *= self._raised(
@@ -177,28 +203,38 @@ class Fingerprint:
         return product % _PRIME
 
     def _factorial(self, node: Node) -> int:
-        """Return (n + 2)! as n! (n + 1) (n + 2)."""
+        """Return the element of a factorial: (n + 2)! is n! (n + 1) (n + 2), and n! is drawn."""
+        # The integer that is added to n; at most _MAX_SHIFT factors are multiplied out.
         shift = sum(int(times) for times, factors in _terms(node) if not factors)
         shift = max(-_MAX_SHIFT, min(shift, _MAX_SHIFT))
         base = (self.of(node) - shift) % _PRIME
         factors = [base + k for k in range(1, shift + 1)] or [base + k for k in range(shift + 1, 1)]
         product = math.prod(factors)
+        # 0! is 1.
         start = self.element("call", "factorial", base) if base else 1
         return start * (product if shift >= 0 else self.inverse(product))
 
     def _logarithm(self, node: Node) -> int:
-        """Return a natural logarithm; of a rational, from those of its factors."""
+        """Return the element of a natural logarithm: ln 12 is 2 ln 2 + ln 3, and ln x is drawn."""
         if node.value and node.value > 0:
             primes = _factored(node.value).items()
             return sum(times * self.element("call", "ln", prime) for prime, times in primes)
         return self.element("call", "ln", self.of(node))
 
     def _call(self, name: str, args: Sequence[Node], values: list[int]) -> int:
+        """Return the element of a function's value, from functions that obey the known identities.
+
+        Sines and their like are computed from exponentials, binomials from factorials, logarithms
+        from natural ones; any other function's value is drawn.
+        """
         if len(args) == 1 and name in _CIRCULAR:
+            # With turn = e^(ix), cos x = (turn + 1/turn) / 2, sin x = (turn - 1/turn) / 2i;
+            # hyperbolic functions have no i.
             factor = (number(1),) if name.endswith("h") else (_I,)
             turn = self._power(_E, Node("product", (*factor, *args)))
             sine, cosine = turn - self.inverse(turn), turn + self.inverse(turn)
             sine *= self.inverse(self.of(*factor))
+            # The first three letters of a hyperbolic function name the circular one.
             above, below = {
                 "sin": (sine, 2), "cos": (cosine, 2), "tan": (sine, cosine),
                 "cot": (cosine, sine), "sec": (2, cosine), "csc": (2, sine),
@@ -209,14 +245,14 @@ class Fingerprint:
             return self._factorial(args[0]) * self.inverse(rest)
         if name == "Gamma" and len(args) == 1:
             return self._factorial(difference(args[0], number(1)))
-        # One spelling for e^x.
+        # exp(x) is e^x.
         if name == "exp" and len(values) == 1:
             return self._power(_E, args[0])
         if name in ("ln", "log", "lg") and len(args) < 3:
             # log_b x as ln x / ln b.
             base = number(10) if name == "lg" else args[1] if len(args) > 1 else None
             return self._logarithm(args[0]) * self.inverse(self._logarithm(base) if base else 1)
-        # By the square: |x| and |−x| are one element.
+        # Drawn from the square, since |x| and |−x| are equal.
         if name in ("abs", "norm"):
             return self.element("call", name, *(value * value % _PRIME for value in values))
         # max(a, b) = (a + b + |a − b|) / 2
@@ -230,14 +266,14 @@ class Fingerprint:
 
 
 def _is_word(node: Node) -> bool:
-    """Return True if a symbol is written in several capitals, which may be a word."""
+    """Return True for a symbol of several capital letters, which may be a word: `NO`."""
     return (
         node.kind == "symbol" and len(node.name) > 1 and node.name.isalpha() and node.name.isupper()
     )
 
 
 def _is_scalar(node: Node) -> bool:
-    """Return True if a number is meant."""
+    """Return True if `node` denotes a number, rather than infinity, dots, a set or an operator."""
     if node.kind == "symbol":
         is_set = node.name.startswith(("bb:", "nabla"))
         return not is_set and node.name not in ("infinity", "ldots") and node.name not in FUNCTIONS
@@ -247,7 +283,10 @@ def _is_scalar(node: Node) -> bool:
 
 
 def _factored(value: Fraction) -> Counter[int]:
-    """Return small prime factors of a rational, and what is left of it, with their exponents."""
+    """Return a rational's factors with their exponents: −1, small primes, and a rest of each side.
+
+    −3/4 is {-1: 1, 3: 1, 2: -2}.
+    """
     factors = Counter({-1: 1} if value < 0 else {})
     for rest, sign in ((abs(value.numerator), 1), (value.denominator, -1)):
         for prime in range(2, _MAX_PRIME):
@@ -261,7 +300,10 @@ def _factored(value: Fraction) -> Counter[int]:
 
 
 def _terms(node: Node) -> list[tuple[Fraction, tuple[Node, ...]]]:
-    """Return the terms of an expression multiplied out, each a rational and its other factors."""
+    """Multiply an expression out; return each term as its rational factor and its other factors.
+
+    (x + 2) · 3 is [(3, (x,)), (6, ())]. A product of too many terms stays one term.
+    """
     match node:
         case Node("number", value=value) if value is not None:
             return [(value, ())]
@@ -291,68 +333,75 @@ def _terms(node: Node) -> list[tuple[Fraction, tuple[Node, ...]]]:
 
 
 def same_expression(one: Node, two: Node) -> Verdict:
-    """Return True if two trees with a value, or without, are equal as expressions.
+    """Decide whether two trees, numbers or expressions with symbols, are equal.
 
     Raises:
-        Undecided: neither equal nor different for certain.
-        TooHard: beyond the limits.
+        Undecided: neither equality nor difference can be proved.
+        TooHard: a limit of work is passed.
     """
     field = Fingerprint(_salt(one, two))
-    # Without symbols it is a question about two numbers.
+    # Without symbols, both are numbers.
     if not (free_symbols(one) or free_symbols(two) or is_opaque(one) or is_opaque(two)):
         return _same_number(one, two, field)
     if field.of(one) == field.of(two):
         return Verdict(True, "identity")
+    # The field does not evaluate them: different elements prove nothing.
     if any(part.kind == "calculus" for tree in (one, two) for part in nodes(tree)):
         raise Undecided("integrals and sums")
     return Verdict(False, "identity")
 
 
 def _salt(one: Node, two: Node) -> str:
+    """Return both sides as text, the same for either order."""
     return "\x1e".join(sorted((spelled(one), spelled(two))))
 
 
 def _same_number(one: Node, two: Node, field: Fingerprint) -> Verdict:
+    """Decide whether two trees without symbols denote the same number.
+
+    Compare them as exact rationals, else in the field, else as balls.
+    """
     try:
         values = [exact_value(one), exact_value(two)]
     except TooHard:
-        # A power tower is too large a number, but not too large an identity.
+        # A power tower is too large to compute, but the field can still prove it equal.
         values = [None]
     if None not in values:
         return Verdict(values[0] == values[1], "number")
     if field.of(one) == field.of(two):
         return Verdict(True, "identity")
-    # At the usual precision first: most wrong answers end here.
+    # 50 digits show the difference of most wrong answers.
     if apart(constant(one), constant(two)):
         return Verdict(False, "numeric")
     roots: dict[Node, int] = {}
     size = _size(one, roots) + _size(two, roots)
-    # The root bound of BFMSS, in bits, with one size for above and below the line.
+    # The root bound (the theorem at the top): a difference that is not 0 is at least 2^-bits. One
+    # size bounds both numerator and denominator.
     bits = 4 * math.prod(roots.values()) * size + 8
     if bits > _MAX_BOUND_BITS:
         raise TooHard("a difference too small to see")
-    # log10(2) = 0.30103, and 40 digits of room for rounding.
+    # log10(2) = 0.30103 digits for a bit, and 40 more for rounding errors.
     digits = int(bits * 0.302) + 40
     deep = [constant(node, digits) for node in (one, two)]
     if apart(*deep):
         return Verdict(False, "numeric")
-    # The balls overlap, and are wider than the bound: nothing is proved.
+    # The balls overlap, but they are wider than the bound: a difference may hide in them.
     if precision(*deep) < bits:
         raise Undecided("rounding errors")
     return Verdict(True, "numeric" if _is_beyond(one) or _is_beyond(two) else "algebraic")
 
 
 def _is_beyond(node: Node) -> bool:
-    """Return True where more than roots is in a number."""
+    """Return True if a number has more than rationals, roots and i in it, such as π or a sine."""
     is_root = node.kind in ("number", "sum", "product", "quotient", "power", "root", "percent")
     return not (is_root or node == _I) or any(map(_is_beyond, node.args))
 
 
 def _size(node: Node, roots: dict[Node, int]) -> float:
-    """Return a bound of the logarithms of a number above and below the line.
+    """Return a bound, in bits, of a number's numerator and denominator.
 
-    The degrees of different roots, each of which multiplies that of the number field, go to
-    `roots`; functions and constants count as if they were roots of degree 2.
+    Also add the degree of each different root to `roots`: their product is the degree of the number
+    field. Functions and constants count as if they were roots of degree 2.
     """
     value = exact_value(node)
     if value is not None:
@@ -366,7 +415,7 @@ def _size(node: Node, roots: dict[Node, int]) -> float:
             roots[node] = power.denominator
         return _size(radicand, roots) * abs(power.numerator)
     if node.kind not in ("sum", "product", "quotient"):
-        # What is inside does not multiply the degree again.
+        # Roots inside a function do not multiply the degree again: they go to a dict of their own.
         roots[node], roots = 2, {}
     return sum(_size(part, roots) for part in node.args) + len(node.args) + 8
 
@@ -379,11 +428,13 @@ def proportional(left: Node, right: Node) -> int:
     """
     if not (free_symbols(left) or free_symbols(right)):
         return 0
-    # Two independent points: a constant ratio at both is an identity but for 2^-200.
+    # The ratio left / right at two independent points; if both are equal, it is constant, with a
+    # probability of error below 2^-200.
     ratios = []
     for attempt in ("one", "two"):
         field = Fingerprint(attempt + _salt(left, right))
         below = field.of(right)
+        # right = 0 gives no ratio.
         if not below:
             return 0
         ratios.append(field.of(left) * field.inverse(below) % _PRIME)
@@ -391,8 +442,9 @@ def proportional(left: Node, right: Node) -> int:
 
 
 def _sign(element: int) -> int:
-    """Return the sign of the small rational number that an element of the field is, 0 where it
-    is none.
+    """Return 1 or -1, the sign of the rational that an element of the field denotes.
+
+    Return 0 if the element is 0, or denotes no rational with a small numerator and denominator.
     """
     (above, below), (rest, times) = (_PRIME, 0), (element, 1)
     # Rational reconstruction (Wang 1981): the half-way point of Euclid's algorithm.

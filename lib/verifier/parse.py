@@ -1,9 +1,8 @@
-"""From tokens to a tree: a recursive-descent parser for LaTeX and plain notation alike.
+"""Parse tokens into a tree: a recursive-descent parser for both LaTeX and plain notation.
 
 It reads what people and models write, not only what TeX accepts: `\\frac12`, `sqrt2`, `2**(1/4)`,
-`x^10`. It consumes every token, or refuses. Nothing is evaluated here, and nothing is ever
-executed. Precedence, loosest first: or, separators, relations, set operations, sums, products,
-signs, powers.
+`x^10`. It consumes every token, or refuses the text. It evaluates nothing, and executes nothing.
+Precedence, loosest first: or, separators, relations, set operations, sums, products, signs, powers.
 """
 
 from fractions import Fraction
@@ -41,8 +40,8 @@ def parse(tokens: tuple[Token, ...]) -> Node:
     """Return the tree of an answer's tokens.
 
     Raises:
-        Unparsable: not mathematics that this parser knows.
-        TooHard: beyond a limit.
+        Unparsable: the tokens are no mathematics that this parser knows.
+        TooHard: a limit of length or depth is passed.
     """
     parser = Parser(tokens)
     tree = parser.statement()
@@ -53,7 +52,7 @@ def parse(tokens: tuple[Token, ...]) -> Node:
 
 
 def _check_depth(tree: Node) -> None:
-    """Refuse trees that recursion could not walk."""
+    """Refuse trees that are too deep for recursive functions; go through them level by level."""
     level = [tree]
     for _ in range(3 * MAX_DEPTH):
         level = [part for node in level for part in node.args]
@@ -63,7 +62,7 @@ def _check_depth(tree: Node) -> None:
 
 
 class Parser(Atoms):
-    """One method for each level of precedence."""
+    """The parser: it has one method for each level of precedence."""
 
     def statement(self, *, closing: tuple[str, ...] = ()) -> Node:
         """Parse up to the end or a closing bracket: one element, or a list of them."""
@@ -84,13 +83,16 @@ class Parser(Atoms):
         return items[0] if len(items) == 1 else _grouped(items, ends)
 
     def _separator(self) -> str:
-        """Take the next separator, of ", and" the word; '' where there is none."""
+        """Take the next separator and return its text, "and" for ", and"; '' if there is none."""
         token = self.take(",", ";", "and", "or")
         word = self.take("and", "or") if token and token.text in ",;" else None
         return (word or token or END).text
 
     def element(self) -> Node:
-        """Parse set expressions joined by relations; `>` is read from right to left."""
+        """Parse set expressions joined by relations: one, `a = b`, or a chain, `0 < x < 1`.
+
+        A chain of `>` is turned round: `a > b` is returned as `b < a`.
+        """
         denied = bool(self.take("lnot"))
         operands, operators = [self.set_expression()], []
         outer, self.residues = self.residues, False
@@ -109,6 +111,7 @@ class Parser(Atoms):
                 if self.peek.text != "pmod"
                 else call("residue", operands[0], self._modulus() or operands[0])
             )
+        # `x \equiv 3 \pmod 7`
         if modulus := self._modulus() if operators == ["equiv"] else None:
             return call("congruent", *operands, modulus)
         turned = [TURNED.get(operator, operator) for operator in operators]
@@ -117,7 +120,7 @@ class Parser(Atoms):
         return Node("relation", tuple(operands), " ".join(operators))
 
     def _modulus(self) -> Node | None:
-        r"""Parse `\pmod 7`, `(\mod 7)` or `(7)` after a congruence."""
+        r"""Parse `\pmod 7`, `\mod 7` or `(\mod 7)`, and return the modulus, or None."""
         if self.take("pmod", "mod", "bmod"):
             return self.power()
         if self.peek.text == "(" and self.ahead(1).text in ("mod", "bmod"):
@@ -128,16 +131,18 @@ class Parser(Atoms):
         return None
 
     def _relation(self) -> str | None:
+        """Take the next relation sign and return its name; None if the next token is another."""
         token = self.peek
         if token.kind not in ("operator", "command") or token.text not in RELATIONS:
             return None
+        # In a set, `\mid` begins the condition.
         if self.in_set and token.text == "mid":
             return None
         self.next()
         return RELATIONS[token.text]
 
     def set_expression(self) -> Node:
-        """Parse sums joined by set operations; mixed operations need brackets."""
+        """Parse sums joined by one set operation; different ones need brackets."""
         left, sign = self.sum(), ""
         while token := self.take(*SET_OPERATIONS):
             if sign and (sign != token.text or sign == "setminus"):
@@ -150,7 +155,7 @@ class Parser(Atoms):
         return left
 
     def sum(self) -> Node:
-        """Parse terms with their signs; ± opens a node of its own."""
+        """Parse terms with their signs; the terms before a ± become its left operand."""
         terms, num_both = [self.product()], 0
         while self.peek.text in _SIGNS and self.peek.kind in ("operator", "command"):
             sign = self.next().text
@@ -162,7 +167,7 @@ class Parser(Atoms):
                 left = terms[0] if len(terms) == 1 else Node("sum", tuple(terms))
                 terms = [Node("plusminus", (left, term), _SIGNS[sign])]
             elif sign == "-" and len(terms) == 1 and (term.kind == "set" or _is_set(terms[0])):
-                # A minus before a set is their difference, `\\mathbb{R} - \\{1\\}`.
+                # `\\mathbb{R} - \\{1\\}` is a difference of sets.
                 terms = [Node("difference", (terms[0], term))]
             else:
                 terms.append(term if sign == "+" else negated(term))
@@ -189,18 +194,22 @@ class Parser(Atoms):
                 return left
 
     def _amount(self, unit: Node) -> Node:
-        """Parse `5 ft 3 in`: further quantities right after one."""
+        """Parse the quantities that follow `unit` directly, as in `5 ft 3 in`."""
         parts = [unit]
         while self.peek.kind == "number" and self.ahead(1).kind == "text":
             parts.append(self.with_unit(self.power()))
         return unit if len(parts) == 1 else Node("amount", tuple(parts))
 
     def _implicit(self, left: Node) -> Node:
-        """Return `left` times the factor that follows without a sign, or a mixed number."""
+        """Parse the factor that follows without a sign, and return its product with `left`.
+
+        An integer before a proper fraction is a mixed number, not a product.
+        """
         last, following = self.tokens[self.position - 1].kind, self.peek
         is_part = following.kind == "number" or following == ("command", "frac")
         right = self.power()
         if is_part and _is_integer(left):
+            # `1 1/2`
             if _is_integer(right) and self.take("/"):
                 right = Node("quotient", (right, self.power()))
             if mixed := _mixed(left, right):
@@ -211,14 +220,14 @@ class Parser(Atoms):
         if last == "number" and right.kind == "number" and following.kind == "number":
             raise Unparsable("two numbers side by side")
         if left.kind == "set" and len(left.args) == 1 and left.args[0].kind == "sum":
-            # Braces that group a factor.
+            # `{x + 1} y`: braces with one sum in them group a factor, and are no set.
             left = left.args[0]
         if "label" in (left.kind, right.kind) or left.kind in ("unit", "set", "amount"):
             raise Unparsable("words among factors")
         return _times(left, right, "")
 
     def signed(self) -> Node:
-        """Return a power with signs before it."""
+        """Parse a power with the signs before it."""
         sign = self.peek.text if self.peek.kind in ("operator", "command") else ""
         if sign not in _SIGNS:
             return self.power()
@@ -235,19 +244,23 @@ class Parser(Atoms):
         return operand
 
     def _leading(self) -> Node:
-        """Return a power, or the mixed number that a sign stands before."""
+        """Parse what follows a sign: a power, or a mixed number, so that `-1 1/2` is -(1 1/2)."""
         first = self.power()
         follows = self.peek.kind == "number" or self.peek == ("command", "frac")
         return self._implicit(first) if follows and _is_integer(first) else first
 
 
 def _grouped(items: list[Node], ends: list[str]) -> Node:
-    """Group alternatives, each of them a list; semicolons and commas give a list of lists."""
+    """Return elements as a list, or as a list of lists if they have different separators.
+
+    `ends` holds the separators: `ends[n]` is between `items[n]` and `items[n + 1]`. In `1, 2 or 3,
+    4` "or" separates two lists, and so does ";" in `1, 2; 3, 4`.
+    """
     for loose in ("or", ";"):
         if loose not in ends or (loose == ";" and len({*ends}) == 1):
             continue
         if ends[-1] == "or" and {*ends[:-1]} <= {","}:
-            # `2, 3, or 5`
+            # `2, 3, or 5` has three alternatives.
             return Node("list", tuple(items), "or")
         parts, start = [], 0
         for place in (*(n for n, end in enumerate(ends) if end == loose), len(ends)):
@@ -263,7 +276,11 @@ def _is_set(node: Node) -> bool:
 
 
 def _times(left: Node, right: Node, sign: str) -> Node:
-    """Return a product; of what does not commute, an operation by its sign."""
+    """Return the product of two factors.
+
+    For factors that do not commute, this is a call: "dot" for two vectors, else "ordered" with the
+    sign.
+    """
     if (
         sign == "cdot"
         and _is_ordered(left)
@@ -271,6 +288,7 @@ def _times(left: Node, right: Node, sign: str) -> Node:
         and "matrix" not in (left.kind, right.kind)
     ):
         return call("dot", left, right)
+    # `A \times B`, a product of sets.
     is_upper = sign == "times" and all(_is_capital(side) for side in (left, right))
     if sign == "circ" or is_upper or (_is_ordered(left) and _is_ordered(right)):
         return call(f"ordered {sign}", left, right)
@@ -283,7 +301,7 @@ def _is_capital(node: Node) -> bool:
 
 
 def _is_ordered(node: Node) -> bool:
-    """Return True for a vector, a matrix, an operator, or a product that has one."""
+    """Return True for factors that do not commute: vectors, matrices, operators, their products."""
     if node.kind == "product":
         return any(map(_is_ordered, node.args))
     is_bold = node.kind == "symbol" and node.name.startswith(("bf:", "nabla"))
@@ -301,7 +319,10 @@ def _is_integer(node: Node) -> bool:
 
 
 def _mixed(whole: Node, part: Node) -> Node | None:
-    r"""Return `1\frac{1}{10}` as a number: an integer before a proper fraction of integers."""
+    r"""Return `1\frac{1}{10}`, an integer before a proper fraction of integers, as a number.
+
+    None if `whole` and `part` are no mixed number.
+    """
     if part.kind in ("percent", "degree"):
         inside = _mixed(whole, part.args[0])
         return inside and Node(part.kind, (inside,))

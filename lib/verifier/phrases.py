@@ -1,7 +1,10 @@
-r"""From a text to its tree: frames of words that are known whole, and mathematics inside them.
+r"""Read an answer's text as a tree: known phrases, such as `the answer is 7`, and mathematics.
 
-Each phrase consumes the whole text. It names the closed list of words that it leaves out; a word
-that is in no list stays, and then the text equals only the same words.
+Each rule for a phrase must match the whole text, and leaves out only words of its own list. A text
+with any other word becomes a node of words, which equals only the same words.
+
+The rules match the canonical text of the tokens, where a space is between any two tokens: the
+number of words in a part of this text is therefore the number of its tokens.
 """
 
 import contextlib
@@ -35,8 +38,8 @@ def read(text: str) -> Node:
     """Return the tree of an answer.
 
     Raises:
-        Unparsable: a character that no rule reads.
-        TooHard: beyond a limit.
+        Unparsable: there is a character that no rule reads, or neither words nor mathematics.
+        TooHard: a limit is passed.
     """
     tokens = _rewritten(_bare(tokenize(_of_code(text.strip()))), SPELLED, spelled_number)
     tokens = _rewritten(tokens, _SIGN, lambda match: SIGNS[match[0]])
@@ -49,9 +52,9 @@ def read(text: str) -> Node:
 
 
 def _of_code(text: str) -> str:
-    """Return the answer in a JSON object; names of Python's modules are removed."""
+    """Return the answer in a JSON object, or else the text; `math.` and the like are removed."""
     if text.startswith("{") and '"' in text and len(text) < 500:
-        # No JSON, or more than one key.
+        # Errors mean: no JSON, or not exactly one key. The text is then read as it is.
         with contextlib.suppress(ValueError, RecursionError):
             ((key, value),) = json.loads(text).items()
             if key in _KEYS:
@@ -63,11 +66,10 @@ _KEYS = ("answer", "final_answer", "result", "value", "solution", "Answer", "ans
 
 
 def _bare(tokens: Tokens) -> Tokens:
-    """Remove braces around the whole, and a full stop at the end inside them."""
+    """Remove full stops at the end, and write the open interval `]1, 3[` as `(1, 3)`."""
     while tokens and tokens[-1].text == ".":
         tokens = tokens[:-1]
     if len(tokens) > 4 and (tokens[0].text == "]" or tokens[-1].text == "["):
-        # `]1, 3[`, an open interval.
         first = tokens[0]._replace(text="(") if tokens[0].text == "]" else tokens[0]
         last = tokens[-1]._replace(text=")") if tokens[-1].text == "[" else tokens[-1]
         tokens = (first, *tokens[1:-1], last)
@@ -77,12 +79,16 @@ def _bare(tokens: Tokens) -> Tokens:
 def _rewritten(
     tokens: Tokens, pattern: re.Pattern[str], written: Callable[[re.Match[str]], str | None]
 ) -> Tokens:
-    """Replace words by the numbers and signs that they are; what is None stays."""
+    """Replace each match of `pattern` by tokens of the text that `written` returns for it.
+
+    If `written` returns None, the matched words stay.
+    """
     text = canonical(tokens)
     new: list[Token] = []
     end = 0
     for match in pattern.finditer(text):
         if pieces := written(match):
+            # The number of spaces before a place is the number of tokens before it.
             new += tokens[end : text[: match.start()].count(" ")]
             signs = re.findall(r"\d+|\D", pieces)
             new += [Token("number" if sign.isdigit() else "operator", sign) for sign in signs]
@@ -199,7 +205,7 @@ _ORDINAL = re.compile(
 
 
 def _read(tokens: Tokens) -> Node:
-    """Return the first phrase that reads all of the tokens, else mathematics, else the words."""
+    """Read the tokens by the first phrase that matches, else as mathematics, else as words."""
     text = canonical(tokens)
     for phrase in _PHRASES:
         node = phrase(text, tokens)
@@ -219,7 +225,7 @@ def _read(tokens: Tokens) -> Node:
 
 
 def _check_words(tree: Node) -> None:
-    """Refuse labels anywhere but as a side of an equation or an element."""
+    """Refuse a tree with labels, except as a side of a relation, or in a list, set or row."""
     others = (node for node in nodes(tree) if node.kind not in ("relation", "list", "set"))
     words = [part for node in others if node.name != "row" for part in node.args]
     if any(part.kind == "label" for part in (tree, *words)):
@@ -227,19 +233,19 @@ def _check_words(tree: Node) -> None:
 
 
 def _tried(tokens: Tokens) -> Node | None:
-    """Read tokens; return None if there are none, or if that fails."""
+    """Read tokens, and return None if there are none or they cannot be read."""
     with contextlib.suppress(Unparsable):
         return _read(tokens) if tokens else None
     return None
 
 
 def _first(tokens: Tokens, text: str) -> Tokens:
-    """Return the tokens of the text with which they begin."""
+    """Return the first tokens, whose canonical text is `text`."""
     return tokens[: len(text.split())]
 
 
 def _last(tokens: Tokens, text: str) -> Tokens:
-    """Return the tokens of the text with which they end."""
+    """Return the last tokens, whose canonical text is `text`."""
     return tokens[len(tokens) - len(text.split()) :]
 
 
@@ -249,12 +255,14 @@ def _framed(text: str, tokens: Tokens) -> Node | None:
         return _tried(_last(tokens, text[match.end() :]))
     match = _END.search(text)
     if not match and (match := _REASON.search(text)):
+        # A reason with a hedge in it may take the answer back.
         match = None if HEDGES & {*match[1].split()} - {"is", "are", "and"} else match
     match = match or _APPROXIMATION.search(text)
     if not match or not match.start():
         return None
     value = _tried(_first(tokens, text[: match.start()]))
     if value and match.re is _APPROXIMATION:
+        # `\pi (approximately 3.14)` is π ≈ 3.14.
         return Node("relation", (value, number(Fraction(match[1]), match[1])), "~")
     return value
 
@@ -264,9 +272,11 @@ def _labelled(text: str, tokens: Tokens) -> Node | None:
     match = _LABEL.match(text)
     words = match[1].split() if match else []
     rest = text[match.end() :] if match else ""
+    # No words, or only single letters: `x is 5` is no label.
     if all(len(word) < 2 for word in words) or HEDGES & {*words} or ":" in rest or len(words) > 12:
         return None
     value = _tried(_last(tokens, rest))
+    # `The equation is y = x` needs no label.
     if value and value.kind == "relation" and {*words} <= FRAME:
         return value
     label = re.sub(r"^(?:the|a|an) ", "", " ".join(words))
@@ -278,6 +288,7 @@ def _piecewise(text: str, tokens: Tokens) -> Node | None:
     rows = []
     for part in _split(tokens) if " if " in text else ():
         words = canonical(part).split()
+        # Without exactly one "if", the first side is empty, and the row stays incomplete.
         place = words.index("if") if words.count("if") == 1 else 0
         sides = [_tried(part[:place]), _tried(part[place + 1 :])]
         rows.append(Node("tuple", tuple(filter(None, sides)), "row"))
@@ -286,8 +297,9 @@ def _piecewise(text: str, tokens: Tokens) -> Node | None:
 
 
 def _several(text: str, tokens: Tokens) -> Node | None:
-    """Read `Minimum: 1, Maximum: 3` and `f(x) = 0 for all x, and f(x) = x for all x`, part by
-    part.
+    """Read parts such as `Minimum: 1, Maximum: 3`, or `f(x) = 0 for all x, and f(x) = x for all x`.
+
+    Return a list of the parts, or None if one of them cannot be read.
     """
     parts = _split(tokens)
     texts = [canonical(part) for part in parts]
@@ -296,6 +308,7 @@ def _several(text: str, tokens: Tokens) -> Node | None:
     known = tuple(node for node in map(_tried, parts) if node and node.kind != "phrase")
     if len(known) < len(parts):
         return None
+    # Statements for all values of the same letter become one, about a list.
     if all(node.kind == "quantified" and node.args[1] == known[0].args[1] for node in known):
         statements = Node("list", tuple(node.args[0] for node in known), ",")
         return Node("quantified", (statements, known[0].args[1]))
@@ -303,7 +316,7 @@ def _several(text: str, tokens: Tokens) -> Node | None:
 
 
 def _split(tokens: Tokens) -> list[Tokens]:
-    """Return the parts between commas and `and` outside of brackets; none where one is `or`."""
+    """Return the parts between commas and `and` outside brackets; none if `or` is there too."""
     parts: list[list[Token]] = [[]]
     depth = 0
     for token in tokens:
@@ -318,12 +331,16 @@ def _split(tokens: Tokens) -> list[Tokens]:
 
 
 def _decided(text: str, tokens: Tokens) -> Node | None:
-    """Read `Yes, it is possible` as Yes; a word that takes it back keeps it from being read."""
+    """Read `Yes, it is possible` as Yes, and `No, it is not` as No.
+
+    Return None if the words after it may contradict it: `Yes, it is not`.
+    """
     match = _DECISION.fullmatch(text)
     if not match:
         return None
     words = {*match[2].split()}
     denies = match[1] in ("no", "false")
+    # A reason must have no hedge. Any other text must have only safe words, and deny if "no" does.
     if match[2].startswith(("because", "since")):
         is_plain = not (HEDGES | {"yes", "no"}) & words - {"is", "are", "and"}
     else:
@@ -351,9 +368,11 @@ def _described(text: str, tokens: Tokens) -> Node | None:
     if such["but"]:
         inside = _tried(_last(tokens, such["but"]))
         if inside and inside.kind != "list":
+            # One exception is a set of one element.
             inside = Node("list", (inside,))
         return inside and Node("difference", (domain, inside._replace(kind="set", name="")))
     end = _last(tokens, such["own"] or such["end"])
+    # `real numbers greater than 3` names no variable: it gets the name x.
     if such["sign"]:
         end = (Token("letter", "x"), Token("operator", _BEYOND[such["sign"]]), *end)
     variable = symbol(end[0].text)
@@ -366,6 +385,7 @@ def _described(text: str, tokens: Tokens) -> Node | None:
 def _quantified(text: str, tokens: Tokens) -> Node | None:
     r"""Read `2n for all n`, `k\pi where k is an integer`, `k\pi \ (k \in \mathbb{Z})`."""
     match = _QUANTIFIER.search(text)
+    # A letter after a comma, without any of these, is the last element of a list.
     if not match or not any(match.group("set", "is", "domain", "how", "every")):
         return None
     statement = _tried(_first(tokens, text[: match.start()]))
@@ -377,6 +397,8 @@ def _quantified(text: str, tokens: Tokens) -> Node | None:
         domain = match["how"]
     letters = tuple(symbol(letter.lstrip("\\")) for letter in match[4].split(" , "))
     variable = letters[0] if len(letters) == 1 else Node("tuple", letters, "()")
+    # `5 for all x`: the statement lacks the quantifier's letter. The quantifier is left out if the
+    # statement has no other letters either.
     if not {letter.name for letter in letters} <= free_symbols(statement) and domain != "bb:Z":
         return statement if domain not in ("some", "no") and not free_symbols(statement) else None
     return Node("quantified", (statement, Node("relation", (variable, symbol(domain)), "in")))
@@ -390,10 +412,12 @@ def _timed(text: str, tokens: Tokens) -> Node | None:
         hour, half = int(match[1]), match[3] or match[4] or ""
         if half and hour > 12:
             return None
+        # Without a half of the day, `3:05` is a time and `3:45` may be a ratio.
         if half or (match[2] and match[2][0] == "0"):
             face = f"{hour - 12}:{match[2]} p" if hour > 12 else f"{hour}:{match[2] or '00'} {half}"
             return Node("time", (), face.strip())
     if match := _DATE.fullmatch(text):
+        # Year, month and day of whichever of the three spellings matched.
         year, month, day = (
             next(filter(None, match.group(*(f"{part}{n}" for n in "123"))), "") for part in "ymd"
         )
@@ -408,7 +432,9 @@ def _chosen(text: str, tokens: Tokens) -> Node | None:
         return None
     letter = match[1] or match[2] or match[3]
     if not match[4]:
+        # A bare letter may be a variable: `compare_choice` decides.
         return Node("choice", (), letter.upper()) if text != match[3] else None
+    # A text after the letter: the letter must have a mark, and the text must be one value.
     is_marked = match[2] or (match[1] and not match[4].startswith(" ("))
     if not is_marked or letter.islower() or _OPERATION.match(match[4]):
         return None
@@ -422,7 +448,7 @@ _HEDGED = re.compile(rf"\b(?:[A-J]|{'|'.join(HEDGES)})\b")
 
 
 def _ordinal(text: str, tokens: Tokens) -> Node | None:
-    """Read `12th`, `12^{th}`."""
+    """Read `12th` and `12^{th}` as 12."""
     match = _ORDINAL.fullmatch(text)
     return number(int(match[1]), match[1]) if match else None
 
@@ -435,7 +461,7 @@ _SYNONYMS = {
 
 
 def _with_article(text: str, tokens: Tokens) -> Node | None:
-    """Read `an ellipse`, `all even integers`: an article or `all` before words only."""
+    """Read `an ellipse` and `all even integers`, texts of words only, without the first word."""
     is_words = all(token.kind in (*WORDS, "letter") for token in tokens)
     is_framed = is_words and re.match(r"(?:the|an?|all) (?=[a-z]{3})", text)
     return _tried(tokens[1:]) if is_framed else None

@@ -13,11 +13,11 @@ from lib.verifier.words import HEDGES, asked_words, may_be_added, parse_unit
 
 
 def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
-    """Compare quantities with their units, converted if both are known."""
+    """Compare quantities with their units, which are converted if both are known."""
     kinds = {reference.kind, answer.kind}
     expected, actual = _in_base(reference), _in_base(answer)
     if expected and actual:
-        # Dimensions: metres are never seconds.
+        # Equal dimensions: metres are never seconds.
         may_go = expected[1] == actual[1]
         pair = (expected[0], actual[0])
     elif kinds == {"unit"}:
@@ -27,13 +27,13 @@ def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Verdi
     elif kinds & {"degree", "percent", "amount"}:
         return Verdict(False, "unit")
     elif reference.kind == "unit":
-        # Asymmetric: an answer may leave a unit out more freely than add one.
-        # "10 of each" counts; "at least 10" does not say 10.
+        # Not symmetric: an answer may leave out the reference's unit more freely than add one.
+        # The unit of "10 of each" may go, but "at least 10" is not 10.
         hedges = (HEDGES - {"any", "all", "each", "every"}) & {*reference.name.lower().split()}
         may_go = parse_unit(reference.name) is not None or not hedges
         pair = (reference.args[0], answer)
     else:
-        # After a formula letters are rather factors.
+        # Letters after a formula may be factors, not a unit: `2x m`.
         is_clear = bool(comparer.problem) or not free_symbols(reference)
         may_go = is_clear and _may_add(answer.name, comparer.problem)
         pair = (reference, answer.args[0])
@@ -41,13 +41,14 @@ def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Verdi
 
 
 def _in_base(node: Node) -> tuple[Node, tuple[tuple[str, int], ...]] | None:
-    """Return the value in base units, and their dimension."""
+    """Return the value in base units and its dimension; None if `node` has no known unit."""
     if node.kind not in ("unit", "amount"):
         return None
+    # An amount has several parts: `5 ft 3 in`.
     parts = node.args if node.kind == "amount" else (node,)
     units = [parse_unit(part.name) for part in parts if part.kind == "unit"]
     known = [unit for unit in units if unit]
-    # 5 ft 3 in, never 3 in 5 ft.
+    # Units must get smaller: 5 ft 3 in, never 3 in 5 ft.
     is_falling = all(a.factor > b.factor for a, b in itertools.pairwise(known))
     if len(known) < len(parts) or len({unit.dimension for unit in known}) > 1 or not is_falling:
         return None
@@ -59,11 +60,15 @@ def _in_base(node: Node) -> tuple[Node, tuple[tuple[str, int], ...]] | None:
 
 
 def _singular(unit: str) -> str:
+    """Return `unit` in lower case, each word of four letters or more without a final s."""
     return re.sub(r"(?<=\w{3})s\b", "", unit.lower())
 
 
 def _may_add(unit: str, problem: str) -> bool:
-    """Return True if an answer may say what a reference leaves out: what the problem asks for."""
+    """Return True if an answer may have a unit that the reference lacks: the problem asks for it.
+
+    Known units are for `may_be_added`; other words must follow "how many" in the problem.
+    """
     known = parse_unit(unit)
     if known:
         return may_be_added(known, problem)
@@ -75,14 +80,15 @@ def _may_add(unit: str, problem: str) -> bool:
 
 
 def compare_angle(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
-    """Compare degrees with degrees or bare numbers; with an expression in π also in radians."""
-    # The numbers without the mark.
+    """Compare degrees with degrees, a bare number of degrees, or radians with π in them."""
+    # Both sides without the degree sign.
     values = [node.args[0] if node.kind == "degree" else node for node in (reference, answer)]
     has_pi = [symbol("pi") in nodes(value) for value in values]
     if reference.kind != answer.kind:
         marked, bare = (0, 1) if reference.kind == "degree" else (1, 0)
         if has_pi[bare]:
             return same_expression(reference, answer).via("angle")
+        # An answer may add the sign if the problem is about angles, or is not known.
         is_asked = not marked or not comparer.problem or _ANGLES.search(comparer.problem.lower())
         if has_pi[marked] or not is_asked:
             return Verdict(False, "angle")
@@ -93,7 +99,7 @@ _ANGLES = re.compile("degree|angle|circ|°")
 
 
 def compare_percent(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
-    """Compare `10 %` as 0.1; the sign may go unsaid if the problem names percent."""
+    """Compare `10 %` as 0.1, and also as 10 if the problem has the word percent."""
     bare = [node.args[0] if node.kind == "percent" else node for node in (reference, answer)]
     is_asked = "percent" in comparer.problem.lower() or "%" in comparer.problem
     is_alike = reference.kind == answer.kind
@@ -105,7 +111,7 @@ def compare_percent(comparer: Comparer, reference: Node, answer: Node) -> Verdic
 
 
 def _hundredth(node: Node) -> Node:
-    """Return a percentage as the number that it is; anything else as it is."""
+    """Return the number that a percentage denotes, 0.1 for 10 %; any other node as it is."""
     if node.kind != "percent":
         return node
     inside = node.args[0]
@@ -117,9 +123,9 @@ def _hundredth(node: Node) -> Node:
 
 
 def compare_base(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
-    """Compare digits in the same base; base ten may go unsaid."""
+    """Compare digits in the same base; base ten may be left out."""
     digits = [
-        # Leading zeros say nothing.
+        # Leading zeros are ignored.
         (node.name.lstrip("0"), node.value if node.kind == "base" else 10)
         for node in (reference, answer)
         if node.kind == "base" or node.name.isdecimal()
@@ -128,14 +134,12 @@ def compare_base(comparer: Comparer, reference: Node, answer: Node) -> Verdict |
 
 
 def compare_ratio(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
-    """Compare ratios: proportional terms, zeros in the same places; of two terms, also the
-    fraction.
-    """
-    # 3:4 against 3/4
+    """Compare ratios: 1:2 is 3:6 and 1/2; zeros must be in the same places."""
+    # 3/4 is the ratio (3/4):1.
     expected, actual = (
         node.args if node.kind == "ratio" else (node, number(1)) for node in (reference, answer)
     )
-    # Crosswise products cannot tell 0:0 from anything, so zeros must stand in the same places.
+    # No ratio can be divided by a term that is 0, and 0:0 equals nothing.
     zeros, others = ([exact_value(term) == 0 for term in terms] for terms in (expected, actual))
     if zeros != others or all(zeros):
         return Verdict(False, "ratio")
@@ -146,7 +150,10 @@ def compare_ratio(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
 
 
 def compare_congruence(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
-    r"""Compare `x \equiv 10 \pmod 7` as 3."""
+    r"""Compare congruences by their least residues: `x \equiv 10 \pmod 7` as `x \equiv 3`.
+
+    Return None if one side is no congruence.
+    """
     if not all(node.name == "congruent" for node in (reference, answer)):
         return None
     one, two = (
@@ -157,16 +164,16 @@ def compare_congruence(comparer: Comparer, reference: Node, answer: Node) -> Ver
 
 
 def compare_scalar(comparer: Comparer, reference: Node, answer: Node) -> Verdict:
-    """Compare as expressions; else one side may round the other."""
+    """Compare as expressions; if these differ, one side may be a rounding of the other."""
     decision = same_expression(reference, answer)
     is_equal = decision.equal or not _is_rounding(reference, answer, comparer.problem)
     return decision if is_equal else Verdict(True, "rounding")
 
 
 MIN_ANSWER_DIGITS = 4
-"""Significant digits from which an answer's decimal stands for a reference without a finite one."""
+"""An answer with this many significant digits may round a reference that has no finite decimal."""
 MIN_REFERENCE_DIGITS = 4
-"""Significant digits from which a reference with a decimal point is taken for a rounding."""
+"""A reference with a decimal point and this many significant digits may be a rounding."""
 
 
 def _literal(node: Node) -> Decimal | None:
@@ -187,10 +194,10 @@ def _last_place(literal: Decimal) -> Fraction:
 
 
 def _is_rounding(reference: Node, answer: Node, problem: str) -> bool:
-    """Return True if one is a decimal that stands for the other.
+    """Return True if one side is a decimal that rounds the other, exact side.
 
-    A reference with a decimal point is a rounding at its last place; one that is an integer, only
-    where the problem asks for it. An exact answer has no finite decimal, or the problem asks.
+    The exact side must have no finite decimal, unless the problem asks for a rounding. A reference
+    that is an integer is a rounding only if the problem asks for one.
     """
     right, value = real_value(reference), real_value(answer)
     if right is None or value is None:
@@ -214,9 +221,10 @@ def _is_rounding(reference: Node, answer: Node, problem: str) -> bool:
 
 
 def _is_finite(node: Node) -> bool:
-    """Return True if the value has a decimal that ends, an integer included."""
+    """Return True if the value is an integer, or a decimal that ends."""
     value = exact_value(node)
-    # A denominator of 2s and 5s only divides a power of ten.
+    # A decimal ends if its denominator has no prime factors but 2 and 5. The denominator then
+    # divides a power of ten: its number of bits is a large enough exponent.
     return value is not None and pow(10, value.denominator.bit_length(), value.denominator) == 0
 
 
@@ -230,14 +238,14 @@ _COUNTS = {"one": 1, "two": 2, "three": 3, "four": 4, "1": 1, "2": 2, "3": 3, "4
 
 
 def _places(problem: str) -> int | None:
-    """Return the decimal places that the problem asks for, or None."""
+    """Return the decimal places that the problem asks for, -1 for "the nearest ten", or None."""
     counted = [_COUNTS[word] for word in _DECIMALS.findall(problem) if word in _COUNTS]
     nearest = [_PLACES[word] for word in _NEAREST.findall(problem) if word in _PLACES]
     return next(iter([*counted, *nearest]), None)
 
 
 def _round(value: Fraction, step: Fraction) -> Fraction:
-    """Return the multiple of `step` that is nearest, halves away from zero."""
-    # Floor of |x| / step + ½.
+    """Return the multiple of `step` that is nearest to `value`; a half is rounded away from 0."""
+    # The integer part of |value| / step + 1/2; `round` would round a half to even.
     scaled = abs(value) / step + Fraction(1, 2)
     return (scaled.numerator // scaled.denominator) * step * (1 if value >= 0 else -1)

@@ -1,7 +1,7 @@
-"""The steps by which an answer is decided, the rows of rules.tsv, and the comparison by them.
+"""The steps by which an answer is decided (the rows of rules.tsv), and the comparison by them.
 
-Of several parts, the step is the first that is not exact, so that a policy that lives on one is
-seen.
+If an answer has several parts, its step is the first that is evidence and no proof. The metrics
+then show a policy that gets its reward from such a step.
 """
 
 import csv
@@ -26,12 +26,13 @@ class Rule(NamedTuple):
     """A step of the comparison, or a conversion between kinds.
 
     Attributes:
-        name: what `decided_by` says.
-        rows: right answers of the labelled sets that it decides; `python -m tests.bench.verifier
-            rules --write` measures and writes it.
-        right: a reference and an answer that it makes equal, and the problem where it needs one.
-        wrong: a look-alike that stays unequal.
-        is_exact: whether it is a proof; what is not is evidence, and counted in metrics.
+        name: the value of `decided_by`.
+        rows: number of right answers in the labelled sets that it decides; `python -m
+            tests.bench.verifier rules --write` measures and writes it.
+        description: its meaning, in words for a reader.
+        right: a reference and an answer that it makes equal, and a problem or ''.
+        wrong: a similar reference, answer and problem, which stay unequal.
+        is_exact: whether it proves its decision; other steps are evidence, which metrics count.
     """
 
     name: str
@@ -43,8 +44,9 @@ class Rule(NamedTuple):
 
 
 def _read() -> tuple[Rule, ...]:
+    """Return the rows of rules.tsv."""
     with SOURCE.open(encoding="utf-8", newline="") as lines:
-        # Unquoted: LaTeX stands in the file as it is.
+        # Without quoting, LaTeX needs no escapes in the file.
         _, *rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
     return tuple(
         Rule(name, int(count), what, (*right,), (reference, answer, problem), decides == "proof")
@@ -53,7 +55,7 @@ def _read() -> tuple[Rule, ...]:
 
 
 TABLE: tuple[Rule, ...] = _read()
-"""Every step once."""
+"""Every step, in the order of rules.tsv."""
 
 REFUSALS = {
     "echo": "a formula or the text of the problem, repeated",
@@ -67,7 +69,7 @@ REFUSALS = {
     "symbolic failure": "computer algebra broke down on this question",
     "failure": "a fault of the verifier",
 }
-"""Why an answer is refused, where it is not simply another."""
+"""Reasons to refuse an answer that is not just different from the reference."""
 
 INEXACT = tuple(rule.name for rule in TABLE if not rule.is_exact)
 """Steps that are evidence, not proof."""
@@ -77,13 +79,13 @@ DESCRIPTIONS = {rule.name: rule.description for rule in TABLE} | REFUSALS
 
 
 class Verdict(NamedTuple):
-    """A decision and the step that took it."""
+    """A decision, and the name of the step that decided."""
 
     equal: bool
     decided_by: str
 
     def via(self, step: str) -> "Verdict":
-        """Return the same, by a conversion; what is not exact stays visible."""
+        """Return the same decision, decided by `step`; a step that is not exact keeps its name."""
         return self if self.decided_by in INEXACT else Verdict(self.equal, step)
 
 
@@ -95,21 +97,21 @@ class Comparer(NamedTuple):
     """Compares a reference with an answer to one problem.
 
     Attributes:
-        problem: its text, which says what may go unsaid; '' where it is not known.
-        rules: each decides, or leaves it to the next; with the kinds of which one side must be, ''
-            where any may.
+        problem: the problem's text, '' if it is not known; it settles what may be left out.
+        rules: in order, each with the kinds of nodes of which one side must be, '' for any kind; a
+            rule that cannot decide returns None, and the next one is asked.
     """
 
     problem: str
     rules: Mapping["Comparison", str]
 
     def same(self, reference: Node, answer: Node) -> Verdict:
-        """Return True if `answer` is as good as `reference`.
+        """Decide whether `answer` is as good as `reference`.
 
         Raises:
             Undecided, TooHard: see `same_expression`.
         """
-        # The same tree; but 1 = 1 answers nothing, not even itself.
+        # The same tree. But 1 = 1 is no answer, and equals nothing.
         if reference == answer and not is_vain(reference):
             return Verdict(True, "structure")
         for rule, kinds in self.rules.items():
@@ -126,8 +128,10 @@ class Comparer(NamedTuple):
     def in_order(
         self, expected: Sequence[Node], actual: Sequence[Node], step: str, reach: int = 1
     ) -> Verdict:
-        """Return True if there are as many of both, and each has a partner: the first that is
-        left, or one of so many.
+        """Decide whether both have the same number of elements, equal in pairs.
+
+        Each element of `expected` is compared with the first `reach` elements of `actual` that have
+        no partner yet; with a `reach` of 1, the order counts.
         """
         if len(expected) != len(actual):
             return Verdict(False, step)
@@ -137,7 +141,7 @@ class Comparer(NamedTuple):
                 decision = self.same(item, other)
                 if decision.equal:
                     steps.append(decision.decided_by)
-                    # Each partner once: (1, 1, 2) is not (1, 2, 2).
+                    # A partner is used once: (1, 1, 2) is not (1, 2, 2).
                     del rest[place]
                     break
             else:
@@ -145,8 +149,12 @@ class Comparer(NamedTuple):
         return Verdict(True, next((name for name in steps if name in INEXACT), step))
 
     def in_any_order(self, expected: Sequence[Node], actual: Sequence[Node], step: str) -> Verdict:
-        """Return True if each element of one has a partner in the other, in any order."""
-        # Matching is quadratic in the elements.
+        """Decide whether both have the same elements, in any order.
+
+        Raises:
+            TooHard: there are more than `_MAX_MATCHED` elements.
+        """
+        # The number of comparisons is quadratic in the number of elements.
         if len(expected) == len(actual) > _MAX_MATCHED:
             raise TooHard("elements")
         return self.in_order(expected, actual, step, _MAX_MATCHED)
@@ -156,12 +164,15 @@ Comparison = Callable[[Comparer, Node, Node], Verdict | None]
 
 
 def either(kind: str, one: Node, two: Node) -> bool:
-    """Return True if one of two trees is of a kind."""
+    """Return True if at least one of two trees is of this kind."""
     return kind in (one.kind, two.kind)
 
 
 def is_vain(node: Node) -> bool:
-    """Return True for a relation of constants, such as `0 = 0`, which answers nothing."""
+    """Return True for a relation of constants, such as `0 = 0`, which answers nothing.
+
+    `e = 1/2` and `i = 2` are not vain: e and i may be names.
+    """
     return (
         node.kind == "relation"
         and not any(free_symbols(part) or is_name(part) for part in node.args)

@@ -33,10 +33,14 @@ from lib.verifier.tree import (
 
 
 class Cut(NamedTuple):
-    """The beginning or end of a set, and whether it is just after the number.
+    """A place on the real line where a set begins or ends: just before a number, or just after it.
 
-    `[a` begins before a, `(a` after it; `b]` ends after b, `b)` before it. `place` orders the cuts;
-    where it is not exact, `end` is what decides whether two are the same.
+    `[a` begins before a, `(a` after it; `b]` ends after b, `b)` before it.
+
+    Attributes:
+        place: the number, which orders the cuts; rounded if it is irrational.
+        after: whether the cut is just after the number.
+        end: the tree of an irrational number, by which two cuts are compared.
     """
 
     place: float | Fraction
@@ -45,11 +49,11 @@ class Cut(NamedTuple):
 
 
 Cuts = tuple[Cut, ...]
-"""In ascending order, beginnings and ends in turn."""
+"""In ascending order, beginnings and ends alternate."""
 
 
 class RealSet(NamedTuple):
-    """A set, and the name of the variable that it constrains, '' where there is none."""
+    """A set of reals, and the name of the variable that is in it; '' if there is no variable."""
 
     cuts: Cuts
     name: str = ""
@@ -60,8 +64,9 @@ _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "!=": "!=", "=": "="}
 
 
 def real_set(node: Node) -> RealSet | None:
-    """Return the set that `node` describes, or None if it is not a set of reals with constant
-    ends.
+    """Return the set of reals that `node` describes.
+
+    None if it is another kind of set, or its ends have letters or are too hard to evaluate.
     """
     try:
         return _real_set(node)
@@ -70,12 +75,14 @@ def real_set(node: Node) -> RealSet | None:
 
 
 def _real_set(node: Node) -> RealSet | None:
+    """Return the set of `real_set`, but raise if an end is too hard to evaluate."""
     match node:
         case Node("symbol", name=name) if name.startswith("bb:R"):
             sign = _HALVES.get(name.removeprefix("bb:R"))
             cuts = _LINE if node == REALS else _ray(sign, number(0)) if sign else ()
             return RealSet(cuts) if cuts else None
         case Node("tuple", (low, high), "()" | "[]" | "(]" | "[)"):
+            # `[0, 1)` is the intersection of x >= 0 and x < 1; (1, 0) is empty, and has no cuts.
             above, below = (
                 f"{sign}=" if end in "[]" else sign
                 for sign, end in zip("><", node.name, strict=True)
@@ -89,7 +96,7 @@ def _real_set(node: Node) -> RealSet | None:
         case Node("list", parts, joint) if all(part.kind in ("relation", "list") for part in parts):
             return _together(map(real_set, parts), _union if joint == "or" else _intersection)
         case Node("builder", (variable, condition)):
-            # The name of the variable is bound.
+            # The variable is bound, so that the set has no name.
             if variable.kind == "relation" and variable.name == "in" and variable.args[1] == REALS:
                 variable = variable.args[0]
             inside = real_set(condition)
@@ -99,16 +106,17 @@ def _real_set(node: Node) -> RealSet | None:
             inside = real_set(domain)
             return inside and inside._replace(name=spelled(variable))
         case Node("relation", sides, joined) if {*joined.split()} <= _FLIPPED.keys():
+            # A chain, 0 < x < 1, is one inequality for each sign.
             links = zip(sides, joined.split(), sides[1:], strict=False)
             return _together((_inequality(*link) for link in links), _intersection)
     return None
 
 
 def same_set(reference: RealSet, answer: RealSet) -> bool:
-    """Return True if two sets have the same elements; names must agree where both have one.
+    """Return True if two sets have the same elements, and no different names of a variable.
 
     Raises:
-        Undecided, TooHard: an end is not equal for certain.
+        Undecided, TooHard: it cannot be decided whether two irrational ends are equal.
     """
     if reference.name and answer.name and reference.name != answer.name:
         return False
@@ -120,10 +128,16 @@ def same_set(reference: RealSet, answer: RealSet) -> bool:
 
 
 def _cut(node: Node, after: bool) -> Cut:
-    """Return a cut at a constant; nothing is after an infinite one."""
+    """Return the cut before or after a constant; at ±∞ there is only one cut.
+
+    Raises:
+        Undecided: the constant is no real number.
+    """
+    # Infinity is a symbol without a value: with 1 for it, `-\infty` is -1.
     if free_symbols(node) == {"infinity"}:
         sign = exact_value(substituted(node, {"infinity": number(1)}))
         if sign in (1, -1):
+            # _LINE[0] is the cut at -oo, _LINE[1] that at oo.
             return _LINE[sign == 1]
     exact = exact_value(node)
     if exact is not None:
@@ -135,15 +149,15 @@ def _cut(node: Node, after: bool) -> Cut:
 
 
 def _combined(keep: Callable[[bool, bool], bool], left: Cuts, right: Cuts) -> Cuts:
-    """Return the cuts of what `keep` wants, told whether a number is in the one and in the
-    other.
-    """
+    """Return the cuts of the set of all x for which `keep(x in left, x in right)` is True."""
     cuts: list[Cut] = []
+    # Whether the numbers after the current cut are in left, and in right.
     inside = [False, False]
     places = {cut[:2]: cut for cut in (*left, *right)}
     sides = [{cut[:2] for cut in side} for side in (left, right)]
     for place in sorted(places):
         inside = [now ^ (place in side) for now, side in zip(inside, sides, strict=True)]
+        # After an odd number of cuts, the result is open: a cut follows only where that changes.
         if keep(*inside) != bool(len(cuts) % 2):
             cuts.append(places[place])
     return tuple(cuts)
@@ -154,15 +168,20 @@ _intersection = functools.partial(_combined, operator.and_)
 _COMBINATIONS = {
     "union": _union,
     "intersection": _intersection,
+    # True > False: in left, and not in right.
     "difference": functools.partial(_combined, operator.gt),
 }
+# After "bb:R", the name of the reals: the sign that compares a half of them with 0.
 _HALVES = pairs("^+=> _+=> _>0=> ^-=< _-=< _<0=< _ge0=>= ^+_0=>= _le0=<=")
 
 
 def _together(
     parts: Iterable[RealSet | None], combine: Callable[[Cuts, Cuts], Cuts]
 ) -> RealSet | None:
-    """Join sets of one variable, whose name one of them may leave unsaid."""
+    """Combine sets of one variable; a set with the name "" fits any.
+
+    None if there is no set, a part is None, or two names differ.
+    """
     sets = list(parts)
     known = [part for part in sets if part is not None]
     variables = {part.name for part in known} - {""}
@@ -172,12 +191,14 @@ def _together(
 
 
 def _inequality(left: Node, comparison: str, right: Node) -> RealSet | None:
+    """Return the set of x with `x < 3`, `3 > x` or `|x| < 3`; None for any other relation."""
+    # Read from the left, and then from the right, with the sign turned round.
     for term, sign, end in ((left, comparison, right), (right, _FLIPPED[comparison], left)):
         if free_symbols(end) - {"infinity"}:
             continue
         match term:
             case Node("call", (inside,), "abs") if is_name(inside) and sign[0] in "<>":
-                # |x| < 3
+                # |x| < 3 is x < 3 and x > -3; |x| > 3 is x > 3 or x < -3.
                 combine = _intersection if sign[0] == "<" else _union
                 cuts = combine(_ray(sign, end), _ray(_FLIPPED[sign], negated(end)))
                 return RealSet(cuts, spelled(inside))
@@ -187,8 +208,9 @@ def _inequality(left: Node, comparison: str, right: Node) -> RealSet | None:
 
 
 def _ray(comparison: str, end: Node) -> Cuts:
-    """Return the reals that are in this relation to `end`."""
+    """Return the reals x with `x comparison end`: a ray, a point, or all but a point."""
     before, after = _cut(end, False), _cut(end, True)
+    # At infinity only x < oo and x > -oo are sets.
     if before in _LINE and (comparison not in "<>" or before == _LINE[comparison == ">"]):
         raise Undecided("a closed end at infinity, or nothing beyond it")
     match comparison:
@@ -208,12 +230,12 @@ _DOMAINS = pairs(
 
 
 def domain_of(node: Node) -> str:
-    """Return the set of numbers under one name."""
+    r"""Return one name for all spellings of a set of numbers, such as bb:Z+ for `\mathbb{N}`."""
     return _DOMAINS.get(node.name, spelled(node))
 
 
 def is_region(node: Node) -> bool:
-    """Return True for a set of numbers that is no list of its elements, or inequalities."""
+    """Return True for inequalities, and for a set of numbers that does not list its elements."""
     match node:
         case Node("quantified", (statement, _)):
             return is_region(statement)
@@ -228,7 +250,10 @@ def is_region(node: Node) -> bool:
 
 
 def compare_region(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
-    """Compare sets of reals, intervals with letters, and constraints; else sets of another kind."""
+    """Compare sets of reals, intervals with letters, constraints, and sets of another kind.
+
+    Return None if neither side is a region, or one needs another rule.
+    """
     if not (is_region(reference) or is_region(answer)):
         return None
     reference, answer = (_enumerated(node) for node in (reference, answer))
@@ -255,7 +280,10 @@ def compare_region(comparer: Comparer, reference: Node, answer: Node) -> Verdict
 
 
 def _interval(node: Node, other: Node) -> Node | None:
-    """Return an interval whose ends may have letters; the variable is what the other side lacks."""
+    """Return an interval or inequality as the tuple of its ends, which may have letters; else None.
+
+    `x < a` is (-∞, a) if x is the variable: a name that `other`, if it is an interval, lacks.
+    """
     match node:
         case Node("relation", (_, domain), "in"):
             return _interval(domain, other)
@@ -275,11 +303,15 @@ def _interval(node: Node, other: Node) -> Node | None:
 
 
 def _same_builder(comparer: Comparer, reference: Node, answer: Node) -> Verdict:
-    """Return the same elements under the same condition, whatever the bound letter is called."""
+    """Decide whether two sets have the same elements under the same condition.
+
+    The letters of the elements are bound: those of the answer are renamed to the reference's.
+    """
     mine, theirs = (
         sorted(name for name in free_symbols(node.args[0]) if not name.startswith("bb:"))
         for node in (reference, answer)
     )
+    # A new name must not be one that the answer already uses for something else.
     if mine != theirs and ({*mine} & free_symbols(answer) or len(mine) != len(theirs)):
         return Verdict(False, "set")
     renamed = substituted(answer, dict(zip(theirs, map(symbol, mine), strict=True)))
@@ -287,8 +319,9 @@ def _same_builder(comparer: Comparer, reference: Node, answer: Node) -> Verdict:
 
 
 def _enumerated(node: Node) -> Node:
-    r"""Return `\{x \in \mathbb{Z} : 0 < x < 4\}` and `\{2n : n \in \{1, 2\}\}` as sets of
-    elements.
+    r"""List the elements of `\{x \in \mathbb{Z} : 0 < x < 4\}` or `\{2n : n \in \{1, 2\}\}`.
+
+    Return any other node, an infinite set and a set of more than `MAX_ITEMS` as it is.
     """
     match node:
         case Node("builder", (Node("relation", (variable, domain), "in"), condition)):
@@ -296,12 +329,15 @@ def _enumerated(node: Node) -> Node:
             if inside is None or len(inside.cuts) != 2 or inside.name != spelled(variable):
                 return node
             low, high = inside.cuts
+            # An irrational end, or an infinite one, whose place is a float.
             if low.end or high.end or {type(low.place), type(high.place)} != {Fraction}:
                 return node
             first = math.floor(low.place)
             first = max(first, 1) if domain_of(domain) == "bb:Z+" else first
             if high.place - first < MAX_ITEMS:
                 near = range(first, math.ceil(high.place) + 1)
+                # n is inside if the cut before n is not below `low`, nor the one after n above
+                # `high`.
                 items = (n for n in near if low[:2] <= (n, False) and (n, True) <= high[:2])
                 return Node("set", tuple(map(number, items)))
         case Node("builder", (element, Node("relation", (Node("symbol", _, name), members), "in"))):
@@ -316,7 +352,10 @@ _SYMMETRIC = names("= parallel perp cong sim simeq iff")
 
 
 def same_constraint(comparer: Comparer, reference: Node, answer: Node) -> bool:
-    """Compare relations with symbols, up to a positive factor and turning round."""
+    """Return True if two relations are the same up to a constant factor or swapped sides.
+
+    The factor of an inequality must be positive, and its sides keep their places.
+    """
     sides, name = (reference.args, answer.args), reference.name
     if len(sides[0]) != len(sides[1]) or name != answer.name:
         return False
@@ -326,9 +365,11 @@ def same_constraint(comparer: Comparer, reference: Node, answer: Node) -> bool:
     if field.of(reference) == field.of(answer):
         return True
     is_algebraic = name in ("<", "<=", "!=", "=")
+    # 1, -1, or 0 where the differences of the sides are not proportional.
     sign = proportional(difference(*sides[0]), difference(*sides[1])) if is_algebraic else 0
     if sign:
         return sign > 0 or name in ("!=", "=")
+    # For an equation of numbers, `proportional` has already tried the swapped sides.
     is_plain = any(part.kind in ("number", "symbol", "sum", "product") for part in sides[0])
     return name in _SYMMETRIC and any(
         comparer.in_order(sides[0], order, "").equal
@@ -344,20 +385,25 @@ _POINTS = frozenset("APQMCDV")
 
 
 Grid = tuple[tuple[Node, ...], ...]
-"""Rows of cells; a tuple, a vector and a column have one cell a row."""
+"""Rows of cells; tuples, vectors and columns are rows of one cell each."""
 
 
 def _grid(node: Node) -> Grid | None:
-    """Return the cells of a tuple, a matrix, or a sum, multiple or product of them."""
+    """Return the cells of a tuple, a vector, a matrix, or a sum, multiple or product of them.
+
+    None for anything else, and for sums of different shapes.
+    """
     match node:
         case Node("tuple", items, "()" | "<>"):
             return tuple((item,) for item in items)
+        # `P(1, 2)`
         case Node("call", items, name) if name in _POINTS and len(items) > 1:
             return tuple((item,) for item in items)
         case Node("symbol", name=name) if name in _UNIT_VECTORS:
             return tuple((number(int(name == other)),) for other in _UNIT_VECTORS)
         case Node("matrix", rows, "matrix"):
             return tuple(row.args for row in rows)
+        # `[[1, 2], [3, 4]]`
         case Node("tuple", rows, "[]") if all(
             row.kind == "tuple" and row.name == "[]" for row in rows
         ):
@@ -379,20 +425,23 @@ def _grid(node: Node) -> Grid | None:
                         tuple(Node(kind, (*before, cell, *after)) for cell in row) for row in grid
                     )
         case Node("call", (left, right), "ordered " | "ordered cdot"):
-            # Each further product multiplies what is in a cell.
+            # Each further product multiplies the size of the trees in the cells.
             is_short = spelled(node).count("ordered") < 3
             return _multiplied(_grid(left), _grid(right)) if is_short else None
     return None
 
 
 def _shape(grid: Grid) -> tuple[int, ...]:
+    """Return the number of cells of each row."""
     return tuple(map(len, grid))
 
 
 def _multiplied(left: Grid | None, right: Grid | None) -> Grid | None:
-    # Rows of one length, as many as the other's columns.
+    """Return the product of two matrices; None if their shapes do not fit, or it is too large."""
+    # Each row of `left` must be as long as `right` has rows; rows of `right` have one length.
     if not left or not right or {*_shape(left)} != {len(right)} or len({*_shape(right)}) > 1:
         return None
+    # At most 8 by 8 cells.
     if len(left) * len(right[0]) > 64:
         return None
     return tuple(
@@ -413,7 +462,7 @@ def compare_grid(comparer: Comparer, reference: Node, answer: Node) -> Verdict |
     if not one or not two:
         return Verdict(False, "matrix") if one or two else None
     if any(part.name in _UNIT_VECTORS for part in (*nodes(reference), *nodes(answer))):
-        # In the plane, without a part along k.
+        # i + 2j + 0k is a vector in the plane: the k component is left out if it is 0.
         one, two = (
             side[:2] if len(side) > 2 and exact_value(side[2][0]) == 0 else side
             for side in (one, two)

@@ -1,15 +1,17 @@
-"""The last resort: integrals, limits and infinite sums through sympy, in a process of its own.
+"""Compare integrals, limits and infinite sums with sympy, in a worker process: the last resort.
 
-`python -m lib.verifier.symbolic` answers questions line by line: a question is a JSON list
-`[reference, answer]` of texts, an answer `[equal, step, CPU seconds]`. It imports neither torch nor
-transformers, holds its memory to `MEMORY_BYTES`, and ends when its standard input does. `ask`
-starts one for each process that asks: threads take turns, and a forked child has its own.
+The worker, `python -m lib.verifier.symbolic`, answers questions line by line. A question is a JSON
+list `[reference, answer]` of texts, an answer is `[equal, step, CPU seconds]`. The worker imports
+neither torch nor transformers, uses at most `MEMORY_BYTES`, and ends when its standard input ends.
+`ask` starts one worker for each process that asks: its threads take turns, and a forked child
+starts its own.
 
 Trees come from this package's parser and become sympy expressions node by node: no text reaches
-`sympify`. What sympy leaves unevaluated stays undecided. What is too large is refused by
-`is_symbolic_question` before sympy is asked. The clock is a backstop, and `counters` tells whether
-it was needed: the worker counts its own CPU time, so that a busy machine does not grade
-differently, and its signal ends it: there is none in this process.
+`sympify`, which would execute it. If sympy leaves an expression unevaluated, the question stays
+undecided. `is_symbolic_question` refuses large questions before sympy is asked. A limit of CPU time
+is the last safeguard, and `counters` reports whether it was needed. The worker measures its own CPU
+time, so that a busy machine does not grade differently. The signal at the limit ends the worker;
+the process that asks sets no signal.
 """
 
 import collections
@@ -44,7 +46,7 @@ from lib.verifier.tree import (
 )
 
 MEMORY_BYTES = 512 * 1024 * 1024
-"""Address space; what needs more ends in a MemoryError, which counts as undecided."""
+"""Address space of the worker; a question that needs more raises MemoryError, and is not equal."""
 
 _SCALARS = names(
     "number symbol sum product quotient power root call factorial calculus relation list"
@@ -59,7 +61,7 @@ _CONSTANTS = pairs("pi=pi e=E i=I infinity=oo")
 
 
 def is_symbolic_question(*trees: Node) -> bool:
-    """Return True if sympy could decide: scalars with calculus in them, within the limits."""
+    """Return True if sympy could decide: the trees are numbers, with calculus, within limits."""
     parts = [part for tree in trees for part in nodes(tree)]
     calculus = [part for part in parts if part.kind == "calculus"]
     return (
@@ -73,7 +75,7 @@ def is_symbolic_question(*trees: Node) -> bool:
 
 
 def _is_hard_power(base: Node, exponent: Node) -> bool:
-    """Return True for symbols in both base and exponent, or a large exponent."""
+    """Return True if both base and exponent have symbols, or the exponent is large."""
     values = [part.value for part in nodes(exponent) if part.value]
     is_large = any(abs(value) > MAX_SYMBOLIC_EXPONENT for value in values)
     return is_large or all(free_symbols(part) - {"infinity"} for part in (base, exponent))
@@ -84,7 +86,7 @@ def _is_exponential(node: Node) -> bool:
 
 
 def nesting(node: Node) -> int:
-    """Return the depth of functions, roots and exponentials inside one another."""
+    """Return how many functions, roots and exponentials are inside one another: sin(√x) has 2."""
     inside = max(map(nesting, node.args), default=0)
     return inside + (node.kind in ("call", "root") or _is_exponential(node))
 
@@ -102,12 +104,17 @@ def same_symbolic(reference: Node, answer: Node) -> bool:
 
 
 def _convert(node: Node) -> Any:
-    """Return a sympy expression."""
+    """Return `node` as a sympy expression.
+
+    Raises:
+        Undecided: sympy has no such expression, or finds no closed form of it.
+    """
     import sympy
 
     if node.kind == "number" and node.value is not None:
         return sympy.Rational(node.value.numerator, node.value.denominator)
     if node.kind == "symbol" and "_index" in node.name:
+        # a_k is another number for each k, but a sympy symbol would be the same for all.
         raise Undecided("a term that depends on the index")
     if node.kind == "symbol":
         constant = _CONSTANTS.get(node.name)
@@ -129,7 +136,7 @@ def _convert(node: Node) -> Any:
 
 
 def _calculus(name: str, lower: Node, upper: Node, body: Node) -> Any:
-    """Return an integral, limit, sum or product as sympy evaluates it."""
+    """Evaluate an integral, limit, sum or product with sympy; an empty list is a missing bound."""
     import sympy
 
     if name == "int":
@@ -143,6 +150,7 @@ def _calculus(name: str, lower: Node, upper: Node, body: Node) -> Any:
         raise Undecided("bounds")
     letter, start = map(_convert, lower.args)
     if (name, lower.name) == ("lim", "to"):
+        # "+-" is the two-sided limit, which must be the same from both sides.
         side = "+" if start.is_infinite else "+-"
         return sympy.limit(_convert(body), letter, start, side)
     if name not in ("sum", "prod") or lower.name != "=":
@@ -153,11 +161,12 @@ def _calculus(name: str, lower: Node, upper: Node, body: Node) -> Any:
 
 
 def _without_differential(body: Node) -> tuple[Node, Node]:
-    """Return integrand and variable of `f dx`, or of `dx` over something."""
+    """Return integrand and variable of `f dx`, or of a quotient with dx above: `dx / x`."""
     if body.kind == "quotient":
         above, variable = _without_differential(body.args[0])
         return Node("quotient", (above, body.args[1])), variable
     *factors, last = body.args if body.kind == "product" else (body,)
+    # The differential is one symbol, dx, or two factors, d and x.
     if last.kind == "symbol" and len(last.name) == 2 and last.name[0] == "d":
         last = symbol(last.name[1])
     elif not factors or factors.pop() != symbol("d"):
@@ -166,7 +175,7 @@ def _without_differential(body: Node) -> tuple[Node, Node]:
 
 
 def decide(reference: str, answer: str) -> tuple[bool, str]:
-    """Return True if the two are equal, and how that was decided."""
+    """Return whether the two texts are equal, and the name of the step that decided."""
     try:
         return same_symbolic(read(reference), read(answer)), "symbolic"
     except (Undecided, Unparsable, TooHard):
@@ -182,53 +191,57 @@ _SYMPY_FAILS = (
 
 
 TIMEOUT_S = 0.6
-"""CPU time of one question; a worker that needs more ends itself and is replaced."""
+"""CPU time of one question; a worker that needs more is ended by its signal and replaced."""
 
 PATIENCE_S = 30.0
-"""Wall time of one question, and of the worker's start, on a machine that gives it no core."""
+"""Wall time of one question with the worker's start: a backstop for a very busy machine."""
 
 BATCH = 1_000
+"""Number of answers that share one budget of CPU time."""
 BUDGET_S = 60.0
-"""CPU time of all questions in a batch of so many answers; further questions are refused."""
+"""CPU time of all questions about one batch of answers; further questions are refused."""
 
 _ROOT = Path(__file__).resolve().parents[2]
 _counts: collections.Counter[str] = collections.Counter()
 
 
 def counters() -> dict[str, int]:
-    """Return this process's counts of questions, for provenance.
+    """Return this process's counts of questions and failures, for provenance.
 
-    `worker_calls`, `timeouts` (processes ended for lateness), `over_budget` (answers refused
-    because their batch had spent `BUDGET_S`), `worker_failures` (ended by itself) and `failures`
-    (answers that met a fault of the verifier and count as wrong).
+    `worker_calls` (questions), `timeouts` (workers that were ended because they took too long),
+    `over_budget` (answers refused because their batch had spent `BUDGET_S`), `worker_failures`
+    (workers that broke down) and `failures` (answers that count as wrong because of a bug here).
     """
     names = ("worker_calls", "timeouts", "over_budget", "worker_failures", "failures")
     return {name: _counts[name] for name in names}
 
 
 def count(name: str) -> None:
-    """Add one to the count of `name`; each batch of answers has its own budget."""
+    """Add one to the count of `name`; after each batch of answers, renew the budget."""
     _counts[name] += 1
     if name == "answers" and _counts[name] % BATCH == 0:
         _counts["spent_ms"] = 0
 
 
 def reset_counters() -> None:
-    """Start counting anew, and forget the answers so far."""
+    """Set every count to 0, and empty the cache of the worker's answers."""
     _counts.clear()
     ask.cache_clear()
 
 
 class WorkerLostError(RuntimeError):
-    """The process was too late, ended, or may not be asked: no decision, and none to be kept."""
+    """The worker gave no answer: it took too long, broke down, or its budget is spent.
+
+    An exception, since a cache must not keep this as a decision.
+    """
 
 
 @functools.lru_cache(maxsize=4096)
 def ask(reference: str, answer: str) -> tuple[bool, str]:
-    """Ask sympy whether two texts are equal; return the decision and its step.
+    """Ask the worker whether two texts are equal; return the decision and its step.
 
     Raises:
-        WorkerLostError: no answer in time; the question may be put again.
+        WorkerLostError: there is no answer; the same question may be asked again.
     """
     with _lock_of(os.getpid()):
         if _counts["spent_ms"] >= 1000 * BUDGET_S:
@@ -244,6 +257,7 @@ def ask(reference: str, answer: str) -> tuple[bool, str]:
             worker.stdin.flush()
             line = worker.stdout.readline()
         except BrokenPipeError:
+            # The worker had ended already.
             line = b""
         finally:
             backstop.cancel()
@@ -251,21 +265,24 @@ def ask(reference: str, answer: str) -> tuple[bool, str]:
             equal, step, spent_s = json.loads(line)
             _counts["spent_ms"] += int(1000 * spent_s)
             return equal, step
+        # A worker that ended reports no CPU time: the most that it may have used is counted.
         _counts["spent_ms"] += int(1000 * TIMEOUT_S)
+        # SIGPROF is the worker's own limit, SIGKILL the backstop's.
         late = worker.wait() in (-signal.SIGPROF, -signal.SIGKILL)
         count("timeouts" if late else "worker_failures")
         raise WorkerLostError("timeout" if late else "worker failure")
 
 
 _lock_of = functools.cache(lambda pid: threading.Lock())
-"""Of each process: a forked child may inherit one that a thread of its parent holds."""
+"""A lock for each process: a forked child would inherit a lock that its parent holds for ever."""
 _workers: dict[int, subprocess.Popen[bytes]] = {}
 
 
 def _started() -> subprocess.Popen[bytes]:
-    """Return the worker of this process, another one where it ended."""
+    """Return the worker of this process; start one if there is none or it has ended."""
     worker = _workers.get(os.getpid())
     if worker is not None and worker.poll() is not None:
+        # Close its pipes.
         worker.communicate()
         worker = None
     if worker is None:
@@ -280,7 +297,7 @@ def _started() -> subprocess.Popen[bytes]:
 
 
 def main() -> None:
-    """Answer until the input ends; SIGPROF ends a question that takes too much CPU time."""
+    """Answer questions until the input ends; SIGPROF ends this process if one takes too long."""
     import sympy  # noqa: F401  loaded before the first question is timed
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))

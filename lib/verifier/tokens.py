@@ -1,8 +1,8 @@
-r"""Tokens of a text: each character is in a token, or neutral, or the text is refused.
+r"""Split a text into tokens: each character is in a token, or neutral, or the text is refused.
 
-Neutral is how an answer is set, not what it says: spacing, sizes of brackets, math delimiters, a
-box, underline or colour around it, quotes, bold and a full stop around or after the whole. `\text`
-and its like only say that letters are words.
+Neutral characters set how an answer looks, not what it means: spacing, sizes of brackets, math
+delimiters, a box, underline or colour around the answer, quotes, bold, and a full stop at the end.
+`\text` and similar commands only mark their letters as words.
 """
 
 import re
@@ -61,7 +61,10 @@ _DOUBLED = re.compile(
 
 
 def repaired(text: str) -> str:
-    r"""Restore a backslash that an escape removed, and mend `<sup>` and open braces."""
+    r"""Restore backslashes that were read as escapes, and mend `<sup>` and braces left open.
+
+    A tab before `ext` was `\text`: JSON and Python read `\t` as a tab.
+    """
     if not text.isprintable():
         text = _DAMAGED.sub(lambda match: "\\" + _ESCAPED[match[0]], text)
     if "<su" in text:
@@ -71,11 +74,14 @@ def repaired(text: str) -> str:
     open_braces = text.count("{") - text.count("}")
     if open_braces == -1 and text.endswith("}") and "\\}" not in text:
         return text[:-1]
+    # A text that is cut at its end lacks a few closing braces.
     is_cut = 0 < open_braces < 4 and "\\{" not in text and text[-1] not in "{^_"
     return text + "}" * open_braces if is_cut else text
 
 
 def _ascii(text: str) -> str:
+    r"""Write Unicode's mathematical signs as LaTeX: `½` as `\frac{1}{2}`, `x²` as `x^{2}`."""
+    # The circled numbers begin with ① at 0x2460.
     text = _CIRCLED.sub(lambda match: f"{ord(match[1]) - 0x245F},", text).rstrip(",")
     text = _VULGAR.sub(_fraction, text)
     text = _RAISED.sub(r"^{\g<0>}", text)
@@ -84,6 +90,7 @@ def _ascii(text: str) -> str:
 
 
 def _fraction(match: re.Match[str]) -> str:
+    # NFKC writes `½` as `1⁄2`, with a sign of its own for the slash.
     above, _, below = unicodedata.normalize("NFKC", match[0]).partition("⁄")
     return rf"\frac{{{above}}}{{{below}}}"
 
@@ -93,7 +100,7 @@ class Token(NamedTuple):
 
     Attributes:
         kind: "number", "letter", "command", "separator", "operator", "end" or one of `WORDS`.
-        text: what it says; of a command the name without backslash.
+        text: the token's text; a command's name has no backslash.
     """
 
     kind: str
@@ -102,7 +109,7 @@ class Token(NamedTuple):
 
 END = Token("end", "")
 WORDS = ("word", "text", "name")
-"""Kinds of words: plain ones, those of `\\text` and its like, and names such as AB."""
+"""Kinds of words: plain words, words in `\\text` and similar commands, and names such as AB."""
 OPEN, CLOSE = Token("operator", "{"), Token("operator", "}")
 
 ONE_FOR = pairs(
@@ -120,7 +127,7 @@ ONE_FOR = pairs(
     "arccosh=arcosh arctanh=artanh GCD=gcd LCM=lcm Max=max Min=min sign=sgn log10=lg Abs=abs "
     "widehat=hat not=ne notmid=nmid noteq=ne notequiv=nequiv measuredangle=angle prime='"
 )
-"""Commands with the same meaning."""
+"""The one name for each command that has several."""
 _SIGN_FOR = {"<=": "le", ">=": "ge", "!=": "ne", "==": "=", ":=": "=", "**": "^", "->": "to",
              "=>": "to", "<->": "iff", "...": "ldots"}  # fmt: skip
 
@@ -132,7 +139,7 @@ _PLAIN = (
         "choose union emptyset"
     )
 ) - names("Re Im Gamma conj factorial2")
-"""Words that mean mathematics without a backslash."""
+"""Words that are commands also without a backslash."""
 
 _UPRIGHT = names(
     "mathrm mathit mathsf rm it emph text mbox textbf textrm textit textsf texttt textup "
@@ -170,7 +177,7 @@ _GROUPING = re.compile(_PATTERN.replace("GROUPED", r"[1-9]\d{0,2}(?:,\d{3})+(?!,
 _DEPTH = {"(": 1, "[": 1, "{set": 1, ")": -1, "]": -1, "}set": -1}
 _TWO_LETTERS = names("is it of to so we be in as if no on an by at do he us my am pm or vs")
 _PLAIN_UNITS = names("cm mm km kg ft lb yd oz hr ml mL kJ kW Hz Pa")
-"""Units of two letters that are rather no product of variables, as `mg` may be."""
+"""Units of two letters that are units also in plain letters; `mg` may be a product, m times g."""
 _SEPARATORS = {"and": "and", "or": "or", "land": "and", "lor": "or", ",": ",", ";": ";"}
 _VOWEL = re.compile("[aeiouyAEIOUY]|[^a-zA-Z]")
 _SIGN_WORDS = pairs(
@@ -192,8 +199,8 @@ def tokenize(text: str) -> tuple[Token, ...]:
     "1,234" is one number, except between brackets, where a comma more often separates.
 
     Raises:
-        Unparsable: a character that is neither read nor neutral.
-        TooHard: beyond a limit.
+        Unparsable: a character is neither part of a token nor neutral, or braces do not match.
+        TooHard: a limit of length is passed.
     """
     if len(text) > MAX_ANSWER_CHARS:
         raise TooHard(f"more than {MAX_ANSWER_CHARS} characters")
@@ -205,11 +212,12 @@ def tokenize(text: str) -> tuple[Token, ...]:
 
 
 def canonical(tokens: tuple[Token, ...]) -> str:
-    """Write tokens in one spelling; words of three letters and more lose their case."""
+    """Join the texts of tokens with spaces; words of three letters or more are in lower case."""
     return " ".join(map(_spelled, tokens))
 
 
 def _spelled(token: Token) -> str:
+    """Return a token's canonical text."""
     if token.kind == "command":
         return f"\\{token.text}"
     is_word = token.kind in WORDS and (len(token.text) > 2 or token.text.lower() in _TWO_LETTERS)
@@ -220,18 +228,19 @@ _EUROPEAN = re.compile(r"\d{1,3}(?:[. ]\d{3})+,\d{1,2}")
 
 
 def _plain_number(text: str) -> str:
-    """Return a literal without what groups its digits."""
+    """Return a literal without spaces or signs that group its digits, and with a decimal point."""
     if "(" in text or "\\overline" in text or "dot" in text or "..." in text:
         return re.sub(r"\s", "", text)
     if _EUROPEAN.fullmatch(text):
         text = text.replace(".", "").replace(",", ".")
     mantissa, sign, power = text.lower().partition("e")
+    # 1.234.567: two points group digits.
     mantissa = mantissa if mantissa.count(".") < 2 else mantissa.replace(".", "")
     return re.sub(r"[^\d.]", "", mantissa) + sign + power
 
 
 def says_something(text: str) -> bool:
-    """Return True if anything but signs, spacing and empty commands is in a text."""
+    """Return True if a text has a letter or digit, apart from spacing and empty commands."""
     text = _EMPTY_COMMAND.sub("", text[:MAX_ANSWER_CHARS])
     return any(map(str.isalnum, re.sub(_NEUTRAL, "", text)))
 
@@ -240,7 +249,8 @@ _EMPTY_COMMAND = re.compile(r"\\[a-zA-Z]+\s*\{\s*\}")
 
 
 def _unwrapped(text: str) -> str:
-    """Remove the marks around the whole: quotes, bold, a sign of its end, a full stop or comma."""
+    """Remove the marks around a text: quotes, bold, an end sign (■, ✓), a full stop or comma."""
+    # A mark may be inside another one: repeat until nothing changes.
     while True:
         before = text
         text = text.strip()
@@ -257,7 +267,17 @@ def _unwrapped(text: str) -> str:
 
 
 class _Scanner:
-    """One pass over the text; groups of style are open as long as their braces are."""
+    r"""Turns a text into tokens in one pass.
+
+    Attributes:
+        depth: number of brackets that are open.
+        end: place in the text after the current match.
+        groups: for each brace that is open, its style (`mathrm`, or '' for a plain brace) and the
+            index of its token.
+        next_style: style of the next token only: `\mathrm d`.
+        upright_d: number of tokens up to and including the last upright d; -1 before the first.
+        currency: place of a dollar sign that is a currency, -1 if there is none.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -266,17 +286,18 @@ class _Scanner:
         self.groups: list[tuple[str, int]] = []
         self.next_style = ""
         self.upright_d = -1
-        # Where dollars are odd, the first is a currency.
+        # Math delimiters come in pairs: if the number of dollars is odd, the first is a currency.
         self.currency = text.find("$") if len(re.findall(r"(?<!\\)\$", text)) % 2 else -1
 
     def run(self) -> None:
-        """Read everything.
+        """Read the whole text into `tokens`.
 
         Raises:
             Unparsable, TooHard: see `tokenize`.
         """
         position = 0
         while position < len(self.text):
+            # Between brackets, "1,234" is two elements.
             pattern = _SEPARATE if self.depth else _GROUPING
             match = pattern.match(self.text, position)
             if match is None:
@@ -293,14 +314,15 @@ class _Scanner:
 
     @property
     def style(self) -> str:
-        """The innermost style; a style of bold and its like prevails over braces inside it."""
+        """The innermost style, or ''; plain braces inside a style keep it."""
         return self.next_style or next((style for style, _ in self.groups[::-1] if style), "")
 
     def _read(self, match: re.Match[str]) -> None:
+        """Add the token that matched, or open its style; neutral text adds nothing."""
         kind, text, self.end = match.lastgroup, match[0], match.end()
         if kind == "neutral":
             if text == "~" and not self.tokens:
-                # Before an answer it means about.
+                # Before an answer, ~ means about.
                 raise Unparsable("~ before an answer")
             return
         if match["style"]:
@@ -319,18 +341,20 @@ class _Scanner:
         elif kind == "operator":
             self._add_sign(_SIGN_FOR.get(text, text), is_command=False)
         else:
+            # `\not=`, `\not\in`
             name = f"not{match['denied'] or ''}"
             self._add_sign(ONE_FOR.get(name, name), is_command=True)
         self.next_style = ""
 
     def _add_number(self, match: re.Match[str]) -> None:
+        """Add a number, as a subscript if it follows a letter directly."""
         if _BOLD.get(self.style, "bf") != "bf":
             raise Unparsable("digits as a symbol")
         last = self.tokens[-1] if self.tokens else END
         before = self.text[match.start() - 1 : match.start()]
         is_raised = len(self.tokens) > 1 and self.tokens[-2].text in ("^", "_")
         is_base = self.text.startswith("^", match.end())
-        # `x2` and `H2O` are written for x_2 and H_2O.
+        # `x2` and `H2O` are written for x_2 and H_2O, but not in an exponent or before one.
         if (
             last.kind == "letter"
             and before.isalnum()
@@ -342,15 +366,17 @@ class _Scanner:
         self.tokens.append(Token("number", _plain_number(match[0])))
 
     def _add_sign(self, name: str, *, is_command: bool) -> None:
+        """Add the token of a command or sign, and count brackets."""
         if name == "{":
             self.groups.append(("", len(self.tokens)))
         if name == "}" and not is_command:
             return self._close()
         last = self.tokens[-1].text if self.tokens else ""
         if last == "^" and name in _ON_TOP:
-            # Marks are no exponents.
+            # `30^\circ` and `f^'` have no exponent: the mark replaces the "^".
             self.tokens.pop()
             name = "degree" if name == "circ" else name
+        # A second or third prime joins the one before it.
         if name == "'" and {*last} == {"'"}:
             self.tokens[-1] = Token("operator", f"{last}'")
             return None
@@ -368,7 +394,10 @@ class _Scanner:
         return None
 
     def _close(self) -> None:
-        """Return the end of a group; braces of a style around words are none of mathematics."""
+        """Close the innermost group; drop its braces if they group nothing in mathematics.
+
+        These are braces around one token, or of a style around words.
+        """
         if not self.groups:
             raise Unparsable("a group that is not open")
         style, start = self.groups.pop()
@@ -376,10 +405,10 @@ class _Scanner:
         before = self.tokens[start - 1] if start else END
         only = inside[0] if len(inside) == 1 else END
         has_words = any(token.kind in (*WORDS, "separator") for token in inside)
-        # `\\text{(B)}`, `\\mathrm{d}`, `\\text{ percent}`: what has no other meaning in a group.
+        # `\\text{(B)}`, `\\mathrm{d}`, `\\text{ percent}`: letters and marks, which need no group.
         is_mark = all(token.kind == "letter" or token.text in _MARKS for token in inside)
         is_text = style and style not in _AROUND and before.text not in ("^", "_")
-        # A group of one, but of a function or fraction.
+        # One token in braces, but not an argument: after a command the braces stay.
         is_plain = only.kind in ("number", "letter", *WORDS) and before != CLOSE
         is_plain &= before.kind in ("operator", "separator", "end", *WORDS)
         is_whole = not start and not self.text[self.end :].strip(" $.")
@@ -394,6 +423,10 @@ class _Scanner:
             self.tokens.append(CLOSE)
 
     def _add_word(self, run: str, start: int) -> None:
+        """Add a run of letters: as a letter, separator, sign, unit, word or name.
+
+        A run that is none of these is a product: each of its letters becomes a token.
+        """
         style, low, before = self.style, run.lower(), self.text[start - 1 : start]
         prefix = _BOLD.get(style, "")
         name = f"{prefix}:{run}" if prefix else run
@@ -402,10 +435,12 @@ class _Scanner:
         is_styled_unit = (
             style in _UPRIGHT and (follows_value or last.kind == "text") and is_unit(run)
         )
+        # "in" is an inch only after a space, as in `5 in`.
         is_plain_unit = len(run) > 2 or run in _PLAIN_UNITS or (run == "in" and before.isspace())
         is_word = len(run) > 2 or not run.isascii() or style in _UPRIGHT or run.isupper()
         kind = ""
         if len(run) == 1 and run.isascii() and not is_styled_unit:
+            # `\mathrm{d}x` is one token, the differential dx; `dd` is not.
             is_upright = self.tokens[-2:-1] == [OPEN] or self.upright_d == len(self.tokens)
             if last == Token("letter", "d") != Token("letter", run) and is_upright and not prefix:
                 self.tokens.pop()
@@ -423,9 +458,11 @@ class _Scanner:
             or (run in ("st", "nd", "rd", "th") and (last.kind == "number" or last.text == "^"))
         ):
             kind, name = "text", run
+        # `dx`
         elif len(run) == 2 and not style and run.islower() and run[0] == "d" and run != "do":
             kind = "letter"
         elif (is_word and not (prefix == "bf" and run.isupper())) or low in _TWO_LETTERS:
+            # A word beside mathematics, in capitals or without a vowel is a name.
             is_name = re.match(r"[\w)}^]", before) or run.isupper() or not _VOWEL.search(run)
             is_name = is_name and low not in HEDGES
             kind = "text" if style in _UPRIGHT else "name" if is_name or prefix else "word"

@@ -1,6 +1,6 @@
 """The tree that an answer is parsed into, and the limits of work on it.
 
-One node type for all: what an answer can be is open-ended, and rules match on `kind`.
+All nodes have one type, and rules match on `kind`: answers are of too many kinds for classes.
 
 | kind | args | name / value |
 |---|---|---|
@@ -39,27 +39,27 @@ from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
-# Limits: what is beyond them is not equal to anything but its own text. All are counts, none is a
-# clock, so that a slow machine grades like a fast one; a reference of a public set stays below a
-# tenth of each.
+# Limits: an answer beyond them equals only its own text. All of them are counts, not times, so that
+# a slow machine grades like a fast one. The references of the public sets stay below a tenth of
+# each limit.
 
 MAX_ANSWER_CHARS = 4_000
 """Longer answers are compared as text only."""
 
 MAX_COMPLETION_CHARS = 2_000_000
-"""Longer completions are searched in their last part only."""
+"""Only this many characters at the end of a completion are searched for its answer."""
 
 MAX_REMEMBERED_CHARS = 200_000
-"""Characters of answers after which what was worked out of them is forgotten."""
+"""The caches are emptied after answers of this many characters in all."""
 
 MAX_TOKENS = 1_500
 """Tokens of one answer that are parsed."""
 
 MAX_DEPTH = 50
-"""Nesting of groups, fractions, roots, powers and whatever is attached to an atom."""
+"""Nesting of groups, fractions, roots, powers and other marks of an atom."""
 
 MAX_ITEMS = 400
-"""Elements of one list, set or tuple, after ± is spelled out."""
+"""Elements of one list, set or tuple, where ±1 counts as two."""
 
 MAX_DIGITS = 1_500
 """Digits of one number literal."""
@@ -68,22 +68,22 @@ MAX_BITS = 100_000
 """Bits of numerator or denominator of an exact value."""
 
 MAX_LOG2 = 1e60
-"""Magnitude, as a power of two, of an inexact value: beyond it (or its inverse) undecided."""
+"""Largest |log2| of an inexact value."""
 
 MAX_FACTORIAL = 5_000
 """Largest n of an exact n!."""
 
 MAX_OPERATIONS = 6_000
-"""Nodes that one comparison evaluates, all points together; a special function counts as many."""
+"""Nodes that one evaluation of a tree visits; a special function counts as many nodes."""
 
 MAX_SYMBOLIC_NODES = 120
-"""Nodes of a question that sympy gets to see."""
+"""Nodes of one question to sympy."""
 
 MAX_SYMBOLIC_EXPONENT = 100
-"""Largest exponent and factorial that sympy gets to see."""
+"""Largest exponent in a question to sympy."""
 
 MAX_INTEGRAND_NESTING = 1
-"""Functions and roots inside one another under an integral."""
+"""Depth of functions and roots inside one another, in an integral, limit or sum."""
 
 MAX_CALCULUS = 3
 """Sums, limits and integrals in one question to sympy."""
@@ -95,8 +95,9 @@ _remembered_chars = 0
 def remembered(
     maxsize: int,
 ) -> Callable[[Callable[..., T]], "functools._lru_cache_wrapper[T]"]:
-    """Cache like `functools.lru_cache`; `bound_memory` empties it, since a cache counts entries,
-    not text.
+    """Cache like `functools.lru_cache`, and register the cache for `bound_memory`.
+
+    `maxsize` bounds only the number of entries, and an entry may be long.
     """
 
     def wrap(function: Callable[..., T]) -> "functools._lru_cache_wrapper[T]":
@@ -107,7 +108,7 @@ def remembered(
 
 
 def bound_memory(num_chars: int) -> None:
-    """Empty every cache once the texts behind them are too many; `num_chars` are new."""
+    """Add `num_chars` of a new comparison; empty every cache at `MAX_REMEMBERED_CHARS` in all."""
     global _remembered_chars
     _remembered_chars += num_chars
     if _remembered_chars > MAX_REMEMBERED_CHARS:
@@ -122,7 +123,7 @@ def forget() -> None:
 
 
 class Node(NamedTuple):
-    """One node; see the table above."""
+    """A node of the tree; the table at the top lists its kinds."""
 
     kind: str
     args: tuple["Node", ...] = ()
@@ -131,15 +132,15 @@ class Node(NamedTuple):
 
 
 class Unparsable(ValueError):
-    """The text is not an expression that this parser knows; the message says what it met."""
+    """The text is not an expression that this parser knows; the message says why."""
 
 
 class Undecided(ValueError):
-    """There is no value, or the steps up to here cannot tell; the message says why."""
+    """It cannot be decided whether two trees are equal, or a tree has no value."""
 
 
 class TooHard(ValueError):
-    """A work limit was passed; the message names it."""
+    """A limit of work is passed; the message names it."""
 
 
 def names(text: str) -> frozenset[str]:
@@ -148,7 +149,7 @@ def names(text: str) -> frozenset[str]:
 
 
 def pairs(text: str) -> dict[str, str]:
-    """Return the words of `text`, split at their first equals sign."""
+    """Return the words "key=value" of `text` as a dict; a value may contain "="."""
     return dict(word.split("=", 1) for word in text.split())
 
 
@@ -158,7 +159,7 @@ FUNCTIONS = names(
     "arsinh arcosh artanh ln log lg exp sqrt abs floor ceil sgn Gamma max min gcd lcm "
     "factorial factorial2 binomial det Re Im conj mod"
 )
-"""Functions that are evaluated; whatever else is applied to arguments is opaque."""
+"""Functions that have values; any other name before arguments is an unknown function."""
 
 
 def number(value: Fraction | int, literal: str = "") -> Node:
@@ -182,9 +183,9 @@ INFINITY = symbol("infinity")
 
 
 def negated(node: Node) -> Node:
-    """Return minus `node`; of a number literal, also under a unit, the negative literal."""
+    """Return -`node`; a number stays a number, also with a unit, a percent or a degree sign."""
     if node.kind == "number" and node.value is not None:
-        # A literal has one sign: minus minus 1 is 1.
+        # The literal has at most one sign: minus -1 is 1. An empty name stays empty.
         name = node.name[1:] if node.name.startswith("-") else node.name and f"-{node.name}"
         return Node("number", (), name, -node.value)
     if node.kind in ("unit", "percent", "degree"):
@@ -198,21 +199,21 @@ def difference(left: Node, right: Node) -> Node:
 
 
 def nodes(node: Node) -> Iterator[Node]:
-    """Yield `node` and all its parts."""
+    """Yield `node`, its parts, their parts, and so on."""
     yield node
     for part in node.args:
         yield from nodes(part)
 
 
 def substituted(node: Node, values: Mapping[str, Node]) -> Node:
-    """Return `node` with trees for some of its symbols."""
+    """Return `node` with each symbol in `values` replaced by its tree."""
     if node.kind == "symbol":
         return values.get(node.name, node)
     return node._replace(args=tuple(substituted(part, values) for part in node.args))
 
 
 def spelled(node: Node) -> str:
-    """Return the name of a subscript, an accent or a label: the whole tree, written out."""
+    """Write the whole tree out as one string: the name of a subscript, an accent or a label."""
     value = node.value if node.value is not None else node.name
     if node.args:
         inside = ",".join(map(spelled, node.args))
@@ -226,33 +227,37 @@ def spelled(node: Node) -> str:
 
 @remembered(8192)
 def free_symbols(node: Node) -> frozenset[str]:
-    """Return the names in `node` without a known value, bound ones excluded."""
+    """Return the names of the symbols in `node`, without pi, e, i and bound indices."""
     if node.kind == "symbol":
         return frozenset() if node.name in ("pi", "e", "i") else frozenset([node.name])
     inside = frozenset[str]().union(*map(free_symbols, node.args))
     if node.kind == "calculus":
         index = node.args[0].args[0].name if node.args[0].kind == "relation" else ""
+        # The bound of a sum or the point of a limit may be infinity.
         inside -= {index, "infinity"}
     return inside
 
 
 @remembered(8192)
 def is_opaque(node: Node) -> bool:
-    """Return True if a part of `node` has no value that could be computed at a point."""
+    """Return True if a part of `node` has no value even where all its symbols have one."""
     if node.kind == "call" and node.name not in FUNCTIONS:
         return True
     return node.kind not in VALUED or any(map(is_opaque, node.args))
 
 
 VALUED = names("number symbol sum product quotient power root call percent degree factorial")
-"""Kinds of nodes that have a value at a point."""
+"""Kinds of nodes that have a value if their parts have one."""
 
 _CONSTANTS = ("pi", "e", "i", "infinity", "ldots")
 _DIFFERENTIAL = re.compile("d.$|partial .")
 
 
 def is_name(node: Node) -> bool:
-    """Return True if `node` is something that an equation may define rather than constrain."""
+    """Return True if an equation defines `node`, such as x, f(2) or m∠A, and does not constrain it.
+
+    `x = 5` says what x is; `x + y = 5` is a constraint.
+    """
     kind, parts = node.kind, node.args
     if kind == "symbol":
         return node.name not in _CONSTANTS and not node.name.startswith("bb:")
@@ -260,8 +265,10 @@ def is_name(node: Node) -> bool:
         return node.name not in FUNCTIONS or all(part.kind == "symbol" for part in parts)
     if kind == "product":
         return any(part.name.startswith("angle ") for part in parts)
+    # dy/dx
     if kind == "quotient":
         return all(part.kind == "symbol" and _DIFFERENTIAL.match(part.name) for part in parts)
+    # A^{-1}, of a matrix
     if kind == "power":
         return parts[0].kind == "symbol" and parts[0].name.isupper() and parts[1].value == -1
     if kind in ("union", "intersection", "ratio", "tuple"):

@@ -1,4 +1,4 @@
-"""Words: units, spelled numbers, and the words that may or may not be beside an answer."""
+"""Units, numbers in words, and the words that may or must not be left out beside an answer."""
 
 import functools
 import re
@@ -19,7 +19,7 @@ HEDGES = names(
     "thousandths millionths billionths halves thirds quarters fourths fifths sixths eighths true "
     "all any every each both only lakh crore is are was were and or opposite complement conjugate"
 )
-"""Words that make another statement of what is beside them; no rule may leave one out."""
+"""Words that change the meaning of the answer beside them: no rule may leave one out."""
 
 FRAME = names(
     "the a an final correct required answer answers result results value values solution "
@@ -31,7 +31,7 @@ FRAME = names(
     "integer integers remainder cost price time speed age amount measure degree unique such "
     "elements roots zeros ways option choice"
 )
-"""Words that say what is beside them, without making it another."""
+"""Words that describe the answer beside them and do not change it: they may be left out."""
 
 
 _FIGURE = re.compile(
@@ -40,9 +40,11 @@ _FIGURE = re.compile(
 
 
 def may_label(label: str, problem: str) -> bool:
-    """Return True if a label may go unsaid: words that frame, and words of the problem, but no
-    hedge.
+    """Return True if a label may be left out: no hedge, and only words of `FRAME` or the problem.
+
+    Without a problem's text, only words of `FRAME`.
     """
+    # `triangle ABC` counts as `triangle`.
     words = _FIGURE.sub(r"\1", label.lower()).split()
     known = set(re.findall(r"[^\W\d_]+", problem.lower()))
     told = [word for word in words if len(word) > 1 and word not in FRAME]
@@ -62,17 +64,22 @@ _NUMERAL = rf"(?:{'|'.join(sorted((*_NUMBER_WORDS, *_SCALES), key=len, reverse=T
 SPELLED = re.compile(
     rf"(?<![^ ])(?:(\d+(?:\.\d+)?) )?({_NUMERAL}(?:(?: -| (?<=hundred )and)? {_NUMERAL})*)"
 )
-"""A number in words, after digits or not."""
+"""A number in words, also after digits: `2.5 million`."""
 SIGNS = pairs(
     "squared=^2 cubed=^3 plus=+ minus=- to=: half=/2 halves=/2 third=/3 thirds=/3 quarter=/4 "
     "quarters=/4 fourths=/4 fifth=/5 fifths=/5 sixths=/6 eighths=/8 tenth=/10 tenths=/10 "
     "hundredths=/100 thousandths=/1000 millionths=/1000000"
 )
-"""Words after a number that are signs, and what a number is divided by."""
+"""The signs for words that follow a number; `3 quarters` is 3/4."""
 
 
 def spelled_number(match: re.Match[str]) -> str | None:
-    """Return the number that words spell; None where they are several in a row."""
+    """Return the number that a match of `SPELLED` spells, as digits.
+
+    None if it is several numbers in a row: `two three`.
+    """
+    # `current` is the number below the next scale, `total` the part before: of "two million three
+    # hundred", 300 and 2,000,000.
     total = Fraction(0)
     current = Fraction(match[1]) if match[1] else None
     for word in re.findall("[a-z]{3,}", match[2].replace(" and ", " ")):
@@ -82,6 +89,7 @@ def spelled_number(match: re.Match[str]) -> str | None:
                 total, current = total + current, Fraction(0)
         else:
             value = int(_NUMBER_WORDS[word])
+            # "twenty one" and "hundred ten" are numbers, "ten one" and "two three" are not.
             if current is not None and (
                 not value or current % (100 if value >= 10 else 10) or current % 100 == 10
             ):
@@ -106,37 +114,45 @@ _CODE = re.compile(
 
 
 def has_prose(text: str) -> bool:
-    """Return True if `text` is natural language: two words at least, and no program code or
-    tags.
-    """
+    """Return True if `text` is natural language: two words or more, and no program code or tags."""
     return _begins_with_prose(text[:4000])
 
 
 @functools.lru_cache(1024)
 def _begins_with_prose(text: str) -> bool:
+    """Decide as `has_prose`; the cache keeps only the beginnings of texts."""
     words = _words(text)
     enough = len(words) >= 2 or any(map(_is_eastern, words))
     return enough and not _CODE.search(text)
 
 
 def has_words(text: str) -> bool:
-    """Return True if `text` has a word that is neither mathematics nor marked as text."""
+    r"""Return True if `text` has a word that is not mathematics and not inside `\text{…}`."""
     return bool(_words(text))
 
 
 def _words(text: str) -> list[str]:
+    """Return the words of a text's beginning without commands, mathematics and variables.
+
+    A word of two letters counts only if it is common: `xy` is a product.
+    """
     bare = _COMMAND.sub(" ", _FORMATTED.sub(" ", text[:4000]))
     words = [word for word in _WORD.findall(bare) if word.lower() not in _MATHS]
     return [word for word in words if len(word) > 2 or word.lower() in _SHORT or _is_eastern(word)]
 
 
 def _is_eastern(word: str) -> bool:
-    """Return True for a script without spaces, where one run of letters may be a sentence."""
+    """Return True for Chinese and Japanese, where one run of letters may be a sentence."""
     return ord(word[0]) >= 0x2E80
 
 
 class Unit(NamedTuple):
-    """A product of powers of base dimensions with a factor to the base units."""
+    """A unit, such as km/h: its dimension, and its size in the base units of `_DIMENSIONS`.
+
+    Attributes:
+        dimension: names of base dimensions with their powers, in order: length 1, time -1.
+        factor: number of base units in one unit, 5/18.
+    """
 
     dimension: tuple[tuple[str, int], ...]
     factor: Fraction
@@ -186,10 +202,11 @@ _DIMENSIONS = {
 }
 MONEY = names("money euro sterling yuan rupee")
 _OFFSET = names("celsius fahrenheit kelvin")
-"""Temperatures: a number of these is no number of anything else."""
+"""Temperatures: 20 °C is not 20 of anything else."""
 
 
 def _table() -> dict[str, Unit]:
+    """Return the unit of every name in `_DIMENSIONS`, also with the prefixes that it may have."""
     units: dict[str, Unit] = {}
     for dimension, spec in _DIMENSIONS.items():
         for same, factor in re.findall(r"([^=]+)=(\S+)", spec):
@@ -197,6 +214,7 @@ def _table() -> dict[str, Unit]:
             for name in same.split():
                 units[name] = Unit(powers, scale)
                 for prefix, size in _PREFIXES.items() if name in _PREFIXED else ():
+                    # "kilo" goes before "gram", "k" before "g".
                     if (len(prefix) > 2) == (len(name) > 2):
                         units.setdefault(prefix + name, Unit(powers, scale * Fraction(size)))
     return units
@@ -208,17 +226,16 @@ _PIECE = re.compile(r"([^\W\d_]+|[$€£¥₹¢]|°[CF])\.?\s*(?:\^?\{?(-?\d)\}?
 
 
 def _unit(word: str) -> Unit | None:
-    """Return the unit of one word; whole names in any case, symbols only as they are."""
+    """Return the unit of one word, or None; names match in any case, symbols only in theirs: mW."""
     return UNITS.get(word) or (UNITS.get(word.lower()) if len(word) > 3 else None)
 
 
 @remembered(2048)
 def parse_unit(text: str) -> Unit | None:
-    """Return the unit that `text` spells ("cm^2", "km/h", "square feet"), or None if it is not
-    known.
-    """
+    """Return the unit that `text` spells ("cm^2", "km/h", "square feet"), or None if unknown."""
     text = _COMPOUND.get(text.strip(), text).replace(" per ", " / ")
     dimension: dict[str, int] = {}
+    # `sign` is -1 after a slash; `times` is the power that "square" or "cubic" gives the next word.
     factor, sign, times = Fraction(1), 1, 1
     for piece in re.findall(r"[^\W\d_]+\s*\^?\{?-?\d?\}?|[$€£¥₹¢]|°[CF]|/|\S", text):
         word = piece.strip()
@@ -241,7 +258,7 @@ def parse_unit(text: str) -> Unit | None:
 
 
 def is_unit(word: str) -> bool:
-    """Return True if a bare word after a number is a unit."""
+    """Return True if a word is a known unit."""
     return parse_unit(word) is not None
 
 
@@ -253,7 +270,7 @@ _UNIT_WORD = re.compile(r"[A-Za-z$€£¥₹]+")
 
 @functools.lru_cache(512)
 def asked_words(problem: str) -> tuple[str, ...]:
-    """Return the words after "how many" and its like in a problem, in lower case."""
+    """Return the rest of each sentence after "how many" or "number of", in lower case."""
     return tuple(
         match.strip(" .,?").lower()
         for match in re.findall(
@@ -264,13 +281,13 @@ def asked_words(problem: str) -> tuple[str, ...]:
 
 @functools.lru_cache(512)
 def _units_of(problem: str) -> tuple[frozenset[Unit], frozenset[Unit]]:
-    """Return the units that a problem asks for, and all that it names."""
+    """Return the units that a problem asks for, and all units that it names."""
     asked_units = {
         unit
         for words in _ASKED.findall(problem)
         if (unit := _first_unit(words.lower().replace("-", " ").split()))
     }
-    # "in" is rather no inch.
+    # A single letter is more often a variable than a unit, and "in" is more often no inch.
     words = [word for word in _UNIT_WORD.findall(problem) if len(word) > 1 or word in "$€£¥₹"]
     words = [word for word in words if word != "in"]
     joined = re.findall(r"(?:square|cubic) [a-z]+|[a-z]+ per [a-z]+|km/h|m/s", problem)
@@ -279,7 +296,7 @@ def _units_of(problem: str) -> tuple[frozenset[Unit], frozenset[Unit]]:
 
 
 def _first_unit(words: list[str]) -> Unit | None:
-    """Return the longest unit that `words` begin with."""
+    """Return the longest unit, of at most three words, that `words` begin with, or None."""
     for count in (3, 2, 1):
         text = " ".join(words[:count]).strip(" .,?")
         if len(words) >= count and (unit := parse_unit(text)):
@@ -290,10 +307,14 @@ def _first_unit(words: list[str]) -> Unit | None:
 def may_be_added(unit: Unit, problem: str) -> bool:
     """Return True if an answer may have this unit where the reference has none.
 
-    Not a temperature; with a problem that names units of the kind, the one that is asked for.
+    A temperature may not. For others, the units that the problem asks for decide, or if there are
+    none, all units that it names: `unit` must be the only one of its dimension. If the problem has
+    no units, any may be added.
     """
     asked_units, named = _units_of(problem)
     known = asked_units or named
     alike = {one for one in known if one.dimension == unit.dimension}
     has_offset = any(name in _OFFSET for name, _ in unit.dimension)
+    # `alike` is {unit} if no other unit of this dimension is known: of metres and feet, either one
+    # could be meant.
     return not has_offset and (alike == {unit} or not known)
