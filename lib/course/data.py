@@ -4,9 +4,9 @@ responses.
     stream = BOS d_1 EOS BOS d_2 EOS …   (BOS where the tokenizer adds one)
     row k: inputs stream[kT : kT+T], labels stream[kT+1 : kT+T+1]
 
-Labels are the input shifted by one: the logits at position t score `labels[:, t]`. No token of a
-packed row is spent on padding: it may begin inside a document, attention reaches across the EOS
-into the document before it, and what does not fill the last row is dropped.
+Labels are the input shifted by one: the logits at position t score `labels[:, t]`. A packed row has
+no padding. It may begin inside a document, its tokens attend to earlier documents across their EOS,
+and the tokens after the last full row are dropped.
 
 Shapes: B sequences, N packed rows, T tokens: the longest prompt + completion in the batch, minus 1,
 or `seq_length`.
@@ -45,9 +45,9 @@ def tokenize_prompt_and_output(
 ) -> dict[str, Tensor]:
     """Join each prompt to its completion, pad to one length, and mark the completion's tokens.
 
-    Both texts are tokenised separately and as they stand, so that a prompt's ids do not depend on
-    what follows it: that is how the engine saw it when it generated. No special token is added
-    (chat templates write their own BOS; a second one would be wrong), EOS included.
+    Both texts are tokenised separately and unchanged, so that a prompt's ids do not depend on the
+    completion: the engine has read the same ids. No special token is added, not even EOS (chat
+    templates write their own BOS, and a second one would be wrong).
 
     Args:
         prompt_strs: B prompts.
@@ -84,7 +84,7 @@ def tokenize_prompt_and_output(
         raise ValueError("the tokenizer has no pad token: set `tokenizer.pad_token` first")
     # [B, T + 1]
     ids = pad_sequence(rows, batch_first=True, padding_value=pad or 0)
-    # a completion without a prompt has no logits that score its first token: the shift drops it
+    # Position 0 is left out: no logits score a row's first token.
     positions = torch.arange(1, ids.shape[1])
     mask = (positions >= starts) & (positions < ends)
     return {"input_ids": ids[:, :-1], "labels": ids[:, 1:], "response_mask": mask}
@@ -148,7 +148,7 @@ def get_packed_sft_dataset(
         for prompt, response in _pairs(Path(dataset_path))
     ]
     if shuffle:
-        # A generator of its own: the global random state stays as it is.
+        # A separate generator, so that the global random state does not change.
         order = torch.randperm(len(documents), generator=torch.Generator().manual_seed(seed))
         documents = [documents[i] for i in order.tolist()]
     packed = cut_rows(documents, seq_length=seq_length)
@@ -178,7 +178,12 @@ def iterate_batches(
 
 
 def _pairs(path: Path) -> Iterator[tuple[str, str]]:
-    # Not `lib.artifacts.read_records`, whose room imports more than a student's environment has.
+    """Yield prompt and response of each line.
+
+    Raises:
+        UserError: a line has another shape.
+    """
+    # `lib.artifacts.read_records` would import packages that a student's environment lacks.
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
             try:
@@ -197,7 +202,7 @@ def parse_mmlu_response(mmlu_example: Mapping[str, Any], model_output: str) -> s
     """Return the chosen option of a response, "A" to "D"; None if there is none.
 
     Args:
-        mmlu_example: "question", "options" and the like; not read: a letter is what is asked for.
+        mmlu_example: "question", "options" and the like; not read, since the answer is a letter.
     """
     return parse_mmlu_letter(model_output)
 

@@ -87,7 +87,7 @@ def get_response_log_probs(
         {"input_ids": input_ids},
         labels,
         torch.ones_like(labels, dtype=torch.bool),
-        # In logits: the contract counts tokens, `score_labels` entries of [rows, V].
+        # The contract counts tokens, `score_labels` counts logits [tokens, V].
         chunk_numel=chunk_size * vocabulary,
         entropy_grad=return_token_entropy,
     )
@@ -108,7 +108,7 @@ def masked_mean(tensor: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
         exist. Losses that must survive an empty row use `average_token_losses` instead.
     """
     counted = mask.bool().expand_as(tensor)
-    # Not a product: 0 · NaN is NaN.
+    # `where` instead of a product with the mask, since 0 · NaN is NaN.
     kept = torch.where(counted, tensor, 0)
     return kept.sum(dim=dim) / counted.sum(dim=dim)
 
@@ -130,7 +130,7 @@ def masked_normalize(
     Returns:
         `tensor`'s shape without `dim`; 0 where the mask is 0 throughout.
     """
-    # The constant stands in for the length, so nothing is counted.
+    # Divided by the constant in place of a length, so no tokens are counted.
     kept = torch.where(mask.bool().expand_as(tensor), tensor, 0)
     return kept.sum(dim=dim) / normalize_constant
 
@@ -342,7 +342,8 @@ def grpo_microbatch_train_step(
     loss = loss / gradient_accumulation_steps
     loss.backward()  # type: ignore[no-untyped-call]
     if "is_clipped" in metadata:
-        # Over response tokens; `compute_grpo_clip_loss` sees no mask and counts padding too.
+        # The share is over response tokens; `compute_grpo_clip_loss`, without a mask, counts
+        # padding too.
         clipped = metadata["is_clipped"].to(per_token.dtype)
         metadata["clip_fraction"] = masked_mean(clipped, response_mask)
     return loss.detach(), metadata
@@ -376,7 +377,7 @@ def compute_per_instance_dpo_loss(
         lm: the policy in training.
         lm_ref: the reference policy.
         tokenizer: of both.
-        beta: how dear it is to leave the reference policy; larger stays closer.
+        beta: β, the strength of the pull to the reference policy; a larger one stays closer.
         prompt: the instruction.
         response_chosen: the better response.
         response_rejected: the worse one.

@@ -41,7 +41,7 @@ class Sampling:
         stop_strings: a completion ends after the first of these, which it keeps.
         ignore_eos: sample past end tokens up to `max_new_tokens`, for measurements at full length.
         seed: the same seed and prompts give the same completions.
-        log_probs: whether completions bring the log-probs of their tokens.
+        log_probs: True for completions with the log-probs of their tokens.
     """
 
     num_completions: int
@@ -71,7 +71,7 @@ class Engine(abc.ABC):
     facts: EngineFacts
     """Its entry in `lib.engines.registry.ENGINES`."""
     tokenizer: "PreTrainedTokenizerBase"
-    """Of the model that generates."""
+    """The tokenizer of the model that generates."""
 
     @classmethod
     def check(cls, checkpoint: Path, *, base: Path) -> None:
@@ -102,25 +102,26 @@ class Engine(abc.ABC):
         Args:
             checkpoint: what `prepare`, `sft` or `grpo` wrote.
             base: the weights that an adapter was trained on.
-            dtype: of the weights, as torch names it.
-            attention: implementation, as transformers names it.
-            max_seq_length: tokens of prompt and completion that memory is set aside for.
+            dtype: the weights' dtype, as torch names it.
+            attention: the attention implementation, as transformers names it.
+            max_seq_length: number of tokens, of prompt and completion together, that memory is
+                allocated for.
             batch_size: completions generated at a time.
             label: name of the progress bar; '' shows none.
-            policy: the checkpoint where it is in memory already, as in training; `sync` brings the
-                weights that it then has.
-            memory_share: of a GPU, for an engine with a copy of the weights.
-            device: for the same, where it is in this process: a GPU like `cuda:1`; '' for the
-                first.
+            policy: the checkpoint's model if it is in memory already, as in training; `sync` later
+                passes its current weights.
+            memory_share: share of a GPU, for an engine with a copy of the weights.
+            device: a GPU such as `cuda:1`, for an engine in this process with a copy of the
+                weights; '' for the first GPU.
 
         Raises:
-            UserError: it cannot run this checkpoint here.
+            UserError: the engine cannot run this checkpoint here.
         """
-        raise NotImplementedError  # of an engine that comes with its policy
+        raise NotImplementedError  # an engine that is opened otherwise keeps this
 
     heartbeat: Callable[[int, int, int], None] | None = None
-    """Called while completions are generated with the number of those that have ended, of all of
-    the call, and of tokens; by the transformers engine only."""
+    """Called during `generate` with three numbers: completions that have ended, completions in all,
+    and tokens so far. Only the transformers engine calls it."""
 
     @abc.abstractmethod
     def generate(
@@ -128,9 +129,9 @@ class Engine(abc.ABC):
     ) -> list[list[GeneratedCompletion]]:
         """Return `sampling.num_completions` completions for each prompt, in order.
 
-        A completion ends after the first stop string, whatever tokens it is made of: its text with
-        the stop string, its token ids with the token that completed it. Where prompt and completion
-        fill the model's positions, the completion is truncated.
+        A completion ends after the first stop string, even if that ends within a token. Its text
+        then ends with the stop string, its token ids with the token that completed the string. A
+        completion is truncated if it and its prompt fill the model's positions.
 
         Args:
             prompts: token ids (see `encode`).
@@ -142,7 +143,7 @@ class Engine(abc.ABC):
     def stream(
         self, prompt: Sequence[int], sampling: Sampling, show: Callable[[str], None]
     ) -> GeneratedCompletion:
-        """Generate one completion; `show` gets its text in pieces, or at once from vLLM."""
+        """Generate one completion, and pass its text to `show`: in pieces, or from vLLM at once."""
         ((completion,),) = self.generate([prompt], sampling)
         show(completion.text)
         return completion
@@ -152,8 +153,8 @@ class Engine(abc.ABC):
         """Generate from the weights that `policy` has now.
 
         Returns:
-            Their version, one that no sync before had, read where they are once they are in use:
-            whoever trains on the completions ends where it is none or an old one.
+            The version of these weights, read from the engine after it uses them. Each sync has a
+            new version, so that training can stop if the version is missing or old.
         """
 
     @abc.abstractmethod
@@ -185,7 +186,7 @@ def open_engine(name: str, checkpoint: Path, **settings: Any) -> Engine:
 
 @contextlib.contextmanager
 def loading(folder: Path) -> Iterator[None]:
-    """Turn libraries' exceptions on an incomplete model folder into one line."""
+    """Turn libraries' exceptions about an incomplete model folder into one `UserError`."""
     try:
         yield
     except (OSError, ValueError, SafetensorError) as error:
@@ -194,6 +195,7 @@ def loading(folder: Path) -> Iterator[None]:
 
 
 def _implementation(name: str) -> type[Engine]:
+    """Import the named engine's class, after a check that its library is installed."""
     facts = ENGINES[name]
     if facts.extra:
         require(facts.library, extra=facts.extra, why=f"engine: {name}")
@@ -218,10 +220,14 @@ def encode(
 def longest_completions(
     prompts: Sequence[Sequence[int]], sampling: Sampling, *, positions: int | None
 ) -> list[int]:
-    """Return each prompt's longest completion: `max_new_tokens`, or the positions left.
+    """Return the longest length of a completion for each prompt: `max_new_tokens`, or less if the
+    prompt leaves fewer positions.
+
+    Args:
+        positions: the model's positions for prompt and completion; None if they are unlimited.
 
     Raises:
-        UserError: a prompt leaves none.
+        UserError: a prompt leaves no position.
     """
     if positions is None:
         return [sampling.max_new_tokens] * len(prompts)
@@ -235,17 +241,17 @@ def longest_completions(
 
 
 def prompt_keys(prompts: Sequence[Sequence[int]], *, seed: int) -> list[int]:
-    """Derive 128 bits per prompt that key its random numbers.
+    """Derive a 128-bit key per prompt, which seeds the random numbers of its completions.
 
-    They depend on seed and prompt and not on the request's other prompts, so that a request cut in
-    two gives the same completions. A prompt that comes again gets another key.
+    A key depends on the seed and its prompt, not on the other prompts, so that a request in two
+    parts gives the same completions. If a prompt is repeated, each repetition has its own key.
     """
     repeats: Counter[tuple[int, ...]] = Counter()
     keys = []
     for prompt in map(tuple, prompts):
         digest = hashlib.sha256(f"{seed}/{repeats[prompt]}/{prompt}".encode()).digest()
         keys.append(int.from_bytes(digest[:16], "big"))
-        repeats[prompt] += 1  # so that two equal prompts of a request do not answer alike
+        repeats[prompt] += 1  # so that equal prompts in a request get different completions
     return keys
 
 

@@ -1,6 +1,6 @@
-"""Repairs of libraries: for each, the place upstream, the versions, and when it can go.
+"""Repairs of libraries. Each names the faulty code, its version, and when the repair can go.
 
-Seen with vLLM 0.32.0, TRL 1.14.0 and Unsloth 2026.10.7. Nothing here is applied by being imported.
+Seen with vLLM 0.32.0, TRL 1.14.0 and Unsloth 2026.10.7. Importing this module applies none of them.
 """
 
 import contextlib
@@ -15,18 +15,19 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 VLLM_ENVIRONMENT = {
-    # The engine in this process: sync and sampler can be reached, and start-up is 2 s, not 18 s.
+    # The engine runs in this process, where weights can be passed to it; it starts in 2 s, not 18.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    # Threads are torch's own, as many as `torch_threads` says.
+    # vLLM keeps torch's threads, of which `torch_threads` sets the number.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
 }
-"""What vLLM reads while it is imported; what the user has set stays."""
+"""Variables that vLLM reads when it is imported; those that the user has set are kept."""
 
 
 def prepare_vllm() -> None:
     """Set vLLM's environment before its first import."""
+    # `|` prefers its right side: the user's variables.
     os.environ |= VLLM_ENVIRONMENT | os.environ
     # vllm/triton_utils/dispatcher.py, 0.32.0, walks through all of torch's names.
     warnings.filterwarnings("ignore", message=r"`torch\.distributed\.reduce_op` is deprecated")
@@ -36,15 +37,15 @@ def prepare_vllm() -> None:
 def keep_trl() -> None:
     """Restore TRL's own trainers after `import unsloth`.
 
-    unsloth/models/rl.py, `PatchFastRL`, 2026.10.7, puts classes that it generates in their place:
-    a `GRPOTrainer` whose `compute_loss` never calls `_compute_loss`, whose log-probs may be None
-    and which logs no `sampling_logp_difference`, and an `SFTTrainer` that prepares the data in
-    another way and logs neither entropy nor token accuracy. What ours override (`lib.training`)
-    would be dead code there. What Unsloth does to models, and to transformers' `Trainer`, stays.
+    unsloth/models/rl.py, `PatchFastRL`, 2026.10.7, replaces them by classes that it generates. In
+    its `GRPOTrainer`, `compute_loss` never calls `_compute_loss`, log-probs may be None, and no
+    `sampling_logp_difference` is logged. Its `SFTTrainer` prepares the data differently, and logs
+    neither entropy nor token accuracy. The overrides in `lib.training` would have no effect on
+    them. Unsloth's changes to models and to transformers' `Trainer` stay.
 
-    One of its repairs is needed on TRL's own too: `disable_gradient_checkpointing` turns, when it
-    ends, transformers' checkpointing on in place of Unsloth's. Can go when Unsloth can be told to
-    leave TRL alone.
+    TRL's own trainers need one of Unsloth's repairs too: `disable_gradient_checkpointing` is
+    switched off, since at its end it would turn on transformers' checkpointing instead of
+    Unsloth's. Can go when Unsloth has a setting that leaves TRL as it is.
     """
     for name in [name for name in sys.modules if name.partition(".")[0] == "trl"]:
         del sys.modules[name]
@@ -57,9 +58,9 @@ def pack_heads(model: Any) -> None:
     """Pack the output layers anew after their weights were replaced on a CPU.
 
     vllm/model_executor/model_loader/reload/layerwise.py, `finalize_layerwise_processing`, 0.32.0:
-    a layer for which no weights came stays as it was, and a head that is tied to the embeddings
-    gets none. On a CPU it has packed its own copy (vllm/model_executor/layers/utils.py,
-    `dispatch_cpu_unquantized_gemm`) and would go on with the old one, silently. Can go when vLLM
+    a layer that received no weights is left as it was, and a head that is tied to the embeddings
+    receives none. On a CPU it has a packed copy of its own (vllm/model_executor/layers/utils.py,
+    `dispatch_cpu_unquantized_gemm`), and would silently compute with the old copy. Can go when vLLM
     packs a tied head anew.
     """
     from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
@@ -70,11 +71,11 @@ def pack_heads(model: Any) -> None:
 
 
 def forget_layers() -> None:
-    """Let the model of a vLLM engine go whose weights were replaced.
+    """Release the memory of a vLLM model whose weights were replaced.
 
-    vllm/model_executor/model_loader/reload/meta.py, `restore_layer_on_meta`, 0.32.0, writes each
-    layer into what a dictionary with weak keys has for it, which then never lets it go. Can go when
-    `restore_layer_refs` takes a copy.
+    vllm/model_executor/model_loader/reload/meta.py, `restore_layer_on_meta`, 0.32.0: a dictionary
+    has the layers as weak keys, and this function stores each layer in the layer's own value. No
+    layer is then ever freed. Can go when `restore_layer_refs` takes a copy.
     """
     from vllm.model_executor.model_loader.reload.layerwise import LAYERWISE_INFO
 
@@ -82,7 +83,7 @@ def forget_layers() -> None:
 
 
 def executor_on(gpu: int) -> type:
-    """Return the executor of an in-process vLLM on the GPU of that number.
+    """Return the executor class for a vLLM in this process on the GPU number `gpu`.
 
     vllm/v1/executor/uniproc_executor.py, `UniProcExecutor._distributed_args`, 0.32.0, takes the
     number from `DeviceConfig.device`, which keeps the kind of a device and drops its number. Can go
@@ -100,7 +101,7 @@ def executor_on(gpu: int) -> type:
 
 @functools.cache
 def one_gpu_per_process() -> None:
-    """Make a trainer use one GPU; the others that it sees are an engine's or other ranks'.
+    """Make a trainer use one GPU; the other visible GPUs belong to an engine or to other ranks.
 
     transformers/training_args.py, `TrainingArguments.n_gpu`, 5.17.0: without a launcher a trainer
     takes all GPUs that it sees, by `nn.DataParallel`, and multiplies its batch by their number. Can
@@ -113,10 +114,10 @@ def one_gpu_per_process() -> None:
 
 
 def name_cpu_build() -> None:
-    """Let `vllm serve` find its own version where the package is called `vllm-cpu`.
+    """Make `vllm serve` find its version if the installed package is called `vllm-cpu`.
 
-    vllm/entrypoints/cli/main.py, `main`, 0.32.0 asks for the metadata of `vllm` by name. Only for
-    this process. Can go when vLLM asks for `vllm-cpu` there too, as vllm/platforms does.
+    vllm/entrypoints/cli/main.py, `main`, 0.32.0 asks for the metadata of `vllm` by name. The repair
+    holds for this process. Can go when vLLM asks for `vllm-cpu` there too, as vllm/platforms does.
     """
     plain = importlib.metadata.version
 
@@ -133,11 +134,11 @@ def name_cpu_build() -> None:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Give back what building a vLLM engine in this process takes.
+    """Restore random states and torch's threads after a vLLM engine was built in the block.
 
-    It seeds every generator (vllm/utils/torch_utils.py, `set_random_seed`) and turns
-    `torch.set_num_threads` off for good (vllm/v1/worker/cpu_worker.py, `init_device`), 0.32.0. Can
-    go when neither reaches beyond the engine.
+    vLLM 0.32.0 seeds every generator (vllm/utils/torch_utils.py, `set_random_seed`) and disables
+    `torch.set_num_threads` for good (vllm/v1/worker/cpu_worker.py, `init_device`). Can go when
+    neither has an effect outside of the engine.
     """
     import torch
 
@@ -156,9 +157,9 @@ def undisturbed() -> Iterator[None]:
 def process_group_kept() -> Iterator[None]:
     """Protect torch's process group, which training uses, while an engine shuts down.
 
-    vllm/distributed/parallel_state.py, `destroy_distributed_environment`, 0.32.0 ends the default
-    group, whoever made it: training on several ranks would fail at its end, with nothing written.
-    Can go when vLLM ends only its own groups.
+    vllm/distributed/parallel_state.py, `destroy_distributed_environment`, 0.32.0 destroys the
+    default group even if training made it: training on several ranks would then fail at its end,
+    before it writes anything. Can go when vLLM destroys only its own groups.
     """
     import torch
 
@@ -175,14 +176,14 @@ def process_group_kept() -> Iterator[None]:
         torch.distributed.destroy_process_group = destroy
 
 
-# Once: torch sorts what is registered, and cannot sort a second one of the same rank.
+# Cached, to register once: torch sorts the entries, and fails on a second one of equal priority.
 @functools.cache
 def load_onto_numbered_cpu() -> None:
-    """Let torch load onto `cpu:0`, which accelerate calls the device of a rank on a CPU.
+    """Make torch load onto `cpu:0`, accelerate's name for the device of a rank on a CPU.
 
     transformers/trainer.py, `_load_optimizer_and_scheduler`, 5.17.0 maps an optimiser's state onto
-    the rank's device when a run of several ranks is resumed; torch/serialization.py, 2.13.0, knows
-    no CPU with a number. Can go when either does.
+    the rank's device when a run of several ranks is resumed. torch/serialization.py, 2.13.0, knows
+    no CPU with a number. Can go when torch knows it, or transformers maps onto `cpu`.
     """
     import torch
 
@@ -193,12 +194,12 @@ def load_onto_numbered_cpu() -> None:
 
 
 class EpochSampler:
-    """The orders of `sampler`, one epoch after the other, starting at any epoch.
+    """Yields the order that `sampler` has in an uninterrupted run's current epoch.
 
     Args:
-        epoch: the one that begins. It is asked for, since accelerate's loaders pass a `set_epoch`
-            on no further than to their own wrappers where a resumed epoch skips batches on several
-            ranks (accelerate/data_loader.py, `DataLoaderShard.set_epoch`, 1.15.0).
+        epoch: returns the number of the current epoch. There is no `set_epoch` instead, because on
+            several ranks accelerate does not pass that call on to a sampler when a resumed epoch
+            skips batches (accelerate/data_loader.py, `DataLoaderShard.set_epoch`, 1.15.0).
     """
 
     def __init__(self, sampler: Any, *, seed: int, epoch: Callable[[], int]) -> None:
@@ -215,18 +216,19 @@ class EpochSampler:
 
     def __iter__(self) -> Iterator[int]:
         self.sampler.generator.manual_seed(self.seed)
+        # Draw the orders of the epochs before, and drop them.
         for _ in range(self.epoch()):
             deque(self.sampler, maxlen=0)
         return iter(self.sampler)
 
 
 def order_by_epoch(trainer: Any) -> None:
-    """Make the order of a trainer's data a function of the seed and the epoch alone.
+    """Make the order of a trainer's data depend only on the seed and the epoch.
 
     transformers/trainer_pt_utils.py, `LengthGroupedSampler`, 5.17.0 (SFT by length), and
     trl/trainer/utils.py, `RepeatSampler`, 1.14.0 (`grpo.trainer: trl`) draw each epoch's order from
-    a generator that has drawn those before it: a run that is resumed in a later epoch would start
-    over with the first epoch's order. Can go when both take the epoch.
+    a generator that has drawn the orders before it: a run that is resumed in a later epoch would
+    have the first epoch's order again. Can go when both take the epoch.
     """
     from transformers.trainer_pt_utils import LengthGroupedSampler
     from trl.trainer.utils import RepeatSampler
@@ -254,7 +256,7 @@ def resume_token_count(trainer: Any, state: Mapping[str, Any]) -> None:
     Can go when TRL saves it.
 
     Args:
-        state: of `trainer_state.json` in the checkpoint.
+        state: the content of `trainer_state.json` in the checkpoint.
     """
     tokens = [entry["num_tokens"] for entry in state["log_history"] if "num_tokens" in entry]
     if tokens and hasattr(trainer, "_total_train_tokens"):

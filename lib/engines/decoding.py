@@ -1,13 +1,14 @@
 """Generation token by token: P prompts, G completions each, B = P · G rows, V vocabulary.
 
 A step samples a token for every row from its logits, ends the rows that it completes, drops ended
-rows from the batch and computes the next logits. Exact, and faster than transformers' `generate`: a
-prompt is computed once for its G completions, keys and values are written into memory that was set
-aside (transformers' cache copies all of them at every token), and ended rows are not computed on.
+rows from the batch and computes the next logits. It is exact, and faster than transformers'
+`generate`: a prompt is computed once for its G completions, keys and values are written into memory
+that was allocated before (transformers' cache copies all of them at every token), and ended rows
+are not computed any further.
 
 A row samples by inverting its cumulative distribution at a uniform number of its own, which depends
-on seed, prompt and number of the completion. So a completion is the same whatever shares its batch,
-up to rounding.
+on seed, prompt and number of the completion. The other rows of its batch therefore do not change a
+completion, except by rounding.
 """
 
 import contextlib
@@ -43,20 +44,21 @@ from lib.engines.unsloth import is_unsloth
 _ARGUMENTS = {"input_ids", "attention_mask", "position_ids", "past_key_values", "logits_to_keep"}
 
 _ENDED_SHARE = 0.25
-"""Of the rows in the batch; beyond it, taking them out costs less than computing them."""
+"""Share of ended rows in the batch from which removing them costs less than computing them."""
 
 _NO_TOKEN = -1
-"""Comes with the tokens, since a check of its own would wait for the device once more."""
+"""The token of a row with NaN or infinite logits. A separate check of the logits would wait for the
+device once more."""
 
 _BELOW_ONE = 1 - 2.0**-40
-"""Largest uniform number; nearer to 1, rounding could reach beyond the last token."""
+"""Largest uniform number; with one nearer to 1, rounding could choose a token beyond the last."""
 
 
 def can_decode(model: PreTrainedModel) -> bool:
     """Return True if `decode` does the same as `generate` with this model: plain attention in all
     layers.
 
-    Not where Unsloth runs it: it takes an empty cache for none, and fills none while training.
+    False for a model from Unsloth, which ignores an empty cache and fills no cache in training.
     """
     if is_unsloth(model):
         return False
@@ -72,7 +74,7 @@ def can_decode(model: PreTrainedModel) -> bool:
 
 
 def forward_arguments(model: PreTrainedModel) -> set[str]:
-    """Return the argument names of the model's forward pass, below an adapter if there is one."""
+    """Return the argument names of the model's forward pass, also for a model inside an adapter."""
     inner = model.get_base_model() if isinstance(model, PeftModel) else model
     return set(inspect.signature(type(inner).forward).parameters)
 
@@ -88,15 +90,19 @@ def grouped_attention(
     attention_mask: Tensor | None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attend as transformers' sdpa does; one token a row without copying keys and values.
+    """Compute transformers' sdpa attention, for one token a row without copying keys and values.
 
-    With a mask transformers repeats keys and values for every query head (`use_gqa_in_sdpa`), most
-    of a CPU's attention time. The query heads [B, H, 1, D] that share a key head are H / K queries
-    of it just as well: [B, K, H / K, D].
+    If there is a mask, transformers repeats keys and values for every query head
+    (`use_gqa_in_sdpa`), which takes most of a CPU's attention time. H query heads share K key
+    heads. Here queries [B, H, 1, D] are viewed as H / K queries of each key head, [B, K, H / K, D].
+
+    Returns:
+        The attended values [B, 1, H, D], and None in place of attention weights.
     """
     batch, heads, num_queries, width = query.shape
     num_keys = key.shape[1]
-    # In 16 bits the result is equal to the bit; in float32 the products are rounded otherwise.
+    # Only in 16 bits, where the result has the same bits as sdpa's. In float32 it is rounded
+    # differently.
     half = query.dtype == torch.bfloat16 or torch.is_autocast_enabled("cpu")
     if num_queries > 1 or heads == num_keys or not half:
         attended: Tensor = sdpa_attention_forward(
@@ -119,7 +125,7 @@ AttentionMaskInterface.register(_GROUPED, sdpa_mask)
 
 @contextlib.contextmanager
 def _grouped(model: PreTrainedModel) -> Iterator[None]:
-    """Let a model on a CPU attend by `grouped_attention` instead of sdpa."""
+    """Make a model on a CPU use `grouped_attention` instead of sdpa within the block."""
     inner = model.get_base_model() if isinstance(model, PeftModel) else model
     if model.device.type != "cpu" or inner.config._attn_implementation != "sdpa":
         yield
@@ -132,12 +138,13 @@ def _grouped(model: PreTrainedModel) -> Iterator[None]:
 
 
 def decode(model: PreTrainedModel, rows: "Rows") -> None:
-    """Generate until every row has ended, with forward passes of our own."""
+    """Generate until every row has ended, in this module's loop of forward passes."""
     with _grouped(model):
         _decode(model, rows)
 
 
 def _decode(model: PreTrainedModel, rows: "Rows") -> None:
+    """Compute the prompts once, then sample and compute one token a row until all rows end."""
     cache = Cache(
         layers=[_RoomyLayer(rows.capacity) for _ in DynamicCache(config=model.config).layers]
     )
@@ -163,7 +170,7 @@ def _decode(model: PreTrainedModel, rows: "Rows") -> None:
         tokens = rows.extend(logits)  # [B]
         if rows.all_ended:
             return
-        # Compact: the cache, and all that the rows hold, to the rows that go on.
+        # Compact: keep only the unfinished rows in `rows` and in the cache.
         kept = rows.drop_ended()
         if kept is not None:
             cache.batch_select_indices(kept)
@@ -175,15 +182,15 @@ def _decode(model: PreTrainedModel, rows: "Rows") -> None:
 class Rows:
     """The growing completions of a batch: B rows, from which ended ones are dropped.
 
-    Tensors have the rows that are still in the batch, `places` says which of all rows those are.
+    Tensors hold the rows that are still in the batch. `places` has their indices among all B rows.
 
     Args:
-        prompts: P of them, as token ids.
-        limits: P longest lengths of completions, at least 1.
-        keys: P of `prompt_keys`.
+        prompts: the token ids of P prompts.
+        limits: for each prompt, the longest length of a completion, at least 1.
+        keys: for each prompt, its key from `prompt_keys`.
         watch: called after each step.
-        first_completion: number of each prompt's first completion here, where a batch before had
-            those before it.
+        first_completion: each prompt's completions are numbered from this one on; an earlier batch
+            has generated those before it.
     """
 
     def __init__(
@@ -221,9 +228,9 @@ class Rows:
         self.seen, self.first, self.ends = (
             of_prompt.repeat_interleave(count, dim=0) for of_prompt in (seen, first, ends)
         )
-        # As many as completions may be long, not as these can be: a completion's numbers then do
-        # not depend on which prompts leave how many positions.
-        # [B, steps] drawn on the CPU in float64, so that every device samples the same tokens.
+        # [B, steps] drawn on the CPU in float64, so that every device samples the same tokens. They
+        # have `max_new_tokens` steps, not the largest of `limits`, so that a completion's numbers
+        # do not depend on the other prompts in the batch.
         self.uniforms = uniforms(
             keys, num_completions=count, num_steps=sampling.max_new_tokens, first=first_completion
         ).to(device)
@@ -232,7 +239,7 @@ class Rows:
         """Append the next token [B] to each row in the batch; rows may end with it.
 
         Raises:
-            NotFiniteError: a row has logits that no token can be drawn from.
+            NotFiniteError: a row has logits with NaN or infinities.
         """
         tokens, log_probs = sample(logits, self.uniforms[:, self.num_steps], self.sampling)
         self.num_steps += 1
@@ -243,7 +250,7 @@ class Rows:
                 "the model's logits are NaN or infinite: its weights are damaged or have diverged "
                 "in training (a lower learning_rate), or overflow (dtype float32)"
             )
-        # Endless where there are none; it is this one that `strict` cannot hold for.
+        # `repeat` never ends, so `zip` cannot be strict.
         new_log_probs = itertools.repeat(0.0) if log_probs is None else log_probs.tolist()
         for place, token, log_prob in zip(self.places, new_tokens, new_log_probs, strict=False):
             # An ended row is computed until `drop_ended` takes it out; its tokens are not kept.
@@ -256,6 +263,7 @@ class Rows:
         return tokens
 
     def _completed(self, place: int) -> GeneratedCompletion | None:
+        """Return the completion of a row if its last token ends it, else None."""
         token_ids = self.token_ids[place]
         # `limits` is at least 1, so that a completion has a token.
         at_limit = len(token_ids) == self.limits[place]
@@ -278,8 +286,10 @@ class Rows:
         return ended, sum(map(len, self.token_ids))
 
     def drop_ended(self) -> Tensor | None:
-        """Return the numbers of the rows that continue, or None while dropping does not pay."""
-        # Copying the cache costs a pass over it, so that a few ended rows stay.
+        """Drop ended rows, and return the indices that the remaining rows had in the batch.
+
+        If few rows have ended, keep all and return None, since dropping copies the whole cache.
+        """
         going = [row for row, place in enumerate(self.places) if self.completions[place] is None]
         if len(self.places) - len(going) < _ENDED_SHARE * len(self.places):
             return None
@@ -291,15 +301,16 @@ class Rows:
         return kept
 
     def mask(self) -> Tensor:
-        """Return a mask [B, T] of the cache's places that hold tokens of the row, the next one
-        included.
+        """Return a mask [B, T], True for the cache's columns with a token of the row, also for the
+        column of the next token.
         """
         return self.seen[:, : self.longest + self.num_steps]
 
     def positions(self) -> Tensor:
         """Return the position [B] of the latest token.
 
-        An ended row that is still computed stays at its last one: a table of positions ends.
+        A row that has ended but is still computed keeps its last position, since a model's table
+        of learned positions has no further ones.
         """
         return (self.longest + self.num_steps - self.first).minimum(self.ends) - 1
 
@@ -314,38 +325,38 @@ def sample(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple[Tensor
     Returns:
         `_NO_TOKEN` for a row whose logits are NaN or infinite.
     """
-    # A division by 0 otherwise.
+    # Greedy decoding skips the division, which would be by 0.
     greedy = sampling.temperature == 0
     scores = logits.float() if greedy else logits.float() / sampling.temperature
     if greedy:
         tokens = scores.argmax(-1)
-        total = scores.gather(-1, tokens[:, None])  # argmax of NaN is NaN's place
+        total = scores.gather(-1, tokens[:, None])  # NaN if any logit is: argmax returns its index
     else:
         scores = truncate(scores, sampling)
-        total = scores.softmax(-1)  # all NaN where one logit is none
-        # In whole parts of 2^-52: sums of floats differ from run to run on a GPU, and in float32 a
-        # large vocabulary's would round small probabilities away.
+        total = scores.softmax(-1)  # all NaN if one logit is NaN
+        # Summed as integers, in units of 2^-52: on a GPU, sums of floats differ from run to run,
+        # and in float32 they would round away small probabilities of a large vocabulary.
         cumulative = (total * 2.0**52).long().cumsum(-1)
-        # Of the sum as it was rounded, so that none is beyond the last token.
+        # A share of the last sum, not of 2^52, so that rounding puts none beyond the last token.
         quantiles = (uniforms[:, None] * cumulative[:, -1:]).long()
         # Right: a number on a boundary goes to the next token, never to one of probability 0.
         tokens = torch.searchsorted(cumulative, quantiles, right=True)[:, 0]
-    # One logit that is no number reaches this one; searched for in NaN, a token is beyond the last.
+    # A NaN logit shows in the first number of `total`. The token searched for is then meaningless.
     tokens = tokens.masked_fill(~total[:, 0].isfinite(), _NO_TOKEN)
     if not sampling.log_probs:
         return tokens, None
     token_scores = scores.gather(-1, tokens.clamp(min=0)[:, None])[:, 0]
-    # Under the temperature and the cuts: the distribution that was sampled from.
+    # Log-probs under temperature and cuts, the distribution that was sampled from.
     return tokens, token_scores - scores.logsumexp(-1)
 
 
 def truncate(scores: Tensor, sampling: Sampling) -> Tensor:
     """Set the logits [B, V] that min-p, top-k and top-p exclude to -inf.
 
-    In vLLM's order (vllm/v1/sample/sampler.py, `Sampler.sample`, 0.32.0): top-p is a share of what
-    the other two leave. transformers applies min-p last, which keeps more tokens.
+    The order is vLLM's (vllm/v1/sample/sampler.py, `Sampler.sample`, 0.32.0): top-p is a share of
+    the tokens that the other two keep. transformers applies min-p last, which keeps more tokens.
     """
-    # transformers' own warpers, so that ties and edges are cut as everywhere.
+    # transformers' own warpers, so that ties and edge cases are cut as in its `generate`.
     warpers = LogitsProcessorList()
     if sampling.min_p:
         warpers.append(MinPLogitsWarper(sampling.min_p))
@@ -373,8 +384,8 @@ def uniforms(
 class Endings:
     """The ends of completions: an end token, a stop string, or the longest length.
 
-    A stop string is searched in the decoded text, however tokens cut it. Text is decoded only after
-    tokens that can complete one (`may_stop`): a few of a vocabulary.
+    A stop string is searched in the decoded text, since it may span tokens. Text is decoded only
+    after a token that can complete a stop string (`may_stop`), as few tokens can.
 
     Args:
         end_tokens: ids that end a completion; they are special tokens, which have no text.
@@ -398,11 +409,11 @@ class Endings:
         """Return finish reason and text if the completion ends with the last of these tokens,
         else None.
         """
-        # Earlier tokens were looked at when they came.
+        # Earlier tokens were checked when they were sampled.
         last = token_ids[-1]
         if last not in self.end_tokens and last not in self.may_stop and not at_limit:
             return None
-        # The whole completion again: a token's text depends on those before it (half characters).
+        # Decoded as a whole: a token's text depends on the tokens before it (half characters).
         text: str = self.tokenizer.decode(token_ids, skip_special_tokens=True)
         if last in self.end_tokens:
             return "eos", text
@@ -411,10 +422,10 @@ class Endings:
         return ("length", text) if at_limit else None
 
     def _may_stop(self, vocab_size: int) -> Collection[int]:
-        """List the tokens after which text has to be searched.
+        """List the tokens after which the text must be searched for stop strings.
 
-        The token that completes a stop string brings its last character, unless that is a space
-        (which decoding may remove) or is put together from several tokens' bytes.
+        They are the tokens with a stop string's last character. If such a character is a space
+        (which decoding may remove) or not ASCII (its bytes may span tokens), all tokens are listed.
         """
         lasts = {stop[-1] for stop in self.stop_strings}
         if not lasts or any(last.isspace() or not last.isascii() for last in lasts):
@@ -427,7 +438,7 @@ def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> se
     """Return the tokens that end a completion: the tokenizer's EOS and those of the model's
     config.
     """
-    # A number, a list (Llama 3, Qwen) or None.
+    # The config has one token, a list (Llama 3, Qwen) or None.
     configured = getattr(model.generation_config, "eos_token_id", None)
     ends = configured if isinstance(configured, list | tuple) else [configured]
     return {end for end in (*ends, tokenizer.eos_token_id) if end is not None}
@@ -447,10 +458,10 @@ class _RoomyLayer(DynamicLayer):
         """Append [B, H, T, D], and return the whole cache."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-            # The prompt's, before they are repeated: room for [P] rows would be thrown away.
+            # The prompts' keys and values, still of P rows: memory is allocated for the B rows.
             self.keys, self.values = key_states, value_states
             return self.keys, self.values
-        # [B, H, T, D]: tokens that are there.
+        # T of [B, H, T, D]: the number of tokens in the cache.
         start = self.keys.shape[-2]
         end = start + key_states.shape[-2]
         if not self.room:
@@ -467,7 +478,7 @@ class _RoomyLayer(DynamicLayer):
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeat each row `repeats` times."""
         super().batch_repeat_interleave(repeats)
-        self.room = []  # of the old number of rows; the next `update` sets it aside anew
+        self.room = []  # it has the old number of rows; the next `update` allocates it anew
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Keep only these rows."""

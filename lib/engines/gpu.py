@@ -1,6 +1,6 @@
 """The NVIDIA GPUs of the driver, and the reasons why torch cannot use them; no heavy import.
 
-Where it cannot, torch computes on the CPU without a word, and a run of hours becomes one of weeks.
+If torch cannot use a GPU, it computes on the CPU without a warning, and a run of hours takes weeks.
 """
 
 import contextlib
@@ -13,16 +13,16 @@ import warnings
 from collections.abc import Sequence
 
 LEAST_DRIVER = {"12": 525, "13": 580}
-"""By the first number of the CUDA that torch was built for."""
+"""Oldest version of the driver, by the first number of torch's CUDA version."""
 
 LEAST_CAPABILITY = 7.5
-"""Of the GPUs that CUDA 13 compiles for, and torch and vLLM with it."""
+"""Least capability of the GPUs that CUDA 13 compiles for, and torch and vLLM with it."""
 
 BFLOAT16_CAPABILITY = 8.0
-"""Of the GPUs that compute in bfloat16, and for which flash attention is written."""
+"""Least capability of the GPUs that compute in bfloat16 and run flash attention."""
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-"""CUDA's own variable; empty, it hides all GPUs: whoever sets it so means the CPU."""
+"""CUDA's own variable. If it is set and empty, it hides all GPUs: the user wants the CPU."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Gpu:
 
 
 def find_gpus() -> tuple[Gpu, ...]:
-    """List the GPUs of the driver's own tool; none if they are hidden or there is no driver."""
+    """List the GPUs that nvidia-smi reports; () if they are hidden or there is no driver."""
     if os.environ.get(VISIBLE) in ("", "-1"):
         return ()
     fields = "--query-gpu=name,driver_version,memory.total,memory.free"
@@ -56,17 +56,17 @@ def find_gpus() -> tuple[Gpu, ...]:
 
 
 def gpu_fault(gpus: Sequence[Gpu]) -> str:
-    """Explain why torch would train on the CPU beside these GPUs, with the remedy; '' if it would
-    not.
+    """Explain why torch would train on the CPU in spite of these GPUs, with the remedy; '' if torch
+    can use them.
 
-    Torch is imported where there is a GPU, and nowhere else.
+    Torch is imported only if there is a GPU.
     """
     if not gpus:
         return ""
     import torch
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of an old driver, in many words
+        warnings.simplefilter("ignore")  # torch's long warning about an old driver
         if torch.cuda.is_available():
             return ""
     gpu, cuda = gpus[0], torch.version.cuda or ""

@@ -27,8 +27,9 @@ from lib.params.model import Lora, Model
 
 ADAPTER, _ = ADAPTER_FILES
 
-# Rows of added tags are made anew at every load; asked to decide by itself, peft asks the Hub.
-# TRL keeps a frozen copy of the adapter beside the one in training, as reference policy.
+# Embedding rows of added tags are computed anew at every load, so they are not saved; without this
+# setting peft asks the Hub about them. TRL keeps a frozen copy of the adapter in the same model, as
+# the reference policy; it is not saved either.
 ADAPTER_ONLY = {"save_embedding_layers": False, "selected_adapters": ["default"]}
 """Arguments of `PeftModel.save_pretrained`: the adapter in training, and nothing else."""
 
@@ -47,10 +48,10 @@ def max_positions(config: Any) -> int | None:
 
 def rope_switch(config: Any) -> int | None:
     """Return the length beyond which a `longrope` model (Phi-3, Phi-4-mini) rotates all keys by
-    other factors.
+    other factors; None for any other model.
 
-    A cache then holds stale ones (transformers 5.17's `generate` keeps them too). None for any
-    other model.
+    Keys that were cached before that length are then wrong (transformers 5.17's `generate` keeps
+    them too).
     """
     rope = getattr(config.get_text_config(decoder=True), "rope_parameters", None) or {}
     longrope = rope.get("rope_type") == "longrope"
@@ -80,7 +81,7 @@ def load_policy(checkpoint: Path, *, base: Path, settings: Model) -> PreTrainedM
     if not adapter:
         return full
     policy = load_adapter(full, checkpoint, is_trainable=True)
-    # Whoever saves it while training would ask the Hub for a model that is called by its id.
+    # If it named a model of the Hub, each save during training would ask the Hub for that model.
     policy.peft_config["default"].base_model_name_or_path = str(weights_of(base))
     return policy
 
@@ -93,14 +94,14 @@ def trainable_policy(
     seed: int,
     memory_share: float = 0.0,
 ) -> PreTrainedModel | PeftModel:
-    """Load a checkpoint for a training phase, with an adapter if params have LoRA, on their
-    backend.
+    """Load a checkpoint for a training phase on the backend of params, with an adapter if they
+    have LoRA.
 
     Args:
         checkpoint: what the phase before wrote.
         base: the weights that an adapter was trained on.
-        seed: of an adapter's first weights on the Unsloth backend.
-        memory_share: part of the GPU for a vLLM below Unsloth's policy; 0 loads none.
+        seed: seed of a new adapter's weights on the Unsloth backend.
+        memory_share: share of the GPU for a vLLM on the weights of Unsloth's policy; 0 loads none.
     """
     adapter = checkpoint if is_adapter(checkpoint) else None
     if settings.backend == "unsloth":
@@ -180,7 +181,7 @@ def save_policy(
     """Write weights and tokenizer with the same bytes for the same model.
 
     Args:
-        weights: in place of the model's own, where this process holds only a part of them.
+        weights: the whole weights, if this process's model holds only a part of them.
     """
     adapter_only = ADAPTER_ONLY if isinstance(model, PeftModel) else {}
     model.save_pretrained(checkpoint, state_dict=weights, **adapter_only)
@@ -196,7 +197,10 @@ def save_policy(
 
 
 def _name_of(pointer: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return an adapter's name for its base model, without a path of this machine's cache."""
+    """Return the entries of an adapter's config that name its base model; {} if it has no name.
+
+    By default they would hold a path of this machine's cache.
+    """
     if not pointer.get("name"):
         return {}
     return {
@@ -208,12 +212,12 @@ def _name_of(pointer: Mapping[str, Any]) -> dict[str, str | None]:
 def with_kernel(attention: str) -> str:
     """Return `model.attention` as transformers takes it.
 
-    A kernel at a commit is named without it: transformers looks for the version in the name
-    (`flash.*2`), and would find another one in the commit's digits. Which files it is goes to the
-    package `kernels` by `LOCAL_KERNELS`, and then nothing is asked of the network.
+    A kernel's commit is cut off: transformers looks for the kernel's version in the name
+    (`flash.*2`), and could find a digit of the commit. Instead the variable `LOCAL_KERNELS` names
+    the commit's files for the package `kernels`, which then needs no network.
 
     Raises:
-        UserError: it is not on this machine, and cannot be fetched.
+        UserError: the kernel is not on this machine, and cannot be fetched.
     """
     kernel, _, commit = attention.partition("@")
     if commit:
@@ -222,6 +226,11 @@ def with_kernel(attention: str) -> str:
 
 
 def _load_full(path: Path, *, dtype: str, attention: str) -> PreTrainedModel:
+    """Load a full model, with embedding rows for the tokens that `prepare` added.
+
+    Raises:
+        UserError: the attention's kernel cannot be loaded.
+    """
     weights = weights_of(path)
     try:
         model = load_pretrained(
@@ -231,7 +240,7 @@ def _load_full(path: Path, *, dtype: str, attention: str) -> PreTrainedModel:
             attn_implementation=with_kernel(attention),
         )
     except (ImportError, ValueError) as error:
-        # transformers says that a package is missing, also where the Hub gave no kernel.
+        # If the Hub has no such kernel, transformers also reports a missing package.
         if "flash" not in attention or not (
             isinstance(error, ImportError) or FLASH_KERNEL in str(error)
         ):

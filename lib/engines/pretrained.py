@@ -1,7 +1,7 @@
 """A base model from the Hub or a folder; `prepare` keeps its tokenizer and a pointer.
 
-Weights of several gigabytes are not copied into the pipeline. `base.json` says which they are, with
-the hash of every file, and every later stage finds them by it.
+Weights of several gigabytes are not copied into the pipeline. `base.json` names them, with the hash
+of every file, and every later stage finds them by it.
 """
 
 import shutil
@@ -38,38 +38,39 @@ from lib.params.model import Model
 from lib.prompts import PromptFormat
 
 POINTER = "base.json"
-"""Beside the tokenizer of every base model: what it is, and the hashes of its files; `gguf` is that
-of a GGUF file."""
+"""File beside the tokenizer of every base model, with the model's name and the hashes of its files;
+`gguf` is the hash of a GGUF file."""
 
 LICENSE = "LICENSE"
 
 KEPT = ("config.json", "generation_config.json", LICENSE)
-"""Files of a pretrained model that are small enough to stand beside its pointer."""
+"""Files of a pretrained model that are small enough to be copied beside its pointer."""
 
 GGUF_TOKENS = "tokenizer.ggml.tokens"
 
 GGUF_SPECIAL = {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}
-"""What transformers and a GGUF file call a special token."""
+"""transformers' name of a special token → its name in a GGUF file."""
 
 GGUF_FAULTS = (ImportError, LookupError, OSError, RuntimeError, ValueError, struct.error)
-"""What transformers and gguf raise at files that are damaged or of an unknown architecture."""
+"""Exceptions of transformers and gguf for a file that is damaged or of an unknown architecture."""
 
 PADDING = ("<|finetune_right_pad_id|>", "<|pad|>", "<pad>", "[PAD]")
 """Tokens that a tokenizer without a padding token may have for it; else its EOS pads."""
 
 
 DAMAGED = (AttributeError, LookupError, RecursionError, StrictDataclassError, TypeError)
-"""What transformers raises on JSON files of another form than it expects."""
+"""Exceptions of transformers for JSON files of an unexpected form."""
 
 
 def load_pretrained(auto: Any, folder: Path, **options: Any) -> Any:
-    """Load what a folder holds by `auto`, a class of transformers; code in the folder never runs.
+    """Load a folder by `auto`, one of transformers' Auto classes; code in the folder never runs.
 
     Raises:
-        UserError: it needs code of its own, or its files do not fit together.
+        UserError: the model needs code of its own, or its files do not fit together.
     """
     try:
-        # Left open, transformers asks standard input, where the first question of a list may say y.
+        # By default transformers asks standard input for permission, and a line of questions that
+        # is piped in may begin with "y".
         return auto.from_pretrained(folder, trust_remote_code=False, **options)
     except (*DAMAGED, ValueError, RuntimeError) as error:
         if "trust_remote_code" in str(error):
@@ -95,7 +96,8 @@ def write_base(
     model: Model,
     seed: int,
 ) -> None:
-    """Write the model that training starts from: a tiny one, or tokenizer and pointer.
+    """Write the base model: a tiny model made here, or the tokenizer and pointer of a pretrained
+    one.
 
     Raises:
         UserError: the model cannot be found, or has no safetensors or no fast tokenizer.
@@ -119,11 +121,14 @@ def write_base(
 def prompted_tokenizer(
     folder: Path, *, prompt_format: PromptFormat, tag_tokens: bool, name: str
 ) -> PreTrainedTokenizerBase:
-    """Return a pretrained tokenizer with the prompt format's chat template, and its tags if asked
-    for.
+    """Return a pretrained tokenizer with the prompt format's chat template.
+
+    Args:
+        tag_tokens: add the format's tags as tokens.
+        name: `model.name`, for the message.
 
     Raises:
-        UserError: it has no `tokenizer.json` (lengths are counted with that) or no EOS.
+        UserError: the tokenizer has no `tokenizer.json` (with which lengths are counted) or no EOS.
     """
     tokenizer = load_pretrained(AutoTokenizer, folder, padding_side="left")
     if not tokenizer.is_fast or tokenizer.eos_token is None:
@@ -141,7 +146,7 @@ def prompted_tokenizer(
 
 
 def find_weights(name: str, revision: str) -> Path:
-    """Return a pretrained model's folder: the one named, or that of its fetched commit.
+    """Return a pretrained model's folder: `name` itself, or the folder of its fetched commit.
 
     Raises:
         UserError: no such folder, repository or revision, no permission, no network, or a GGUF
@@ -162,8 +167,8 @@ def find_weights(name: str, revision: str) -> Path:
 def dequantized(file: Path) -> Path:
     """Return the folder that holds the model of a GGUF file in float32, written once.
 
-    The weights are the file's blocks multiplied out: what the file holds, not what it was made
-    from. Transformers (5.17) reads such a file but refuses to save the model, and takes the special
+    The weights are the file's quantised ones as float32, not those that were quantised.
+    Transformers (5.17) reads such a file but refuses to save the model, and takes the special
     tokens from the architecture's defaults (SmolLM2: the EOS of another model).
 
     Raises:
@@ -184,10 +189,11 @@ def dequantized(file: Path) -> Path:
 
 
 def _dequantize(file: Path, folder: Path) -> None:
+    """Write the model and tokenizer of a GGUF file to `folder`, with the file's special tokens."""
     metadata, _ = read_gguf_metadata(str(file), {GGUF_TOKENS})
     source: dict[str, Any] = {"folder": file.parent, "gguf_file": file.name}
     model = load_pretrained(AutoModelForCausalLM, **source, dtype=torch.float32)
-    # All weights are plain float32 here; these two only keep `save_pretrained` from writing them.
+    # All weights are plain float32 here, but with these two `save_pretrained` would refuse them.
     model.hf_quantizer = None
     del model.config.quantization_config
     tokenizer = load_pretrained(AutoTokenizer, **source)
@@ -196,7 +202,7 @@ def _dequantize(file: Path, folder: Path) -> None:
             setattr(tokenizer, f"{role}_token", metadata[GGUF_TOKENS][token_id])
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    # So that decoding gives back the text of the tokens; the tokenizer's attribute is not saved.
+    # Decoding must not change spaces. Written here, since the tokenizer does not save this setting.
     config = folder / "tokenizer_config.json"
     write_json(config, {**read_json(config), "clean_up_tokenization_spaces": False})
     for licence in file.parent.glob("LICENSE*"):
@@ -204,10 +210,10 @@ def _dequantize(file: Path, folder: Path) -> None:
 
 
 def weights_of(checkpoint: Path) -> Path:
-    """Return the folder of a checkpoint's weights: its own, or the one its pointer names.
+    """Return the folder of a checkpoint's weights: the checkpoint, or the model of its pointer.
 
     Raises:
-        UserError: they cannot be found, or are not those that `prepare` saw.
+        UserError: the weights cannot be found, or are not those that `prepare` saw.
     """
     pointer = read_pointer(checkpoint)
     if not pointer.get("name"):
@@ -232,6 +238,7 @@ def has_added_rows(checkpoint: Path) -> bool:
 
 
 def _added_tokens(tokenizer: PreTrainedTokenizerBase, before: PreTrainedTokenizerBase) -> list[str]:
+    """List the added tokens of `tokenizer` that `before`, the pretrained one, lacks."""
     known = before.get_vocab()
     return [token for token in tokenizer.get_added_vocab() if token not in known]
 
@@ -239,9 +246,10 @@ def _added_tokens(tokenizer: PreTrainedTokenizerBase, before: PreTrainedTokenize
 def fit_embeddings(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, weights: Path
 ) -> None:
-    """Give each token that was added to a pretrained tokenizer a row, the mean of its pieces' rows.
+    """Add an embedding row for each token that was added to a pretrained tokenizer.
 
-    The same rows at every load: an adapter is trained and merged on equal embeddings.
+    The row is the mean of the rows of the token's pieces under the pretrained tokenizer. It is the
+    same at every load, so that an adapter is trained and merged on equal embeddings.
 
     Args:
         tokenizer: with the added tokens.
@@ -254,7 +262,7 @@ def fit_embeddings(
     rows = max(model.get_input_embeddings().weight.shape[0], len(tokenizer))
     model.resize_token_embeddings(rows, mean_resizing=False)
     layers: tuple[Any, ...] = (model.get_input_embeddings(), model.get_output_embeddings())
-    # A set: of tied layers both have one and the same.
+    # A set, since tied layers share one weight.
     tables = {layer.weight for layer in layers if layer is not None}
     with torch.no_grad():
         for token in added:
@@ -268,6 +276,7 @@ def _weight_files(folder: Path) -> list[Path]:
 
 
 def _write_pointer(directory: Path, folder: Path, *, name: str, revision: str) -> None:
+    """Write the pointer to the model in `folder`, with hashes and sizes of its files."""
     files = [folder / "config.json", *_weight_files(folder)]
     if name:
         files += sorted(folder.glob("tokenizer*"))
@@ -281,7 +290,11 @@ def _write_pointer(directory: Path, folder: Path, *, name: str, revision: str) -
 
 
 def _check_unchanged(pointer: dict[str, Any], folder: Path) -> None:
-    """Compare file sizes, and hashes where nothing else pins the content, as a commit does."""
+    """Compare the files' sizes with those that `prepare` saw, and their hashes if no commit does.
+
+    Raises:
+        UserError: a file is missing or has changed.
+    """
     for name, seen in pointer["files"].items():
         path = folder / name
         same = path.is_file() and path.stat().st_size == seen["size"]

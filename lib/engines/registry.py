@@ -1,7 +1,7 @@
 """The engines by name, with the facts that params, plans and stages need before loading one.
 
-Here and not in lib/engines because params are validated without torch. A new engine is one file
-in lib/engines and one entry in `ENGINES`; everything else asks for these attributes.
+This module does not import torch, since params are validated without it. A new engine is one file
+in lib/engines and one entry in `ENGINES`; all other code reads these attributes.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ URL = "RECKON_VLLM_URL"
 DEFAULT_URL = "http://127.0.0.1:8000"
 
 VLLM_SHARE = 0.9
-"""Of a GPU, for a vLLM that no policy is beside."""
+"""Share of a GPU for a vLLM, if no policy is on the same GPU."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,14 +21,15 @@ class EngineFacts:
     Attributes:
         implementation: `module:class` of the `lib.engines.base.Engine`.
         library: package that computes, here or in a server; its version is in the provenance.
-        extra: of `make setup`, which installs the library; '' where nothing must be installed.
-        live: generates with the policy's own weights in memory. The others hold a copy in other
-            kernels: it has to be synced, and its log-probs differ by more than rounding.
-        below_unsloth: on the backend unsloth, it runs on the policy's own tensors (fast_inference).
-        takes_device: can be put on another GPU than the policy's (`rollout.device`).
-        batches_per_chunk: batches that evaluation asks for at once. An engine that schedules by
-            itself is only fast when it has many to choose from; a chunk ends with its longest
-            completions, and is what an interruption costs.
+        extra: the EXTRA of `make setup` that installs the library; '' if it needs none.
+        live: True if it generates with the policy's own weights in memory. Other engines compute
+            with a copy in other kernels, so that weights must be synced and log-probs corrected.
+        below_unsloth: True if, on the backend unsloth, it runs on the policy's own tensors
+            (fast_inference).
+        takes_device: True if it can use another GPU than the policy's (`rollout.device`).
+        batches_per_chunk: batches in a chunk, the part of an evaluation that is generated at once.
+            An engine with a scheduler is fast only with many requests. At the end of a chunk it
+            waits for the longest completions, and an interruption loses the current chunk.
     """
 
     implementation: str

@@ -20,7 +20,7 @@ from lib.engines.gpu import find_gpus, gpu_fault
 def configure(*, seed: int, threads: int) -> None:
     """Seed every generator, fix the number of CPU threads, prefer reproducible kernels.
 
-    The libraries' own bars and notes are silenced; a stage shows its own.
+    transformers' bars and warnings are switched off; a stage shows its own lines.
 
     Raises:
         UserError: there is a GPU that torch cannot use.
@@ -28,7 +28,7 @@ def configure(*, seed: int, threads: int) -> None:
     if fault := gpu_fault(find_gpus()):
         raise UserError(fault)
     torch.set_num_threads(threads)
-    # accelerate sets them anew where it finds none: a process on each node, started by a launcher.
+    # Without this variable, accelerate sets the number of threads again in a launched process.
     os.environ["OMP_NUM_THREADS"] = str(threads)
     prefer_reproducible_kernels()
     transformers.set_seed(seed)
@@ -37,8 +37,9 @@ def configure(*, seed: int, threads: int) -> None:
 
 
 def device_name() -> str:
-    """Return the GPU, or the CPU and the instructions that torch uses on it: others round
-    differently.
+    """Return the GPU's name, or the CPU's with the instruction set that torch uses.
+
+    Results differ by rounding between devices.
     """
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
@@ -49,17 +50,17 @@ def device_name() -> str:
 
 
 def prefer_reproducible_kernels() -> None:
-    """Select kernels that give the same bits on every run, wherever there is one.
+    """Select kernels that give the same bits on every run, if there is one.
 
-    What remains on a GPU: the backward passes of SDPA's flash and memory-efficient kernels, which
-    torch makes deterministic only where it may refuse all operations that cannot be
-    (`warn_only=False`), and Unsloth's and vLLM's own kernels.
+    On a GPU some still differ from run to run: Unsloth's and vLLM's own kernels, and the backward
+    passes of SDPA's flash and memory-efficient kernels. Torch makes these deterministic only with
+    `warn_only=False`, which refuses all operations without a deterministic kernel.
     """
     torch.use_deterministic_algorithms(True, warn_only=True)
-    # Of flash-attention's backward pass; transformers reads it at every call.
+    # For flash-attention's backward pass; transformers reads the variable at every call.
     os.environ.setdefault("FLASH_ATTENTION_DETERMINISTIC", "1")
-    # Along with it torch writes NaN into all new memory, a pass over each tensor that the
-    # operation behind it overwrites anyway.
+    # With deterministic algorithms torch fills all new memory with NaN, which costs time and which
+    # the next operation overwrites.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
@@ -68,7 +69,7 @@ def random_states_kept(gpus: Iterable[int] = ()) -> Iterator[None]:
     """Restore the states of Python's, NumPy's and torch's generators after the block.
 
     Args:
-        gpus: those whose generators are put back too; to read one starts CUDA.
+        gpus: numbers of the GPUs whose generators are restored too; reading one starts CUDA.
     """
     python, numpy = random.getstate(), np.random.get_state()
     try:
@@ -83,8 +84,8 @@ def random_states_kept(gpus: Iterable[int] = ()) -> Iterator[None]:
 def released_memory() -> Iterator[None]:
     """Free all memory of a block; as a decorator it also drops the function's locals.
 
-    Trainers and their models are held by reference cycles. Python collects those when it has made
-    many objects, and knows nothing of a GPU whose memory the next phase needs.
+    Trainers and their models are in reference cycles. Python collects these only after it has made
+    many objects, even if the next phase needs their GPU memory before.
     """
     try:
         yield

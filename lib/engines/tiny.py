@@ -24,7 +24,8 @@ EOS_TOKEN = "<|end|>"
 _NUM_BYTES = 256
 
 _PIECES = r"\d| [-+*/=] | ?\p{L}+| ?[^\s\p{L}\d]+|\s"
-"""What no merge crosses: a digit, an operator with its spaces, a word or signs with one before."""
+"""Pieces of a text; no token is longer than one. A piece is a digit, an operator between spaces, or
+a word or signs with the space before them."""
 
 
 def train_tokenizer(
@@ -32,12 +33,12 @@ def train_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Train a byte-level BPE that reads numbers digit by digit and each mark as one token.
 
-    An operator takes the spaces around it along ("3 + 4" is three tokens). EOS is not the padding
-    token, whose labels are masked: it has to be learned. There is no BOS. Marks are ordinary
-    tokens, which decoding keeps when it skips special ones.
+    An operator's token includes the spaces around it ("3 + 4" is three tokens). EOS and the padding
+    token differ, since labels of padding are masked and EOS must be learned. There is no BOS. Marks
+    are ordinary tokens, which decoding keeps when it skips special ones.
 
     Args:
-        texts: what to learn merges from: training problems and solutions, without marks.
+        texts: training problems and solutions without marks, from which merges are learned.
         vocab_size: number of tokens in all; fewer only if `texts` has too few pairs to merge.
         marks: the prompt format's tags.
         chat_template: the prompt format's Jinja source; saved with the tokenizer.

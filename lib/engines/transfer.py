@@ -1,8 +1,8 @@
 """Full weights for vLLM, by its own weight transfer (vllm/distributed/weight_transfer).
 
-Importing this module registers the backend `host`: within a process the tensors themselves, between
-processes broadcasts of gloo. It is for an engine in the trainer's process, wherever that computes,
-and for servers on CPUs; a server on a GPU has vLLM's `nccl` or `ipc`. Read and run with 0.32.0.
+Importing this module registers the backend `host`. It passes the tensors themselves to an engine in
+the trainer's process, on any device, and broadcasts them with gloo to servers on CPUs. A server on
+a GPU uses vLLM's `nccl` or `ipc`. Read and run with vLLM 0.32.0.
 """
 
 import dataclasses
@@ -37,16 +37,16 @@ HOST = "host"
 GLOO_TIMEOUT = datetime.timedelta(minutes=10)
 
 WRAPPERS = re.compile(r"^module\.|_orig_mod\.")
-"""What DDP and `torch.compile` put into the names of weights."""
+"""The parts that DDP and `torch.compile` add to the names of weights."""
 
 
 class PolicyWeights(ModuleSource):
     """The weights of a model by their checkpoint names, one at a time and on every rank.
 
-    What FSDP2 has cut across the ranks is gathered; of tied weights the one that is saved comes.
+    A weight that FSDP2 shards is gathered. Of tied weights, only the one in checkpoints is yielded.
 
     Args:
-        dtype: of the engine, which matrices are cast to before they travel.
+        dtype: the engine's; matrices are cast to it before they are sent.
     """
 
     def __init__(self, model: PreTrainedModel, dtype: torch.dtype) -> None:
@@ -62,12 +62,12 @@ class PolicyWeights(ModuleSource):
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
         for name, weight in super().__iter__():
-            # Cast before it travels: bfloat16 is half the bytes of float32.
+            # Cast before it is sent: bfloat16 has half the bytes of float32.
             cast = weight.detach().to(self._dtype_of(weight.ndim, weight.dtype))
             yield WRAPPERS.sub("", name), cast.contiguous()
 
     def _dtype_of(self, axes: int, dtype: torch.dtype) -> torch.dtype:
-        # A vector may be one that the engine keeps in float32, like the bias of a router.
+        # Vectors keep their dtype: the engine holds some of them in float32 (a router's bias).
         return self.dtype if axes > 1 else dtype
 
 
@@ -94,7 +94,7 @@ class HostReceiver(NCCLWeightTransferEngine):
 
     def init_transfer_engine(self, init_info: Any) -> None:
         """See vLLM."""
-        # A world of 1 needs no process group: the tensors are handed over.
+        # A world of 1 needs no process group: the tensors are passed within the process.
         if init_info.world_size > 1:
             config = self.parallel_config
             # The rank among all workers of all data-parallel replicas.
@@ -106,18 +106,20 @@ class HostReceiver(NCCLWeightTransferEngine):
         try:
             self.model.load_weights(update_info.weights or self._received(update_info))
         except BaseException:
-            self.group = None  # ends the broadcast that the trainer is in
+            self.group = None  # closes the connection, or the trainer would wait in its broadcast
             raise
 
     def finish_weight_update(self) -> None:
         """See vLLM."""
-        # On a CPU, vLLM packs linear weights for oneDNN here, but no tied head.
+        # On a CPU, vLLM packs linear weights for oneDNN here, but not an output layer that is tied
+        # to the embeddings.
         super().finish_weight_update()
         compat.pack_heads(self.model)
 
     def _received(self, update: HostUpdate) -> Iterator[tuple[str, Tensor]]:
+        """Receive the trainer's broadcasts, and yield each weight with its name."""
         for name, dtype, shape in zip(update.names, update.dtype_names, update.shapes, strict=True):
-            # One parameter at a time: a worker has no room for all of them twice.
+            # One parameter at a time: a worker has no memory for all of them twice.
             weight = torch.empty(shape, dtype=getattr(torch, dtype))
             self.group.broadcast(weight, 0).wait()
             yield name, weight
@@ -136,7 +138,7 @@ class HostSender(TrainerWeightTransferEngine):
         """See vLLM."""
         sender = cls(client=client, source=source, is_sender=init_info.is_sender)
         if init_info.is_sender and init_info.world_size > 1:
-            # The rank is each side's own.
+            # Each worker computes its own rank.
             place = dataclasses.asdict(init_info)
             place.pop("rank")
             with ThreadPoolExecutor(1) as threads:
@@ -150,7 +152,7 @@ class HostSender(TrainerWeightTransferEngine):
     def send_weights(self) -> None:
         """See vLLM."""
         if not self.is_sender:
-            for _ in self.source:  # the ranks gather each weight together
+            for _ in self.source:  # the first rank needs all ranks to gather each weight
                 pass
             return
         metadata = self.source.metadata()
@@ -160,7 +162,8 @@ class HostSender(TrainerWeightTransferEngine):
             "shapes": [list(weight.shape) for weight in metadata],
         }
         self.client.start_weight_update()
-        # In this process: the client is an `LLM`, and the iterator itself is the message.
+        # Without a group the engine is in this process: the client is an `LLM`, which gets the
+        # iterator over the weights itself.
         if self.group is None:
             self.client.update_weights({"update_info": {**update, "weights": self.source}})
         else:
@@ -169,16 +172,19 @@ class HostSender(TrainerWeightTransferEngine):
                 try:
                     for _, weight in self.source:
                         if received.done():
-                            break  # refused, since it cannot have all of them
+                            break  # the workers refused: they cannot have all weights yet
                         self.group.broadcast(weight, 0).wait()
                 except BaseException:
-                    self.group = None  # ends the broadcast that the workers wait in
+                    self.group = None  # closes the connection, or the workers would wait for it
                     raise
                 received.result()
         self.client.finish_weight_update()
 
 
 def _join(info: Any, rank: int) -> Any:
+    """Return `rank`'s end of the gloo group of trainer (rank 0) and vLLM's workers."""
+    # Not `init_process_group`: trainer and workers may have torch.distributed's one default group
+    # already. The store need not wait for the others, since ProcessGroupGloo does.
     store = TCPStore(
         info.master_address,
         info.master_port,
@@ -202,12 +208,12 @@ def trainer_init(
     rank: int = 0,
     num_workers: int = 0,
 ) -> TrainerWeightTransferEngine:
-    """What sends `source`, on each of the ranks that hold it; the first one talks to the engine.
+    """Return the sender of `source`. Each rank that holds it needs one; the first talks to vLLM.
 
     Args:
-        backend: `host`, or the engine's on a GPU: `nccl`, or `ipc` on the trainer's own card.
+        backend: `host`; or, for a server on a GPU, `nccl`, or `ipc` on the trainer's own GPU.
         client: has the four calls of vLLM's `VLLMWeightSyncClient`, or is an `LLM`.
-        num_workers: of the servers; 0 for an engine in this process.
+        num_workers: number of the servers' workers; 0 for an engine in this process.
     """
     info: Any
     if backend == IPCTrainerInitInfo.backend:
@@ -219,4 +225,6 @@ def trainer_init(
 
 
 class Extension:
-    """Adds nothing to a server's worker, which imports this module to find it."""
+    """Adds nothing to a server's worker. To find it the worker imports this module, and with that
+    registers the backend.
+    """

@@ -33,14 +33,14 @@ from lib.engines.registry import ENGINES
 from lib.engines.unsloth import is_unsloth
 
 _HALF_CHARACTER = "\ufffd"
-"""What the first bytes of a character decode to, until its other tokens are there."""
+"""The decoded text of a character's first bytes, while the tokens with its other bytes are missing.
+"""
 
 
 class TransformersEngine(Engine):
     """An `Engine` around a model in memory.
 
-    Batches depend only on the request: prompts of like length go together, `batch_size`
-    completions at a time.
+    Batches depend only on the request: prompts of similar length are in one batch.
 
     Args:
         batch_size: completions generated at a time.
@@ -80,7 +80,7 @@ class TransformersEngine(Engine):
     ) -> "TransformersEngine":
         """See `Engine`."""
         if policy is None:
-            # Merged: an unmerged adapter launches twice as many kernels per token.
+            # The adapter is merged: unmerged, it would launch twice as many kernels per token.
             loaded = load_merged(checkpoint, base=base, dtype=dtype, attention=attention)
             policy = loaded.to(torch.accelerator.current_accelerator() or "cpu")
         return cls(policy, load_tokenizer(checkpoint), batch_size=batch_size, label=label)
@@ -92,7 +92,7 @@ class TransformersEngine(Engine):
         if self.model is None:
             raise RuntimeError("the engine is closed")
         model, endings = self.model, self._endings_of(self.model, sampling)
-        # [P] so that no row runs beyond the model's positions.
+        # [P] longest lengths, so that no row is longer than the model's positions.
         limits = longest_completions(prompts, sampling, positions=max_positions(model.config))
         switch, longest = (
             rope_switch(model.config),
@@ -104,9 +104,9 @@ class TransformersEngine(Engine):
                 "(rope_type longrope) computes all positions otherwise, which cached keys do not "
                 "follow; lower max_new_tokens, or use engine vllm"
             )
-        # By content, so that a prompt's samples do not depend on its neighbours.
+        # Keys depend on the prompt, so that its completions do not depend on the other prompts.
         keys = prompt_keys(prompts, seed=sampling.seed)
-        # Like lengths together: less padding in the prefill.
+        # Prompts of similar length need less padding in the prefill.
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
         # Prompts per batch; G completions of each.
         per_batch = max(1, self.batch_size // sampling.num_completions)
@@ -127,7 +127,7 @@ class TransformersEngine(Engine):
         ):
             for start in range(0, len(order), per_batch):
                 batch = order[start : start + per_batch]
-                # In parts where one prompt has more completions than a batch.
+                # In several parts if one prompt has more completions than fit into a batch.
                 for first in range(0, sampling.num_completions, self.batch_size):
                     count = min(self.batch_size, sampling.num_completions - first)
                     rows = Rows(
@@ -144,7 +144,7 @@ class TransformersEngine(Engine):
                     run(model, rows)
                     more, new = rows.counts
                     ended, tokens = ended + more, tokens + new
-                    # Those of one prompt are together, in the order of the batch.
+                    # `count` completions of each prompt in a row, in the order of the batch.
                     completions = iter(completion for completion in rows.completions if completion)
                     for index in batch:
                         groups[index] += itertools.islice(completions, count)
@@ -154,7 +154,7 @@ class TransformersEngine(Engine):
     def stream(
         self, prompt: Sequence[int], sampling: Sampling, show: Callable[[str], None]
     ) -> GeneratedCompletion:
-        """See `Engine`. What `show` raises ends the generation."""
+        """See `Engine`. An exception that `show` raises ends the generation."""
         shown = ""
 
         def show_new(token_ids: list[int]) -> None:
@@ -180,7 +180,7 @@ class TransformersEngine(Engine):
         """Generate from `policy` from now on; a model in memory needs no copy."""
         self.model = policy
         self._num_syncs += 1
-        # A version that changes with each call; the weights are the policy's own.
+        # The version only has to change with each call, since the weights are the policy's own.
         return str(self._num_syncs)
 
     def close(self) -> None:
@@ -189,13 +189,14 @@ class TransformersEngine(Engine):
         self._endings.clear()
 
     def _endings_of(self, model: PreTrainedModel, sampling: Sampling) -> Endings:
+        """Return the endings for these settings, cached: each decodes the whole vocabulary."""
         key = (sampling.stop_strings, sampling.ignore_eos)
         if key not in self._endings:
             self._endings[key] = Endings(
                 self.tokenizer,
                 end_tokens=() if sampling.ignore_eos else end_tokens(model, self.tokenizer),
                 stop_strings=sampling.stop_strings,
-                # Rows of the head: more than the tokenizer has where the vocabulary is padded.
+                # Rows of the head: a padded vocabulary has more rows than the tokenizer has tokens.
                 vocab_size=model.get_output_embeddings().weight.shape[0],
             )
         return self._endings[key]
@@ -213,15 +214,17 @@ def _inference(model: PreTrainedModel) -> Iterator[None]:
         for module, training in modes.items():
             module.training = training
         if model.training and is_unsloth(model):
-            # Its `generate` turns checkpointing off, and on again only where it finds train mode.
+            # Unsloth's `generate` turns gradient checkpointing off, and on again only in train
+            # mode.
             model.for_training()
 
 
 def decode_by_generate(model: PreTrainedModel, rows: Rows) -> None:
-    """Let every row end with transformers' `generate`, where `decode` does not know the model.
+    """Generate with transformers' `generate`, for a model that `decode` cannot run.
 
-    It prepares inputs and keeps the cache; rows sample and end as in `decode`, in a loop of our
-    own, since transformers' may look at its stopping criteria late on a GPU (5.17).
+    transformers prepares the inputs and keeps the cache. Rows sample and end as in `decode`, in
+    this function's loop, since transformers' loop may check its stopping criteria late on a GPU
+    (5.17).
     """
 
     def until_ended(
@@ -250,7 +253,7 @@ def decode_by_generate(model: PreTrainedModel, rows: Rows) -> None:
             input_ids=rows.prompt_tokens.repeat_interleave(count, dim=0),
             attention_mask=rows.prompt_mask.long().repeat_interleave(count, dim=0),
             generation_config=GenerationConfig(
-                # `rows` samples and ends; these only keep `generate` from doing so.
+                # `rows` samples and ends completions; these settings keep `generate` from it.
                 do_sample=False,
                 max_new_tokens=max(rows.limits),
                 pad_token_id=0,
@@ -262,9 +265,9 @@ def decode_by_generate(model: PreTrainedModel, rows: Rows) -> None:
 
 @contextlib.contextmanager
 def _without_saved_config(model: PreTrainedModel) -> Iterator[None]:
-    """Hide the config saved with the model, from which `generate` fills in missing settings.
+    """Hide the generation config that was saved with the model within the block.
 
-    It would search for the saved stop strings by itself, and apply penalties that `decode` lacks.
+    From it `generate` would take stop strings, and penalties that `decode` does not apply.
     """
     inner = model.get_base_model() if isinstance(model, PeftModel) else model
     # PEFT forwards attribute reads, but `generate` sets its own on the outer model.

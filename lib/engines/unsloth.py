@@ -1,11 +1,11 @@
 """The Unsloth backend: load, adapt and train the policy with Unsloth's kernels.
 
-Unsloth replaces classes of transformers and TRL when it is imported, so it has to come before them
-(`import_first`), and only where params ask for it: importing it needs a GPU. Its functions take
-`**kwargs` and drop what they do not know: tests compare every argument with the locked signatures.
-With `fast_inference` it loads the weights into a vLLM in this process and trains on the very
-tensors that vLLM generates from (`lib.engines.vllm`). What was run of it, and where, stands in
-docs/engines.md; no part of it was run on a GPU.
+Unsloth replaces classes of transformers and TRL when it is imported, so it must be imported before
+them (`import_first`), and only if params ask for it: importing it needs a GPU. Its functions take
+`**kwargs` and ignore unknown ones: tests compare every argument with the locked signatures. With
+`fast_inference` it loads the weights into a vLLM in this process and trains on the very tensors
+that vLLM generates from (`lib.engines.vllm`). docs/engines.md lists the parts that were run, and
+where; none was run on a GPU.
 """
 
 import contextlib
@@ -27,37 +27,39 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 STANDBY = {
-    # vLLM's cache is given back while the policy trains. It rules `expandable_segments` out.
+    # vLLM's cache frees its memory while the policy trains. It excludes `expandable_segments`.
     "UNSLOTH_VLLM_STANDBY": "1",
-    # Without it, standby takes about 0.88 of the GPU, whatever it is asked for.
+    # Without this, standby takes about 0.88 of the GPU and ignores `gpu_memory_utilization`.
     "UNSLOTH_VLLM_STANDBY_UTIL_OVERRIDE": "1",
 }
 """For a policy that shares its weights with vLLM; read when Unsloth is imported."""
 
 EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
-"""Completions of many lengths do not fragment the memory. CUDA's allocator reads it when it starts.
+"""Setting with which completions of many lengths do not fragment the memory; CUDA's allocator reads
+it when it starts.
 
-torch 2.13 reads `PYTORCH_ALLOC_CONF`, its new name, where this one is not set.
+If this variable is not set, torch 2.13 reads `PYTORCH_ALLOC_CONF`, its new name.
 """
 
 ALLOCATOR = (*EXPANDABLE, "PYTORCH_ALLOC_CONF")
-"""Either of them in the environment is the user's word."""
+"""Variables of the allocator; if the user has set one of them, it is not changed."""
 
 COMPILED = {"UNSLOTH_COMPILE_LOCATION": str(SCRATCH / "unsloth")}
 """Where Unsloth writes the code that it generates; by default, into the working directory."""
 
 PATCHED = ("transformers", "trl", "peft")
-"""What must not have been imported before Unsloth."""
+"""Packages that must not be imported before Unsloth."""
 
 
 def import_first(backend: str, *, generates: bool) -> None:
     """Set the environment of CUDA's allocator and Unsloth, then import Unsloth.
 
-    For the backend `transformers` nothing is imported. What the environment has already is kept,
-    and TRL's trainers stay TRL's (`compat.keep_trl`).
+    For the backend `transformers` nothing is imported. Variables that are set already are kept, and
+    so are TRL's own trainers (`compat.keep_trl`).
 
     Args:
-        generates: the phase samples completions, with a vLLM that shares the policy's weights.
+        generates: True if the phase samples completions from a vLLM that shares the policy's
+            weights.
 
     Raises:
         UserError: unsloth is not installed, or does not find an accelerator.
@@ -81,9 +83,7 @@ def import_first(backend: str, *, generates: bool) -> None:
 
 
 def shares_weights(model: Model, *, engine: str) -> bool:
-    """Return True if rollouts come from a vLLM below the policy itself, without a copy of its
-    weights.
-    """
+    """Return True if the engine is a vLLM that shares the policy's weights instead of a copy."""
     return model.backend == "unsloth" and ENGINES[engine].below_unsloth
 
 
@@ -95,14 +95,14 @@ def is_unsloth(model: Any) -> bool:
 def load_unsloth(
     weights: Path, *, settings: Model, seed: int, memory_share: float = 0.0
 ) -> "PreTrainedModel":
-    """Load the model in the folder `weights`, to be adapted or, without LoRA, trained.
+    """Load the model in the folder `weights`, for LoRA adapters or for training all weights.
 
     Args:
-        seed: of what Unsloth draws while loading.
-        memory_share: part of the GPU for a vLLM that shares the model's weights; 0 loads none.
+        seed: seed of Unsloth's random numbers while it loads.
+        memory_share: share of the GPU for a vLLM that shares the model's weights; 0 loads none.
 
     Raises:
-        UserError: Unsloth has no vLLM for this GPU, of which it only prints a line.
+        UserError: Unsloth has loaded no vLLM on this GPU; Unsloth itself only prints a line.
     """
     import torch
 
@@ -165,6 +165,11 @@ def adapt_unsloth(
 
 
 def _fast_language_model() -> Any:
+    """Import Unsloth's class `FastLanguageModel`.
+
+    Raises:
+        UserError: unsloth is not installed, or finds no accelerator.
+    """
     try:
         return importlib.import_module("unsloth").FastLanguageModel
     except ModuleNotFoundError as error:

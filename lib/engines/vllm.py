@@ -31,26 +31,27 @@ from lib.engines.pretrained import has_added_rows, load_pretrained, weights_of
 from lib.engines.registry import ENGINES, VLLM_SHARE
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""Largest ranks that vLLM can be told."""
+"""The values that vLLM accepts as the largest rank of its adapters."""
 
 CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
-"""Of vLLM 0.32's attention on a CPU; another one fails deep in its kernels."""
+"""Head dimensions of vLLM 0.32's attention on a CPU; another one fails deep in its kernels."""
 
 AT_A_TIME = 512
-"""Completions that vLLM may work at together, at least: it queues those that its cache has no room
-for, and a smaller number would leave a GPU idle."""
+"""The least number of completions that vLLM may compute together. It queues completions that do not
+fit into its cache, and a smaller number would leave a GPU idle."""
 
 FREE_SHARE = 0.95
-"""Of what is free, the most that vLLM is told to take: it refuses to start where less is left."""
+"""The largest share of the free memory that vLLM is told to take: it refuses to start if less is
+free than it is told."""
 
 FIRST = "default"
-"""What vLLM calls the weights that it was started with."""
+"""vLLM's version name of the weights that it was started with."""
 
 UNFINISHED = "unfinished"
 """Version of an engine whose weights are being replaced, or whose update broke off."""
 
 SLEEP_LEVEL = 1
-"""Unsloth's allocator leaves the weights where they are on this one, and drops the cache."""
+"""The sleep level at which Unsloth's allocator keeps the weights in place and drops the cache."""
 
 _GIB = 2**30
 
@@ -93,7 +94,7 @@ class VllmBase(Engine):
             "stop_token_ids": None if sampling.ignore_eos else list(self._ends) or None,
             "ignore_eos": sampling.ignore_eos,
             "include_stop_str_in_output": True,
-            # The log-prob of the sampled token comes with 0 others.
+            # 0: the log-prob of the sampled token, and none of other tokens.
             "logprobs": 0 if sampling.log_probs else None,
         }
         requests = [
@@ -101,6 +102,7 @@ class VllmBase(Engine):
             for limit, key in zip(limits, prompt_keys(prompts, seed=sampling.seed), strict=True)
         ]
         answers = self._answer(prompts, requests, sampling) if prompts else []
+        # A greedy group has one completion, which is repeated; other groups are complete.
         return [group * (sampling.num_completions // len(group)) for group in answers]
 
     @abc.abstractmethod
@@ -124,15 +126,15 @@ class VllmBase(Engine):
     ) -> GeneratedCompletion:
         """Convert a completion of vLLM into ours.
 
-        The text is decoded here: vLLM's own lacks the end where that is half a character.
+        The text is decoded here, because vLLM's text drops an end that is half a character.
 
         Args:
             reason: `length`, or `stop` for a stop string and for an end token.
-            stopped_by: the stop string, if it was one.
-            versions: of the weights that made its tokens.
+            stopped_by: the stop string; an end token's id, or None, if no stop string ended it.
+            versions: the versions of the weights that its tokens were sampled from.
 
         Raises:
-            UserError: they are not the weights that this engine was given.
+            UserError: a version is not that of the weights that this engine was given last.
         """
         if versions != {self._version}:
             raise UserError(self._stale(", ".join(sorted(versions - {self._version}))))
@@ -152,9 +154,9 @@ class VllmBase(Engine):
         return f"vLLM generated from weights {version}, not {self._version}; report this"
 
     def sync(self, policy: PreTrainedModel) -> str:
-        """See `Engine`. An adapter goes by its files."""
+        """See `Engine`. vLLM reads an adapter from files, and other weights are sent to it."""
         self._num_syncs += 1
-        # Of all runs, no other one has a scratch folder of that name.
+        # The scratch folder's name is in it, so that no two runs use the same version.
         name = f"{Path(self._scratch.name).name}-{self._num_syncs}"
         if not isinstance(policy, PeftModel):
             self._send(policy, name)
@@ -165,29 +167,31 @@ class VllmBase(Engine):
         return name
 
     def _send(self, policy: PreTrainedModel, version: str) -> None:
-        """Have vLLM take the weights of `policy`, and read the version that it then has."""
+        """Send the policy's weights to vLLM as `version`, and keep the version that it reports."""
         raise NotImplementedError
 
     def use_adapter(self, folder: Path) -> None:
-        """Generate with the LoRA adapter in `folder`, in place of another one."""
-        # vLLM caches adapters and their prompts by number or name: a used one would stay as it was.
+        """Generate with the LoRA adapter in `folder` instead of an earlier one."""
+        # vLLM caches adapters, and prompts read with them, by the adapter's number or name. With a
+        # used number it would generate with the old adapter.
         self._num_adapters += 1
         self._replace_adapter(folder)
 
     @abc.abstractmethod
     def _replace_adapter(self, folder: Path) -> None:
-        """Have vLLM take the adapter in `folder`, and drop the one before."""
+        """Make vLLM load the adapter in `folder` and drop the earlier one."""
 
 
 class VllmEngine(VllmBase):
     """An `Engine` around an `LLM` of this process; at most one adapter is in use.
 
     Args:
-        llm: vLLM's.
+        llm: vLLM's `LLM`.
         max_seq_length: tokens of prompt and completion together.
         label: name of the progress bar; '' shows none.
-        gpu: number of the GPU where it is; None for the process's own.
-        among_ranks: it is one of a launcher's ranks, whose process group is not the engine's.
+        gpu: the number of vLLM's GPU; None for the process's current one.
+        among_ranks: True if this process is one of a launcher's ranks. Closing the engine then
+            keeps the ranks' process group.
     """
 
     facts = ENGINES["vllm"]
@@ -221,18 +225,18 @@ class VllmEngine(VllmBase):
         memory_share: float = VLLM_SHARE,
         device: str = "",
     ) -> "VllmEngine":
-        """See `Engine`. A policy that Unsloth loaded above a vLLM of its own brings the engine."""
+        """See `Engine`. If Unsloth loaded the policy with a vLLM, the engine uses that vLLM."""
         if policy is not None and hasattr(policy, "vllm_engine"):
             tokenizer = load_tokenizer(checkpoint)
             return SharedVllmEngine(policy, tokenizer, max_seq_length=max_seq_length, label=label)
         compat.prepare_vllm()
         adapter = is_adapter(checkpoint)
         full = base if adapter else checkpoint
-        # The same as an adapter's, in a folder where vLLM finds the model's config too.
+        # An adapter has the same tokenizer, but its folder lacks the model's config for vLLM.
         tokenizer = load_tokenizer(full)
         rank = _lora_rank(checkpoint, policy)
         gpu = int(device.partition(":")[2]) if device else None
-        # Of a launcher: each has an engine of its own, on its own device.
+        # Each of a launcher's ranks has an engine of its own, on its own device.
         among_ranks = torch.distributed.is_initialized()
         if gpu is not None and among_ranks:
             raise UserError(
@@ -243,7 +247,7 @@ class VllmEngine(VllmBase):
         with contextlib.ExitStack() as stack:
             weights = weights_of(full)
             if has_added_rows(full):
-                # vLLM reads files, and the rows of added tokens are in no file yet.
+                # vLLM reads the weights from files, and no file has the rows of added tokens yet.
                 weights = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reckon-")))
                 whole = load_merged(full, base=full, dtype=dtype, attention=attention)
                 whole.save_pretrained(weights)
@@ -327,12 +331,12 @@ class VllmEngine(VllmBase):
 
         source = PolicyWeights(policy, self._llm.model_config.dtype)
         with _on_gpu(self._gpu):
-            # vLLM would go on showing the version before if the update broke off.
+            # Without this, vLLM would still report the old version if the update broke off.
             self._llm.update_weight_version(UNFINISHED)
-            # Of several ranks, each sends to its own engine.
+            # If there are several ranks, each sends to its own engine.
             trainer_init(HOST, client=self._llm, source=source).send_weights()
-            # What is cached was computed with the old weights; vLLM keeps it, and says so, while
-            # requests are under way.
+            # The cache was computed with the old weights. vLLM keeps it, and returns False, if any
+            # request is unfinished.
             emptied = self._llm.reset_prefix_cache()
         if not emptied:
             raise UserError(
@@ -364,18 +368,17 @@ class VllmEngine(VllmBase):
 
 
 class SharedVllmEngine(VllmEngine):
-    """The vLLM that Unsloth loaded below its policy (`fast_inference`); it outlives this engine.
+    """The vLLM that Unsloth loaded with its policy (`fast_inference`); it outlives this engine.
 
-    The policy trains on the tensors that vLLM generates from, so that only an adapter ever goes
-    from one to the other, and memory holds the weights once. In standby (`UNSLOTH_VLLM_STANDBY`)
-    vLLM's cache gives its memory back while the policy trains: Unsloth's patched `LLM.generate`
-    wakes vLLM, and whoever generates sends it to sleep again. Read in unsloth and unsloth_zoo
-    2026.10.7.
+    The policy trains on the tensors that vLLM generates from, so that only an adapter is passed to
+    vLLM, and memory holds the weights once. In standby (`UNSLOTH_VLLM_STANDBY`) vLLM's cache gives
+    its memory back while the policy trains: Unsloth's patched `LLM.generate` wakes vLLM, and this
+    engine sends it to sleep again. Read in unsloth and unsloth_zoo 2026.10.7.
 
     Args:
         policy: LoRA on a model that Unsloth loaded with `fast_inference`.
-        max_seq_length: tokens of prompt and completion together; where the memory only holds a
-            shorter one, Unsloth has made vLLM's shorter, and that counts.
+        max_seq_length: tokens of prompt and completion together. If the memory is too small for so
+            many, Unsloth has lowered vLLM's own limit, and the lower one counts.
         label: name of the progress bar; '' shows none.
     """
 
@@ -391,7 +394,7 @@ class SharedVllmEngine(VllmEngine):
         llm = policy.vllm_engine
         longest = min(max_seq_length, llm.model_config.max_model_len)
         super().__init__(llm, tokenizer, max_seq_length=longest, label=label)
-        # vLLM has read the tokenizer beside the weights, which may end in another token.
+        # vLLM stops at the end token of the tokenizer beside the weights, which may be another one.
         self._ends = (tokenizer.eos_token_id,)
         self._rest()
 
@@ -405,15 +408,16 @@ class SharedVllmEngine(VllmEngine):
         return completions
 
     def close(self) -> None:
-        """Let go of policy and adapter.
+        """Drop the references to policy and adapter, but keep vLLM until the process ends.
 
-        vLLM ends with the process: the weights in its memory are those of the policy, which may
-        still be saved. What it has besides, its cache, it gave back in standby.
+        The weights in its memory are those of the policy, which may still be saved. The memory of
+        its cache is free in standby.
         """
         self._llm = self._policy = self._adapter = None
         self._scratch.cleanup()
 
     def _rest(self) -> None:
+        """Send vLLM to sleep if Unsloth loaded it with standby; else do nothing."""
         if self._llm.model_config.enable_sleep_mode:
             self._llm.sleep(SLEEP_LEVEL)
 
@@ -422,13 +426,15 @@ class SharedVllmEngine(VllmEngine):
 
 
 def _on_gpu(gpu: int | None) -> contextlib.AbstractContextManager[None]:
-    """Kernels go to the current GPU, which is the trainer's outside of the block."""
-    # `torch.cuda.device` puts the current one back however vLLM leaves it.
+    """Make vLLM's GPU the current one, to which kernels go, in the block; None changes nothing."""
+    # `torch.cuda.device` restores the trainer's GPU even if vLLM sets another one.
     return contextlib.nullcontext() if gpu is None else torch.cuda.device(gpu)
 
 
 def _share_of_free(share: float) -> float:
-    """Return `share` of the current GPU, or less if another process has some of it."""
+    """Return the share of the current GPU's memory that vLLM can take: `share`, or less if less is
+    free.
+    """
     if not torch.cuda.is_available():
         return share
     free, total = torch.cuda.mem_get_info()
@@ -458,6 +464,14 @@ def _build(
     batch_size: int,
     settings: dict[str, Any],
 ) -> Any:
+    """Start vLLM in this process and return its `LLM`.
+
+    Args:
+        settings: further arguments of `LLM`.
+
+    Raises:
+        UserError: vLLM was built for GPUs, and none is visible.
+    """
     from vllm import LLM
     from vllm.distributed import model_parallel_is_initialized
     from vllm.platforms import current_platform
@@ -468,7 +482,7 @@ def _build(
         raise RuntimeError("another vLLM engine is open in this process; close it first")
     on_a_cpu = current_platform.is_cpu()
     if not (on_a_cpu or torch.cuda.is_available()):
-        # It asks NVML, which ignores the variable, and stops at an assertion.
+        # vLLM asks NVML, which ignores this environment variable, and stops at an assertion.
         raise UserError(f"the vLLM that is installed runs on GPUs only, and {VISIBLE} hides them")
     if on_a_cpu:
         settings |= on_cpu(weights, max_seq_length=max_seq_length, batch_size=batch_size)
@@ -478,7 +492,7 @@ def _build(
         max_model_len=max_seq_length,
         seed=0,
         disable_log_stats=True,
-        # Of the distribution that is sampled from, which the trainer scores under too.
+        # Log-probs under the distribution that is sampled from, as the trainer computes them.
         logprobs_mode="processed_logprobs",
         weight_transfer_config={"backend": HOST},
         use_tqdm_on_load=False,
@@ -499,11 +513,13 @@ def on_cpu(weights: Path, *, max_seq_length: int, batch_size: int = 256) -> dict
             f"vLLM's CPU backend has no attention for head_dim={head_dim} of {weights}; expected "
             f"one of {', '.join(map(str, CPU_HEAD_DIMS))}, or engine: transformers"
         )
+    # Bytes of a token's keys and values in float32.
     token = 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim * 4
     cache = token * max_seq_length * batch_size
     return {
         "enforce_eager": True,
-        # A prompt that is read in parts rewinds its generator, which a CPU's cannot do: 0.32 dies.
+        # vLLM 0.32 crashes on a prompt that it reads in parts: it rewinds the request's random
+        # generator, and a CPU's generator cannot be rewound.
         "enable_chunked_prefill": False,
         "max_num_batched_tokens": max(max_seq_length, 8192),
         "kv_cache_memory_bytes": max(_GIB // 16, min(cache, 4 * _GIB)),
@@ -514,8 +530,10 @@ def on_cpu(weights: Path, *, max_seq_length: int, batch_size: int = 256) -> dict
 def _adapter_of(policy: PeftModel) -> dict[str, Tensor]:
     """Return the adapter's weights, whole on every rank even if FSDP2 shards them.
 
-    In the dtype of the weights below it, to which vLLM would cast them: half the file in bfloat16.
+    In the base model's dtype, to which vLLM would cast them anyway: in bfloat16 the adapter's file
+    is half as large as in float32.
     """
+    # A DTensor has full_tensor(); any other weight is whole already.
     return {
         name: getattr(weight, "full_tensor", lambda weight=weight: weight)().to(policy.dtype)
         for name, weight in policy.state_dict().items()
@@ -524,17 +542,17 @@ def _adapter_of(policy: PeftModel) -> dict[str, Tensor]:
 
 
 def _lora_rank(checkpoint: Path, policy: PreTrainedModel | None) -> int:
-    """Return the rank of the adapter at the start or from `sync`; 0 for none."""
+    """Return the rank of the policy's or else the checkpoint's adapter; 0 if there is none."""
     if isinstance(policy, PeftModel):
         return int(policy.peft_config["default"].r)
     return int(PeftConfig.from_pretrained(checkpoint).r) if is_adapter(checkpoint) else 0
 
 
 def lora_room(rank: int, *, adapters: int = 1) -> dict[str, Any]:
-    """Return vLLM's settings for so many adapters of ranks up to `rank`.
+    """Return vLLM's settings for `adapters` adapters of ranks up to `rank`.
 
     Raises:
-        UserError: it has no such rank.
+        UserError: vLLM supports no rank this high.
     """
     if rank > LORA_RANKS[-1]:
         raise UserError(
@@ -544,5 +562,5 @@ def lora_room(rank: int, *, adapters: int = 1) -> dict[str, Any]:
     return {
         "enable_lora": True,
         "max_loras": adapters,
-        "max_lora_rank": next(largest for largest in LORA_RANKS if largest >= rank),
+        "max_lora_rank": min(room for room in LORA_RANKS if room >= rank),
     }

@@ -78,7 +78,7 @@ def model_card(
     stops = "".join(f", or after `{stop}`" for stop in prompt_format.stop_strings)
     # Longer than any run of backticks in the prompt: a run of equal length would end the block.
     fence = "`" * (1 + max(map(len, re.findall("`+", example)), default=2))
-    # Read by people who run the model elsewhere: other software ignores prompt_format.json.
+    # For people who run the model with other software, which ignores prompt_format.json.
     ends = "".join(f" and the stop string `{stop}`" for stop in prompt_format.stop_strings)
     steps = "".join(f" {describe_selection(*each)}." for each in selections.items())
     # Sorted, so that the same inputs give the same card, byte by byte.
@@ -163,6 +163,7 @@ def card_rows(metrics: Mapping[str, Any], benchmarks: Sequence[str]) -> Iterator
 def _header(
     rates: list[CardRow], *, prepare: Prepare, base_model: str, export: Export
 ) -> ModelCardData:
+    """Return the card's YAML header; `base_model` is '' for a model that is not on the Hub."""
     # The Hub links results to a data set by its id; other benchmarks keep their own names.
     datasets = {each.name: _dataset(each) for each in prepare.benchmarks}
     results = [
@@ -194,10 +195,10 @@ def _header(
 
 
 def _dataset(benchmark: Benchmark) -> dict[str, Any]:
-    """Return what EvalResult says of a benchmark's data set."""
+    """Return EvalResult's arguments for a benchmark's data set."""
     splits = hub_splits(benchmark.source)
     dataset = {"dataset_type": splits[0].hub if splits else benchmark.name}
-    # A part of a split is no result of the split, nor is one subset's name that of all.
+    # A split is named only if the benchmark is exactly this split, not a part of it or several.
     if len(splits) != 1 or splits[0].limit != "all":
         return dataset
     (split,) = splits

@@ -1,8 +1,9 @@
 """The export as one GGUF file for llama.cpp, with a `Modelfile` for Ollama.
 
-The layout is that of llama.cpp's converter: its names of weights, vectors in float32, matrices in
-float16 or in blocks of 32 weights (q8_0), a Llama's queries and keys with the halves of each head
-interleaved. The tokenizer has no code there, only a name for the way it splits texts.
+The layout is that of llama.cpp's converter. It has its own names of weights, vectors in float32,
+matrices in float16 or in blocks of 32 weights (q8_0), and a Llama's queries and keys with the
+halves of each head interleaved. The file has the tokenizer's tokens and merges, but only a name for
+the way it splits texts; llama.cpp has the code for that.
 """
 
 import json
@@ -44,7 +45,8 @@ SPLITS = {
     ("digits", "gpt2"): "smollm",
     ("gpt2",): "gpt-2",
 }
-"""What a byte-level tokenizer splits texts by → llama.cpp's name for it."""
+"""The steps by which a byte-level tokenizer splits texts (`split_name`) → llama.cpp's name for
+them."""
 
 
 def write_gguf(
@@ -76,7 +78,7 @@ def write_gguf(
         )
     file = folder / FOLDER / f"model-{kind}.gguf"
     file.parent.mkdir()
-    # The weights wait in a temporary file: memory holds the model itself.
+    # The packed weights go to a temporary file, since memory holds the model itself.
     writer = gguf.GGUFWriter(file, gguf.MODEL_ARCH_NAMES[architecture], use_temp_file=True)
     block, file_type = BLOCKS[kind]
     writer.add_name("reckon")
@@ -98,14 +100,14 @@ def write_gguf(
     writer.add_vocab_size(rows)
     _add_tokenizer(writer, tokenizer, folder, split=split, rows=rows, ends=ends)
     if rope["rope_type"] == "llama3":
-        # What each frequency is divided by, as llama.cpp takes it.
+        # llama.cpp reads the factors by which the plain frequencies are divided.
         exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
         scaled: torch.Tensor = model.get_submodule("model.rotary_emb").inv_freq.cpu()
         factors = rope["rope_theta"] ** -exponents / scaled
         writer.add_tensor("rope_freqs.weight", factors.numpy())
     names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
     for name, weight in model.state_dict().items():
-        # A tied output layer is the embeddings: a file without it says so.
+        # A file without an output layer tells llama.cpp that the layer is tied to the embeddings.
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
         if config.model_type == "llama" and ".q_proj." in name:
@@ -114,7 +116,7 @@ def write_gguf(
             weight = _interleaved(weight, config.num_key_value_heads)
         stored = gguf.GGMLQuantizationType.F32 if weight.ndim == 1 else block
         if weight.ndim > 1 and weight.shape[-1] % gguf.GGML_QUANT_SIZES[block][0]:
-            stored = gguf.GGMLQuantizationType.F16  # a row that is not whole blocks
+            stored = gguf.GGMLQuantizationType.F16  # its rows cannot be cut into whole blocks
         packed = gguf.quantize(weight.float().cpu().numpy(), stored)
         known = names.get_name(name, (".weight", ".bias"))
         if known is None:
@@ -128,7 +130,10 @@ def write_gguf(
 
 
 def _interleaved(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    """Return rows of queries or keys in llama.cpp's order: the halves of each head in turn."""
+    """Return the rows of queries or keys in llama.cpp's order.
+
+    In each head, rows of the first and second half alternate.
+    """
     halves = weight.reshape(heads, 2, weight.shape[0] // heads // 2, *weight.shape[1:])
     return halves.swapaxes(1, 2).reshape(weight.shape)
 
@@ -137,7 +142,7 @@ def split_name(tokenizer: PreTrainedTokenizerBase) -> str:
     """Return llama.cpp's name for the way a tokenizer splits texts before it merges.
 
     Raises:
-        UserError: llama.cpp has none: it would read other tokens than the model learned.
+        UserError: llama.cpp has no name for it, and would read other tokens than the model learned.
     """
     backend = json.loads(tokenizer.backend_tokenizer.to_str())
     whole = backend["pre_tokenizer"] or {}
@@ -169,7 +174,7 @@ def _add_tokenizer(
     ends: Collection[int],
 ) -> None:
     """Add tokens, merges, special tokens and chat template."""
-    # `rows` may be more than there are tokens.
+    # The embeddings may have more rows than there are tokens; unused rows get these names.
     tokens = [f"[PAD{number}]" for number in range(rows)]
     types = [gguf.TokenType.UNUSED] * rows
     for token, number in tokenizer.get_vocab().items():
@@ -184,7 +189,7 @@ def _add_tokenizer(
     for end in sorted(set(ends) - {tokenizer.eos_token_id})[:1]:
         writer.add_eot_token_id(end)
     vocabulary = gguf.SpecialVocab(folder, load_merges=True, n_vocab=rows)
-    # The chat template has BOS where the model learned it: added too, it would be there twice.
+    # The chat template prints BOS already; if llama.cpp added it too, it would be there twice.
     vocabulary.add_special_token = {"bos": False, "eos": False}
     vocabulary.add_to_gguf(writer, quiet=True)
 
@@ -201,15 +206,18 @@ def modelfile(
 ) -> str:
     """Return Ollama's description of `file`: template, system prompt, the evaluation's sampling.
 
+    Args:
+        ends: tokens that end a completion.
+
     Raises:
-        UserError: a text holds three quotes, which end a text there.
+        UserError: a text holds three quotes, which would end it in a Modelfile.
     """
 
     def rendered(system: str) -> str:
         text: Any = tokenizer.apply_chat_template(
             conversation("PROMPT-HERE", system=system), add_generation_prompt=True, tokenize=False
         )
-        # Ollama's templates are Go's; a pair of braces in the text itself is quoted.
+        # Ollama's templates are Go's, so that double braces in the text itself must be quoted.
         text = text.replace("{{", '{{ "{{" }}').replace("PROMPT-HERE", "{{ .Prompt }}")
         return str(text.replace("SYSTEM-HERE", "{{ .System }}"))
 

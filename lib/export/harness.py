@@ -36,7 +36,7 @@ def write_task(
     task = {
         "task": name,
         "dataset_path": "json",
-        # lm-eval resolves it in the working directory: so the folder may be moved.
+        # lm-eval reads this path from the working directory, so the export may be moved.
         "dataset_kwargs": {"data_files": {"test": problems_file}},
         "test_split": "test",
         "output_type": "generate_until",
@@ -57,7 +57,8 @@ def write_task(
 def answer_pattern(prompt_format: PromptFormat) -> str:
     """Return the regular expression of an answer, in a completion cut before its stop string."""
     if not isinstance(prompt_format, TaggedFormat):
-        # Enough for the generator's whole numbers: a pattern cannot balance nested braces.
+        # A regular expression cannot balance nested braces, but the generator's answers, whole
+        # numbers, have none.
         return r"\\boxed\s*\{([^{}]*)\}"
     opening, closing = map(re.escape, prompt_format.answer)
     end = rf"(?:{closing}|\Z)" if prompt_format.stop_strings else closing

@@ -60,7 +60,7 @@ from lib.prompts.formats import conversation
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
 EXACT = {"dtype": "float32", "attention": "sdpa"}
-"""Settings for verifying a fold, whatever training used: flash attention runs in 16 bits only."""
+"""Settings for verifying a fold. Training's own may not suit: flash attention needs 16 bits."""
 
 SHARD_SIZE = "5GB"
 """Largest weight file; a larger model is split into several."""
@@ -69,7 +69,8 @@ SAME = 1e-5
 """Largest mean difference of log-probs, in nats, between equal weights in equal arithmetic."""
 
 ARITHMETIC = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
-"""Largest mean difference, in nats, between two kernels in a type, or the type and float32."""
+"""Largest mean difference, in nats, between two kernels that compute in this type, or between this
+type and float32."""
 
 
 GGUF_LIMITS = {"f16": 1e-2, "q8_0": 5e-2}
@@ -143,7 +144,7 @@ def publish(
     headline = params.evaluate.benchmarks[0]
     benchmarks = read_benchmarks(problems, params.evaluate.benchmarks)
     held_out = benchmarks[headline][: export.num_verified]
-    # Other sets are other people's: an export must not publish their problems.
+    # Only generated sets are published in an export; other sets belong to other people.
     sources = {each.name: each.source for each in params.prepare.benchmarks}
     generated = [name for name in benchmarks if isinstance(sources[name], GeneratorSource)]
     own_format, system = prompt_format(**prompt.rendering), saved_system(base)
@@ -185,7 +186,7 @@ def publish(
             unlisted(read_json(measured)),
             params=params,
             prompt_format=own_format,
-            # By the exported tokenizer: the card shows the prompt that users of the export get.
+            # Rendered by the exported tokenizer, as users of the export render it.
             example=load_tokenizer(folder).apply_chat_template(
                 prompts[0], add_generation_prompt=True, tokenize=False
             ),
@@ -261,12 +262,12 @@ def write_model(
         answers = score_answers(weights, token_ids, completions)
         errors["fold"] = check_same("fold", answers, trained, tolerance=ARITHMETIC["float32"])
     ends = end_tokens(weights, tokenizer)
-    # After the checkpoint's prompts were encoded: these have the system message themselves.
+    # Changed only after the checkpoint's prompts were encoded, which have a system message already.
     tokenizer.chat_template = with_default_system(tokenizer.chat_template, system)
     tokenizer.save_pretrained(to)
     forms = {}
     if export.gguf != "none":
-        # Before rounding to `export.dtype`: one rounding only.
+        # Written before the weights are rounded to `export.dtype`, so that they are rounded once.
         file = write_gguf(weights, tokenizer, to, kind=export.gguf, ends=ends)
         text = modelfile(
             file,
@@ -293,12 +294,12 @@ def write_model(
         ends=ends,
         pad=tokenizer.pad_token_id,
     )
-    # As safetensors: equal weights give equal bytes.
+    # transformers writes safetensors, in which equal weights have equal bytes.
     weights.save_pretrained(to, max_shard_size=SHARD_SIZE)
     forms["merged"] = Form(export.dtype, answers, SAME)
     if adapter:
         write_adapter(checkpoint, to)
-        # In float32: base + adapter is compared with the checkpoint as it was trained.
+        # In float32, since base + adapter is compared with the checkpoint before folding.
         forms["adapter"] = Form("float32", trained, ARITHMETIC["float32"])
     if installed_version("vllm"):
         # Other kernels than transformers': equal weights, but not equal rounding.
@@ -328,7 +329,7 @@ def verify(
     errors, refusal = dict(written.errors), ""
     for kind, form in written.forms.items():
         reading = readings[kind]
-        # vLLM only: another form that cannot be loaded raises.
+        # A text is the reason why vLLM cannot run the model; other forms raise instead.
         if isinstance(reading, str):
             refusal = reading
         else:

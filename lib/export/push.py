@@ -38,7 +38,7 @@ REGISTERED = {
 
 
 def collect(export: Path, *, reports: Path, phase: str, commit: str) -> list[CommitOperationAdd]:
-    """List all files that a push uploads, by path.
+    """List all files that a push uploads, with their paths in the repository.
 
     Args:
         export: the exported model; the commit is added to its card.
@@ -47,7 +47,7 @@ def collect(export: Path, *, reports: Path, phase: str, commit: str) -> list[Com
         commit: the checkout's commit.
     """
     stages = YAML(typ="safe").load(ROOT / "dvc.lock")["stages"].values()
-    # Only outputs of stages: a folder of reports may hold files that somebody put there.
+    # Only outputs of stages are uploaded: a folder of reports may hold somebody's other files.
     outs = {out["path"] for stage in stages for out in stage["outs"]}
     uploads = []
     for path in _files(export):
@@ -76,11 +76,11 @@ def collect(export: Path, *, reports: Path, phase: str, commit: str) -> list[Com
 
 
 def eval_results(export: Path, *, date: str) -> Iterator[CommitOperationAdd]:
-    """Write the results that the Hub's leaderboards read: the card's first number of each
+    """Yield the files with results for the Hub's leaderboards: the card's first number of each
     registered set.
 
     Args:
-        date: day of the evaluation, YYYY-MM-DD; '' for the Hub to take the upload's.
+        date: day of the evaluation, YYYY-MM-DD; with '' the Hub takes the day of the upload.
     """
     entries: dict[str, EvalResultEntry] = {}
     for result in ModelCard.load(export / CARD).data.eval_results or ():
@@ -114,7 +114,7 @@ def trainer_state(reports: Path, phase: str) -> bytes:
         for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines())
     ]
     log = [{**point, "step": int(point["step"])} for point in log]
-    # Both curves in one log, as transformers logs training and evaluation.
+    # One log has both curves, as transformers has training and evaluation in one log.
     log.sort(key=lambda point: point["step"])
     steps = int(max((point["step"] for point in log), default=0))
     state = TrainerState(global_step=steps, max_steps=steps, log_history=log)
@@ -132,7 +132,7 @@ def check_current(
     """
     if not (export / CARD).is_file() or not provenance.is_file():
         raise UserError(f"{export}: nothing is exported yet; run `dvc repro export`")
-    # The hashes are compared, not times: a checkout changes all times.
+    # Hashes are compared and not file times, since a checkout changes all times.
     recorded = read_json(provenance)
     if not (isinstance(recorded, dict) and isinstance(recorded.get("inputs"), dict)):
         raise UserError(f"{provenance} is not the provenance of an export; run `dvc repro export`")
@@ -167,7 +167,7 @@ def current_commit() -> str:
     """Return the checkout's commit, marked if tracked files differ from it.
 
     Raises:
-        UserError: there is no repository, or git refuses that of another user.
+        UserError: there is no repository, or it belongs to another user and git refuses it.
     """
     # `--exclude=*`: without a matching tag, `git describe --always` prints the hash.
     describe = ["describe", "--always", "--exclude=*", "--abbrev=40"]
@@ -183,7 +183,7 @@ def push(uploads: Sequence[CommitOperationAdd], *, repo: str, token: str, privat
     hub = HfApi(token=token)
     try:
         address = hub.create_repo(repo, private=private, exist_ok=True)
-        # One commit: an upload that breaks off leaves the repository as it was.
+        # One commit, so that an upload that breaks off leaves the repository unchanged.
         hub.create_commit(repo, uploads, commit_message="Publish an export of reckon")
     except OfflineModeIsEnabled:
         raise UserError("HF_HUB_OFFLINE is set; unset it to push") from None
@@ -216,5 +216,6 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _with_commit(card: Path, commit: str) -> bytes:
+    """Return the card's content with a line that names the commit."""
     text = card.read_text(encoding="utf-8")
     return f"{text}\nMade at commit `{commit}`.\n".encode()

@@ -35,7 +35,7 @@ FLIP = 10
 """Largest lead of a token that rounding may overturn, in tolerances of the mean difference."""
 
 PLACES = 16
-"""Tokens of each completion that vLLM is compared on; each is a request of its own."""
+"""Number of tokens of each completion on which vLLM is compared; each takes one request."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,11 +62,11 @@ class Answers:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """The form to load, and the completions to read.
+    """The forms to load, and the completions that each form scores.
 
     Attributes:
         folder: the exported model.
-        base: the weights below an adapter.
+        base: the model that an adapter was trained on.
         forms: kind → type of the arithmetic. Kinds: merged, adapter, gguf (read by transformers),
             vllm (merged, run by vLLM).
         conversations: [P] chat messages of the held-out prompts.
@@ -89,7 +89,7 @@ Readings = dict[str, Answers | str]
 
 
 def read_afresh(request: Request) -> Readings:
-    """Load each form in a new Python process, vLLM's in one of its own, and let it read.
+    """Load the forms in a new Python process, vLLM's in another, and return their answers.
 
     Raises:
         UserError: a form of transformers cannot be loaded.
@@ -100,18 +100,23 @@ def read_afresh(request: Request) -> Readings:
     if on_vllm:
         try:
             readings |= _in_new_process(dataclasses.replace(request, forms=on_vllm))
-        except UserError as error:  # a kernel can end the process
+        except UserError as error:  # a crash in one of vLLM's kernels ends the process
             readings["vllm"] = error.message
     return readings
 
 
 def _in_new_process(request: Request) -> Readings:
+    """Call `read_forms` in a new process.
+
+    Raises:
+        UserError: the process fails or is killed.
+    """
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         try:
             return pool.submit(read_forms, request).result()
         # Damaged files; too little memory; a killed process (BrokenProcessPool, a RuntimeError).
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-            # The last line: torch's messages begin with a heading, the cause follows.
+            # The last line has the cause: torch's messages begin with a heading.
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise UserError(
                 f"export: the exported model cannot be loaded ({reason[-1].strip()})"
@@ -126,7 +131,7 @@ def read_forms(request: Request) -> Readings:
     for kind, dtype in request.forms.items():
         try:
             readings[kind] = _read_form(kind, dtype, prompts, request)
-        except Exception as error:  # vLLM's own are of any type, and must not cost the export
+        except Exception as error:  # vLLM raises any type, which must not make the export fail
             if kind != "vllm":
                 raise
             reason = str(error).strip().splitlines()
@@ -136,9 +141,10 @@ def read_forms(request: Request) -> Readings:
     return readings
 
 
-# A GPU may have room for one form only.
+# The memory is released after each form, since a GPU may hold only one.
 @released_memory()
 def _read_form(kind: str, dtype: str, prompts: list[list[int]], request: Request) -> Answers:
+    """Load one form, and return its answers."""
     if kind == "vllm":
         return _read_on_vllm(prompts, request, dtype=dtype)
     if kind == "gguf":
@@ -146,7 +152,7 @@ def _read_form(kind: str, dtype: str, prompts: list[list[int]], request: Request
     full = request.base if kind == "adapter" else request.folder
     model = load_merged(full, base=request.base, dtype=dtype, attention=request.attention)
     if kind == "adapter":
-        # Not folded: users of the adapter load it on top of the base.
+        # Not folded, since users of the adapter load it on top of the base too.
         model = load_adapter(model, request.folder / ADAPTER_FOLDER)
     return score_answers(model.to(device_here()), prompts, request.completions)
 
@@ -154,8 +160,8 @@ def _read_form(kind: str, dtype: str, prompts: list[list[int]], request: Request
 def _read_gguf(prompts: list[list[int]], request: Request, *, dtype: str) -> Answers:
     """Load the GGUF file with transformers, and return its answers on the export's prompts."""
     (file,) = request.folder.glob("gguf/*.gguf")
-    # transformers guesses what a file holds beside its weights (a Qwen3's head_dim), and splits a
-    # Llama's texts as GPT-2 does: hence the export's own config and tokens.
+    # With the export's own config and token ids: transformers guesses a GGUF file's config (a
+    # Qwen3's head_dim), and splits a Llama's texts as GPT-2 does.
     config = load_pretrained(AutoConfig, request.folder)
     model = load_pretrained(
         AutoModelForCausalLM,
@@ -177,7 +183,7 @@ def score_answers(
     model: PreTrainedModel, prompts: list[list[int]], completions: list[list[int]]
 ) -> Answers:
     """Score the completions with `model`, and return its answers."""
-    # Dropout off.
+    # Switches dropout off.
     model.eval()
     pairs = zip(prompts, completions, strict=True)
     log_probs, likeliest, margins = (
@@ -198,7 +204,8 @@ def _read_one(
     model: PreTrainedModel, prompt: list[int], completion: list[int]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return log-probs, likeliest tokens and margins [T] along one completion."""
-    # [1, prompt + T - 1]: one at a time, without padding; the last token predicts nothing here.
+    # [1, prompt + T - 1] one row without padding. The last token is left out: it predicts nothing
+    # that is scored.
     ids = torch.tensor([prompt + completion[:-1]], device=model.device)
     with torch.inference_mode():
         # [T, V], in float32: in 16 bits, log_softmax would lose more than the comparison allows.
@@ -224,7 +231,7 @@ def check_same(kind: str, answers: Answers, expected: Answers, *, tolerance: flo
         for values in (expected.log_probs, expected.likeliest, expected.margins)
     )
     error = float((answers.log_probs - log_probs).abs().mean())
-    # 0 where both have the same likeliest token.
+    # The largest lead that was overturned; 0 if all likeliest tokens are the same.
     flip = float(torch.where(answers.likeliest != likeliest, margins, 0.0).max())
     if answers.prompts != expected.prompts:
         fault = "its tokenizer encodes the prompts differently"

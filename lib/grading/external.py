@@ -30,7 +30,7 @@ COLUMN_NAMES = {
 VERDICT = ("grade", "error")
 """Output columns. Input columns of these names are dropped: another grader wrote them."""
 
-# "1.0" and "0.0", as a float column writes them, are looked up without their ".0".
+# Looked up without a ".0" at the end, which a float column adds.
 LABELS = {"true": True, "right": True, "1": True, "false": False, "wrong": False, "0": False}
 
 
@@ -94,7 +94,7 @@ def _summary(
         values = [grade[name] for grade in grades.values()]
         estimate = clustered_mean(values, problems)
         interval = share_interval(estimate)
-        # One problem has no spread over problems, so that an interval would rest on nothing.
+        # A single problem has no spread over problems, from which to compute an interval.
         between = f" [{interval.low:.4f}, {interval.high:.4f}]" if estimate.n > 1 else ""
         yield f"{name} {estimate.value:.4f}{between}"
         # (label, grade) → rows: the confusion matrix of this grader against the labels.
@@ -136,7 +136,7 @@ def _verdict(
     for column in ("reference", "problem"):
         values = (_first(each, column) for each in (row, doc, reference_row))
         fields[column] = next((value for value in values if value is not None), None)
-    # A completion goes before a bare answer: extraction is then ours, the same for all models.
+    # A completion is preferred to a bare answer: our extraction is the same for all models.
     text, problem = _text(fields["completion"]), _text(fields["problem"])
     is_answer = text is None and fields["answer"] is not None
     if text is None and not is_answer:
@@ -181,7 +181,7 @@ def _paired_references(
     references = list(read_records(path, dict, what="a row", remedy=remedy))
     names = [_first(row, "id") for row in references]
     wanted = {line.number: _first(_row(line), "id") for line in lines}
-    # Only where no row of either file has an id: pairing by order would otherwise hide a shift.
+    # By order only if no row of either file has an id; otherwise a shifted row would go unnoticed.
     no_ids = all(name is None for name in (*names, *wanted.values()))
     if no_ids and len(references) == len(lines):
         by_order = dict(zip(wanted, references, strict=True))
@@ -191,7 +191,7 @@ def _paired_references(
             f"{path}: {unnamed} rows without an id, for {len(lines)} completions; expected an id "
             "in each, or as many rows as completions and no id in either file"
         )
-    # By text: one file may write the id 7 as a number, the other as "7".
+    # Ids are compared as text: one file may write the id 7 as a number, the other as "7".
     known: dict[str, int] = {}
     for number, name in enumerate(map(str, names)):
         if (first := known.setdefault(name, number)) < number:
@@ -207,6 +207,7 @@ def _paired_references(
 
 
 def _first(row: Mapping[str, Any], column: str) -> Any:
+    """Return the first value under a usual name of `column`; None if there is none."""
     # null counts as missing: exports of tables write it for an empty cell.
     return next(
         (row[name] for name in COLUMN_NAMES[column].split() if row.get(name) is not None), None

@@ -28,7 +28,7 @@ from lib.rewards.rollout import Rollout
 from lib.verifier import counters
 
 PLACE = ("checkpoint", "benchmark", "mode", "sample", "problem_id", "subject", "level")
-"""The origin of a graded completion, and what else its problem's row has."""
+"""Columns of a completions file that a graded completion copies: its origin, subject and level."""
 
 FAULTS = ("timeouts", "over_budget", "worker_failures", "failures")
 """The verifier's counters that provenance records: comparisons that ended without a decision."""
@@ -85,6 +85,7 @@ def grade_file(
     with jsonl_writer(graded) as write:
 
         def written(row: GradedCompletion) -> GradedCompletion:
+            """Write a row, and pass it on to `summarise`."""
             write(dataclasses.asdict(row))
             return row
 
@@ -106,10 +107,10 @@ def grade_rows(
         try:
             return Grading(reward.names, reward.weights, prompt_format=written_in, **settings)
         except FormatError:
-            # A model with another format than params': judged by the verifier, without rewards.
+            # A reward cannot read this model's prompt format: only the verifier judges it.
             return Grading(prompt_format=written_in)
 
-    # By problem, since a reward may compare the completions of a group with each other.
+    # Graded problem by problem, since a reward may compare the completions of a group.
     by_problem = itertools.groupby(
         rows, lambda row: (row["benchmark"], row["mode"], row["problem_id"])
     )
@@ -138,7 +139,7 @@ def graded_completion(rollout: Rollout, *, grading: Grading, **place: Any) -> Gr
     Args:
         place: the fields `PLACE`, which a rollout lacks.
     """
-    # "" where the reasoning's marks are missing: it then counts as absent, with 0 characters.
+    # None if the reasoning's marks are missing: it then counts as absent, with 0 characters.
     reasoning = rollout.parsed.reasoning or ""
     return GradedCompletion(
         **place,

@@ -31,7 +31,7 @@ RATES: dict[str, Rate] = {
     "mean_equations": lambda row: row.equations,
     "mean_response_tokens": lambda row: row.num_tokens,
     "mean_reward": lambda row: row.reward,
-    # First digit: format, second: answer. "01" is a right answer in the wrong form.
+    # The first digit is the format, the second the answer: "01" is right in the wrong form.
     "class_00": lambda row: row.label == "00",
     "class_01": lambda row: row.label == "01",
     "class_10": lambda row: row.label == "10",
@@ -68,13 +68,14 @@ def summarise(rows: Iterable[GradedCompletion]) -> dict[str, dict[str, Any]]:
 
 
 def _summarise_mode(benchmark: str, mode: str, rows: GradedRows) -> dict[str, Any]:
+    """Compute the metrics of one benchmark in one mode, also by level, subject and tag."""
     by_problem = _grouped(rows, lambda row: [row.problem_id])
     num_samples = num_attempts(by_problem, what=f"{benchmark}, {mode}")
     # n counts problems, the independent units, not completions.
     metrics: dict[str, Any] = {"n": len(by_problem)}
     judged = not any(row.decided_by == UNGRADED for row in rows)
     for name, value in RATES.items():
-        # Without rewards, as for a model of another format, a mean reward of 0 would mislead.
+        # A model of another format has no rewards, for which a mean of 0 would mislead.
         if (judged or name not in ANSWER_RATES) and (rows[0].rewards or name != "mean_reward"):
             metrics |= _with_error(name, estimate_rate(rows, value))
     if mode == SAMPLED:
@@ -125,6 +126,7 @@ def _attempts(by_problem: Collection[GradedRows], k: int) -> dict[str, float]:
 def _grouped(
     rows: GradedRows, keys: Callable[[GradedCompletion], Sequence[str]]
 ) -> Mapping[str, GradedRows]:
+    """Group rows by their keys; a row with several keys is in several groups."""
     groups: dict[str, list[GradedCompletion]] = defaultdict(list)
     for row in rows:
         for key in keys(row):
@@ -157,10 +159,10 @@ def headline_metrics(summary: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]
             form = (
                 "|format_accuracy|mean_equations" if mode == GREEDY or GREEDY not in modes else ""
             )
-            # `fullmatch`: mean_equations_se is kept with its rate, by_level and the rest are not.
+            # `fullmatch` keeps these names and their errors, and leaves out by_level and the rest.
             name = re.compile(rf"n|num_samples|({HEADLINE}{form})(_se)?")
             kept = {key: value for key, value in numbers.items() if name.fullmatch(key)}
-            # Sampled, answer_accuracy equals pass_at_1.
+            # For sampled answers, answer_accuracy equals pass_at_1.
             if mode == SAMPLED:
                 kept = {key: kept[key] for key in kept if not key.startswith("answer_accuracy")}
             errors = {key: value for key, value in kept.items() if key.endswith("_se")}

@@ -32,7 +32,7 @@ OWN = "own"
 """Layout name for the model's own chat template."""
 
 SECONDS, MEMORY_BYTES, CHARACTERS = 3, 2 * 1024**3, 10**6
-"""Of the CPU and of the address space, for one short question; and the longest prompt of it."""
+"""Limits on rendering one short question: CPU time, address space, and length of the prompt."""
 
 # Jinja's sandbox bounds neither nested loops nor the length of a text.
 _TRIAL = f"""
@@ -92,6 +92,7 @@ class ExternalModel:
         return self.positions if ENGINES[engine].live else self._room(max_seq_length)
 
     def _room(self, max_seq_length: int) -> int:
+        """Return `max_seq_length`, or the model's positions if these are fewer."""
         return min(max_seq_length, self.positions or max_seq_length)
 
     def open(
@@ -110,7 +111,7 @@ class ExternalModel:
         Raises:
             UserError: the engine is not installed, or weights or chat template are unusable.
         """
-        # Here, so that `lib.inference` is imported without torch.
+        # Imported here, so that importing `lib.inference` does not import torch.
         from lib.engines.base import loading, open_engine
         from lib.engines.policy import load_tokenizer
 
@@ -155,7 +156,7 @@ def external_model(
     Raises:
         UserError: no such model or format, or the files are not a complete model.
     """
-    # First, and without torch: a misspelt name is refused before seconds of imports.
+    # Before torch is imported: a misspelt name is refused at once, not after seconds.
     folder = find_model(model_id)
     from lib.engines.base import loading
     from lib.engines.policy import (
@@ -170,7 +171,7 @@ def external_model(
     # data/models/sft has its base at data/models/base; an export's adapter/ lies a level deeper.
     beside, below = (folder.parent / "base", folder.parent.parent / "base"), folder
     if is_adapter(folder):
-        # Possibly a Hub id, or a path of the machine that trained: then no such folder is here.
+        # This may be a Hub id, or a path on the machine that trained, and no folder here.
         named = read_json(folder / ADAPTER).get("base_model_name_or_path") or folder
         below = _first_model(
             [base] if base else [*beside, Path(named), PIPELINE_BASE], adapter=folder
@@ -183,11 +184,12 @@ def external_model(
         template, positions = load_tokenizer(folder).chat_template, read_max_positions(below)
         dtype = read_dtype(below)
     name, _, layout = format_name.partition("/")
-    # The nearest file wins: the model's own, then that of a base beside it, then of its base.
+    # The first file counts, searched in the model's folder, then in a `base` beside it, then in its
+    # base model.
     form = next((each for each in map(saved_format, places) if each), None)
     own = not name or layout == OWN
     if name:
-        # With `own` the layout is never rendered: "plain" stands in for it.
+        # With `own` the layout is never rendered, so any one will do.
         form = prompt_format(name, layout=layout if layout and not own else "plain")
     if own and template is None:
         raise UserError(
@@ -223,13 +225,13 @@ def find_model(model_id: str | Path) -> Path:
     for place in (folder, DEFAULT_MODEL.parent / folder):
         if place.is_dir():
             return place
-    # Before the Hub is asked for a name that cannot be there.
+    # Refused here, so that the Hub is not asked for a name that cannot be there.
     refuse_missing(model_id)
     from lib.artifacts.hub import MODEL_FILES, Repository, download, fetched_model
 
     if fetched := fetched_model(str(model_id)):
         return fetched
-    # Without a commit: the main branch of today. No stage of the pipeline depends on it.
+    # Without a commit the Hub's main branch is downloaded; no stage of the pipeline depends on it.
     return download(Repository("model", str(model_id), "", MODEL_FILES, named_by="no such folder"))
 
 
@@ -269,12 +271,12 @@ def try_template(tokenizer: "PreTrainedTokenizerBase", *, system: str, folder: P
     """Render one question by the tokenizer's chat template, under limits.
 
     Raises:
-        UserError: it fails, as where it knows no system role, takes too long or too much memory,
-            or makes an endless prompt.
+        UserError: the template fails (for example, because it knows no system role), takes too long
+            or too much memory, or makes an endless prompt.
     """
     request = {
         "conversations": [conversation("What is 2 + 3?", system=system)],
-        # Of several named ones, that of a plain conversation.
+        # If the tokenizer has several named templates, this is the one for plain conversations.
         "chat_template": tokenizer.get_chat_template(),
         **tokenizer.special_tokens_map,
     }
@@ -285,7 +287,7 @@ def try_template(tokenizer: "PreTrainedTokenizerBase", *, system: str, folder: P
     if tried.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
         fault = f"takes more than {SECONDS} s"
     elif tried.returncode:
-        # One that was aborted may have said nothing.
+        # An aborted process may have written nothing to stderr.
         words = tried.stderr.strip().splitlines() or [f"exit status {tried.returncode}"]
         fault = f"fails: {words[-1][:200]}"
     elif int(tried.stdout) > CHARACTERS:

@@ -107,7 +107,7 @@ class TextGenerator:
         Raises:
             UserError: an empty question, or one too long for the model's positions.
         """
-        # All are encoded, and so checked, before the first is answered.
+        # All questions are encoded, and with that checked, before the first is answered.
         prompts = [self.encode(question) for question in questions]
         groups = self.engine.generate(prompts, self._sampling(settings))
         return [
@@ -203,7 +203,7 @@ def build_text_generator(
     Raises:
         UserError: no such model, incomplete files, or vLLM is not installed.
     """
-    # Before the imports: a wrong name is refused at once.
+    # Before the heavy imports, so that a wrong name is refused at once.
     model = external_model(model_id)
     from transformers import GenerationConfig
     from transformers.utils import GENERATION_CONFIG_NAME

@@ -1,8 +1,8 @@
 """ASGI middleware that adds an exported model's stop strings and length to vLLM's requests.
 
 vLLM's OpenAI-compatible server takes sampling and end tokens from `generation_config.json`, but no
-stop strings: a model that should stop at `</answer>` would continue. The middleware adds those of
-`prompt_format.json` to every request without its own
+stop strings: a model that should stop at `</answer>` would continue. The middleware adds the stop
+strings of `prompt_format.json` to every request that names none
 (`vllm serve --middleware lib.inference.stop_strings.StopStrings`).
 """
 
@@ -37,11 +37,11 @@ class StopStrings:
         if scope["type"] != "http" or scope["path"] not in PATHS or scope["method"] != "POST":
             await self.app(scope, receive, send)
             return
-        # Read at each request: a folder that is exported anew needs no restart of the middleware.
+        # Read at each request, so that a new export to this folder needs no restart.
         body = with_ends(
             await _body(receive), saved_generation(Path(scope["app"].state.args.model))
         )
-        # The old length would cut the longer body off.
+        # With the old header, the longer body would be cut off.
         length = (b"content-length", str(len(body)).encode())
         headers = [header for header in scope["headers"] if header[0] != b"content-length"]
         first: list[AsgiMessage] = [{"type": "http.request", "body": body, "more_body": False}]

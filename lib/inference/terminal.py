@@ -82,6 +82,7 @@ class Terminal:
                     error.show()
 
     def _print(self, solution: Solution) -> None:
+        """Print reasoning and answer, or the whole solution as JSON."""
         if self.as_json:
             # JSON leaves C1 control characters unescaped, which a terminal would obey.
             content = dataclasses.asdict(solution)

@@ -40,9 +40,10 @@ LOSSES = {
 `lib.objectives.losses`, and a row in docs/objectives.md."""
 
 CHUNK_NUMEL = {"cpu": 2**25, "cuda": 2**27}
-"""Number of logits in a chunk of `fused_scores` by device: 128 MiB in float32, 220 rows at V =
-151,936, of which half as many cost a tenth more CPU time and twice as many save none. A GPU waits
-for each launch: 883 rows (from the shapes of its kernels; not measured on one)."""
+"""Number of logits in a chunk of `fused_scores`, by device. On a CPU it is 128 MiB in float32, or
+220 rows at V = 151,936: half the rows took a tenth more time, and twice the rows saved none. A GPU
+waits for each kernel launch, so its chunks have 883 rows (chosen by its kernels' shapes, not
+measured on a GPU)."""
 
 MAX_WHOLE_LOGITS = 2**26
 """Largest number of logits of a micro-batch computed as a whole (256 MiB in float32). Above it,

@@ -66,10 +66,10 @@ def group_advantages(
         # r_i − mean(others) = G/(G−1) · (r_i − mean(all)): no loop over the group.
         centred = centred * (group_size / (group_size - 1))
     elif baseline == "group":
-        # [P, 1] unbiased, as torch and TRL have it; the paper does not say which.
+        # [P, 1] the unbiased deviation, as in torch and TRL; the paper leaves it open.
         centred = centred / (rewards.std(-1, keepdim=True) + eps)
     elif baseline == "batch":
-        # One deviation over all P · G rewards: easy and hard groups keep their own weight.
+        # One deviation for all P · G rewards, so that groups keep their differences in scale.
         centred = centred / (rewards.std() + eps)
     # Exact zeros: rounding noise of 1e-8, divided by eps, would be an advantage of 1e-4.
     return torch.where(has_signal(rewards).unsqueeze(-1), centred, 0)

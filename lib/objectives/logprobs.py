@@ -4,8 +4,8 @@
 
 S is the support of the sampling distribution: the whole vocabulary, or the rest of it after top-k,
 top-p and min-p (`Truncate`). S is computed from z and has no gradient. Rounding or an update can
-move a y out of S. It keeps its z_y: its log-prob stays finite, and its gradient is onehot(y) − p
-like that of the others.
+move a label y out of S. Its logit z_y is still used: the label's log-prob stays finite, and has the
+gradient onehot(y) − p like any other.
 
 With whole logits [N, V], their softmax and gradient exist at the same time. `fused_scores` takes
 the hidden states instead. It computes the logits of a chunk of rows at a time, in the forward pass
@@ -60,7 +60,7 @@ def selective_log_softmax(
     """
     if chunk_size is not None:
         return score_logits(logits, index, rows=chunk_size).log_probs
-    # Not log_softmax, whose result is as large as the logits and kept for the backward pass too.
+    # Not log_softmax: its result is as large as the logits and is kept for the backward pass.
     wide = at_least_float32(logits)
     return wide.gather(-1, index.unsqueeze(-1)).squeeze(-1) - wide.logsumexp(-1)
 
@@ -171,6 +171,7 @@ def can_fuse(model: Any) -> bool:
     forward pass of two tokens shows that.
     """
     head = model.get_output_embeddings()
+    # A `forward` of the instance, as a hook sets it, would be overwritten by `score_labels`.
     if type(head) not in (torch.nn.Linear, Float32Head) or "forward" in vars(head):
         return False
     made: list[Tensor] = []
@@ -178,7 +179,7 @@ def can_fuse(model: Any) -> bool:
     hook = head.register_forward_hook(lambda _, __, logits: made.append(logits))
     try:
         with torch.no_grad():
-            # Not the first token: some models give a pad zero states, and zeros hide a scale.
+            # Not token 0, often the padding: some models give it zero states, which hide a scale.
             logits = model(input_ids=torch.tensor([[1, 2]], device=head.weight.device)).logits
     finally:
         hook.remove()
@@ -201,22 +202,23 @@ def score_labels(
 ) -> TokenScores:
     """Score the labels [B, T] where the mask is True, 0 elsewhere, without whole logits.
 
-    During the call, the output layer's forward pass returns scores instead of logits. It happens
-    there because FSDP gathers the layer's weight only for its own forward pass.
+    During the call, the output layer's forward pass returns scores instead of logits. They are
+    computed there because FSDP gathers the layer's weight only for the layer's own forward pass.
 
     Args:
         model: a model for which `can_fuse` is True, or its DDP or FSDP wrapper.
         inputs: the model's arguments, for `T` logits a row.
         labels: [B, T].
         mask: [B, T] bool.
-        places: [n] where it is True, in [B · T]; None to look for them, for which a GPU is waited.
+        places: [n] indices of the mask's n True entries, flattened to [B · T]. None computes them,
+            which waits for a GPU.
         entropy_grad: let gradients flow through the entropy too.
         head: the output layer, if a wrapper hides it.
     """
     head = head or model.get_output_embeddings()
 
     def scores_in_place_of_logits(hidden: Tensor) -> Tensor:
-        # The class of a cast head says that its logits are float32 under autocast too.
+        # A cast head computes in float32, even under autocast.
         exact = isinstance(head, Float32Head)
         with torch.autocast(hidden.device.type, enabled=False) if exact else nullcontext():
             at = mask.flatten().nonzero()[:, 0] if places is None else places
@@ -230,7 +232,7 @@ def score_labels(
                 truncate=truncate,
                 chunk_numel=chunk_numel,
             )
-        # Logged only, unless there is a bonus: its gradient costs another pass over V.
+        # Without a bonus the entropy is only logged; its gradient would cost another pass over V.
         entropy = scores.entropy if entropy_grad else scores.entropy.detach()
         # [N, 2] in place of logits: one tensor through the model's forward, which returns logits.
         pair = torch.stack([scores.log_probs, entropy], -1)
@@ -283,7 +285,7 @@ class _FusedScores(torch.autograd.Function):
         # weight after the forward pass, and gathers it again into the same tensor.
         ctx.save_for_backward(hidden, weight, bias, labels, norm, entropy)
         ctx.scale, ctx.truncate, ctx.rows, ctx.kind = scale, truncate, rows, layer.kind
-        # None for an output without gradient, not a tensor of zeros.
+        # `backward` gets None for an output without gradient, instead of a tensor of zeros.
         ctx.set_materialize_grads(False)
         return log_probs, entropy
 
@@ -367,7 +369,10 @@ class _Layer:
 
 
 def _compute_dtype(hidden: Tensor) -> torch.dtype:
-    """Return autocast's dtype where autocast is on; it ends before the backward pass."""
+    """Return autocast's dtype if autocast is on, else that of `hidden`.
+
+    The forward pass saves it, since autocast has ended before the backward pass.
+    """
     device = hidden.device.type
     autocast = torch.is_autocast_enabled(device)
     return torch.get_autocast_dtype(device) if autocast else hidden.dtype

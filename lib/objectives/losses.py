@@ -190,7 +190,7 @@ def policy_loss(inputs: LossInputs, objective: Objective) -> PolicyLoss:
     loss = average_token_losses(
         losses,
         mask,
-        # A plugin has no averaging of its own.
+        # All plugins are averaged alike.
         average="step_tokens" if callable(own) else LOSSES[own].average,
         max_completion_length=objective.max_completion_length,
         num_tokens=inputs.num_tokens,
@@ -220,7 +220,7 @@ def clipped_surrogate(
     # δ binds only where A < 0: for A > 0 the clip at 1 + ε_high comes first.
     bounded = ratio if delta is None else ratio.clamp(max=delta)
     unclipped, clipped = bounded * advantages, held * advantages
-    # The minimum took a constant: its gradient in θ is 0.
+    # Here the minimum is a constant in θ, so its gradient is 0.
     removed = (clipped < unclipped) | ((bounded < ratio) & (advantages < 0))
     return -torch.minimum(unclipped, clipped), removed
 
@@ -272,7 +272,7 @@ def average_token_losses(
         # Mean per completion, then over completions: short ones weigh as much as long ones.
         return (kept.sum(-1) / mask.sum(-1).clamp(min=1)).mean()
     if average == "longest":
-        # A constant divisor: no length bias.
+        # A constant divisor has no bias towards short or long completions.
         if max_completion_length is None:
             raise ValueError("dr_grpo divides by max_completion_length, which is missing")
         return kept.sum() / (len(kept) * max_completion_length)

@@ -12,7 +12,7 @@ from lib.core.plugins import guarded, is_plugin, load_plugin
 
 
 def objective(name: str) -> Any:
-    """Return `name` itself, or the plugin function of that name: a loss or an advantage.
+    """Return a built-in name as it is, and for a plugin's name its function, checked at each call.
 
     A loss maps log-probs [B, T], old log-probs [B, T], advantages [B, 1] and mask [B, T] to token
     losses [B, T]. An advantage maps rewards [P, G] to advantages [P, G]; if it has a parameter
@@ -20,7 +20,7 @@ def objective(name: str) -> Any:
     of each function, [P, G, F].
 
     Raises:
-        UserError: it is not a function; or, on a call, it raises or returns another shape.
+        UserError: the plugin is not a function; or, on a call, it raises or returns another shape.
     """
     if not is_plugin(name):
         return name

@@ -72,9 +72,10 @@ class EntropyCoefficient:
     """The coefficient c of the module's equation, with its steering.
 
     Attributes:
-        coefficient: c, of a steered run the first one.
+        coefficient: c; in a steered run it starts here and changes with each step.
         target: nats per token; 0 keeps c as it is.
-        last: mean entropy of the step before.
+        last: mean entropy of the step before. It is infinite in the first step, so that a steered
+            run has no bonus there.
     """
 
     coefficient: float
@@ -97,8 +98,7 @@ class EntropyCoefficient:
     def update(self, entropy: float) -> None:
         """Steer by a step's mean entropy over all ranks."""
         if self.target:
-            # A fixed step in the direction of the target: entropy's gradient is too noisy to
-            # follow.
+            # The step has a fixed size, since the entropy's gradient is too noisy to follow.
             change = self.STEP if entropy <= self.target else -self.STEP
             self.coefficient = min(max(self.coefficient + change, 0.0), self.MOST)
         self.last = entropy

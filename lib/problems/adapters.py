@@ -49,12 +49,13 @@ def math_jsonl(fields: Fields, columns: Mapping[str, str]) -> Problem:
     """
     column = columns.get("solution", "response")
     response = required_text(fields, (column,), field="solution")
-    # SFT would learn a response that never answers.
+    # From a response without an answer, SFT would learn not to answer.
     if response_parts(response) is None:
         detail = "marks no answer, as if cut off; expected <answer> or \\boxed{}"
         raise RowFault("no_answer", field=column, detail=detail)
     prompt = problem_text(fields, (columns.get("problem", "prompt"),))
-    # Prompts already in the `r1_zero` template: keep the question inside, for one prompt format.
+    # If the prompt is already in the `r1_zero` template, only the question inside it is kept, since
+    # the prompt format adds its own text.
     inside = re.fullmatch(r"A conversation between .*?\bUser: (.*?)\s*Assistant:.*", prompt, re.S)
     own = {**fields, "prompt": inside[1] if inside else prompt}
     renamed = {**columns, "problem": "prompt", "solution": column}
@@ -79,7 +80,7 @@ def open_math_reasoning(fields: Fields, columns: Mapping[str, str]) -> Problem:
     return to_problem({**fields, "generated_solution": solution}, columns)
 
 
-# The released set wraps every question in these two; in the processed set they match nothing.
+# Every question of the released set is between these two texts; the processed set has neither.
 _DAPO_PREFIX = re.compile(r"\s*Solve the following math problem step by step\..*?\n\s*\n", re.S)
 _DAPO_SUFFIX = re.compile(
     r'\n\s*\n?Remember to put your answer on its own line after "Answer:".*', re.S
@@ -127,7 +128,7 @@ def mmlu(fields: Fields, columns: Mapping[str, str]) -> Problem:
     options = fields.get("choices") or [fields.get(letter) for letter in LETTERS]
     if not isinstance(options, list) or len(options) != len(LETTERS):
         raise RowFault("wrong_type", field="choices", detail="expected four options")
-    # As columns of their own, so that a fault names the option by its letter.
+    # As columns named by letters, so that a fault names the option by its letter.
     named = dict(zip(LETTERS, options, strict=True))
     lines = [f"{each}. {required_text(named, (each,), field=each)}" for each in LETTERS]
     # CSV rows have no subject: the file is called `<subject>_test.csv`.
@@ -141,6 +142,11 @@ def mmlu(fields: Fields, columns: Mapping[str, str]) -> Problem:
 
 
 def _letter(answer: object) -> str:
+    """Return an answer as a letter, from a letter or an index.
+
+    Raises:
+        RowFault: it is neither.
+    """
     text = str(answer).strip()
     # The Hub counts options from 0; CSV files have the letter.
     letter = LETTERS[int(text)] if text in ("0", "1", "2", "3") else text
@@ -189,8 +195,8 @@ def own_adapter(name: str) -> Adapter:
     """Return the plugin `name`: a function from a row to a mapping for the column table.
 
     Raises:
-        UserError: it is no function. A row is dropped, named and counted if the function raises or
-            returns no mapping, like every row without a problem.
+        UserError: it is no function. If the function raises or returns no mapping for a row, that
+            row is dropped, named and counted like every row without a problem.
     """
     own = load_plugin(name)
     if not callable(own):
@@ -199,7 +205,7 @@ def own_adapter(name: str) -> Adapter:
     def convert(fields: Fields, columns: Mapping[str, str]) -> Problem:
         try:
             with guarded(name, inputs=f"the row {str(fields)[:80]}"):
-                # A copy: the plugin may change its argument.
+                # A copy, since the plugin may change its argument.
                 renamed = own(dict(fields))
         except UserError as error:
             raise RowFault("unreadable", detail=error.message) from error

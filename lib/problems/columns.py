@@ -35,7 +35,7 @@ FIELD_COLUMNS = {
 BARE_LENGTH = 200
 """Longest bare answer, in characters."""
 
-# `\Z` without a line break: the mark counts in the last line only.
+# No line break may follow up to `\Z`: the mark counts in the last line only.
 _FINAL = re.compile(r"####[ \t]*(?P<answer>[^\n#]*)\Z")
 _CALCULATOR = re.compile(r"<<[^<>\n]*>>")
 _NUMBER = re.compile(r"\$?(?P<sign>[-+−]?)\$?(?P<digits>(?:\d[\d,]*)?(?:\.\d+)?)\.?")
@@ -64,14 +64,15 @@ def to_problem(
     """
     candidates: dict[str, Sequence[str]] = dict(FIELD_COLUMNS)
     for field, column in (columns or {}).items():
-        # Params name this column: the table must not fall back to another one.
+        # Params name this column, so the table must not fall back to another one.
         if _cell(fields, column) is None:
             raise _absent(fields, (column,), field=field)
         candidates[field] = (column,)
     if RESPONSE in tags:
-        # A model's answer may be wrong: the reference needs another column, or `truth_from`.
+        # A model's own answer may be wrong, so the reference comes from another column, or from
+        # `truth_from`.
         column, value = _first(fields, candidates["solution"])
-        # Not stripped, unlike any other text: SFT learns a response to the last space.
+        # Other texts are stripped, but SFT learns a response with all its spaces.
         solution = value if isinstance(value, str) else text_of(value, column)
         apart = [name for name in candidates["reference"] if name != column]
         text = _text(fields, apart)[1]
@@ -111,6 +112,15 @@ def problem_text(fields: Fields, candidates: Sequence[str]) -> str:
 def _reference_and_solution(
     fields: Fields, candidates: Mapping[str, Sequence[str]], *, reference_is_named: bool
 ) -> tuple[str, str]:
+    """Return a row's reference and its solution, '' if it has none.
+
+    Args:
+        reference_is_named: True if params name the reference's column; its text is then taken as
+            the answer even if it is long, and no other column is tried.
+
+    Raises:
+        RowFault: there is no answer, or it cannot be told from a solution.
+    """
     column, text = _text(fields, candidates["reference"])
     if not column:
         column, text = _text(fields, () if reference_is_named else candidates["solution"])
@@ -124,8 +134,8 @@ def _reference_and_solution(
     if worked := read_worked(text):
         reference, solution = worked
         return reference, solution or _solution(fields, others)
-    # A longer text may be a solution with an unmarked answer: in `solution` always, in another
-    # column only if no solution stands beside it.
+    # A longer text may be a solution with an unmarked answer. Unless params name its column, it is
+    # accepted as an answer only if the column is not `solution` and another one has a solution.
     beside = column != "solution" and any(
         _first(fields, [name for name in SOLUTION if name != column])
     )
@@ -155,6 +165,7 @@ def required_text(fields: Fields, candidates: Sequence[str], *, field: str) -> s
 
 
 def _text(fields: Fields, candidates: Sequence[str]) -> tuple[str, str]:
+    """Return the first nonempty column and its value as text; two empty texts if all are empty."""
     column, value = _first(fields, candidates)
     return column, text_of(value, column)
 
@@ -179,7 +190,8 @@ def _cell(fields: Fields, name: str) -> Any:
 
 
 def _absent(fields: Fields, candidates: Sequence[str], *, field: str) -> RowFault:
-    # An empty column is reported before a missing one: its name was right.
+    """Return the fault of a row in which none of these columns has a value."""
+    # If one of the columns is there but empty, it is reported instead of the missing ones.
     blank = [name for name in candidates if _cell(fields, name) is not None]
     if blank:
         return RowFault("empty_field", field=blank[0], detail="is empty")
@@ -226,7 +238,8 @@ def read_worked(text: str) -> tuple[str, str] | None:
     The solution is '' if the text is only the answer. Returns None without either mark. GSM8K's
     calculator marks (`<<48/2=24>>`) and last line are removed; MATH's solution keeps its box.
     """
-    # Stripped first: a pattern with leading white space takes quadratic time on long runs of it.
+    # Stripped before the search: a pattern that matched the white space itself would take quadratic
+    # time on long runs of it.
     if final := _FINAL.search(text.rstrip()):
         solution = _CALCULATOR.sub("", text[: final.start()]).strip()
         answer = final["answer"].strip()

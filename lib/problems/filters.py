@@ -2,9 +2,9 @@
 
 Near duplicates: the sets of word 5-grams have a Jaccard similarity of at least a threshold, and the
 first problem of each group stays. MinHash with locality-sensitive hashing proposes candidates
-(Broder 1997; `datasketch`), and the exact similarity decides. So hashing drops no row below the
-threshold, and misses about one pair in a hundred right at it. A problem with other numbers is
-another problem: each changed word changes five 5-grams.
+(Broder 1997; `datasketch`), and the exact similarity decides. Hashing therefore drops no row below
+the threshold, and misses about one in a hundred pairs that are exactly at it. A problem with other
+numbers is another problem: each changed word changes five 5-grams.
 
 A training problem is contaminated by a benchmark if any run of n (8) words of its text occurs in a
 benchmark problem, or if it contains a whole benchmark problem of fewer than n words. Words are
@@ -51,7 +51,7 @@ def digest(text: str) -> int:
 
 
 def drop_exact_duplicates(table: ProblemTable) -> ProblemTable:
-    """Keep the first problem of each content hash (the same words, whatever case and spacing)."""
+    """Keep the first of all problems with the same words; case and spacing do not count."""
     first: dict[str, int] = {}
 
     def repeated(index: int, problem: Problem) -> tuple[str, str] | None:
@@ -81,7 +81,7 @@ def drop_near_duplicates(table: ProblemTable, *, similarity: float) -> ProblemTa
 
     def resembles(index: int, problem: Problem) -> tuple[str, str] | None:
         shingles = _grams(_words(problem.problem), SHINGLE_SIZE)
-        # A fixed seed: every run hashes with the same permutations.
+        # A fixed seed, so that every run hashes with the same permutations.
         signature = MinHash(num_perm=NUM_PERMUTATIONS, seed=1)
         signature.update_batch([shingle.encode() for shingle in shingles])
         # Sorted: the earliest match is reported, whatever order the index returns.
@@ -98,7 +98,7 @@ def drop_near_duplicates(table: ProblemTable, *, similarity: float) -> ProblemTa
 
 
 def jaccard(left: set[str], right: set[str]) -> float:
-    """Return shared elements over all elements; 0 if there are none: empty texts are not alike."""
+    """Return the share of common elements among all; 0 for two empty sets, which are not alike."""
     union = len(left | right)
     return len(left & right) / union if union else 0.0
 
@@ -149,7 +149,7 @@ def index_benchmark(name: str, texts: Iterable[str], *, size: int) -> BenchmarkI
     short: dict[str, list[tuple[list[str], int]]] = {}
     for row, text in enumerate(texts):
         words = _words(text)
-        # In half words: two characters of an unspaced script make one word.
+        # Lengths are in half words: two characters of an unspaced script make one word.
         if words and sum(map(_half_words, words)) < 2 * size:
             short.setdefault(words[0], []).append((words, row))
         hashes.append(_hashes(_grams(words, size)))
@@ -160,6 +160,7 @@ def index_benchmark(name: str, texts: Iterable[str], *, size: int) -> BenchmarkI
 
 
 def _words(text: str) -> list[str]:
+    """Split a text into lower-case words; a character of an unspaced script is an element too."""
     if not text.isascii():
         # NFKD maps full-width and styled letters to plain ones and splits accents off (category M).
         # ASCII text skips it.
@@ -181,7 +182,7 @@ def _grams(words: Sequence[str], size: int) -> set[str]:
         while end < len(words) and length < 2 * size:
             length += lengths[end]
             end += 1
-        # The rest is shorter than n; only a whole text may be.
+        # The rest is shorter than n words, as only a whole text may be.
         if length < 2 * size and start:
             break
         grams.add(" ".join(words[start:end]))
@@ -218,7 +219,7 @@ def decontaminate(
                 # No early exit after the first benchmark: the metrics count every overlap.
                 train_rows[benchmark.name] += 1
                 hits[benchmark.name] |= rows
-                # Only for the message: hashes do not give the shared n-gram back.
+                # Searched again for the message, since hashes do not tell the shared n-gram.
                 parts = (gram for gram in sorted(grams) if benchmark.hits(_hashes([gram])))
                 shared = next(iter(whole.values()), "") or next(parts)
                 fault = fault or ("contaminated", f"shares with {benchmark.name}: {shared}")
@@ -237,7 +238,7 @@ def decontaminate(
 def is_numeric(reference: str) -> bool:
     """Return True for one integer or decimal, with or without thousands separators."""
     text = reference.strip()
-    # All parts of the pattern are optional: alone it would match an empty text.
+    # A digit is required, since all parts of the pattern are optional.
     return any(sign.isdigit() for sign in text) and bool(_NUMERIC.fullmatch(text))
 
 
@@ -249,13 +250,13 @@ def check_numeric(_: int, problem: Problem) -> tuple[str, str] | None:
 def check_correct(_: int, problem: Problem) -> tuple[str, str] | None:
     """Return a reason to drop a worked solution that disagrees with the reference; for `keep`.
 
-    A problem without a solution stays. In a solution without a marked answer the last number
-    counts, which suits model-written solutions. GSM8K's own solutions have lost their `####` line
-    by now; this check would drop 3 % of their rows although they are right.
+    A problem without a solution is kept. In a solution without a marked answer the last number
+    counts, which suits solutions of models. GSM8K's own solutions have lost their `####` line
+    before this check, which would drop 3 % of their rows although they are right.
     """
     parts = response_parts(problem.solution) if RESPONSE in problem.tags else None
     if parts:
-        # A box inside the answer tags is one more mark, not part of the answer.
+        # Of a box inside the answer tags, only the content is the answer.
         box = last_box(parts[1])
         answer: str | None = box.content if box else parts[1]
     else:

@@ -1,9 +1,9 @@
 """The built-in generator of multi-step word problems with worked solutions.
 
-Each problem is a function of (seed, split, index) only: its random numbers come from a hash of the
-three, so that other problems and their number do not matter. Splits cannot share a problem (or, by
-`split_by`, a sequence of equations): each split owns one bucket of the content hash, and a problem
-is redrawn until its text (or its equations) falls into its split's bucket.
+Each problem depends only on seed, split and index, a hash of which seeds its random numbers; other
+problems and their number do not matter. No two splits share a problem (or, by `split_by`, a
+sequence of equations): each split owns one bucket of the content hash, and a problem is drawn again
+until its text (or its equations) falls into its split's bucket.
 """
 
 import dataclasses
@@ -60,7 +60,7 @@ class Wording:
 
 @cache
 def wording(name: str) -> Wording:
-    """Return the wording that params call `name`."""
+    """Read the sentences of the wording that params call `name`."""
     files = [
         YAML(typ="safe").load(Path(__file__).with_name(file).read_text(encoding="utf-8"))
         for file in WORDING_FILES[name]
@@ -93,7 +93,7 @@ def synthetic_sets(settings: Synthetic, *, seed: int) -> GeneratedSets:
     set are tagged: they cannot be solved from memory.
     """
     demonstrated, only_harder = settings.levels_of("sft"), (0.0,) * (settings.harder_level - 1)
-    # Tests have the levels of SFT; GRPO may train on a mixture of its own.
+    # Tests have the levels of SFT; GRPO may train on other ones.
     levels = {
         "sft": demonstrated,
         "grpo": settings.levels_of("grpo"),
@@ -108,7 +108,7 @@ def synthetic_sets(settings: Synthetic, *, seed: int) -> GeneratedSets:
         for split, size in zip(levels, sizes, strict=True)
     )
     benchmarks = {"held_out": held_out, "harder": harder}
-    # Before `shorten_solutions`: equations are read from the complete solutions.
+    # Taken before `shorten_solutions`, since equations are read from the complete solutions.
     training = [*sft, *grpo]
     return GeneratedSets(
         sft=list(shorten_solutions(sft, share=settings.bare_answer_rate, seed=seed)),
@@ -145,7 +145,7 @@ def _distinct(split: str, count: int, settings: Synthetic, *, seed: int) -> list
 def generate_problems(
     *, split: str, seed: int, count: int, settings: Synthetic
 ) -> Iterator[Problem]:
-    """Return the first `count` problems of `split`; `level` is the number of steps.
+    """Yield the first `count` problems of `split`; `level` is the number of steps.
 
     The worked solution is one equation per line, the reference the value of the last one.
     Within a split a text can occur twice (rarely, and only for one-step problems).
@@ -153,19 +153,19 @@ def generate_problems(
     weights = settings.levels_of("sft")
     levels = range(1, len(weights) + 1)
     for index in range(count):
-        # One generator per problem: no draw of it depends on another problem.
+        # One random generator per problem, so that no draw depends on another problem.
         rng = random.Random(_digest(f"{seed}:{split}:{index}"))
         (level,) = rng.choices(levels, weights)
         problem = _problem(rng, level, settings)
-        # One of NUM_BUCKETS draws fits on average.
+        # On average, one in NUM_BUCKETS draws falls into the split's bucket.
         while bucket(problem, by=settings.split_by) != SPLIT_BUCKETS[split]:
             problem = _problem(rng, level, settings)
         yield problem
 
 
 def bucket(problem: Problem, *, by: Literal["text", "equations"]) -> int:
-    """Return the class of content, of `NUM_BUCKETS`, that `problem` belongs to."""
-    # An id is a hash of the text already.
+    """Return the bucket, from 0 to `NUM_BUCKETS` - 1, of a problem's text or equations."""
+    # An id is a hash of the text.
     content = int(problem.id, 16) if by == "text" else _digest(problem.solution)
     return content % NUM_BUCKETS
 
@@ -178,10 +178,11 @@ def _digest(text: str) -> int:
 
 
 def _problem(rng: random.Random, level: int, settings: Synthetic) -> Problem:
+    """Draw a problem of `level` steps from any bucket."""
     words = wording(settings.wording)
     story = rng.choice(words.stories)
     chain = equation_chain(rng, num_steps=level, settings=settings)
-    # Drawn at every rate, 0 included, so that later draws do not shift with the rate.
+    # Drawn even at a rate of 0, so that the rate does not change the later draws.
     has_distractor = rng.random() < settings.distractor_rate
     return Problem.create(
         problem=_tell(rng, words, story, chain, settings.max_operand if has_distractor else 0),
@@ -221,11 +222,12 @@ def equation_chain(
     value = rng.randint(2, settings.max_operand)
     factors = range(2, settings.max_factor + 1)
     for step in range(num_steps):
-        # From 0 there is nothing to take away or divide in the next step.
+        # A later step can take nothing away from 0, so only the last value may be 0.
         smallest = 0 if step == num_steps - 1 else 1
         most_added = min(settings.max_operand, settings.max_value - value)
         most_taken = min(settings.max_operand, value - smallest)
-        # By operation, the operands that keep the value in bounds; an empty one rules it out.
+        # For each operation, the operands that keep the value in bounds; if there are none, the
+        # operation cannot be drawn.
         operands: dict[str, Sequence[int]] = {
             "+": range(1, most_added + 1),
             "-": range(1, most_taken + 1),
@@ -252,7 +254,7 @@ def _tell(
     words = {"name": name, "she": she, "She": she.capitalize(), "her": her, "friend": friend}
     words["things"] = rng.choice(story["things"])
     first, moves = chain[0], chain[1:]
-    # One sentence for the whole first equation, or one for its first number.
+    # The first sentence tells the whole first equation, or only its first number.
     if rng.random() < 0.5:
         start = rng.choice(story["starts"][first.operation])
         sentences = [start.format(a=first.left, b=first.right, **words)]
@@ -266,7 +268,7 @@ def _tell(
     if max_distractor:
         fact = rng.choice(story["distractors"])
         number = rng.randint(2, max_distractor)
-        # Not before the first sentence, which introduces the person.
+        # The distractor cannot come first, since the first sentence introduces the person.
         place = rng.randint(1, len(sentences))
         sentences.insert(place, fact.format(n=number, **words))
     return " ".join([*sentences, rng.choice(story["questions"]).format(**words)])
@@ -278,7 +280,7 @@ def shorten_solutions(problems: Iterable[Problem], *, share: float, seed: int) -
     The choice depends only on `seed` and each problem's text; a larger share only adds problems.
     """
     for problem in problems:
-        # SHA-256 as a number in [0, 1).
+        # The SHA-256 hash as a number in [0, 1).
         position = _digest(f"{seed}:shorten:{problem.id}") / 2**256
         yield dataclasses.replace(problem, solution="") if position < share else problem
 

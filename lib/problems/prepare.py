@@ -90,7 +90,7 @@ class ProblemSets:
 
     def validation(self) -> Iterator[Problem]:
         """The problems held back from either training set, each once."""
-        # Both sets can hold the same problem back, since `split` goes by its words.
+        # Both sets can hold the same problem back, since `split` depends on its words only.
         seen: set[str] = set()
         for problem in (problem for each in self.training for problem in each.validation):
             if problem.id not in seen:
@@ -100,8 +100,8 @@ class ProblemSets:
 
 @contextmanager
 def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[ProblemSets]:
-    """Yield all sets without duplicates, leaks and excluded rows; the files last as long as the
-    block.
+    """Yield all sets without duplicates, leaks and excluded rows; their files exist only within
+    the block.
 
     Args:
         prepare: the params section.
@@ -112,7 +112,7 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
         UserError: a source cannot be read or has no good row, a row is bad and `bad_rows` is not
             `drop`, or a training set ends up empty.
     """
-    # Once for all sources, and only if one of them is generated.
+    # Cached: generated once for all sources, and only if one of them needs it.
     generated = cache(lambda: synthetic_sets(prepare.synthetic, seed=seed))
 
     def read(source: AnySource) -> SourceRows:
@@ -144,7 +144,7 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
                 raise UserError(f"{key}: {error.message}") from error
             if not isinstance(source, LimitedSource) or source.limit == "all":
                 return table
-            # A constant seed: a limited source has the same problems in every run.
+            # A constant seed, so that a limited source has the same problems in every run.
             kept = draw(table, source.limit, seed=0)
             drops.count("over_limit", len(table) - len(kept))
             return kept
@@ -165,11 +165,11 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
         truths = None
         for source in prepare.sft.truth_from:
             with_truth = table_of(source, Drops(), "prepare.sft.truth_from")
-            # By content hash: the two sources share the text of a problem, not a key.
+            # By content hash, since the two sources share a problem's text but no key.
             truths = dict(zip(*map(with_truth.column, ("id", "reference")), strict=True))
         training = []
         for name, data in (("sft", prepare.sft), ("grpo", prepare.grpo)):
-            # One count for all sources of the set.
+            # All sources of a set share these counts.
             drops, tables = Drops(), []
             needs: dict[str, Any] = {}
             if isinstance(data, SftData):
@@ -177,14 +177,14 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
             for number, source in enumerate(entry.source for entry in data.sources):
                 key = f"prepare.{name}.sources[{number}]"
                 tables.append(table_of(source, drops, key, number=number, **needs))
-            # After joining: of two sources with the same problem the first keeps it.
+            # After joining, so that the first of two sources with the same problem keeps it.
             table = drop_exact_duplicates(join(tables))
             if prepare.near_duplicate_similarity < 1:
                 table = drop_near_duplicates(table, similarity=prepare.near_duplicate_similarity)
             table, overlaps = decontaminate(table, indices, size=size)
             if data.numeric_only:
                 table = table.keep(check_numeric)
-            # After the cheap filters: it parses every solution.
+            # After the cheap filters, since it parses every solution.
             if isinstance(data, SftData) and data.correct_only:
                 table = table.keep(check_correct)
             training.append(
@@ -250,8 +250,10 @@ def _missing_part(problem: Problem, *, bare_answers: bool) -> RowFault | None:
 
 
 def tokenizer_problems(sets: ProblemSets) -> Iterator[Problem]:
-    """Return the problems to train a tokenizer on: SFT's, and GRPO's unless all are generated.
-    Generated sets share their words; an unseen word costs a token per letter.
+    """Yield the problems to train a tokenizer on: SFT's, and GRPO's unless all sets are generated.
+
+    Generated sets share their words. In other sets, a word that SFT lacks would cost a token per
+    letter.
     """
     sft, grpo = sets.training
     yield from sft.train
@@ -271,7 +273,7 @@ def finish_sets(
         seed: seed of the draw.
 
     Raises:
-        UserError: the prompts leave no room for a completion, or no problem is left.
+        UserError: the prompts leave no token for a completion, or no problem is left.
     """
     for each in sets.training:
         data = each.data
@@ -288,10 +290,10 @@ def finish_sets(
         if band:
             table = keep_band(table, rates, band)
         share = prepare.validation_share if each.name in prepare.validation_from else 0.0
-        # Before mixing: new weights move no problem to the other side.
+        # Before mixing, so that new weights move no problem to the other side.
         table, each.validation = split(table, share=share)
         each.train = mix(table, data.sources, limit=data.num_train_examples, seed=seed)
-        # After mixing, which joins source by source.
+        # After mixing, which orders problems by source.
         if band and band.easy_first:
             each.train = easy_to_hard(each.train, rates)
     # A problem held back in one set must not be trained on in the other.
@@ -330,7 +332,8 @@ def write_sets(sets: ProblemSets, folder: Path, *, validation: Validation) -> No
     with replacing(folder) as partial:
         for name in validation.sets:
             problems = sets.validation() if name == HELD_BACK_SET else sets.benchmarks[name]
-            # By content hash: independent of the order of rows, and a larger number only adds.
+            # Chosen by content hash, so that the rows' order does not matter, and a larger number
+            # only adds problems.
             few = heapq.nsmallest(validation.num_problems, problems, key=lambda each: each.id)
             if not few:
                 raise UserError(f"validation.sets: `{name}` has no problem; name another set")

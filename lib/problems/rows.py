@@ -15,7 +15,7 @@ from lib.artifacts import json_lines, parse_json
 from lib.core.errors import UserError
 
 if TYPE_CHECKING:
-    # Params import the adapters and through them this module: no heavy import at run time.
+    # Not at run time: params import the adapters, and through them this module.
     from datasets import Dataset
 
 Fields = Mapping[str, Any]
@@ -89,12 +89,14 @@ def read_json_rows(path: Path) -> Iterator[RawRow]:
 
 
 def _fault(error: ValueError, form: str) -> RowFault:
+    """Return the fault of a text that cannot be parsed as `form`."""
     if isinstance(error, UnicodeDecodeError):
         return RowFault("bad_utf8", detail=f"not UTF-8 at byte {error.start + 1}")
     return RowFault("unreadable", detail=f"not {form} ({error})")
 
 
 def _object(row: Any) -> Fields | RowFault:
+    """Return a parsed JSON value if it is an object, else a fault."""
     if isinstance(row, dict):
         return row
     detail = f"expected a JSON object, found {type(row).__name__}"
@@ -125,7 +127,7 @@ def read_csv_rows(path: Path, *, names: Sequence[str] = ()) -> Iterator[RawRow]:
             else:
                 if values is None:
                     return
-                # A blank line, or the header.
+                # A blank line is skipped. Without names, the first other line is the header.
                 if not values or not names:
                     names = names or values
                     continue
@@ -136,6 +138,7 @@ def read_csv_rows(path: Path, *, names: Sequence[str] = ()) -> Iterator[RawRow]:
 def _named(
     values: Sequence[str], names: Sequence[str], known: Mapping[str, str]
 ) -> Fields | RowFault:
+    """Return a CSV row as fields, with those of `known`; a fault if values are missing or extra."""
     if len(values) != len(names):
         detail = f"expected {len(names)} values ({', '.join(names)}), found {len(values)}"
         return RowFault("unreadable", detail=detail)
@@ -145,7 +148,7 @@ def _named(
 def read_arrow_rows(dataset: "Dataset", *, origin: str) -> Iterator[RawRow]:
     """Yield the rows of an Arrow-backed set, a batch in memory at a time."""
     number = 0
-    # As Arrow: Python objects would be converted a batch at a time (see `_cells`).
+    # In Arrow's form: as Python objects, a whole batch would be converted at once (see `_cells`).
     for batch in dataset.with_format("arrow").iter(batch_size=200):
         for index in range(batch.num_rows):
             number += 1
@@ -153,9 +156,10 @@ def read_arrow_rows(dataset: "Dataset", *, origin: str) -> Iterator[RawRow]:
 
 
 def _cells(batch: Any, index: int) -> Fields | RowFault:
+    """Convert one row of an Arrow batch to fields; a fault if a cell is not UTF-8."""
     fields = {}
     for name in batch.column_names:
-        # Cell by cell: one bad cell would fail the conversion of the whole batch.
+        # Cell by cell, since one bad cell would make the conversion of a whole batch fail.
         try:
             fields[name] = batch.column(name)[index].as_py()
         except UnicodeDecodeError as error:

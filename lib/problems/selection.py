@@ -91,7 +91,7 @@ def drop_too_long(
     max_seq_length: int,
     completions: bool,
 ) -> tuple[ProblemTable, dict[str, int]]:
-    """Drop the rows above a limit, each counted under the first limit it exceeds.
+    """Drop the rows above a limit, and count each under the first limit that it exceeds.
 
     Returns the table, and the limits in tokens: `prompt`, and `total` for prompt and completion.
 
@@ -100,15 +100,15 @@ def drop_too_long(
         completions: True for SFT's rows, whose solutions have to fit too.
 
     Raises:
-        UserError: that percentile of the prompts leaves no room for a completion.
+        UserError: the limit on prompts leaves no token for a completion.
     """
     prompts: list[int] = []
     answers: list[int] = []
     for batch in batches(table):
         prompts += counter.prompts(batch)
-        # GRPO generates its completions: 0 tokens, so that only the prompt counts.
+        # GRPO generates its completions, so they count 0 tokens here.
         answers += counter.completions(batch) if completions else [0] * len(batch)
-    # `inverted_cdf` is the nearest rank: an actual length, never an interpolated one.
+    # `inverted_cdf` returns the length of an actual prompt and does not interpolate.
     longest = int(np.percentile(prompts, settings.prompt_percentile, method="inverted_cdf"))
     # + 1: GRPO leaves one token of max_seq_length unused, as S0's source does.
     if longest + 1 >= max_seq_length:
@@ -141,7 +141,7 @@ class PassRate:
 
 
 def write_pass_rates(path: Path, rates: Mapping[str, PassRate]) -> None:
-    """Write one JSON object a line, by content hash."""
+    """Write one JSON object per problem, in the order of the content hashes."""
     write_jsonl(path, [{"id": key, **dataclasses.asdict(rates[key])} for key in sorted(rates)])
 
 
@@ -183,13 +183,13 @@ def keep_band(table: ProblemTable, rates: Mapping[str, PassRate], band: Difficul
 
 def easy_to_hard(table: ProblemTable, rates: Mapping[str, PassRate]) -> ProblemTable:
     """Sort by falling pass rate; equal problems, and those without a rate, keep their order."""
-    # 1.0 is above all negated rates: problems without a rate come last.
+    # Negated rates are at most 0, so that problems without a rate, at 1, come last.
     ranks = [-rates[key].value if key in rates else 1.0 for key in table.column("id")]
     return table.select(sorted(range(len(ranks)), key=ranks.__getitem__))
 
 
 def position(problem_id: str, *, salt: str) -> float:
-    """Map `problem_id` to a place in [0, 1) for this purpose, uniform over problems."""
+    """Map `problem_id` to a number in [0, 1), uniform over problems and another for each salt."""
     return digest(f"{salt}:{problem_id}") / 2**64
 
 
@@ -197,7 +197,7 @@ def split(table: ProblemTable, *, share: float) -> tuple[ProblemTable, ProblemTa
     """Split into training and the held-back `share`; a larger share only adds to the latter."""
     sides: dict[bool, list[int]] = {False: [], True: []}
     for index, problem_id in enumerate(table.column("id")):
-        # Another salt than the draw: the two choices are independent.
+        # Not the draw's salt, so that the two choices are independent.
         sides[position(problem_id, salt="validation") < share].append(index)
     return table.select(sides[False]), table.select(sides[True])
 
@@ -243,7 +243,7 @@ def mixture_counts(
         limit: total number of rows; "all" for no limit.
     """
     pairs = list(zip(available, weights, strict=True))
-    # The source that is scarcest for its weight sets the unit.
+    # Rows per unit of weight, as many as the source with the fewest rows for its weight allows.
     unit = min((count / weight for count, weight in pairs if weight != "all"), default=0.0)
     counts = [
         # 1e-9: a third of 300 must not become 99 by rounding.
@@ -253,7 +253,7 @@ def mixture_counts(
     total = sum(counts)
     if limit == "all" or limit >= total:
         return counts
-    # Integers: rounding of floats would lose or add a row.
+    # Integer arithmetic, since floats could lose or add a row by rounding.
     scaled = [count * limit // total for count in counts]
     # Ties go to the earlier source, so that the result depends on params only.
     remainders = sorted(
@@ -271,5 +271,5 @@ def draw(table: ProblemTable, count: int, *, seed: int) -> ProblemTable:
     """
     places = [position(problem_id, salt=f"draw:{seed}") for problem_id in table.column("id")]
     nearest = sorted(range(len(places)), key=places.__getitem__)[:count]
-    # Back in the table's order: a draw does not shuffle.
+    # Sorted back into the table's order, since a draw does not shuffle.
     return table.select(sorted(nearest))

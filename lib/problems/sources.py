@@ -40,7 +40,7 @@ FILE_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".arrow")
 
 BENCHMARKS_FOLDER = Path("data/problems/benchmarks")
 
-# No letter on either side: `latest.csv` is no test split.
+# Not between letters: `latest.csv` is no test split.
 _SPLIT = re.compile(
     r"(?<![a-z])(train|training|test|testing|validation|valid|val|dev|eval)(?![a-z])"
 )
@@ -71,7 +71,7 @@ def read_rows(
     """Yield the rows of a file or folder under `raw`, or of a split on the Hub.
 
     Args:
-        at: their path or Hub split.
+        at: the path, or the split on the Hub.
         adapter: a name of `ADAPTERS`, or `plugins/adapters/file.py:name`.
         columns: columns by record field, in place of the column table.
         split: one of a folder's splits.
@@ -92,6 +92,7 @@ def read_rows(
 
 
 def _raw_rows(at: Path | HubSource, adapter: Adapter, split: str, raw: Path) -> Iterator[RawRow]:
+    """Yield the rows of `read_rows` before conversion, by the reader for each file's suffix."""
     if isinstance(at, HubSource):
         with scratch_folder() as cache:
             yield from read_arrow_rows(load_split(at, cache=cache), origin=hub_label(at))
@@ -121,7 +122,7 @@ def _files(path: Path, *, split: str, raw: Path) -> list[Path]:
     if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
         return [path]
     candidates = [path] if path.is_file() else sorted(path.rglob("*"))
-    # Hidden files and folders (.git, .cache) are the tools', not data.
+    # Hidden files and folders (.git, .cache) belong to tools and hold no data.
     files = [
         file
         for file in candidates
@@ -134,7 +135,7 @@ def _files(path: Path, *, split: str, raw: Path) -> list[Path]:
     for file in files:
         _refuse_links(file, raw=raw)
         name = str(file.relative_to(path if path.is_dir() else path.parent))
-        # Of the path below the source, so that a folder `test/` names its split too.
+        # Searched in the path below the source, so that a folder `test/` names a split too.
         match = _SPLIT.search(name.lower())
         # Files without such a word form a split of their own.
         splits.setdefault(match[1] if match else "others", []).append(file)
@@ -142,19 +143,29 @@ def _files(path: Path, *, split: str, raw: Path) -> list[Path]:
 
 
 def _refuse_links(path: Path, *, raw: Path) -> None:
+    """Refuse a broken link, and a path outside of `raw`, also through a link.
+
+    Raises:
+        UserError: names the path, and how to import it.
+    """
     if path.is_symlink() and not path.exists():
         raise UserError(f"{path} is a broken link; remove it")
-    # DVC hashes data/raw: a link out of it is content that no stage depends on.
+    # DVC hashes data/raw only: no stage would depend on the target of a link to elsewhere.
     if not path.resolve().is_relative_to(raw.resolve()):
         raise UserError(how_to_import(path, raw=raw))
 
 
 def _select_split(path: Path, splits: Mapping[str, Content], split: str) -> Content:
+    """Return the named split, or the only one if `split` is ''.
+
+    Raises:
+        UserError: there is no such split, or there are several and none is named.
+    """
     if len(splits) == 1 and not split:
         return next(iter(splits.values()))
     if split in splits:
         return splits[split]
-    # An error: reading all splits as one set would train on the test set.
+    # Refused, since all splits as one set would train on the test set.
     fault = f"has no split `{split}`; it" if split else "has several splits: it"
     raise UserError(
         f"{path} {fault} holds {', '.join(splits)}; name one in `split:` of this source"
@@ -162,6 +173,7 @@ def _select_split(path: Path, splits: Mapping[str, Content], split: str) -> Cont
 
 
 def _arrow_rows(path: Path, split: str, cache: Path) -> Iterator[RawRow]:
+    """Yield the rows of a Parquet or Arrow file or folder; one fault if it is damaged."""
     try:
         dataset = _load_arrow(path, split, cache)
     except (DatasetGenerationError, DatasetNotFoundError, OSError, ValueError) as error:
@@ -173,6 +185,7 @@ def _arrow_rows(path: Path, split: str, cache: Path) -> Iterator[RawRow]:
 
 
 def _load_arrow(path: Path, split: str, cache: Path) -> Dataset:
+    """Load a Parquet or Arrow file, or a folder that `save_to_disk` wrote."""
     if path.suffix == ".parquet":
         return Dataset.from_parquet(str(path), cache_dir=str(cache))
     if path.suffix == ".arrow":
@@ -191,7 +204,7 @@ class BenchmarkSet:
     Attributes:
         path: its file or folder.
         adapter: the adapter of its rows; '' for the pipeline's own records.
-        num_repeated: number of omitted repetitions.
+        num_repeated: number of rows left out, since they repeat a problem.
     """
 
     name: str
@@ -231,6 +244,11 @@ def find_benchmark(query: str, *, limit: int = 0) -> BenchmarkSet:
 
 
 def _locate(query: str) -> tuple[str, Path]:
+    """Return a benchmark's name, valid in a file name, and its path (see `find_benchmark`).
+
+    Raises:
+        UserError: no such set.
+    """
     name, is_named, text = query.partition("=")
     path = Path(text if is_named else query)
     if is_named or path.suffix or len(path.parts) > 1:
@@ -265,7 +283,12 @@ def adapter_of(name: str) -> str:
 
 
 def _whole_rows(path: Path, adapter: str) -> Iterator[Problem]:
-    # Any path: nothing outside the pipeline tracks files.
+    """Yield a benchmark's problems.
+
+    Raises:
+        UserError: a row gives no problem.
+    """
+    # raw="/" allows any path, since no stage depends on this file.
     for row, problem in read_rows(path, adapter=adapter, raw=Path("/")):
         if isinstance(problem, RowFault):
             raise UserError(f"{row.place}: {problem}; mend or remove the row")
@@ -283,7 +306,7 @@ def load_split(source: HubSource, *, cache: Path, elsewhere: str = "") -> Datase
 
     Args:
         cache: folder for the files that `datasets` converts.
-        elsewhere: see `Repository`, in place of its own.
+        elsewhere: replaces the repository's own text for `Repository.elsewhere`; '' keeps it.
 
     Raises:
         UserError: no network, no such repository, revision, subset or split, or no permission.

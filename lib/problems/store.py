@@ -31,7 +31,8 @@ _SCHEMA = pyarrow.schema(
         ("source", pyarrow.int32()),
     ]
 )
-"""A record's fields (`level`, a number or a text, as JSON), and the index of its source."""
+"""Columns: a record's fields, with `level` (a number or a text) as JSON, and the index of the
+record's source."""
 
 _FIELDS = _SCHEMA.names[:-1]
 
@@ -87,7 +88,7 @@ class Drops:
 def scratch_folder() -> Iterator[Path]:
     """Yield a folder for Arrow files; it lasts as long as the block.
 
-    Not under /tmp, which may be in memory: the files exist to keep text out of memory.
+    It is not under /tmp, which may be in memory: the files exist to keep text out of memory.
     """
     SCRATCH.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="prepare-", dir=SCRATCH) as folder:
@@ -160,7 +161,7 @@ def write_table(
         drops: the counts of the table and of tables selected from it.
         source: the index of that source.
     """
-    # Renamed into place: a table that maps an older file of this name keeps its own data.
+    # Renamed into place, so that a table that maps an older file of this name keeps its data.
     with (
         replacing(path) as partial,
         ArrowWriter(schema=_SCHEMA, path=str(partial), writer_batch_size=BATCH) as writer,

@@ -88,7 +88,7 @@ class TaggedFormat:
     @property
     def instructions(self) -> str:
         """The system prompt explaining the format; '' if the template explains it already."""
-        # By position, since `prompt.tags` may have replaced the tags.
+        # Marks are inserted by position, since `prompt.tags` may have replaced the tags.
         if self.wording or self.layout.preamble:
             return self.wording.format(*self.marks)
         sentences = (
@@ -104,7 +104,7 @@ class TaggedFormat:
     def target(self, *, solution: str, reference: str) -> str:
         """Render SFT's completion: solution (may be '') and answer, without EOS."""
         gap = self.separator
-        # The prompt holds the opening tag then; r1_zero's targets go on with a space.
+        # If the prompt ends with the opening tag, the target begins after it (r1_zero: a space).
         opening = self.opens_with if self.opened_by_prompt else f"{self.working[0]}{gap}"
         between = gap if self.between is None else self.between
         working = f"{solution.strip()}{gap}{self.working[1]}{between}"
@@ -112,11 +112,11 @@ class TaggedFormat:
 
     def parse(self, completion: str) -> ParsedCompletion:
         """Parse one completion; never raises, whatever the text."""
-        # The opening tag may be the prompt's, and must not come again.
+        # If the prompt has the opening tag, the completion must not repeat it.
         required = self.marks[1:] if self.opened_by_prompt else self.marks
         once = all(completion.count(mark) == 1 for mark in required)
         unopened = not self.opened_by_prompt or self.working[0] not in completion
-        # Last: on a text with repeated marks, the pattern takes quadratic time.
+        # The pattern comes last: on a text with repeated marks it takes quadratic time.
         complete = once and unopened and self._whole.fullmatch(completion)
         return ParsedCompletion(
             reasoning=self._reasoning(completion),
@@ -135,6 +135,7 @@ class TaggedFormat:
         return re.compile(rf"{opening}.*?{tags[1]}{between}{tags[2]}.*?{tags[3]}\s*", re.DOTALL)
 
     def _reasoning(self, completion: str) -> str | None:
+        """Return the text up to the first closing tag; None if a tag is missing."""
         # The first closing tag: reasoning that repeats itself ends at its first end.
         before, closed, _ = completion.partition(self.working[1])
         _, opened, after = before.partition(self.working[0])
@@ -143,13 +144,14 @@ class TaggedFormat:
         return (after if opened else before).strip()
 
     def _answer(self, completion: str) -> str | None:
+        """Return the text in the last pair of the answer's tags; None if there is no pair."""
         # The last pair: a completion that corrects itself means its last answer.
         before, closed, _ = completion.rpartition(self.answer[1])
         _, opened, answer = before.rpartition(self.answer[0])
         return answer.strip() if closed and opened else None
 
 
-# A box and its brace, any escaped character (its brace is text), or a brace.
+# Matches a box with its opening brace, an escaped character (an escaped brace is text), or a brace.
 _BRACE = re.compile(r"(?P<box>\\(?:boxed|fbox|framebox)\s*\{)|\\.|[{}]", re.DOTALL)
 
 
@@ -303,14 +305,16 @@ def prompt_format(name: str, *, tags: Sequence[str] = (), layout: str = "plain")
 
 
 def _own_format(name: str) -> PromptFormat:
+    """Return the plugin's format, named as in params."""
     own = load_plugin(name)
     if not isinstance(own, PromptFormat):
         raise UserError(f"{name}: expected a TaggedFormat or a BoxedFormat, got {own!r}")
-    # Its name in params, by which a saved format finds the plugin again.
+    # Named as in params, so that a saved format finds the plugin again.
     return dataclasses.replace(own, name=name)
 
 
 def _with_tags(own_format: PromptFormat, tags: Sequence[str]) -> TaggedFormat:
+    """Return the format with other tags, in the order of `prompt_format`."""
     if not isinstance(own_format, TaggedFormat):
         raise UserError(f"prompt.tags: `{own_format.name}` has no tags; leave the list empty")
     # Two equal tags would make the parts of a completion ambiguous.
@@ -327,6 +331,7 @@ def _with_tags(own_format: PromptFormat, tags: Sequence[str]) -> TaggedFormat:
 
 
 def _with_layout(own_format: PromptFormat, layout: str) -> PromptFormat:
+    """Return the format with the turns of another layout."""
     if layout not in LAYOUTS:
         raise UserError(f"prompt.layout: no layout `{layout}`; there are {', '.join(LAYOUTS)}")
     if own_format.layout is not PLAIN:
@@ -353,13 +358,13 @@ def prompt_text(
 def render_target(problem: Problem, written_in: PromptFormat) -> str:
     """Render the completion to learn, without EOS.
 
-    A response in the format is returned unchanged: its spaces, a box inside its answer, text behind
-    it. A response in another format is converted.
+    A response in this format is returned unchanged, with its spaces, a box inside its answer and
+    text after it. A response in another format is converted.
     """
     solution, answer = problem.solution, problem.reference
     if RESPONSE in problem.tags:
         parsed = written_in.parse(solution)
-        # In this format already: trained on to the letter.
+        # The response is in this format already.
         if None not in (parsed.reasoning, parsed.answer):
             return solution
         solution, answer = response_parts(solution) or (solution, answer)

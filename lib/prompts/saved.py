@@ -16,9 +16,9 @@ from lib.prompts.formats import PromptFormat, prompt_format
 FORMAT_FILE = "prompt_format.json"
 """File with `prompt_format`'s arguments `name`, `tags` and `layout`, and a plugin's hash.
 
-In an export also `Generation`'s fields. In `generation_config.json`, stop strings would make
-transformers require a tokenizer in `generate`, and the length would override a caller's
-`max_length`.
+An export's file also has the fields of `Generation`. They are not in `generation_config.json`,
+where stop strings would make transformers require a tokenizer in `generate`, and the length would
+override a caller's `max_length`.
 """
 
 
@@ -43,7 +43,7 @@ def save_prompt(
 ) -> None:
     """Write the system prompt and the format beside the tokenizer."""
     save_system(folder, system)
-    # For its errors only: no file may name a format that cannot be read back.
+    # Called for its errors only: the file must not name a format that cannot be read back.
     prompt_format(**rendering)
     content = {**rendering, "tags": list(rendering["tags"])}
     content |= plugin_hashes(rendering) | (generation._asdict() if generation else {})
@@ -93,12 +93,12 @@ def saved_generation(folder: Path) -> Generation:
     Raises:
         UserError: a file is damaged.
     """
-    # Ours first; a model from elsewhere has transformers' file only.
+    # The format file comes first; a model from elsewhere has only transformers' file.
     for path in (folder / FORMAT_FILE, folder / "generation_config.json"):
         content = read_json(path, remedy="copy the model again") if path.is_file() else {}
         saved = content if isinstance(content, dict) else {}
         stops, longest = (saved.get(name) for name in Generation._fields)
-        # transformers takes one text too, in `GenerationConfig.stop_strings`.
+        # In transformers' file, `stop_strings` may be one text instead of a list.
         stops = [stops] if isinstance(stops, str) else stops or []
         texts = isinstance(stops, list) and all(isinstance(stop, str) for stop in stops)
         if not texts or not isinstance(longest, int | None):
@@ -147,14 +147,14 @@ def system_prompt(value: str, *, prompt_format: PromptFormat) -> str:
 def with_default_system(chat_template: str, system: str) -> str:
     """Return a template that renders `system` before conversations without a system message.
 
-    The same template where `system` is ''.
+    If `system` is '', the template is returned as it is.
     """
     if not system:
         return chat_template
-    # JSON's escapes are Jinja's too, except surrogate pairs: hence no ASCII escapes.
+    # JSON's escapes are Jinja's too, except surrogate pairs, so no character is escaped to ASCII.
     message = f"{{'role': 'system', 'content': {json.dumps(system, ensure_ascii=False)}}}"
     return (
-        # Before the template, which then reads the longer `messages`.
+        # These lines come before the template, which then reads the longer `messages`.
         "{%- if messages[0]['role'] != 'system' -%}"
         f"{{%- set messages = [{message}] + messages -%}}"
         f"{{%- endif -%}}{chat_template}"
@@ -170,7 +170,7 @@ def saved_system(folder: Path) -> str:
     """Read the system prompt saved with the base model by `prepare`.
 
     Raises:
-        UserError: it is not there, or no UTF-8 text.
+        UserError: the file is missing, or is no UTF-8 text.
     """
     path = folder / SYSTEM_FILE
     if not path.is_file():

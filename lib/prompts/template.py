@@ -2,9 +2,9 @@
 
 One Jinja template serves all formats, with a `Layout`'s text around each turn.
 `tokenizer.apply_chat_template` and vLLM's server read it. It therefore names BOS and EOS by the
-tokenizer's variables, and marks answers with `{% generation %}` for `assistant_only_loss`. BOS
-comes first if the tokenizer has one: tokenise the rendered text *without* adding special tokens, or
-BOS is there twice. `prompt_text` returns the text of
+tokenizer's variables, and marks answers with `{% generation %}` for `assistant_only_loss`. The text
+begins with BOS if the tokenizer has one: tokenise it *without* adding special tokens, or BOS is
+there twice. `prompt_text` returns the text of
 `tokenizer.apply_chat_template(..., tokenize=False)` without a tokenizer.
 """
 
@@ -94,7 +94,8 @@ def chat_template(layout: Layout, *, opening: str = "") -> str:
     """Return the Jinja source of `layout`; `opening` is a tag at the prompt's end, '' for none."""
     # Printed for prompts and for answers, so that a prompt is a prefix of prompt plus answer.
     before_answer = layout.assistant + opening
-    # SmolLM2's BOS is what opens a turn of ChatML, where its own template puts no other.
+    # SmolLM2's BOS equals the opening of a ChatML turn. Its own template prints it once, so no BOS
+    # is printed before the first turn.
     own_opening = ' and bos_token != "<|im_start|>"' if layout is CHATML else ""
     return (
         f"{{%- if bos_token{own_opening} -%}}{{{{- bos_token -}}}}{{%- endif -%}}"
@@ -126,8 +127,8 @@ class _Generation(Extension):
     tags = {"generation"}  # noqa: RUF012 (Jinja declares it so)
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
-        # transformers' extension (`AssistantTracker`) also notes where the answer is; text needs
-        # none.
+        # transformers' extension (`AssistantTracker`) also records the answer's position, which
+        # rendering as text does not need.
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 

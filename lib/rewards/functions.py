@@ -36,10 +36,11 @@ ANSWER_ACCURACY = "answer_accuracy"
 """Column of the curve: the share of completions with a right answer, whatever their reward."""
 
 DECIDED_BY = "reward/decided_by/"
-"""Prefix of columns of the curve: the share of right answers decided by each step without proof."""
+"""Prefix of the curve's columns with the share of right answers that each of the verifier's steps
+without proof decided."""
 
 OPTIONAL_COLUMNS = {"problem": "problem", "tags": "tags", "completion_ids": "token_ids"}
-"""Optional columns, with the names of the `Rollout`'s fields."""
+"""Optional columns of the dataset → fields of a `Rollout`."""
 
 
 class Grading:
@@ -68,17 +69,18 @@ class Grading:
         self.prompt_format, self.settings = prompt_format, settings
         self.weights = weights or [1.0] * len(names)
         self.rewards: list[RewardFn] = [self._function(name) for name in names]
-        # Arguments and rollouts of the last batch: F reward functions share one verdict a
-        # completion.
+        # Arguments and rollouts of the last batch. The F reward functions share them, so that each
+        # completion is judged once.
         self._columns: tuple[object, ...] = ()
         self._rollouts: list[Rollout] = []
 
     def _function(self, name: str) -> RewardFn:
+        """Return the named reward as a function with TRL's signature."""
         reward = own_reward(name) if is_plugin(name) else load_reward(name)
         return RolloutReward(name, reward, self) if isinstance(reward, BoundedReward) else reward
 
     def rollout(self, completion: str, **fields: Any) -> Rollout:
-        """Return a completion as a `Rollout` with these rules; `fields` are further ones of it."""
+        """Return a completion as a `Rollout` with these rules; `fields` are its other fields."""
         return Rollout(
             completion=completion,
             prompt_format=self.prompt_format,
@@ -87,7 +89,7 @@ class Grading:
         )
 
     def judge(self, completions: Sequence[GeneratedCompletion], **fields: Any) -> list[Rollout]:
-        """Return the completions of one problem as `Rollout`s; `fields` are those of all."""
+        """Return the completions of one problem as `Rollout`s; all get the same `fields`."""
         return [
             self.rollout(
                 one.text,
@@ -101,7 +103,7 @@ class Grading:
 
     def score(self, rollouts: Sequence[Rollout], **columns: Any) -> None:
         """Set the rewards of rollouts; `columns` as in `scores`."""
-        # F lists of B
+        # F lists of B values.
         values = scores(self.rewards, rollouts, **columns)
         for place, rollout in enumerate(rollouts):
             rollout.rewards = tuple(float(earned[place]) for earned in values)
@@ -132,7 +134,7 @@ class Grading:
         """
         reference = reference_answer if reference is None else reference
         batch = (completions, reference, *map(columns.get, OPTIONAL_COLUMNS))
-        # TRL calls one function after another with the same list objects: judged already.
+        # TRL calls one function after another with the same list objects: this batch is known.
         if self._columns and all(map(operator.is_, self._columns, batch)):
             return self._rollouts
         if reference is None or len(reference) != len(completions):
@@ -152,7 +154,7 @@ class Grading:
             )
             for text, right, *values in zip(completions, reference, *known.values(), strict=True)
         ]
-        # Once per batch: the other reward functions have returned above.
+        # Reached once per batch: for the other reward functions, the method has returned above.
         if log_metric and completions:
             for name, value in judged_metrics(self._rollouts).items():
                 log_metric(name, value)
@@ -190,12 +192,12 @@ class RolloutReward:
 def scores(
     functions: Sequence[RewardFn], rollouts: Sequence[Rollout], **columns: Any
 ) -> list[list[float]]:
-    """Return F lists of rewards, one value per rollout.
+    """Return a list of rewards for each function, with one value per rollout.
 
     Functions with TRL's signature also get `columns`. `reference_solution` is empty unless it is in
     `columns`: graded completions have none.
     """
-    # [B] each, in the names of TRL's GRPOTrainer and of its examples on GSM8K.
+    # Lists of B values, under the names of TRL's GRPOTrainer and of its examples on GSM8K.
     arguments = {
         "prompts": [rollout.prompt for rollout in rollouts],
         "completions": [as_messages(rollout.completion) for rollout in rollouts],
@@ -278,8 +280,8 @@ def stack_range(
     for name, weight in zip(names, weights, strict=True):
         reward = load_plugin(name) if is_plugin(name) else load_reward(name)
         ends = reward.range(settings) if isinstance(reward, BoundedReward) else UNBOUNDED
-        # Sorted, since a negative weight swaps the ends; without the case of weight 0, an
-        # unbounded reward would give 0 · ∞, NaN.
+        # Sorted, since a negative weight swaps the ends. A weight of 0 needs its own case: for an
+        # unbounded reward, 0 · ∞ is NaN.
         low, high = sorted(weight * end for end in ends) if weight else (0.0, 0.0)
         lowest, highest = lowest + low, highest + high
     return lowest, highest
@@ -301,9 +303,10 @@ def own_reward(name: str) -> BoundedReward | Callable[..., list[float]]:
         raise UserError(f"{name}: expected a function or a BoundedReward, got {own!r}")
 
     def numbers(count: int, inputs: str, *rollout: Rollout, **columns: Any) -> list[float]:
+        # Called with one rollout, or with TRL's columns.
         with guarded(name, inputs=inputs):
             result: Any = reward.score(*rollout, **columns)
-            # TRL sums rewards without its None ("does not apply"): 0 gives the same total.
+            # TRL leaves None ("does not apply") out of the sum of rewards: 0 gives the same total.
             values = [result] if rollout else [0.0 if value is None else value for value in result]
         for value in values:
             # Not math.isfinite, which raises for an integer beyond the floats.
@@ -322,7 +325,7 @@ def own_reward(name: str) -> BoundedReward | Callable[..., list[float]]:
     def score_all(
         completions: Sequence[Any],
         *,
-        tags: object = None,  # of the problem: a `Rollout` has them
+        tags: object = None,  # not passed on; a function of a `Rollout` can read them
         **columns: Any,
     ) -> list[float]:
         messages = [as_messages(completion_text(completion)) for completion in completions]

@@ -16,7 +16,7 @@ from lib.verifier.tokens import says_something
 Value = TypeVar("Value")
 
 
-# eq=False: equality and hash by identity, so that long texts are not compared.
+# eq=False: rollouts are compared and hashed by identity, so that long texts are not compared.
 @dataclasses.dataclass(kw_only=True, eq=False)
 class Rollout:
     """One judged completion of a problem: its verdict is computed once for all rewards, the grade
@@ -24,14 +24,14 @@ class Rollout:
 
     Form and answer are judged independently: a right answer outside the format's marks counts as
     right (`extract_answer` falls back on boxes, other tags, "the answer is …" and the last number).
-    The report can so distinguish wrong answers from a wrong format.
+    The report can therefore distinguish wrong answers from a wrong format.
 
     Attributes:
         completion: the text, without its prompt.
         reference: the right answer.
         prompt_format: the format of the prompt.
-        problem: text of the problem, context of the comparison; None if unknown.
-        tags: the problem's tags; they mark multiple choice, and instructions, which have no right
+        problem: text of the problem, which the verifier also reads; None if unknown.
+        tags: the problem's tags. Some mark multiple choice, or an instruction without a right
             answer.
         prompt: chat messages.
         prompt_ids: the prompt's tokens as the engine read them.
@@ -39,7 +39,7 @@ class Rollout:
         settings: the settings of rewards (params: `reward`), and `max_completion_tokens`.
         is_answer: True if the completion is an answer extracted elsewhere.
         rewards: one per function, and `reward`, their weighted sum; `Grading.score` sets both.
-        metrics: means over the completions that were scored in the same call.
+        metrics: means over the completions that were scored in one call together.
     """
 
     completion: str
@@ -113,8 +113,8 @@ class Rollout:
     def compare(self, answer: str | None) -> Verdict:
         """Return the verifier's verdict on a text as the answer, computed once per text."""
         answer = answer and answer.strip()
-        # By text: rewards of a stack extract answers in their own ways. The verifier's symbolic
-        # worker can take seconds for one.
+        # Stored by text, since a stack's rewards may extract different answers, and the verifier's
+        # symbolic worker can take seconds for one.
         if answer not in self.memo:
             self.memo[answer] = compare(
                 reference=self.reference, answer=answer, problem=self.problem
@@ -141,7 +141,7 @@ class Rollout:
         """
         if INSTRUCTION in self.tags or not self.parsed.format_ok:
             return self.parsed.format_ok
-        # Empty marks or \boxed{\text{}} are no answer: a policy could earn by the frame only.
+        # Empty marks or \boxed{\text{}} are no answer, or a policy could earn by the form only.
         return says_something(self.parsed.answer or "")
 
     @cached_property
@@ -165,7 +165,7 @@ def once_per_rollout(read: Callable[[Rollout], Value]) -> Callable[[Rollout], Va
 
     @wraps(read)
     def once(rollout: Rollout) -> Value:
-        # A result may be None, so presence counts and not the value.
+        # A stored result may be None, so the key is looked for.
         if read not in rollout.memo:
             rollout.memo[read] = read(rollout)
         value: Value = rollout.memo[read]

@@ -20,7 +20,7 @@ def num_attempts(completions: Mapping[str, Sequence[Any]], *, what: str) -> int:
         what: name of the set, for the message.
 
     Raises:
-        UserError: problems have different numbers, so that there is no common pass@k.
+        UserError: problems have different numbers of completions, so pass@k is not comparable.
     """
     (first, own), *others = completions.items()
     for problem, each in others:
@@ -57,7 +57,7 @@ def pass_hat_k(*, num_completions: int, num_correct: int, k: int) -> float:
     Raises:
         ValueError: num_correct outside 0 … N, or k outside 1 … N.
     """
-    # All are right where none is wrong: the complement of pass@k of the wrong ones.
+    # All k are right if none is wrong: the complement of pass@k over the wrong completions.
     num_wrong = num_completions - num_correct
     return 1.0 - pass_at_k(num_completions=num_completions, num_correct=num_wrong, k=k)
 
@@ -80,7 +80,7 @@ def maj_at_k(*, answers: Sequence[str | None], correct: Sequence[bool], k: int) 
     )
     num_right = sum(correct)
     silent = len(answers) - num_right - wrong.total()
-    # Σ over the votes for the right answer that a draw of k can hold.
+    # Sum over the possible numbers of votes for the right answer in a draw of k.
     won = sum(
         math.comb(num_right, votes) * _ways_to_win(tuple(wrong.values()), silent, k, votes)
         for votes in range(1, min(num_right, k) + 1)

@@ -45,10 +45,10 @@ def paired_difference(*, before: Mapping[str, float], after: Mapping[str, float]
     """Compare two checkpoints on the same problems (arXiv:2411.00640, section 4).
 
     Differences are taken per problem, so that the problems' difficulty cancels. Interval and
-    p-value are those of Bonett and Price (2012): one gain and one loss are added, each of the size
-    of the changes. Even problems of which none changed then give an interval with a width. The
-    p-value is at least 2^(1-m) for m changed problems, the smallest of a sign test: two problems
-    that both improved have no spread, but prove little.
+    p-value follow Bonett and Price (2012): one gain and one loss are added, each of the size of the
+    changes. The interval then has a width even if no problem changed. The p-value is at least
+    2^(1-m) for m changed problems, the smallest p-value of a sign test: two problems that both
+    improved have no spread, but prove little.
 
     Args:
         before: problem id → score (0/1, or the mean over a problem's completions).
@@ -81,10 +81,10 @@ def paired_difference(*, before: Mapping[str, float], after: Mapping[str, float]
 
 
 def change_size(sum_of_squares: ArrayLike, num_changed: ArrayLike) -> NDArray[np.float64]:
-    """Return the root mean square of all nonzero changes and of one whole change.
+    """Return the root mean square of all nonzero changes and one added change of 1.
 
-    1 if every change is from 0 to 1 or back, as with greedy answers; less if the problems' rates
-    change by parts.
+    It is 1 if every change is from 0 to 1 or back, as with greedy answers, and less if the
+    problems' rates change by parts.
     """
     return np.sqrt((np.asarray(sum_of_squares) + 1.0) / (np.asarray(num_changed) + 1.0))
 

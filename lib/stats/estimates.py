@@ -103,8 +103,9 @@ def padded_mean(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return mean and standard error after adding `padding` problems, half at each of `extremes`.
 
-    Every argument may be an array. An unknown error (NaN: one problem, or metrics without it)
-    becomes that of values of 0 and 1, the largest for values in [0, 1].
+    Every argument may be an array. An unknown error is NaN: there is one problem, or the metrics
+    lack it. It is replaced by the error of values that are all 0 or 1, the largest for values in
+    [0, 1].
     """
     low, high = (np.asarray(extreme, dtype=np.float64) for extreme in extremes)
     mean, count = np.asarray(value, dtype=np.float64), np.asarray(n, dtype=np.float64)

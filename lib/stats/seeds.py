@@ -37,8 +37,9 @@ class SeedsMean:
     def freedom(self) -> float:
         """Degrees of freedom of the standard error: (S + 1) / 2, at most S - 1.
 
-        About half of those for normal values. Seeds are often skewed (one or two far from the
-        rest), and the variance of s² grows with the kurtosis. docs/statistics.md has the coverage.
+        It is about half of S - 1, which would be right for normal values. Results of seeds are
+        often skewed (one or two are far from the rest), and the variance of s² grows with the
+        kurtosis. docs/statistics.md has the coverage.
         """
         return min(self.num_seeds - 1, (self.num_seeds + 1) / 2)
 

@@ -43,7 +43,7 @@ def dpo_setup(params: Params, *, pairs: Path, init: Path, base: Path, scratch: P
 
     Args:
         pairs: rows with `prompt_ids`, `chosen_ids` and `rejected_ids` (see `lib.evaluation.pairs`).
-        base: the weights below an adapter.
+        base: the model that an adapter is trained on.
         scratch: the trainer's output folder.
 
     Raises:
@@ -77,10 +77,10 @@ def dpo_arguments(params: Params, *, scratch: Path) -> DPOConfig:
     return DPOConfig(
         **shared_arguments(params, dpo, batch=dpo.batch_size, scratch=scratch),
         num_train_epochs=dpo.num_epochs,
-        # TRL would cut from the end, and with it the answer.
+        # TRL would cut the end off, and the answer with it.
         max_length=None,
         beta=dpo.beta,
-        # TRL takes a list, to mix losses; one here.
+        # TRL takes a list of losses to mix; here it has one.
         loss_type=[dpo.loss],
         label_smoothing=dpo.label_smoothing,
     )

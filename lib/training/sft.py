@@ -42,7 +42,7 @@ def sft_setup(params: Params, *, problems: Path, base: Path, scratch: Path) -> S
             f"model.max_seq_length={model.max_seq_length}: {too_long} of {len(lengths)} SFT "
             f"examples are longer; the longest has {max(lengths)} tokens: raise it to that"
         )
-    # Unsloth's policy can bring a vLLM on its own weights; only validation samples in SFT.
+    # Unsloth can load the policy with a vLLM on the same weights. In SFT only validation uses it.
     shares = sft.eval_steps and shares_weights(model, engine=validation.engine)
     trainer = SFTTrainer(
         model=trainable_policy(
@@ -58,7 +58,7 @@ def sft_setup(params: Params, *, problems: Path, base: Path, scratch: Path) -> S
             packing=sft.packing,
             # The length of packed rows. Unpacked rows are not cut: longer ones are refused above.
             max_length=model.max_seq_length if sft.packing else None,
-            # Labels of the prompt are −100; the mask comes with the examples.
+            # The examples have a mask, outside of which labels are −100.
             completion_only_loss=True,
             train_sampling_strategy="group_by_length" if sft.group_by_length else "random",
         ),
@@ -98,6 +98,7 @@ def sft_dataset(
 def _tokens(
     prompt: list[Message], target: str, tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, list[int]]:
+    """Return an example's token ids, with a mask that is 1 for the target's tokens."""
     # `return_dict`, since Unsloth's patched tokenizers return bare token ids by default.
     rendered = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)
     prompt_ids = rendered["input_ids"]

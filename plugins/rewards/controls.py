@@ -38,16 +38,16 @@ def majority(
     completions: Completions, problem: list[str], reference: list[str], **columns: object
 ) -> list[float]:
     """Return 1 for completions with the problem's most frequent answer (TTRL, arXiv:2504.16084)."""
-    # The last word stands for the answer: a reward with TRL's signature gets only text.
+    # The last word stands for the answer: TRL passes the completion's text, not the extracted
+    # answer. [] if the text is empty.
     endings = [messages[0]["content"].split()[-1:] for messages in completions]
     votes: dict[str, Counter[str]] = {}
     for question, ending in zip(problem, endings, strict=True):
         votes.setdefault(question, Counter()).update(ending)
-    # Ties go to the ending that came first.
-    most = {question: count.most_common(1) for question, count in votes.items()}
+    # `max` returns the first of equally frequent words.
+    most = {text: max(count, key=count.__getitem__, default="") for text, count in votes.items()}
     return [
-        float(bool(ending) and ending[0] == most[question][0][0])
-        for question, ending in zip(problem, endings, strict=True)
+        float(ending == [most[question]]) for question, ending in zip(problem, endings, strict=True)
     ]
 
 

@@ -11,7 +11,7 @@ from lib.rewards.rollout import BoundedReward, Rollout, once_per_rollout
 
 def string_match(rollout: Rollout) -> float:
     """Return 1.0 if the answer is the reference's text."""
-    # Chained: equal texts, and not two empty ones.
+    # Chained comparison: the texts are equal and not empty.
     return float((rollout.answer or "").strip() == rollout.reference.strip() != "")
 
 
@@ -27,7 +27,7 @@ def math_verify(rollout: Rollout) -> float:
     """
     from math_verify import parse, verify
 
-    # The whole completion: math-verify extracts its answer by its own rules.
+    # The whole completion, from which math-verify extracts the answer by its own rules.
     reference, text = rollout.reference, rollout.completion
     # math-verify reads LaTeX only between dollars. `verify` takes the reference first, and is not
     # symmetric.

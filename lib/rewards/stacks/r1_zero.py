@@ -32,7 +32,7 @@ def r1_zero_reward_fn(
         judged independently: "11", "10", "01", "00".
     """
     has_form, answer = _strict(response)
-    # For `class`: a right answer counts there without the form.
+    # In `class` a right answer counts even without the form.
     answer = answer if has_form else extract_answer(response)
     references = [ground_truth] if isinstance(ground_truth, str | float | int) else ground_truth
     right = any(
@@ -55,8 +55,10 @@ def r1_zero(rollout: Rollout) -> float:
 
 
 def _strict(response: str) -> tuple[bool, str | None]:
-    """Return True with the text after the last `<answer>` if the strict form holds, else False,
-    None.
+    """Return True and the answer after the last `<answer>` if the strict form holds; else False
+    and None.
+
+    Of an answer with a box, only the box's content is returned.
     """
     # One space between the tags, as in the course's grader.
     if "</think> <answer>" not in response or "</answer>" not in response:

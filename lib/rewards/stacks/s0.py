@@ -40,9 +40,9 @@ def check_answer(rollout: Rollout) -> float:
 def check_numbers(rollout: Rollout) -> float:
     """Return 3.0 if the first number after the answer's opening tag is the reference, else −1.5."""
     _, opened, after = rollout.completion.partition(rollout.marks[2])
-    # A search and not the answer: the closing tag may be missing.
+    # Searched after the tag, since the closing tag may be missing.
     match = _NUMBER.search(after) if opened else None
-    # Without the full stop or comma of a sentence around it: "72." is 72.
+    # A sentence's full stop or comma after the number is cut off: "72." is 72.
     number = as_number(match[0].rstrip(".,")) if match else None
     right = number is not None and number == as_number(rollout.reference)
     return 3.0 if right else -1.5
@@ -50,7 +50,7 @@ def check_numbers(rollout: Rollout) -> float:
 
 @once_per_rollout
 def _tagged_answer(rollout: Rollout) -> str | None:
-    """Return the text between the answer's tags, stripped, if the form holds."""
+    """Return the stripped text between the answer's tags; None if the form is broken."""
     _, closed, after = rollout.completion.partition(rollout.marks[1])
     _, opened, rest = after.partition(rollout.marks[2])
     answer, ended, trailing = rest.partition(rollout.marks[3])
@@ -60,8 +60,9 @@ def _tagged_answer(rollout: Rollout) -> str | None:
 
 
 def _ratio(answer: str, reference: str) -> float | None:
+    """Return answer / reference; None if one of them is no number, or the reference is 0."""
     number, right = as_number(answer), as_number(reference)
-    # No ratio to a reference of 0.
+    # `not right` is True for None and for 0.
     return None if number is None or not right else float(number / right)
 
 

@@ -41,7 +41,7 @@ def _answer(rollout: Rollout) -> str | None:
     `####`.
     """
     opened, closed = (re.compile(re.escape(tag), re.IGNORECASE) for tag in rollout.marks[2:])
-    # The first pair, where a tagged format's own parser reads the last.
+    # The first pair; the format's own parser reads the last one.
     if (start := opened.search(rollout.completion)) and (
         end := closed.search(rollout.completion, start.end())
     ):

@@ -26,7 +26,8 @@ def strict_format(rollout: Rollout) -> float:
     text, head, tail = rollout.completion.removesuffix("\n"), f"{start}\n", f"\n{closing}"
     # `find` and no pattern with two `.*`: time linear in the text.
     between = text.find(f"\n{end}\n{opening}\n", len(head))
-    # The tags in the middle may not share their line break with the last one: an empty answer.
+    # In an empty answer, the line break after the middle tags could also be the one before the last
+    # tag. Two line breaks are required.
     inside = len(text) - len(tail) >= between + len(f"\n{end}\n{opening}\n")
     return 0.5 if text.startswith(head) and text.endswith(tail) and between > 0 and inside else 0.0
 
@@ -37,9 +38,9 @@ def soft_format(rollout: Rollout) -> float:
         return 0.0
     position = 0
     for tag in rollout.marks:
-        # From the tag before on, which checks the order.
+        # Searched from the end of the tag before, so that the order is checked.
         position = rollout.completion.find(tag, position) + len(tag)
-        # `find` gave −1.
+        # True only if `find` returned −1.
         if position < len(tag):
             return 0.0
     return 0.5
@@ -49,7 +50,7 @@ def tag_count(rollout: Rollout) -> float:
     """Return 0.125 for each tag occurring exactly once, on its own line; text may follow the
     last one.
     """
-    # So that a tag on the first or last line has line breaks around it.
+    # With these line breaks, a tag on the first or last line is between line breaks too.
     text = f"\n{rollout.completion}\n"
     once = [tag for tag in rollout.marks if text.count(tag) == 1]
     # Only the last tag may have text behind it on its line.

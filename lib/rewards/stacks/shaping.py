@@ -15,7 +15,7 @@ def overlong(rollout: Rollout) -> float:
     """
     cache: int = rollout.settings["overlong_cache_tokens"]
     excess = rollout.num_tokens - (rollout.settings["max_completion_tokens"] - cache)
-    # A cache of 0 is a step at the maximum, without dividing by it.
+    # With a cache of 0 the value jumps at the maximum, and nothing is divided by 0.
     return -1.0 if excess > cache else -max(excess, 0) / cache if cache else 0.0
 
 
@@ -26,7 +26,7 @@ def repetition(rollout: Rollout) -> float:
     """
     size: int = rollout.settings["repetition_ngram"]
     words = rollout.completion.lower().split()
-    # n copies of the words, each one word further; zip ends with the shortest.
+    # n copies of the words, each shifted by one more word; zip ends with the shortest.
     grams = list(zip(*(words[start:] for start in range(size)), strict=False))
     # 0 for a completion of fewer than n words.
     return len(set(grams)) / len(grams) - 1 if grams else 0.0
@@ -41,7 +41,7 @@ def cosine_length(rollout: Rollout) -> float:
     """
     settings = rollout.settings
     shortest, longest = settings["cosine_correct" if rollout.answer_ok else "cosine_wrong"]
-    # From 0 to 1; cos falls from 1 to −1 over it.
+    # While the share rises from 0 to 1, the cosine below falls from 1 to −1.
     share = min(rollout.num_tokens / settings["max_completion_tokens"], 1.0)
     return float(longest + 0.5 * (shortest - longest) * (1 + math.cos(math.pi * share)))
 

@@ -33,16 +33,16 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
     The trainer is `PolicyGradientTrainer`, or TRL's `GRPOTrainer` for `grpo.trainer: trl`.
 
     Args:
-        base: the weights below an adapter, with the system prompt beside them.
+        base: the model that an adapter is trained on, with the system prompt beside it.
         scratch: the trainer's output folder.
 
     Raises:
-        UserError: fewer problems than one step takes, a prompt without room for a completion,
-            processes unable to share a step, rollouts longer than the positions of one RoPE scale,
-            or a missing engine.
+        UserError: there are fewer problems than one step takes; a prompt leaves no token for a
+            completion; the processes cannot share a step; rollouts can be longer than the positions
+            of one RoPE scale; or the engine is missing.
     """
     grpo, rollout, reward, model = params.grpo, params.rollout, params.reward, params.model
-    # Before the policy is loaded, which can take minutes.
+    # Checked before the policy is loaded, which can take minutes.
     check_engine(rollout.engine, init, base=base)
     read = list(read_problems(problems))
     if len(read) < grpo.prompts_per_step:
@@ -50,7 +50,7 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
             f"grpo.prompts_per_step={grpo.prompts_per_step}: there are only {len(read)} GRPO "
             "problems; lower it, or let `prepare.grpo` keep more"
         )
-    # TRL's trainer generates by itself, with weights of its own where vLLM does.
+    # TRL's trainer generates by itself, and its vLLM has weights of its own.
     shared = grpo.trainer != "trl" and shares_weights(model, engine=rollout.engine)
     policy = trainable_policy(
         init,
@@ -75,9 +75,9 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
     switch_off_noise(policy)
     tokenizer, (prompt_format, system) = load_tokenizer(init), prompt_settings(params, base)
     prompts = [conversation(problem.problem, system=system) for problem in read]
-    # As the engine encodes them, chat template included.
+    # Prompts are encoded as by the engine, with the chat template.
     longest = max(map(len, encode(tokenizer, prompts)))
-    # One token stays unused, as in S0's source: its max_prompt_length is the longest prompt + 1.
+    # One token stays unused, as in S0's source, where max_prompt_length is the longest prompt + 1.
     room, binds = model.max_seq_length - longest - 1, ""
     if room < 1:
         raise UserError(
@@ -202,9 +202,9 @@ def grpo_arguments(params: Params, *, scratch: Path) -> dict[str, Any]:
 def switch_off_noise(policy: torch.nn.Module) -> None:
     """Switch off dropout, skipped layers and a router's jitter, so that scoring repeats sampling.
 
-    Some models (OPT, Starcoder2) call `dropout` as a function with a module's attribute, others
-    (Falcon, Persimmon) with their config's. Modules get a copy of the config to change, since the
-    policy's own config is saved.
+    Some models (OPT, Starcoder2) call `dropout` as a function with a rate from a module's
+    attribute, others (Falcon, Persimmon) with a rate from their config. Modules get a copy of the
+    config to change, since the policy's own config is saved.
     """
     copies: dict[int, PreTrainedConfig] = {}
     for module in policy.modules():

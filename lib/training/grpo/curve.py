@@ -24,15 +24,15 @@ ESS = "sampling/effective_sample_share"
 
 
 class Curve:
-    """Means over steps of each step's means and extremes."""
+    """Collects each step's means and extremes over ranks, and averages them over logged steps."""
 
     def __init__(self, accelerator: Accelerator) -> None:
         self.accelerator = accelerator
         self.values: dict[str, list[float]] = defaultdict(list)
         """A value per step since the last point, by name."""
-        # This process's numbers of the current step: [2] sum and count, and [2, n] candidates for
-        # an extreme in the first row, 1 or 0 for "counts" in the second. They stay on the device:
-        # reading a number from it would wait for its queue.
+        # This process's numbers of the current step, by name. `_sums` has a sum and a count [2].
+        # `_extremes` has tensors [2, n]: n candidates for a minimum or maximum, and below each a 1
+        # if it counts or a 0. All stay on the device, since a read would wait for its queue.
         self._sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(2, dtype=torch.float64))
         self._extremes: dict[str, list[Tensor]] = defaultdict(list)
 
@@ -56,8 +56,8 @@ class Curve:
         """Record the rewards of all ranks' completions.
 
         Args:
-            rewards: [B, F].
-            totals: weighted sums.
+            rewards: [B · ranks, F].
+            totals: [groups, G] the weighted sums over F.
         """
         for index, name in enumerate(names):
             self.record(f"rewards/{name}/mean", rewards[:, index].mean().item())
@@ -94,7 +94,7 @@ class Curve:
         Args:
             entropy: [b, T] of the policy.
             advantages: [b].
-            kl: there is a penalty.
+            kl: True if the loss has a KL penalty; without one, no KL is added.
         """
         credit = advantages.unsqueeze(-1)
         low, high = loss.clipped & (credit < 0), loss.clipped & (credit > 0)
@@ -109,6 +109,7 @@ class Curve:
             self._choose_from(f"clip_ratio/{name}", shares, tokens > 0)
 
     def _choose_from(self, name: str, values: Tensor, kept: Tensor) -> None:
+        """Add candidates [n] for the step's extreme; the mask `kept` [n] tells which count."""
         self._extremes[name].append(torch.stack([values.double(), kept.double()]))
 
     def _add(self, name: str, values: Tensor, mask: Tensor) -> None:
@@ -121,10 +122,11 @@ class Curve:
         ).double() + self._sums.get(name, 0)
 
     def close_step(self) -> Mapping[str, float]:
-        """Close the step and compute its means; without counted tokens there is none.
+        """Record the step's means and extremes over all ranks, and return the means by name.
 
-        Called once a step: ranks skip different numbers of micro-batches and log different names,
-        so a collective per micro-batch would meet another rank's later one.
+        A name without counted tokens is left out. Called once a step: ranks skip different numbers
+        of micro-batches and log different names, so a collective per micro-batch would meet another
+        rank's later one.
         """
         own = {name: total.tolist() for name, total in self._sums.items()}
         choices = {name: torch.cat(parts, 1).T.tolist() for name, parts in self._extremes.items()}
@@ -148,7 +150,7 @@ class Curve:
         return means
 
     def take_point(self) -> dict[str, float]:
-        """Return the means over the steps since the last call."""
+        """Return the means over the steps since the last call, by name, without NaN."""
         means: dict[str, float] = {}
         for name, values in self.values.items():
             known = [value for value in values if not math.isnan(value)]

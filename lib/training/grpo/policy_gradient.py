@@ -7,14 +7,15 @@ step.
     advantage   `lib.objectives.advantages`
     arrange     rows of like prompt and length share a micro-batch
     score       log-probs under the policy (`lib.training.grpo.scoring`)
-    check       the sampler's log-probs against these, and the correction for their difference
-                (that the sampler has the policy's weights is checked by version at each roll-out)
+    check       the sampler's log-probs are compared with these, and the losses weighted for the
+                difference (each roll-out checks by version that the sampler has the policy's
+                weights)
     loss        `lib.objectives.losses`; backward pass, clipping and optimiser are `Trainer`'s
 
 Differs from the papers in: dynamic sampling draws only as many new problems as there are groups
 without signal, not a whole batch, for a bounded number of rounds. The first pass over the rollouts
 gives the old policy's log-probs, which saves a forward pass. A micro-batch with advantages of 0
-only is skipped unless it has a gradient otherwise; entropy and clip_ratio are then without it.
+only is skipped, unless another term gives it a gradient; entropy and clip_ratio then leave it out.
 
 P problems of this process, G completions of each (a group), B = P·G; F reward functions; b rows of
 a micro-batch, T tokens of its longest completion.
@@ -89,7 +90,7 @@ class PolicyGradientTrainer(Trainer):
         self.objective = Objective(
             loss=objective(grpo.loss),
             clip_low=grpo.epsilon,
-            # params.yaml has no nulls: 0 stands for "as epsilon", and for "no bound".
+            # params.yaml has no nulls: a 0 means "as epsilon" here, and "no bound" below.
             clip_high=grpo.epsilon_high or None,
             delta=grpo.delta or None,
             ratio_level=grpo.importance_level,
@@ -97,9 +98,10 @@ class PolicyGradientTrainer(Trainer):
             kl_weighted=grpo.kl_weighted,
             max_completion_length=sampling.max_new_tokens,
         )
-        # For the comparison with the trainer's: [T] float32 per completion, not [T, V].
+        # The engine reports log-probs [T] of the sampled tokens, to compare with the trainer's.
         self.sampling = dataclasses.replace(sampling, log_probs=True)
-        # Version of the weights that the engine generated from last, and the last gap in nats.
+        # The version of the weights in the last roll-out, and the last gap between sampler and
+        # trainer in nats per token.
         self._synced, self._gap = "", math.nan
         self.engine: Engine | None = None
         self.live = False
@@ -113,8 +115,8 @@ class PolicyGradientTrainer(Trainer):
         self.bonus = EntropyCoefficient(grpo.entropy_coef, grpo.entropy_target)
         if self.bonus.is_used:
             self.add_callback(SavedCoefficient(self.bonus))
-        # A prompt's forward pass and its completions' are two before one backward pass, more than
-        # DDP and FSDP follow; under gradient checkpointing transformers keeps no cache.
+        # Sharing a prompt takes two forward passes before one backward pass, which DDP and FSDP do
+        # not support. Under gradient checkpointing transformers keeps no cache of the first one.
         whole = self.accelerator.num_processes == 1
         self.scorer = Scorer(
             self.model,
@@ -130,7 +132,7 @@ class PolicyGradientTrainer(Trainer):
 
     @property
     def reward_funcs(self) -> list[RewardFn]:
-        """The F reward functions, under TRL's name; one is replaced in this list."""
+        """The F reward functions, under TRL's name. To replace a function, change this list."""
         return self.grading.rewards
 
     def roll_out_with(self, engine: Engine, *, live: bool) -> None:
@@ -153,22 +155,23 @@ class PolicyGradientTrainer(Trainer):
     def get_train_dataloader(self) -> Iterator[dict[str, MicroBatch]]:
         """Yield the micro-batches of each step; a step's first one triggers its rollouts.
 
-        A plain generator: a loader that accelerate prepares reads one batch ahead, and would roll
-        out with the policy before the update.
+        It is a plain generator, because a loader that accelerate prepares reads one batch ahead: it
+        would sample a step's rollouts before the update of the step before.
         """
         # A run that is resumed at its end takes no further step.
         while self.state.global_step < self.state.max_steps:
             self.batches = self.roll_out()
             for _ in range(self.grpo.num_iterations):
                 for batch in self.batches:
-                    # In a dict: Trainer moves and counts the tensors of a mapping. The object goes
-                    # through untouched, and keeps `old_log_probs` over the iterations.
+                    # In a dict: Trainer looks for tensors to move and count in a mapping. It leaves
+                    # the batch as it is, which therefore keeps `old_log_probs` over the iterations.
                     yield {"batch": batch}
 
     def roll_out(self) -> list[MicroBatch]:
         """Sample, score and arrange this step's rollouts, and return the micro-batches."""
         assert self.engine is not None
-        # Sharded under FSDP2: an engine with a copy of the weights gathers one parameter at a time.
+        # A policy that FSDP2 shards is not gathered here: an engine with a copy of the weights
+        # gathers one parameter at a time.
         self._check_version(self.engine.sync(self.accelerator.unwrap_model(self.model_wrapped)))
         groups = self._sample(self._problems_of_step(), round_=0)
         if self.grpo.dynamic_sampling:
@@ -177,13 +180,13 @@ class PolicyGradientTrainer(Trainer):
         self.curve.add_lengths(
             [one.num_tokens for one in self.rollouts], [one.truncated for one in self.rollouts]
         )
-        # Weighted by the completions that are trained on: a refill round counts with its share.
+        # Once per completion that is trained on, so that each refill round counts by its share.
         for rollout in self.rollouts:
             self.curve.add(rollout.metrics)
         # Advantages need all rewards, so that rows can only be packed afterwards.
         batches = self._arrange(self._advantages())
         if self.reference:
-            # One swap for all micro-batches: it copies every trained weight twice.
+            # One swap for all micro-batches, because a swap copies every trained weight twice.
             with self.reference.in_place_of(self.model), torch.no_grad():
                 for batch in batches:
                     batch.reference_log_probs = self.scorer.score(self.model, batch).log_probs
@@ -193,12 +196,14 @@ class PolicyGradientTrainer(Trainer):
         """Return this process's share of the step's P problems; each epoch shuffles their order."""
         total = self.grpo.prompts_per_step
         generation = self.state.global_step // self.grpo.num_iterations
-        # An epoch has whole steps only; its remainder differs from epoch to epoch by the shuffle.
+        # An epoch has whole steps only. The problems left over differ from epoch to epoch, because
+        # each epoch is shuffled.
         epoch, place = divmod(generation, len(self.problems) // total)
         order = list(range(len(self.problems)))
         if self.grpo.shuffle:
             generator = torch.Generator().manual_seed(self.args.seed)
-            # From the first epoch on, so that a resumed run shuffles as an uninterrupted one.
+            # All shuffles since the first epoch, so that a resumed run has the order of an
+            # uninterrupted one.
             for _ in range(epoch + 1):
                 order = torch.randperm(len(self.problems), generator=generator).tolist()
         # Whole groups stay on one rank, so that advantages need no communication.
@@ -206,10 +211,17 @@ class PolicyGradientTrainer(Trainer):
         return [self.problems[index] for index in mine]
 
     def _sample(self, problems: Sequence[Mapping[str, Any]], *, round_: int) -> list[Group]:
-        """Sample G completions of each problem, judge and score them."""
+        """Sample G completions of each problem, judge and score them, and return the groups.
+
+        Args:
+            round_: 0, or the number of the refill round; each round has other random numbers.
+
+        Raises:
+            UserError: the policy's logits are NaN or infinite.
+        """
         assert self.engine is not None
-        # Keyed by the step: a resumed run samples what an uninterrupted one would. Not by the rank:
-        # engines key by prompt, so that several ranks sample what one would.
+        # The key has the step, so that a resumed run samples what an uninterrupted one would. It
+        # lacks the rank: engines add the prompt, so that several ranks sample what one rank would.
         seed = keyed_seed(self.args.seed, "rollout", self.state.global_step, round_, 0)
         prompts = encode(self.processing_class, [problem["prompt"] for problem in problems])
         # A live engine reads the policy's own parameters, which FSDP2 gathers for this block.
@@ -229,7 +241,7 @@ class PolicyGradientTrainer(Trainer):
         length = sum(len(one.prompt_ids) + one.num_tokens for one in rollouts)
         self.state.num_input_tokens_seen += int(self.curve.gather([float(length)]).sum())
         self.curve.values["num_tokens"] = [self.state.num_input_tokens_seen]
-        # [B] per name
+        # Lists of B values, by name.
         extra = {
             name: [problem[name] for problem in problems for _ in range(self.grpo.group_size)]
             for name in problems[0]
@@ -268,7 +280,10 @@ class PolicyGradientTrainer(Trainer):
         return totals.view(-1, self.grpo.group_size)
 
     def _signals(self, rewards: Tensor) -> Tensor:
-        """Return a mask of the groups whose total or, with GDPO, any reward of weight differs."""
+        """Return a mask [groups], True if the totals in a group differ.
+
+        With GDPO it is True if the values of at least one reward function with a weight differ.
+        """
         if self.grpo.reward_aggregation == "sum":
             return has_signal(self._totals(rewards))
         weighted = (rewards * self.reward_weights.to(rewards)).T  # [F, groups · G]
@@ -296,8 +311,8 @@ class PolicyGradientTrainer(Trainer):
             good = self._with_signal(others)
             signals += good
             spare = [group for group, signal in zip(others, good, strict=True) if signal]
-            # Not strict: this rank drew as many as the rank with the most missing, so it may have
-            # a surplus.
+            # Not strict: this rank drew as many problems as the rank with the most missing groups
+            # needs, so it may have a surplus.
             for place, group in zip(missing, spare, strict=False):
                 groups[place] = group
             missing = missing[len(spare) :]
@@ -332,9 +347,9 @@ class PolicyGradientTrainer(Trainer):
     def _others(self, count: int, round_: int) -> list[Mapping[str, Any]]:
         """Draw `count` further problems for this process; no two ranks draw the same one."""
         key = keyed_seed(self.args.seed, "refill", self.state.global_step, round_)
-        # All ranks draw the same places, and each takes its own stretch of them.
+        # All ranks draw the same places, and each takes its own part of them.
         total = count * self.accelerator.num_processes
-        # Without replacement: no two of these groups, on any rank, are of the same problem.
+        # Without replacement, so that no two of these groups, on any rank, have the same problem.
         places = random.Random(key).sample(range(len(self.problems)), total)
         return [self.problems[place] for place in self._part_of_rank(places)]
 
@@ -371,7 +386,8 @@ class PolicyGradientTrainer(Trainer):
 
         names = [function.__name__ for function in self.reward_funcs]
         self.curve.add_rewards(names, rewards, totals)
-        # Share of groups without a gradient: TRL's name, measured by max − min.
+        # The share of groups without a gradient. The name is TRL's, but a group's rewards are equal
+        # here if max − min is 0.
         flat = 1 - self._signals(rewards).float().mean()
         self.curve.record("frac_reward_zero_std", flat.item())
         own: Tensor = self._part_of_rank(advantages.flatten())
@@ -380,11 +396,15 @@ class PolicyGradientTrainer(Trainer):
     # Micro-batches
 
     def _arrange(self, advantages: Tensor) -> list[MicroBatch]:
-        """Return micro-batches of rollouts sorted by signal, prompt length, prompt and length."""
+        """Return the step's micro-batches; with `_packs`, rows that are alike share a micro-batch.
+
+        Rows are then sorted by signal (none first), prompt length, prompt and completion length.
+        """
         rows, size = self.rollouts, self.args.per_device_train_batch_size
         order = list(range(len(rows)))
-        # Read once a step: a GPU is waited for each time.
+        # Read once a step, because each read waits for the GPU.
         signals = advantages.bool().tolist()
+        # A row's place in `order` decides its micro-batch.
         if self._packs:
             group = self.grpo.group_size
             by_group = [any(signals[at : at + group]) for at in range(0, len(rows), group)]
@@ -398,8 +418,8 @@ class PolicyGradientTrainer(Trainer):
 
             # Stable: rows of equal key keep the order of their samples.
             order.sort(key=key)
-        # By the engine's finish reason: the last token does not tell a completion that a stop
-        # string ended from a truncated one.
+        # The engine's finish reason tells which completions are truncated. The last token does not:
+        # a completion that a stop string ended has no end token either.
         counted = [
             [not (self.grpo.mask_truncated and row.truncated)] * row.num_tokens for row in rows
         ]
@@ -414,7 +434,8 @@ class PolicyGradientTrainer(Trainer):
                 counted=[counted[row] for row in part],
                 advantages=advantages[torch.tensor(part, device=advantages.device)],
                 signal=any(signals[row] for row in part),
-                # Trainer averages over micro-batches, DDP over ranks: both are undone here.
+                # Trainer averages the loss over micro-batches, and DDP over ranks. This smaller
+                # divisor undoes both.
                 num_tokens=total / (len(parts) * self.accelerator.num_processes),
                 last=part is parts[-1],
             )
@@ -423,20 +444,28 @@ class PolicyGradientTrainer(Trainer):
 
     @property
     def _packs(self) -> bool:
+        """True if rollouts are sorted into micro-batches, False if they keep their order."""
         # bnpo divides by the tokens of a micro-batch, so sorting rows would change its loss.
         return self.grpo.loss != "bnpo"
 
     def _collate(self, rollouts: Sequence[Rollout], *, counted: Any, **kwargs: Any) -> MicroBatch:
+        """Pad b rollouts to the tensors of a micro-batch.
+
+        Args:
+            counted: for each rollout a list of bools, True for tokens in the loss.
+            kwargs: the other fields of the micro-batch.
+        """
         pad, device = self.processing_class.pad_token_id, self.accelerator.device
         prompts = [rollout.prompt_ids for rollout in rollouts]
         ids = [rollout.token_ids or () for rollout in rollouts]
-        # An engine need not report log-probs (`GeneratedCompletion.log_probs`); [b, T] of 0 then.
+        # A completion may have no log-probs (`GeneratedCompletion.log_probs`); its row is then 0.
         log_probs = [rollout.log_probs or () for rollout in rollouts]
-        # Both on the CPU, since their sizes depend on values. Padding as -1: two prompts are the
-        # same if their real tokens are.
+        # `unique` and `nonzero` run on the CPU: the size of their results depends on values, for
+        # which a GPU would be waited for. Padding is -1, which no token has: rows are equal only if
+        # their prompts are.
         padded = pad_rows(prompts, value=-1, left=True)
         distinct, owner = torch.unique(padded, dim=0, return_inverse=True)
-        # One column more than the tokens (`Scorer._scores`).
+        # Rows of T + 1 entries, as `Scorer._scores` has them; the last one is never a token.
         kept = pad_rows([[True] * len(row) + [False] for row in ids], value=False)
         return MicroBatch(
             prompts=distinct.to(device),
@@ -465,7 +494,7 @@ class PolicyGradientTrainer(Trainer):
         """Compute one micro-batch's loss; `Trainer` averages over a step's micro-batches."""
         batch: MicroBatch = inputs["batch"]
         if self._without_gradient(batch):
-            # `Trainer` calls `backward` on whatever comes back.
+            # `Trainer` calls `backward` on the result, so it must require a gradient.
             return torch.zeros((), device=self.accelerator.device, requires_grad=True)
         # [b, T], with gradient
         scores = self.scorer.score(model, batch)
@@ -499,11 +528,12 @@ class PolicyGradientTrainer(Trainer):
         return loss.loss
 
     def _without_gradient(self, batch: MicroBatch) -> bool:
+        """Return True if the batch can be skipped: it has no gradient, and no rank waits for it."""
+        # These terms give rows with zero advantage a gradient too.
+        penalised = self.grpo.beta > 0 or self.bonus.is_used or is_plugin(self.grpo.loss)
         # A step's last micro-batch is always computed, on every rank: AdamW skips parameters
         # without a gradient, and DDP averages gradients in its backward pass. A sharded policy
-        # gathers weights in each forward pass, so ranks must make equally many.
-        # These give rows with zero advantage a gradient too.
-        penalised = self.grpo.beta > 0 or self.bonus.is_used or is_plugin(self.grpo.loss)
+        # gathers weights in each forward pass, so all ranks must make the same number of passes.
         needed = batch.last or self.is_fsdp_enabled or not self._packs or penalised
         return not (needed or batch.signal)
 
@@ -519,19 +549,20 @@ class PolicyGradientTrainer(Trainer):
             floor=self.grpo.correction_floor,
         )
         self.curve.add_comparison(comparison, batch.loss_mask)
-        # A live engine samples with these very weights; what is left is rounding.
+        # A live engine samples with these very weights: the gap is rounding only.
         if not self.live:
             batch.correction = comparison.weights
 
     def _close_step(self) -> None:
+        """Close the step of the curve, check its gap, and steer the entropy bonus."""
         means = self.curve.close_step()
-        # Absent where no token counted, as when all completions are truncated and masked.
+        # A step has no gap if no token counted, as when all completions are truncated and masked.
         if (gap := means.get(f"{GAP}/mean")) is not None:
             self._gap = gap
             if not math.isfinite(gap):
                 raise self._diverged("log-probs of the sampler or the trainer")
         if self.bonus.is_used:
-            # No token counted where there is none: nothing to steer by.
+            # A step without counted tokens has no entropy to steer by.
             if "entropy" in means:
                 self.bonus.update(means["entropy"])
             self.curve.record("entropy_coef", self.bonus.coefficient)
@@ -554,6 +585,7 @@ class PolicyGradientTrainer(Trainer):
         self._synced = version
 
     def _diverged(self, what: str) -> UserError:
+        """Return the error for numbers that are NaN or infinite; `what` names them."""
         return UserError(
             f"step {self.state.global_step + 1}: {what} are NaN or infinite (last gap of sampler "
             f"and trainer: {self._gap:.3g} nats per token); lower grpo.learning_rate or "
@@ -561,7 +593,7 @@ class PolicyGradientTrainer(Trainer):
         )
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log with the curve's means since the last log added."""
+        """Log `logs`, and with them the curve's means since the last call."""
         super().log({**logs, **self.curve.take_point()}, start_time)
 
     def floating_point_ops(self, inputs: Any) -> int:

@@ -4,8 +4,8 @@ Two methods with the same result and less arithmetic or memory:
 
     shared prompts  a prompt is computed once for all of its completions in a micro-batch; they
                     continue from its keys and values, through which the gradient returns
-    fused scores    where the logits would be large, the output layer scores tokens in chunks and
-                    never makes them all (`lib.objectives.logprobs`)
+    fused scores    where the logits would be large, the output layer scores tokens in chunks, so
+                    that all logits never exist at once (`lib.objectives.logprobs`)
 
 b rows of a micro-batch, p distinct prompts among them, C tokens of the longest prompt, T of the
 longest completion.
@@ -47,13 +47,14 @@ class MicroBatch:
     Attributes:
         rows: indices among the step's rollouts.
         prompts: [p, C] the distinct prompts, padded on the left with -1.
-        owner: [b] which of them a row has.
+        owner: [b] for each row, the index of its prompt in `prompts`.
         prompt_ids, prompt_mask: [b, C], padded on the left.
         completion_ids, completion_mask: [b, T], padded on the right.
-        places: [n] of the completions' tokens among [b · (T + 1)].
+        places: [n] indices of the n real completion tokens, in rows of T + 1 flattened to
+            [b · (T + 1)].
         loss_mask: [b, T] bool, True for tokens in the loss.
         advantages: [b].
-        signal: True if one of them is not 0.
+        signal: True if any advantage is not 0.
         sampler_log_probs: [b, T] as the engine reported them.
         num_tokens: `dapo`'s divisor: the step's tokens in the loss, divided by the number of
             micro-batches and processes.
@@ -84,7 +85,7 @@ class MicroBatch:
 
 def pad_rows(rows: Sequence[Sequence[Any]], *, value: Any, left: bool = False) -> Tensor:
     """Pad rows to [b, longest] with `value`, on the right or on the left."""
-    # At least 1 token: an engine returns no empty completion.
+    # At least 1, since an engine returns no empty completion.
     width = max(len(row) for row in rows)
     fills = ([value] * (width - len(row)) for row in rows)
     return torch.tensor(
@@ -128,7 +129,7 @@ class Scorer:
         unsloth = is_unsloth(policy)
         # None until the first score: `can_fuse` needs a forward pass.
         self.fuses: bool | None = False if unsloth else None
-        # Without them, a model with learned positions counts the padding before a prompt.
+        # Without position ids, a model with learned positions counts the padding before a prompt.
         self.takes_positions = not unsloth and "position_ids" in forward_arguments(policy)
 
     def score(self, model: Any, batch: MicroBatch) -> TokenScores:
@@ -138,11 +139,12 @@ class Scorer:
             model: the policy, or its DDP or FSDP wrapper.
         """
         if self.fuses is None:
-            # Here and not in the constructor: accelerate puts the policy under autocast, and FSDP2
-            # on its device, when training starts, and a flash kernel refuses float32. On every rank
-            # at its first score, whatever its size: under FSDP2 a forward pass is collective.
+            # Not in the constructor: only when training starts does accelerate put the policy under
+            # autocast and FSDP2 move it to its device, and a flash kernel refuses float32. Every
+            # rank checks at its first score, even if its batch is too small to fuse: under FSDP2 a
+            # forward pass is collective.
             self.fuses = can_fuse(self.policy)
-        # [b, C + T], padding on both outer sides
+        # [b, C + T], padded on the left of the prompt and on the right of the completion.
         ids = torch.cat([batch.prompt_ids, batch.completion_ids], 1)
         mask = torch.cat([batch.prompt_mask, batch.completion_mask], 1)
         prefix = batch.prompt_ids.shape[1]  # C
@@ -153,12 +155,13 @@ class Scorer:
             inputs["position_ids"] = positions
         # A prompt of one token has nothing to cache, and distinct prompts nothing to share.
         if self.shares_prompts and prefix > 1 and len(batch.prompts) < len(ids):
-            # The completions and, before them, the last token of their prompt, whose keys and
-            # values are computed with them: its logits score the first token.
+            # The cache lacks each prompt's last token. The second pass reads it before the
+            # completion, because its logits score the completion's first token.
             cache = self._prompt_cache(model, batch.prompts[:, :-1])
-            cache.batch_select_indices(batch.owner)  # p rows of keys and values become b
+            # One row of keys and values per prompt becomes one per completion.
+            cache.batch_select_indices(batch.owner)
             inputs |= {
-                # [b, 1 + T]; the attention mask stays [b, C + T], the cache included.
+                # [b, 1 + T]. The attention mask stays [b, C + T], since it covers the cache too.
                 "input_ids": ids[:, prefix - 1 :],
                 "position_ids": positions[:, prefix - 1 :],
                 "past_key_values": cache,
@@ -175,19 +178,21 @@ class Scorer:
             position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
             past_key_values=cache,
             use_cache=True,
-            # Nothing is scored here; 0 would mean all.
+            # Nothing is scored here: the fewest logits, since 0 would mean all.
             logits_to_keep=1,
         )
         return cache
 
     def _scores(self, model: Any, inputs: dict[str, Any], batch: MicroBatch) -> TokenScores:
+        """Run the model on `inputs`, and score the completions' tokens [b, T]."""
         length = batch.completion_ids.shape[1]
-        # One more than the tokens: the last one's logits predict what comes after the completion.
-        # The labels are padded to match, since slicing logits copies them all.
+        # The model computes logits at T + 1 positions, from the prompt's last token on. Those at
+        # the last position predict what follows the completion. They are not sliced off, which
+        # would copy all logits; instead the labels get one more column.
         inputs["logits_to_keep"] = length + 1
         labels = torch.nn.functional.pad(batch.completion_ids, (0, 1))
         kept = torch.nn.functional.pad(batch.completion_mask, (0, 1)).bool()
-        # b · (T + 1) · V logits; chunks cost one more product with the head.
+        # There are b · (T + 1) · V logits. Chunks cost one more product with the head.
         if self.fuses and kept.numel() * len(self.head.weight) > MAX_WHOLE_LOGITS:
             scores = score_labels(
                 model,
@@ -203,14 +208,16 @@ class Scorer:
         else:
             # Sliced, since a model without the argument `logits_to_keep` returns all logits.
             scores = self._from_logits(model(**inputs).logits[:, -length - 1 :], labels)
-        # Without the last label, which was padding.
+        # The last label was the padding from above.
         log_probs, entropy = (
             each.masked_fill(~kept, 0)[:, :-1] for each in (scores.log_probs, scores.entropy)
         )
         return TokenScores(log_probs, entropy)
 
     def _from_logits(self, logits: Tensor, labels: Tensor) -> TokenScores:
-        # Both need the whole distribution in the backward pass: chunked, not kept.
+        """Score labels [b, T + 1] from whole logits [b, T + 1, V]."""
+        # Cuts, and an entropy with gradient, need the whole distribution in the backward pass:
+        # `score_logits` computes it again in chunks and does not keep it.
         if self.truncate or self.entropy_grad:
             return score_logits(
                 logits, labels, temperature=self.temperature, truncate=self.truncate
@@ -218,7 +225,7 @@ class Scorer:
         if self.temperature != 1.0:
             logits = logits / self.temperature
         with torch.no_grad():
-            # Some rows at a time: it is logged only, and makes two tensors of the logits' size.
+            # Some rows at a time, since the entropy takes two more tensors of their logits' size.
             rows = logits.flatten(0, 1).split(128)  # type: ignore[no-untyped-call]
             entropy = torch.cat([compute_entropy(part) for part in rows]).view(labels.shape)
         return TokenScores(selective_log_softmax(logits, labels), entropy)
@@ -243,12 +250,17 @@ class ReferencePolicy:
 
     @torch.no_grad()
     def _exchange(self, policy: torch.nn.Module) -> None:
+        """Exchange the policy's trained weights for the stored ones, which then hold the policy's.
+
+        Each call undoes the one before.
+        """
         for module in policy.modules():
-            # What a forward pass has gathered and kept is no part of the weights.
+            # FSDP2 may still hold whole weights from a forward pass: it must gather them anew.
             if isinstance(module, FSDPModule):
                 module.reshard()
         for at, weight in enumerate(_trained_weights(policy)):
-            # Copied before accelerate sharded the policy: whole at the first exchange.
+            # A whole tensor at the first exchange: it was copied before accelerate sharded the
+            # policy.
             other = self._weights[at].to(weight.device)
             if isinstance(weight, DTensor) and not isinstance(other, DTensor):
                 # FSDP2's layout of this parameter.
@@ -258,5 +270,5 @@ class ReferencePolicy:
 
 
 def _trained_weights(policy: torch.nn.Module) -> list[torch.nn.Parameter]:
-    # Read afresh each time: FSDP2 replaces parameters.
+    # Looked up at each call, since FSDP2 replaces parameters.
     return [weight for weight in policy.parameters() if weight.requires_grad]

@@ -37,16 +37,16 @@ def build_trl(
 
     Args:
         rows: "prompt" and the columns that reward functions read.
-        arguments: of `transformers.TrainingArguments`, from `grpo_arguments`.
+        arguments: keyword arguments of `transformers.TrainingArguments`, from `grpo_arguments`.
         settings: params' section of the model.
         kwargs: model, tokenizer and callbacks.
     """
     vllm = {
         "use_vllm": True,
-        # In this process, on the trainer's GPU; the other mode needs TRL's own server.
+        # vLLM runs in this process, on the trainer's GPU; the other mode needs TRL's own server.
         "vllm_mode": "colocate",
         "vllm_gpu_memory_utilization": rollout.gpu_memory_utilization,
-        # By default, memory is set aside for all of the model's positions.
+        # By default, vLLM reserves memory for all of the model's positions.
         "vllm_max_model_length": settings.max_seq_length,
     }
     # For the KL penalty on full weights, TRL loads the policy's files once more, by default as
@@ -87,7 +87,7 @@ def build_trl(
             top_p=rollout.top_p,
             top_k=rollout.top_k,
             min_p=rollout.min_p or None,
-            # As `switch_off_noise` does for our trainer.
+            # `switch_off_noise` does the same for our trainer.
             disable_dropout=True,
             **(vllm if rollout.engine == "vllm" else {}),
         ),

@@ -36,7 +36,7 @@ COUNTS = "counts.json"
 
 FINISHED = "checkpoints"
 MIN_CHECKPOINTS = 2
-"""Checkpoints kept while training: if the newest is damaged, the one before is used."""
+"""Checkpoints kept while training: if the newest is damaged, a run resumes from the other one."""
 
 
 def run_fingerprint(stage: str, *, settings: Mapping[str, Any], inputs: Mapping[str, Path]) -> str:
@@ -90,7 +90,7 @@ class Checkpoints:
         written = self.writing / f"checkpoint-{step}"
         drop_reference(written)
         write_json(written / COUNTS, counts)
-        # Last of the files: a checkpoint without it was interrupted.
+        # Written after the other files, so that an interrupted checkpoint has no manifest.
         write_json(written / MANIFEST, _hashes(written))
         # The rename is atomic on one file system.
         named = self.folder / written.name
@@ -103,13 +103,14 @@ class Checkpoints:
             shutil.rmtree(checkpoint)
 
     def best(self, step: int) -> Path:
-        """Return the folder of the weights of a step that was the best up to then."""
+        """Return the folder for the weights of `step`, if it is the best step so far."""
         return self.folder / f"best-{step}"
 
     def drop_worse(self) -> None:
-        """Remove weights that are not the best so far at any step to resume from."""
+        """Remove weights that better ones had replaced by the step of the oldest checkpoint."""
         bests = sorted(self.folder.glob("best-*"), key=checkpoint_step)
-        # Without a checkpoint, a resumed run starts at step 0 and measures all of them again.
+        # Without a checkpoint only the last one stays: a resumed run starts at step 0, and measures
+        # every step again.
         oldest = min(map(checkpoint_step, self.by_step() or bests[-1:]), default=0)
         for best, later in pairwise(bests):
             if checkpoint_step(later) <= oldest:
@@ -196,8 +197,8 @@ class SealCheckpoints(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Wait for every rank's part before the manifest is made."""
-        # Sharded checkpoints: each rank writes files of its own.
+        """Seal the checkpoint after every rank has written its part."""
+        # Of a sharded checkpoint, each rank writes files of its own.
         ranks = PartialState()
         ranks.wait_for_everyone()
         if state.is_world_process_zero:
@@ -208,7 +209,7 @@ class SealCheckpoints(TrainerCallback):
     def _check_finite(self, model: torch.nn.Module, step: int) -> None:
         """Refuse weights with NaN or infinite values, checked on every rank for its own part."""
         parts = [
-            # FSDP2 cuts each parameter: this rank's part only, and no gathering.
+            # Of a parameter that FSDP2 shards, only this rank's part: nothing is gathered.
             weight.to_local() if isinstance(weight, DTensor) else weight
             for weight in model.parameters()
         ]
@@ -223,16 +224,17 @@ class SealCheckpoints(TrainerCallback):
 
 
 class SaveOnSignal(TrainerCallback):
-    """Saves a checkpoint when a signal has come to any rank.
+    """Saves a checkpoint after any rank has received a signal.
 
-    After SIGTERM, as before a preemption, training ends with it. After SIGUSR1, as before the end
-    of a time limit, training goes on.
+    After SIGTERM (clusters send it before a preemption) training also ends. After SIGUSR1 (before
+    the end of a time limit) training continues.
 
     Attributes:
         ended: True after SIGTERM, on all ranks.
 
     Args:
-        every: steps between two from which a resumed run is the undisturbed one.
+        every: saves only at multiples of this step. A run that is resumed from such a step equals
+            an uninterrupted one.
     """
 
     def __init__(self, every: int) -> None:
@@ -242,9 +244,9 @@ class SaveOnSignal(TrainerCallback):
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
-        """Note signals during the block. Ctrl-C still ends at once.
+        """Record signals during the block. Ctrl-C still ends the run at once.
 
-        Python handles signals in the main thread only.
+        In another thread than the main one nothing is recorded: Python allows no handler there.
         """
         in_main = threading.current_thread() is threading.main_thread()
         numbers = (signal.SIGTERM, signal.SIGUSR1) if in_main else ()
@@ -265,7 +267,7 @@ class SaveOnSignal(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Agree with the other ranks, which wait for each other in every step."""
+        """Save if any rank has a signal. All ranks decide the same, or they would wait for ever."""
         if state.global_step % self.every == 0 and state.global_step < state.max_steps:
             signals = set().union(*gather_object([self.signals]))
             self.signals = set()
@@ -286,7 +288,7 @@ def find_damage(checkpoint: Path) -> str:
         expected = read_json(checkpoint / MANIFEST)
     except (OSError, UserError):
         return "no manifest"
-    # Files in only one of the two, or with different hashes.
+    # `^` leaves the pairs that differ: files in only one of the two, or with different hashes.
     differing = {name for name, _ in expected.items() ^ _hashes(checkpoint).items()} - {MANIFEST}
     return f"{min(differing)} has changed" if differing else ""
 

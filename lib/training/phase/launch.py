@@ -20,15 +20,17 @@ from lib.params.load import read_yaml
 
 
 def check_world_size() -> None:
-    """Refuse to train if the launcher started another number of processes than its options say.
+    """Refuse to train if the launcher did not start as many processes as its options ask for.
 
     Raises:
-        UserError: names both numbers, and torchrun, which starts as many on a CPU.
+        UserError: the numbers differ; the message gives both, and the torchrun command that starts
+            the right number on CPUs.
     """
     started = num_processes()
-    # Nearest first; shells, make and DVC between are no launchers.
+    # Nearest parent first.
     for process in psutil.Process().parents():
         expected = expected_world_size(_command_line(process))
+        # A shell, make or DVC, or a launcher without a fixed number.
         if expected is None:
             continue
         if expected != started:
@@ -51,7 +53,9 @@ def is_main_process() -> bool:
 
 
 def micro_batches(batch: int, *, micro_batch: int, world_size: int) -> dict[str, int]:
-    """Return the size and number of the forward passes per process in an optimiser step.
+    """Return the rows of a forward pass and the number of passes per process in an optimiser step.
+
+    The names are those of `transformers.TrainingArguments`.
 
     Raises:
         UserError: the processes cannot share the micro-batch evenly.
@@ -88,7 +92,7 @@ def expected_world_size(command: Sequence[str]) -> int | None:
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """The ranks of a phase, and whether they share the model out (FSDP)."""
+    """The number of a phase's ranks; `shards` is True if each holds a part of the model (FSDP)."""
 
     ranks: int = 1
     shards: bool = False
@@ -99,7 +103,7 @@ class Launch:
 
 
 def launch_in_environment() -> Launch:
-    """Read the launcher that `LAUNCH` names; one process without it, or without a fixed number."""
+    """Return the launch that `LAUNCH` describes; one rank if it is unset or has no fixed number."""
     command = shlex.split(os.environ.get("LAUNCH", ""))
     file = _options(command).config_file
     shards = bool(file) and read_yaml(Path(file)).get("distributed_type") == "FSDP"
@@ -107,6 +111,7 @@ def launch_in_environment() -> Launch:
 
 
 def _options(command: Sequence[str]) -> argparse.Namespace:
+    """Parse the launchers' options that decide the number of processes; None for absent ones."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in ("nproc-per-node", "nnodes", "num-processes", "config-file"):
         parser.add_argument(f"--{name}", f"--{name.replace('-', '_')}")
@@ -114,8 +119,9 @@ def _options(command: Sequence[str]) -> argparse.Namespace:
 
 
 def _command_line(process: psutil.Process) -> list[str]:
+    """Return a process's command line; [] if it cannot be read."""
     try:
         command: list[str] = process.cmdline()
-    except psutil.Error:  # ended meanwhile, or another user's
+    except psutil.Error:  # the process has ended, or belongs to another user
         return []
     return command

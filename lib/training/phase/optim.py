@@ -26,7 +26,7 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class MemoryEfficientAdamW(Optimizer):
-    """`torch.optim.AdamW` with its moments in CPU memory, pinned where CUDA is there.
+    """`torch.optim.AdamW` with its moments in CPU memory, pinned for a parameter on a GPU.
 
     Args:
         params: parameters or groups of them; float32, float16, bfloat16 or float64, dense.
@@ -66,6 +66,7 @@ class MemoryEfficientAdamW(Optimizer):
         return loss
 
     def _update(self, param: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        """Copy a parameter's moments to its device, update all three, and copy the moments back."""
         state = self.state[param]
         if not state:
             state["step"] = torch.tensor(0.0)

@@ -39,20 +39,20 @@ def whole_on_every_rank(trainer: Trainer) -> Iterator[None]:
     policy: Any = trainer.model
     policy.set_reshard_after_forward(False)
     try:
-        # One pass on each rank gathers all weights, and they stay for any number of passes.
+        # One pass on each rank gathers all weights, which then stay for all later passes.
         with torch.no_grad():
             policy(input_ids=torch.zeros(1, 1, dtype=torch.long, device=policy.device))
         yield
     finally:
         plugin = trainer.accelerator.state.fsdp_plugin
         policy.set_reshard_after_forward(bool(plugin.reshard_after_forward))
-        # Shards the weights again and forgets the order of forward passes: FSDP2 plans its backward
-        # pass by them, and the ranks made unequally many.
+        # This shards the weights again, and makes FSDP2 forget the forward passes so far: it plans
+        # its backward pass by them, and the ranks did not make the same number of them.
         policy.reset_iter_state()
 
 
 def describe_ranks(trainer: Trainer) -> str:
-    """Say what each of several ranks holds, and what a step is made of."""
+    """Describe each rank's part of the model and of a step's rows, for the log."""
     args, ranks = trainer.args, trainer.accelerator.num_processes
     rows, passes = args.per_device_train_batch_size, args.gradient_accumulation_steps
     held = f"1/{ranks} of the model" if trainer.is_fsdp_enabled else "the whole model"
@@ -63,10 +63,10 @@ def describe_ranks(trainer: Trainer) -> str:
 
 
 def check_sharding(trainer: Trainer) -> None:
-    """Refuse a sharding other than FSDP2's: nobody has run it here.
+    """Refuse a sharding other than FSDP2's: no other one has been run with this code.
 
     Raises:
-        UserError: says what to use instead.
+        UserError: another sharding; the message names the preset to use instead.
     """
     state = trainer.accelerator.state
     first = trainer.is_fsdp_enabled and state.fsdp_plugin.fsdp_version != 2
@@ -98,6 +98,7 @@ def check_ranks_agree(trainer: Trainer) -> None:
 
 
 def _digest(model: torch.nn.Module) -> int:
+    """Hash all weights to a signed 64-bit integer, which fits into a tensor."""
     digest = hashlib.sha256()
     for weight in model.parameters():
         digest.update(weight.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())

@@ -1,8 +1,8 @@
 """Keep some rollouts of each GRPO step to be read afterwards.
 
-Each step logs its first problems by hash, so that some problems recur and show how their answers
-change. The rows are part of each checkpoint's `trainer_state.json`, so a resumed run has every row
-once.
+Each step logs the problems that come first by hash. Some problems therefore recur in the log, which
+shows how their answers change. The rows are part of each checkpoint's `trainer_state.json`, so a
+resumed run has every row once.
 """
 
 import dataclasses
@@ -19,15 +19,16 @@ from lib.artifacts.completions import TrainingRollout
 from lib.params.training import Grpo
 
 MAX_BYTES = 2**25
-"""Approximate limit of a run's log: for more, only every second, third … generation is kept."""
+"""Approximate limit of a run's log. A run with more rows logs only every second, third, …
+generation."""
 TEXT_BYTES, TOKEN_BYTES = 2048, 8
 """Estimated bytes of a row: prompt and numbers, and each token of the completion."""
 DIGITS = 6
 
 
 def kept_generations(grpo: Grpo, *, max_new_tokens: int) -> int:
-    """Return how many generations share one log entry."""
-    # All rows of a run, if every generation were kept.
+    """Return n, if every n-th generation is logged."""
+    # The rows of a run that would log every generation.
     rows = grpo.max_steps * grpo.log_problems * grpo.group_size / grpo.num_iterations
     return math.ceil(rows * (TEXT_BYTES + TOKEN_BYTES * max_new_tokens) / MAX_BYTES) or 1
 
@@ -45,7 +46,7 @@ class RolloutLog(TrainerCallback, ExportableState):
         self.trainer = trainer
         self.grpo = grpo
         self.every = kept_generations(grpo, max_new_tokens=max_new_tokens)
-        # As JSON: a checkpoint would sort the keys of an object, and refuse a tensor in `extra`.
+        # JSON texts: a checkpoint would sort the keys of objects, and refuse a tensor in `extra`.
         self.rows: list[str] = []
 
     def state(self) -> dict[str, Any]:
@@ -62,7 +63,7 @@ class RolloutLog(TrainerCallback, ExportableState):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Keep rollouts after the first step on new ones, when the trainer has scored them."""
-        # The same rollouts serve `num_iterations` steps.
+        # `num_iterations` steps train on the same rollouts.
         generation, iteration = divmod(state.global_step - 1, self.grpo.num_iterations)
         if state.is_world_process_zero and iteration == 0 and generation % self.every == 0:
             rows = logged_rollouts(self.trainer, self.grpo.log_problems, step=state.global_step)
@@ -84,12 +85,13 @@ def logged_rollouts(trainer: Any, num_problems: int, *, step: int) -> list[Train
     size = trainer.grpo.group_size
     # [P] one per group
     texts = [rollout.problem for rollout in trainer.rollouts[::size]]
-    # By hash, so that a problem kept once is kept whenever it comes up.
+    # Ordered by hash, so that the same problems are preferred whenever they come up.
     first = sorted(range(len(texts)), key=lambda group: _rank(texts[group]))[:num_problems]
     places = [size * group + sample for group in sorted(first) for sample in range(size)]
     scores = _scores(trainer)
-    # Groups of a refill are rewarded in calls of their own, so `extra_columns` is the last call's
-    # only. Likewise a column of another length is not of these rollouts.
+    # A refill's groups are rewarded in a call of their own, and `extra_columns` has the last call's
+    # columns: with dynamic sampling they may belong to other rollouts. So does a column of another
+    # length.
     columns = {} if trainer.grpo.dynamic_sampling else trainer.extra_columns
     extra = {
         name: values for name, values in columns.items() if len(values) == len(trainer.rollouts)
@@ -103,7 +105,7 @@ def logged_rollouts(trainer: Any, num_problems: int, *, step: int) -> list[Train
                 step=step,
                 problem=rollout.problem,
                 reference=rollout.reference,
-                # With special tokens: the log shows what the model read.
+                # Decoded with special tokens, as the model has read it.
                 prompt=trainer.processing_class.decode(rollout.prompt_ids),
                 sample=place % size,
                 completion=rollout.completion,
@@ -119,6 +121,7 @@ def logged_rollouts(trainer: Any, num_problems: int, *, step: int) -> list[Train
 
 
 def _rank(problem: str) -> bytes:
+    """Return the hash by which problems are ordered."""
     return hashlib.sha256(problem.encode()).digest()
 
 
@@ -128,7 +131,7 @@ def _scores(trainer: Any) -> dict[int, dict[str, Any]]:
     for batch in trainer.batches:
         counted, gaps = batch.loss_mask, [None] * len(batch.rows)
         if batch.correction is not None:
-            # Masked by the sampler's correction: no loss either.
+            # A token whose correction is 0 has no loss either.
             counted = counted & (batch.correction > 0)
         if batch.old_log_probs is not None:
             mask = batch.completion_mask

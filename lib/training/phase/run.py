@@ -114,7 +114,7 @@ def run_phase(
 
     Raises:
         UserError: another process runs this stage, this one was interrupted, or the launcher
-            started another number of processes than its options say.
+            did not start as many processes as its options ask for.
     """
     # `accelerate launch --num_processes 2 --cpu` starts one process and exits with 0 (1.15).
     check_world_size()
@@ -136,14 +136,14 @@ def run_phase(
             columns = validation_columns(list(validator.sets))
             write_curve(outputs.validation_curve, validation_points(state), columns=columns)
         write_curve(outputs.curve, points)
-        # Each column's last value: a second update on the same rollouts logs no rewards, so the
-        # last point may lack them.
+        # The last value of each column, not the last point: a second update on the same rollouts
+        # logs no rewards.
         last = {name: value for point in points for name, value in point.items()}
-        # Metrics are the last point's means; spreads stay in the curve.
+        # Metrics are only means; spreads are only in the curve.
         means = {name: last[name] for name in last if not NO_METRIC.search(name)}
         selected = {"selected": best} if best else {}
         write_metrics(outputs.metrics, {"step": 0, **means, **selected})
-        # Into the checkpoint, for its card, with those of the phases before.
+        # The checkpoint's card reports this phase's selection and those of the phases before.
         selections = read_selections(init) | ({stage: best} if best else {})
         if selections:
             write_json(outputs.model / SELECTED, selections)
@@ -158,15 +158,15 @@ def run_phase(
             else:
                 # DVC caches by content, so that the copy takes no space there.
                 shutil.copytree(init, outputs.model, dirs_exist_ok=True)
-            # An adapter was trained, if not by this run: provenance says `skipped: false` for it.
+            # An adapter was trained, though not by this run: its provenance has `skipped: false`.
             describe(TrainerState(), {"skipped": adapter is None, **counts()})
         return
 
-    # Without validation the stage still writes its curve, empty: DVC expects every out.
+    # A stage without validation still writes an empty validation curve, since DVC expects all outs.
     watching = validator if section.eval_steps else None
     selecting = watching if section.select == "best" else None
     if watching:
-        # Before a model is loaded, and not after hours of training up to the first point.
+        # Checked before a model is loaded, and not hours later at the first point.
         check_engine(watching.settings.engine, watching.init, base=watching.base)
 
     folder = scratch / stage
@@ -176,7 +176,7 @@ def run_phase(
     def all_counts() -> Counts:
         return add_counts(before, counts())
 
-    # One run of a stage at a time; its ranks are one run.
+    # Only one run of a stage at a time. Rank 0 holds the lock for all ranks of a run.
     lock = alone(folder / "lock", what=stage) if is_main_process() else nullcontext()
     with lock:
         checkpoints = Checkpoints(folder / run_fingerprint(stage, settings=settings, inputs=inputs))
@@ -189,12 +189,12 @@ def run_phase(
             newest = None
             if is_main_process():
                 newest = checkpoints.newest(lambda line: say(f"{stage} {line}"))
-                # Only rank 0 touches the folder, and holds the lock.
+                # Only rank 0 changes the folder, since it holds the lock.
                 checkpoints.clear_writing()
 
-            # Before a model is loaded: a tracker may be missing.
+            # Made before a model is loaded, since a tracker's package may be missing.
             tracker = Tracker(f"{stage}-{checkpoints.folder.name}", settings)
-            # Every rank builds; the weights are loaded on each.
+            # Every rank builds a trainer and loads the weights.
             trainer = build(checkpoints.writing)
             check_sharding(trainer)
             if num_processes() > 1:
@@ -230,7 +230,8 @@ def run_phase(
                     keep=keep_best if selecting else None,
                 )
             tracker.watch(trainer)
-            # No rollouts are in a checkpoint, nor the means since the last logged step.
+            # A checkpoint holds neither the rollouts nor the means since the last logged step. A
+            # signal's checkpoint is therefore saved at a step after which both start anew.
             updates = getattr(section, "num_iterations", 1) * getattr(
                 section, "updates_per_rollout", 1
             )
@@ -250,7 +251,7 @@ def run_phase(
             with on_signal.watch(), closing(watching) if watching else nullcontext():
                 trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
             if on_signal.ended:
-                # Rank 0's answer: a shared folder may show another rank its checkpoint late.
+                # Rank 0's hint, since a shared folder may show its checkpoint to other ranks late.
                 (hint,) = broadcast_object_list([resume_hint(checkpoints, stage)])
                 raise UserError(f"{stage} was interrupted; {hint}")
 
@@ -262,7 +263,7 @@ def run_phase(
                 if best:
                     with replacing(outputs.model) as unfinished:
                         shutil.copytree(checkpoints.best(int(best["step"])), unfinished)
-                # Into provenance, from which the report repeats them.
+                # Provenance records them, and the report reads them there.
                 warnings = [
                     sign
                     for callback in trainer.callback_handler.callbacks
@@ -290,7 +291,7 @@ def add_counts(before: Counts, after: Counts) -> dict[str, dict[str, int]]:
 
 
 def resume_hint(checkpoints: Checkpoints, stage: str) -> str:
-    """Return a sentence on the effect of running the same command again."""
+    """Return a sentence that tells from which step the same command would continue."""
     named = checkpoints.by_step()
     if named:
         return f"the same command resumes from step {checkpoint_step(named[-1])}"

@@ -57,7 +57,7 @@ def shared_arguments(
     gpu, model = torch.accelerator.is_available(), params.model
     scaled = model.mixed_precision == "fp16"
     if scaled and not gpu:
-        # accelerate would train in float32 without a word.
+        # accelerate would train in float32 without a warning.
         raise UserError(f"model.mixed_precision=fp16: {NEEDS_GPU}")
     return {
         **micro_batches(batch, micro_batch=section.micro_batch_size, world_size=num_processes()),
@@ -73,11 +73,11 @@ def shared_arguments(
         "logging_steps": section.logging_steps,
         "bf16": model.mixed_precision == "bf16",
         "fp16": scaled,
-        # The fused one skips a step that overflows by itself: accelerate does not see it, and the
-        # schedule goes on (accelerate/optimizer.py, `AcceleratedOptimizer.step`, 1.15.0).
+        # torch's fused AdamW skips an overflowing step by itself. accelerate does not see that, and
+        # advances the schedule (accelerate/optimizer.py, `AcceleratedOptimizer.step`, 1.15.0).
         **({"optim": "adamw_torch"} if scaled else {}),
-        # Without it and without a GPU, transformers refuses to compute in bf16, and accelerate lets
-        # several ranks train apart.
+        # If it were False on a machine without a GPU, transformers would refuse to compute in bf16,
+        # and accelerate would let each of several ranks train by itself.
         "use_cpu": not gpu,
         # Unsloth's policy has its own (`lib.engines.unsloth`), which transformers' would replace.
         "gradient_checkpointing": model.gradient_checkpointing and model.backend != "unsloth",
@@ -88,7 +88,7 @@ def shared_arguments(
         "report_to": "none",
         "disable_tqdm": True,
         "dataloader_pin_memory": torch.cuda.is_available(),
-        # Each pass uses all trained weights; looking for others costs a walk through the graph.
+        # Each pass uses all trained weights; a search for unused ones would walk through the graph.
         "ddp_find_unused_parameters": False,
         # accelerate would take MPI if torch was built with it.
         "ddp_backend": None if gpu or num_processes() == 1 else "gloo",

@@ -150,11 +150,11 @@ class ProgressLines(TrainerCallback):
         self.beat.rest()
 
     def within(self, part: str, done: int, total: int, tokens: int = 0) -> None:
-        """Report where a step is that takes long, and the time left."""
+        """Report how much of a part of the current step is done, and the time left in the run."""
         state = self.state
         if self.bar is None or state is None:
             return
-        # Validation comes after the step.
+        # Validation follows a counted step; the other parts belong to the next one.
         number = state.global_step + (part != "validation")
         step = f"step={number}/{state.max_steps}"
         if state.global_step > self.start.step:
@@ -209,7 +209,7 @@ class ProgressLines(TrainerCallback):
         tokens = logs.get("num_tokens", self.counted.tokens)
         now = Mark(state.global_step, tokens, time.monotonic())
         values = [f"{name}={logs[name]:.4g}" for name in self.columns if name in logs]
-        # Over the whole run, since the last steps may have validated or saved.
+        # At the pace of the whole run, since the last steps may include validation or saving.
         left = (state.max_steps - now.step) * now.seconds_per_step(self.start)
         step = f"step={now.step}/{state.max_steps}"
         pace = [*now.pace(self.previous, self.counted), f"left={tqdm.format_interval(left)}"]
@@ -252,11 +252,14 @@ class Mark:
     time: float
 
     def seconds_per_step(self, earlier: "Mark") -> float:
-        """Return the mean seconds per step since the mark."""
+        """Return the mean seconds per step since the mark `earlier`."""
         return (self.time - earlier.time) / max(1, self.step - earlier.step)
 
     def pace(self, earlier: "Mark", counted: "Mark") -> list[str]:
-        """Format seconds per step and tokens per second since the mark."""
+        """Format the seconds per step since `earlier`, and the tokens per second since `counted`.
+
+        Tokens per second are left out if no tokens were added.
+        """
         speed = (self.tokens - counted.tokens) / max(1e-9, self.time - counted.time)
         tokens = [f"tokens/s={speed:.0f}"] if self.tokens > counted.tokens else []
         return [f"s/step={self.seconds_per_step(earlier):.3g}", *tokens]
@@ -295,7 +298,8 @@ class Tracker(TrainerCallback):
     """
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
-        # A process is a run: one that resumes repeats steps, which no run should have twice.
+        # Each process is a run of its own: a process that resumes repeats steps, and a run should
+        # have no step twice.
         self.name = os.environ.get("WANDB_NAME") or f"{name}-{time.strftime('%m%d-%H%M%S')}"
         self.config = dict(leaves(settings))
         self.num_sent = self.num_rows = 0
@@ -304,7 +308,7 @@ class Tracker(TrainerCallback):
         if mode not in ("", *MODES):
             raise UserError(f"WANDB_MODE={mode}: expected one of {', '.join(MODES)}")
         names = {each.strip() for each in report_to.split(",")} - {""}
-        # No import: whoever opened a run has imported wandb.
+        # Not imported here: a caller that opened a run has imported wandb.
         wandb = sys.modules.get("wandb")
         self.open_run = wandb.run if wandb else None
         if self.open_run or mode not in ("", "disabled"):
@@ -319,16 +323,16 @@ class Tracker(TrainerCallback):
                 f"REPORT_TO={report_to}: {missing[0]} is not installed, or no integration of "
                 f"transformers; installed: {', '.join(installed) or 'none'}"
             )
-        # Before a model is loaded: each imports its package.
+        # Made before a model is loaded, since each callback imports its package.
         made = [make() for make in get_reporting_integration_callbacks(sorted(names))]
         self.callbacks = dict(zip(sorted(names), made, strict=True))
         online = "wandb" in names and not self.open_run and mode in ("", "online")
-        # Without a key W&B would ask for one or raise: offline, for `make wandb-sync` later.
+        # Without a key W&B would ask for one or raise. It then runs offline, for `make wandb-sync`.
         if online and not sys.modules["wandb"].login(prompt=False):
             os.environ["WANDB_MODE"] = "offline"
 
     def watch(self, trainer: Trainer) -> None:
-        """Track a trainer, which has the last rollouts and the log of completions."""
+        """Track a trainer; later its last rollouts and its log of completions are read from it."""
         self.trainer = trainer
         if self.callbacks:
             trainer.add_callback(self)
@@ -339,11 +343,11 @@ class Tracker(TrainerCallback):
         """Open the runs. Points and rows up to a checkpoint are in an earlier process's run."""
         self.num_sent = len(state.log_history) if state.global_step else 0
         self.num_rows = len(rollout_rows(self.trainer))
-        # Whoever opened a run may have a config of their own in it.
+        # A caller that opened a run may have put a config into it.
         own = dict(self.open_run.config) if self.open_run else {}
         shown: Any = copy.copy(args)
         shown.run_name, shown.project = self.name, PROJECT
-        # What the trackers write as the run's config, by dotted key as in params.yaml.
+        # The trackers write this as the run's config, by dotted key as in params.yaml.
         shown.to_dict = lambda: {**self.config, **own}
         for callback in self.callbacks.values():
             callback.on_train_begin(shown, state, control, **kwargs)
@@ -353,8 +357,8 @@ class Tracker(TrainerCallback):
     ) -> None:
         """Send the trainer's new log entries, each with its own step."""
         new, self.num_sent = state.log_history[self.num_sent :], len(state.log_history)
-        # Validation's points come with the next log, a step or more behind: trackers read the step
-        # from the state.
+        # A validation point arrives with the next log, a step or more later. Trackers read the step
+        # from the state, so each entry gets a state with its own step.
         at = copy.copy(state)
         for entry in new:
             at.global_step = int(entry["step"])
@@ -365,7 +369,7 @@ class Tracker(TrainerCallback):
             rows = rollout_rows(self.trainer, start=self.num_rows)
             self.num_rows += len(rows)
             for name in self.callbacks.keys() & {"wandb", "trackio"}:
-                # Both have classes of these names.
+                # Both packages have the classes `Histogram` and `Table`.
                 tracker: Any = sys.modules[name]
                 media = self._distributions(tracker) | _completions(tracker, rows)
                 tracker.log({**media, "train/global_step": state.global_step})
@@ -378,6 +382,7 @@ class Tracker(TrainerCallback):
             callback.on_train_end(args, state, control, **kwargs)
 
     def _distributions(self, tracker: Any) -> dict[str, Any]:
+        """Return a histogram of each reward over the last rollouts; {} if there are none."""
         rollouts = getattr(self.trainer, "rollouts", ())
         functions = getattr(self.trainer, "reward_funcs", ()) if rollouts else ()
         return {
@@ -389,8 +394,8 @@ class Tracker(TrainerCallback):
 
 
 def _completions(tracker: Any, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Make a table of logged rollouts; nothing without rows."""
-    # A table each time, as TRL logs it: W&B cannot append to one.
+    """Return a table of logged rollouts; {} if there are no rows."""
+    # A new table at each log, as TRL has it: W&B cannot append to a table.
     names = ("step", "problem", "completion", "reward", "advantage")
     table = [row["rewards"] | {name: row[name] for name in names} for row in rows]
     return {"completions": tracker.Table(dataframe=pandas.DataFrame(table))} if table else {}

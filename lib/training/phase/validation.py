@@ -53,14 +53,14 @@ PREFIX = "validation/"
 class Validator(TrainerCallback):
     """Measures the policy on sets of problems at step 0, every few steps and at the end.
 
-    Every rank generates all completions. A sharded model generates on all ranks or on none, and a
-    rank without validation would only wait in the next collective.
+    Every rank generates all completions. A sharded model can only generate on all ranks together,
+    and with a whole model, a rank without validation would only wait for the others.
 
     Args:
         problems: folder with a file for each of `validation.sets`, written by `prepare`. The first
             set is the headline.
         init: the checkpoint at the start of training.
-        base: the weights below an adapter, with the system prompt beside them.
+        base: the model that an adapter is trained on, with the system prompt beside it.
     """
 
     def __init__(self, params: Params, problems: Path, *, init: Path, base: Path) -> None:
@@ -106,15 +106,16 @@ class Validator(TrainerCallback):
             keep: called on every rank with a step whose point is the best so far.
         """
         self.stage, self.steps, self.say, self.keep = stage, steps, say, keep
-        # GRPO's own engine where it is of that name: a process has room for one vLLM.
-        # `transformers` is nothing but the policy: it keeps a batch size of its own here.
+        # GRPO's engine is used if it has the same name, since a process can hold only one vLLM.
+        # A live engine (`transformers`) has no weights of its own, so validation opens another one
+        # with its own batch size.
         shared, facts = getattr(trainer, "engine", None), ENGINES[self.settings.engine]
         self.engine = shared if shared and shared.facts is facts and not facts.live else None
         trainer.add_callback(self)
 
     def open_engine(self, policy: PreTrainedModel) -> Engine:
-        """Open the engine: on the policy itself, or beside it with a copy of the weights from
-        `sync`.
+        """Open validation's engine, which computes with the policy itself or with a copy of its
+        weights.
         """
         return open_engine(
             self.settings.engine,
@@ -188,9 +189,13 @@ class Validator(TrainerCallback):
             self._measure(state, kwargs["model"])
 
     def _answers(self, model: PreTrainedModel) -> dict[str, list[GradedCompletion]]:
-        # vLLM seeds every generator while it is built.
+        """Answer all sets with the model's weights, keep some rows for the output, and return all.
+
+        Training's random states are the same afterwards.
+        """
+        # vLLM seeds every generator while it starts.
         with timed("validation"), random_states_kept(gpus=range(torch.cuda.device_count())):
-            # At the first point: the policy is on its device by then.
+            # Opened at the first point, because the policy is on its device only by then.
             if self.engine is None:
                 self.engine = self.open_engine(model)
             self.engine.heartbeat = self.heartbeat
@@ -200,14 +205,15 @@ class Validator(TrainerCallback):
         return answers
 
     def _measure(self, state: TrainerState, model: PreTrainedModel) -> None:
+        """Add a point to the trainer's log, and call `keep` if the point is the best so far."""
         measured = {name: means(rows) for name, rows in self._answers(model).items()}
         point: dict[str, float] = {"step": state.global_step}
         for number, (name, values) in enumerate(measured.items()):
             self.say(self._line(state, name, values))
-            # The headline's columns bear no set's name.
+            # The first set's columns have no set's name before them.
             prefix = PREFIX if number == 0 else f"{PREFIX}{name}/"
             point |= {prefix + measure: value for measure, value in values.items()}
-        # Into the trainer's state: a checkpoint saves it, and a resumed run has it.
+        # In the trainer's state, which a checkpoint saves and a resumed run restores.
         state.log_history.append(point)
         if self.keep:
             # Rank 0 decides: ranks that disagreed would wait for each other for ever.
@@ -219,7 +225,7 @@ class Validator(TrainerCallback):
         """Return the point with the highest answer accuracy on the held-back set, the first of
         equal ones.
 
-        That accuracy is the maximum of several noisy ones: it promises more than new problems keep.
+        The highest of several noisy accuracies is too optimistic for new problems.
         """
         above = "" if next(iter(self.sets)) == HELD_BACK_SET else f"{HELD_BACK_SET}/"
         points = validation_points(state)
@@ -236,6 +242,7 @@ class Validator(TrainerCallback):
         }
 
     def _line(self, state: TrainerState, name: str, values: Mapping[str, float]) -> str:
+        """Format a set's measures as one greppable line."""
         error = f" ± {100 * values['answer_accuracy_se']:.1f}"
         return (
             f"{self.stage} validation step={state.global_step}/{state.max_steps} set={name} "
@@ -263,8 +270,10 @@ def validation_points(state: TrainerState) -> list[dict[str, float]]:
     ]
 
 
-# Columns of the first set have plain names, those of another set `<set>/` before them.
 def validation_columns(sets: Sequence[str]) -> list[str]:
-    """Return the columns of the validation curve, the same with and without points."""
+    """Return the columns of the validation curve, the same with and without points.
+
+    The first set's columns have plain names. Another set's columns begin with `<set>/`.
+    """
     names = [*MEASURES, "answer_accuracy_se"]
     return [*names, *(f"{name}/{measure}" for name in sets[1:] for measure in names)]

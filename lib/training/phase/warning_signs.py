@@ -40,15 +40,17 @@ was not measured."""
 MINIMUM_UNTIL = {"s0": 20}
 """Last step for which a stack's source expects rewards at their minimum."""
 OVERFLOWS = {"float16": 17}
-"""Gradients in a row that overflow before it is a fault: where the loss is scaled, the scaler skips
-such a step and halves the scale, which reaches 1 from its start at 2^16 after 16 of them."""
+"""Number of overflowing gradients in a row that is a fault, by precision; 1 for the others. With
+float16 the loss is scaled: the scaler skips an overflowing step and halves the scale, which starts
+at 2^16 and reaches 1 after 16 such steps."""
 EXPLOSION_FACTOR = 20.0
 """Multiple of the gradient's usual norm for a warning."""
 REWARD_RISE, ACCURACY_FALL = 0.05, 0.05
 """Rise as a share of the reward's range, and fall in accuracy, beyond noise."""
 
 JUMPED = 0.2
-"""Rise of the share of right answers that a step of evidence decided that is more than a swing."""
+"""Rise beyond noise of the share of right answers that one of the verifier's steps without proof
+decided."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,7 +60,7 @@ class Limits:
     Attributes:
         lowest, highest: ends of the reward's range.
         max_new_tokens: longest completion.
-        binds: the cause of that length in words; '' for `rollout.max_new_tokens` itself.
+        binds: the limit on completions in words; '' if it is `rollout.max_new_tokens` itself.
         gap: from `MAX_GAP`.
         overflows: from `OVERFLOWS`.
         expected_until: from `MINIMUM_UNTIL`.
@@ -151,7 +153,7 @@ class WarningSigns(TrainerCallback):
                 self.say(f"{self.stage} WARNING step={sign['step']} {sign['text']}")
 
     def observe(self, point: Point) -> list[dict[str, Any]]:
-        """Add a point, and return the signs new with it."""
+        """Add a point, and return the signs that appear with it."""
         self.points.append(point)
         seen = {sign["kind"] for sign in self.signs}
         new = [
@@ -184,6 +186,11 @@ def reward_at_minimum(points: list[Point], limits: Limits) -> str:
 
 
 def _at_minimum(points: list[Point], limits: Limits, *, early: bool) -> str:
+    """Format the last rewards if all are at the range's minimum, else return ''.
+
+    Args:
+        early: True checks only steps up to `expected_until`, False only later ones.
+    """
     if (points[-1]["step"] <= limits.expected_until) != early:
         return ""
     return _steady(points, "reward", lambda value: value <= limits.lowest + limits.near)
@@ -254,11 +261,13 @@ def reward_hacking(points: list[Point], limits: Limits) -> str:
 
 
 def evidence_jumps(points: list[Point], limits: Limits) -> str:
-    """More and more right answers are decided by evidence, where a policy may have found a hole."""
+    """Detect more and more right answers that the verifier accepts by evidence, without proof: the
+    policy may exploit a gap in the evidence.
+    """
     if len(points) < 2 * WINDOW:
         return ""
     for name in sorted(name for name in points[-1] if name.startswith(DECIDED_BY)):
-        # Where a step decided none, its column is missing.
+        # A point lacks the column of a step that decided none.
         before, after = _ends([point.get(name, 0.0) for point in points])
         if after - before >= JUMPED:
             return (
@@ -278,7 +287,7 @@ def gradient_explodes(points: list[Point], limits: Limits) -> str:
             f"the gradient's norm is {norms[-1]}: weights or losses are NaN or infinite. Lower "
             "grpo.learning_rate"
         )
-    # Without zeros: a step without signal has no gradient.
+    # Zeros are left out, since a step without signal has no gradient.
     usual = statistics.median([norm for norm in norms[:-STREAK] if norm] or [math.inf])
     high = _steady(points, "grad_norm", lambda norm: math.inf > norm > EXPLOSION_FACTOR * usual)
     if len(norms) < WINDOW or not high:
@@ -336,7 +345,8 @@ CHECKS: dict[str, Callable[[list[Point], Limits], str]] = {
 
 
 def _first_gap(points: list[Point]) -> float:
-    # Before the first update, so that both have the same weights.
+    """Return the mean gap of the first point that has one, else 0."""
+    # It is measured before the first update, when sampler and trainer have the same weights.
     return next((point[f"{GAP}/mean"] for point in points if f"{GAP}/mean" in point), 0.0)
 
 
@@ -345,7 +355,7 @@ def _column(points: list[Point], name: str) -> list[float]:
 
 
 def _steady(points: list[Point], name: str, test: Callable[[float], bool]) -> str:
-    """Format the last values if `test` is true of all; '' if not, or if there are too few."""
+    """Format the range of the last `STREAK` values if all pass `test`; else, or if too few, ''."""
     values = _column(points, name)[-STREAK:]
     if len(values) < STREAK or not all(map(test, values)):
         return ""
