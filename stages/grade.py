@@ -23,12 +23,13 @@ def main() -> None:
 )
 @writes("--provenance", "reports/provenance/grade/grpo.json", "settings, versions, hashes")
 def checkpoint(params_file: Path, completions: Path, **outputs: Path) -> None:
-    """Grade the output of `evaluate` (the stage of the DAG).
+    """Grade the output of `evaluate` (the DVC stage).
 
     Params: reward, evaluate (max_new_tokens).
     """
     params = load_params(params_file)
-    # No torch below this import: after a change of reward, grading starts at once.
+    # Imported here, so that --help is quick. It must not import torch: grading again after a change
+    # of reward should start at once.
     from lib.grading.grade import grade
 
     click.echo(grade(params, completions, **outputs))

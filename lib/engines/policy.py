@@ -47,11 +47,11 @@ def max_positions(config: Any) -> int | None:
 
 
 def rope_switch(config: Any) -> int | None:
-    """Return the length beyond which a `longrope` model (Phi-3, Phi-4-mini) rotates all keys by
-    other factors; None for any other model.
+    """Return the length beyond which a `longrope` model (Phi-3, Phi-4-mini) switches to its long
+    RoPE factors; None for any other model.
 
-    Keys that were cached before that length are then wrong (transformers 5.17's `generate` keeps
-    them too).
+    Keys that were cached before the switch are then wrong. transformers 5.17's `generate` does not
+    compute them again.
     """
     rope = getattr(config.get_text_config(decoder=True), "rope_parameters", None) or {}
     longrope = rope.get("rope_type") == "longrope"

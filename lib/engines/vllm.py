@@ -240,8 +240,8 @@ class VllmEngine(VllmBase):
         among_ranks = torch.distributed.is_initialized()
         if gpu is not None and among_ranks:
             raise UserError(
-                f"rollout.device={device}: of several ranks each generates on its own GPU; "
-                "set it to '', or train on one"
+                f"rollout.device={device}: with several ranks, each generates on its own GPU; "
+                "set it to '', or train on one GPU"
             )
         executor: Any = "external_launcher" if among_ranks else None
         with contextlib.ExitStack() as stack:

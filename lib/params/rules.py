@@ -305,12 +305,15 @@ def have_one_gradient(loss: str, other: str) -> bool:
 
 
 def _without_effect(params: Params) -> Iterator[tuple[str, str]]:
-    """Yield patterns of dotted keys without effect, wider patterns last, each with its remedy."""
+    """Yield patterns of dotted keys without effect, each with its remedy.
+
+    A later, wider pattern replaces an earlier one's remedy.
+    """
     model, reward, grpo = params.model, params.reward, params.grpo
     rollout, validation, prepare = params.rollout, params.validation, params.prepare
     if grpo.num_iterations * grpo.updates_per_rollout == 1:
         yield r"grpo\.(epsilon|epsilon_high|delta)", OFF_POLICY
-        yield r"grpo\.loss", f"{OFF_POLICY}, and both have one gradient"
+        yield r"grpo\.loss", f"{OFF_POLICY}, and both losses have the same gradient"
         if not (grpo.beta and grpo.kl_weighted):  # the weighted KL's gradient uses the ratio
             yield r"grpo\.importance_level", OFF_POLICY
     if not grpo.beta:

@@ -68,7 +68,8 @@ def fits(
 ) -> bool:
     """Return True if the phase's steps fit with micro-batches of `size`.
 
-    Call it once per process: a failed attempt leaves fragments in memory, and vLLM global state.
+    Call it once per process: a failed attempt leaves fragments in memory, and vLLM leaves
+    global state.
 
     Args:
         problems: the phase's problems, longest first.

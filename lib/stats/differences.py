@@ -93,18 +93,18 @@ def independent_difference(*, before: Estimate, after: Estimate) -> Difference:
     """Compare two rates when only they are known: se² = se_before² + se_after².
 
     One right and one wrong problem are added to each (Agresti and Caffo 2000). For the same
-    problems the interval is too wide, since their scores correlate; committed metrics allow no
-    better one. With an unknown error the interval is [−1, 1].
+    problems the interval is too wide, since their scores correlate; committed metrics hold no
+    scores per problem, so they allow no better one. With an unknown error the interval is [−1, 1].
     """
     # Independent samples: variances add up.
     smaller, spread = min(before.n, after.n), math.hypot(before.se, after.se)
-    (low, low_error), (high, high_error) = (
+    (old, old_error), (new, new_error) = (
         padded_mean(side.value, side.se, side.n, extremes=(0.0, 1.0), padding=PADDING)
         for side in (before, after)
     )
-    centre = float(high - low)
+    centre = float(new - old)
     # Infinite, not NaN: the interval is then clipped to [−1, 1] and the p-value is 1.
-    error = math.inf if math.isnan(spread) else math.hypot(float(low_error), float(high_error))
+    error = math.inf if math.isnan(spread) else math.hypot(float(old_error), float(new_error))
     return Difference(
         difference=Estimate(after.value - before.value, spread, smaller),
         interval=_interval(centre, error),
