@@ -167,7 +167,7 @@ def find_weights(name: str, revision: str) -> Path:
 def dequantized(file: Path) -> Path:
     """Return the folder that holds the model of a GGUF file in float32, written once.
 
-    The weights are the file's quantised ones as float32, not those that were quantised.
+    The weights are the file's rounded values in float32; the original ones are lost.
     Transformers (5.17) reads such a file but refuses to save the model, and takes the special
     tokens from the architecture's defaults (SmolLM2: the EOS of another model).
 

@@ -424,7 +424,7 @@ class ServerEngine(VllmBase):
         return broadcast_object_list(answer)[0]
 
     def _replace_adapter(self, folder: Path) -> None:
-        # The scratch folder's name is in it, so that no other run uses this name.
+        # The name contains the scratch folder's, which no other run has.
         name = f"{Path(self._scratch.name).name}-{self._num_adapters}"
         path = str(folder.resolve())
         self._of_each(

@@ -313,7 +313,7 @@ def verify(
     """Load each form in a fresh process, and compare its answers with the expected ones.
 
     Raises:
-        UserError: a form's answers differ, or it cannot be loaded.
+        UserError: a form's answers differ, or it cannot be loaded (vLLM's refusal is returned).
     """
     readings = read_afresh(
         Request(

@@ -210,9 +210,10 @@ def external_model(
 
 
 def find_model(model_id: str | Path) -> Path:
-    """Find a folder by path or by name below data/models; fetch a model of the Hub.
+    """Find a model's folder, by path or by name below data/models, or fetch it from the Hub.
 
-    A Hub id means the copy that `make fetch` downloaded; without one it is downloaded now.
+    A GGUF file is dequantised. A Hub id means the copy that `make fetch` downloaded; if there is no
+    such copy, it is downloaded now.
 
     Raises:
         UserError: there is no such model; the message names the command that makes one.

@@ -124,7 +124,9 @@ def score_logits(
     truncate: Truncate | None = None,
     rows: int = 128,
 ) -> TokenScores:
-    """Score labels from given logits, `rows` at a time; gradients as in `fused_scores`.
+    """Score labels from given logits, `rows` at a time; other arguments as in `fused_scores`.
+
+    Gradients reach `logits`.
 
     Args:
         logits: [..., V].

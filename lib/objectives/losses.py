@@ -174,7 +174,7 @@ def policy_loss(inputs: LossInputs, objective: Objective) -> PolicyLoss:
         losses, clipped = clipped_surrogate(
             credit, log_ratio, low=objective.clip_low, high=objective.high, delta=objective.delta
         )
-    # Off-policy weights of the sampler; the KL penalty below is about the policy itself.
+    # The sampler's correction weighs this term only; the KL penalty below stays unweighted.
     if inputs.correction is not None:
         losses = losses * inputs.correction
     kl = torch.zeros_like(log_probs)

@@ -153,11 +153,11 @@ def lost_updates(learning_rate: float) -> float:
     """Return the share of bfloat16 weights unchanged by an AdamW update of size `learning_rate`.
 
     A weight in [2^e, 2^(e+1)) has neighbours 2^(e-7) away. It rounds back to itself unless it moves
-    by half of that. Each step rounds anew, so that steps of one sign do not add up. Weights are
-    assumed normal with deviation 0.02, as Qwen and Llama are initialised.
+    by more than half of that. Each step rounds anew, so that steps of one sign do not add up.
+    Weights are assumed normal with deviation 0.02, as Qwen and Llama are initialised.
     """
-    # A weight moves if its step is at least half the distance to its neighbour, 2^(e-8). This holds
-    # for all weights below 2^(floor(log2 lr) + 9).
+    # A weight moves if its step exceeds 2^(e-8), half the distance to its neighbour: all weights
+    # below 2^(ceil(log2 lr) + 8) move.
     moves_below = 2.0 ** (math.ceil(math.log2(learning_rate)) + 8)
     # The probability that a normal weight is larger than that, in absolute value.
     return math.erfc(moves_below / (0.02 * math.sqrt(2)))

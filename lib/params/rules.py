@@ -181,7 +181,7 @@ def _unsloth(params: Params) -> Iterator[str]:
     if model.backend != "unsloth":
         return
     other = f"or {' and '.join(shared)} to transformers"
-    # Message → a condition that holds if the fault is there.
+    # Message → truthy if the fault is there. The two with `shared` apply only if it is not empty.
     refused = {
         "model.tag_tokens: backend unsloth cannot add tokens; set it to false": model.tag_tokens,
         f"model.attention={model.attention}: backend unsloth chooses its own; leave it at sdpa": (

@@ -346,7 +346,7 @@ def write_sets(sets: ProblemSets, folder: Path, *, validation: Validation) -> No
 
 
 def set_metrics(sets: ProblemSets) -> dict[str, Any]:
-    """Count each set: size, dropped rows, limits in tokens, overlap with the others."""
+    """Return the metrics of all sets: sizes, drops, and training's token limits and overlaps."""
     sft = sets.training[0].train
     return {
         **{f"num_{each.name}": len(each.train) for each in sets.training},

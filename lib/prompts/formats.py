@@ -135,8 +135,8 @@ class TaggedFormat:
         return re.compile(rf"{opening}.*?{tags[1]}{between}{tags[2]}.*?{tags[3]}\s*", re.DOTALL)
 
     def _reasoning(self, completion: str) -> str | None:
-        """Return the text up to the first closing tag; None if a tag is missing."""
-        # The first closing tag: reasoning that repeats itself ends at its first end.
+        """Return the text between the tags, up to the first closing one; None if one is missing."""
+        # The first closing tag: reasoning that repeats itself ends there.
         before, closed, _ = completion.partition(self.working[1])
         _, opened, after = before.partition(self.working[0])
         if not closed or not (opened or self.opened_by_prompt):

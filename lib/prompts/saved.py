@@ -41,7 +41,12 @@ def save_prompt(
     rendering: Mapping[str, Any],
     generation: Generation | None = None,
 ) -> None:
-    """Write the system prompt and the format beside the tokenizer."""
+    """Write the system prompt and the format beside the tokenizer.
+
+    Args:
+        rendering: the arguments of `prompt_format`.
+        generation: how completions ended when measured; only an export has it.
+    """
     save_system(folder, system)
     # Called for its errors only: the file must not name a format that cannot be read back.
     prompt_format(**rendering)

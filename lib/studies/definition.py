@@ -122,14 +122,14 @@ def load_study(path: Path) -> Study:
 
 
 def _measures(study: Study, evaluate: Evaluate) -> list[str]:
-    """List the measures that every run of the study has."""
+    """List the measures by which variants with these `evaluate` settings can be compared."""
     most = evaluate.num_samples
     # problem_scores computes these three: pass@1, pass@8 and pass@k of all samples.
     sampled = [f"pass@{k}" for k in sorted({1, min(8, most), most})] if most else []
     own = ["greedy", *sampled] if evaluate.greedy else sampled
     measures = [study.named(each, measure) for each in study.benchmarks for measure in own]
-    # `training` exists for an SFT checkpoint only if a variant of the same params ran GRPO:
-    # SFT's samples are those of GRPO's first step.
+    # `training` is the accuracy of GRPO's samples; for SFT, of those of GRPO's first step. So each
+    # variant needs a variant with the same params that ran GRPO (it may be itself).
     variants = study.variants.values()
     with_grpo = [each.params for each in variants if each.checkpoint == "grpo"]
     if all(each.checkpoint in ("sft", "grpo") and each.params in with_grpo for each in variants):

@@ -398,7 +398,8 @@ def _curve(side: DVCFileSystem, name: str, column: str) -> dict[str, float]:
 def problem_scores(rows: Sequence[GradedCompletion]) -> Scores:
     """Score every problem of each benchmark: greedy accuracy, pass@1, pass@8 and pass@k.
 
-    Problems with at least two right completions also get `DISTINCT`.
+    Problems with at least two right completions also get `DISTINCT`. If some problems of a
+    benchmark are unseen, greedy accuracy and pass@1 are repeated on these, with prefix `UNSEEN`.
     """
     scores: Scores = {}
     for (benchmark, mode), problems in problem_grades(rows).items():
@@ -422,7 +423,7 @@ def problem_scores(rows: Sequence[GradedCompletion]) -> Scores:
         for measure in {"greedy", "pass@1"} & measures.keys():
             scored = measures[measure].items()
             own = {key: score for key, score in scored if (benchmark, key) in unseen}
-            # If all problems are unseen, these rates would equal the measure itself.
+            # Left out if no problem is unseen, or all are: it would then repeat the measure itself.
             if 0 < len(own) < len(measures[measure]):
                 measures[f"{UNSEEN} {measure}"] = own
     return scores

@@ -290,22 +290,25 @@ _PARAMETERS = frozenset("kmnjlpqrstabcdCK") | {"lambda", "mu"}
 
 
 def _renamed(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]:
-    """Yield the pair with the answer's parameters, such as k in kπ, renamed to the reference's.
+    """Yield the pair for each way to rename the answer's parameters (k in kπ) to the reference's.
 
-    Only parameters that the problem does not name, and at most `_MAX_LETTERS`, in every order.
+    Nothing is yielded if a differing letter is no parameter or the problem names it, or if more
+    than `_MAX_LETTERS` differ.
     """
-    mine, theirs = (free_symbols(_defined(node)) for node in (expected, actual))
-    own, other = sorted(mine - theirs), sorted(theirs - mine)
-    is_own = all(_is_parameter(name, problem) for name in (*own, *other))
+    names = [free_symbols(_defined(node)) for node in (expected, actual)]
+    expected_only, actual_only = sorted(names[0] - names[1]), sorted(names[1] - names[0])
+    differing = {*expected_only, *actual_only}
+    are_parameters = all(_is_parameter(name, problem) for name in differing)
     # Without a problem's text, only the constant of integration and letters beside π (periods) are
     # certainly parameters.
-    is_known = problem or {*own, *other} == {"C", "c"}
-    is_known = is_known or all("pi" in str(node) for node in (expected, actual))
-    if not (is_own and is_known and 0 < len(own) == len(other) <= _MAX_LETTERS):
+    is_certain = problem or differing == {"C", "c"}
+    is_certain = is_certain or all("pi" in str(node) for node in (expected, actual))
+    matching = 0 < len(expected_only) == len(actual_only) <= _MAX_LETTERS
+    if not (are_parameters and is_certain and matching):
         return
-    for order in itertools.permutations(own):
-        names = {old: symbol(new) for old, new in zip(other, order, strict=True)}
-        yield "parameter", expected, substituted(actual, names)
+    for order in itertools.permutations(expected_only):
+        renamed = {old: symbol(new) for old, new in zip(actual_only, order, strict=True)}
+        yield "parameter", expected, substituted(actual, renamed)
 
 
 def _defined(node: Node) -> Node:

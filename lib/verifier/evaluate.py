@@ -210,7 +210,7 @@ class Evaluation:
         return argument
 
     def _applied(self, node: Node) -> Value:
-        """Evaluate a constant, or the arguments of an operation or function and then itself."""
+        """Evaluate a constant; otherwise the arguments, then the operation or function on them."""
         if node.kind == "symbol":
             if node.name in ("e", "pi"):
                 # Unary plus evaluates mpmath's lazy constant at this precision.

@@ -177,14 +177,14 @@ MIN_REFERENCE_DIGITS = 4
 
 
 def _literal(node: Node) -> Decimal | None:
-    """Return digits as written, with a sign or a power of ten; None for anything else."""
+    """Return a number as it is written, such as -2.50 or 3.1 · 10^5; None for any other node."""
     match node:
         case Node("product", (Node("number", name=name), Node("power", (Node(value=base), power)))):
             scale = power.value
             if name and base == 10 and scale is not None and scale.denominator == 1:
                 return Decimal(f"{name}e{scale}")
         case Node("number", name=name) if name:
-            # Decimal keeps trailing zeros: 2.50 has three digits.
+            # Decimal keeps trailing zeros: 2.50 has three digits. A computed number has no name.
             return Decimal(name)
     return None
 

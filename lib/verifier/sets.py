@@ -252,7 +252,7 @@ def is_region(node: Node) -> bool:
 def compare_region(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
     """Compare sets of reals, intervals with letters, constraints, and sets of another kind.
 
-    Return None if neither side is a region, or one needs another rule.
+    Return None if neither side is a region, or if another rule must decide this pair.
     """
     if not (is_region(reference) or is_region(answer)):
         return None

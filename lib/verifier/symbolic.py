@@ -61,7 +61,9 @@ _CONSTANTS = pairs("pi=pi e=E i=I infinity=oo")
 
 
 def is_symbolic_question(*trees: Node) -> bool:
-    """Return True if sympy could decide: the trees are numbers, with calculus, within limits."""
+    """Return True if sympy may be asked: scalars or equations with calculus, within limits.
+
+    Functions of `_JUMPING`, such as floor, are refused."""
     parts = [part for tree in trees for part in nodes(tree)]
     calculus = [part for part in parts if part.kind == "calculus"]
     return (

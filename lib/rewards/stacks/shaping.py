@@ -22,7 +22,7 @@ def overlong(rollout: Rollout) -> float:
 def repetition(rollout: Rollout) -> float:
     """Return minus the share of repeated word n-grams.
 
-    After the repetition penalty of arXiv:2502.03373; as a share, so that length does not matter.
+    Adapted from the repetition penalty of arXiv:2502.03373; a share, so length does not count.
     """
     size: int = rollout.settings["repetition_ngram"]
     words = rollout.completion.lower().split()

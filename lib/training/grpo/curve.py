@@ -124,13 +124,13 @@ class Curve:
     def close_step(self) -> Mapping[str, float]:
         """Record the step's means and extremes over all ranks, and return the means by name.
 
-        A name without counted tokens is left out. Called once a step: ranks skip different numbers
-        of micro-batches and log different names, so a collective per micro-batch would meet another
-        rank's later one.
+        A name without tokens that count, on any rank, is left out. Ranks communicate once a step:
+        they skip different numbers of micro-batches and log different names, so that collective
+        calls in each micro-batch would not match up.
         """
         own = {name: total.tolist() for name, total in self._sums.items()}
         choices = {name: torch.cat(parts, 1).T.tolist() for name, parts in self._extremes.items()}
-        kept = {name: [value for value, counts in rows if counts] for name, rows in choices.items()}
+        kept = {name: [value for value, valid in rows if valid] for name, rows in choices.items()}
         ranks = gather_object([(own, kept)])
         self._sums.clear()
         self._extremes.clear()

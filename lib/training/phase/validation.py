@@ -167,8 +167,10 @@ class Validator(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Measure step 0 of a new run; a run resumed after its last step only samples its
-        completions.
+        """Measure step 0 of a new run.
+
+        A run resumed after its last step has all points in its log; it only answers again, to fill
+        `rows`.
         """
         if state.global_step == 0:
             self._measure(state, kwargs["model"])
