@@ -33,7 +33,6 @@ from lib.engines.runtime import released_memory
 from lib.engines.transformers import TransformersEngine
 from lib.export import BATCH, MOST_TOKENS
 from lib.export.card import model_card
-from lib.export.gguf import modelfile, write_gguf
 from lib.export.harness import write_task
 from lib.export.reload import (
     ADAPTER_FOLDER,
@@ -267,6 +266,9 @@ def write_model(
     tokenizer.save_pretrained(to)
     forms = {}
     if export.gguf != "none":
+        # Imported here: `gpu-check` runs on machines without the package `gguf` too.
+        from lib.export.gguf import modelfile, write_gguf
+
         # Written before the weights are rounded to `export.dtype`, so that they are rounded once.
         file = write_gguf(weights, tokenizer, to, kind=export.gguf, ends=ends)
         text = modelfile(
