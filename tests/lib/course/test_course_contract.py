@@ -49,7 +49,7 @@ B, T = 2, 10
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
-def test_arguments_are_the_contracts_and_then_optional_ones(name: str) -> None:
+def test_arguments_are_the_contracts_and_then_optional_ones(name):
     function = getattr(course, name)
     assert (getattr(adapters, f"run_{name}", None) or getattr(adapters, name)) is function
     parameters = list(inspect.signature(function).parameters.values())
@@ -60,7 +60,7 @@ def test_arguments_are_the_contracts_and_then_optional_ones(name: str) -> None:
 
 
 @pytest.fixture
-def tensors() -> SimpleNamespace:
+def tensors():
     generator = torch.Generator().manual_seed(42)
     policy = torch.randn(B, T, generator=generator)
     rewards = torch.rand(B, 1, generator=generator)
@@ -93,7 +93,7 @@ def masked_rows(values: list[list[float]], mask: Tensor) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("cliprange", [0.1, 10.0])
-def test_policy_gradient_losses(tensors: SimpleNamespace, cliprange: float) -> None:
+def test_policy_gradient_losses(tensors, cliprange):
     t = tensors
     naive = adapters.run_compute_naive_policy_gradient_loss(
         raw_rewards_or_advantages=t.rewards, policy_log_probs=t.policy
@@ -123,7 +123,7 @@ def test_policy_gradient_losses(tensors: SimpleNamespace, cliprange: float) -> N
         torch.testing.assert_close(actual, loss)
 
 
-def test_grpo_microbatches_accumulate(tensors: SimpleNamespace) -> None:
+def test_grpo_microbatches_accumulate(tensors):
     policy = tensors.policy.requires_grad_()
     gradients = []
     for _ in range(3):

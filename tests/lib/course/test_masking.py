@@ -15,16 +15,14 @@ M = torch.tensor([[1, 0, 1], [0, 0, 1]])
         (None, 10 / 3, 5.0),
     ],
 )
-def test_means_and_sums_are_of_what_the_mask_keeps(
-    dim: int | None, mean: object, total: object
-) -> None:
+def test_means_and_sums_are_of_what_the_mask_keeps(dim, mean, total):
     """A mean over nothing is NaN, as in the course."""
     torch.testing.assert_close(masked_mean(X, M, dim), torch.tensor(mean), equal_nan=True)
     torch.testing.assert_close(masked_normalize(X, M, dim, 2.0), torch.tensor(total))
 
 
 @pytest.mark.parametrize("reduce", [masked_mean, masked_normalize])
-def test_what_is_masked_reaches_neither_value_nor_gradient(reduce: object) -> None:
+def test_what_is_masked_reaches_neither_value_nor_gradient(reduce):
     assert callable(reduce)
     tensor = torch.tensor([[1.0, torch.nan, 3.0], [torch.inf, -torch.inf, 6.0]], requires_grad=True)
     value = reduce(tensor, M)

@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -28,7 +27,7 @@ def test_parse():
         ("The correct answer is 10000 polyomaviruses.", None),
     ],
 )
-def test_an_mmlu_response_is_a_letter_or_nothing(response: str, letter: str | None) -> None:
+def test_an_mmlu_response_is_a_letter_or_nothing(response, letter):
     example = {"subject": "virology", "question": "How many?", "options": [*"1234"], "answer": "A"}
     parsed = adapters.run_parse_mmlu_response(mmlu_example=example, model_output=response)
     assert parsed == letter
@@ -41,11 +40,11 @@ def test_an_mmlu_response_is_a_letter_or_nothing(response: str, letter: str | No
         ("She sold twenty-four clips in May, and seventy-two altogether.", None),
     ],
 )
-def test_a_gsm8k_response_is_its_last_number(response: str, number: str | None) -> None:
+def test_a_gsm8k_response_is_its_last_number(response, number):
     assert adapters.run_parse_gsm8k_response(model_output=response) == number
 
 
-def test_the_course_needs_torch_and_transformers_only() -> None:
+def test_the_course_needs_torch_and_transformers_only():
     code = """
 import sys, torch, transformers
 before = {*sys.modules, *sys.stdlib_module_names, "lib"}
@@ -58,7 +57,7 @@ print({name.partition(".")[0] for name in {*sys.modules} - before} - before - {"
     assert done.stdout == "set()\n", done.stdout + done.stderr
 
 
-def test_the_course_s_suite_runs_as_the_page_says(tmp_path: Path) -> None:
+def test_the_course_s_suite_runs_as_the_page_says(tmp_path):
     page = (ROOT / "docs/objectives.md").read_text(encoding="utf-8")
     section = page.split("## A public course's functions")[1]
     (script,) = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)

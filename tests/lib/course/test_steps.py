@@ -1,6 +1,5 @@
 import pytest
 import torch
-from torch import Tensor
 
 from lib.course import grpo_microbatch_train_step, sft_microbatch_train_step
 
@@ -8,17 +7,17 @@ B, T = 4, 5
 
 
 @pytest.fixture
-def log_probs() -> Tensor:
+def log_probs():
     generator = torch.Generator().manual_seed(0)
     return (-3 * torch.rand(B, T, generator=generator, dtype=torch.float64)).requires_grad_()
 
 
 @pytest.fixture
-def mask() -> Tensor:
+def mask():
     return torch.arange(T) < torch.tensor([[5], [1], [3], [2]])
 
 
-def test_sft_gradient_is_the_hand_formula(log_probs: Tensor, mask: Tensor) -> None:
+def test_sft_gradient_is_the_hand_formula(log_probs, mask):
     for call in (1, 2):  # gradients add up
         loss, metadata = sft_microbatch_train_step(log_probs, mask, 2, normalize_constant=42.0)
         torch.testing.assert_close(log_probs.grad, -call * mask.double() / (42 * B * 2))
@@ -28,7 +27,7 @@ def test_sft_gradient_is_the_hand_formula(log_probs: Tensor, mask: Tensor) -> No
     assert not loss.requires_grad
 
 
-def test_garbage_in_the_padding_leaves_the_gradient_zero_there(mask: Tensor) -> None:
+def test_garbage_in_the_padding_leaves_the_gradient_zero_there(mask):
     log_probs = torch.where(mask, -1.0, torch.nan).requires_grad_()
     old = torch.where(mask, -1.5, -torch.inf)
     loss, metadata = grpo_microbatch_train_step(

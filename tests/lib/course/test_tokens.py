@@ -1,13 +1,12 @@
 import pytest
-from transformers import PreTrainedTokenizerFast
 
 from lib.course import encode_alpaca, tokenize_prompt_and_output
 from tests.lib.objectives.tiny import BOS, EOS, PAD, tiny_tokenizer
 
 
 def test_labels_are_shifted_and_the_mask_marks_the_completion(
-    tokenizer: PreTrainedTokenizerFast,
-) -> None:
+    tokenizer,
+):
     batch = tokenize_prompt_and_output(["ab", "c"], ["de", "fghi"], tokenizer)
     a, b, c, d, e, f, g, h, i = range(97, 106)
     assert batch["input_ids"].tolist() == [[a, b, d, e], [c, f, g, h]]
@@ -16,8 +15,8 @@ def test_labels_are_shifted_and_the_mask_marks_the_completion(
 
 
 def test_the_mask_selects_exactly_the_completions_tokens(
-    tokenizer: PreTrainedTokenizerFast,
-) -> None:
+    tokenizer,
+):
     completions = ["x", "", "a longer one", "<eos>"]
     batch = tokenize_prompt_and_output(["p", "pq", "pqr", "p"], completions, tokenizer)
     for labels, mask, text in zip(
@@ -26,12 +25,12 @@ def test_the_mask_selects_exactly_the_completions_tokens(
         assert labels[mask].tolist() == tokenizer.encode(text, add_special_tokens=False)
 
 
-def test_rows_that_do_not_pair_are_refused(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_rows_that_do_not_pair_are_refused(tokenizer):
     with pytest.raises(ValueError, match="2 prompts"):
         tokenize_prompt_and_output(["a", "b"], ["c"], tokenizer)
 
 
-def test_padding_without_a_pad_token_is_refused() -> None:
+def test_padding_without_a_pad_token_is_refused():
     without = tiny_tokenizer()
     without.pad_token = None
     assert tokenize_prompt_and_output(["a"], ["b"], without)["labels"].tolist() == [[98]]
@@ -39,7 +38,7 @@ def test_padding_without_a_pad_token_is_refused() -> None:
         tokenize_prompt_and_output(["a", "b"], ["c", "de"], without)
 
 
-def test_an_alpaca_document_ends_with_one_eos(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_an_alpaca_document_ends_with_one_eos(tokenizer):
     ids = encode_alpaca(tokenizer, prompt="Add {1}", response="2")
     text = tokenizer.decode(ids).replace(" ", "")
     assert text.endswith("###Instruction:\nAdd{1}\n\n###Response:\n2<eos>")
@@ -56,6 +55,6 @@ class EndsItself:
         return [BOS, *ids, EOS] if add_special_tokens else ids
 
 
-def test_an_eos_that_the_tokenizer_adds_is_not_doubled() -> None:
+def test_an_eos_that_the_tokenizer_adds_is_not_doubled():
     ids = encode_alpaca(EndsItself(), prompt="p", response="r")
     assert (ids[0], ids.count(EOS), ids[-1]) == (BOS, 1, EOS)

@@ -1,7 +1,5 @@
 """Fixtures of the engines' contract."""
 
-from pathlib import Path
-
 import pytest
 
 from lib.engines.policy import load_merged
@@ -10,6 +8,6 @@ pytest.register_assert_rewrite("tests.lib.engines.contract")
 
 
 @pytest.fixture(scope="session")
-def plain(base: Path):
+def plain(base):
     """The checkpoint as transformers loads it: logits come from forward passes without a cache."""
     return load_merged(base, base=base, dtype="float32", attention="sdpa").eval()

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from lib.core.errors import UserError
-from lib.engines.base import Engine, Sampling
+from lib.engines.base import Sampling
 
 
 def greedy(**changes) -> Sampling:
@@ -52,42 +52,34 @@ def left_after_cuts(probs: list[float], sampling: Sampling) -> list[int]:
 
 
 class EngineContract:
-    def test_greedy_tokens_are_the_argmax_of_a_plain_forward_pass(
-        self, engine: Engine, plain, prompts
-    ) -> None:
+    def test_greedy_tokens_are_the_argmax_of_a_plain_forward_pass(self, engine, plain, prompts):
         completions = engine.generate(prompts, greedy())
         for prompt, (completion,) in zip(prompts, completions, strict=True):
             expected = logits_of(plain, prompt, completion.token_ids).argmax(-1)
             assert completion.token_ids == tuple(expected.tolist())
 
-    def test_company_does_not_change_a_prompts_greedy_tokens(self, engine: Engine, prompts) -> None:
+    def test_company_does_not_change_a_prompts_greedy_tokens(self, engine, prompts):
         together = engine.generate(prompts, greedy())
         assert together == [engine.generate([prompt], greedy())[0] for prompt in prompts]
 
-    def test_each_prompt_gets_its_completions_and_they_differ(
-        self, engine: Engine, prompts
-    ) -> None:
+    def test_each_prompt_gets_its_completions_and_they_differ(self, engine, prompts):
         completions = engine.generate(prompts, drawn(num_completions=4))
         assert [len(group) for group in completions] == [4] * len(prompts)
         assert all(len({c.token_ids for c in group}) > 1 for group in completions)
 
-    def test_past_end_tokens_all_completions_have_full_length(
-        self, engine: Engine, prompts
-    ) -> None:
+    def test_past_end_tokens_all_completions_have_full_length(self, engine, prompts):
         many = drawn(num_completions=64, max_new_tokens=32)
         finishes = [c.finish for group in engine.generate(prompts, many) for c in group]
         assert "eos" in finishes
         past = engine.generate(prompts, dataclasses.replace(many, ignore_eos=True))
         assert {(c.finish, len(c.token_ids)) for group in past for c in group} == {("length", 32)}
 
-    def test_the_seed_decides_what_is_drawn(self, engine: Engine, prompts) -> None:
+    def test_the_seed_decides_what_is_drawn(self, engine, prompts):
         first = engine.generate(prompts, drawn(seed=1))
         assert first == engine.generate(prompts, drawn(seed=1))
         assert first != engine.generate(prompts, drawn(seed=2))
 
-    def test_tokens_are_drawn_as_often_as_they_are_probable(
-        self, engine: Engine, plain, prompts
-    ) -> None:
+    def test_tokens_are_drawn_as_often_as_they_are_probable(self, engine, plain, prompts):
         (group,) = engine.generate(
             prompts[:1], drawn(num_completions=2000, max_new_tokens=1, temperature=0.7)
         )
@@ -97,9 +89,7 @@ class EngineContract:
             p = probs[token].item()
             assert abs(counts[token] / 2000 - p) < 5 * math.sqrt(p * (1 - p) / 2000)
 
-    def test_a_completion_ends_after_a_stop_string_across_tokens(
-        self, engine: Engine, prompts
-    ) -> None:
+    def test_a_completion_ends_after_a_stop_string_across_tokens(self, engine, prompts):
         ((free,),) = engine.generate(prompts[:1], greedy())
         stop = cut_text(engine.tokenizer, free.token_ids, at=5)
         ((stopped,),) = engine.generate(prompts[:1], greedy(stop_strings=("never", stop)))
@@ -113,9 +103,7 @@ class EngineContract:
         assert stopped.token_ids == free.token_ids[:first]
         assert stopped.text == texts[first][: texts[first].index(stop) + len(stop)]
 
-    def test_completions_of_one_batch_stop_each_at_its_own_place(
-        self, engine: Engine, prompts
-    ) -> None:
+    def test_completions_of_one_batch_stop_each_at_its_own_place(self, engine, prompts):
         free = engine.generate(prompts, drawn(max_new_tokens=24))
         common = Counter(character for group in free for c in group for character in c.text)
         stop = common.most_common(1)[0][0]
@@ -131,9 +119,7 @@ class EngineContract:
                 assert stop not in after.text
         assert len(lengths) > 2
 
-    def test_an_end_token_ends_a_completion_or_its_length_does(
-        self, engine: Engine, prompts
-    ) -> None:
+    def test_an_end_token_ends_a_completion_or_its_length_does(self, engine, prompts):
         eos = engine.tokenizer.eos_token_id
         groups = engine.generate(
             prompts, drawn(num_completions=16, max_new_tokens=48, temperature=2.0)
@@ -163,8 +149,8 @@ class EngineContract:
         ids=str,
     )
     def test_samples_and_log_probs_are_those_of_the_cut_softmax(
-        self, engine: Engine, plain, prompts, requested
-    ) -> None:
+        self, engine, plain, prompts, requested
+    ):
         sampling = drawn(num_completions=2, log_probs=True, **requested)
         greedy = []
         for prompt, group in zip(prompts, engine.generate(prompts, sampling), strict=True):
@@ -182,9 +168,7 @@ class EngineContract:
         assert all(greedy) == (sampling.temperature == 0)
         assert engine.generate(prompts[:1], drawn())[0][0].log_probs is None
 
-    def test_a_prompt_that_leaves_one_position_gets_one_token(
-        self, engine: Engine, plain, prompts
-    ) -> None:
+    def test_a_prompt_that_leaves_one_position_gets_one_token(self, engine, plain, prompts):
         positions = plain.config.max_position_embeddings
         longest = (prompts[0] * positions)[: positions - 1]
         (full,), (short,) = engine.generate([longest, prompts[1]], greedy())
@@ -194,12 +178,10 @@ class EngineContract:
         assert full.truncated
         assert [short] == engine.generate([prompts[1]], greedy())[0]
 
-    def test_a_prompt_that_leaves_no_position_is_refused(
-        self, engine: Engine, plain, prompts
-    ) -> None:
+    def test_a_prompt_that_leaves_no_position_is_refused(self, engine, plain, prompts):
         positions = plain.config.max_position_embeddings
         with pytest.raises(UserError, match=f"{positions} tokens"):
             engine.generate([(prompts[0] * positions)[:positions]], greedy())
 
-    def test_no_prompts_give_no_completions(self, engine: Engine) -> None:
+    def test_no_prompts_give_no_completions(self, engine):
         assert engine.generate([], drawn()) == []

@@ -1,7 +1,6 @@
 """What the repairs do by themselves, without vLLM."""
 
 import random
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -11,7 +10,7 @@ from lib.engines import compat
 from lib.engines.compat import undisturbed
 
 
-def test_building_an_engine_keeps_random_states_and_threads() -> None:
+def test_building_an_engine_keeps_random_states_and_threads():
     setter, threads = torch.set_num_threads, torch.get_num_threads()
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
     with undisturbed():
@@ -27,7 +26,7 @@ def test_building_an_engine_keeps_random_states_and_threads() -> None:
     assert np.random.get_state()[1].tolist() == states[2]
 
 
-def test_a_trainer_takes_one_gpu_however_many_it_sees(tmp_path: Path) -> None:
+def test_a_trainer_takes_one_gpu_however_many_it_sees(tmp_path):
     compat.one_gpu_per_process()
     arguments = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
     assert arguments.n_gpu == 0

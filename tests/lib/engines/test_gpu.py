@@ -2,7 +2,6 @@
 
 import importlib
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -16,13 +15,11 @@ from lib.engines.gpu import VISIBLE, find_gpus, gpu_fault
 from lib.params import compose_preset
 from tests.conftest import ROOT
 
-Driver = Callable[..., None]
-
 ROW = "NVIDIA H100 80GB, {}, 81559, 81000"
 
 
 @pytest.fixture
-def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
+def driver(tmp_path, monkeypatch):
     """Let nvidia-smi list a card of a driver's version, and torch be built for CUDA 13."""
 
     def install(version: str, capability: str = "9.0") -> None:
@@ -42,7 +39,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
     return install
 
 
-def test_the_drivers_tool_is_read(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_drivers_tool_is_read(driver, monkeypatch):
     driver("580.1")
     (gpu,) = find_gpus()
     assert (gpu.name, gpu.driver, gpu.free) == ("NVIDIA H100 80GB", "580.1", 81000 * 1024**2)
@@ -62,18 +59,14 @@ def test_the_drivers_tool_is_read(driver: Driver, monkeypatch: pytest.MonkeyPatc
         ("570.1", None, ["make setup EXTRA=gpu"]),
     ],
 )
-def test_what_keeps_torch_from_a_gpu_is_named(
-    version: str, cuda: str, words: list[str], driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_keeps_torch_from_a_gpu_is_named(version, cuda, words, driver, monkeypatch):
     driver(version)
     monkeypatch.setattr(torch.version, "cuda", cuda)
     fault = gpu_fault(find_gpus())
     assert all(word in fault for word in [*words, "H100", f"{VISIBLE}="])
 
 
-def test_nothing_is_wrong_where_torch_uses_the_gpu_or_is_not_to(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_wrong_where_torch_uses_the_gpu_or_is_not_to(driver, monkeypatch):
     driver("570.1")
     with monkeypatch.context() as working:
         working.setattr(torch.cuda, "is_available", lambda: True)
@@ -86,8 +79,8 @@ def test_nothing_is_wrong_where_torch_uses_the_gpu_or_is_not_to(
     "command", ["check", "preflight doctor", "sft", "grpo", "pairs", "dpo", "evaluate", "export"]
 )
 def test_every_stage_that_computes_refuses_the_cpu_beside_a_gpu(
-    command: str, driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    command, driver, tmp_path, monkeypatch
+):
     driver("570.1")
     name, *arguments = command.split()
     stage: click.Command = importlib.import_module(f"stages.{name}").main
@@ -105,9 +98,7 @@ def test_every_stage_that_computes_refuses_the_cpu_beside_a_gpu(
     assert "driver 570.1 is too old" in ended.output
 
 
-def test_unsloth_that_finds_no_gpu_says_why(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unsloth_that_finds_no_gpu_says_why(driver, monkeypatch):
     def imported(name: str) -> None:
         raise NotImplementedError(name)
 

@@ -23,13 +23,13 @@ from tests.lib.engines import fake_vllm
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_a_registered_engine_is_a_class_that_knows_its_own_entry(name: str) -> None:
+def test_a_registered_engine_is_a_class_that_knows_its_own_entry(name):
     module, _, implementation = ENGINES[name].implementation.partition(":")
     engine = getattr(importlib.import_module(module), implementation)
     assert engine.facts is ENGINES[name]
 
 
-def test_transformers_takes_the_policy_that_is_in_memory(base: Path, smoke: Params, plain) -> None:
+def test_transformers_takes_the_policy_that_is_in_memory(base, smoke, plain):
     opened = open_engine(
         "transformers", base, base=base, **smoke.model.loading, batch_size=8, policy=plain
     )
@@ -37,9 +37,7 @@ def test_transformers_takes_the_policy_that_is_in_memory(base: Path, smoke: Para
     assert opened.model is plain
 
 
-def test_vllm_that_is_not_installed_is_one_line(
-    base: Path, smoke: Params, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_vllm_that_is_not_installed_is_one_line(base, smoke, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "vllm" else find(name)
@@ -69,9 +67,7 @@ def open_vllm(base: Path, smoke: Params, patch: pytest.MonkeyPatch, *, is_cpu: b
     open_engine("vllm", base, base=base, **smoke.model.loading, batch_size=8)
 
 
-def test_vllm_schedules_as_it_does_by_default(
-    base: Path, smoke: Params, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_vllm_schedules_as_it_does_by_default(base, smoke, monkeypatch):
     with pytest.raises(Built) as stopped:
         open_vllm(base, smoke, monkeypatch, is_cpu=True)
     (settings,) = stopped.value.args
@@ -81,15 +77,13 @@ def test_vllm_schedules_as_it_does_by_default(
     assert not [name for name in compat.VLLM_ENVIRONMENT if "RUNNER" in name]
 
 
-def test_a_vllm_for_gpus_that_are_hidden_is_refused(
-    base: Path, smoke: Params, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_vllm_for_gpus_that_are_hidden_is_refused(base, smoke, monkeypatch):
     """It asks NVML for them, and stops at an assertion: v1/worker/gpu_worker.py, 0.32.0."""
     with pytest.raises(UserError, match="CUDA_VISIBLE_DEVICES"):
         open_vllm(base, smoke, monkeypatch, is_cpu=False)
 
 
-def test_a_vllm_that_keeps_old_keys_and_values_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_vllm_that_keeps_old_keys_and_values_is_refused(monkeypatch):
     sent = SimpleNamespace(send_weights=lambda: None)
     names = ("PolicyWeights", "trainer_init")
     transfer = SimpleNamespace(HOST="host", **dict.fromkeys(names, lambda *_, **__: sent))
@@ -107,7 +101,7 @@ def test_a_vllm_that_keeps_old_keys_and_values_is_refused(monkeypatch: pytest.Mo
         engine.sync(torch.nn.Linear(1, 1))
 
 
-def test_the_servers_command_names_weights_and_options(base: Path, smoke: Params) -> None:
+def test_the_servers_command_names_weights_and_options(base, smoke):
     command = server_command(
         base,
         host="127.0.0.1",

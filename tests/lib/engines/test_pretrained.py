@@ -45,7 +45,7 @@ from tests.pipeline.systems import SYSTEMS
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch):
     """An empty cache of the Hub on a machine without a network."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
@@ -68,9 +68,7 @@ def same_weights(one: torch.nn.Module, other: torch.nn.Module) -> bool:
     return all(a == b and torch.equal(v, w) for (a, v), (b, w) in pairs)
 
 
-def test_a_commit_in_the_hubs_cache_is_found_without_a_network(
-    cache: Path, smoke: Params, tmp_path: Path
-) -> None:
+def test_a_commit_in_the_hubs_cache_is_found_without_a_network(cache, smoke, tmp_path):
     snapshot = write_snapshot(cache, name="owner/tiny-qwen", architecture="qwen2")
     model = settings(smoke, "owner/tiny-qwen", COMMIT)
     base = base_of(tmp_path, model)
@@ -86,18 +84,14 @@ def test_a_commit_in_the_hubs_cache_is_found_without_a_network(
 
 
 @pytest.mark.parametrize("revision", ["main", ""])
-def test_a_branch_is_refused_until_fetch_wrote_its_commit(
-    cache: Path, smoke: Params, tmp_path: Path, revision: str
-) -> None:
+def test_a_branch_is_refused_until_fetch_wrote_its_commit(cache, smoke, tmp_path, revision):
     write_snapshot(cache, name="owner/tiny-qwen", architecture="qwen2")
     with pytest.raises(UserError, match="make fetch"):
         base_of(tmp_path, settings(smoke, "owner/tiny-qwen", revision))
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "llama"])
-def test_the_tokenizer_renders_the_format_and_pads_without_eos(
-    smoke: Params, tmp_path: Path, architecture: str
-) -> None:
+def test_the_tokenizer_renders_the_format_and_pads_without_eos(smoke, tmp_path, architecture):
     folder = write_model(tmp_path / "mine", architecture=architecture)
     tokenizer = load_tokenizer(base_of(tmp_path, settings(smoke, str(folder))))
     chosen = prompt_format("working_out")
@@ -111,9 +105,7 @@ def test_the_tokenizer_renders_the_format_and_pads_without_eos(
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "llama"])
-def test_a_tags_row_is_the_mean_of_its_pieces_at_every_load(
-    smoke: Params, tmp_path: Path, architecture: str
-) -> None:
+def test_a_tags_row_is_the_mean_of_its_pieces_at_every_load(smoke, tmp_path, architecture):
     """`llama` has two tables of embeddings here, `qwen3` one."""
     folder = write_model(tmp_path / "mine", architecture=architecture)
     model = settings(smoke, str(folder), tag_tokens=True)
@@ -128,9 +120,7 @@ def test_a_tags_row_is_the_mean_of_its_pieces_at_every_load(
     assert same_weights(loaded, load_policy(base, base=base, settings=model))
 
 
-def test_an_adapter_names_its_model_by_id_and_comes_back_over_it(
-    cache: Path, smoke: Params, tmp_path: Path
-) -> None:
+def test_an_adapter_names_its_model_by_id_and_comes_back_over_it(cache, smoke, tmp_path):
     write_snapshot(cache, name="owner/tiny-qwen", architecture="qwen2")
     model = settings(smoke, "owner/tiny-qwen", COMMIT, tag_tokens=True)
     base = base_of(tmp_path, model)
@@ -154,7 +144,7 @@ def test_an_adapter_names_its_model_by_id_and_comes_back_over_it(
     torch.testing.assert_close(merged(**ids).logits, again(**ids).logits, atol=1e-3, rtol=1e-3)
 
 
-def test_a_tiny_models_pointer_changes_with_its_weights(smoke: Params, tmp_path: Path) -> None:
+def test_a_tiny_models_pointer_changes_with_its_weights(smoke, tmp_path):
     """`dvc.yaml` has evaluation depend on the pointer, whichever kind of base it is."""
     text = "Tom has 3 apples and 4 pears."
     pointers = []
@@ -167,7 +157,7 @@ def test_a_tiny_models_pointer_changes_with_its_weights(smoke: Params, tmp_path:
     assert pointers[0] != pointers[1]
 
 
-def test_weights_that_changed_since_prepare_are_refused(smoke: Params, tmp_path: Path) -> None:
+def test_weights_that_changed_since_prepare_are_refused(smoke, tmp_path):
     folder = write_model(tmp_path / "mine", architecture="qwen2")
     model = settings(smoke, str(folder))
     base = base_of(tmp_path, model)
@@ -179,26 +169,26 @@ def test_weights_that_changed_since_prepare_are_refused(smoke: Params, tmp_path:
         load_policy(base, base=base, settings=model)
 
 
-def test_without_a_network_an_uncached_model_is_one_line(cache: Path) -> None:
+def test_without_a_network_an_uncached_model_is_one_line(cache):
     with pytest.raises(UserError, match=r"make fetch[^\n]*$"):
         find_weights("owner/elsewhere", COMMIT)
 
 
-def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_refused(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
     with pytest.raises(UserError, match="safetensors"):
         find_weights(str(tmp_path), "")
 
 
-def test_a_revision_belongs_to_an_id_on_the_hub(smoke: Params) -> None:
+def test_a_revision_belongs_to_an_id_on_the_hub(smoke):
     with pytest.raises(ValueError, match="name"):
         settings(smoke, "", COMMIT)
     with pytest.raises(ValueError, match="Hub"):
         settings(smoke, "/models/mine", COMMIT)
 
 
-def test_flash_attention_that_cannot_be_had_is_refused(smoke: Params, base: Path) -> None:
+def test_flash_attention_that_cannot_be_had_is_refused(smoke, base):
     chosen = smoke.model.model_copy(update={"attention": "flash_attention_2"})
     with pytest.raises(UserError, match=r"EXTRA=gpu.*attention: sdpa"):
         load_policy(base, base=base, settings=chosen)
@@ -229,9 +219,7 @@ def local_kernel(name: str, **_: Any) -> ModuleType:
     return module
 
 
-def test_a_presets_attention_asks_the_network_for_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_presets_attention_asks_the_network_for_nothing(tmp_path, monkeypatch):
     """After `make fetch`, which writes a kernel's commit into params."""
     loaded: list[ModuleType] = []
 
@@ -268,9 +256,7 @@ def test_a_presets_attention_asks_the_network_for_nothing(
 
 
 @pytest.mark.parametrize("auto", [AutoConfig, AutoTokenizer, AutoModelForCausalLM])
-def test_a_models_own_code_is_never_run_nor_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, auto: Any
-) -> None:
+def test_a_models_own_code_is_never_run_nor_asked_for(tmp_path, monkeypatch, auto):
     """Asked, transformers takes a first line `y` of standard input for the consent."""
     (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     named = {"AutoConfig": "own.Own", "AutoTokenizer": ["own.Own", None]}
@@ -290,9 +276,7 @@ def test_a_models_own_code_is_never_run_nor_asked_for(
         ("tokenizer_config.json", {"eos_token": 5}, "eos_token"),
     ],
 )
-def test_files_that_do_not_fit_together_are_one_line(
-    base: Path, tmp_path: Path, name: str, changes: dict[str, Any], words: str
-) -> None:
+def test_files_that_do_not_fit_together_are_one_line(base, tmp_path, name, changes, words):
     folder = tmp_path / "damaged"
     shutil.copytree(base, folder)
     write_json(folder / name, {**read_json(folder / name), **changes})
@@ -301,14 +285,14 @@ def test_files_that_do_not_fit_together_are_one_line(
         load_pretrained(AutoModelForCausalLM, folder)
 
 
-def test_an_adapter_that_can_run_code_is_refused(base: Path, tmp_path: Path, smoke: Params) -> None:
+def test_an_adapter_that_can_run_code_is_refused(base, tmp_path, smoke):
     adapter = make_adapter(base, tmp_path / "sft", smoke)
     (adapter / "adapter_model.safetensors").rename(adapter / "adapter_model.bin")
     with pytest.raises(UserError, match="can run code"):
         load_merged(adapter, base=base, dtype="float32", attention="sdpa")
 
 
-def test_nothing_else_calls_from_pretrained() -> None:
+def test_nothing_else_calls_from_pretrained():
     """But for classes that run no code, and Unsloth's, which is told the same."""
     files = [
         path for folder in ("lib", "stages", "plugins") for path in ROOT.glob(f"{folder}/**/*.py")

@@ -4,8 +4,6 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,13 +15,11 @@ from torch.utils import deterministic
 from transformers import modeling_flash_attention_utils as flash
 
 from lib.engines.runtime import configure, prefer_reproducible_kernels, random_states_kept
-from lib.params import Params
-from lib.problems.generated import GeneratedSets
 from tests.lib.training.steps import build, letters, plain_sft, reward_with
 from tests.vllm_server import free_port
 
 
-def test_random_states_are_put_back() -> None:
+def test_random_states_are_put_back():
     def states() -> list[object]:
         return [random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()]
 
@@ -35,7 +31,7 @@ def test_random_states_are_put_back() -> None:
 
 
 @pytest.fixture
-def process_settings() -> Iterator[None]:
+def process_settings():
     """Put back what a test changes of the whole process."""
     kernels, fills = torch.are_deterministic_algorithms_enabled(), deterministic
     filled = fills.fill_uninitialized_memory
@@ -44,7 +40,7 @@ def process_settings() -> Iterator[None]:
     fills.fill_uninitialized_memory = filled
 
 
-def test_a_process_on_each_node_has_the_threads_of_params() -> None:
+def test_a_process_on_each_node_has_the_threads_of_params():
     """accelerate/state.py, 1.15.0, `PartialState` sets them anew where it finds no variable."""
     script = (
         "import torch, lib.engines.runtime as r; r.configure(seed=0, threads=3); "
@@ -67,7 +63,7 @@ def test_a_process_on_each_node_has_the_threads_of_params() -> None:
 
 
 @pytest.mark.usefixtures("process_settings")
-def test_reproducible_kernels_do_not_write_to_new_memory() -> None:
+def test_reproducible_kernels_do_not_write_to_new_memory():
     deterministic.fill_uninitialized_memory = True
     prefer_reproducible_kernels()
     assert torch.are_deterministic_algorithms_enabled()
@@ -77,7 +73,7 @@ def test_reproducible_kernels_do_not_write_to_new_memory() -> None:
 
 
 @pytest.mark.usefixtures("process_settings")
-def test_a_flash_kernel_is_asked_for_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flash_kernel_is_asked_for_the_same_bits(monkeypatch):
     """By transformers' own call of the kernel."""
     monkeypatch.delenv("FLASH_ATTENTION_DETERMINISTIC", raising=False)
     calls: list[dict[str, bool]] = []
@@ -100,9 +96,7 @@ def test_a_flash_kernel_is_asked_for_the_same_bits(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("process_settings")
 @pytest.mark.parametrize("phase", ["sft", "grpo"])
-def test_training_reads_no_memory_before_it_is_written(
-    phase: str, smoke: Params, base: Path, sets: GeneratedSets, tmp_path: Path
-) -> None:
+def test_training_reads_no_memory_before_it_is_written(phase, smoke, base, sets, tmp_path):
     """Or NaN in all new memory would change the weights."""
 
     def trained(fills: bool) -> dict[str, Tensor]:

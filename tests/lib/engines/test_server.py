@@ -19,8 +19,7 @@ from lib.core.errors import UserError
 from lib.engines.base import open_engine
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
 from lib.engines.server import ServerEngine, weights_layout
-from lib.params import Params, compose_preset
-from lib.params.model import Model
+from lib.params import compose_preset
 from tests.lib.engines.contract import EngineContract, drawn
 from tests.lib.engines.log_prob_gap import assert_follows, gap, moved
 from tests.vllm_server import free_port, served, vllm_server
@@ -31,7 +30,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.vllm
 class TestContract(EngineContract):
     @pytest.fixture
-    def engine(self, vllm_url: str, base: Path) -> Iterator[ServerEngine]:
+    def engine(self, vllm_url, base):
         opened = connect(base, vllm_url)
         opened.use_weights()
         yield opened
@@ -40,13 +39,13 @@ class TestContract(EngineContract):
 
 @pytest.mark.vllm
 def test_an_adapter_comes_and_leaves_with_the_engine(
-    vllm_url: str,
-    base: Path,
-    smoke: Params,
-    prompts: list[list[int]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    vllm_url,
+    base,
+    smoke,
+    prompts,
+    tmp_path,
+    monkeypatch,
+):
     monkeypatch.setenv("RECKON_VLLM_URL", vllm_url)
     policy = moved(
         add_adapter(load_policy(base, base=base, settings=smoke.model), smoke.model.lora)
@@ -69,13 +68,13 @@ def test_an_adapter_comes_and_leaves_with_the_engine(
 
 @pytest.mark.vllm
 def test_full_weights_are_the_checkpoints_then_the_policys(
-    vllm_url: str,
-    base: Path,
-    full: Model,
-    prompts: list[list[int]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    vllm_url,
+    base,
+    full,
+    prompts,
+    tmp_path,
+    monkeypatch,
+):
     """Whatever the server has been sent before; the smoke model's head is tied."""
     monkeypatch.setenv("RECKON_VLLM_URL", vllm_url)
     start, policy = (load_policy(base, base=base, settings=full).eval() for _ in range(2))
@@ -99,9 +98,7 @@ def test_full_weights_are_the_checkpoints_then_the_policys(
 
 
 @pytest.mark.vllm
-def test_weights_that_broke_off_are_used_by_nobody(
-    vllm_url: str, base: Path, full: Model, prompts: list[list[int]]
-) -> None:
+def test_weights_that_broke_off_are_used_by_nobody(vllm_url, base, full, prompts):
     """Of a layer's matrices only the first has come; the next update must not count it."""
     from lib.engines.transfer import PolicyWeights
 
@@ -131,9 +128,7 @@ def test_weights_that_broke_off_are_used_by_nobody(
 
 
 @pytest.mark.vllm
-def test_a_server_that_was_started_anew_is_found_out(
-    base: Path, full: Model, prompts: list[list[int]], tmp_path: Path
-) -> None:
+def test_a_server_that_was_started_anew_is_found_out(base, full, prompts, tmp_path):
     (tmp_path / "params.yaml").write_text(compose_preset("smoke"))
     policy, port = moved(load_policy(base, base=base, settings=full)), free_port()
     start = functools.partial(
@@ -161,7 +156,7 @@ Answer = Callable[[str, dict[str, Any]], tuple[int, Any]]
 
 
 @pytest.fixture
-def stand_in(base: Path) -> Iterator[Callable[[Answer], str]]:
+def stand_in(base):
     """Starts a server that answers each path as it is told to, and says where."""
     servers = []
 
@@ -220,14 +215,12 @@ def connect(base: Path, url: str) -> ServerEngine:
         return ServerEngine(base, load_tokenizer(base))
 
 
-def test_a_server_that_is_down_is_refused_with_the_remedy(base: Path) -> None:
+def test_a_server_that_is_down_is_refused_with_the_remedy(base):
     with pytest.raises(UserError, match=r"ConnectError.*make vllm-server"):
         connect(base, f"http://127.0.0.1:{free_port()}")
 
 
-def test_a_server_that_never_answers_is_given_up(
-    base: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_never_answers_is_given_up(base, monkeypatch):
     monkeypatch.setenv("RECKON_VLLM_TIMEOUT_S", "0.1")
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -236,7 +229,7 @@ def test_a_server_that_never_answers_is_given_up(
             connect(base, f"http://127.0.0.1:{silent.getsockname()[1]}")
 
 
-def test_a_server_of_another_shape_is_refused(base: Path, stand_in, tmp_path: Path) -> None:
+def test_a_server_of_another_shape_is_refused(base, stand_in, tmp_path):
     config = json.loads((base / "config.json").read_text())
     for changes in ({"hidden_size": 7}, {"rms_norm_eps": 0.5}):
         (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
@@ -244,13 +237,13 @@ def test_a_server_of_another_shape_is_refused(base: Path, stand_in, tmp_path: Pa
             connect(base, stand_in(serving(tmp_path)))
 
 
-def test_a_server_that_reports_no_weights_is_refused(base: Path, stand_in) -> None:
+def test_a_server_that_reports_no_weights_is_refused(base, stand_in):
     """`vllm serve` as it is has log-probs of another temperature, too."""
     with pytest.raises(UserError, match=f"not started by .* MODEL={base}"):
         connect(base, stand_in(serving(base, name="base")))
 
 
-def test_training_and_saving_change_no_shape(base: Path, full: Model, tmp_path: Path) -> None:
+def test_training_and_saving_change_no_shape(base, full, tmp_path):
     policy = load_policy(base, base=base, settings=full).bfloat16()
     policy.config.eos_token_id = 7
     save_policy(policy, load_tokenizer(base), tmp_path)
@@ -274,9 +267,7 @@ def choice(*versions: str) -> dict[str, object]:
         (["own", "another run's-1"], "other weights"),
     ],
 )
-def test_answers_of_other_weights_are_not_used(
-    base: Path, stand_in, prompts, versions: list[str], happened: str
-) -> None:
+def test_answers_of_other_weights_are_not_used(base, stand_in, prompts, versions, happened):
     own = hash_path(base)
     made = [version.replace("own", own) for version in versions]
     engine = connect(base, stand_in(serving(base, generate=(200, {"choices": [choice(*made)]}))))
@@ -285,7 +276,7 @@ def test_answers_of_other_weights_are_not_used(
         engine.generate(prompts, drawn(num_completions=1))
 
 
-def test_an_adapter_that_a_new_server_lacks_is_explained(base: Path, stand_in, prompts) -> None:
+def test_an_adapter_that_a_new_server_lacks_is_explained(base, stand_in, prompts):
     unknown = (404, {"error": "The model `x` does not exist"})
     engine = connect(base, stand_in(serving(base, generate=unknown)))
     engine.use_weights()
@@ -293,7 +284,7 @@ def test_an_adapter_that_a_new_server_lacks_is_explained(base: Path, stand_in, p
         engine.generate(prompts, drawn())
 
 
-def test_what_the_server_objects_to_is_passed_on(base: Path, stand_in, prompts) -> None:
+def test_what_the_server_objects_to_is_passed_on(base, stand_in, prompts):
     now = (200, {"weight_version": hash_path(base)})
     busy = serving(base, generate=(400, {"error": "no room"}), weight_info=now)
     engine = connect(base, stand_in(busy))
@@ -302,9 +293,7 @@ def test_what_the_server_objects_to_is_passed_on(base: Path, stand_in, prompts) 
         engine.generate(prompts, drawn())
 
 
-def test_a_shared_folder_that_is_not_there_is_refused(
-    base: Path, stand_in, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shared_folder_that_is_not_there_is_refused(base, stand_in, tmp_path, monkeypatch):
     monkeypatch.setenv("RECKON_VLLM_SHARED", str(tmp_path / "nowhere"))
     with pytest.raises(UserError, match="RECKON_VLLM_SHARED"):
         connect(base, stand_in(serving(base)))
@@ -322,15 +311,13 @@ def tokens(engine: ServerEngine, prompts: list[list[int]], number: int) -> list[
 
 
 @pytest.fixture
-def any_version(monkeypatch: pytest.MonkeyPatch, base: Path) -> None:
+def any_version(monkeypatch, base):
     monkeypatch.setattr(
         "tests.lib.engines.test_server.choice", functools.partial(choice, hash_path(base))
     )
 
 
-def test_many_completions_are_seeded_as_one_request_would_be(
-    base: Path, stand_in, prompts, any_version
-) -> None:
+def test_many_completions_are_seeded_as_one_request_would_be(base, stand_in, prompts, any_version):
     most = []
 
     def answer(request: dict[str, Any]) -> tuple[int, Any]:
@@ -344,9 +331,7 @@ def test_many_completions_are_seeded_as_one_request_would_be(
     assert max(most) == 512
 
 
-def test_two_servers_give_the_completions_of_one(
-    base: Path, stand_in, prompts, any_version
-) -> None:
+def test_two_servers_give_the_completions_of_one(base, stand_in, prompts, any_version):
     both = threading.Barrier(2)
     met = []
 
@@ -364,8 +349,8 @@ def test_two_servers_give_the_completions_of_one(
 
 
 def test_a_server_that_falls_out_leaves_its_prompts_to_the_others(
-    base: Path, stand_in, prompts, any_version, capsys: pytest.CaptureFixture[str]
-) -> None:
+    base, stand_in, prompts, any_version, capsys
+):
     dead = stand_in(serving(base, generate=(0, None)))
     alive = stand_in(serving(base, generate=echo))
     engine, alone = connect(base, f"{dead},{alive}"), connect(base, alive)
@@ -380,9 +365,7 @@ def test_a_server_that_falls_out_leaves_its_prompts_to_the_others(
         tokens(alone, prompts, 4)
 
 
-def test_adapters_go_to_the_servers_that_are_left(
-    base: Path, stand_in, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_adapters_go_to_the_servers_that_are_left(base, stand_in, tmp_path, capsys):
     posted: list[str] = []
 
     def take(request: dict[str, Any]) -> tuple[int, Any]:
@@ -405,9 +388,7 @@ def test_adapters_go_to_the_servers_that_are_left(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_an_adapter_travels_in_the_dtype_of_the_weights_below(
-    dtype: str, base: Path, smoke: Params, stand_in
-) -> None:
+def test_an_adapter_travels_in_the_dtype_of_the_weights_below(dtype, base, smoke, stand_in):
     kinds: set[torch.dtype] = set()
 
     def take(request: dict[str, Any]) -> tuple[int, Any]:

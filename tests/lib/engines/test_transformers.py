@@ -49,13 +49,13 @@ def engine_on(base: Path, *, batch_size: int = 8) -> TransformersEngine:
 
 class TestOwnLoop(EngineContract):
     @pytest.fixture
-    def engine(self, base: Path) -> TransformersEngine:
+    def engine(self, base):
         return engine_on(base)
 
 
 class TestGenerate(EngineContract):
     @pytest.fixture
-    def engine(self, base: Path, monkeypatch: pytest.MonkeyPatch) -> TransformersEngine:
+    def engine(self, base, monkeypatch):
         monkeypatch.setattr(engines, "can_decode", lambda model: False)
         return engine_on(base)
 
@@ -91,7 +91,7 @@ def by_generate(model: PreTrainedModel, engine: TransformersEngine, prompt: list
 @pytest.mark.parametrize(
     ("build", "own_loop"), [(llama, True), (learned_positions, True), (sliding, False)]
 )
-def test_greedy_tokens_are_those_of_generate(base: Path, prompts, build, own_loop) -> None:
+def test_greedy_tokens_are_those_of_generate(base, prompts, build, own_loop):
     torch.manual_seed(0)
     model = build()
     engine = TransformersEngine(model, load_tokenizer(base), batch_size=4)
@@ -102,9 +102,7 @@ def test_greedy_tokens_are_those_of_generate(base: Path, prompts, build, own_loo
     ]
 
 
-def test_a_saved_generation_config_changes_no_completion(
-    base: Path, prompts, tmp_path: Path
-) -> None:
+def test_a_saved_generation_config_changes_no_completion(base, prompts, tmp_path):
     """An export's generation config holds stop strings, which `generate` would want to read."""
     torch.manual_seed(0)
     sliding().save_pretrained(tmp_path)
@@ -124,9 +122,7 @@ def test_a_saved_generation_config_changes_no_completion(
     assert saved.generation_config.stop_strings == ["</answer>"]
 
 
-def test_an_adapter_is_generated_with_and_can_be_synced_in(
-    base: Path, smoke: Params, prompts
-) -> None:
+def test_an_adapter_is_generated_with_and_can_be_synced_in(base, smoke, prompts):
     engine, model = engine_on(base), adapted(base, smoke)
     before = engine.generate(prompts, greedy())
     engine.sync(model)
@@ -138,14 +134,14 @@ def test_an_adapter_is_generated_with_and_can_be_synced_in(
     ]
 
 
-def test_batches_and_parts_of_a_request_change_no_draw(base: Path, prompts) -> None:
+def test_batches_and_parts_of_a_request_change_no_draw(base, prompts):
     whole = engine_on(base, batch_size=24).generate(prompts, drawn())
     assert engine_on(base, batch_size=1).generate(prompts, drawn()) == whole
     engine = engine_on(base)
     assert engine.generate(prompts[:4], drawn()) + engine.generate(prompts[4:], drawn()) == whole
 
 
-def test_completions_keep_their_draws_where_positions_bind(base: Path) -> None:
+def test_completions_keep_their_draws_where_positions_bind(base):
     torch.manual_seed(0)
     model = LlamaForCausalLM(LlamaConfig(**{**SHAPE, "max_position_embeddings": 64}))
     prompts = [list(range(20, 20 + length)) for length in (20, 40, 50)]
@@ -160,7 +156,7 @@ def test_completions_keep_their_draws_where_positions_bind(base: Path) -> None:
 
 
 @pytest.mark.parametrize("sampling", [greedy(), drawn()], ids=["greedy", "drawn"])
-def test_logits_that_are_no_numbers_are_said(base: Path, prompts, sampling) -> None:
+def test_logits_that_are_no_numbers_are_said(base, prompts, sampling):
     engine = engine_on(base)
     with torch.no_grad():
         engine.model.lm_head.weight[7].fill_(torch.nan)
@@ -169,9 +165,7 @@ def test_logits_that_are_no_numbers_are_said(base: Path, prompts, sampling) -> N
 
 
 @pytest.mark.parametrize("own_loop", [True, False])
-def test_no_batch_has_more_rows_than_its_size(
-    base: Path, prompts, own_loop: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_batch_has_more_rows_than_its_size(base, prompts, own_loop, monkeypatch):
     monkeypatch.setattr(engines, "can_decode", lambda model: own_loop)
     wide, narrow = engine_on(base, batch_size=32), engine_on(base, batch_size=3)
     rows: list[int] = []
@@ -184,12 +178,12 @@ def test_no_batch_has_more_rows_than_its_size(
     assert texts == [[c.text for c in group] for group in wide.generate(prompts[:2], sampling)]
 
 
-def test_a_prompt_that_is_asked_twice_gets_other_draws(base: Path, prompts) -> None:
+def test_a_prompt_that_is_asked_twice_gets_other_draws(base, prompts):
     first, second = engine_on(base).generate([prompts[0], prompts[0]], drawn())
     assert {c.token_ids for c in first}.isdisjoint(c.token_ids for c in second)
 
 
-def test_progress_counts_completions_and_tokens_over_batches(base: Path, prompts) -> None:
+def test_progress_counts_completions_and_tokens_over_batches(base, prompts):
     engine = engine_on(base, batch_size=2)
     calls: list[tuple[int, int, int]] = []
     engine.heartbeat = lambda *counts: calls.append(counts)
@@ -201,9 +195,7 @@ def test_progress_counts_completions_and_tokens_over_batches(base: Path, prompts
 
 
 @pytest.mark.parametrize("autocast", [False, True])
-def test_grouped_attention_in_bfloat16_is_sdpas_to_the_bit(
-    base: Path, prompts, autocast: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_grouped_attention_in_bfloat16_is_sdpas_to_the_bit(base, prompts, autocast, monkeypatch):
     """Log-probs too: query heads that share a key head are queries of one head."""
     model = smoke_model(base) if autocast else smoke_model(base).to(torch.bfloat16)
     engine = TransformersEngine(model, load_tokenizer(base), batch_size=8)
@@ -214,7 +206,7 @@ def test_grouped_attention_in_bfloat16_is_sdpas_to_the_bit(
         assert engine.generate(prompts, sampling) == grouped
 
 
-def test_rows_that_have_ended_are_not_computed(base: Path, prompts) -> None:
+def test_rows_that_have_ended_are_not_computed(base, prompts):
     engine, rows = engine_on(base, batch_size=64), []
     engine.model.register_forward_hook(
         lambda model, args, kwargs, output: rows.append(len(kwargs["input_ids"])), with_kwargs=True
@@ -227,7 +219,7 @@ def test_rows_that_have_ended_are_not_computed(base: Path, prompts) -> None:
     assert sum(rows[1:]) < 1.34 * sum(len(c.token_ids) for c in completions) + 48
 
 
-def test_a_model_in_training_stays_so_and_can_still_learn(base: Path, prompts) -> None:
+def test_a_model_in_training_stays_so_and_can_still_learn(base, prompts):
     engine = engine_on(base)
     engine.model.train()
     engine.model.lm_head.eval()
@@ -238,7 +230,7 @@ def test_a_model_in_training_stays_so_and_can_still_learn(base: Path, prompts) -
     assert all(weight.grad is not None for weight in engine.model.parameters())
 
 
-def test_a_closed_engine_lets_go_of_the_model_and_says_so(base: Path, prompts) -> None:
+def test_a_closed_engine_lets_go_of_the_model_and_says_so(base, prompts):
     engine = engine_on(base)
     engine.close()
     assert engine.model is None

@@ -19,8 +19,6 @@ from lib.engines.base import Sampling, encode, open_engine
 from lib.engines.policy import load_tokenizer, save_policy, trainable_policy
 from lib.engines.transformers import TransformersEngine
 from lib.params import compose_preset, parse_params, preset_params
-from lib.params.model import Model
-from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.training.grpo import grpo_setup
 from lib.training.phase.validation import Validator
@@ -31,7 +29,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> fake_unsloth.Calls:
+def calls(monkeypatch):
     return fake_unsloth.install(monkeypatch)
 
 
@@ -43,7 +41,7 @@ class Shared(NamedTuple):
 
 
 @pytest.fixture
-def shared(monkeypatch: pytest.MonkeyPatch) -> Shared:
+def shared(monkeypatch):
     opened: list[fake_vllm.FakeLlm] = []
 
     def open_fake(weights: Path, longest: int, rank: int) -> fake_vllm.FakeLlm:
@@ -56,13 +54,11 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> Shared:
 
 
 @pytest.fixture
-def settings() -> Model:
+def settings():
     return unsloth_contract.settings("float32")
 
 
-def test_a_model_is_loaded_and_adapted_as_params_say(
-    calls: fake_unsloth.Calls, settings: Model, base: Path
-) -> None:
+def test_a_model_is_loaded_and_adapted_as_params_say(calls, settings, base):
     policy = trainable_policy(base, base=base, settings=settings, seed=7)
     loaded, adapted = calls.of("from_pretrained"), calls.of("get_peft_model")
     assert loaded["model_name"] == str(base)
@@ -80,9 +76,7 @@ def test_a_model_is_loaded_and_adapted_as_params_say(
     assert [name for name, _ in calls] == ["from_pretrained", "get_peft_model", "for_training"]
 
 
-def test_without_lora_all_weights_are_trained(
-    calls: fake_unsloth.Calls, settings: Model, base: Path
-) -> None:
+def test_without_lora_all_weights_are_trained(calls, settings, base):
     full = settings.model_copy(update={"lora": settings.lora.model_copy(update={"rank": 0})})
     trainable_policy(base, base=base, settings=full, seed=0)
     ((name, arguments),) = calls
@@ -91,15 +85,11 @@ def test_without_lora_all_weights_are_trained(
 
 
 @pytest.mark.parametrize("name", [n for n in unsloth_contract.CHECKS if "vllm" not in n])
-def test_the_contract_on_the_fake(
-    calls: fake_unsloth.Calls, settings: Model, base: Path, tmp_path: Path, name: str
-) -> None:
+def test_the_contract_on_the_fake(calls, settings, base, tmp_path, name):
     unsloth_contract.CHECKS[name](base, tmp_path, settings)
 
 
-def test_grpo_trains_on_what_the_vllm_below_its_policy_generates(
-    shared: Shared, settings: Model, base: Path, tmp_path: Path
-) -> None:
+def test_grpo_trains_on_what_the_vllm_below_its_policy_generates(shared, settings, base, tmp_path):
     check = unsloth_contract.CHECKS["grpo_trains_on_what_the_shared_vllm_generates"]
     check(base, tmp_path, settings)
     (vllm,), (_, loaded) = shared.opened, shared.calls[0]
@@ -112,9 +102,7 @@ def test_grpo_trains_on_what_the_vllm_below_its_policy_generates(
 
 
 @pytest.mark.parametrize("phase", ["sft", "grpo"])
-def test_validation_is_on_the_vllm_below_the_policy(
-    shared: Shared, settings: Model, sets: GeneratedSets, base: Path, tmp_path: Path, phase: str
-) -> None:
+def test_validation_is_on_the_vllm_below_the_policy(shared, settings, sets, base, tmp_path, phase):
     smoke = preset_params("smoke")
     engines = {"engine": "vllm", "gpu_memory_utilization": 0.4}
     params = smoke.model_copy(
@@ -139,9 +127,7 @@ def test_validation_is_on_the_vllm_below_the_policy(
     assert "generate" in vllm.did
 
 
-def test_a_shared_vllm_with_less_room_takes_no_longer_prompts(
-    shared: Shared, settings: Model, base: Path
-) -> None:
+def test_a_shared_vllm_with_less_room_takes_no_longer_prompts(shared, settings, base):
     policy = trainable_policy(base, base=base, settings=settings, seed=0, memory_share=0.5)
     shared.opened[0].model_config.max_model_len = 8
     engine = open_engine("vllm", base, base=base, **settings.loading, batch_size=4, policy=policy)
@@ -150,9 +136,7 @@ def test_a_shared_vllm_with_less_room_takes_no_longer_prompts(
         engine.generate([[5] * 8], Sampling(num_completions=1, max_new_tokens=4, temperature=1.0))
 
 
-def test_a_closed_engine_leaves_the_policy_its_weights(
-    shared: Shared, settings: Model, base: Path
-) -> None:
+def test_a_closed_engine_leaves_the_policy_its_weights(shared, settings, base):
     policy = trainable_policy(base, base=base, settings=settings, seed=0, memory_share=0.5)
     engine = open_engine("vllm", base, base=base, **settings.loading, batch_size=4, policy=policy)
     engine.sync(policy)
@@ -164,9 +148,7 @@ def test_a_closed_engine_leaves_the_policy_its_weights(
     assert policy(input_ids=torch.tensor([[5, 6]])).logits.isfinite().all()
 
 
-def test_an_unsloth_that_quietly_opened_no_vllm_is_refused(
-    calls: fake_unsloth.Calls, settings: Model, base: Path
-) -> None:
+def test_an_unsloth_that_quietly_opened_no_vllm_is_refused(calls, settings, base):
     with pytest.raises(UserError, match=r"rollout\.engine"):
         trainable_policy(base, base=base, settings=settings, seed=0, memory_share=0.5)
 
@@ -178,9 +160,7 @@ def test_an_unsloth_that_quietly_opened_no_vllm_is_refused(
         ({"dtype": "float32"}, r"model\.dtype"),
     ],
 )
-def test_what_cannot_share_weights_is_refused_by_params(
-    model: dict[str, Any], message: str
-) -> None:
+def test_what_cannot_share_weights_is_refused_by_params(model, message):
     content = YAML(typ="safe").load(compose_preset("s0-qwen3-4b"))
     for name, value in model.items():
         content["model"][name] = content["model"][name] | value if name == "lora" else value
@@ -190,9 +170,7 @@ def test_what_cannot_share_weights_is_refused_by_params(
     parse_params(content, origin="test")
 
 
-def test_generating_gives_unsloths_training_mode_back(
-    calls: fake_unsloth.Calls, settings: Model, base: Path
-) -> None:
+def test_generating_gives_unsloths_training_mode_back(calls, settings, base):
     """Its `generate` has turned checkpointing off meanwhile."""
     policy = trainable_policy(base, base=base, settings=settings, seed=0)
     engine = TransformersEngine(policy, load_tokenizer(base), batch_size=4)
@@ -205,9 +183,7 @@ def test_generating_gives_unsloths_training_mode_back(
     assert [name for name, _ in calls] == ["for_training"]
 
 
-def test_prompts_are_token_ids_with_tokenizers_that_are_patched(
-    base: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prompts_are_token_ids_with_tokenizers_that_are_patched(base, monkeypatch):
     """unsloth_zoo/temporary_patches/misc.py, 2026.10.7: no dict where none is asked for."""
     plain = PreTrainedTokenizerBase.apply_chat_template
 
@@ -224,9 +200,7 @@ def test_prompts_are_token_ids_with_tokenizers_that_are_patched(
     assert "It is 2." in tokenizer.decode(row["input_ids"])
 
 
-def test_an_adapter_of_another_shape_is_refused(
-    calls: fake_unsloth.Calls, settings: Model, base: Path, tmp_path: Path
-) -> None:
+def test_an_adapter_of_another_shape_is_refused(calls, settings, base, tmp_path):
     policy = trainable_policy(base, base=base, settings=settings, seed=0)
     save_policy(policy, load_tokenizer(base), tmp_path / "sft")
     fewer = settings.lora.model_copy(update={"target_modules": ("q_proj",)})
@@ -235,7 +209,7 @@ def test_an_adapter_of_another_shape_is_refused(
         trainable_policy(tmp_path / "sft", base=base, settings=other, seed=0)
 
 
-def test_without_unsloth_the_error_names_the_param() -> None:
+def test_without_unsloth_the_error_names_the_param():
     with pytest.raises(UserError, match=r"^model\.backend=unsloth.*"):
         unsloth._fast_language_model()
 
@@ -266,9 +240,7 @@ READ = {
 
 
 @pytest.mark.parametrize("generates", [True, False])
-def test_it_comes_before_what_it_patches_and_finds_its_settings(
-    tmp_path: Path, generates: bool
-) -> None:
+def test_it_comes_before_what_it_patches_and_finds_its_settings(tmp_path, generates):
     (tmp_path / "unsloth.py").write_text(
         "import os, sys\n"
         "early = [n for n in ('torch', 'transformers', 'trl', 'peft') if n in sys.modules]\n"
@@ -285,7 +257,7 @@ def test_it_comes_before_what_it_patches_and_finds_its_settings(
     assert python(code, tmp_path).stdout == f"[] {wanted}\n"
 
 
-def test_trl_keeps_its_own_trainers_where_unsloth_has_put_others(tmp_path: Path) -> None:
+def test_trl_keeps_its_own_trainers_where_unsloth_has_put_others(tmp_path):
     (tmp_path / "unsloth.py").write_text(
         "import trl, trl.trainer.grpo_trainer as module\n"
         "class FastLanguageModel: pass\n"
@@ -311,7 +283,7 @@ def test_trl_keeps_its_own_trainers_where_unsloth_has_put_others(tmp_path: Path)
 @pytest.mark.gpu
 @pytest.mark.slow
 @pytest.mark.parametrize("name", unsloth_contract.CHECKS)
-def test_the_contract_for_real(tmp_path: Path, name: str) -> None:
+def test_the_contract_for_real(tmp_path, name):
     """In a process of its own: Unsloth has to come before transformers, and it patches them."""
     for package in ("unsloth", "vllm")[: 1 + ("vllm" in name)]:
         if importlib.util.find_spec(package) is None:
@@ -321,7 +293,7 @@ def test_the_contract_for_real(tmp_path: Path, name: str) -> None:
     assert done.returncode == 0, done.stderr[-4000:]
 
 
-def test_importing_it_too_late_is_a_bug_that_crashes(tmp_path: Path) -> None:
+def test_importing_it_too_late_is_a_bug_that_crashes(tmp_path):
     (tmp_path / "unsloth.py").write_text("class FastLanguageModel: pass\n")
     code = (
         "import sys, types; sys.modules['trl'] = types.ModuleType('trl')\n"
@@ -339,9 +311,7 @@ def test_importing_it_too_late_is_a_bug_that_crashes(tmp_path: Path) -> None:
         ({"PYTORCH_CUDA_ALLOC_CONF": "backend:native"}, "backend:native None"),
     ],
 )
-def test_the_other_backend_sets_the_allocator_unless_it_is_set(
-    environment: dict[str, str], expected: str
-) -> None:
+def test_the_other_backend_sets_the_allocator_unless_it_is_set(environment, expected):
     """And imports nothing; torch's allocator reads the setting when it starts."""
     code = (
         f"import os, sys; os.environ |= {environment}\n"
@@ -353,7 +323,7 @@ def test_the_other_backend_sets_the_allocator_unless_it_is_set(
     assert python(code).stdout == f"{expected} False\nset()\n"
 
 
-def test_stages_import_it_before_anything_heavy() -> None:
+def test_stages_import_it_before_anything_heavy():
     for stage in ("sft", "grpo", "dpo", "preflight"):
         source = (ROOT / f"stages/{stage}.py").read_text("utf-8")
         source = source[source.rindex("\ndef ", 0, source.index("import_first(")) :]

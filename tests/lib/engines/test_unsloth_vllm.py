@@ -3,17 +3,15 @@
 Unsloth itself is the fake: the policy is transformers', and the two share no memory here.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lib.engines import compat
-from lib.engines.base import Engine, open_engine
+from lib.engines.base import open_engine
 from lib.engines.policy import trainable_policy
 from lib.engines.vllm import SharedVllmEngine, on_cpu
-from lib.params.model import Model
 from tests.lib.engines import fake_unsloth, unsloth_contract
 from tests.lib.engines.contract import EngineContract
 from tests.lib.engines.log_prob_gap import assert_follows
@@ -47,7 +45,7 @@ def open_vllm(weights: Path, longest: int, rank: int) -> Any:
 
 
 @pytest.fixture(scope="class")
-def patched() -> Iterator[list[Any]]:
+def patched():
     """The engines that the fake has opened; they end with the class."""
     opened: list[Any] = []
 
@@ -66,12 +64,12 @@ def patched() -> Iterator[list[Any]]:
 
 
 @pytest.fixture(scope="class")
-def settings() -> Model:
+def settings():
     return unsloth_contract.settings("float32")
 
 
 @pytest.fixture(scope="class")
-def engine(patched: list[Any], base: Path, settings: Model) -> Iterator[Engine]:
+def engine(patched, base, settings):
     """With an adapter that changes nothing yet."""
     policy = trainable_policy(base, base=base, settings=settings, seed=0, memory_share=0.5)
     opened = open_engine("vllm", base, base=base, **settings.loading, batch_size=8, policy=policy)
@@ -81,20 +79,16 @@ def engine(patched: list[Any], base: Path, settings: Model) -> Iterator[Engine]:
 
 
 class TestSharedEngine(EngineContract):
-    def test_it_is_the_policys_own(self, engine: Engine, patched: list[Any]) -> None:
+    def test_it_is_the_policys_own(self, engine, patched):
         assert isinstance(engine, SharedVllmEngine)
         assert len(patched) == 1
 
-    def test_an_adapter_is_the_policys_after_each_sync(
-        self, engine: SharedVllmEngine, prompts: list[list[int]]
-    ) -> None:
+    def test_an_adapter_is_the_policys_after_each_sync(self, engine, prompts):
         assert_follows(engine, engine._policy, prompts)
 
 
 class TestGrpo:
-    def test_it_trains_on_what_the_shared_vllm_generates(
-        self, patched: list[Any], base: Path, tmp_path: Path, settings: Model
-    ) -> None:
+    def test_it_trains_on_what_the_shared_vllm_generates(self, patched, base, tmp_path, settings):
         check = unsloth_contract.CHECKS["grpo_trains_on_what_the_shared_vllm_generates"]
         check(base, tmp_path, settings)
         assert len(patched) == 1

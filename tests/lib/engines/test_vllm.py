@@ -2,7 +2,6 @@
 
 import gc
 import random
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,9 +12,6 @@ from lib.core.errors import UserError
 from lib.engines import compat
 from lib.engines.base import open_engine
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
-from lib.engines.vllm import VllmEngine
-from lib.params import Params
-from lib.params.model import Model
 from tests.lib.engines.contract import EngineContract, drawn
 from tests.lib.engines.log_prob_gap import assert_follows, gap, moved
 from tests.live import held
@@ -24,7 +20,7 @@ pytestmark = pytest.mark.vllm
 
 
 @pytest.fixture(scope="class")
-def engine(base: Path):
+def engine(base):
     """On the base model, ready for full weights."""
     settings = {"dtype": "float32", "attention": "sdpa", "max_seq_length": 256}
     opened = open_engine("vllm", base, base=base, **settings, batch_size=64)
@@ -33,25 +29,21 @@ def engine(base: Path):
 
 
 class TestFullWeights(EngineContract):
-    def test_full_weights_are_the_policys_after_each_sync(
-        self, engine: VllmEngine, base: Path, full: Model, prompts: list[list[int]]
-    ) -> None:
+    def test_full_weights_are_the_policys_after_each_sync(self, engine, base, full, prompts):
         start = load_policy(base, base=base, settings=full)
         policy = load_policy(base, base=base, settings=full)
         assert_follows(engine, policy, prompts)
         engine.sync(start)
         assert gap(engine, start.eval(), prompts) < 1e-4
 
-    def test_more_prompts_than_one_step_reads_are_answered(self, engine: VllmEngine) -> None:
+    def test_more_prompts_than_one_step_reads_are_answered(self, engine):
         """A prompt read in parts would rewind the generator of its draws, and a CPU's cannot."""
         prompts = [[5 + (37 * i + j) % 500 for i in range(70)] for j in range(300)]
         groups = engine.generate(prompts, drawn(num_completions=1, max_new_tokens=1))
         assert [len(group) for group in groups] == [1] * 300
 
 
-def test_an_adapter_is_the_policys_after_each_sync(
-    base: Path, smoke: Params, prompts: list[list[int]], tmp_path: Path
-) -> None:
+def test_an_adapter_is_the_policys_after_each_sync(base, smoke, prompts, tmp_path):
     policy = moved(
         add_adapter(load_policy(base, base=base, settings=smoke.model), smoke.model.lora)
     )
@@ -66,7 +58,7 @@ def test_an_adapter_is_the_policys_after_each_sync(
         opened.close()
 
 
-def test_the_process_is_left_as_it_was(base: Path, smoke: Params) -> None:
+def test_the_process_is_left_as_it_was(base, smoke):
     def state() -> tuple[object, ...]:
         numbers = random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()
         return (*numbers, torch.set_num_threads, torch.get_num_threads(), torch.get_default_dtype())
@@ -82,9 +74,7 @@ def test_the_process_is_left_as_it_was(base: Path, smoke: Params) -> None:
     opened.close()
 
 
-def test_closing_gives_weights_cache_and_processes_back(
-    base: Path, full: Model, prompts: list[list[int]]
-) -> None:
+def test_closing_gives_weights_cache_and_processes_back(base, full, prompts):
     cache = 2**26  # the least that an engine here sets aside
     few = 1024  # scalars that vLLM keeps; the smallest matrix of the model has 4096 bytes
     policy = load_policy(base, base=base, settings=full)
@@ -100,9 +90,7 @@ def test_closing_gives_weights_cache_and_processes_back(
         assert held().processes == before.processes
 
 
-def test_heads_without_a_kernel_are_refused_in_one_line(
-    base: Path, smoke: Params, tmp_path: Path
-) -> None:
+def test_heads_without_a_kernel_are_refused_in_one_line(base, smoke, tmp_path):
     odd = load_policy(base, base=base, settings=smoke.model)
     odd.config.head_dim = 24
     odd.config.save_pretrained(tmp_path)
@@ -110,7 +98,7 @@ def test_heads_without_a_kernel_are_refused_in_one_line(
         open_engine("vllm", tmp_path, base=base, **smoke.model.loading, batch_size=8)
 
 
-def test_an_engine_is_put_on_the_gpu_of_a_number() -> None:
+def test_an_engine_is_put_on_the_gpu_of_a_number():
     """As far as it can be seen without one: what vLLM's executor gives its worker."""
     compat.prepare_vllm()
     executor = compat.executor_on(1)
@@ -120,7 +108,7 @@ def test_an_engine_is_put_on_the_gpu_of_a_number() -> None:
     assert (rank, number) == (0, 1)
 
 
-def test_the_repairs_stand_where_they_are_said_to_be() -> None:
+def test_the_repairs_stand_where_they_are_said_to_be():
     """A new vLLM may have moved them, or need them no longer."""
     compat.prepare_vllm()
     import inspect

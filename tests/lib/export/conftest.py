@@ -1,6 +1,5 @@
 """A checkpoint to export, and exporting it without the seconds that a fresh process takes."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,7 @@ from lib.export import model
 from lib.export.model import Verification, verify, write_model
 from lib.export.reload import read_forms
 from lib.params import Params
-from lib.problems.generated import GeneratedSets
 from lib.prompts.formats import conversation
-
-ExportTo = Callable[..., Verification]
 
 
 def make_adapter(base: Path, to: Path, params: Params) -> Path:
@@ -46,13 +42,13 @@ def make_model(config: PretrainedConfig, to: Path, *, base: Path, unused_rows: i
 
 
 @pytest.fixture(scope="session")
-def adapter(base: Path, smoke: Params, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def adapter(base, smoke, tmp_path_factory):
     """An adapter on the smoke preset's base."""
     return make_adapter(base, tmp_path_factory.mktemp("models") / "grpo", smoke)
 
 
 @pytest.fixture
-def export_to(smoke: Params, sets: GeneratedSets, base: Path, tmp_path: Path) -> ExportTo:
+def export_to(smoke, sets, base, tmp_path):
     """Export to tmp_path/export: settings of choice, four held-out prompts, 16 tokens each."""
 
     def run(
@@ -80,6 +76,6 @@ def export_to(smoke: Params, sets: GeneratedSets, base: Path, tmp_path: Path) ->
 
 
 @pytest.fixture
-def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_process(monkeypatch):
     """Read in this process; that it works in a new one, `test_export` shows."""
     monkeypatch.setattr(model, "read_afresh", read_forms)

@@ -17,7 +17,7 @@ METRICS = {
 
 
 @pytest.fixture
-def on_the_hub(smoke: Params) -> Params:
+def on_the_hub(smoke):
     """Two training sets and one benchmark of the Hub."""
     content = smoke.model_dump(mode="json")
     rows = {
@@ -56,13 +56,13 @@ def card(params: Params, *, name: str = "Qwen/Qwen3-4B-Base", **settings: object
     return ModelCard(text)
 
 
-def test_a_wheels_model_is_no_id_of_the_hub(on_the_hub: Params) -> None:
+def test_a_wheels_model_is_no_id_of_the_hub(on_the_hub):
     written = card(on_the_hub, name="pip:tiny-model==1.0")
     assert written.data.base_model is None
     assert "GGUF file in `tiny-model==1.0`" in written.text
 
 
-def test_the_hub_reads_base_model_datasets_and_results(on_the_hub: Params) -> None:
+def test_the_hub_reads_base_model_datasets_and_results(on_the_hub):
     data = card(on_the_hub).data
     assert data.base_model == "Qwen/Qwen3-4B-Base"
     assert data.datasets == ["unsloth/OpenMathReasoning-mini", "openai/gsm8k"]
@@ -76,7 +76,7 @@ def test_the_hub_reads_base_model_datasets_and_results(on_the_hub: Params) -> No
     assert [result.metric_value for result in data.eval_results] == [61.2, 47.5, 100.0]
 
 
-def test_the_card_carries_numbers_prompt_stop_strings_and_hashes(on_the_hub: Params) -> None:
+def test_the_card_carries_numbers_prompt_stop_strings_and_hashes(on_the_hub):
     text = card(on_the_hub).text
     assert "| 61.2 | 56.9 … 65.4 | 500 |" in text
     assert "| 47.5 | 44.8 … 50.3 | 500 |" in text
@@ -84,14 +84,14 @@ def test_the_card_carries_numbers_prompt_stop_strings_and_hashes(on_the_hub: Par
         assert word in text
 
 
-def test_the_card_names_the_steps_that_were_chosen(on_the_hub: Params) -> None:
+def test_the_card_names_the_steps_that_were_chosen(on_the_hub):
     best = {"step": 50, "last_step": 100, "num_points": 3, "num_problems": 64}
     text = card(on_the_hub, selections={"sft": {**best, "answer_accuracy": 0.5}}).text
     assert " completions. sft hands on step 50 of 100, which of 3 points" in text
     assert "50.0 %: as a maximum of noisy numbers" in text
 
 
-def test_random_weights_and_own_problems_name_nothing_on_the_hub(smoke: Params) -> None:
+def test_random_weights_and_own_problems_name_nothing_on_the_hub(smoke):
     data = card(smoke, name="", prompt_format=prompt_format("xml")).data
     assert data.base_model is None
     assert data.datasets is None
@@ -107,9 +107,7 @@ def test_random_weights_and_own_problems_name_nothing_on_the_hub(smoke: Params) 
         ("dpo", ("grpo",), ["SFT", "GRPO", "DPO"]),
     ],
 )
-def test_the_card_tells_the_phases_of_the_checkpoint(
-    smoke: Params, checkpoint: str, init: tuple[str, ...], told: list[str]
-) -> None:
+def test_the_card_tells_the_phases_of_the_checkpoint(smoke, checkpoint, init, told):
     params = smoke.model_copy(
         update={
             "dpo": smoke.dpo.model_copy(update={"init": init}),
@@ -120,7 +118,7 @@ def test_the_card_tells_the_phases_of_the_checkpoint(
     assert [phase.split(" for ")[0] for phase in line[8:].rstrip(".").split(", then ")] == told
 
 
-def test_a_prompt_with_a_fence_of_its_own_stays_a_block(on_the_hub: Params) -> None:
+def test_a_prompt_with_a_fence_of_its_own_stays_a_block(on_the_hub):
     example = "Write:\n``````text\n# no heading\n``````\n[link](x)"
     tokens = MarkdownIt("commonmark").parse(card(on_the_hub, example=example).text)
     assert [token.content for token in tokens if token.type == "fence"] == [f"{example}\n"]

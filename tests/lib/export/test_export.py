@@ -4,7 +4,6 @@ import dataclasses
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,29 +27,28 @@ from lib.export.harness import answer_pattern
 from lib.export.model import generation_config, publish
 from lib.export.reload import Answers, Request, check_same, read_forms, read_places, score_answers
 from lib.inference import GenerationSettings, build_text_generator
-from lib.params import Params, preset_names, preset_params
-from lib.problems.generated import GeneratedSets
+from lib.params import preset_names, preset_params
 from lib.prompts import PROMPT_FORMATS, prompt_format, save_system, saved_generation
 from tests.conftest import ROOT
 from tests.lib.engines import fake_unsloth
-from tests.lib.export.conftest import ExportTo, make_adapter, make_model
+from tests.lib.export.conftest import make_adapter, make_model
 from tests.live import held
 
 DIFFER = "log-probs are off"
 
 
 @pytest.fixture(scope="module")
-def exported(adapter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exported(adapter, tmp_path_factory):
     return tmp_path_factory.mktemp("models") / "export"
 
 
 def test_unsloth_loads_the_adapter_as_the_page_says(
-    adapter: Path,
-    base: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    adapter,
+    base,
+    tmp_path,
+    monkeypatch,
+    capsys,
+):
     export = tmp_path / "data/models/export"
     (export / "adapter").mkdir(parents=True)
     for name in ADAPTER_FILES:
@@ -76,9 +74,7 @@ def test_unsloth_loads_the_adapter_as_the_page_says(
     assert capsys.readouterr().out
 
 
-def test_every_form_is_verified_in_a_fresh_process(
-    adapter: Path, exported: Path, export_to: ExportTo
-) -> None:
+def test_every_form_is_verified_in_a_fresh_process(adapter, exported, export_to):
     verified = export_to(adapter, exported, dtype="bfloat16")
     assert verified.numbers["num_prompts"] == 4
     assert set(verified.errors) == {"fold", "rounding", "merged", "adapter"}
@@ -86,9 +82,7 @@ def test_every_form_is_verified_in_a_fresh_process(
     assert verified.errors["merged"] == 0
 
 
-def test_the_export_is_complete_and_folds_the_adapter_in(
-    adapter: Path, base: Path, exported: Path, smoke: Params
-) -> None:
+def test_the_export_is_complete_and_folds_the_adapter_in(adapter, base, exported, smoke):
     files = {path.relative_to(exported).as_posix() for path in exported.rglob("*")}
     assert files == {
         "config.json",
@@ -111,9 +105,7 @@ def test_the_export_is_complete_and_folds_the_adapter_in(
 
 
 @pytest.mark.usefixtures("in_process")
-def test_a_question_has_the_prompt_of_training_in_an_export(
-    base: Path, tmp_path: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_question_has_the_prompt_of_training_in_an_export(base, tmp_path, export_to, monkeypatch):
     export_to(base, system="Be brief.")
     training = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2 + 2?"}]
     trained = encode(load_tokenizer(base), [training])
@@ -124,7 +116,7 @@ def test_a_question_has_the_prompt_of_training_in_an_export(
         export_to(base, tmp_path / "without", system="Be brief.")
 
 
-def test_generation_config_is_the_evaluations(smoke: Params) -> None:
+def test_generation_config_is_the_evaluations(smoke):
     evaluate = smoke.evaluate.model_copy(update={"temperature": 0.6, "top_p": 0.95})
     config = generation_config(evaluate, ends={7, 3}, pad=0)
     assert (config.temperature, config.top_p, config.eos_token_id) == (0.6, 0.95, [3, 7])
@@ -132,7 +124,7 @@ def test_generation_config_is_the_evaluations(smoke: Params) -> None:
 
 
 @pytest.fixture
-def publish_to(smoke: Params, sets: GeneratedSets, tmp_path: Path) -> Callable[..., Path]:
+def publish_to(smoke, sets, tmp_path):
     """Publish to tmp_path/export with a card, four held-out problems measured."""
     for name, problems in sets.benchmarks.items():
         write_problems(tmp_path / f"problems/{name}.jsonl", problems[:4])
@@ -157,14 +149,14 @@ FORMS = {
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize(("name", "tags", "layout"), sorted(FORMS))
 def test_others_generate_from_an_export_of_every_presets_form(
-    name: str,
-    tags: tuple[str, ...],
-    layout: str,
-    sets: GeneratedSets,
-    smoke: Params,
-    tmp_path: Path,
-    publish_to: Callable[..., Path],
-) -> None:
+    name,
+    tags,
+    layout,
+    sets,
+    smoke,
+    tmp_path,
+    publish_to,
+):
     own_format = prompt_format(name, tags=tags, layout=layout)
     write_tiny(
         tmp_path / "base", sets.sft, prompt_format=own_format, model=smoke.model, seed=smoke.seed
@@ -193,7 +185,7 @@ def test_others_generate_from_an_export_of_every_presets_form(
 
 
 @pytest.mark.parametrize("name", PROMPT_FORMATS)
-def test_a_harness_finds_the_answer_that_the_format_parses(name: str) -> None:
+def test_a_harness_finds_the_answer_that_the_format_parses(name):
     own_format = PROMPT_FORMATS[name]
     first, second = (own_format.target(solution="2 + 2", reference=each) for each in ("41", "42"))
     whole = first if own_format.stop_strings else first + second
@@ -225,12 +217,12 @@ def untied(base: Path, to: Path) -> Path:
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("change", [resized, untied])
 def test_other_vocabularies_and_embeddings_survive_in_every_form(
-    change: Callable[[Path, Path], Path],
-    base: Path,
-    smoke: Params,
-    tmp_path: Path,
-    export_to: ExportTo,
-) -> None:
+    change,
+    base,
+    smoke,
+    tmp_path,
+    export_to,
+):
     """The smoke preset's own are tied; here they are not, or have rows that were added."""
     other = change(base, tmp_path / "base")
     adapter = make_adapter(other, tmp_path / "grpo", smoke)
@@ -256,9 +248,7 @@ def spoiling(monkeypatch: pytest.MonkeyPatch, spoil) -> None:
 
 
 @pytest.mark.usefixtures("in_process")
-def test_a_lost_adapter_is_noticed(
-    adapter: Path, base: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_adapter_is_noticed(adapter, base, export_to, monkeypatch):
     """The classic fault: what is written is the base model."""
     spoiling(
         monkeypatch,
@@ -269,9 +259,7 @@ def test_a_lost_adapter_is_noticed(
 
 
 @pytest.mark.usefixtures("in_process")
-def test_a_wrong_adapter_beside_the_merged_model_is_noticed(
-    adapter: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_adapter_beside_the_merged_model_is_noticed(adapter, export_to, monkeypatch):
     def halve_alpha(folder: Path) -> None:
         path = folder / "adapter/adapter_config.json"
         config = json.loads(path.read_text())
@@ -282,9 +270,7 @@ def test_a_wrong_adapter_beside_the_merged_model_is_noticed(
         export_to(adapter)
 
 
-def test_a_file_that_cannot_be_read_again_is_noticed_in_one_line(
-    adapter: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_cannot_be_read_again_is_noticed_in_one_line(adapter, export_to, monkeypatch):
     def cut(folder: Path) -> None:
         path = folder / "model.safetensors"
         path.write_bytes(path.read_bytes()[:-100])
@@ -296,9 +282,7 @@ def test_a_file_that_cannot_be_read_again_is_noticed_in_one_line(
 
 
 @pytest.mark.usefixtures("in_process")
-def test_a_broken_fold_is_noticed(
-    adapter: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_fold_is_noticed(adapter, export_to, monkeypatch):
     """What was folded and what was written agree here, and neither is what was trained."""
 
     monkeypatch.setattr(LoraModel, "merge_and_unload", LoraModel.unload)
@@ -307,8 +291,8 @@ def test_a_broken_fold_is_noticed(
 
 
 def test_one_model_is_in_memory_at_a_time_and_none_at_the_proof(
-    adapter: Path, base: Path, smoke: Params, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    adapter, base, smoke, export_to, monkeypatch
+):
     before = held().num_bytes
     policy = load_policy(adapter, base=base, settings=smoke.model)
     one = held().num_bytes - before
@@ -335,12 +319,12 @@ def test_one_model_is_in_memory_at_a_time_and_none_at_the_proof(
 
 @pytest.mark.usefixtures("in_process")
 def test_a_failed_proof_leaves_the_model_unverified(
-    adapter: Path,
-    base: Path,
-    tmp_path: Path,
-    publish_to: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    adapter,
+    base,
+    tmp_path,
+    publish_to,
+    monkeypatch,
+):
     """It takes the place of the last export once it is verified, and not before."""
     own_base = tmp_path / "base"
     shutil.copytree(base, own_base)
@@ -387,9 +371,7 @@ def answers(**changed: object) -> Answers:
         ({"likeliest": torch.tensor([3, 8, 9])}, 0.9),
     ],
 )
-def test_a_difference_counts_beyond_its_tolerance(
-    changed: dict[str, torch.Tensor], allowed: float
-) -> None:
+def test_a_difference_counts_beyond_its_tolerance(changed, allowed):
     assert check_same("x", answers(**changed), answers(), tolerance=1.01 * allowed) < 0.011
     with pytest.raises(UserError, match="export: x: "):
         check_same("x", answers(**changed), answers(), tolerance=0.99 * allowed)
@@ -403,12 +385,12 @@ def test_a_difference_counts_beyond_its_tolerance(
         {"log_probs": torch.tensor([-0.5, -0.5, float("nan")])},
     ],
 )
-def test_no_tolerance_forgives_another_model(changed: dict[str, object]) -> None:
+def test_no_tolerance_forgives_another_model(changed):
     with pytest.raises(UserError, match="export: x: "):
         check_same("x", answers(**changed), answers(), tolerance=1e9)
 
 
-def test_a_bounded_number_of_tokens_is_read_along(base: Path, prompts: list[list[int]]) -> None:
+def test_a_bounded_number_of_tokens_is_read_along(base, prompts):
     weights = load_merged(base, base=base, dtype="float32", attention="sdpa")
     own = [list(range(20, 60)), [21, 22, 23]]
     whole = score_answers(weights, prompts[:2], own)

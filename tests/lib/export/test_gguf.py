@@ -23,7 +23,7 @@ from lib.export.gguf import SPLITS, split_name
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
-from tests.lib.export.conftest import ExportTo, make_model
+from tests.lib.export.conftest import make_model
 
 SIZES = {
     "hidden_size": 64,
@@ -82,9 +82,7 @@ def write_base(
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("kind", ["f16", "q8_0"])
 @pytest.mark.parametrize("name", MODELS)
-def test_the_file_says_what_the_checkpoint_says(
-    name: str, kind: str, sets: GeneratedSets, smoke: Params, export_to: ExportTo, tmp_path: Path
-) -> None:
+def test_the_file_says_what_the_checkpoint_says(name, kind, sets, smoke, export_to, tmp_path):
     base = write_base(tmp_path, sets, smoke, name=name)
     verified = export_to(base, base=base, gguf=kind)
     assert set(verified.errors) == {"gguf", "merged"}
@@ -94,12 +92,12 @@ def test_the_file_says_what_the_checkpoint_says(
 
 @pytest.mark.usefixtures("in_process")
 def test_another_models_file_is_refused(
-    sets: GeneratedSets,
-    smoke: Params,
-    export_to: ExportTo,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    sets,
+    smoke,
+    export_to,
+    tmp_path,
+    monkeypatch,
+):
     base = write_base(tmp_path, sets, smoke, name="llama")
     # Rows as transformers has them, in place of llama.cpp's.
     monkeypatch.setattr("lib.export.gguf._interleaved", lambda weight, heads: weight)
@@ -108,9 +106,7 @@ def test_another_models_file_is_refused(
 
 
 @pytest.mark.usefixtures("in_process")
-def test_the_file_has_tokens_ends_and_template(
-    sets: GeneratedSets, smoke: Params, export_to: ExportTo, tmp_path: Path
-) -> None:
+def test_the_file_has_tokens_ends_and_template(sets, smoke, export_to, tmp_path):
     base = write_base(tmp_path, sets, smoke, name="llama")
     export_to(base, base=base, gguf="q8_0", system="Be brief.")
     fields = gguf.GGUFReader(tmp_path / "export/gguf/model-q8_0.gguf").fields
@@ -144,7 +140,7 @@ def test_the_file_has_tokens_ends_and_template(
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_every_familys_split_has_its_name(split: tuple[str, ...], base: Path) -> None:
+def test_every_familys_split_has_its_name(split, base):
     tokenizer = load_tokenizer(base)
     with pytest.raises(UserError, match="has no name for"):
         split_name(tokenizer)
@@ -154,9 +150,7 @@ def test_every_familys_split_has_its_name(split: tuple[str, ...], base: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
-def test_llama_cpp_says_the_checkpoints_greedy_tokens(
-    name: str, sets: GeneratedSets, smoke: Params, export_to: ExportTo, tmp_path: Path
-) -> None:
+def test_llama_cpp_says_the_checkpoints_greedy_tokens(name, sets, smoke, export_to, tmp_path):
     xllamacpp = pytest.importorskip(
         "xllamacpp", reason="llama.cpp is not installed (pip install xllamacpp)"
     )

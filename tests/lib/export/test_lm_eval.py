@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from importlib.metadata import version
-from pathlib import Path
 
 import pytest
 
@@ -16,17 +15,13 @@ from lib.engines.tiny import write_tiny
 from lib.evaluation.completions import complete_checkpoint
 from lib.export.model import publish
 from lib.grading import external, grade
-from lib.params import Params
-from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format, save_prompt
 from tests.lib.inference.conftest import learn
 
 pytestmark = pytest.mark.slow
 
 
-def test_lm_eval_comes_to_the_figure_of_the_card(
-    sets: GeneratedSets, smoke: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lm_eval_comes_to_the_figure_of_the_card(sets, smoke, tmp_path, monkeypatch):
     pytest.importorskip("lm_eval", reason="lm-eval is not installed (pip install lm-eval==0.4.13)")
     monkeypatch.chdir(tmp_path)
     own_format, problems = prompt_format("r1_zero"), sets.benchmarks["held_out"][:3]

@@ -14,7 +14,6 @@ from lib.engines.transformers import TransformersEngine
 from lib.export import model, reload
 from lib.export.model import ARITHMETIC
 from tests.lib.engines import fake_vllm
-from tests.lib.export.conftest import ExportTo
 
 
 def in_place_of_vllm(monkeypatch: pytest.MonkeyPatch, folder: Path | None) -> None:
@@ -31,9 +30,7 @@ def in_place_of_vllm(monkeypatch: pytest.MonkeyPatch, folder: Path | None) -> No
 
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_an_export_that_vllm_reads_alike_is_accepted(
-    dtype: str, adapter: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_export_that_vllm_reads_alike_is_accepted(dtype, adapter, export_to, monkeypatch):
     in_place_of_vllm(monkeypatch, None)
     verified = export_to(adapter, dtype=dtype)
     # In 16 bits a prompt that is read in one batch with longer ones rounds otherwise.
@@ -41,9 +38,7 @@ def test_an_export_that_vllm_reads_alike_is_accepted(
 
 
 @pytest.mark.usefixtures("in_process")
-def test_an_export_that_vllm_reads_otherwise_is_refused(
-    adapter: Path, base: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_export_that_vllm_reads_otherwise_is_refused(adapter, base, export_to, monkeypatch):
     in_place_of_vllm(monkeypatch, base)
     with pytest.raises(UserError, match="vllm: log-probs are off"):
         export_to(adapter)
@@ -63,12 +58,12 @@ def test_an_export_that_vllm_reads_otherwise_is_refused(
     ],
 )
 def test_a_model_that_vllm_cannot_run_is_exported_and_says_so(
-    raised: Exception,
-    refusal: str,
-    base: Path,
-    export_to: ExportTo,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    raised,
+    refusal,
+    base,
+    export_to,
+    monkeypatch,
+):
     def refuse(*_: object, **__: object) -> None:
         raise raised
 
@@ -86,9 +81,7 @@ def die(request: reload.Request) -> reload.Readings:
     return reload.read_forms(request)
 
 
-def test_a_vllm_that_ends_its_process_costs_no_export(
-    base: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_vllm_that_ends_its_process_costs_no_export(base, export_to, monkeypatch):
     monkeypatch.setattr(model, "installed_version", lambda _: "0.32.0")
     monkeypatch.setattr(reload, "read_forms", die)
     verified = export_to(base)
@@ -104,9 +97,7 @@ def test_a_vllm_that_ends_its_process_costs_no_export(
         "Free memory on device cuda:0 (3.1/23.6 GiB) on startup is less than desired GPU memory",
     ],
 )
-def test_a_vllm_without_memory_is_named_with_a_remedy(
-    words: str, base: Path, export_to: ExportTo, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_vllm_without_memory_is_named_with_a_remedy(words, base, export_to, monkeypatch):
     """What vLLM 0.32's v1/core/kv_cache_utils.py and v1/worker/utils.py raise."""
 
     def short(*_: object, **__: object) -> None:
@@ -120,7 +111,7 @@ def test_a_vllm_without_memory_is_named_with_a_remedy(
     assert "nvidia-smi" in refusal
 
 
-def test_vllm_takes_no_more_than_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vllm_takes_no_more_than_is_free(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     for free, share in ((80, 0.9), (40, 0.475)):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda free=free: (free, 80))
@@ -129,9 +120,7 @@ def test_vllm_takes_no_more_than_is_free(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.vllm
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_vllm_loads_what_was_written_in_the_fresh_process(
-    dtype: str, adapter: Path, export_to: ExportTo
-) -> None:
+def test_vllm_loads_what_was_written_in_the_fresh_process(dtype, adapter, export_to):
     verified = export_to(adapter, dtype=dtype)
     assert not verified.vllm_refusal
     assert 0 < verified.errors["vllm"] <= ARITHMETIC[dtype]

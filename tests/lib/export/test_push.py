@@ -1,7 +1,6 @@
 """A push sends what was verified and nothing else, and no token is seen anywhere."""
 
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import huggingface_hub.constants
@@ -14,7 +13,7 @@ from transformers import TrainerState
 from lib.artifacts import hash_path, write_json
 from lib.export.card import model_card
 from lib.export.push import collect, eval_results
-from lib.params import Params, load_params, parse_params
+from lib.params import load_params, parse_params
 from lib.params.data import known_sets
 from lib.prompts import prompt_format
 from stages.push import main
@@ -26,7 +25,7 @@ PROVENANCE = "reports/provenance/export.json"
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run(tmp_path):
     """Folders as a run leaves them: checkpoint, export, reports."""
     contents = {
         "models/grpo/model.safetensors": "weights",
@@ -86,9 +85,7 @@ def assert_unseen(run: Path, *said: str) -> None:
     assert not [path for path in files if TOKEN.encode() in path.read_bytes()]
 
 
-def test_all_goes_in_one_commit_and_the_token_in_its_header(
-    run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_goes_in_one_commit_and_the_token_in_its_header(run, monkeypatch):
     with fake_hub() as hub:
         done = push_to(hub.url, run, monkeypatch)
     assert set(hub.files) == {
@@ -121,12 +118,12 @@ def one_line(run: Path, *more: str, **options: str) -> str:
     return line
 
 
-def test_what_git_refuses_is_quoted(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_git_refuses_is_quoted(run, monkeypatch):
     monkeypatch.setenv("GIT_DIR", str(run))
     assert "git: fatal: not a git repository" in one_line(run, "--dry-run")
 
 
-def test_what_no_stage_wrote_stays_here(run: Path) -> None:
+def test_what_no_stage_wrote_stays_here(run):
     (run / "reports/metrics/notes.json").write_text("mine")
     (run / "reports/curves/key.csv").symlink_to("/etc/hostname")
     (run / "reports/provenance/elsewhere").symlink_to("/etc")
@@ -137,7 +134,7 @@ def test_what_no_stage_wrote_stays_here(run: Path) -> None:
     assert "was changed after it was verified" in push(run, "--dry-run").output
 
 
-def test_transformers_reads_the_curves_as_trainer_state(run: Path) -> None:
+def test_transformers_reads_the_curves_as_trainer_state(run):
     curves = run / "reports/curves"
     (curves / "grpo.csv").write_text("step,kl,loss\n1,,0.5\n2,0.1,0.25\n")
     (curves / "grpo_validation.csv").write_text("step,answer_accuracy\n0,0.0\n2,1.0\n")
@@ -156,7 +153,7 @@ def test_transformers_reads_the_curves_as_trainer_state(run: Path) -> None:
     assert "training/trainer_state.json" not in {each.path_in_repo for each in untrained}
 
 
-def test_registered_sets_have_results_that_the_hub_parses(smoke: Params, run: Path) -> None:
+def test_registered_sets_have_results_that_the_hub_parses(smoke, run):
     sources = {
         "gsm8k": {"known": "gsm8k", "limit": "all"},
         "aime26": {"known": "aime26", "limit": "all"},
@@ -211,22 +208,20 @@ def test_registered_sets_have_results_that_the_hub_parses(smoke: Params, run: Pa
 @pytest.mark.parametrize(
     ("status", "said"), [(401, "HF_TOKEN"), (403, "HF_TOKEN"), (400, "Bearer ***")]
 )
-def test_a_refusal_is_one_line_without_the_token(
-    status: int, said: str, run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refusal_is_one_line_without_the_token(status, said, run, monkeypatch):
     with fake_hub(status) as hub:
         (line,) = push_to(hub.url, run, monkeypatch, expected=1).stderr.splitlines()
     assert said in line
 
 
-def test_without_a_network_there_is_one_line(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_network_there_is_one_line(run, monkeypatch):
     with fake_hub() as hub:
         gone = hub.url
     (line,) = push_to(gone, run, monkeypatch, expected=1).stderr.splitlines()
     assert "cannot be reached" in line
 
 
-def test_a_dry_run_lists_files_and_needs_no_token(run: Path) -> None:
+def test_a_dry_run_lists_files_and_needs_no_token(run):
     shown = push(run, "--dry-run", repo="", token="")
     assert shown.exit_code == 0
     assert "model.safetensors" in shown.stdout
@@ -235,7 +230,7 @@ def test_a_dry_run_lists_files_and_needs_no_token(run: Path) -> None:
 
 
 @pytest.mark.parametrize("token", ["", " ", "hf_\u00e9", "hf_a\nb"])
-def test_no_token_is_one_line(token: str, run: Path) -> None:
+def test_no_token_is_one_line(token, run):
     shown = push(run, token=token)
     assert shown.exit_code == 1
     (line,) = shown.stderr.splitlines()
@@ -260,13 +255,11 @@ def test_no_token_is_one_line(token: str, run: Path) -> None:
         ),
     ],
 )
-def test_what_was_not_verified_is_not_pushed(
-    spoil: Callable[[Path], object], said: str, run: Path
-) -> None:
+def test_what_was_not_verified_is_not_pushed(spoil, said, run):
     spoil(run)
     assert said in one_line(run, "--dry-run")
 
 
 @pytest.mark.parametrize("repo", ["", "model", "me/model/x", "https://huggingface.co/me/model"])
-def test_a_repository_is_an_owner_and_a_name(repo: str, run: Path) -> None:
+def test_a_repository_is_an_owner_and_a_name(repo, run):
     assert f"HUB_REPO={repo}" in one_line(run, repo=repo)

@@ -37,7 +37,7 @@ def graded(folder: Path, lines: list[str], **options: Any) -> tuple[list[str], l
     return summary, [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
 
 
-def test_columns_are_found_by_their_usual_names(tmp_path: Path) -> None:
+def test_columns_are_found_by_their_usual_names(tmp_path):
     summary, rows = graded(tmp_path, [json.dumps(row) for row in ROWS])
     assert [row["grade"]["right"] for row in rows] == [True, False, True, True, True]
     assert [row["grade"]["answer"] for row in rows] == ["4", "5", r"\pi", "1/2", "7"]
@@ -48,7 +48,7 @@ def test_columns_are_found_by_their_usual_names(tmp_path: Path) -> None:
     assert [{**row, "grade": None} for row in rows] == [{**row, "grade": None} for row in ROWS]
 
 
-def test_what_lm_eval_and_vllm_write_is_read(tmp_path: Path) -> None:
+def test_what_lm_eval_and_vllm_write_is_read(tmp_path):
     """lm-eval 0.4.13 `--log_samples`, vLLM 0.32 `run-batch`."""
     lm_eval = {
         "doc_id": 3,
@@ -70,7 +70,7 @@ def test_what_lm_eval_and_vllm_write_is_read(tmp_path: Path) -> None:
     assert rows[2]["error"].startswith("expected one completion")
 
 
-def test_three_graders_are_held_against_labels_and_each_other(tmp_path: Path) -> None:
+def test_three_graders_are_held_against_labels_and_each_other(tmp_path):
     summary, rows = graded(tmp_path, [json.dumps(row) for row in ROWS], stack="math_verify")
     graders = ("string_match", "sympy_match", "math_verify")
     assert [[row["grade"][name] for name in graders] for row in rows] == [
@@ -88,14 +88,14 @@ def test_three_graders_are_held_against_labels_and_each_other(tmp_path: Path) ->
     )
 
 
-def test_a_bad_row_is_one_line_and_is_not_lost(tmp_path: Path) -> None:
+def test_a_bad_row_is_one_line_and_is_not_lost(tmp_path):
     summary, rows = graded(tmp_path, [*BAD, json.dumps(ROWS[0])])
     assert [line.partition(":")[0] for line in summary[:5]] == [f"line {n}" for n in range(1, 6)]
     assert len(rows) == 6
     assert "right 1.0000" in summary
 
 
-def test_verdicts_of_the_file_itself_are_not_believed(tmp_path: Path) -> None:
+def test_verdicts_of_the_file_itself_are_not_believed(tmp_path):
     forged = {"grade": {"right": True, "problem": "x", "label": True}}
     wrong = {"response": "5", "gold": "4"}
     before = [
@@ -125,20 +125,20 @@ HOSTILE = [
 ]
 
 
-def test_no_row_stops_the_grading_of_the_others(tmp_path: Path) -> None:
+def test_no_row_stops_the_grading_of_the_others(tmp_path):
     lines, right = zip(*HOSTILE, strict=True)
     _, rows = graded(tmp_path, list(lines))
     assert [row.get("grade", {}).get("right") for row in rows] == list(right)
 
 
-def test_a_file_without_a_row_to_grade_is_an_error(tmp_path: Path) -> None:
+def test_a_file_without_a_row_to_grade_is_an_error(tmp_path):
     with pytest.raises(
         UserError, match=r"no row can be graded; the first: expected one completion"
     ):
         graded(tmp_path, ['{"gold": "4"}'])
 
 
-def test_a_prompt_format_reads_between_its_marks(tmp_path: Path) -> None:
+def test_a_prompt_format_reads_between_its_marks(tmp_path):
     rows = [
         {"completion": "6<end_working_out><SOLUTION>72</SOLUTION>", "reference": "72"},
         {"completion": "the answer is 72", "reference": "72"},
@@ -172,9 +172,7 @@ def against(folder: Path, names: list[Any], references: list[Any]) -> tuple[list
         ([None] * 3, "---", [True] * 3),
     ],
 )
-def test_references_are_matched_by_id_or_by_order(
-    names: list[Any], references: list[Any], right: list[bool], tmp_path: Path
-) -> None:
+def test_references_are_matched_by_id_or_by_order(names, references, right, tmp_path):
     summary, rows = against(tmp_path, names, references)
     assert [row["grade"]["right"] for row in rows] == right
     said = ["neither file has ids: 3 pairs, row by row"] * ("-" in references)
@@ -191,22 +189,20 @@ def test_references_are_matched_by_id_or_by_order(
         (["a", "b", "c"], ["a", "b", "b"], "row 3 has the id b of row 2"),
     ],
 )
-def test_references_that_match_in_no_one_way_are_refused(
-    names: list[Any], references: list[Any], fault: str, tmp_path: Path
-) -> None:
+def test_references_that_match_in_no_one_way_are_refused(names, references, fault, tmp_path):
     with pytest.raises(UserError, match=rf"set\.jsonl: {fault}"):
         against(tmp_path, names, references)
     assert not (tmp_path / "out.jsonl").exists()
 
 
 @pytest.mark.parametrize(("source", "fault"), [("", "is not set"), ("x", "no file `x`")])
-def test_a_command_without_a_file_says_how_to_name_one(source: str, fault: str) -> None:
+def test_a_command_without_a_file_says_how_to_name_one(source, fault):
     ran = CliRunner().invoke(main, ["file", source])
     assert f"COMPLETIONS: {fault}; expected JSONL" in ran.output
     assert "`make grade COMPLETIONS=answers.jsonl`" in ran.output
 
 
-def test_the_command_needs_nothing_of_the_pipeline(tmp_path: Path) -> None:
+def test_the_command_needs_nothing_of_the_pipeline(tmp_path):
     (tmp_path / "requirements").symlink_to(ROOT / "requirements")  # which a stage looks at first
     (tmp_path / "in.jsonl").write_text(json.dumps(ROWS[0]), encoding="utf-8")
     command = [sys.executable, "-m", "stages.grade", "file", str(tmp_path / "in.jsonl")]

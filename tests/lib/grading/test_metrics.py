@@ -2,11 +2,9 @@
 
 import pytest
 
-from lib.artifacts.completions import GradedCompletion
 from lib.core.errors import UserError
 from lib.grading.grade import grade_rows
 from lib.grading.metrics import summarise
-from lib.params import Params
 
 TEXTS = {
     "3": ("1 + 2 = 3<end_working_out><SOLUTION>3</SOLUTION>", "I think it is 3"),
@@ -16,7 +14,7 @@ TEXTS = {
 
 
 @pytest.fixture
-def rows(smoke: Params) -> list[GradedCompletion]:
+def rows(smoke):
     """Completions of two problems, as `grade` reads them."""
     written = [
         {
@@ -33,7 +31,7 @@ def rows(smoke: Params) -> list[GradedCompletion]:
     return list(grade_rows(written, reward=smoke.reward, max_new_tokens=16))
 
 
-def test_rates_stand_beside_their_error_and_n(rows: list[GradedCompletion]) -> None:
+def test_rates_stand_beside_their_error_and_n(rows):
     metrics = summarise(rows)["held_out"]
     greedy, sampled = metrics["greedy"], metrics["sampled"]
     assert (greedy["answer_accuracy"], greedy["n"]) == (0.5, 2)
@@ -54,16 +52,14 @@ def test_rates_stand_beside_their_error_and_n(rows: list[GradedCompletion]) -> N
         ("sampled", 2, ["maj_at_2", "num_samples", "pass_at_1", "pass_at_2", "pass_hat_2"]),
     ],
 )
-def test_numbers_over_attempts_are_of_samples_only(
-    rows: list[GradedCompletion], mode: str, attempts: int, names: list[str]
-) -> None:
+def test_numbers_over_attempts_are_of_samples_only(rows, mode, attempts, names):
     metrics = summarise([row for row in rows if row.mode == mode and row.sample < attempts])
     ours = ("maj_at", "pass_at", "pass_hat", "num_samples")
     found = [name for name in sorted(metrics["held_out"][mode]) if name.startswith(ours)]
     assert [name for name in found if not name.endswith("_se")] == names
 
 
-def test_the_same_completions_again_leave_pass_at_1_as_it_is(rows: list[GradedCompletion]) -> None:
+def test_the_same_completions_again_leave_pass_at_1_as_it_is(rows):
     """Where pass@1 is divided by k it halves (lighteval#771)."""
     sampled = [row for row in rows if row.mode == "sampled"]
     once, twice = (summarise(sampled * times)["held_out"]["sampled"] for times in (1, 2))
@@ -72,12 +68,12 @@ def test_the_same_completions_again_leave_pass_at_1_as_it_is(rows: list[GradedCo
     assert once["pass_at_1_se"] == pytest.approx(twice["pass_at_1_se"])
 
 
-def test_a_problem_with_fewer_attempts_is_refused(rows: list[GradedCompletion]) -> None:
+def test_a_problem_with_fewer_attempts_is_refused(rows):
     with pytest.raises(UserError, match="held_out, sampled: problem"):
         summarise([row for row in rows if row is not rows[-1]])
 
 
-def test_breakdowns_cover_level_subject_and_tag(rows: list[GradedCompletion]) -> None:
+def test_breakdowns_cover_level_subject_and_tag(rows):
     greedy = summarise(rows)["held_out"]["greedy"]
     assert {level: group["n"] for level, group in greedy["by_level"].items()} == {"1": 1, "2": 1}
     assert greedy["by_subject"]["sums"]["answer_accuracy"] == 0.5

@@ -1,16 +1,13 @@
 """A completion is read once and compared once, whoever asks; counted on the real calls."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from lib.engines.base import GeneratedCompletion
 from lib.grading.grade import PLACE, grade_rows, graded_completion
-from lib.params import Params
-from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.prompts.formats import BoxedFormat, TaggedFormat
 from lib.rewards import rollout
@@ -21,7 +18,7 @@ TEXT = "6 · 12<end_working_out><SOLUTION>{}</SOLUTION>"
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+def calls(monkeypatch):
     """How often each of these has been called since it was last cleared."""
     counts: Counter[str] = Counter()
 
@@ -44,9 +41,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
 @pytest.mark.parametrize(
     ("text", "answer"), [(TEXT.format(72), "72"), (TEXT.format(71), "71"), ("so it is 70", "70")]
 )
-def test_grade_reads_and_compares_a_completion_once(
-    calls: Counter[str], smoke: Params, text: str, answer: str
-) -> None:
+def test_grade_reads_and_compares_a_completion_once(calls, smoke, text, answer):
     row = {
         "benchmark": "held_out", "mode": "greedy", "checkpoint": "sft", "sample": 0,
         "problem_id": "p", "problem": "6 · 12?", "reference": "72", "subject": "", "level": 1,
@@ -59,9 +54,7 @@ def test_grade_reads_and_compares_a_completion_once(
     assert calls == Counter(parse=1, compare=1, extract_answer=int("SOLUTION" not in text))
 
 
-def test_a_step_reads_and_compares_each_completion_once(
-    calls: Counter[str], sets: GeneratedSets, base: Path, smoke: Params, tmp_path: Path
-) -> None:
+def test_a_step_reads_and_compares_each_completion_once(calls, sets, base, smoke, tmp_path):
     trainer = plain_grpo(sets.grpo, base, smoke, tmp_path)
     trainer.roll_out()
     num_completions = smoke.grpo.prompts_per_step * smoke.grpo.group_size
@@ -71,7 +64,7 @@ def test_a_step_reads_and_compares_each_completion_once(
 
 
 @pytest.mark.parametrize("stack", ["tiny", "s0", "s1", "s4", "r1_zero", "boxed"])
-def test_no_stack_compares_the_answer_again(calls: Counter[str], stack: str) -> None:
+def test_no_stack_compares_the_answer_again(calls, stack):
     """Its rewards, the accuracy and the grade share one verdict, through TRL's signature too."""
     form = prompt_format(stack if stack in ("r1_zero", "boxed") else "working_out")
     names = rewards_of(stack)

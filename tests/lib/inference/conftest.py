@@ -1,6 +1,5 @@
 """Models that were taught one answer by heart, so that what they say is known."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,15 +7,11 @@ import torch
 
 from lib.engines.policy import load_tokenizer, save_policy
 from lib.engines.tiny import write_tiny
-from lib.params import Params
 from lib.params.model import Model
-from lib.problems.generated import GeneratedSets
 from lib.prompts import PromptFormat, prompt_format, save_prompt
 
 QUESTION = "What is 15 * 23?"
 WORKING = "15 * 20 = 300, 15 * 3 = 45, 300 + 45 = 345"
-
-Teach = Callable[..., Path]
 
 
 def learn(folder: Path, to: Path, *, question: str, completion: str, system: str = "") -> None:
@@ -44,7 +39,7 @@ def learn(folder: Path, to: Path, *, question: str, completion: str, system: str
 
 
 @pytest.fixture(scope="session")
-def teach(smoke: Params, sets: GeneratedSets, tmp_path_factory: pytest.TempPathFactory) -> Teach:
+def teach(smoke, sets, tmp_path_factory):
     """Make a model in `models/export` that answers one question in a format of choice."""
 
     def make(
@@ -62,7 +57,7 @@ def teach(smoke: Params, sets: GeneratedSets, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture(scope="session")
-def taught(teach: Teach) -> Path:
+def taught(teach):
     """`working_out`, ended by EOS."""
     chosen = prompt_format("working_out")
     completion = chosen.target(solution=WORKING, reference="345") + "<|end|>"
@@ -70,7 +65,7 @@ def taught(teach: Teach) -> Path:
 
 
 @pytest.fixture(scope="session")
-def taught_to_go_on(teach: Teach) -> Path:
+def taught_to_go_on(teach):
     """`r1_zero`, taught to talk on after its stop string and never to end."""
     chosen = prompt_format("r1_zero")
     completion = chosen.target(solution=WORKING, reference="345") + " and then more " * 8

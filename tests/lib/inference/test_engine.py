@@ -1,7 +1,6 @@
 """The same solutions from vLLM where it is installed, and one line where it is not."""
 
 import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from lib.core.errors import UserError
 from lib.inference import GenerationSettings, build_text_generator
 from lib.inference.generator import TextGenerator
-from lib.params import Params
 from tests.lib.export.conftest import make_adapter
 from tests.lib.inference.conftest import QUESTION
 
@@ -18,12 +16,12 @@ OTHERS = ["Tom has 3 apples.", "2 + 2 = ?", "How many pears are there if Ann buy
 
 
 @pytest.fixture(scope="module")
-def plain(taught_to_go_on: Path) -> TextGenerator:
+def plain(taught_to_go_on):
     return build_text_generator(taught_to_go_on)
 
 
 @pytest.fixture
-def on_vllm() -> Iterator[Callable[[Path], TextGenerator]]:
+def on_vllm():
     """One model at a time in a process: what a test opens is closed after it."""
     opened = []
 
@@ -37,9 +35,7 @@ def on_vllm() -> Iterator[Callable[[Path], TextGenerator]]:
 
 
 @pytest.mark.vllm
-def test_vllm_s_solutions_are_those_of_transformers(
-    on_vllm: Callable[[Path], TextGenerator], plain: TextGenerator, taught_to_go_on: Path
-) -> None:
+def test_vllm_s_solutions_are_those_of_transformers(on_vllm, plain, taught_to_go_on):
     generator, questions = on_vllm(taught_to_go_on), [*OTHERS, QUESTION]
     assert generator.generate(questions, GREEDY) == plain.generate(questions, GREEDY)
     assert (
@@ -51,9 +47,7 @@ def test_vllm_s_solutions_are_those_of_transformers(
 
 
 @pytest.mark.vllm
-def test_vllm_answers_with_an_adapter_on_its_base(
-    on_vllm: Callable[[Path], TextGenerator], base: Path, smoke: Params, tmp_path: Path
-) -> None:
+def test_vllm_answers_with_an_adapter_on_its_base(on_vllm, base, smoke, tmp_path):
     shutil.copytree(base, tmp_path / "base")
     make_adapter(base, tmp_path / "sft", smoke)
     expected = build_text_generator(tmp_path / "sft").generate(OTHERS, GREEDY)

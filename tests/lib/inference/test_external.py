@@ -13,7 +13,6 @@ from lib.core.errors import UserError
 from lib.engines.policy import load_tokenizer
 from lib.inference import GenerationSettings, build_text_generator
 from lib.inference.external import DEFAULT_MODEL, external_model, find_model
-from lib.params import Params
 from lib.prompts import prompt_format, save_prompt, saved_format
 from tests.lib.export.conftest import make_adapter
 
@@ -22,7 +21,7 @@ OTHER = {"name": "r1_zero", "tags": ("<a>", "</a>", "<b>", "</b>"), "layout": "p
 
 
 @pytest.fixture
-def models(base: Path, smoke: Params, tmp_path: Path) -> Path:
+def models(base, smoke, tmp_path):
     """`base`, and `sft`, an adapter on it, as a run leaves them."""
     shutil.copytree(base, tmp_path / "base")
     save_prompt(tmp_path / "base", system="of the base", rendering=PLAIN)
@@ -30,7 +29,7 @@ def models(base: Path, smoke: Params, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_models_own_prompt_comes_before_that_of_its_base(models: Path) -> None:
+def test_a_models_own_prompt_comes_before_that_of_its_base(models):
     beside = external_model(models / "sft")
     assert (beside.known_format, beside.system) == (prompt_format("xml"), "of the base")
     save_prompt(models / "sft", system="", rendering=OTHER)
@@ -39,7 +38,7 @@ def test_a_models_own_prompt_comes_before_that_of_its_base(models: Path) -> None
     assert own.prompt_format.stop_strings == ("</b>",)
 
 
-def test_an_adapter_finds_its_base_beside_it_or_where_told(models: Path) -> None:
+def test_an_adapter_finds_its_base_beside_it_or_where_told(models):
     base, far = models / "base", models / "run/1/2/checkpoint-100"
     assert external_model(models / "sft").base == base
     shutil.copytree(models / "sft", far)
@@ -54,7 +53,7 @@ def test_an_adapter_finds_its_base_beside_it_or_where_told(models: Path) -> None
         external_model(far, base=models / "nowhere")
 
 
-def test_an_adapter_answers_together_with_its_base(models: Path) -> None:
+def test_an_adapter_answers_together_with_its_base(models):
     settings = GenerationSettings(temperature=0, max_new_tokens=20)
     trained, untrained = (
         build_text_generator(models / name).generate(["2 + 2?"], settings)[0]
@@ -64,7 +63,7 @@ def test_an_adapter_answers_together_with_its_base(models: Path) -> None:
     assert trained.completion != untrained.completion
 
 
-def test_a_named_format_takes_the_place_of_the_models_own(base: Path, tmp_path: Path) -> None:
+def test_a_named_format_takes_the_place_of_the_models_own(base, tmp_path):
     folder = tmp_path / "instruct"
     shutil.copytree(base, folder)
     (folder / "chat_template.jinja").write_text("{{ messages[-1]['content'] }} !")
@@ -92,9 +91,7 @@ def test_a_named_format_takes_the_place_of_the_models_own(base: Path, tmp_path: 
         ("{% if %}", "Expected an expression"),
     ],
 )
-def test_a_chat_template_is_tried_once_under_limits(
-    base: Path, tmp_path: Path, template: str, words: str
-) -> None:
+def test_a_chat_template_is_tried_once_under_limits(base, tmp_path, template, words):
     folder = tmp_path / "other"
     shutil.copytree(base, folder)
     (folder / "chat_template.jinja").write_text(template)
@@ -107,7 +104,7 @@ def test_a_chat_template_is_tried_once_under_limits(
         model.open("transformers", attention="sdpa", max_seq_length=64, batch_size=1)
 
 
-def test_of_several_chat_templates_the_default_is_tried(base: Path, tmp_path: Path) -> None:
+def test_of_several_chat_templates_the_default_is_tried(base, tmp_path):
     folder = tmp_path / "other"
     shutil.copytree(base, folder)
     tokenizer = load_tokenizer(base)
@@ -118,7 +115,7 @@ def test_of_several_chat_templates_the_default_is_tried(base: Path, tmp_path: Pa
     assert set(engine.tokenizer.chat_template) == {"default", "tool_use"}
 
 
-def test_an_engine_with_its_own_memory_may_have_fewer_positions(base: Path) -> None:
+def test_an_engine_with_its_own_memory_may_have_fewer_positions(base):
     model = external_model(base)
     assert model.positions == 256
     for engine, positions in {"transformers": 256, "vllm": 100}.items():
@@ -127,7 +124,7 @@ def test_an_engine_with_its_own_memory_may_have_fewer_positions(base: Path) -> N
 
 
 @pytest.mark.parametrize("rendering", [PLAIN, OTHER, {**PLAIN, "layout": "chatml"}])
-def test_a_format_is_read_back(rendering: dict[str, Any], tmp_path: Path) -> None:
+def test_a_format_is_read_back(rendering, tmp_path):
     save_prompt(tmp_path, system="", rendering=rendering)
     assert saved_format(tmp_path) == prompt_format(**rendering)
 
@@ -140,13 +137,13 @@ def test_a_format_is_read_back(rendering: dict[str, Any], tmp_path: Path) -> Non
         ('{"name": "yml", "tags": [], "layout": "plain"}', "no format `yml`"),
     ],
 )
-def test_a_damaged_format_is_named_with_its_file(content: str, fault: str, tmp_path: Path) -> None:
+def test_a_damaged_format_is_named_with_its_file(content, fault, tmp_path):
     (tmp_path / "prompt_format.json").write_text(content)
     with pytest.raises(UserError, match=rf"prompt_format\.json.*{fault}"):
         saved_format(tmp_path)
 
 
-def test_a_folder_without_a_model_says_what_it_lacks(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_says_what_it_lacks(tmp_path):
     with pytest.raises(UserError, match=r"config\.json"):
         external_model(tmp_path)
 
@@ -154,32 +151,26 @@ def test_a_folder_without_a_model_says_what_it_lacks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "remedy"), [(DEFAULT_MODEL, "dvc repro export"), ("./nowhere", "expected a folder")]
 )
-def test_a_path_that_is_none_is_not_asked_of_the_hub(
-    name: str | Path, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_that_is_none_is_not_asked_of_the_hub(name, remedy, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=remedy):
         find_model(name)
 
 
-def test_a_checkpoint_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_is_found_by_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data/models/sft").mkdir(parents=True)
     assert find_model("sft") == Path("data/models/sft")
 
 
-def test_a_model_that_make_fetch_brought_is_read_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_make_fetch_brought_is_read_there(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = model_repository("org/name", "0" * 40).folder
     folder.mkdir(parents=True)
     assert find_model("org/name") == folder
 
 
-def test_a_hub_id_is_fetched_or_refused_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hub_id_is_fetched_or_refused_in_one_line(tmp_path, monkeypatch):
     patterns = {}
 
     def fetch(**request: Any) -> str:

@@ -1,7 +1,6 @@
 """What a model says is what it was taught, however it is asked."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 from transformers import GenerationConfig
@@ -11,19 +10,19 @@ from lib.core.errors import UserError
 from lib.inference import GenerationSettings, build_text_generator, generate_math_solution
 from lib.inference.generator import TextGenerator
 from lib.prompts import prompt_format
-from tests.lib.inference.conftest import QUESTION, WORKING, Teach
+from tests.lib.inference.conftest import QUESTION, WORKING
 
 GREEDY = GenerationSettings(temperature=0, max_new_tokens=80)
 OTHERS = ["Tom has 3 apples.", "2 + 2 = ?", "How many pears are there if Ann buys 4 more?"]
 
 
 @pytest.fixture(scope="module")
-def generator(taught: Path) -> TextGenerator:
+def generator(taught):
     return build_text_generator(taught, batch_size=2)
 
 
 @pytest.fixture(scope="module")
-def talker(taught_to_go_on: Path) -> TextGenerator:
+def talker(taught_to_go_on):
     return build_text_generator(taught_to_go_on)
 
 
@@ -32,7 +31,7 @@ def streamed(generator: TextGenerator, question: str, settings: GenerationSettin
     return pieces, generator.stream(question, settings, pieces.append)
 
 
-def test_a_known_answer_is_given_with_its_reasoning(generator: TextGenerator) -> None:
+def test_a_known_answer_is_given_with_its_reasoning(generator):
     solution = generate_math_solution(QUESTION, generator, temperature=0)
     assert solution.answer == "345"
     assert solution.reasoning == WORKING
@@ -41,13 +40,13 @@ def test_a_known_answer_is_given_with_its_reasoning(generator: TextGenerator) ->
     assert solution.completion.endswith("<SOLUTION>345</SOLUTION>")
 
 
-def test_marks_that_are_misplaced_are_no_part_of_an_answer(generator: TextGenerator) -> None:
+def test_marks_that_are_misplaced_are_no_part_of_an_answer(generator):
     for text, answer in (("Answer: 9</SOLUTION>0", "9"), ("so 4 = 9", "9")):
         completion = GeneratedCompletion(text=text, token_ids=(1,), finish="length")
         assert generator._read(QUESTION, completion).answer == answer
 
 
-def test_generation_stops_at_the_formats_string_and_keeps_it(talker: TextGenerator) -> None:
+def test_generation_stops_at_the_formats_string_and_keeps_it(talker):
     (solution,) = talker.generate([QUESTION], GREEDY)
     assert talker.stop_strings == ("</answer>",)
     assert solution.completion == f" {WORKING}</think> <answer>345</answer>"
@@ -55,7 +54,7 @@ def test_generation_stops_at_the_formats_string_and_keeps_it(talker: TextGenerat
 
 
 @pytest.mark.parametrize("name", ["generator", "talker"])
-def test_a_stream_says_what_a_batch_says(name: str, request: pytest.FixtureRequest) -> None:
+def test_a_stream_says_what_a_batch_says(name, request):
     generator: TextGenerator = request.getfixturevalue(name)
     for question in [QUESTION, OTHERS[0]]:
         pieces, solution = streamed(generator, question, GREEDY)
@@ -64,7 +63,7 @@ def test_a_stream_says_what_a_batch_says(name: str, request: pytest.FixtureReque
     assert len(streamed(generator, QUESTION, GREEDY)[0]) > 3
 
 
-def test_an_error_of_the_listener_ends_the_generation(generator: TextGenerator) -> None:
+def test_an_error_of_the_listener_ends_the_generation(generator):
     steps = []
     hook = generator.engine.model.register_forward_hook(lambda *_: steps.append(1))
 
@@ -78,7 +77,7 @@ def test_an_error_of_the_listener_ends_the_generation(generator: TextGenerator) 
     assert len(steps) < 50
 
 
-def test_a_stream_shows_no_half_of_a_character(teach: Teach) -> None:
+def test_a_stream_shows_no_half_of_a_character(teach):
     chosen = prompt_format("xml")
     target = chosen.target(solution="½ × 46 = 23 €", reference="23") + "<|end|>"
     generator = build_text_generator(teach(chosen, target))
@@ -88,9 +87,7 @@ def test_a_stream_shows_no_half_of_a_character(teach: Teach) -> None:
 
 
 @pytest.mark.parametrize("config", [{"top_k": 1}, {"top_p": 0.0001}, {"min_p": 1.0}])
-def test_cuts_of_the_model_s_generation_config_are_applied(
-    taught: Path, tmp_path: Path, config: dict[str, float]
-) -> None:
+def test_cuts_of_the_model_s_generation_config_are_applied(taught, tmp_path, config):
     folder = tmp_path / "export"
     shutil.copytree(taught, folder)
     saved = GenerationConfig.from_pretrained(folder)
@@ -102,7 +99,7 @@ def test_cuts_of_the_model_s_generation_config_are_applied(
     assert generator.generate(OTHERS, sampled) == generator.generate(OTHERS, greedy)
 
 
-def test_samples_repeat_with_a_seed_and_differ_without(generator: TextGenerator) -> None:
+def test_samples_repeat_with_a_seed_and_differ_without(generator):
     def sample(seed: int | None) -> str:
         settings = GenerationSettings(temperature=3.0, max_new_tokens=20, seed=seed)
         return generator.generate([OTHERS[0]], settings)[0].completion
@@ -111,7 +108,7 @@ def test_samples_repeat_with_a_seed_and_differ_without(generator: TextGenerator)
     assert sample(None) != sample(None)
 
 
-def test_order_is_kept_and_no_neighbour_changes_a_completion(talker: TextGenerator) -> None:
+def test_order_is_kept_and_no_neighbour_changes_a_completion(talker):
     """The long question leaves less room than the others, only for itself."""
     long = "4 + " * 11 + "4"
     questions = [long, QUESTION, OTHERS[0]]
@@ -125,23 +122,23 @@ def test_order_is_kept_and_no_neighbour_changes_a_completion(talker: TextGenerat
 
 
 @pytest.mark.parametrize("question", ["", "  \n"])
-def test_an_empty_question_is_refused(generator: TextGenerator, question: str) -> None:
+def test_an_empty_question_is_refused(generator, question):
     with pytest.raises(UserError, match="question is empty"):
         generate_math_solution(question, generator)
 
 
-def test_a_question_beyond_the_models_positions_is_refused(generator: TextGenerator) -> None:
+def test_a_question_beyond_the_models_positions_is_refused(generator):
     with pytest.raises(UserError, match=r"too long: \d+ tokens .* 256 positions"):
         generate_math_solution("7 " * 300, generator)
 
 
-def test_impossible_settings_are_refused() -> None:
+def test_impossible_settings_are_refused():
     for wrong in ({"max_new_tokens": 0}, {"temperature": -0.1}, {"temperature": float("nan")}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             GenerationSettings(**wrong)
 
 
-def test_a_broken_model_is_one_line(taught: Path, tmp_path: Path) -> None:
+def test_a_broken_model_is_one_line(taught, tmp_path):
     broken = tmp_path / "export"
     shutil.copytree(taught, broken)
     (broken / "model.safetensors").write_bytes(b"not weights")

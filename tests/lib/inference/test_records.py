@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 from lib.inference import save_prompt_and_response
 from tests.conftest import ROOT
@@ -19,7 +18,7 @@ for number in range(150):
 """
 
 
-def test_a_row_holds_prompt_response_and_facts(tmp_path: Path) -> None:
+def test_a_row_holds_prompt_response_and_facts(tmp_path):
     path = tmp_path / "new" / "solutions.jsonl"
     save_prompt_and_response(path, prompt="π\n\u2028", response='"3"', answer=None)
     save_prompt_and_response(path, prompt="half \ud83d", response="", seed=1)
@@ -28,7 +27,7 @@ def test_a_row_holds_prompt_response_and_facts(tmp_path: Path) -> None:
     assert second == {"prompt": "half \ud83d", "response": "", "seed": 1}
 
 
-def test_rows_of_two_writers_never_mix(tmp_path: Path) -> None:
+def test_rows_of_two_writers_never_mix(tmp_path):
     """Longer than what one `write` of Python's buffer takes."""
     path = tmp_path / "solutions.jsonl"
     writers = [

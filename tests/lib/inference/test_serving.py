@@ -3,19 +3,16 @@
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
 
 from lib.engines.policy import load_tokenizer
-from lib.params import Params
 from lib.prompts import Generation, prompt_format, save_prompt
 from lib.verifier import is_equivalent
 from lib.verifier.extract import extract_answer
 from tests.conftest import ROOT
-from tests.lib.inference.conftest import QUESTION, WORKING, Teach
+from tests.lib.inference.conftest import QUESTION, WORKING
 
 pytestmark = pytest.mark.vllm
 
@@ -23,7 +20,7 @@ R1 = prompt_format("r1_zero")
 
 
 @pytest.fixture(scope="module")
-def model(teach: Teach, smoke: Params) -> Path:
+def model(teach, smoke):
     """Taught to answer, and then to talk on for ever; its heads are wide enough for vLLM."""
     wide = smoke.model.tiny.model_copy(update={"head_dim": 32})
     folder = teach(
@@ -38,7 +35,7 @@ def model(teach: Teach, smoke: Params) -> Path:
 
 
 @pytest.fixture(scope="module")
-def address(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address(model, tmp_path_factory):
     """Of a server, started as `make serve-model` does."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -88,7 +85,7 @@ def ask(address: str, **settings: object):
     )
 
 
-def test_template_and_stop_strings_apply_and_the_answer_is_right(address: str, model: Path) -> None:
+def test_template_and_stop_strings_apply_and_the_answer_is_right(address, model):
     answer = ask(address)
     choice = answer.choices[0]
     assert choice.finish_reason == "stop"
@@ -102,7 +99,7 @@ def test_template_and_stop_strings_apply_and_the_answer_is_right(address: str, m
     assert answer.usage.prompt_tokens == len(prompt["input_ids"])
 
 
-def test_a_client_that_names_its_own_stop_strings_gets_those(address: str) -> None:
+def test_a_client_that_names_its_own_stop_strings_gets_those(address):
     said = ask(address, stop=["and then"]).choices[0].message.content
     assert "</answer>" in said
     assert not said.endswith("</answer>")

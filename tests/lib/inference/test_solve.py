@@ -4,7 +4,6 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -17,11 +16,9 @@ from stages.solve import main
 from tests.conftest import ROOT
 from tests.lib.inference.conftest import QUESTION, WORKING
 
-Solve = Callable[..., Result]
-
 
 @pytest.fixture
-def solve(taught: Path) -> Solve:
+def solve(taught):
     def run(*arguments: str, stdin: str | bytes = "") -> Result:
         options = ["--model", str(taught), *arguments]
         return CliRunner().invoke(main, options, input=stdin, catch_exceptions=False)
@@ -33,18 +30,16 @@ def rows(text: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_a_question_prints_reasoning_and_answer(solve: Solve) -> None:
+def test_a_question_prints_reasoning_and_answer(solve):
     assert solve("--question", QUESTION).stdout == f"{WORKING}\nAnswer: 345\n"
 
 
-def test_an_answer_that_was_cut_off_says_so(solve: Solve) -> None:
+def test_an_answer_that_was_cut_off_says_so(solve):
     shown = solve("-q", QUESTION, "--max-new-tokens", "4").stdout
     assert shown.endswith(" (cut off after 4 tokens)\n")
 
 
-def test_a_pipe_is_answered_line_by_line_and_appended(
-    solve: Solve, tmp_path: Path, taught: Path
-) -> None:
+def test_a_pipe_is_answered_line_by_line_and_appended(solve, tmp_path, taught):
     out = tmp_path / "out.jsonl"
     shown = rows(solve("--json", "--out", str(out), stdin=f"{QUESTION}\n\n{QUESTION}\n").stdout)
     assert [row["answer"] for row in shown] == ["345", "345"]
@@ -55,7 +50,7 @@ def test_a_pipe_is_answered_line_by_line_and_appended(
     assert (kept[0]["model"], kept[0]["temperature"]) == (str(taught), 0.0)
 
 
-def test_a_conversation_survives_a_mistake(solve: Solve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_conversation_survives_a_mistake(solve, monkeypatch):
     monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True, raising=False)
     shown = solve(stdin=f"{'7 ' * 300}\n\n{QUESTION}\n")
     assert "Error: the question is too long" in shown.stderr
@@ -70,7 +65,7 @@ def test_a_conversation_survives_a_mistake(solve: Solve, monkeypatch: pytest.Mon
         (["-q", QUESTION, "--model", "no/such/model"], "no model at no/such/model"),
     ],
 )
-def test_a_mistake_is_one_line(arguments: list[str], said: str, solve: Solve) -> None:
+def test_a_mistake_is_one_line(arguments, said, solve):
     shown = solve(*arguments)
     assert (shown.exit_code, shown.stdout) == (1, "")
     (line,) = shown.stderr.splitlines()
@@ -86,15 +81,13 @@ def test_a_mistake_is_one_line(arguments: list[str], said: str, solve: Solve) ->
         (("--out", "."), b"", "is a directory"),
     ],
 )
-def test_hostile_input_is_one_line(
-    arguments: tuple[str, ...], stdin: bytes, said: str, solve: Solve
-) -> None:
+def test_hostile_input_is_one_line(arguments, stdin, said, solve):
     shown = solve(*arguments, stdin=stdin)
     assert shown.exit_code in (1, 2)
     assert said in shown.stderr.splitlines()[-1]
 
 
-def test_a_model_cannot_steer_the_terminal() -> None:
+def test_a_model_cannot_steer_the_terminal():
     """Nor a path that a message quotes; JSON escapes what a terminal would act on."""
     steering = "\x1b[2J\x9b1m\u202e"
     solution = Solution(
@@ -121,7 +114,7 @@ def test_a_model_cannot_steer_the_terminal() -> None:
 
 
 @pytest.fixture
-def recording(tmp_path: Path) -> Path:
+def recording(tmp_path):
     """A checkout whose Python prints its arguments, one a line."""
     shutil.copy(ROOT / "Makefile", tmp_path)
     for name, script in {
@@ -138,7 +131,7 @@ def recording(tmp_path: Path) -> Path:
     "question",
     ["What is 15 * 23?", 'It\'s "$x$" `or` $(2 + $$y; \\frac{1}{2}$ #?', "-3 + 5 = ?", ""],
 )
-def test_make_hands_a_question_on_as_it_was_typed(question: str, recording: Path) -> None:
+def test_make_hands_a_question_on_as_it_was_typed(question, recording):
     ran = subprocess.run(
         ["make", "solve", f"Q={question}"],
         cwd=recording,
@@ -149,7 +142,7 @@ def test_make_hands_a_question_on_as_it_was_typed(question: str, recording: Path
     assert ran.stdout.splitlines() == ["-m", "stages.solve", f"--question={question}"]
 
 
-def test_make_without_a_question_gives_none(recording: Path) -> None:
+def test_make_without_a_question_gives_none(recording):
     command = ["make", "solve", "MODEL=org/name"]
     ran = subprocess.run(command, cwd=recording, capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines() == ["-m", "stages.solve", "--model=org/name"]
@@ -162,11 +155,11 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_python_of_the_docs_runs(
-    taught: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    taught,
+    tmp_path,
+    monkeypatch,
+    capsys,
+):
     shutil.copytree(taught, tmp_path / "data/models/export")
     monkeypatch.chdir(tmp_path)
     (code,) = blocks("python")

@@ -5,7 +5,6 @@ import json
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -49,14 +48,14 @@ def served(folder: Path, body: bytes, *, path: str = "/v1/chat/completions") -> 
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def model(tmp_path):
     content = {"name": "r1_zero", "stop_strings": STOPS, "max_new_tokens": 64}
     (tmp_path / "prompt_format.json").write_text(json.dumps(content))
     return tmp_path
 
 
 @pytest.mark.parametrize("fields", [{}, {"stop": None}, {"stop": []}])
-def test_a_request_without_stop_strings_gets_the_models(fields: object, model: Path) -> None:
+def test_a_request_without_stop_strings_gets_the_models(fields, model):
     body = json.dumps({"messages": [], **fields}).encode()
     assert json.loads(served(model, body)) == {
         "messages": [],
@@ -70,9 +69,7 @@ def test_a_request_without_stop_strings_gets_the_models(fields: object, model: P
     ("stops", "length"), [("x", None), (["x"], 7), (5, None), (["x", 5], None), (None, "7")]
 )
 @pytest.mark.parametrize("name", ["prompt_format.json", "generation_config.json"])
-def test_a_models_ends_are_read_or_refused(
-    name: str, stops: Any, length: Any, tmp_path: Path
-) -> None:
+def test_a_models_ends_are_read_or_refused(name, stops, length, tmp_path):
     content = {"name": "r1_zero", "stop_strings": stops, "max_new_tokens": length}
     (tmp_path / name).write_text(json.dumps(content))
     if stops in ("x", ["x"]):
@@ -83,14 +80,14 @@ def test_a_models_ends_are_read_or_refused(
 
 
 @pytest.mark.parametrize("content", ["[1]", "null", "[" * 9000])
-def test_a_file_that_holds_no_object_ends_nothing(content: str, tmp_path: Path) -> None:
+def test_a_file_that_holds_no_object_ends_nothing(content, tmp_path):
     (tmp_path / "generation_config.json").write_text(content)
     with nullcontext() if len(content) < 9 else pytest.raises(UserError, match="nested"):
         assert saved_generation(tmp_path) == ((), None)
 
 
 @pytest.mark.parametrize("length", ["max_tokens", "max_completion_tokens"])
-def test_a_request_that_names_its_own_length_keeps_it(length: str, model: Path) -> None:
+def test_a_request_that_names_its_own_length_keeps_it(length, model):
     reached = json.loads(served(model, json.dumps({length: 7}).encode()))
     assert (reached[length], len({"max_tokens", "max_completion_tokens"} & set(reached))) == (7, 1)
 
@@ -98,15 +95,15 @@ def test_a_request_that_names_its_own_length_keeps_it(length: str, model: Path) 
 @pytest.mark.parametrize(
     "body", [b'{"stop": ["\\n"], "max_tokens": 1}', b"[1, 2, 3]", b"no JSON at all", b"[" * 9000]
 )
-def test_what_names_its_own_or_is_no_request_passes_as_it_is(body: bytes, model: Path) -> None:
+def test_what_names_its_own_or_is_no_request_passes_as_it_is(body, model):
     assert served(model, body) == body
 
 
-def test_a_model_without_stop_strings_changes_nothing(tmp_path: Path) -> None:
+def test_a_model_without_stop_strings_changes_nothing(tmp_path):
     assert served(tmp_path, b'{"messages": []}') == b'{"messages": []}'
     (tmp_path / "generation_config.json").write_text('{"stop_strings": null}')
     assert served(tmp_path, b'{"messages": []}') == b'{"messages": []}'
 
 
-def test_other_requests_are_not_read(model: Path) -> None:
+def test_other_requests_are_not_read(model):
     assert served(model, b'{"text": "a"}', path="/tokenize") == b'{"tex'

@@ -1,19 +1,18 @@
 import pytest
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from tests.lib.objectives.tiny import tiny_model, tiny_tokenizer
 
 
 @pytest.fixture(scope="session")
-def tokenizer() -> PreTrainedTokenizerFast:
+def tokenizer():
     return tiny_tokenizer()
 
 
 @pytest.fixture
-def model() -> Qwen3ForCausalLM:
+def model():
     return tiny_model(0)
 
 
 @pytest.fixture
-def reference_model() -> Qwen3ForCausalLM:
+def reference_model():
     return tiny_model(1)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lib.course import compute_group_normalized_rewards
-from lib.objectives.advantages import Baseline, group_advantages, has_signal
+from lib.objectives.advantages import group_advantages, has_signal
 
 REWARDS = torch.tensor([[0.0, 1.0, 0.0, 3.0], [2.0, 2.5, 2.0, 2.0]], dtype=torch.float64)
 
@@ -23,7 +23,7 @@ def groups(draw: st.DrawFn) -> Tensor:
 
 @pytest.mark.parametrize("baseline", ["mean", "group", "batch", "rloo"])
 @given(rewards=groups())
-def test_advantages_of_a_group_sum_to_zero(baseline: Baseline, rewards: Tensor) -> None:
+def test_advantages_of_a_group_sum_to_zero(baseline, rewards):
     advantages = group_advantages(rewards, baseline=baseline)
     torch.testing.assert_close(
         advantages.sum(-1), torch.zeros(len(rewards), dtype=torch.float64), atol=1e-9, rtol=0
@@ -31,7 +31,7 @@ def test_advantages_of_a_group_sum_to_zero(baseline: Baseline, rewards: Tensor) 
 
 
 @given(rewards=groups())
-def test_rloo_subtracts_the_mean_of_the_others(rewards: Tensor) -> None:
+def test_rloo_subtracts_the_mean_of_the_others(rewards):
     expected = [
         [r - statistics.fmean(row[:i] + row[i + 1 :]) for i, r in enumerate(row)]
         for row in rewards.tolist()
@@ -45,7 +45,7 @@ def test_rloo_subtracts_the_mean_of_the_others(rewards: Tensor) -> None:
 
 
 @pytest.mark.parametrize("baseline", ["mean", "group", "batch", "rloo"])
-def test_constant_reward_group_gives_exact_zeros(baseline: Baseline) -> None:
+def test_constant_reward_group_gives_exact_zeros(baseline):
     # in float32 the mean of ten 0.1 is not 0.1
     rewards = torch.tensor([[0.1] * 10, [0.0] * 9 + [1.0]])
     assert rewards[0].mean() != rewards[0, 0]
@@ -55,7 +55,7 @@ def test_constant_reward_group_gives_exact_zeros(baseline: Baseline) -> None:
     assert has_signal(rewards).tolist() == [False, True]
 
 
-def test_a_group_of_one_is_refused_except_without_a_baseline() -> None:
+def test_a_group_of_one_is_refused_except_without_a_baseline():
     single = torch.tensor([[1.0]])
     assert group_advantages(single, baseline="none").item() == 1  # rewards as they are
     with pytest.raises(ValueError, match="group_size=1"):
@@ -67,7 +67,7 @@ def _length_reward(completion: str, reference: str) -> dict[str, float]:
     return {"reward": reward, "format_reward": 1.0, "answer_reward": reward / 2}
 
 
-def test_rewards_are_scored_in_order_and_described() -> None:
+def test_rewards_are_scored_in_order_and_described():
     advantages, raw, metadata = compute_group_normalized_rewards(
         _length_reward, ["a", "aaa", "a", "a"], ["", "", "", ""], 2, 0.0, False
     )
@@ -85,8 +85,6 @@ def test_rewards_are_scored_in_order_and_described() -> None:
     ("completions", "references", "match"),
     [(["a", "b"], [""], "2 completions but 1"), (["a", "b", "c"], [""] * 3, "whole groups of 2")],
 )
-def test_lists_that_do_not_fit_are_refused(
-    completions: list[str], references: list[str], match: str
-) -> None:
+def test_lists_that_do_not_fit_are_refused(completions, references, match):
     with pytest.raises(ValueError, match=match):
         compute_group_normalized_rewards(_length_reward, completions, references, 2, 1e-6, True)

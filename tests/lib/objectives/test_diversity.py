@@ -17,7 +17,7 @@ def advantages(name: str) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("count", range(9))
-def test_pass_at_4_is_a_completions_part_in_all_subsets(count: int) -> None:
+def test_pass_at_4_is_a_completions_part_in_all_subsets(count):
     """Each subset of four earns 1 where one of it is right; standardised over all subsets."""
     subsets = list(itertools.combinations(range(8), 4))
     rewards = [float(any(RIGHT[count, i] for i in subset)) for subset in subsets]
@@ -33,13 +33,13 @@ def test_pass_at_4_is_a_completions_part_in_all_subsets(count: int) -> None:
     assert advantages("pass_at_4")[count].tolist() == pytest.approx(expected, abs=1e-6)
 
 
-def test_maxrl_divides_by_the_share_that_is_right() -> None:
+def test_maxrl_divides_by_the_share_that_is_right():
     one_of_eight = [7.0, *[-1.0] * 7]
     assert advantages("maxrl")[1].tolist() == pytest.approx(one_of_eight)
     assert not advantages("maxrl")[[0, 8]].any()
 
 
-def test_wrong_ones_weigh_minus_1_and_right_ones_little() -> None:
+def test_wrong_ones_weigh_minus_1_and_right_ones_little():
     for name, weight in (("negative", 0.0), ("weighted", 0.1)):
         expected = [weight] * 3 + [-1.0] * 5
         assert advantages(name)[3].tolist() == pytest.approx(expected)

@@ -11,7 +11,7 @@ from lib.params.training import ADVANTAGES, Grpo
 from tests.conftest import ROOT
 
 
-def test_every_choice_that_params_take_has_a_row() -> None:
+def test_every_choice_that_params_take_has_a_row():
     text = (ROOT / "docs/objectives.md").read_text(encoding="utf-8")
     named = set(re.findall(r"^\| `(?:\w+: )?(\w+)`", text, re.MULTILINE))
     corrections = get_args(Grpo.model_fields["sampler_correction"].annotation)

@@ -1,11 +1,10 @@
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
-from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen3ForCausalLM
+from transformers import Gemma2Config, Gemma2ForCausalLM
 
 from lib.course import get_response_log_probs
 from lib.objectives.logprobs import (
@@ -21,17 +20,17 @@ from tests.lib.objectives.tiny import VOCAB_SIZE, tiny_model
 
 
 @pytest.fixture
-def logits() -> Tensor:
+def logits():
     generator = torch.Generator().manual_seed(0)
     return torch.randn(3, 5, 17, generator=generator, dtype=torch.float64) * 3
 
 
 @pytest.fixture
-def index() -> Tensor:
+def index():
     return torch.randint(17, (3, 5), generator=torch.Generator().manual_seed(1))
 
 
-def test_log_prob_and_entropy_are_those_of_the_softmax(logits: Tensor, index: Tensor) -> None:
+def test_log_prob_and_entropy_are_those_of_the_softmax(logits, index):
     p = [math.exp(z) for z in logits[1, 2].tolist()]
     logs = [math.log(q / sum(p)) for q in p]
     log_prob = selective_log_softmax(logits, index)[1, 2].item()
@@ -41,9 +40,7 @@ def test_log_prob_and_entropy_are_those_of_the_softmax(logits: Tensor, index: Te
 
 
 @pytest.mark.parametrize("chunk_size", [1, 4, 15, 100])
-def test_chunks_change_neither_values_nor_gradients(
-    logits: Tensor, index: Tensor, chunk_size: int
-) -> None:
+def test_chunks_change_neither_values_nor_gradients(logits, index, chunk_size):
     weight = torch.randn(3, 5, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     z = logits.requires_grad_()
     for plain, chunked in (
@@ -57,8 +54,8 @@ def test_chunks_change_neither_values_nor_gradients(
 
 @pytest.mark.parametrize("chunk_size", [None, 2])
 def test_a_token_that_is_ruled_out_leaves_entropy_finite(
-    chunk_size: int | None,
-) -> None:
+    chunk_size,
+):
     z = torch.tensor([[1.0, -torch.inf, 2.0]], dtype=torch.float64, requires_grad=True)
     rest = torch.tensor([[1.0, 2.0]], dtype=torch.float64, requires_grad=True)
     entropy, expected = compute_entropy(z, chunk_size), compute_entropy(rest)
@@ -72,9 +69,7 @@ def test_a_token_that_is_ruled_out_leaves_entropy_finite(
 
 
 @pytest.mark.parametrize("chunk_size", [None, 4])
-def test_half_precision_logits_are_scored_in_float32(
-    logits: Tensor, index: Tensor, chunk_size: int | None
-) -> None:
+def test_half_precision_logits_are_scored_in_float32(logits, index, chunk_size):
     half = logits.bfloat16()
     scored = selective_log_softmax(half, index, chunk_size=chunk_size)
     assert scored.dtype == torch.float32
@@ -94,7 +89,7 @@ class LargestTensor(torch.utils._python_dispatch.TorchDispatchMode):
         return made
 
 
-def test_the_largest_tensor_of_both_passes_is_one_chunks_logits() -> None:
+def test_the_largest_tensor_of_both_passes_is_one_chunks_logits():
     head = nn.Linear(4, 300)
     hidden = torch.randn(20, 4, requires_grad=True)
     index = torch.zeros(20, dtype=torch.long)
@@ -114,7 +109,7 @@ def test_the_largest_tensor_of_both_passes_is_one_chunks_logits() -> None:
     assert sum(kept) - parameters < 5 * 300
 
 
-def test_chunked_model_scores_are_the_plain_ones_without_logits(model: Qwen3ForCausalLM) -> None:
+def test_chunked_model_scores_are_the_plain_ones_without_logits(model):
     ids = torch.randint(100, (2, 201), generator=torch.Generator().manual_seed(0))
     gradients, largest = [], []
     for chunk_size in (None, 20):
@@ -136,7 +131,7 @@ def test_chunked_model_scores_are_the_plain_ones_without_logits(model: Qwen3ForC
     torch.testing.assert_close(chunked_gradients, plain_gradients, atol=1e-3, rtol=1e-4)
 
 
-def test_a_model_that_changes_its_logits_is_refused_in_chunks() -> None:
+def test_a_model_that_changes_its_logits_is_refused_in_chunks():
     config = Gemma2Config(
         vocab_size=VOCAB_SIZE,
         hidden_size=16,
@@ -156,7 +151,7 @@ def test_a_model_that_changes_its_logits_is_refused_in_chunks() -> None:
     assert not capped.get_output_embeddings()._forward_hooks
 
 
-def test_a_head_with_an_adapter_is_neither_fused_nor_cast(model: Qwen3ForCausalLM) -> None:
+def test_a_head_with_an_adapter_is_neither_fused_nor_cast(model):
     assert can_fuse(model)
     adapted = get_peft_model(model, LoraConfig(r=2, target_modules=["lm_head", "q_proj"]))
     assert not can_fuse(adapted)
@@ -166,7 +161,7 @@ def test_a_head_with_an_adapter_is_neither_fused_nor_cast(model: Qwen3ForCausalL
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("autocast", [True, False])
-def test_the_heads_weight_has_the_gradient_of_whole_logits(tied: bool, autocast: bool) -> None:
+def test_the_heads_weight_has_the_gradient_of_whole_logits(tied, autocast):
     """Tied, it adds up with the embeddings'; under autocast the products are in bfloat16."""
     model = tiny_model(0, tie_word_embeddings=tied)
     assert (model.lm_head.weight is model.model.embed_tokens.weight) == tied
@@ -203,9 +198,7 @@ def nucleus(scores: Tensor) -> Tensor:
 @pytest.mark.parametrize("rows", [1, 4, 100])
 @pytest.mark.parametrize("temperature", [0.7, 1.0])
 @pytest.mark.parametrize("truncate", [None, nucleus])
-def test_scores_and_gradients_are_those_of_autograd(
-    rows: int, temperature: float, truncate: Callable[[Tensor], Tensor] | None
-) -> None:
+def test_scores_and_gradients_are_those_of_autograd(rows, temperature, truncate):
     """Labels inside and outside of what a cut leaves; the bonus's gradient is the entropy's."""
     generator = torch.Generator().manual_seed(0)
     hidden, weight, bias = (
@@ -241,7 +234,7 @@ def random_tensor(*shape: int) -> Tensor:
 
 
 @pytest.mark.parametrize("autocast", [True, False])
-def test_under_autocast_products_are_in_its_type_and_sums_are_not(autocast: bool) -> None:
+def test_under_autocast_products_are_in_its_type_and_sums_are_not(autocast):
     kind = torch.bfloat16 if autocast else torch.float32
     hidden, weight, upstream = (
         random_tensor(9, 64).requires_grad_(),
@@ -279,9 +272,7 @@ def test_under_autocast_products_are_in_its_type_and_sums_are_not(autocast: bool
 
 @pytest.mark.parametrize("autocast", [True, False])
 @pytest.mark.parametrize("trained", [{"hidden"}, {"weight"}, {"bias"}, {"weight", "bias"}])
-def test_what_is_not_trained_takes_nothing_from_the_others(
-    trained: set[str], autocast: bool
-) -> None:
+def test_what_is_not_trained_takes_nothing_from_the_others(trained, autocast):
     """As a head over states without gradient, or a frozen head."""
 
     def gradients(trained: set[str]) -> dict[str, Tensor | None]:
@@ -304,7 +295,7 @@ def test_what_is_not_trained_takes_nothing_from_the_others(
 
 @pytest.mark.parametrize("autocast", [True, False])
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_head_in_float32_gives_the_logits_of_float32_weights(tied: bool, autocast: bool) -> None:
+def test_a_head_in_float32_gives_the_logits_of_float32_weights(tied, autocast):
     """Whole and fused; bfloat16's own logits are off by a hundred times as much."""
     model = tiny_model(0, tie_word_embeddings=tied).bfloat16()
     ids = torch.randint(100, (2, 9), generator=torch.Generator().manual_seed(0))

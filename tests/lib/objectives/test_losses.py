@@ -14,32 +14,30 @@ B, T = 4, 6
 
 
 @pytest.fixture
-def policy() -> Tensor:
+def policy():
     generator = torch.Generator().manual_seed(0)
     return (-3 * torch.rand(B, T, generator=generator, dtype=torch.float64)).requires_grad_()
 
 
 @pytest.fixture
-def old(policy: Tensor) -> Tensor:
+def old(policy):
     generator = torch.Generator().manual_seed(1)
     noise = torch.randn(B, T, generator=generator, dtype=torch.float64)
     return policy.detach() + 0.4 * noise
 
 
 @pytest.fixture
-def advantages() -> Tensor:
+def advantages():
     return torch.tensor([1.5, -0.5, -1.5, 0.5], dtype=torch.float64)
 
 
 @pytest.fixture
-def mask() -> Tensor:
+def mask():
     lengths = torch.tensor([6, 2, 4, 1])
     return torch.arange(T) < lengths.unsqueeze(1)
 
 
-def test_at_ratio_one_the_clipped_gradient_is_reinforces(
-    policy: Tensor, advantages: Tensor, mask: Tensor
-) -> None:
+def test_at_ratio_one_the_clipped_gradient_is_reinforces(policy, advantages, mask):
     gradients = [
         torch.autograd.grad(loss_of(policy, advantages, mask, loss=t).loss, policy)[0]
         for t in ("reinforce", "grpo")
@@ -57,7 +55,7 @@ def test_at_ratio_one_the_clipped_gradient_is_reinforces(
         ("dr_grpo", (1 + 2 + 5) / (3 * 10)),
     ],
 )
-def test_aggregation_by_hand(loss_type: str, expected: float) -> None:
+def test_aggregation_by_hand(loss_type, expected):
     losses = torch.tensor([[1.0, 2.0], [5.0, 99.0], [99.0, 99.0]])
     mask = torch.tensor([[1, 1], [1, 0], [0, 0]])
     loss = average_token_losses(
@@ -67,9 +65,7 @@ def test_aggregation_by_hand(loss_type: str, expected: float) -> None:
 
 
 @pytest.mark.parametrize("loss_type", ["reinforce", "grpo", "dr_grpo", "dapo"])
-def test_micro_batches_give_the_full_batchs_gradient(
-    loss_type: str, policy: Tensor, old: Tensor, advantages: Tensor, mask: Tensor
-) -> None:
+def test_micro_batches_give_the_full_batchs_gradient(loss_type, policy, old, advantages, mask):
     def gradient(rows: slice) -> Tensor:
         loss = loss_of(
             policy[rows],
@@ -90,13 +86,13 @@ def test_micro_batches_give_the_full_batchs_gradient(
 @pytest.mark.parametrize("ratio_level", ["token", "sequence"])
 @pytest.mark.parametrize("loss_type", LOSSES)
 def test_padding_changes_nothing_and_gets_no_gradient(
-    loss_type: str,
-    ratio_level: str,
-    policy: Tensor,
-    old: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-) -> None:
+    loss_type,
+    ratio_level,
+    policy,
+    old,
+    advantages,
+    mask,
+):
     def run(log_probs: Tensor, olds: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
         result = loss_of(
             log_probs, advantages, kept, loss=loss_type, old_log_probs=olds,
@@ -119,9 +115,7 @@ def test_padding_changes_nothing_and_gets_no_gradient(
 
 
 @pytest.mark.parametrize("loss_type", LOSSES)
-def test_a_batch_without_tokens_is_a_differentiable_zero(
-    loss_type: str, policy: Tensor, old: Tensor, advantages: Tensor
-) -> None:
+def test_a_batch_without_tokens_is_a_differentiable_zero(loss_type, policy, old, advantages):
     result = loss_of(
         policy, advantages, torch.zeros(B, T), loss=loss_type, old_log_probs=old,
         max_completion_length=T,
@@ -133,9 +127,7 @@ def test_a_batch_without_tokens_is_a_differentiable_zero(
     assert (policy.grad == 0).all()
 
 
-def test_reinforce_does_not_read_the_old_policy(
-    policy: Tensor, old: Tensor, advantages: Tensor, mask: Tensor
-) -> None:
+def test_reinforce_does_not_read_the_old_policy(policy, old, advantages, mask):
     losses = [
         loss_of(
             policy, advantages, mask, loss="reinforce", old_log_probs=olds,
@@ -146,18 +138,14 @@ def test_reinforce_does_not_read_the_old_policy(
     assert losses[0] == losses[1]
 
 
-def test_clipped_tokens_are_those_without_gradient(
-    policy: Tensor, old: Tensor, advantages: Tensor, mask: Tensor
-) -> None:
+def test_clipped_tokens_are_those_without_gradient(policy, old, advantages, mask):
     result = loss_of(policy, advantages, mask, loss="bnpo", old_log_probs=old)
     gradient = torch.autograd.grad(result.loss, policy)[0]
     torch.testing.assert_close(result.clipped[mask], gradient[mask] == 0)
     assert 0 < result.clipped[mask].double().mean() < 1
 
 
-def test_the_samplers_correction_leaves_the_penalty(
-    policy: Tensor, old: Tensor, advantages: Tensor, mask: Tensor
-) -> None:
+def test_the_samplers_correction_leaves_the_penalty(policy, old, advantages, mask):
     sampler = policy.detach() + torch.linspace(-1.5, 1.5, B, dtype=policy.dtype)[:, None]
     correction = compare_with_sampler(policy, sampler, mask).weights
     ratio = ((policy.detach() - sampler) * mask).sum(-1).exp()
@@ -170,7 +158,7 @@ def test_the_samplers_correction_leaves_the_penalty(
     torch.testing.assert_close(corrected.loss, plain.loss)
 
 
-def test_the_effective_sample_by_hand() -> None:
+def test_the_effective_sample_by_hand():
     def share(weights: list[float]) -> float:
         values = torch.tensor(weights)
         return effective_sample_share(values.mean().item(), values.square().mean().item())
@@ -181,9 +169,7 @@ def test_the_effective_sample_by_hand() -> None:
     assert share([0.0, 0.0]) == 0
 
 
-def test_micro_batches_give_the_full_batchs_entropy_bonus(
-    policy: Tensor, advantages: Tensor, mask: Tensor
-) -> None:
+def test_micro_batches_give_the_full_batchs_entropy_bonus(policy, advantages, mask):
     entropy = policy.detach().abs().requires_grad_()
     knobs = {"loss": "grpo", "entropy_coef": 0.7}
     whole = loss_of(policy, advantages, mask, entropy=entropy, **knobs).loss
@@ -199,7 +185,7 @@ def test_micro_batches_give_the_full_batchs_entropy_bonus(
     torch.testing.assert_close(sum(halves) / 2, whole)
 
 
-def test_wrong_shapes_and_missing_arguments_are_refused(policy: Tensor, mask: Tensor) -> None:
+def test_wrong_shapes_and_missing_arguments_are_refused(policy, mask):
     square = policy[:, :B]
     with pytest.raises(ValueError, match=r"\[4, 1\]"):
         compute_naive_policy_gradient_loss(torch.ones(B), square)
@@ -219,8 +205,6 @@ def test_wrong_shapes_and_missing_arguments_are_refused(policy: Tensor, mask: Te
         ({"loss": "grpo", "kl_coef": 0.1}, "reference_log_probs"),
     ],
 )
-def test_wrong_arguments_are_refused(
-    policy: Tensor, advantages: Tensor, mask: Tensor, arguments: dict[str, object], match: str
-) -> None:
+def test_wrong_arguments_are_refused(policy, advantages, mask, arguments, match):
     with pytest.raises(ValueError, match=match):
         loss_of(policy, advantages, mask, **arguments)  # type: ignore[arg-type]

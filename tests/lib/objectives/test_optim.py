@@ -44,9 +44,7 @@ def train(
     [(torch.float32, 1e-6), (torch.float64, 1e-12), (torch.bfloat16, 0)],
 )
 @pytest.mark.parametrize("grouped", [False, True])
-def test_fifty_steps_follow_torchs_adamw(
-    dtype: torch.dtype, tolerance: float, grouped: bool
-) -> None:
+def test_fifty_steps_follow_torchs_adamw(dtype, tolerance, grouped):
     def trajectory(make: Callable[..., Optimizer]) -> Iterator[list[Tensor]]:
         model = network(dtype)
         params = groups(model) if grouped else model.parameters()
@@ -59,7 +57,7 @@ def test_fifty_steps_follow_torchs_adamw(
     assert all(not torch.equal(*pair) for pair in zip(before.values(), after, strict=True))
 
 
-def test_loading_copies_the_state() -> None:
+def test_loading_copies_the_state():
     model = network()
     optimizer = MemoryEfficientAdamW(model.parameters(), **SETTINGS)
     list(train(model, optimizer, range(2)))
@@ -71,7 +69,7 @@ def test_loading_copies_the_state() -> None:
     torch.testing.assert_close(saved["state"], kept["state"], atol=0, rtol=0)
 
 
-def test_parameters_without_gradient_stay_and_get_no_state() -> None:
+def test_parameters_without_gradient_stay_and_get_no_state():
     used, unused = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
     optimizer = MemoryEfficientAdamW([used, unused], weight_decay=0.1)
     used.sum().backward()
@@ -82,7 +80,7 @@ def test_parameters_without_gradient_stay_and_get_no_state() -> None:
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_the_state_is_pinned_and_the_steps_are_torchs() -> None:
+def test_on_a_gpu_the_state_is_pinned_and_the_steps_are_torchs():
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
 

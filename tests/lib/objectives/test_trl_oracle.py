@@ -1,7 +1,6 @@
 """TRL's own losses on one fixed batch, value and gradient of every parameter, against ours."""
 
 import copy
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,15 +8,15 @@ import pytest
 import torch
 from datasets import Dataset
 from torch import Tensor
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from transformers import Qwen3ForCausalLM
 from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
 
 from lib.course import compute_per_instance_dpo_loss, encode_alpaca, get_response_log_probs
-from lib.objectives.advantages import Baseline, gdpo_advantages, group_advantages
+from lib.objectives.advantages import gdpo_advantages, group_advantages
 from lib.objectives.logprobs import compute_entropy, selective_log_softmax
 from lib.objectives.losses import PolicyLoss, RatioLevel
 from lib.objectives.penalties import EntropyCoefficient
-from lib.objectives.sampler import Correction, compare_with_sampler
+from lib.objectives.sampler import compare_with_sampler
 from tests.lib.objectives.losses import loss_of
 from tests.lib.objectives.tiny import PAD, tiny_model, tiny_tokenizer
 
@@ -27,7 +26,7 @@ QUIET = {"use_cpu": True, "report_to": "none", "bf16": False}
 
 
 @pytest.fixture(scope="module")
-def trainer(tmp_path_factory: pytest.TempPathFactory) -> GRPOTrainer:
+def trainer(tmp_path_factory):
     """Built once; the tests set the fields that `_compute_loss` reads."""
     config = GRPOConfig(
         output_dir=str(tmp_path_factory.mktemp("grpo")),
@@ -46,7 +45,7 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> GRPOTrainer:
 
 
 @pytest.fixture
-def batch(trainer: GRPOTrainer) -> dict[str, Tensor]:
+def batch(trainer):
     """Completions of unequal length; the old and the reference policy differ from the model."""
     generator = torch.Generator().manual_seed(0)
     prompt = torch.randint(100, (B, PROMPT_LENGTH), generator=generator)
@@ -120,14 +119,14 @@ def assert_equal(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize("clip_high", [0.2, 0.4])
 @pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "cispo"])
 def test_policy_loss_is_trls(
-    trainer: GRPOTrainer,
-    batch: dict[str, Tensor],
-    loss_type: str,
-    clip_high: float,
-    ratio_level: RatioLevel,
-    kl_coef: float,
-    kl_weighted: bool,
-) -> None:
+    trainer,
+    batch,
+    loss_type,
+    clip_high,
+    ratio_level,
+    kl_coef,
+    kl_weighted,
+):
     trainer.args.use_bias_correction_kl = kl_weighted
     trainer._metrics["train"].clear()
     # TRL bounds CISPO's ratio itself.
@@ -160,12 +159,12 @@ def test_policy_loss_is_trls(
 @pytest.mark.parametrize("ratio_level", ["token", "sequence"])
 @pytest.mark.parametrize("delta", [1.25, 4.0])
 def test_the_two_sided_clip_is_trls(
-    trainer: GRPOTrainer,
-    batch: dict[str, Tensor],
-    delta: float,
-    ratio_level: RatioLevel,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    trainer,
+    batch,
+    delta,
+    ratio_level,
+    monkeypatch,
+):
     monkeypatch.setattr(trainer.args, "delta", delta)
     batch["old_per_token_logps"] = batch["old_per_token_logps"] - 0.5
     loss = trls(trainer, batch, loss_type="dapo", level=ratio_level)
@@ -182,12 +181,12 @@ def test_the_two_sided_clip_is_trls(
 
 @pytest.mark.parametrize(("first", "target"), [(0.3, 0.0), (0.0, 9.0), (0.02, 0.1), (0.004, 0.1)])
 def test_the_entropy_bonus_and_its_coefficient_are_trls(
-    trainer: GRPOTrainer,
-    batch: dict[str, Tensor],
-    first: float,
-    target: float,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    trainer,
+    batch,
+    first,
+    target,
+    monkeypatch,
+):
     """Fixed; steered below a target that the entropy stays under; and above one."""
     # One state for all of a process: a run that an earlier test interrupted left it as it was.
     monkeypatch.setattr(trainer.accelerator, "sync_gradients", True)
@@ -227,9 +226,7 @@ def test_the_entropy_bonus_and_its_coefficient_are_trls(
 @pytest.mark.parametrize(
     "correction", ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 )
-def test_the_samplers_correction_is_trls(
-    trainer: GRPOTrainer, correction: Correction, floor: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_samplers_correction_is_trls(trainer, correction, floor, monkeypatch):
     generator = torch.Generator().manual_seed(0)
     lengths = [7, 2, 4, 1, 5, 3, 6, 2]
     completions = [torch.randint(100, (n,), generator=generator).tolist() for n in lengths]
@@ -274,9 +271,7 @@ def test_the_samplers_correction_is_trls(
     ("correction", "weights"),
     [("sequence_truncate", [0.5, 1.0, 3.0]), ("sequence_mask", [0.0, 1.0, 0.0])],
 )
-def test_a_completions_weight_is_held_on_both_sides(
-    correction: Correction, weights: list[float]
-) -> None:
+def test_a_completions_weight_is_held_on_both_sides(correction, weights):
     """Products of two tokens' ratios: 1/4, 1, 4."""
     ratios = torch.tensor([[0.5, 0.5], [4.0, 0.25], [1.0, 4.0]])
     sampled = torch.full((3, 2), -1.0)
@@ -289,7 +284,7 @@ def test_a_completions_weight_is_held_on_both_sides(
 @pytest.mark.parametrize(
     ("baseline", "scale_rewards"), [("mean", "none"), ("group", "group"), ("batch", "batch")]
 )
-def test_advantages_are_trls(trainer: GRPOTrainer, baseline: Baseline, scale_rewards: str) -> None:
+def test_advantages_are_trls(trainer, baseline, scale_rewards):
     trainer.scale_rewards = scale_rewards
     rollouts = [{"prompt": "ab"}] * 4 + [{"prompt": "cd"}] * 4
     theirs = trainer._generate_and_score_completions(rollouts)["advantages"]
@@ -297,7 +292,7 @@ def test_advantages_are_trls(trainer: GRPOTrainer, baseline: Baseline, scale_rew
     torch.testing.assert_close(ours.flatten(), theirs)
 
 
-def test_gdpo_advantages_are_trls(trainer: GRPOTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gdpo_advantages_are_trls(trainer, monkeypatch):
     """Three rewards of unlike scales, one without a signal; in one group none has any."""
     spread = (
         torch.tensor([[0.0, 1.0, 1.0, 0.5], [2.0] * 4]),
@@ -323,7 +318,7 @@ def test_gdpo_advantages_are_trls(trainer: GRPOTrainer, monkeypatch: pytest.Monk
     assert (ours[0] - summed[0]).abs().max() > 0.1
 
 
-def test_dpo_loss_is_trls(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+def test_dpo_loss_is_trls(tmp_path, tokenizer):
     pair = {"prompt": "Add 1 and 2.", "chosen": "3.", "rejected": "Five!"}
     model, reference = tiny_model(0), tiny_model(1)
     # so small a beta that the sigmoid is not saturated by two random models' margin

@@ -141,7 +141,7 @@ def test_mmlu_rows_without_four_options_or_a_letter_are_faults(fields, reason):
     assert raised.value.reason == reason
 
 
-def test_params_name_every_adapter() -> None:
+def test_params_name_every_adapter():
     assert tuple(ADAPTERS) == NAMES
 
 

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
@@ -36,12 +35,12 @@ OWN = [{"task": f"How much is {n} and one?", "truth": str(n + 1), "how": "Add."}
 
 
 @pytest.fixture
-def content() -> dict[str, Any]:
+def content():
     return YAML(typ="safe").load(compose_preset("smoke"))
 
 
 @pytest.fixture(autouse=True)
-def checkout(tmp_path, monkeypatch) -> Path:
+def checkout(tmp_path, monkeypatch):
     """A working directory with two files under data/raw."""
     monkeypatch.chdir(tmp_path)
     raw = tmp_path / "data" / "raw"

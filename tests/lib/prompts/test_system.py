@@ -40,5 +40,5 @@ def test_a_missing_system_prompt_names_its_stage(tmp_path):
         saved_system(tmp_path)
 
 
-def test_without_a_system_prompt_the_template_stays() -> None:
+def test_without_a_system_prompt_the_template_stays():
     assert with_default_system(XML.chat_template, "") == XML.chat_template

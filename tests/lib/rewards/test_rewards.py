@@ -115,7 +115,7 @@ EXACT: dict[str, list[tuple[str, list[float]]]] = {
 @pytest.mark.parametrize(
     ("stack", "completion", "expected"), [(name, *row) for name in EXACT for row in EXACT[name]]
 )
-def test_a_stack_has_the_exact_values(stack: str, completion: str, expected: list[float]) -> None:
+def test_a_stack_has_the_exact_values(stack, completion, expected):
     assert values(stack, completion) == pytest.approx(expected)
 
 
@@ -128,13 +128,11 @@ def test_a_stack_has_the_exact_values(stack: str, completion: str, expected: lis
         (r"$\sqrt{2}$", r"$\sqrt{3}$", 0.0),
     ],
 )
-def test_math_verify_is_given_dollars_where_there_are_none(
-    reference: str, completion: str, right: float
-) -> None:
+def test_math_verify_is_given_dollars_where_there_are_none(reference, completion, right):
     assert values("math_verify", completion, reference)[2] == right
 
 
-def test_the_page_lists_what_the_sources_rewards_pay_for() -> None:
+def test_the_page_lists_what_the_sources_rewards_pay_for():
     page = (ROOT / "docs/presets.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| `(<.*|#.*)` \| ([\d.]+) \|$", page, re.MULTILINE)
     for name, written, earned in rows:
@@ -147,7 +145,7 @@ def test_the_page_lists_what_the_sources_rewards_pay_for() -> None:
 
 
 @pytest.mark.parametrize("stack", sorted(set(STACKS) - {"shaping"}))
-def test_content_and_reference_of_any_type_are_scored(stack: str) -> None:
+def test_content_and_reference_of_any_type_are_scored(stack):
     parts = [{"type": "text", "text": S0_RIGHT[:20]}, {"type": "text", "text": S0_RIGHT[20:]}]
     assert values(stack, [{"role": "assistant", "content": parts}]) == values(stack, S0_RIGHT)
     assert values(stack, [{"role": "assistant", "content": None}]) == values(stack, "")
@@ -165,16 +163,16 @@ def test_content_and_reference_of_any_type_are_scored(stack: str) -> None:
         ("r1_zero", (0.0, 1.0)),
     ],
 )
-def test_ranges_are_those_of_the_sources(stack: str, expected: tuple[float, float]) -> None:
+def test_ranges_are_those_of_the_sources(stack, expected):
     assert stack_range(rewards_of(stack), [1.0] * len(rewards_of(stack))) == pytest.approx(expected)
 
 
-def test_weights_scale_and_may_turn_a_range() -> None:
+def test_weights_scale_and_may_turn_a_range():
     assert stack_range(rewards_of("tiny"), [0.25, 1.0]) == (0.0, 1.25)
     assert stack_range(["check_answer"], [-1.0]) == (-5.0, 2.0)
 
 
-def test_a_file_in_the_folder_is_a_stack(tmp_path: Path) -> None:
+def test_a_file_in_the_folder_is_a_stack(tmp_path):
     shutil.copytree(ROOT / "lib", tmp_path / "lib", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "lib/rewards/stacks/sad.py").write_text(
         "from lib.rewards.rollout import BoundedReward\n"
@@ -191,19 +189,19 @@ def test_a_file_in_the_folder_is_a_stack(tmp_path: Path) -> None:
     assert ran.stdout == "[-1.0]\n"
 
 
-def test_an_unknown_reward_is_an_error_that_lists_the_known() -> None:
+def test_an_unknown_reward_is_an_error_that_lists_the_known():
     with pytest.raises(UserError, match=r"no reward `speed`; .*r1_zero, .*format, answer"):
         Grading(["speed"], prompt_format=XML)
 
 
-def test_references_may_be_called_reference_answer() -> None:
+def test_references_may_be_called_reference_answer():
     rewards = Grading(rewards_of("s1"), [1.0] * 3, prompt_format=XML).rewards
     completions = ["<reasoning>\n6 * 12\n</reasoning>\n<answer>\n72\n</answer>"]
     arguments = {"prompts": ["?"], "completions": completions, "reference_answer": ["72"]}
     assert [reward(**arguments) for reward in rewards] == [[1.0], [0.1], [0.1]]
 
 
-def test_a_missing_reference_column_is_an_error() -> None:
+def test_a_missing_reference_column_is_an_error():
     (reward,) = Grading(["answer"], prompt_format=XML).rewards
     with pytest.raises(UserError, match="no column `reference`"):
         reward(prompts=[""], completions=["72"])
@@ -221,19 +219,19 @@ def one(name: str, completion: str, tokens: int, **settings: object) -> float:
 @pytest.mark.parametrize(
     ("tokens", "expected"), [(10, 0.0), (80, 0.0), (90, -0.5), (100, -1.0), (150, -1.0)]
 )
-def test_overlong_falls_linearly_over_the_cache(tokens: int, expected: float) -> None:
+def test_overlong_falls_linearly_over_the_cache(tokens, expected):
     settings = {"max_completion_tokens": 100, "overlong_cache_tokens": 20}
     assert one("overlong", "72", tokens, **settings) == pytest.approx(expected)
 
 
-def test_repetition_is_the_share_of_repeated_ngrams() -> None:
+def test_repetition_is_the_share_of_repeated_ngrams():
     settings = {"repetition_ngram": 2}
     assert one("repetition", "a b c d", 4, **settings) == 0.0
     assert one("repetition", "a b a b a b", 6, **settings) == pytest.approx(-3 / 5)
     assert one("repetition", "a", 1, **settings) == 0.0
 
 
-def test_cosine_length_prefers_short_right_and_long_wrong() -> None:
+def test_cosine_length_prefers_short_right_and_long_wrong():
     settings = {
         "max_completion_tokens": 100,
         "cosine_correct": (2.0, 1.0),
@@ -249,7 +247,7 @@ def test_cosine_length_prefers_short_right_and_long_wrong() -> None:
     )
 
 
-def test_a_setting_that_a_reward_needs_is_asked_for_by_name() -> None:
+def test_a_setting_that_a_reward_needs_is_asked_for_by_name():
     with pytest.raises(UserError, match=r"reward\.max_completion_tokens: not set"):
         Grading(["overlong"], prompt_format=XML)
 
@@ -259,12 +257,12 @@ def test_a_setting_that_a_reward_needs_is_asked_for_by_name() -> None:
     [*((stack, "boxed") for stack in ("s0", "s1", "s4", "r1_zero")),
      ("r1_zero", "xml"), ("boxed", "r1_zero")],
 )  # fmt: skip
-def test_a_format_that_a_stack_cannot_read_is_refused(stack: str, form: str) -> None:
+def test_a_format_that_a_stack_cannot_read_is_refused(stack, form):
     with pytest.raises(UserError, match=rf"prompt\.format `{form}`"):
         Grading(rewards_of(stack), prompt_format=prompt_format(form))
 
 
-def test_a_stack_is_imported_when_it_is_named_and_no_other_is() -> None:
+def test_a_stack_is_imported_when_it_is_named_and_no_other_is():
     script = (
         "import sys; from lib.prompts import prompt_format;"
         "from lib.rewards.functions import Grading;"
@@ -277,7 +275,7 @@ def test_a_stack_is_imported_when_it_is_named_and_no_other_is() -> None:
 
 
 @pytest.mark.parametrize("name", ["answer", "check_answer", "s4_correctness", "r1_zero"])
-def test_the_column_problem_is_the_context_of_the_answer(name: str) -> None:
+def test_the_column_problem_is_the_context_of_the_answer(name):
     form = WORKING_OUT if name == "check_answer" else FORMATS.get(name, XML)
     start, end, opening, closing = form.marks
     completion = f"{start}\nx\n{end} {opening}\\frac{{2}}{{3}}{closing}"
@@ -287,7 +285,7 @@ def test_the_column_problem_is_the_context_of_the_answer(name: str) -> None:
     assert reward(problem=[problem], **columns) > reward(**columns)
 
 
-def test_right_answers_that_evidence_decides_are_shared_out() -> None:
+def test_right_answers_that_evidence_decides_are_shared_out():
     grading = Grading(["tiny:answer"], prompt_format=prompt_format("boxed"))
     pairs = [("2", "2"), ("0.5", r"\sin\frac{\pi}{6}"), ("3.1416", r"\pi"), ("2", "3")]
     rollouts = [

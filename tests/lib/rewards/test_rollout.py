@@ -28,7 +28,7 @@ def rollout(completion: str, reference: str, prompt_format: PromptFormat = FORMA
         ("boxed", "I give up", "00"),
     ],
 )
-def test_the_four_classes(form: str, completion: str, label: str) -> None:
+def test_the_four_classes(form, completion, label):
     graded = rollout(completion, "72", prompt_format(form))
     assert graded.label == label
     assert (graded.format_ok, graded.answer_ok) == (label[0] == "1", label[1] == "1")
@@ -43,12 +43,12 @@ def test_the_four_classes(form: str, completion: str, label: str) -> None:
         ("6 · 12 <SOLUTION>72</SOLUTION>", False),
     ],
 )
-def test_a_strict_verdict_wants_the_form_as_a_whole(completion: str, strict: bool) -> None:
+def test_a_strict_verdict_wants_the_form_as_a_whole(completion, strict):
     graded = rollout(completion, "72")
     assert (graded.answer_ok, graded.strict_ok) == (True, strict)
 
 
-def test_a_grade_says_what_was_extracted_and_what_decided() -> None:
+def test_a_grade_says_what_was_extracted_and_what_decided():
     graded = rollout("<end_working_out><SOLUTION>7.0</SOLUTION>", "7")
     assert (graded.answer, graded.verdict.decided_by) == ("7.0", "number")
     assert rollout("", "7").verdict.decided_by == "no answer"
@@ -70,29 +70,27 @@ def test_a_grade_says_what_was_extracted_and_what_decided() -> None:
         ("hm", (0.0, 0.0, 0.0, "00")),
     ],
 )
-def test_r1_zero_needs_the_strict_form(
-    response: str, rewards: tuple[float, float, float, str], fast: bool
-) -> None:
+def test_r1_zero_needs_the_strict_form(response, rewards, fast):
     scored = r1_zero_reward_fn(response, r"\frac{1}{2}", fast=fast)
     assert list(scored) == ["format_reward", "answer_reward", "reward", "class"]
     assert tuple(scored.values()) == rewards
 
 
-def test_r1_zero_takes_numbers_and_several_right_answers() -> None:
+def test_r1_zero_takes_numbers_and_several_right_answers():
     response = "</think> <answer>3</answer>"
     assert r1_zero_reward_fn(response, 3)["reward"] == 1.0
     assert r1_zero_reward_fn(response, ["2", "3"])["reward"] == 1.0
     assert r1_zero_reward_fn(response, ["2", "4"])["reward"] == 0.0
 
 
-def test_the_thorough_mode_alone_asks_the_symbolic_worker() -> None:
+def test_the_thorough_mode_alone_asks_the_symbolic_worker():
     response = r"</think> <answer>\int_0^1 2x \, dx</answer>"
     assert r1_zero_reward_fn(response, "1", fast=True)["reward"] == 0.0
     assert r1_zero_reward_fn(response, "1", fast=False)["reward"] == 1.0
 
 
 @pytest.mark.parametrize("name", ["working_out", "xml", "r1_zero"])
-def test_empty_marks_are_neither_a_form_nor_an_answer(name: str) -> None:
+def test_empty_marks_are_neither_a_form_nor_an_answer(name):
     """Otherwise the frame alone earns, and a number of the working counts as the answer."""
     own_format = prompt_format(name)
     completion = own_format.target(solution="3 + 1 = 4", reference="")

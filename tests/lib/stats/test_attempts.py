@@ -63,7 +63,7 @@ def test_impossible_counts_are_refused(num_correct, k):
         pass_at_k(num_completions=3, num_correct=num_correct, k=k)
 
 
-def test_problems_with_unequal_numbers_of_attempts_are_refused() -> None:
+def test_problems_with_unequal_numbers_of_attempts_are_refused():
     assert num_attempts({"p": "ab", "q": "cd"}, what="x") == 2
     with pytest.raises(UserError, match="x: problem p has 2 completions and problem r 3"):
         num_attempts({"p": "ab", "q": "cd", "r": "efg"}, what="x")

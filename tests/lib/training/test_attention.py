@@ -4,14 +4,12 @@ Of every preset: `tests/pipeline/test_presets.py`.
 """
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lib.evaluation.completions import complete_checkpoint
 from lib.params import preset_params
-from lib.problems.generated import GeneratedSets
 from tests.attention_16bit import stand_in
 from tests.lib.training.runs import changed, launch, outputs_in, run, write_inputs
 
@@ -20,7 +18,7 @@ HALF = {"dtype": "bfloat16", "mixed_precision": "bf16", "gradient_checkpointing"
 
 
 @pytest.fixture
-def folder(base: Path, sets: GeneratedSets, tmp_path: Path) -> Path:
+def folder(base, sets, tmp_path):
     return write_inputs(tmp_path / "read", base, sets, num_sft=16)
 
 
@@ -40,9 +38,7 @@ def changes(model: dict[str, Any]) -> dict[str, Any]:
     [("sft", MASTERS), ("grpo", MASTERS), ("grpo", HALF), ("dpo", MASTERS)],
     ids=["sft", "grpo", "grpo-lora", "dpo"],
 )
-def test_no_attention_meets_float32(
-    stage: str, model: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_attention_meets_float32(stage, model, folder, monkeypatch):
     stand_in(monkeypatch)
     (folder / "changes.json").write_text(json.dumps(changes(model)), encoding="utf-8")
     run(stage, folder)
@@ -58,7 +54,7 @@ def test_no_attention_meets_float32(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["shards", "replicas"])
-def test_no_attention_meets_float32_on_two_ranks(way: str, folder: Path) -> None:
+def test_no_attention_meets_float32_on_two_ranks(way, folder):
     (folder / "changes.json").write_text(json.dumps(changes(MASTERS)), encoding="utf-8")
     two = ["torchrun", "--nproc_per_node", "2", "-m", "tests.lib.training.sharded"]
     ran = launch(*two, way, "grpo", folder)

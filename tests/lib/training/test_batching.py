@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,12 +9,10 @@ import torch
 from torch import Tensor
 
 from lib.engines.transformers import TransformersEngine
-from lib.params import Params
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.grpo.scoring import Scorer
 from tests.lib.training.steps import Steps, letters, reward_with
 
-Builder = Callable[..., PolicyGradientTrainer]
 KNOBS = {"max_steps": 1, "micro_batch_size": 4, "learning_rate": 0.02, "warmup_ratio": 0.0}
 
 OBJECTIVES: dict[str, dict[str, Any]] = {
@@ -36,7 +33,7 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def some(built: Builder) -> Builder:
+def some(built):
     """Of four problems, two have equal rewards."""
     return lambda **changes: reward_with(built(**{**KNOBS, **changes}), letters_of_some)
 
@@ -77,9 +74,7 @@ def assert_same_gradients(ours: dict[str, Tensor], plain: dict[str, Tensor]) -> 
 
 
 @pytest.mark.parametrize("name", [*OBJECTIVES, "adapter"])
-def test_the_gradient_is_that_of_rows_as_they_were_generated(
-    some: Builder, smoke: Params, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_the_gradient_is_that_of_rows_as_they_were_generated(some, smoke, monkeypatch, name):
     changes = OBJECTIVES.get(name, {"model": smoke.model})
     ours = last_gradients(some(**changes))
     plainly(monkeypatch)
@@ -101,7 +96,7 @@ class OneEnds(TransformersEngine):
 
 
 @pytest.mark.parametrize("loss", ["dapo", "cispo"])
-def test_few_tokens_give_one_gradient_in_any_micro_batches(some: Builder, loss: str) -> None:
+def test_few_tokens_give_one_gradient_in_any_micro_batches(some, loss):
     def gradients(size: int) -> dict[str, Tensor]:
         trainer = some(micro_batch_size=size, loss=loss, mask_truncated=True)
         engine = OneEnds(trainer.model, trainer.processing_class, batch_size=16)
@@ -126,9 +121,7 @@ def forward_shapes(trainer: PolicyGradientTrainer) -> list[tuple[int, ...]]:
     return shapes
 
 
-def test_prompts_are_computed_once_and_idle_rows_not_at_all(
-    some: Builder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prompts_are_computed_once_and_idle_rows_not_at_all(some, monkeypatch):
     shapes = forward_shapes(some())
     assert [rows for rows, _ in shapes] == [1, 4] * 2
     assert all(columns <= 17 for _, columns in shapes[1::2])

@@ -30,7 +30,7 @@ def write(folder: Checkpoints, step: int) -> Path:
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Checkpoints:
+def saved(tmp_path):
     """Checkpoints of steps 5 and 10."""
     made = Checkpoints(tmp_path / "sft" / "0123")
     write(made, 5)
@@ -44,7 +44,7 @@ def spoken(checkpoints: Checkpoints) -> tuple[int | None, list[str]]:
     return (checkpoint_step(checkpoint) if checkpoint else None), lines
 
 
-def test_the_newest_whole_checkpoint_is_by_step(saved: Checkpoints) -> None:
+def test_the_newest_whole_checkpoint_is_by_step(saved):
     assert spoken(saved) == (10, [])
     write(saved, 100)
     assert spoken(saved) == (100, [])
@@ -52,7 +52,7 @@ def test_the_newest_whole_checkpoint_is_by_step(saved: Checkpoints) -> None:
     assert [checkpoint_step(path) for path in saved.by_step()] == [10, 100]
 
 
-def test_the_best_of_each_checkpoint_that_can_be_resumed_stays(saved: Checkpoints) -> None:
+def test_the_best_of_each_checkpoint_that_can_be_resumed_stays(saved):
     """The checkpoint of step 5 needs the best up to there: not step 0's, and none between."""
     for step in (0, 4, 7, 12):
         saved.best(step).mkdir(parents=True)
@@ -65,9 +65,7 @@ def test_the_best_of_each_checkpoint_that_can_be_resumed_stays(saved: Checkpoint
 
 
 @pytest.mark.parametrize("damage", ["changed", "cut", "missing", "added", "no manifest", "garbled"])
-def test_a_damaged_checkpoint_is_said_and_the_one_before_is_used(
-    saved: Checkpoints, damage: str
-) -> None:
+def test_a_damaged_checkpoint_is_said_and_the_one_before_is_used(saved, damage):
     weights = saved.folder / "checkpoint-10" / "model.safetensors"
     manifest = weights.with_name("manifest.json")
     match damage:
@@ -91,7 +89,7 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_is_used(
 
 
 @pytest.mark.parametrize("last", [True, False])
-def test_weights_that_are_no_numbers_are_not_kept(tmp_path: Path, last: bool) -> None:
+def test_weights_that_are_no_numbers_are_not_kept(tmp_path, last):
     folder, model = Checkpoints(tmp_path / "sft" / "0123"), torch.nn.Linear(2, 2)
     seal = SealCheckpoints(folder, keep=1, counts=dict)
     state = TrainerState(global_step=4, max_steps=4 if last else 9)
@@ -102,7 +100,7 @@ def test_weights_that_are_no_numbers_are_not_kept(tmp_path: Path, last: bool) ->
         seal.on_step_end(None, state, control, model=model)
 
 
-def test_a_half_written_checkpoint_is_said_and_never_used(saved: Checkpoints) -> None:
+def test_a_half_written_checkpoint_is_said_and_never_used(saved):
     half = saved.writing / "checkpoint-15"
     half.mkdir(parents=True)
     (half / "model.safetensors").write_bytes(b"half")
@@ -113,13 +111,13 @@ def test_a_half_written_checkpoint_is_said_and_never_used(saved: Checkpoints) ->
     assert spoken(saved) == (10, [])
 
 
-def test_a_step_written_again_replaces_the_older_one(saved: Checkpoints) -> None:
+def test_a_step_written_again_replaces_the_older_one(saved):
     (saved.folder / "checkpoint-10" / "model.safetensors").write_bytes(b"damaged")
     write(saved, 10)
     assert spoken(saved) == (10, [])
 
 
-def test_after_a_run_the_last_ones_are_kept_whole(saved: Checkpoints) -> None:
+def test_after_a_run_the_last_ones_are_kept_whole(saved):
     older = saved.folder.parent / "checkpoints" / "checkpoint-3"
     older.mkdir(parents=True)
     saved.finish(keep=1)
@@ -131,9 +129,7 @@ def test_after_a_run_the_last_ones_are_kept_whole(saved: Checkpoints) -> None:
     assert not saved.folder.exists()
 
 
-def test_a_changed_param_input_or_rank_number_is_another_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_changed_param_input_or_rank_number_is_another_run(tmp_path, monkeypatch):
     problems = tmp_path / "sft.jsonl"
     problems.write_text("a", encoding="utf-8")
 
@@ -155,9 +151,7 @@ def test_a_changed_param_input_or_rank_number_is_another_run(
     assert len({first, *others}) == 6
 
 
-def test_code_of_the_stage_is_another_run_and_other_code_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_code_of_the_stage_is_another_run_and_other_code_is_not(tmp_path, monkeypatch):
     """By what dvc.yaml lists, a path that params name included."""
     for file in (
         "training/sft.py",
@@ -184,7 +178,7 @@ def test_code_of_the_stage_is_another_run_and_other_code_is_not(
         (tmp_path / "lib" / file).write_text("1", encoding="utf-8")
 
 
-def test_counts_of_an_interrupted_run_are_added_up() -> None:
+def test_counts_of_an_interrupted_run_are_added_up():
     before = {"verifier": {"asked": 3, "late": 1}}
     after = {"verifier": {"asked": 4, "new": 2, "late": 0}}
     assert add_counts(before, after) == {"verifier": {"asked": 7, "new": 2, "late": 1}}

@@ -1,7 +1,6 @@
 """DPO trains on the sampled token ids, ties the policy to its start, and prefers the chosen."""
 
 import inspect
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,8 @@ from trl import DPOTrainer
 from lib.artifacts import write_jsonl
 from lib.core.errors import UserError
 from lib.engines.policy import is_adapter, save_policy
-from lib.params import Params
 from lib.params.model import Model
 from lib.params.training import Dpo
-from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.training.dpo import PairTrainer, dpo_setup
 from lib.training.phase.checkpoints import Checkpoints, SealCheckpoints
@@ -25,14 +22,12 @@ from tests.lib.training.preferences import pairs_of
 
 
 @pytest.fixture(scope="module")
-def pairs(sets: GeneratedSets, base: Path, smoke: Params) -> list[dict[str, Any]]:
+def pairs(sets, base, smoke):
     return pairs_of(sets.grpo[:8], base, prompt_format(smoke.prompt.format))
 
 
 @pytest.fixture
-def build(
-    pairs: list[dict[str, Any]], base: Path, smoke: Params, full: Model, tmp_path: Path
-) -> Callable[..., DPOTrainer]:
+def build(pairs, base, smoke, full, tmp_path):
     def builder(
         *,
         init: Path = base,
@@ -50,9 +45,7 @@ def build(
     return builder
 
 
-def test_what_is_trained_on_is_what_was_generated(
-    build: Callable[..., DPOTrainer], pairs: list[dict[str, Any]]
-) -> None:
+def test_what_is_trained_on_is_what_was_generated(build, pairs):
     trainer = build()
     batch = trainer.data_collator([trainer.train_dataset[index] for index in range(4)])
     completions = [pair["chosen_ids"] for pair in pairs[:4]]
@@ -65,9 +58,7 @@ def test_what_is_trained_on_is_what_was_generated(
 
 
 @pytest.mark.parametrize("lora", [True, False])
-def test_the_loss_is_dpos_and_training_lowers_it(
-    build: Callable[..., DPOTrainer], smoke: Params, full: Model, lora: bool
-) -> None:
+def test_the_loss_is_dpos_and_training_lowers_it(build, smoke, full, lora):
     trainer = build(
         model=smoke.model if lora else full,
         num_epochs=6,
@@ -86,9 +77,7 @@ def test_the_loss_is_dpos_and_training_lowers_it(
     assert points[-1]["rewards/accuracies"] == 1.0
 
 
-def test_an_adapter_goes_on_as_one_adapter(
-    build: Callable[..., DPOTrainer], smoke: Params, tmp_path: Path
-) -> None:
+def test_an_adapter_goes_on_as_one_adapter(build, smoke, tmp_path):
     """TRL keeps a frozen copy of it as the reference, which is no part of the checkpoint."""
     first = build(model=smoke.model)
     first.train()
@@ -106,9 +95,7 @@ def test_an_adapter_goes_on_as_one_adapter(
 
 
 @pytest.mark.parametrize("lora", [True, False])
-def test_resumed_training_ends_with_the_same_weights(
-    build: Callable[..., DPOTrainer], smoke: Params, full: Model, tmp_path: Path, lora: bool
-) -> None:
+def test_resumed_training_ends_with_the_same_weights(build, smoke, full, tmp_path, lora):
     def trained(folder: Path, start: str | None = None) -> dict[str, torch.Tensor]:
         set_seed(smoke.seed)
         checkpoints, model = Checkpoints(folder), smoke.model if lora else full
@@ -131,9 +118,7 @@ def test_resumed_training_ends_with_the_same_weights(
         if loss != "sigmoid"
     ],
 )
-def test_every_loss_is_one_of_trls_and_no_default(
-    build: Callable[..., DPOTrainer], loss: str
-) -> None:
+def test_every_loss_is_one_of_trls_and_no_default(build, loss):
     smoothing = 0.1 if loss in {"robust", "exo_pair"} else 0.0
 
     def value(**changes: object) -> float:
@@ -147,9 +132,7 @@ def test_every_loss_is_one_of_trls_and_no_default(
     assert value(loss=loss, label_smoothing=smoothing) != pytest.approx(value(), abs=1e-4)
 
 
-def test_no_pair_and_a_pair_too_long_are_refused(
-    build: Callable[..., DPOTrainer], full: Model
-) -> None:
+def test_no_pair_and_a_pair_too_long_are_refused(build, full):
     with pytest.raises(UserError, match="pairs is empty"):
         build(rows=[])
     short = full.model_copy(update={"max_seq_length": 10})
@@ -157,7 +140,7 @@ def test_no_pair_and_a_pair_too_long_are_refused(
         build(model=short)
 
 
-def test_the_overridden_method_of_trl_is_the_one_that_was_read() -> None:
+def test_the_overridden_method_of_trl_is_the_one_that_was_read():
     """A change here means: look again whether `PairTrainer` still does what it says."""
     ours, theirs = (
         list(inspect.signature(trainer._prepare_dataset).parameters)

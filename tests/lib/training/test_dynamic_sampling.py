@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,18 +10,15 @@ import pytest
 import torch
 
 from lib.core.errors import UserError
-from lib.params import Params
-from lib.problems.generated import GeneratedSets
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.phase.tracking import curve_points
 from tests.lib.training.runs import launch
 from tests.lib.training.steps import Steps, letters, reward_with
 
-Builder = Callable[..., PolicyGradientTrainer]
 Reward = Callable[..., list[float]]
 
 
-def test_draws_are_keyed_and_no_two_ranks_share_one(built: Builder) -> None:
+def test_draws_are_keyed_and_no_two_ranks_share_one(built):
     trainer = built()
 
     def others(round_: int = 1, *, step: int = 3, rank: int = 0) -> list[str]:
@@ -50,13 +46,13 @@ def dull_for(dull: set[str], scored: list[str]) -> Reward:
 
 
 @pytest.fixture
-def dull(sets: GeneratedSets) -> set[str]:
+def dull(sets):
     """Half of the problems."""
     return {problem.problem for problem in list(sets.grpo)[::2]}
 
 
 @pytest.fixture
-def train(built: Builder) -> Callable[..., tuple[PolicyGradientTrainer, Steps]]:
+def train(built):
     def run(reward: Reward, **grpo: Any) -> tuple[PolicyGradientTrainer, Steps]:
         trainer = reward_with(built(**{"dynamic_sampling": 8, **grpo}), reward)
         steps = Steps(trainer)
@@ -66,9 +62,7 @@ def train(built: Builder) -> Callable[..., tuple[PolicyGradientTrainer, Steps]]:
     return run
 
 
-def test_no_group_without_signal_reaches_loss_or_metrics(
-    train: Callable[..., Any], dull: set[str]
-) -> None:
+def test_no_group_without_signal_reaches_loss_or_metrics(train, dull):
     scored: list[str] = []
     trainer, steps = train(dull_for(dull, scored))
     points = curve_points(trainer.state)
@@ -97,9 +91,7 @@ def test_no_group_without_signal_reaches_loss_or_metrics(
 
 
 @pytest.mark.parametrize(("aggregation", "flat"), [("sum", 1.0), ("gdpo", 0.0)])
-def test_with_gdpo_a_group_has_a_signal_by_component(
-    built: Builder, aggregation: str, flat: float
-) -> None:
+def test_with_gdpo_a_group_has_a_signal_by_component(built, aggregation, flat):
     """Two rewards that add up to a constant: only apart do they differ."""
 
     def other(completions: Any, **columns: Any) -> list[float]:
@@ -118,7 +110,7 @@ def test_with_gdpo_a_group_has_a_signal_by_component(
     assert batches[0].advantages.abs().max() < 1e-6
 
 
-def test_a_plugins_advantage_gets_the_components(built: Builder) -> None:
+def test_a_plugins_advantage_gets_the_components(built):
     trainer, seen = built(max_steps=1), []
 
     def own(rewards: Any, right: Any, components: Any) -> Any:
@@ -138,7 +130,7 @@ def test_a_plugins_advantage_gets_the_components(built: Builder) -> None:
     torch.testing.assert_close(components[..., 1], 2 * components[..., 0])
 
 
-def test_what_rewards_log_weighs_by_what_is_trained_on(train: Callable[..., Any]) -> None:
+def test_what_rewards_log_weighs_by_what_is_trained_on(train):
     """Three of the first round's four groups stay; the second round has one."""
     calls: list[int] = []
 
@@ -156,15 +148,13 @@ def test_what_rewards_log_weighs_by_what_is_trained_on(train: Callable[..., Any]
     assert (point["share"], point["only_later"]) == (0.25, 7.0)
 
 
-def test_the_bound_ends_the_run(train: Callable[..., Any], sets: GeneratedSets) -> None:
+def test_the_bound_ends_the_run(train, sets):
     everything = {problem.problem for problem in sets.grpo}
     with pytest.raises(UserError, match=r"dynamic_sampling=2: .* 4 of 4"):
         train(dull_for(everything, []), dynamic_sampling=2)
 
 
-def test_after_the_bound_the_fallback_trains_on_what_there_is(
-    train: Callable[..., Any], smoke: Params, dull: set[str]
-) -> None:
+def test_after_the_bound_the_fallback_trains_on_what_there_is(train, smoke, dull):
     """One round for half of the problems cannot fill every step."""
     knobs = {"dynamic_sampling": 1, "dynamic_sampling_fallback": "train"}
     trainer, steps = train(dull_for(dull, []), **knobs)
@@ -179,7 +169,7 @@ def test_after_the_bound_the_fallback_trains_on_what_there_is(
         assert still.float().mean().item() == pytest.approx(share)
 
 
-def test_a_group_of_masked_completions_is_replaced_too(train: Callable[..., Any]) -> None:
+def test_a_group_of_masked_completions_is_replaced_too(train):
     """With groups of two, some of them are cut off whole."""
     common = {"group_size": 2, "prompts_per_step": 8, "mask_truncated": True}
     _, steps = train(letters, **common)
@@ -192,7 +182,7 @@ def test_a_group_of_masked_completions_is_replaced_too(train: Callable[..., Any]
 
 
 @pytest.mark.slow
-def test_ranks_that_miss_unequal_numbers_of_groups_do_not_hang(base: Path, tmp_path: Path) -> None:
+def test_ranks_that_miss_unequal_numbers_of_groups_do_not_hang(base, tmp_path):
     """gloo, two processes: one rank's problems have all a signal, the other's at first none."""
     two = ["torchrun", "--nproc_per_node=2", "-m"]
     ran = launch(*two, "tests.lib.training.two_ranks", base, tmp_path)

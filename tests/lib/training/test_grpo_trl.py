@@ -1,7 +1,5 @@
 """TRL's trainer as it is: the oracle of a whole step of ours, and a phase of its own."""
 
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +10,8 @@ from trl import GRPOTrainer
 
 from lib.core.errors import UserError
 from lib.engines.base import encode
-from lib.params import Params, preset_params
+from lib.params import preset_params
 from lib.params.load import parse_params
-from lib.params.model import Model
 from lib.training.grpo import grpo_arguments
 from lib.training.grpo.trl import build_trl
 from lib.training.phase.tracking import curve_points
@@ -49,7 +46,7 @@ def rollouts(prompts: list[Any], trainer: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_a_step_of_ours_is_a_step_of_trls(built: Callable[..., Any], base: Path, name: str) -> None:
+def test_a_step_of_ours_is_a_step_of_trls(built, base, name):
     def run(trainer_name: str) -> tuple[dict[str, Tensor], dict[str, float]]:
         trainer = built(**STEP | OBJECTIVES[name], trainer=trainer_name)
         if trainer_name == "trl":
@@ -74,9 +71,7 @@ def test_a_step_of_ours_is_a_step_of_trls(built: Callable[..., Any], base: Path,
 
 
 @pytest.mark.parametrize("preset", ["s1-qwen2.5-0.5b", "s4-gsm8k-lora"])
-def test_trls_reading_of_the_sources_batch_can_be_had(
-    preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trls_reading_of_the_sources_batch_can_be_had(preset, tmp_path, monkeypatch):
     content = preset_params(preset).model_dump(mode="json")
     own = {"prompts_per_step": 1, "updates_per_rollout": 4, "micro_batch_size": 1}
     content["grpo"] |= {"trainer": "trl", **own}
@@ -101,9 +96,7 @@ def test_trls_reading_of_the_sources_batch_can_be_had(
 
 
 @pytest.mark.parametrize("lora", [True, False])
-def test_trl_generates_and_trains_by_itself(
-    built: Callable[..., Any], smoke: Params, full: Model, lora: bool
-) -> None:
+def test_trl_generates_and_trains_by_itself(built, smoke, full, lora):
     trainer = built(
         model=smoke.model if lora else full, trainer="trl",
         learning_rate=0.1, warmup_ratio=0.0, epsilon_high=0.28, beta=0.04,
@@ -119,9 +112,7 @@ def test_trl_generates_and_trains_by_itself(
     assert all(torch.equal(before[name], reference[name]) for name in before if not lora)
 
 
-def test_trls_vllm_has_memory_for_the_params_lengths(
-    built: Callable[..., Any], smoke: Params, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trls_vllm_has_memory_for_the_params_lengths(built, smoke, monkeypatch):
     class Unopened(GRPOTrainer):
         """TRL's trainer, which would open vLLM."""
 
@@ -149,9 +140,7 @@ def test_trls_vllm_has_memory_for_the_params_lengths(
         ("rollout", {"engine": "vllm-server"}),
     ],
 )
-def test_what_trl_lacks_is_refused_before_a_run(
-    smoke: Params, section: str, changes: dict[str, Any]
-) -> None:
+def test_what_trl_lacks_is_refused_before_a_run(smoke, section, changes):
     content = smoke.model_dump(mode="json")
     content["grpo"]["trainer"] = "trl"
     content["model"]["lora"]["rank"] = 0

@@ -1,14 +1,9 @@
 """GRPO that rolls out with vLLM: the sampler is the policy at every step, or the run ends."""
 
-from pathlib import Path
-
 import pytest
 
 from lib.core.errors import UserError
 from lib.engines.registry import ENGINES
-from lib.params import Params
-from lib.params.model import Model
-from lib.problems.generated import GeneratedSets
 from lib.training.phase.tracking import curve_points
 from tests.lib.training.ratios import CUTS, assert_ratios
 from tests.lib.training.steps import plain_grpo, varying
@@ -20,19 +15,19 @@ GAP = "sampling/sampling_logp_difference/mean"
 
 
 @pytest.fixture
-def server(vllm_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def server(vllm_url, monkeypatch):
     monkeypatch.setenv("RECKON_VLLM_URL", vllm_url)
     return vllm_url
 
 
 @pytest.fixture(params=["vllm-lora", "vllm-full", "vllm-server-lora", "vllm-server-full"])
 def trainer(
-    request: pytest.FixtureRequest,
-    sets: GeneratedSets,
-    base: Path,
-    smoke: Params,
-    full: Model,
-    tmp_path: Path,
+    request,
+    sets,
+    base,
+    smoke,
+    full,
+    tmp_path,
 ):
     engine, _, weights = request.param.rpartition("-")
     if engine == "vllm-server":
@@ -64,7 +59,7 @@ def break_the_second_sync(trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "sync", only_once)
 
 
-def test_the_samplers_gap_is_rounding_at_every_step(trainer, smoke: Params) -> None:
+def test_the_samplers_gap_is_rounding_at_every_step(trainer, smoke):
     trainer.train()
     gaps = [point[GAP] for point in curve_points(trainer.state)]
     assert len(gaps) == smoke.grpo.max_steps
@@ -72,16 +67,14 @@ def test_the_samplers_gap_is_rounding_at_every_step(trainer, smoke: Params) -> N
 
 
 @pytest.mark.parametrize("trainer", ["vllm-full", "vllm-server-lora"], indirect=True)
-def test_the_mean_ratio_is_one_under_every_cut(trainer) -> None:
+def test_the_mean_ratio_is_one_under_every_cut(trainer):
     for cut in CUTS:
         assert_ratios(trainer, cut)
 
 
 @pytest.mark.parametrize("trainer", ["vllm-server-lora"], indirect=True)
 @pytest.mark.parametrize("broken", [False, True])
-def test_the_server_keeps_no_adapter_however_training_ends(
-    trainer, server: str, monkeypatch: pytest.MonkeyPatch, broken: bool
-) -> None:
+def test_the_server_keeps_no_adapter_however_training_ends(trainer, server, monkeypatch, broken):
     if broken:
         break_the_second_sync(trainer, monkeypatch)
         with pytest.raises(UserError):

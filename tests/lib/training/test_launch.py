@@ -3,7 +3,6 @@
 import math
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 from accelerate.commands.config.config_args import load_config_from_file
@@ -35,13 +34,11 @@ LAUNCH_FILES = ROOT / "lib/presets/launch"
         ("accelerate launch -m stages.sft", None),
     ],
 )
-def test_a_launchers_command_line_has_its_number_of_processes(
-    command: str, processes: int | None, in_root: Path
-) -> None:
+def test_a_launchers_command_line_has_its_number_of_processes(command, processes, in_root):
     assert expected_world_size(command.split()) == processes
 
 
-def test_a_launcher_that_starts_too_few_is_refused() -> None:
+def test_a_launcher_that_starts_too_few_is_refused():
     command = ["accelerate", "launch", "--cpu", "--num_processes", "2", "--module"]
     ran = launch(*command, "tests.lib.training.checks_world_size")
     assert ran.returncode != 0
@@ -55,14 +52,14 @@ def test_a_launcher_that_starts_too_few_is_refused() -> None:
         ("fsdp2", DistributedType.FSDP),
     ],
 )
-def test_accelerate_reads_each_of_the_configurations(name: str, kind: DistributedType) -> None:
+def test_accelerate_reads_each_of_the_configurations(name, kind):
     config = load_config_from_file(str(CONFIGS / f"{name}.yaml"))
     assert (config.distributed_type, config.num_processes) == (kind, 2)
     known = {action.dest for action in launch_command_parser()._actions}
     assert set(config.fsdp_config) <= known
 
 
-def test_the_launch_files_are_shell_and_yaml_that_parse() -> None:
+def test_the_launch_files_are_shell_and_yaml_that_parse():
     subprocess.run(["bash", "-n", LAUNCH_FILES / "slurm.sh"], check=True)
     task = YAML(typ="safe").load(LAUNCH_FILES / "skypilot.yaml")
     for script in (task["setup"], task["run"]):
@@ -70,7 +67,7 @@ def test_the_launch_files_are_shell_and_yaml_that_parse() -> None:
 
 
 @pytest.mark.parametrize("file", ["slurm.sh", "skypilot.yaml"])
-def test_a_launch_file_uses_verbs_that_exist(file: str) -> None:
+def test_a_launch_file_uses_verbs_that_exist(file):
     text = (LAUNCH_FILES / file).read_text(encoding="utf-8")
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     verbs = set(re.findall(r"(?:^|\s)make (\w+)", text))
@@ -82,7 +79,7 @@ def test_a_launch_file_uses_verbs_that_exist(file: str) -> None:
     ("file", "gpus"),
     [("slurm.sh", r"--nodes=(\d+) lib|--gpus-per-node=(\d+)"), ("skypilot.yaml", r"H100:(\d+)")],
 )
-def test_a_launch_files_gpus_can_share_its_presets_batches(file: str, gpus: str) -> None:
+def test_a_launch_files_gpus_can_share_its_presets_batches(file, gpus):
     text = (LAUNCH_FILES / file).read_text(encoding="utf-8")
     processes = math.prod(
         int(number) for match in re.findall(gpus, text) for number in match if number
@@ -98,7 +95,7 @@ def test_a_launch_files_gpus_can_share_its_presets_batches(file: str, gpus: str)
     assert params.grpo.prompts_per_step % processes == 0
 
 
-def test_ranks_share_a_micro_batch_or_it_is_refused() -> None:
+def test_ranks_share_a_micro_batch_or_it_is_refused():
     assert micro_batches(256, micro_batch=64, world_size=2) == {
         "per_device_train_batch_size": 32,
         "gradient_accumulation_steps": 4,

@@ -28,9 +28,7 @@ def weights(trainer: Any) -> list[Tensor]:
     return [weight.detach() for weight in trainer.model.parameters()]
 
 
-def test_a_run_has_torchs_trajectory_and_schedule(
-    sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path
-) -> None:
+def test_a_run_has_torchs_trajectory_and_schedule(sets, base, smoke, full, tmp_path):
     ours = sft(sets, base, smoke, full, tmp_path, optimizer=NAME)
     torchs = sft(sets, base, smoke, full, tmp_path)
     ours.train()
@@ -43,9 +41,7 @@ def test_a_run_has_torchs_trajectory_and_schedule(
     assert ours.optimizer.param_groups[0]["lr"] == torchs.optimizer.param_groups[0]["lr"] < 0.02
 
 
-def test_a_resumed_run_ends_with_the_weights_of_a_whole_one(
-    sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path
-) -> None:
+def test_a_resumed_run_ends_with_the_weights_of_a_whole_one(sets, base, smoke, full, tmp_path):
     whole = sft(sets, base, smoke, full, tmp_path / "whole", optimizer=NAME, save_steps=2)
     whole.train()
     resumed = sft(sets, base, smoke, full, tmp_path / "resumed", optimizer=NAME, save_steps=2)

@@ -23,7 +23,7 @@ def by_length() -> LengthGroupedSampler:
     return LengthGroupedSampler(2, lengths=list(range(12)))
 
 
-def test_the_orders_are_trls_and_each_epoch_has_its_own() -> None:
+def test_the_orders_are_trls_and_each_epoch_has_its_own():
     through = repeat()
     expected = [list(through) for _ in range(3)]
     assert expected[0] != expected[1]
@@ -34,7 +34,7 @@ def test_the_orders_are_trls_and_each_epoch_has_its_own() -> None:
 
 @pytest.mark.parametrize("make", [repeat, by_length])
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_later_epoch_resumed_halfway_keeps_its_order(ranks: int, make: Any) -> None:
+def test_a_later_epoch_resumed_halfway_keeps_its_order(ranks, make):
     trainer = SimpleNamespace(
         _get_train_sampler=make, args=SimpleNamespace(seed=7), state=SimpleNamespace(epoch=0.0)
     )

@@ -3,8 +3,6 @@
 import copy
 import dataclasses
 import math
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +14,7 @@ from lib.engines.base import encode
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
 from lib.engines.transformers import TransformersEngine
 from lib.objectives.advantages import group_advantages
-from lib.params import Params
-from lib.params.model import Model
 from lib.params.training import Grpo
-from lib.problems.generated import GeneratedSets
 from lib.prompts.formats import conversation
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.grpo.scoring import MicroBatch
@@ -27,7 +22,6 @@ from lib.training.phase.tracking import curve_points
 from tests.lib.objectives.losses import loss_of
 from tests.lib.training.steps import Steps, letters, plain_grpo
 
-Builder = Callable[..., PolicyGradientTrainer]
 GAP = "sampling/sampling_logp_difference"
 
 
@@ -86,7 +80,7 @@ def assert_gradients(
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_the_gradient_of_a_step_is_the_objectives(built: Builder, name: str) -> None:
+def test_the_gradient_of_a_step_is_the_objectives(built, name):
     """The second step on a batch, whose ratio is not 1; `reinforce` has one step on each."""
     common = {"max_steps": 2, "num_iterations": 2, "learning_rate": 0.02, "warmup_ratio": 0.0}
     trainer = built(**{**common, **OBJECTIVES[name]})
@@ -120,12 +114,12 @@ def test_the_gradient_of_a_step_is_the_objectives(built: Builder, name: str) -> 
 
 
 def test_a_completion_gets_what_the_longest_prompt_leaves(
-    sets: GeneratedSets,
-    base: Path,
-    smoke: Params,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    sets,
+    base,
+    smoke,
+    tmp_path,
+    capsys,
+):
     most = smoke.model.max_seq_length - 1
     rollout = smoke.rollout.model_copy(update={"max_new_tokens": most})
     trainer = plain_grpo(sets.grpo, base, smoke, tmp_path, rollout=rollout)
@@ -144,7 +138,7 @@ def test_a_completion_gets_what_the_longest_prompt_leaves(
             plain_grpo(sets.grpo, base, smoke, tmp_path, model=filled)
 
 
-def test_the_entropy_bonus_keeps_the_policy_more_random(built: Builder) -> None:
+def test_the_entropy_bonus_keeps_the_policy_more_random(built):
     def entropies(**changes: Any) -> list[float]:
         trainer = built(max_steps=4, learning_rate=0.005, warmup_ratio=0.0, **changes)
         trainer.train()
@@ -158,7 +152,7 @@ def test_the_entropy_bonus_keeps_the_policy_more_random(built: Builder) -> None:
     assert entropies(entropy_coef=1.0, entropy_target=0.01) == pytest.approx(plain, rel=1e-5)
 
 
-def test_a_micro_batch_without_signal_has_the_bonuss_gradient(built: Builder) -> None:
+def test_a_micro_batch_without_signal_has_the_bonuss_gradient(built):
     """Where all rewards are equal, only the entropy moves the policy."""
 
     def moved(**changes: Any) -> bool:
@@ -172,7 +166,7 @@ def test_a_micro_batch_without_signal_has_the_bonuss_gradient(built: Builder) ->
     assert not moved()
 
 
-def test_a_head_in_float32_gives_unrounded_logits(built: Builder, full: Model) -> None:
+def test_a_head_in_float32_gives_unrounded_logits(built, full):
     half = full.model_copy(update={"dtype": "bfloat16"})
     for cast in (False, True):
         model = built(model=half, cast_lm_head_to_fp32=cast).model
@@ -183,7 +177,7 @@ def test_a_head_in_float32_gives_unrounded_logits(built: Builder, full: Model) -
 @pytest.mark.parametrize(
     "correction", ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 )
-def test_a_step_takes_the_correction_that_params_name(built: Builder, correction: str) -> None:
+def test_a_step_takes_the_correction_that_params_name(built, correction):
     cap = 1.2
     trainer = built(
         max_steps=1, advantage="none", sampler_correction=correction, correction_cap=cap
@@ -227,7 +221,7 @@ def test_a_step_takes_the_correction_that_params_name(built: Builder, correction
     ],
     ids=str,
 )
-def test_a_knob_without_effect_is_refused(smoke: Params, changes: dict[str, Any]) -> None:
+def test_a_knob_without_effect_is_refused(smoke, changes):
     (knob, value), *_ = changes.items()
     with pytest.raises(ValueError, match=f"{knob}={str(value).removesuffix('.0')}"):
         Grpo.model_validate({**smoke.grpo.model_dump(), **changes})
@@ -245,7 +239,7 @@ class Stale(TransformersEngine):
 
 
 @pytest.mark.parametrize("live", [True, False])
-def test_a_sampler_left_on_old_weights_ends_the_run(built: Builder, live: bool) -> None:
+def test_a_sampler_left_on_old_weights_ends_the_run(built, live):
     trainer = built(max_steps=20, learning_rate=0.02, warmup_ratio=0.0)
     engine = Stale(trainer.model, trainer.processing_class, batch_size=16)
     trainer.roll_out_with(engine, live=live)
@@ -255,7 +249,7 @@ def test_a_sampler_left_on_old_weights_ends_the_run(built: Builder, live: bool) 
         engine.generate([[1]], trainer.sampling)
 
 
-def test_log_probs_that_are_no_numbers_end_the_run(built: Builder) -> None:
+def test_log_probs_that_are_no_numbers_end_the_run(built):
     trainer = built(max_steps=2)
     shifts = [0.0, math.nan]
     engine = Off(trainer.model, trainer.processing_class, batch_size=16, shifts=shifts)
@@ -264,13 +258,13 @@ def test_log_probs_that_are_no_numbers_end_the_run(built: Builder) -> None:
         trainer.train()
 
 
-def test_diverged_weights_end_the_run(built: Builder) -> None:
+def test_diverged_weights_end_the_run(built):
     trainer = built(max_steps=3, learning_rate=1e30, warmup_ratio=0.0)
     with pytest.raises(UserError, match=r"step 3: .*nats.*grpo\.learning_rate"):
         trainer.train()
 
 
-def test_where_no_token_counts_nothing_is_logged_or_steered(built: Builder) -> None:
+def test_where_no_token_counts_nothing_is_logged_or_steered(built):
     knobs = {"mask_truncated": True, "entropy_coef": 0.1, "entropy_target": 0.5}
     trainer = built(max_steps=2, stop="", **knobs)
     engine = Cut(trainer.model, trainer.processing_class, batch_size=16)
@@ -284,9 +278,7 @@ def test_where_no_token_counts_nothing_is_logged_or_steered(built: Builder) -> N
 
 
 @pytest.mark.parametrize("sampler", ["live", "own weights", "adapter with dropout"])
-def test_the_samplers_gap_is_logged_and_is_rounding(
-    built: Builder, smoke: Params, sampler: str
-) -> None:
+def test_the_samplers_gap_is_logged_and_is_rounding(built, smoke, sampler):
     knobs = {"learning_rate": 0.02, "warmup_ratio": 0.0}
     if "adapter" in sampler:
         lora = smoke.model.lora.model_copy(update={"dropout": 0.5})
@@ -301,7 +293,7 @@ def test_the_samplers_gap_is_logged_and_is_rounding(
 
 
 @pytest.mark.parametrize("advantage", ["none", "mean", "group", "batch", "rloo"])
-def test_advantages_are_those_that_params_name(built: Builder, advantage: str) -> None:
+def test_advantages_are_those_that_params_name(built, advantage):
     trainer = built(advantage=advantage, max_steps=1)
     steps = Steps(trainer)
     earned: list[float] = []
@@ -312,9 +304,7 @@ def test_advantages_are_those_that_params_name(built: Builder, advantage: str) -
 
 
 @pytest.mark.parametrize("lora", [True, False])
-def test_the_penalty_measures_from_where_grpo_starts(
-    built: Builder, base: Path, smoke: Params, full: Model, tmp_path: Path, lora: bool
-) -> None:
+def test_the_penalty_measures_from_where_grpo_starts(built, base, smoke, full, tmp_path, lora):
     """An adapter starts from the adapter that SFT left, not from the base below it."""
     init = base
     if lora:
@@ -339,17 +329,13 @@ def test_the_penalty_measures_from_where_grpo_starts(
     assert not [path for path in (tmp_path / "grpo").iterdir() if path.is_dir()]
 
 
-def test_ranks_that_would_split_a_group_are_refused(
-    built: Builder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_that_would_split_a_group_are_refused(built, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "3")
     with pytest.raises(UserError, match="prompts_per_step=4"):
         built()
 
 
-def test_reward_functions_see_what_trl_hands_them_and_may_log(
-    built: Builder, sets: GeneratedSets
-) -> None:
+def test_reward_functions_see_what_trl_hands_them_and_may_log(built, sets):
     trainer = built(max_steps=2)
     seen: list[dict[str, Any]] = []
 
@@ -406,7 +392,7 @@ class Off(TransformersEngine):
         return [[next(shifted) for _ in group] for group in groups]
 
 
-def test_each_epoch_has_its_own_order_of_problems(built: Builder) -> None:
+def test_each_epoch_has_its_own_order_of_problems(built):
     trainer = built(prompts_per_step=4)
     trainer.problems = trainer.problems[:10]  # two steps an epoch, two left over
 
@@ -423,9 +409,7 @@ def test_each_epoch_has_its_own_order_of_problems(built: Builder) -> None:
     assert problems(2) == [problem["problem"] for problem in trainer.problems[:4]]
 
 
-def test_a_mixture_of_experts_with_a_router_loss_is_refused(
-    built: Builder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mixture_of_experts_with_a_router_loss_is_refused(built, monkeypatch):
     from lib.training import grpo as module
 
     plain = module.trainable_policy
@@ -440,9 +424,7 @@ def test_a_mixture_of_experts_with_a_router_loss_is_refused(
         built()
 
 
-def test_fused_scores_train_as_whole_logits_do(
-    built: Builder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fused_scores_train_as_whole_logits_do(built, monkeypatch):
     def run(large: int) -> tuple[dict[str, Tensor], list[dict[str, float]]]:
         monkeypatch.setattr("lib.training.grpo.scoring.MAX_WHOLE_LOGITS", large)
         trainer = built(max_steps=1, beta=0.1, rollout={"temperature": 0.7})
@@ -457,8 +439,6 @@ def test_fused_scores_train_as_whole_logits_do(
     assert 0 < fused_points[0][f"{GAP}/mean"] < 1e-5
 
 
-def test_fewer_problems_than_a_step_takes_are_refused(
-    sets: GeneratedSets, base: Path, smoke: Params, tmp_path: Path
-) -> None:
+def test_fewer_problems_than_a_step_takes_are_refused(sets, base, smoke, tmp_path):
     with pytest.raises(UserError, match=r"prompts_per_step=4: .* 3 "):
         plain_grpo(sets.grpo[:3], base, smoke, tmp_path)

@@ -11,7 +11,6 @@ import torch
 
 from lib.artifacts.problems import write_problems
 from lib.params import preset_params
-from lib.problems.generated import GeneratedSets
 from tests.lib.training.grpo_stage import grpo_stage, learned
 from tests.lib.training.runs import launch
 from tests.vllm_server import free_port
@@ -33,9 +32,7 @@ def trained(folder: Path, processes: int, *way: str) -> list[dict[str, Any]]:
 
 
 @LORA
-def test_grpo_on_two_ranks_has_the_gradient_of_one(
-    rank: int, base: Path, sets: GeneratedSets, tmp_path: Path
-) -> None:
+def test_grpo_on_two_ranks_has_the_gradient_of_one(rank, base, sets, tmp_path):
     shutil.copytree(base, tmp_path / "base")
     write_problems(tmp_path / "grpo.jsonl", sets.grpo)
     grpo = {"max_steps": 2, "max_grad_norm": NO_CLIPPING}
@@ -59,14 +56,14 @@ ENGINES = [
 @LORA
 @pytest.mark.parametrize("engine", ENGINES)
 def test_two_ranks_that_share_the_weights_sample_and_learn_what_one_process_does(
-    engine: str,
-    rank: int,
-    base: Path,
-    sets: GeneratedSets,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    engine,
+    rank,
+    base,
+    sets,
+    tmp_path,
+    request,
+    monkeypatch,
+):
     if engine == "vllm-server":
         monkeypatch.setenv("RECKON_VLLM_URL", request.getfixturevalue("vllm_url"))
     shutil.copytree(base, tmp_path / "base")
@@ -96,7 +93,7 @@ def agree(one: dict[str, Any], other: dict[str, Any], *, within: float) -> None:
         torch.testing.assert_close(tensor, other[name], rtol=0, atol=within)
 
 
-def test_the_stage_trains_on_two_ranks(base: Path, sets: GeneratedSets, tmp_path: Path) -> None:
+def test_the_stage_trains_on_two_ranks(base, sets, tmp_path):
     stage = grpo_stage(tmp_path, base=base, sets=sets)
     ran = launch(*TWO, *stage)
     assert ran.returncode == 0, ran.stderr
@@ -110,9 +107,7 @@ def test_the_stage_trains_on_two_ranks(base: Path, sets: GeneratedSets, tmp_path
     assert ran.stdout.index(line) < ran.stdout.index("grpo step=1/3")
 
 
-def test_two_ranks_that_are_ended_come_to_an_undisturbed_runs_weights(
-    base: Path, sets: GeneratedSets, tmp_path: Path
-) -> None:
+def test_two_ranks_that_are_ended_come_to_an_undisturbed_runs_weights(base, sets, tmp_path):
     weights = {}
     for name, step in {"undisturbed": None, "killed": 2, "terminated": 1}.items():
         (tmp_path / name).mkdir()
@@ -137,9 +132,7 @@ def test_two_ranks_that_are_ended_come_to_an_undisturbed_runs_weights(
         ("tests.lib.training.dies", 4, 9, "was ended by SIGKILL"),
     ],
 )
-def test_an_error_on_two_ranks_is_one_line(
-    module: str, prompts: int, code: int, line: str, base: Path, sets: GeneratedSets, tmp_path: Path
-) -> None:
+def test_an_error_on_two_ranks_is_one_line(module, prompts, code, line, base, sets, tmp_path):
     grpo = {"prompts_per_step": prompts, "micro_batch_size": 2}
     stage = grpo_stage(tmp_path, base=base, sets=sets, grpo=grpo)
     ours = ["python", "-m", "stages.ranks", "--standalone", "--nproc_per_node", "2"]
@@ -150,7 +143,7 @@ def test_an_error_on_two_ranks_is_one_line(
     assert not any(word in ran.stderr for word in ("Traceback", "Warning", "======"))
 
 
-def test_a_lost_rank_starts_again_on_two_nodes(tmp_path: Path) -> None:
+def test_a_lost_rank_starts_again_on_two_nodes(tmp_path):
     """Each node's launcher keeps a store, in which the others would find the dead one's address."""
     meet = ("--rdzv_backend", "c10d", "--rdzv_endpoint", f"localhost:{free_port()}")
     node = ("-m", "stages.ranks", "--nnodes", "2", "--max-restarts", "1", *meet)
@@ -163,7 +156,7 @@ def test_a_lost_rank_starts_again_on_two_nodes(tmp_path: Path) -> None:
     assert (tmp_path / "killed").exists()
 
 
-def test_ranks_that_trained_apart_are_refused(base: Path) -> None:
+def test_ranks_that_trained_apart_are_refused(base):
     ran = launch(*TWO, "-m", "tests.lib.training.disagrees", base)
     assert ran.returncode != 0
     assert "weights of 2 ranks differ" in ran.stderr

@@ -1,22 +1,18 @@
 """The rollouts that a GRPO run keeps to be read, on the smoke model."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from lib.params import Params
 from lib.params.training import Grpo
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.phase.rollout_log import MAX_BYTES, kept_generations, rollout_rows
 from lib.training.phase.tracking import curve_points
 from tests.lib.training.steps import letters
 
-Builder = Callable[..., PolicyGradientTrainer]
 
-
-def test_a_row_holds_what_the_step_learned_from(built: Builder) -> None:
+def test_a_row_holds_what_the_step_learned_from(built):
     trainer = built(max_steps=1, log_problems=2, micro_batch_size=4)
     size = trainer.grpo.group_size
     trainer.train()
@@ -42,7 +38,7 @@ def test_a_row_holds_what_the_step_learned_from(built: Builder) -> None:
         assert row["step"] == 1
 
 
-def test_what_is_masked_has_no_token_in_the_loss(built: Builder) -> None:
+def test_what_is_masked_has_no_token_in_the_loss(built):
     trainer = built(max_steps=1, log_problems=1000, mask_truncated=True)
     trainer.train()
     rows = rollout_rows(trainer)
@@ -55,7 +51,7 @@ def test_what_is_masked_has_no_token_in_the_loss(built: Builder) -> None:
         assert row["num_loss_tokens"] == (0 if row["truncated"] else row["num_tokens"])
 
 
-def test_the_same_problem_is_kept_whenever_it_comes_up(built: Builder, smoke: Params) -> None:
+def test_the_same_problem_is_kept_whenever_it_comes_up(built, smoke):
     trainer = built(
         problems=smoke.grpo.prompts_per_step, max_steps=3, log_problems=1, num_iterations=1
     )
@@ -65,13 +61,13 @@ def test_the_same_problem_is_kept_whenever_it_comes_up(built: Builder, smoke: Pa
     assert len({row["problem"] for row in rows}) == 1
 
 
-def test_rollouts_that_serve_several_steps_are_kept_once(built: Builder) -> None:
+def test_rollouts_that_serve_several_steps_are_kept_once(built):
     trainer = built(max_steps=4, log_problems=1, num_iterations=2, save_steps=0)
     trainer.train()
     assert [row["step"] for row in rollout_rows(trainer)[:: trainer.grpo.group_size]] == [1, 3]
 
 
-def test_a_resumed_run_keeps_each_rollout_once(built: Builder) -> None:
+def test_a_resumed_run_keeps_each_rollout_once(built):
     def run(resume: Path | None = None) -> PolicyGradientTrainer:
         trainer = built(max_steps=4, save_steps=2, log_problems=1)
         trainer.train(resume_from_checkpoint=resume and str(resume))
@@ -85,9 +81,7 @@ def test_a_resumed_run_keeps_each_rollout_once(built: Builder) -> None:
 
 @pytest.mark.parametrize("max_steps", [1, 100, 10_000])
 @pytest.mark.parametrize("max_new_tokens", [48, 32_768])
-def test_a_long_run_keeps_fewer_of_its_steps(
-    smoke: Params, max_steps: int, max_new_tokens: int
-) -> None:
+def test_a_long_run_keeps_fewer_of_its_steps(smoke, max_steps, max_new_tokens):
     changes = {"max_steps": max_steps, "log_problems": 4, "group_size": 16}
     grpo = Grpo.model_validate(smoke.grpo.model_dump() | changes | {"micro_batch_size": 16})
     every = kept_generations(grpo, max_new_tokens=max_new_tokens)

@@ -28,7 +28,6 @@ from lib.engines.runtime import configure
 from lib.inference.external import external_model
 from lib.params import Params
 from lib.planning.inputs import input_problems
-from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format, save_prompt
 from lib.training.phase import validation
 from lib.training.phase.run import run_phase
@@ -41,7 +40,7 @@ STEPS = 8
 
 
 @pytest.fixture(scope="module")
-def short(smoke: Params) -> Params:
+def short(smoke):
     """SFT of eight steps, saved and validated after each third."""
     sft = {"num_epochs": 2, "batch_size": 8, "micro_batch_size": 4, "logging_steps": 2}
     sft |= {"save_steps": 3, "keep_checkpoints": 1, "eval_steps": 3}
@@ -52,9 +51,7 @@ Phase = Callable[..., Path]
 
 
 @pytest.fixture(scope="module")
-def validator(
-    sets: GeneratedSets, base: Path, smoke: Params, tmp_path_factory: pytest.TempPathFactory
-) -> Validator:
+def validator(sets, base, smoke, tmp_path_factory):
     folder = tmp_path_factory.mktemp("validation")
     for name, problems in sets.benchmarks.items():
         write_problems(folder / f"{name}.jsonl", problems[:4])
@@ -62,9 +59,7 @@ def validator(
 
 
 @pytest.fixture
-def phase(
-    sets: GeneratedSets, base: Path, short: Params, validator: Validator, tmp_path: Path
-) -> Phase:
+def phase(sets, base, short, validator, tmp_path):
     """Runs SFT to step `stop`, or to its end, into a folder that it gives back."""
 
     def run(
@@ -105,12 +100,12 @@ def results(folder: Path, stage: str = "sft") -> dict[str, str]:
 
 
 def test_a_skipped_phase_hands_over_the_checkpoint_it_had(
-    base: Path,
-    tmp_path: Path,
-    smoke: Params,
-    validator: Validator,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    base,
+    tmp_path,
+    smoke,
+    validator,
+    capsys,
+):
     def never(scratch: Path) -> Trainer:
         raise AssertionError("a skipped phase must not build a trainer")
 
@@ -136,12 +131,12 @@ def test_a_skipped_phase_hands_over_the_checkpoint_it_had(
 
 
 def test_grpo_starts_from_an_adapter_that_was_trained_before(
-    base: Path,
-    sets: GeneratedSets,
-    smoke: Params,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    base,
+    sets,
+    smoke,
+    tmp_path,
+    monkeypatch,
+):
     mine, lora = tmp_path / "mine", smoke.model.lora
     policy = add_adapter(load_policy(base, base=base, settings=smoke.model), lora)
     for name, weight in policy.named_parameters():
@@ -173,9 +168,7 @@ def test_grpo_starts_from_an_adapter_that_was_trained_before(
     assert all(w.requires_grad and (w == 0.01).all() for w in started.values())
 
 
-def test_an_interrupted_phase_ends_with_the_files_of_a_whole_one(
-    phase: Phase, base: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interrupted_phase_ends_with_the_files_of_a_whole_one(phase, base, capsys):
     whole = phase(folder="whole")
     # every second step is logged, and every one that is saved
     for name, steps in {"curve": [2, 3, 4, 6, 8], "validation_curve": [0, 3, 6, 8]}.items():
@@ -208,9 +201,7 @@ def test_an_interrupted_phase_ends_with_the_files_of_a_whole_one(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_leaves_a_checkpoint_that_a_whole_run_would_go_on_from(
-    number: signal.Signals, phase: Phase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_leaves_a_checkpoint_that_a_whole_run_would_go_on_from(number, phase, monkeypatch):
     whole, before = phase(folder="whole"), signal.getsignal(number)
 
     def signalled(self: StopAt, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -231,9 +222,7 @@ def test_a_signal_leaves_a_checkpoint_that_a_whole_run_would_go_on_from(
     assert signal.getsignal(number) == before
 
 
-def test_a_kept_checkpoint_is_asked_as_its_base_and_trains_on(
-    phase: Phase, sets: GeneratedSets, base: Path, short: Params, tmp_path: Path
-) -> None:
+def test_a_kept_checkpoint_is_asked_as_its_base_and_trains_on(phase, sets, base, short, tmp_path):
     base = Path(shutil.copytree(base, tmp_path / "base"))
     save_prompt(base, system="Be brief.", rendering=short.prompt.rendering)
     kept = phase(base=base) / f"scratch/sft/checkpoints/checkpoint-{STEPS}"
@@ -246,9 +235,7 @@ def test_a_kept_checkpoint_is_asked_as_its_base_and_trains_on(
     assert (min(steps), max(steps)) == (2, STEPS * 3 // 2)
 
 
-def test_completions_of_the_last_validation_are_kept(
-    phase: Phase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_completions_of_the_last_validation_are_kept(phase, monkeypatch):
     monkeypatch.setattr(validation, "MAX_ROWS", 3)
     folder = phase()
     rows = list(read_graded(folder / "validation.jsonl"))
@@ -272,14 +259,14 @@ SCORES = {
 
 @pytest.mark.parametrize("best", SCORES)
 def test_the_best_checkpoint_is_handed_on_however_often_a_run_is_interrupted(
-    best: int,
-    phase: Phase,
-    base: Path,
-    short: Params,
-    sets: GeneratedSets,
-    validator: Validator,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    best,
+    phase,
+    base,
+    short,
+    sets,
+    validator,
+    monkeypatch,
+):
     step, measure, real = 0, Validator._measure, validation.means
 
     def measured(self: Validator, state: Any, model: Any) -> None:
@@ -319,9 +306,7 @@ def test_the_best_checkpoint_is_handed_on_however_often_a_run_is_interrupted(
     assert read_json(outputs.model / SELECTED) == {"sft": noted}
 
 
-def test_a_changed_param_starts_again(
-    phase: Phase, short: Params, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_changed_param_starts_again(phase, short, capsys):
     with pytest.raises(UserError):
         phase(stop=4)
     other = changed(short, {"sft": {"learning_rate": 0.01}})
@@ -334,15 +319,13 @@ def test_a_changed_param_starts_again(
     assert set(output.splitlines()) <= set(log.splitlines())
 
 
-def test_without_checkpoints_an_interrupted_phase_starts_again(phase: Phase, short: Params) -> None:
+def test_without_checkpoints_an_interrupted_phase_starts_again(phase, short):
     unsaved = changed(short, {"sft": {"save_steps": 0, "keep_checkpoints": 0}})
     with pytest.raises(UserError, match=r"starts again.*sft\.save_steps"):
         phase(stop=5, params=unsaved)
 
 
-def test_metrics_hold_each_columns_last_value(
-    sets: GeneratedSets, base: Path, tmp_path: Path
-) -> None:
+def test_metrics_hold_each_columns_last_value(sets, base, tmp_path):
     """The second update on a step's rollouts logs no rewards; both steps are logged unsaved."""
     folder = write_inputs(tmp_path / "run", base, sets)
     grpo = {"max_steps": 2, "num_iterations": 2, "eval_steps": 0}
@@ -384,8 +367,8 @@ def followed(folder: Path, stage: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KILLED)
 def test_sigkill_at_random_moments_changes_nothing_in_the_end(
-    name: str, sets: GeneratedSets, base: Path, smoke: Params, tmp_path: Path, in_root: Path
-) -> None:
+    name, sets, base, smoke, tmp_path, in_root
+):
     stage, rank, changes = KILLED[name]
     # An untrained policy answers nothing: what moves it is a reward that varies all the same.
     content: dict[str, dict[str, Any]] = {

@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -22,27 +21,23 @@ from transformers import (
 
 from lib.core.errors import UserError
 from lib.engines.policy import load_tokenizer, save_policy
-from lib.params.model import Model
 from lib.training.grpo import scoring
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.phase.tracking import curve_points
 from tests.lib.training.ratios import CUTS, assert_ratios
 from tests.lib.training.steps import Steps
 
-Builder = Callable[..., PolicyGradientTrainer]
 CUT = {"top_p": 0.8, "top_k": 50, "min_p": 0.05}
 
 
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("cut", CUTS, ids=str)
-def test_the_mean_ratio_is_one(
-    built: Builder, cut: dict[str, Any], fused: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_mean_ratio_is_one(built, cut, fused, monkeypatch):
     monkeypatch.setattr(scoring, "MAX_WHOLE_LOGITS", 0 if fused else 2**40)
     assert_ratios(built(), cut)
 
 
-def test_steps_under_cuts_learn_from_the_cut_distribution(built: Builder) -> None:
+def test_steps_under_cuts_learn_from_the_cut_distribution(built):
     """The gradient is that of log-probs over what is left, by autograd with the mask by hand."""
     trainer = built(max_steps=1, loss="reinforce", rollout=CUT)
     steps = Steps(trainer)
@@ -122,9 +117,9 @@ def based_on(build: Callable[..., PreTrainedModel], base: Path, folder: Path) ->
 @pytest.mark.parametrize("checkpointing", [True, False])
 @pytest.mark.parametrize("architecture", [learned_positions, functional_dropout, dropout_in_config])
 def test_every_architecture_is_scored_as_it_was_sampled(
-    built: Builder, base: Path, full: Model, tmp_path: Path,
-    architecture: Callable[..., PreTrainedModel], checkpointing: bool,
-) -> None:  # fmt: skip
+    built, base, full, tmp_path,
+    architecture, checkpointing,
+):  # fmt: skip
     own = based_on(architecture, base, tmp_path / "own")
     model = full.model_copy(update={"gradient_checkpointing": checkpointing})
     trainer = built(init=own, model=model, max_steps=1, beta=0.1, learning_rate=1e-12)
@@ -141,14 +136,12 @@ def test_every_architecture_is_scored_as_it_was_sampled(
     assert saved == started != {}
 
 
-def test_grpo_beyond_a_longropes_switch_is_refused(
-    built: Builder, base: Path, tmp_path: Path
-) -> None:
+def test_grpo_beyond_a_longropes_switch_is_refused(built, base, tmp_path):
     with pytest.raises(UserError, match=r"max_seq_length=256.* 64 "):
         built(init=based_on(two_ropes, base, tmp_path / "own"))
 
 
-def test_a_steered_coefficient_is_part_of_a_checkpoint(built: Builder) -> None:
+def test_a_steered_coefficient_is_part_of_a_checkpoint(built):
     def run(steps: int, resume: Path | None = None) -> PolicyGradientTrainer:
         trainer = built(max_steps=steps, save_steps=2, entropy_coef=0.1, entropy_target=99.0)
         trainer.train(resume_from_checkpoint=resume and str(resume))

@@ -4,7 +4,6 @@ A test of the whole loop: an advantage of the wrong sign or without its centring
 out half of a completion, or a sampler with weights of the start, each ends below 95 %.
 """
 
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -26,7 +25,7 @@ NUM_PROBLEMS = 32
 
 
 @pytest.mark.slow
-def test_what_is_solved_now_and_then_comes_to_be_solved(tmp_path: Path) -> None:
+def test_what_is_solved_now_and_then_comes_to_be_solved(tmp_path):
     sets = synthetic_sets(SYNTHETIC, seed=PARAMS.seed)
     base, checkpoint = tmp_path / "base", tmp_path / "sft"
     write_tiny(base, sets.sft, prompt_format=FORMAT, model=PARAMS.model, seed=PARAMS.seed)

@@ -4,7 +4,6 @@ accelerate scales on GPUs only; here its scaler and its autocast are put in plac
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ import torch
 from torch import Tensor
 
 from lib.core.errors import UserError
-from lib.params import Params
 from lib.params.model import Model
 from lib.training import grpo
 from lib.training.grpo import scoring
@@ -22,11 +20,9 @@ from lib.training.phase.tracking import curve_points
 from lib.training.phase.warning_signs import OVERFLOWS, Limits, WarningSigns
 from tests.lib.training.steps import Steps
 
-Builder = Callable[..., PolicyGradientTrainer]
-
 
 @pytest.fixture
-def scaled(built: Builder, full: Model, monkeypatch: pytest.MonkeyPatch) -> Builder:
+def scaled(built, full, monkeypatch):
     """Builds a trainer that trains as on a GPU."""
     plain = grpo.shared_arguments
 
@@ -66,9 +62,7 @@ def gradients_in_float64(model: Any, batch: MicroBatch) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_scaled_gradients_are_those_of_float64(
-    fused: bool, scaled: Builder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scaled_gradients_are_those_of_float64(fused, scaled, monkeypatch):
     monkeypatch.setattr(scoring, "MAX_WHOLE_LOGITS", 0 if fused else 2**40)
     trainer = scaled(2.0**10, max_steps=1, learning_rate=1e-12)
     steps = Steps(trainer)
@@ -84,7 +78,7 @@ def test_scaled_gradients_are_those_of_float64(
     assert 1e-5 < error < 5e-3
 
 
-def test_a_step_that_overflows_counts_as_none(scaled: Builder) -> None:
+def test_a_step_that_overflows_counts_as_none(scaled):
     trainer = scaled(2.0**40, max_steps=3, logging_steps=1, lr_schedule="linear", warmup_ratio=0.0)
     steps = Steps(trainer)
     trainer.train()
@@ -97,7 +91,7 @@ def test_a_step_that_overflows_counts_as_none(scaled: Builder) -> None:
     assert ["grad_norm" in point for point in points] == [False, True, True]
 
 
-def test_overflows_are_a_fault_once_the_scale_is_spent(smoke: Params) -> None:
+def test_overflows_are_a_fault_once_the_scale_is_spent(smoke):
     limits = Limits.from_reward(smoke.reward, max_new_tokens=16, dtype="float16")
 
     def kinds(overflows: int) -> list[str]:
@@ -111,7 +105,7 @@ def test_overflows_are_a_fault_once_the_scale_is_spent(smoke: Params) -> None:
     assert kinds(OVERFLOWS["float16"]) == ["gradient_explodes"]
 
 
-def test_without_a_gpu_it_is_refused(built: Builder, full: Model) -> None:
+def test_without_a_gpu_it_is_refused(built, full):
     with pytest.raises(UserError, match="mixed_precision=fp16"):
         built(model=full.model_copy(update={"mixed_precision": "fp16"}))
 
@@ -126,9 +120,7 @@ def test_without_a_gpu_it_is_refused(built: Builder, full: Model) -> None:
         ("float16", "bf16", 8, False),
     ],
 )
-def test_the_scaler_needs_gradients_in_float32(
-    dtype: str, precision: str, rank: int, allowed: bool, full: Model
-) -> None:
+def test_the_scaler_needs_gradients_in_float32(dtype, precision, rank, allowed, full):
     values = full.model_dump() | {"dtype": dtype, "mixed_precision": precision}
     values["lora"] = {**values["lora"], "rank": rank}
     if allowed:

@@ -1,7 +1,6 @@
 """SFT trains on completions alone, teaches the end, and never cuts an example silently."""
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 import torch
@@ -9,9 +8,6 @@ import torch
 from lib.artifacts.problems import RESPONSE, Problem
 from lib.core.errors import UserError
 from lib.engines.policy import load_policy, load_tokenizer, save_policy
-from lib.params import Params
-from lib.params.model import Model
-from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.prompts.formats import conversation
 from lib.training.sft import sft_dataset
@@ -19,13 +15,11 @@ from tests.lib.training.steps import plain_sft
 
 
 @pytest.fixture
-def trainer(sets: GeneratedSets, base: Path, smoke: Params, tmp_path: Path):
+def trainer(sets, base, smoke, tmp_path):
     return plain_sft(sets.sft, base, smoke, tmp_path)
 
 
-def test_the_loss_covers_only_the_completion_and_its_end(
-    trainer, sets: GeneratedSets, base: Path, smoke: Params
-) -> None:
+def test_the_loss_covers_only_the_completion_and_its_end(trainer, sets, base, smoke):
     tokenizer = load_tokenizer(base)
     own_format = prompt_format(smoke.prompt.format)
     batch = trainer.data_collator([trainer.train_dataset[index] for index in range(4)])
@@ -40,7 +34,7 @@ def test_the_loss_covers_only_the_completion_and_its_end(
         assert problem.problem in tokenizer.decode(prompt)
 
 
-def test_training_sees_the_prompt_tokens_of_generation(sets: GeneratedSets, base: Path) -> None:
+def test_training_sees_the_prompt_tokens_of_generation(sets, base):
     tokenizer = load_tokenizer(base)
     own_format = prompt_format("boxed")
     tokenizer.chat_template = own_format.chat_template
@@ -60,7 +54,7 @@ def test_training_sees_the_prompt_tokens_of_generation(sets: GeneratedSets, base
 
 
 @pytest.mark.parametrize("ending", ["", "\n\nDone. "])
-def test_a_response_is_learnt_to_the_letter(base: Path, ending: str) -> None:
+def test_a_response_is_learnt_to_the_letter(base, ending):
     tokenizer, own = load_tokenizer(base), prompt_format("r1_zero")
     tokenizer.chat_template = own.chat_template
     response = f" It  is\n\\boxed{{4}}. </think> <answer> \\boxed{{4}} </answer>{ending}"
@@ -75,17 +69,13 @@ def test_a_response_is_learnt_to_the_letter(base: Path, ending: str) -> None:
     assert "</answer>" not in tokenizer.decode(row["input_ids"]).rpartition("Assistant:")[2]
 
 
-def test_an_example_that_would_be_cut_is_refused(
-    sets: GeneratedSets, base: Path, smoke: Params, tmp_path: Path
-) -> None:
+def test_an_example_that_would_be_cut_is_refused(sets, base, smoke, tmp_path):
     short = smoke.model.model_copy(update={"max_seq_length": 20})
     with pytest.raises(UserError, match=r"max_seq_length=20: \d+ of 256 "):
         plain_sft(sets.sft, base, smoke, tmp_path, model=short)
 
 
-def test_a_step_moves_adapters_only_and_they_are_saved(
-    trainer, base: Path, smoke: Params, tmp_path: Path
-) -> None:
+def test_a_step_moves_adapters_only_and_they_are_saved(trainer, base, smoke, tmp_path):
     trainer.args.max_steps = 2
     before = {n: p.detach().clone() for n, p in trainer.model.named_parameters()}
     trainer.train()
@@ -100,9 +90,7 @@ def test_a_step_moves_adapters_only_and_they_are_saved(
         assert torch.equal(weight, after[name]), name
 
 
-def test_packed_rows_hold_every_example_and_learn_the_same(
-    sets: GeneratedSets, base: Path, smoke: Params, full: Model, tmp_path: Path
-) -> None:
+def test_packed_rows_hold_every_example_and_learn_the_same(sets, base, smoke, full, tmp_path):
     """TRL packs; no token sees the example before it, so that the loss is that of padded rows."""
     losses, sizes = [], []
     for packing in (True, False):

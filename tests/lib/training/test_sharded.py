@@ -15,7 +15,6 @@ from safetensors.torch import load_file
 
 from lib.artifacts import read_json
 from lib.core.errors import UserError
-from lib.problems.generated import GeneratedSets
 from lib.training.phase.ranks import check_sharding
 from lib.training.phase.warning_signs import GAP
 from tests.lib.training.runs import launch, write_inputs
@@ -25,7 +24,7 @@ LORA = pytest.mark.parametrize("rank", [0, 8], ids=["full", "LoRA"])
 
 
 @pytest.fixture
-def inputs(base: Path, sets: GeneratedSets, tmp_path: Path) -> Path:
+def inputs(base, sets, tmp_path):
     """Each run gets its own copy."""
     return write_inputs(tmp_path / "inputs", base, sets, num_sft=48)
 
@@ -87,9 +86,7 @@ def held(folder: Path) -> list[float]:
 @pytest.mark.slow
 @LORA
 @pytest.mark.parametrize(("way", "share"), [("shards", 0.5), ("replicas", 1.0)])
-def test_sft_on_two_ranks_writes_the_checkpoint_of_one_process(
-    way: str, share: float, rank: int, inputs: Path
-) -> None:
+def test_sft_on_two_ranks_writes_the_checkpoint_of_one_process(way, share, rank, inputs):
     two, alone = (trained(each, "sft", inputs, rank) for each in (way, "alone"))
     assert held(two) == [share, share]
     agree(two / "models/sft", alone / "models/sft")
@@ -106,7 +103,7 @@ def test_sft_on_two_ranks_writes_the_checkpoint_of_one_process(
 
 
 @pytest.mark.slow
-def test_the_best_of_sharded_weights_is_handed_on_whole(inputs: Path) -> None:
+def test_the_best_of_sharded_weights_is_handed_on_whole(inputs):
     """Nothing is answered rightly, so that the first point, of the base model, is the best."""
     shutil.copy(inputs / "validation/harder.jsonl", inputs / "validation/validation.jsonl")
     sections = {"sft": changes(0)["sft"] | {"select": "best"}}
@@ -123,7 +120,7 @@ def test_the_best_of_sharded_weights_is_handed_on_whole(inputs: Path) -> None:
 @pytest.mark.slow
 @LORA
 @pytest.mark.parametrize("stage", ["grpo", "dpo"])
-def test_sharded_weights_end_as_two_whole_copies_do(stage: str, rank: int, inputs: Path) -> None:
+def test_sharded_weights_end_as_two_whole_copies_do(stage, rank, inputs):
     """In GRPO, rank 1 has generated its completions long before rank 0."""
     cut, whole = (trained(way, stage, inputs, rank) for way in ("shards", "replicas"))
     assert held(cut) == [0.5, 0.5] and held(whole) == [1.0, 1.0]
@@ -140,9 +137,7 @@ def test_sharded_weights_end_as_two_whole_copies_do(stage: str, rank: int, input
 @pytest.mark.vllm
 @LORA
 @pytest.mark.parametrize("engine", ["vllm", "vllm-server"])
-def test_sharded_weights_reach_vllm_as_whole_ones_do(
-    engine: str, rank: int, inputs: Path, request: pytest.FixtureRequest
-) -> None:
+def test_sharded_weights_reach_vllm_as_whole_ones_do(engine, rank, inputs, request):
     """To each rank's own engine, or from the first one to a server; all gather each weight."""
     with pytest.MonkeyPatch.context() as patch:
         if engine == "vllm-server":
@@ -161,9 +156,7 @@ def test_sharded_weights_reach_vllm_as_whole_ones_do(
 @pytest.mark.vllm
 @LORA
 @pytest.mark.parametrize("stage", ["sft", "dpo"])
-def test_sharded_weights_are_validated_by_vllm_as_whole_ones_are(
-    stage: str, rank: int, inputs: Path
-) -> None:
+def test_sharded_weights_are_validated_by_vllm_as_whole_ones_are(stage, rank, inputs):
     cut, whole = (
         trained(way, stage, inputs, rank, engine="vllm") for way in ("shards", "replicas")
     )
@@ -175,7 +168,7 @@ def test_sharded_weights_are_validated_by_vllm_as_whole_ones_are(
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_with_sharded_weights_resumes(inputs: Path) -> None:
+def test_an_interrupted_run_with_sharded_weights_resumes(inputs):
     whole = trained("shards", "sft", inputs, 0)
     twice = inputs.with_name("twice")
     shutil.copytree(inputs, twice)
@@ -197,7 +190,7 @@ def test_an_interrupted_run_with_sharded_weights_resumes(inputs: Path) -> None:
         ({"zero_stage": 2}, "DeepSpeed"),
     ],
 )
-def test_only_fsdp2_may_cut_the_weights(sharding: dict[str, int], fault: str) -> None:
+def test_only_fsdp2_may_cut_the_weights(sharding, fault):
     trainer: Any = SimpleNamespace(
         is_fsdp_enabled="fsdp_version" in sharding,
         is_deepspeed_enabled="zero_stage" in sharding,

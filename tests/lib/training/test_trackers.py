@@ -28,7 +28,7 @@ from tests.lib.training.steps import plain_grpo
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     own = [f"WANDB_{name}" for name in ("MODE", "PROJECT", "NAME", "ENTITY", "DIR")]
     # Set first: what a tracker sets by itself stays no longer than the test.
@@ -70,12 +70,12 @@ def train(base: Path, sets: GeneratedSets, smoke: Params, folder: Path) -> None:
 
 @pytest.mark.slow
 def test_offline_a_run_is_recorded_whole(
-    base: Path,
-    sets: GeneratedSets,
-    smoke: Params,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    base,
+    sets,
+    smoke,
+    tmp_path,
+    monkeypatch,
+):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_PROJECT", "mine")
     monkeypatch.setenv("WANDB_ENTITY", "us")
@@ -110,9 +110,7 @@ def test_offline_a_run_is_recorded_whole(
             assert sum(history[step][f"distribution/{name}/values"]) == 16
 
 
-def test_nothing_is_recorded_unless_the_environment_asks(
-    base: Path, sets: GeneratedSets, smoke: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_recorded_unless_the_environment_asks(base, sets, smoke, tmp_path, monkeypatch):
     train(base, sets, smoke, tmp_path)
     assert not [*tmp_path.glob("wandb"), *tmp_path.glob("runs")]
     for variable, value, words in (
@@ -141,9 +139,7 @@ class Recorder(TrainerCallback):
         self.points.append((state.global_step, kwargs["logs"]))
 
 
-def test_a_resumed_run_sends_what_its_checkpoint_lacks_and_nothing_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resumed_run_sends_what_its_checkpoint_lacks_and_nothing_twice(tmp_path, monkeypatch):
     monkeypatch.setitem(INTEGRATION_TO_CALLBACK, "recorder", Recorder)
     monkeypatch.setattr(tracking, "get_available_reporting_integrations", lambda: ["recorder"])
     monkeypatch.setenv("REPORT_TO", "recorder")
@@ -169,8 +165,8 @@ def test_a_resumed_run_sends_what_its_checkpoint_lacks_and_nothing_twice(
 
 @pytest.mark.slow
 def test_trackio_has_params_points_distributions_and_completions(
-    base: Path, sets: GeneratedSets, smoke: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    base, sets, smoke, tmp_path, monkeypatch
+):
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
     trackio = pytest.importorskip("trackio")
     monkeypatch.setenv("REPORT_TO", "trackio")
@@ -186,9 +182,7 @@ def test_trackio_has_params_points_distributions_and_completions(
         assert steps == [1, 2, 3], name
 
 
-def test_online_without_a_key_is_recorded_offline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_online_without_a_key_is_recorded_offline(tmp_path, monkeypatch):
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("REPORT_TO", "wandb")
@@ -200,7 +194,7 @@ def test_online_without_a_key_is_recorded_offline(
     assert os.environ["WANDB_MODE"] == "online"
 
 
-def test_syncing_without_an_offline_run_says_how_to_record_one(tmp_path: Path) -> None:
+def test_syncing_without_an_offline_run_says_how_to_record_one(tmp_path):
     command = ["make", "--old-file=setup", f"--file={ROOT}/Makefile", "wandb-sync"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2

@@ -1,16 +1,11 @@
 """The lines that a run without a terminal is followed by."""
 
-from pathlib import Path
-
-import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from lib.training.phase.tracking import ProgressLines, timed
 
 
-def test_a_line_gives_the_pace_since_the_last_and_the_time_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_gives_the_pace_since_the_last_and_the_time_left(tmp_path, monkeypatch):
     """Resumed at step 2 of 10: 2 steps of 5 s, then 2 of 10 s, half of them generation."""
     clock = 100.0
     monkeypatch.setattr("time.monotonic", lambda: clock)
@@ -42,9 +37,7 @@ def test_a_line_gives_the_pace_since_the_last_and_the_time_left(
     ]
 
 
-def test_updates_on_old_rollouts_count_their_time_and_no_tokens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_updates_on_old_rollouts_count_their_time_and_no_tokens(tmp_path, monkeypatch):
     """`num_iterations: 2`: 1,000 tokens in 8 s, and 2 s for the second update on them."""
     clock = 100.0
     monkeypatch.setattr("time.monotonic", lambda: clock)
@@ -73,7 +66,7 @@ def test_updates_on_old_rollouts_count_their_time_and_no_tokens(
     ]
 
 
-def test_a_long_step_says_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_step_says_where_it_is(tmp_path, monkeypatch):
     """After 20 s without a line, then every minute; the time left counts what the step took."""
     clock = 100.0
     monkeypatch.setattr("time.monotonic", lambda: clock)

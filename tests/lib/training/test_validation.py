@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,9 +15,6 @@ from lib.core.errors import UserError
 from lib.engines.base import GeneratedCompletion
 from lib.engines.policy import load_tokenizer
 from lib.engines.registry import ENGINES as ENGINE_FACTS
-from lib.params import Params
-from lib.params.model import Model
-from lib.params.section import EngineName
 from lib.problems.generated import GeneratedSets
 from lib.training.phase.run import run_phase
 from lib.training.phase.validation import (
@@ -31,11 +27,9 @@ from tests.lib.training.runs import changed, outputs_in
 from tests.lib.training.steps import plain_grpo
 from tests.vllm_server import free_port
 
-Read = Callable[..., Validator]
-
 
 @pytest.fixture
-def read(sets: GeneratedSets, base: Path, smoke: Params, tmp_path: Path) -> Read:
+def read(sets, base, smoke, tmp_path):
     """Validators of the smoke preset, on an engine."""
     for name, problems in sets.benchmarks.items():
         write_problems(tmp_path / f"{name}.jsonl", problems[:4])
@@ -50,7 +44,7 @@ def read(sets: GeneratedSets, base: Path, smoke: Params, tmp_path: Path) -> Read
 
 
 @pytest.fixture
-def validator(read: Read) -> Validator:
+def validator(read):
     return read()
 
 
@@ -80,9 +74,7 @@ class Scripted:
         return [[GeneratedCompletion(text=text, token_ids=(1,), finish="eos")] for text in texts]
 
 
-def test_the_metrics_of_a_set_are_those_of_its_completions(
-    validator: Validator, base: Path, sets: GeneratedSets
-) -> None:
+def test_the_metrics_of_a_set_are_those_of_its_completions(validator, base, sets):
     answers = validator.answers(Scripted(load_tokenizer(base), sets))  # type: ignore[arg-type]
     assert list(answers) == ["held_out", "harder"]
     for values in map(means, answers.values()):
@@ -94,7 +86,7 @@ def test_the_metrics_of_a_set_are_those_of_its_completions(
         assert values["answer_accuracy_se"] == pytest.approx((0.25 / 3) ** 0.5)
 
 
-def test_lines_and_curve_bear_the_same_numbers(read: Read, base: Path, sets: GeneratedSets) -> None:
+def test_lines_and_curve_bear_the_same_numbers(read, base, sets):
     lines: list[str] = []
     engine = Scripted(load_tokenizer(base), sets)
     trainer = SimpleNamespace(engine=engine, add_callback=lambda callback: None)
@@ -135,17 +127,17 @@ ENGINES = [
 
 @pytest.mark.parametrize(("rolls_out", "validates", "lora"), ENGINES)
 def test_validation_changes_no_weight(
-    request: pytest.FixtureRequest,
-    sets: GeneratedSets,
-    base: Path,
-    smoke: Params,
-    full: Model,
-    read: Read,
-    tmp_path: Path,
-    rolls_out: EngineName,
-    validates: EngineName,
-    lora: bool,
-) -> None:
+    request,
+    sets,
+    base,
+    smoke,
+    full,
+    read,
+    tmp_path,
+    rolls_out,
+    validates,
+    lora,
+):
     def longer(completion_ids: list[list[int]], **columns: object) -> list[float]:
         return [float(sum(ids) % 4) for ids in completion_ids]
 
@@ -176,13 +168,11 @@ def test_validation_changes_no_weight(
 
 
 @pytest.fixture
-def served(vllm_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def served(vllm_url, monkeypatch):
     monkeypatch.setenv("RECKON_VLLM_URL", vllm_url)
 
 
-def test_a_server_that_is_down_is_refused_first(
-    read: Read, smoke: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_is_down_is_refused_first(read, smoke, tmp_path, monkeypatch):
     monkeypatch.setenv("RECKON_VLLM_URL", f"http://127.0.0.1:{free_port()}")
 
     def build(scratch: Path) -> Any:

@@ -2,7 +2,6 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,7 +34,7 @@ class Operations(TorchDispatchMode):
 
 
 @pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+def waits(monkeypatch):
     """How often each thing was done that a GPU is waited for."""
     counts: Counter[str] = Counter()
     for name in READS:
@@ -51,7 +50,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
         yield counts
 
 
-def test_the_curve_reads_nothing_before_the_step_is_closed(waits: Counter[str]) -> None:
+def test_the_curve_reads_nothing_before_the_step_is_closed(waits):
     curve = Curve(SimpleNamespace(device="cpu", num_processes=1))
     mask = torch.tensor([[True, True, False], [False, False, False]])
     ones = torch.ones(2, 3)
@@ -72,9 +71,7 @@ def test_the_curve_reads_nothing_before_the_step_is_closed(waits: Counter[str]) 
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_a_micro_batch_is_not_waited_for(
-    fused: bool, built: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
+def test_a_micro_batch_is_not_waited_for(fused, built, monkeypatch, request):
     monkeypatch.setattr("lib.training.grpo.scoring.MAX_WHOLE_LOGITS", 0 if fused else 2**40)
     trainer = built(micro_batch_size=4, beta=0.1)
     *batches, last = trainer.roll_out()
@@ -88,7 +85,7 @@ def test_a_micro_batch_is_not_waited_for(
     assert not counts
 
 
-def test_a_fused_score_looks_for_its_places_once(waits: Counter[str]) -> None:
+def test_a_fused_score_looks_for_its_places_once(waits):
     head = torch.nn.Linear(4, 7, bias=False)
     hidden = torch.randn(2, 3, 4, requires_grad=True)
 

@@ -2,14 +2,12 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lib.artifacts import read_json
-from lib.params import Params, preset_params
-from lib.problems.generated import GeneratedSets
+from lib.params import preset_params
 from lib.prompts import prompt_format
 from lib.report.report import training_warnings
 from lib.rewards.functions import ANSWER_ACCURACY, Grading
@@ -77,9 +75,7 @@ SIGNS = [
 
 
 @pytest.mark.parametrize(("kind", "step", "columns", "texts"), SIGNS)
-def test_a_sign_shows_once_with_its_numbers_and_its_knob(
-    kind: str, step: int, columns: dict[str, list[float]], texts: list[str]
-) -> None:
+def test_a_sign_shows_once_with_its_numbers_and_its_knob(kind, step, columns, texts):
     sign = one(curve(**columns))
     assert (sign["kind"], sign["step"]) == (kind, step)
     assert all(text in sign["text"] for text in texts)
@@ -98,24 +94,24 @@ def test_a_sign_shows_once_with_its_numbers_and_its_knob(
     ],
     ids=str,
 )
-def test_a_run_without_fault_shows_no_sign(columns: dict[str, list[float]]) -> None:
+def test_a_run_without_fault_shows_no_sign(columns):
     assert signs_of(curve(**columns), LIMITS) == []
 
 
-def test_a_limit_that_the_prompts_set_is_named() -> None:
+def test_a_limit_that_the_prompts_set_is_named():
     bound = dataclasses.replace(LIMITS, binds="the 48 tokens that model.max_seq_length=256 leaves")
     text = one(curve(**{"completions/clipped_ratio": [0.8]}), bound)["text"]
     assert "256 leaves: a share" in text and "Raise model.max_seq_length," in text
     assert "max_new_tokens" not in text
 
 
-def test_a_system_without_sft_is_not_told_to_train_longer() -> None:
+def test_a_system_without_sft_is_not_told_to_train_longer():
     bound = dataclasses.replace(LIMITS, sft=False)
     text = one(curve(reward=[-6.5]), bound)["text"]
     assert "prompt.system" in text and "num_epochs" not in text
 
 
-def test_s0_expects_the_least_reward_for_20_steps_only() -> None:
+def test_s0_expects_the_least_reward_for_20_steps_only():
     limits = Limits.from_reward(preset_params("s0-qwen3-4b").reward, max_new_tokens=1846)
     early, late = signs_of(curve(reward=[-6.5]), limits)
     assert (early["step"], late["step"]) == (3, 21)
@@ -126,16 +122,14 @@ def test_s0_expects_the_least_reward_for_20_steps_only() -> None:
 
 
 @pytest.mark.parametrize(("first", "drifted"), [(0.003, 0.031), (0.0, 2e-5), (3e-7, 2e-5)])
-def test_a_sampler_that_drifts_is_held_against_its_own_first_gap(
-    first: float, drifted: float
-) -> None:
+def test_a_sampler_that_drifts_is_held_against_its_own_first_gap(first, drifted):
     sign = one(curve(**{GAP: [first, drifted / 3, drifted, drifted, drifted / 3, drifted]}))
     assert (sign["kind"], sign["step"]) == ("sampler_drift", 8)
     assert f"{drifted:.3g}" in sign["text"] and f"{first:.3g}" in sign["text"]
     assert signs_of(curve(**{GAP: [first, max(9 * first, 9e-6)]}), LIMITS) == []
 
 
-def test_what_rounding_may_be_depends_on_the_precision(smoke: Params) -> None:
+def test_what_rounding_may_be_depends_on_the_precision(smoke):
     half = smoke.model.model_copy(update={"mixed_precision": "bf16"})
     limits = [
         Limits.from_reward(smoke.reward, max_new_tokens=16, dtype=model.inference_dtype)
@@ -144,14 +138,14 @@ def test_what_rounding_may_be_depends_on_the_precision(smoke: Params) -> None:
     assert [limit.gap for limit in limits] == [0.001, 0.05]
 
 
-def test_the_range_is_that_of_the_rewards_that_params_choose(smoke: Params) -> None:
+def test_the_range_is_that_of_the_rewards_that_params_choose(smoke):
     limits = Limits.from_reward(smoke.reward, max_new_tokens=16)
     assert (limits.lowest, limits.highest) == (0.0, 1.25)
     more = smoke.reward.model_copy(update={"extra": ("overlong",), "weights": (0.25, 1.0, 2.0)})
     assert Limits.from_reward(more, max_new_tokens=16).lowest == -2.0
 
 
-def test_accuracy_is_logged_whatever_is_rewarded() -> None:
+def test_accuracy_is_logged_whatever_is_rewarded():
     own_format, logged = prompt_format("working_out"), {}
     (form,) = Grading(["format"], prompt_format=own_format).rewards
     texts = [own_format.target(solution="", reference=answer) for answer in ("1", "2", "2", "2")]
@@ -161,12 +155,12 @@ def test_accuracy_is_logged_whatever_is_rewarded() -> None:
 
 
 def test_a_real_run_that_earns_nothing_says_so_everywhere(
-    sets: GeneratedSets,
-    base: Path,
-    smoke: Params,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    sets,
+    base,
+    smoke,
+    tmp_path,
+    capsys,
+):
     """The untrained policy; the curve has the columns that a reader diagnoses a run with."""
     outputs = outputs_in(tmp_path, "grpo")
     grpo = smoke.grpo.model_copy(update={"beta": 0.01})
