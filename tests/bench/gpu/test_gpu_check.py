@@ -33,7 +33,7 @@ def measured(each: Row, folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", MEASURED)
-def test_a_row_is_measured_on_a_cpu(case: str, tmp_path: Path) -> None:
+def test_a_row_is_measured_on_a_cpu(case, tmp_path):
     each = small(MEASURED[case])
     figures = measured(each, tmp_path)
     assert figures["peak_memory_bytes"] > 0
@@ -55,7 +55,7 @@ def test_a_row_is_measured_on_a_cpu(case: str, tmp_path: Path) -> None:
             assert figures[f"sampler_gap_at_{step}_step"]["max"] < (1e-5 if exact else 1e-1)
 
 
-def test_trls_trainer_takes_the_same_steps(tmp_path: Path) -> None:
+def test_trls_trainer_takes_the_same_steps(tmp_path):
     figures = {}
     for way in ("reckon", "trl"):
         (tmp_path / way).mkdir()
@@ -68,7 +68,7 @@ def test_trls_trainer_takes_the_same_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", PRESETS)
-def test_a_presets_rows_are_as_long_as_params_allow(case: str, tmp_path: Path) -> None:
+def test_a_presets_rows_are_as_long_as_params_allow(case, tmp_path):
     """With the preset's own lengths: its prompt leaves room for a problem."""
     each = PRESETS[case]
     params = measure.params_of(each)
@@ -84,9 +84,7 @@ def test_a_presets_rows_are_as_long_as_params_allow(case: str, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_a_killed_run_resumes_to_the_same_weights(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_killed_run_resumes_to_the_same_weights(monkeypatch, tmp_path):
     monkeypatch.setattr(measure, "START", "fork")  # libraries are imported once
     (each,) = (small(each) for each in PARTS["resume"]().values())
     each.params["model"] |= EXACT
@@ -98,7 +96,7 @@ def test_a_killed_run_resumes_to_the_same_weights(
     }
 
 
-def test_a_row_says_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_says_what_is_not_installed(monkeypatch):
     monkeypatch.setattr(rows.importlib.util, "find_spec", lambda name: None)
     skipped = {way: each.skipped for way, each in PARTS["steps-0.6b"]().items()}
     assert skipped["reckon"] == skipped["trl"] == ""
@@ -114,9 +112,7 @@ def test_a_row_says_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_with_every_engine_all_rows_are_a_stages_params(
-    part: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_every_engine_all_rows_are_a_stages_params(part, monkeypatch):
     monkeypatch.setattr(rows.importlib.util, "find_spec", lambda name: object())
     for each in PARTS[part]().values():
         assert not each.skipped
@@ -127,7 +123,7 @@ def test_with_every_engine_all_rows_are_a_stages_params(
 
 
 @pytest.fixture
-def outcomes(monkeypatch: pytest.MonkeyPatch) -> dict[int, dict[str, Any]]:
+def outcomes(monkeypatch):
     """Of a part's three rows, by their group size; another is an interruption."""
     found: dict[int, dict[str, Any]] = {}
     three = {f"{size} each": row(rows.SMALLEST, grpo={"group_size": size}) for size in (2, 4, 8)}
@@ -143,9 +139,7 @@ def gpu_check(folder: Path, *options: str) -> Any:
     return CliRunner().invoke(check.main, ["export", "--tiny", f"--out={folder}", *options])
 
 
-def test_the_next_run_keeps_what_was_measured(
-    outcomes: dict[int, dict[str, Any]], tmp_path: Path
-) -> None:
+def test_the_next_run_keeps_what_was_measured(outcomes, tmp_path):
     figures = {
         "seconds_per_step": 1.5,
         "generation_share": 0.5,
@@ -171,9 +165,7 @@ def test_the_next_run_keeps_what_was_measured(
     assert "not installed: x" in third
 
 
-def test_failures_and_rows_without_time_are_named(
-    outcomes: dict[int, dict[str, Any]], tmp_path: Path
-) -> None:
+def test_failures_and_rows_without_time_are_named(outcomes, tmp_path):
     failed = gpu_check(tmp_path, "--minutes=0")
     assert "3 rows are missing" in failed.output
     assert "export: 4 each: left, run the same command again" in failed.output
@@ -181,8 +173,8 @@ def test_failures_and_rows_without_time_are_named(
 
 
 def test_a_preset_keeps_its_attention_where_the_kernel_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     commit, kernel = "0" * 40, "kernels-community/flash-attn2"
     here = {"kernels", "vllm"}
     monkeypatch.setattr(rows.importlib.util, "find_spec", lambda name: name in here or None)
@@ -202,27 +194,27 @@ def test_a_preset_keeps_its_attention_where_the_kernel_is(
     assert s3.instead == {"model.attention": "no build for this torch"}
 
 
-def test_a_row_that_fails_is_named_with_its_error(tmp_path: Path) -> None:
+def test_a_row_that_fails_is_named_with_its_error(tmp_path):
     wrong = small(row("Qwen/Qwen3-0.6B", grpo={"group_size": 1}))
     found = check.outcome(wrong, tmp_path)
     assert "group_size=1" in found["failed"]
     assert found["failed"] in found["stderr"]
 
 
-def test_a_row_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_hangs_is_ended(monkeypatch):
     monkeypatch.setattr(check, "LIMIT_S", 0.2)
     code, _, _ = check.run([sys.executable, "-c", "import time; time.sleep(60)"], text="")
     assert code is None
 
 
-def test_without_a_gpu_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_it_is_one_line(monkeypatch):
     monkeypatch.setattr(check, "find_gpus", list)
     done = CliRunner().invoke(check.main, [])
     assert done.exit_code == 1
     assert done.output.startswith("Error: gpu-check needs an NVIDIA GPU")
 
 
-def test_the_tests_part_collects_only_tests_for_a_gpu(in_root: Path) -> None:
+def test_the_tests_part_collects_only_tests_for_a_gpu(in_root):
     listed = check.gpu_tests()
     assert "tests/lib/objectives/test_optim.py" in listed
     code, output, _ = check.run(

@@ -1,7 +1,6 @@
 """The attack by training at smoke size: a policy is trained against the verifier, and searched."""
 
 import sys
-from pathlib import Path
 
 import pytest
 from dvc.utils.serialize import modify_yaml
@@ -12,7 +11,7 @@ from tests.pipeline.test_end_to_end import clone_with_smoke
 pytestmark = pytest.mark.slow
 
 
-def test_a_policy_trained_at_smoke_size_earns_nothing_falsely(tmp_path: Path) -> None:
+def test_a_policy_trained_at_smoke_size_earns_nothing_falsely(tmp_path):
     clone = clone_with_smoke(tmp_path / "reckon")
     with modify_yaml(clone.folder / "params.yaml") as params:
         params["grpo"] |= {"max_steps": 9, "beta": 0.0, "eval_steps": 0}

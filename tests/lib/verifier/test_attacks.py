@@ -6,7 +6,6 @@ the reference and adversarial prefixes: arXiv:2505.22203 and the issue threads o
 
 import json
 import re
-from typing import Any
 
 import pytest
 
@@ -92,7 +91,7 @@ def successes(stack: str, texts: list[str], reference: str, problem: str) -> lis
 
 @pytest.mark.parametrize("family", sorted(ATTACKS))
 @pytest.mark.parametrize("stack", sorted(FLOORS))
-def test_no_attack_earns_the_reward_of_an_answer(stack: str, family: str) -> None:
+def test_no_attack_earns_the_reward_of_an_answer(stack, family):
     assert [
         success
         for reference, problem in PROBLEMS
@@ -101,7 +100,7 @@ def test_no_attack_earns_the_reward_of_an_answer(stack: str, family: str) -> Non
 
 
 @pytest.mark.parametrize("stack", sorted(FLOORS))
-def test_the_right_answer_earns_it_the_question_repeated_not(stack: str) -> None:
+def test_the_right_answer_earns_it_the_question_repeated_not(stack):
     """Or else the attacks above would fail for want of a frame that pays."""
     reference, problem = PROBLEMS[0]
     assert set(FLOORS[stack]) <= {label(name) for name in rewards_of(stack)}
@@ -110,12 +109,12 @@ def test_the_right_answer_earns_it_the_question_repeated_not(stack: str) -> None
     assert successes(stack, [problem], reference, problem) == []
 
 
-def test_every_stack_that_pays_for_an_answer_is_attacked() -> None:
+def test_every_stack_that_pays_for_an_answer_is_attacked():
     """`math_verify` only compares graders."""
     assert set(STACKS) - {"shaping", "math_verify"} == set(FLOORS)
 
 
-def test_check_numbers_pays_for_the_first_number_only() -> None:
+def test_check_numbers_pays_for_the_first_number_only():
     texts = [text for family in ATTACKS.values() for text in family]
     rewards = Grading(["check_numbers"], prompt_format=prompt_format("working_out")).rewards
     framed = [completions("s0", text)[1] for text in texts]
@@ -125,7 +124,7 @@ def test_check_numbers_pays_for_the_first_number_only() -> None:
         assert (value == 3.0) == (number is not None and as_number(number[0].rstrip(".,")) == 72)
 
 
-def test_a_policy_trained_against_it_earned_nothing_falsely() -> None:
+def test_a_policy_trained_against_it_earned_nothing_falsely():
     """The last 2,000 rollouts of a run with three times the steps: bench, attack_by_training."""
     rows = read_rollouts(GOLDEN / "rollouts.jsonl.gz")
     assert len(rows) == 2000
@@ -138,7 +137,7 @@ def test_a_policy_trained_against_it_earned_nothing_falsely() -> None:
 
 
 @pytest.mark.parametrize("family", KINDS)
-def test_pairs_wrong_by_construction_are_refused(family: str) -> None:
+def test_pairs_wrong_by_construction_are_refused(family):
     """A bounded sample; all of them: python -m tests.bench.verifier laws --limit 0."""
     pairs = bounded(derived(KINDS[family], references(None)), 300)
     assert pairs
@@ -148,12 +147,12 @@ def test_pairs_wrong_by_construction_are_refused(family: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def laws() -> Laws:
+def laws():
     return Laws(reckon, references(None), seed=41, size=70)
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_no_text_breaks_a_law_of_equality(laws: Laws, law: str) -> None:
+def test_no_text_breaks_a_law_of_equality(laws, law):
     """A small sample of `make attack`, which takes more references and those of public sets."""
     tried = LAWS[law](laws)
     assert tried.num_tried
@@ -164,7 +163,7 @@ CLASSES = rows_of(GOLDEN / "attack_classes.jsonl")
 
 
 @pytest.mark.parametrize("name", dict.fromkeys(row["class"] for row in CLASSES))
-def test_labelled_pairs_of_a_class_are_told_apart(name: str) -> None:
+def test_labelled_pairs_of_a_class_are_told_apart(name):
     """Each class has right answers beside the wrong ones, or refusing everything would pass."""
     rows = [row for row in CLASSES if row["class"] == name]
     assert {row["equal"] for row in rows} == {True, False}
@@ -179,7 +178,7 @@ DERIVED = json.loads((GOLDEN / "derived.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("row", DERIVED, ids=[row["family"] for row in DERIVED])
-def test_a_family_derives_only_what_is_certainly_wrong(row: dict[str, Any]) -> None:
+def test_a_family_derives_only_what_is_certainly_wrong(row):
     """An edit of each sort, and for each family references of which nothing is certain."""
     pairs = derived(KINDS[row["family"]], dict.fromkeys(row["references"], ""))
     if row["derived"] is None:
@@ -199,11 +198,11 @@ def test_a_family_derives_only_what_is_certainly_wrong(row: dict[str, Any]) -> N
         ("", False),
     ],
 )
-def test_a_text_holds_a_value_as_a_number_of_its_own(text: str, held: bool) -> None:
+def test_a_text_holds_a_value_as_a_number_of_its_own(text, held):
     assert holds_value(text, "72") is held
 
 
-def test_rules_have_as_many_wrong_look_alikes_as_right_cases() -> None:
+def test_rules_have_as_many_wrong_look_alikes_as_right_cases():
     rows = rows_of(GOLDEN / "readings.jsonl")
     for rule in {row["rule"] for row in rows}:
         equal = [row["equal"] for row in rows if row["rule"] == rule]

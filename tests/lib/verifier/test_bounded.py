@@ -75,7 +75,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", sorted(HOSTILE))
-def test_a_hostile_answer_is_wrong_not_deadly(name: str) -> None:
+def test_a_hostile_answer_is_wrong_not_deadly(name):
     reset_counters()
     assert not is_equivalent(reference="7", answer=HOSTILE[name])
     assert not is_equivalent(reference=r"\frac{x}{2}", answer=HOSTILE[name])
@@ -83,7 +83,7 @@ def test_a_hostile_answer_is_wrong_not_deadly(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(HOSTILE))
-def test_a_hostile_text_hides_no_boxed_answer_that_follows_it(name: str) -> None:
+def test_a_hostile_text_hides_no_boxed_answer_that_follows_it(name):
     extract_answer(f"Let me think. {HOSTILE[name]}")
     found = extract_answer(f"{HOSTILE[name]} so " + r"\boxed{42}")
     # Boxes that are never closed hold what follows them.
@@ -114,19 +114,19 @@ def cpu_s(text: str) -> float:
 
 
 @pytest.mark.parametrize("name", sorted(LOOPS))
-def test_a_loop_of_a_megabyte_costs_at_most_a_second(name: str) -> None:
+def test_a_loop_of_a_megabyte_costs_at_most_a_second(name):
     text = LOOPS[name] * (10**6 // len(LOOPS[name]))
     assert max(cpu_s(text), cpu_s(rf"{text} \boxed{{42}}")) < 3  # three calls
 
 
-def test_caches_are_bounded_by_the_size_of_what_they_hold() -> None:
+def test_caches_are_bounded_by_the_size_of_what_they_hold():
     for number in range(200):
         compare(reference="7", answer=f"{number} {'so it is said, ' * 2_000}")
     entries = equivalence._compare.cache_info().currsize
     assert entries * 15 * 2_000 <= 10 * MAX_REMEMBERED_CHARS
 
 
-def test_memory_stays_small_on_all_hostile_answers() -> None:
+def test_memory_stays_small_on_all_hostile_answers():
     script = (
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (512 << 20, 512 << 20));"
         "from tests.lib.verifier.test_bounded import HOSTILE; from lib.verifier import compare;"
@@ -166,9 +166,7 @@ INJECTIONS = [
 
 
 @pytest.mark.parametrize("text", INJECTIONS)
-def test_nothing_in_an_answer_is_executed(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_in_an_answer_is_executed(text, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for reference in ("0", "1", r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}"):
         assert not is_equivalent(reference=reference, answer=text)
@@ -185,14 +183,14 @@ def asks_the_worker(number: int) -> tuple[bool, str]:
     return verdict.equal, verdict.decided_by
 
 
-def test_the_worker_decides_an_integral_and_its_answer_is_kept() -> None:
+def test_the_worker_decides_an_integral_and_its_answer_is_kept():
     reset_counters()
     assert symbolic.ask("1/4", r"\int_0^1 x^3 dx") == (True, "symbolic")
     assert symbolic.ask("1/4", r"\int_0^1 x^3 dx") == (True, "symbolic")
     assert counters()["worker_calls"] == 1
 
 
-def test_threads_share_a_worker() -> None:
+def test_threads_share_a_worker():
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         questions = [rf"\int_0^1 {k}x dx" for k in (2, 3, 4)]
         verdicts = list(pool.map(lambda text: symbolic.ask("1", text)[0], questions))
@@ -200,26 +198,26 @@ def test_threads_share_a_worker() -> None:
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_pools_grade_whether_forked_or_spawned(method: str) -> None:
+def test_pools_grade_whether_forked_or_spawned(method):
     assert asks_the_worker(1) == (True, "symbolic")
     context = multiprocessing.get_context(method)
     with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool:
         assert list(pool.map(asks_the_worker, (10, 11))) == [(True, "symbolic")] * 2
 
 
-def test_a_daemonic_pool_may_ask_the_worker() -> None:
+def test_a_daemonic_pool_may_ask_the_worker():
     with multiprocessing.get_context("fork").Pool(1) as pool:
         assert pool.map(asks_the_worker, [20]) == [(True, "symbolic")]
 
 
-def test_an_event_loop_grades() -> None:
+def test_an_event_loop_grades():
     async def graded() -> tuple[bool, str]:
         return asks_the_worker(30)
 
     assert asyncio.run(graded()) == (True, "symbolic")
 
 
-def test_a_thread_that_is_not_the_main_one_grades() -> None:
+def test_a_thread_that_is_not_the_main_one_grades():
     verdicts: list[tuple[bool, str]] = []
     thread = threading.Thread(target=lambda: verdicts.append(asks_the_worker(40)))
     thread.start()
@@ -231,9 +229,7 @@ def test_a_thread_that_is_not_the_main_one_grades() -> None:
     ("setting", "verdict"),
     [("TIMEOUT_S", "timeout"), ("PATIENCE_S", "timeout"), ("executable", "worker failure")],
 )
-def test_a_worker_without_an_answer_is_counted_and_replaced(
-    monkeypatch: pytest.MonkeyPatch, setting: str, verdict: str
-) -> None:
+def test_a_worker_without_an_answer_is_counted_and_replaced(monkeypatch, setting, verdict):
     """It computes for too long, gets no core, or ends by itself; before, it was killed unseen."""
     reset_counters()
     forget()
@@ -248,7 +244,7 @@ def test_a_worker_without_an_answer_is_counted_and_replaced(
     assert asks_the_worker(50) == (True, "symbolic")
 
 
-def test_a_batch_that_spent_its_budget_asks_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_spent_its_budget_asks_no_more(monkeypatch):
     monkeypatch.setattr(symbolic, "BUDGET_S", 1e-9)
     reset_counters()
     assert asks_the_worker(70) == (True, "symbolic")
@@ -259,7 +255,7 @@ def test_a_batch_that_spent_its_budget_asks_no_more(monkeypatch: pytest.MonkeyPa
     assert asks_the_worker(71) == (True, "symbolic")
 
 
-def test_importing_the_verifier_loads_nothing_heavy() -> None:
+def test_importing_the_verifier_loads_nothing_heavy():
     script = "import sys, lib.verifier, lib.rewards.functions; print(sorted(sys.modules))"
     loaded = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True

@@ -5,7 +5,7 @@ from click.testing import CliRunner
 
 from lib.verifier import compare, extract_answer, is_equivalent, reference_problem
 from lib.verifier.__main__ import main
-from lib.verifier.rules import TABLE, Rule
+from lib.verifier.rules import TABLE
 from tests.bench.verifier.references import GOLDEN, rows_of
 from tests.bench.verifier.rules import PAGE, table
 
@@ -23,16 +23,16 @@ def disagreements(rows: list[dict[str, object]]) -> list[tuple[object, object, o
     ]
 
 
-def test_labelled_cases_are_graded_as_labelled() -> None:
+def test_labelled_cases_are_graded_as_labelled():
     assert disagreements(rows_of(GOLDEN / "cases.jsonl")) == []
 
 
-def test_each_rule_of_reading_is_graded_as_labelled() -> None:
+def test_each_rule_of_reading_is_graded_as_labelled():
     """readings.jsonl has the right cases of each rule and at least as many wrong look-alikes."""
     assert disagreements(rows_of(GOLDEN / "readings.jsonl")) == []
 
 
-def test_the_problem_never_makes_a_right_answer_wrong() -> None:
+def test_the_problem_never_makes_a_right_answer_wrong():
     rows = [
         row for row in rows_of(GOLDEN / "cases.jsonl") if row["equal"] and not row.get("problem")
     ]
@@ -47,7 +47,7 @@ def test_the_problem_never_makes_a_right_answer_wrong() -> None:
     ] == []
 
 
-def test_labelled_completions_are_graded_as_labelled() -> None:
+def test_labelled_completions_are_graded_as_labelled():
     rows = rows_of(GOLDEN / "completions.jsonl")
     answers = [extract_answer(str(row["completion"])) for row in rows]
     assert [
@@ -57,7 +57,7 @@ def test_labelled_completions_are_graded_as_labelled() -> None:
     ] == []
 
 
-def test_known_gaps_are_listed_exactly() -> None:
+def test_known_gaps_are_listed_exactly():
     """A gap that closes belongs among the cases."""
     rows = rows_of(GOLDEN / "gaps.jsonl")
     assert len(disagreements(rows)) == len(rows)
@@ -65,16 +65,16 @@ def test_known_gaps_are_listed_exactly() -> None:
 
 
 @pytest.mark.parametrize("text", [r"\arcsin()", "log_0{}", r"\sqrt()", r"\binom(3)", "floor(1,2)"])
-def test_a_wrong_number_of_arguments_is_wrong_and_no_fault(text: str) -> None:
+def test_a_wrong_number_of_arguments_is_wrong_and_no_fault(text):
     assert compare(reference="3", answer=text).decided_by in ("unparsed", "undecided", "identity")
     reference_problem(text)
 
 
-def test_an_empty_set_is_compared_and_no_fault() -> None:
+def test_an_empty_set_is_compared_and_no_fault():
     assert compare(reference=r"\{1,2\}", answer=r"\emptyset") == (False, "list")
 
 
-def test_a_formula_of_the_problem_is_no_answer_to_it() -> None:
+def test_a_formula_of_the_problem_is_no_answer_to_it():
     problem = "Simplify $(u+4)(u-1) - (u-3)(u+6)$."
     assert is_equivalent(reference="14", answer="7+7", problem=problem)
     for echo in ("(u+4)(u-1) - (u-3)(u+6)", problem):
@@ -82,7 +82,7 @@ def test_a_formula_of_the_problem_is_no_answer_to_it() -> None:
 
 
 @pytest.mark.parametrize("rule", TABLE, ids=lambda rule: rule.name)
-def test_each_rule_wins_its_example_and_refuses_the_other(rule: Rule) -> None:
+def test_each_rule_wins_its_example_and_refuses_the_other(rule):
     for example, equal in ((rule.right, True), (rule.wrong, False)):
         reference, answer, *problem = example
         verdict = compare(reference=reference, answer=answer, problem=" ".join(problem))
@@ -90,11 +90,11 @@ def test_each_rule_wins_its_example_and_refuses_the_other(rule: Rule) -> None:
         assert verdict.decided_by == rule.name or not equal
 
 
-def test_no_two_rules_share_a_name() -> None:
+def test_no_two_rules_share_a_name():
     assert len({rule.name for rule in TABLE}) == len(TABLE)
 
 
-def test_the_page_prints_the_table_of_rules() -> None:
+def test_the_page_prints_the_table_of_rules():
     """To print it anew: python -m tests.bench.verifier rules --page."""
     assert table() in PAGE.read_text(encoding="utf-8")
 
@@ -108,7 +108,7 @@ def test_the_page_prints_the_table_of_rules() -> None:
         (["", "7"], "Error: REFERENCE '' cannot be compared: it is empty"),
     ],
 )
-def test_the_command_prints_verdict_and_rule(arguments: list[str], output: str) -> None:
+def test_the_command_prints_verdict_and_rule(arguments, output):
     result = CliRunner().invoke(main, arguments)
     assert result.output.startswith(output)
     assert result.output.count("\n") == 1
@@ -119,7 +119,7 @@ def test_the_command_prints_verdict_and_rule(arguments: list[str], output: str) 
     "text",
     ["72", r"\frac{1}{2}", r"\mathbb{R}^+", r"\text{odd}", "The answer is 5.", r"x \in [0, 1)"],
 )
-def test_a_usable_reference_has_no_problem(text: str) -> None:
+def test_a_usable_reference_has_no_problem(text):
     assert reference_problem(text) is None
 
 
@@ -132,5 +132,5 @@ def test_a_usable_reference_has_no_problem(text: str) -> None:
         ("1" * 5000, "limits"),
     ],
 )
-def test_a_reference_that_cannot_serve_has_its_reason(text: str, reason: str) -> None:
+def test_a_reference_that_cannot_serve_has_its_reason(text, reason):
     assert reason in str(reference_problem(text))

@@ -36,7 +36,7 @@ from lib.verifier.extract import applied_rules
         (r"<think> I get \boxed{9}", "9"),
     ],
 )
-def test_the_most_deliberate_mark_wins(completion: str, answer: str) -> None:
+def test_the_most_deliberate_mark_wins(completion, answer):
     assert extract_answer(completion) == answer
 
 
@@ -51,14 +51,14 @@ BY_RULE = {
 """A text for each rule that reads a part of a text, in the rules' order."""
 
 
-def test_no_earlier_rule_loses_to_a_later_one() -> None:
+def test_no_earlier_rule_loses_to_a_later_one():
     for (number, earlier), (other, later) in combinations(enumerate(BY_RULE), 2):
         texts = BY_RULE[earlier] % (number + 11), BY_RULE[later] % (other + 11)
         for text in ("\n".join(texts), "\n".join(reversed(texts))):
             assert extract_answer(text) == str(number + 11), (earlier, later)
 
 
-def test_each_text_is_read_by_its_rule_in_the_stated_order() -> None:
+def test_each_text_is_read_by_its_rule_in_the_stated_order():
     rules = [next(applied_rules(text % 5))[0] for text in BY_RULE.values()]
     assert rules == list(BY_RULE)
     everything = "\n".join(text % 5 for text in BY_RULE.values())
@@ -67,17 +67,17 @@ def test_each_text_is_read_by_its_rule_in_the_stated_order() -> None:
 
 
 @pytest.mark.parametrize("completion", ["", "   ", "I do not know, sorry", "AZYUK2A is the code"])
-def test_no_answer_is_none(completion: str) -> None:
+def test_no_answer_is_none(completion):
     assert extract_answer(completion) is None
 
 
-def test_the_formats_marks_come_before_everything_else() -> None:
+def test_the_formats_marks_come_before_everything_else():
     completion = r"<end_working_out><SOLUTION>2</SOLUTION> \boxed{1}, so the answer is 3"
     assert extract_answer(completion, prompt_format=prompt_format("working_out")) == "2"
     assert extract_answer(completion) == "1"
 
 
-def test_a_completion_without_the_marks_still_answers() -> None:
+def test_a_completion_without_the_marks_still_answers():
     found = extract_answer("So the answer is 12.", prompt_format=prompt_format("working_out"))
     assert found == "12"
 
@@ -98,9 +98,7 @@ def test_a_completion_without_the_marks_still_answers() -> None:
         ("", None),
     ],
 )
-def test_a_letter_of_multiple_choice_is_read_where_one_is_chosen(
-    text: str, letter: str | None
-) -> None:
+def test_a_letter_of_multiple_choice_is_read_where_one_is_chosen(text, letter):
     assert parse_mmlu_letter(text) == letter
 
 
@@ -114,5 +112,5 @@ def test_a_letter_of_multiple_choice_is_read_where_one_is_chosen(
         ("no number at all", None),
     ],
 )
-def test_the_last_number_is_read_without_separators(text: str, number: str | None) -> None:
+def test_the_last_number_is_read_without_separators(text, number):
     assert parse_gsm8k_number(text) == number

@@ -24,7 +24,7 @@ FIGURES = {
 
 
 @pytest.mark.parametrize("title", FIGURES)
-def test_the_page_shows_what_was_measured_of_both_graders(title: str) -> None:
+def test_the_page_shows_what_was_measured_of_both_graders(title):
     (row,) = [line for line in PAGE if line.startswith(f"| {title}")]
     name, rate = FIGURES[title]
     cells = row.strip(" |").split(" | ")[-2:]

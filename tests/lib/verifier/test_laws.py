@@ -56,7 +56,7 @@ def decimal_spellings(value: Fraction) -> list[str]:
 
 
 @given(RATIONALS)
-def test_every_spelling_of_a_rational_equals_every_other(value: Fraction) -> None:
+def test_every_spelling_of_a_rational_equals_every_other(value):
     spellings = [*fraction_spellings(value), mixed_number(value)]
     for reference in spellings:
         for answer in spellings:
@@ -64,20 +64,20 @@ def test_every_spelling_of_a_rational_equals_every_other(value: Fraction) -> Non
 
 
 @given(RATIONALS, RATIONALS)
-def test_spellings_of_different_rationals_differ(one: Fraction, two: Fraction) -> None:
+def test_spellings_of_different_rationals_differ(one, two):
     assume(one != two)
     for answer in (*fraction_spellings(two), mixed_number(two)):
         assert not is_equivalent(reference=fraction_spellings(one)[1], answer=answer)
 
 
 @given(DECIMALS)
-def test_every_spelling_of_a_decimal_equals_every_other(value: Fraction) -> None:
+def test_every_spelling_of_a_decimal_equals_every_other(value):
     for answer in decimal_spellings(value):
         assert is_equivalent(reference=decimal_spellings(value)[0], answer=answer), answer
 
 
 @given(DECIMALS, st.integers(1, 9))
-def test_a_decimal_differs_from_its_neighbours(value: Fraction, step: int) -> None:
+def test_a_decimal_differs_from_its_neighbours(value, step):
     neighbour = value + Fraction(step, 10**5)
     assert not is_equivalent(
         reference=decimal_spellings(value)[0], answer=decimal_spellings(neighbour)[0]
@@ -85,7 +85,7 @@ def test_a_decimal_differs_from_its_neighbours(value: Fraction, step: int) -> No
 
 
 @given(st.lists(st.integers(-50, 50), min_size=2, max_size=6, unique=True), st.randoms())
-def test_order_is_free_in_a_set_and_counts_in_a_tuple(items: list[int], random: object) -> None:
+def test_order_is_free_in_a_set_and_counts_in_a_tuple(items, random):
     shuffled = list(items)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     one, two = (", ".join(map(str, order)) for order in (items, shuffled))
@@ -95,14 +95,14 @@ def test_order_is_free_in_a_set_and_counts_in_a_tuple(items: list[int], random: 
 
 
 @given(st.lists(st.integers(-50, 50), min_size=2, max_size=6, unique=True), st.integers(51, 99))
-def test_an_element_more_or_less_makes_another_set(items: list[int], extra: int) -> None:
+def test_an_element_more_or_less_makes_another_set(items, extra):
     one = ", ".join(map(str, items))
     assert not is_equivalent(reference=one, answer=f"{one}, {extra}")
     assert not is_equivalent(reference=f"{one}, {extra}", answer=one)
 
 
 @given(st.lists(st.integers(-9, 9), min_size=2, max_size=4))
-def test_a_polynomial_equals_its_factors_multiplied_out(roots: list[int]) -> None:
+def test_a_polynomial_equals_its_factors_multiplied_out(roots):
     coefficients = [1]
     for root in roots:
         shifted = [*coefficients, 0]
@@ -117,7 +117,7 @@ def test_a_polynomial_equals_its_factors_multiplied_out(roots: list[int]) -> Non
 
 
 @given(TEXTS)
-def test_no_letter_or_digit_of_a_text_that_is_read_is_lost(text: str) -> None:
+def test_no_letter_or_digit_of_a_text_that_is_read_is_lost(text):
     try:
         tokens = canonical(tokenize(text))
     except (Unparsable, TooHard):
@@ -148,7 +148,7 @@ list is joined, a point that is an interval."""
 
 @settings(max_examples=400, deadline=None)
 @given(PARSED, PARSED, PARSED)
-def test_equality_is_an_equivalence_relation(one: str, two: str, three: str) -> None:
+def test_equality_is_an_equivalence_relation(one, two, three):
     assert is_equivalent(reference=one, answer=one)
     assert equal(one, two) == equal(two, one)
     triple = [text.strip() for text in (one, two, three)]
@@ -162,14 +162,14 @@ def equal(reference: str, answer: str) -> bool:
 
 @settings(max_examples=300, deadline=None)
 @given(TEXTS, TEXTS)
-def test_arbitrary_text_is_graded_without_a_failure(reference: str, answer: str) -> None:
+def test_arbitrary_text_is_graded_without_a_failure(reference, answer):
     assert compare(reference=reference, answer=answer).decided_by != "failure"
     extract_answer(answer)
     reference_problem(reference)
 
 
 @given(st.text(min_size=1, max_size=30).filter(lambda text: text.strip()))
-def test_every_text_equals_itself_and_none_equals_nothing(text: str) -> None:
+def test_every_text_equals_itself_and_none_equals_nothing(text):
     assert is_equivalent(reference=text, answer=text)
     assert not is_equivalent(reference=text, answer=None)
     assert not is_equivalent(reference=text, answer="")

@@ -23,20 +23,20 @@ def graded(row: dict[str, Any], key: str = "pred") -> bool:
     return compare(reference=row["gold"], answer=answer, problem=row.get("problem")).equal
 
 
-def test_labelled_pairs_have_at_most_3_false_positives() -> None:
+def test_labelled_pairs_have_at_most_3_false_positives():
     rows = rows_of(FOLDER / "pairs.jsonl")
     wrong = [row for row in rows if graded(row) != row["equal"]]
     assert 1 - len(wrong) / len(rows) >= 0.98
     assert sum(not row["equal"] for row in wrong) <= 3
 
 
-def test_model_solutions_are_graded_as_labelled() -> None:
+def test_model_solutions_are_graded_as_labelled():
     rows = [row for row in rows_of(FOLDER / "outputs.jsonl") if row["source"].startswith("tora")]
     agreed = sum(graded(row, "response") == row["label"] for row in rows)
     assert agreed / len(rows) >= 0.995
 
 
-def test_hostile_answers_are_graded_without_the_clock() -> None:
+def test_hostile_answers_are_graded_without_the_clock():
     reset_counters()
     rows = [row for row in rows_of(FOLDER / "hostile.jsonl") if row["expected"] is not None]
     assert [row["id"] for row in rows if graded(row) != row["expected"]] == []
