@@ -378,9 +378,9 @@ def compare_words(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
         return Verdict(False, "words")
     short, long = sorted((reference.name, answer.name), key=len)
     noun = long.removeprefix(f"{short} ")
-    asked = rf"\b(?:who|which|(?:type|kind|sort) of|is the) {re.escape(noun)}\b"
+    question = rf"\b(?:who|which|(?:type|kind|sort) of|is the) {re.escape(noun)}\b"
     is_noun = re.fullmatch(r"[a-z]{3,}", noun) and noun not in HEDGES
-    is_asked = is_noun and re.search(asked, comparer.problem.lower())
+    is_asked = is_noun and re.search(question, comparer.problem.lower())
     return Verdict(short == long or bool(is_asked), "words")
 
 

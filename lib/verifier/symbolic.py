@@ -261,6 +261,11 @@ def ask(reference: str, answer: str) -> tuple[bool, str]:
         except BrokenPipeError:
             # The worker had ended already.
             line = b""
+        except BaseException:
+            # Interrupted: the next question would read this one's answer.
+            worker.kill()
+            worker.wait()
+            raise
         finally:
             backstop.cancel()
         if line.endswith(b"\n"):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -242,6 +243,18 @@ def test_a_worker_without_an_answer_is_counted_and_replaced(monkeypatch, setting
     assert counters()[f"{verdict}s".replace(" ", "_")] == 1
     monkeypatch.undo()
     assert asks_the_worker(50) == (True, "symbolic")
+
+
+def test_an_interrupted_question_leaves_no_answer_for_the_next(monkeypatch):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    assert asks_the_worker(60) == (True, "symbolic")
+    worker = symbolic._started()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(worker, "stdout", types.SimpleNamespace(readline=interrupted))
+        symbolic.ask("1", r"\int_0^1 x^{61} dx")
+    assert symbolic.ask("1/63", r"\int_0^1 x^{62} dx") == (True, "symbolic")
 
 
 def test_a_batch_that_spent_its_budget_asks_no_more(monkeypatch):
