@@ -125,10 +125,9 @@ class Synthetic(Section):
         return weights if isinstance(weights, tuple) else getattr(weights, training_set)
 
     def contradictions(self) -> Iterator[str]:
-        for name in ("sft", "grpo"):
-            # `random.choices`, which draws the levels, needs a positive total weight.
-            if not sum(self.levels_of(name)):
-                yield "level_weights are all 0; at least one level must occur"
+        # `random.choices`, which draws the levels, needs a positive total weight.
+        if not all(sum(self.levels_of(name)) for name in ("sft", "grpo")):
+            yield "level_weights are all 0; at least one level must occur"
         # The set `harder` measures longer chains than training has.
         if self.harder_level <= (most := len(self.levels_of("sft"))):
             yield (

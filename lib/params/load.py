@@ -8,7 +8,7 @@ import functools
 import io
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -137,8 +137,9 @@ def parse_section(
         problems = error.errors()
         places = [problem["loc"] for problem in problems]
         lines = [
-            _line(problem, section, above)
+            line
             for problem in problems
+            for line in _lines(problem, section, above)
             # pydantic also reports a list with wrong entries as too short: that line is left out.
             if problem["type"] != "too_short"
             or not any(place[:-1][: len(problem["loc"])] == problem["loc"] for place in places)
@@ -152,19 +153,18 @@ def _refused(origin: str, problems: Sequence[str]) -> UserError:
     return UserError(f"{origin} has {counted}:\n  " + "\n  ".join(problems))
 
 
-def _is_around(place: tuple[str | int, ...], others: Sequence[tuple[str | int, ...]]) -> bool:
-    """Return True if `place`, a path of keys, contains one of the other places."""
-    return any(len(other) > len(place) and other[: len(place)] == place for other in others)
+def _lines(
+    problem: ErrorDetails, section: type[BaseModel], above: tuple[str, ...]
+) -> Iterator[str]:
+    """Yield what one problem is, a line each: dotted key, expectation, and value.
 
-
-def _line(problem: ErrorDetails, section: type[BaseModel], above: tuple[str, ...]) -> str:
-    """Return one problem as a line: dotted key, expectation, and value.
+    A section that contradicts itself may have several lines.
 
     Args:
         section: the model that pydantic checked.
         above: see `parse_section`.
     """
-    keys, whole = [*above], section
+    keys, whole, more = [*above], section, list[str]()
     for part in problem["loc"]:
         # pydantic puts a union's tag into the location; params.yaml has no such key.
         if part in UNION_TAGS:
@@ -185,11 +185,11 @@ def _line(problem: ErrorDetails, section: type[BaseModel], above: tuple[str, ...
             limits = problem["ctx"]
             words = f"needs at least {limits['min_length']}, got {limits['actual_length']}"
         case "value_error":
-            words = str(problem["ctx"]["error"])
+            words, *more = problem["ctx"]["error"].args
         case _:
             message = problem["msg"]
             words = f"{message[0].lower()}{message[1:]}, got {problem['input']!r}"
-    return f"{'.'.join(keys)}: {words}" if keys else words
+    yield from (f"{'.'.join(keys)}: {each}" if keys else each for each in (words, *more))
 
 
 def _section_in(annotation: Any) -> type[BaseModel] | None:

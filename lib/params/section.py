@@ -75,6 +75,7 @@ class Section(BaseModel):
 
     @model_validator(mode="after")
     def _without_contradictions(self) -> Self:
-        for fault in self.contradictions():
-            raise ValueError(fault)
+        if faults := tuple(self.contradictions()):
+            # All of them: `parse_section` makes a line of each argument.
+            raise ValueError(*faults)
         return self

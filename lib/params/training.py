@@ -92,7 +92,7 @@ class Sft(Optimisation):
 
     def contradictions(self) -> Iterator[str]:
         yield from super().contradictions()
-        check_divides(
+        yield from indivisible(
             f"batch_size={self.batch_size}",
             self.batch_size,
             self.micro_batch_size,
@@ -272,7 +272,7 @@ class Grpo(Optimisation):
     @property
     def batch_size(self) -> int:
         """The number of completions in an optimiser step."""
-        # The division is exact: `check_divides` below refuses a remainder.
+        # The division is exact: `indivisible` below refuses a remainder.
         return self.prompts_per_step * self.group_size // self.updates_per_rollout
 
     def contradictions(self) -> Iterator[str]:
@@ -289,7 +289,7 @@ class Grpo(Optimisation):
                 f"updates_per_rollout={self.updates_per_rollout}); "
                 f"use {below or 'none (0)'} or {below + steps}"
             )
-        check_divides(
+        yield from indivisible(
             f"prompts_per_step={self.prompts_per_step} x group_size={self.group_size}",
             self.prompts_per_step * self.group_size,
             # A generation is cut into updates, and each update into micro-batches.
@@ -395,7 +395,7 @@ class Dpo(Optimisation):
 
     def contradictions(self) -> Iterator[str]:
         yield from super().contradictions()
-        check_divides(
+        yield from indivisible(
             f"batch_size={self.batch_size}", self.batch_size, self.micro_batch_size, unit="pairs"
         )
         # The loss `exo_pair` takes the logarithm of label_smoothing (trl 1.14).
@@ -408,15 +408,15 @@ class Dpo(Optimisation):
             )
 
 
-def check_divides(what: str, total: int, part: int, *, unit: str) -> None:
-    """Refuse micro-batches that do not divide a batch, and name the nearest that do."""
+def indivisible(what: str, total: int, part: int, *, unit: str) -> Iterator[str]:
+    """Yield a line with the nearest micro-batches that divide a batch if `part` does not."""
     if total % part == 0:
         return
     divisors = [number for number in range(1, total + 1) if total % number == 0]
     # 1 and the total are divisors, so that a neighbour exists on either side.
     below = max(number for number in divisors if number < part or number == 1)
     above = min(number for number in divisors if number > part or number == total)
-    raise ValueError(
+    yield (
         f"{what} = {total} {unit} a step cannot be cut into micro_batch_size={part}; "
         f"use {below} or {above}"
     )

@@ -64,12 +64,15 @@ def test_all_problems_are_reported_at_once():
         {
             "sft.learning_rte": 0.1,
             "sft.warmup_ratio": 10,
+            # Two that one section contradicts itself in.
             "grpo.group_size": 1,
+            "grpo.epsilon": 2.0,
             "prompt.format": "xlm",
             "reward.stack": "tinny",
         }
     )
     assert sorted(keys_of(fields)) == [
+        "grpo",
         "grpo",
         "prompt.format",
         "reward.stack",
