@@ -82,6 +82,8 @@ def test_offline_a_run_is_recorded_whole(
     monkeypatch.setenv("WANDB_NAME", "first")
     train(base, sets, smoke, tmp_path)
     wandb.finish()
+    # `finish` does not wait until W&B's service has closed the file.
+    wandb.teardown()
     (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
     records = recorded(file)
     (run,) = [record.run for record in records if record.HasField("run")]
