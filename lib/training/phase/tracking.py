@@ -154,8 +154,10 @@ class ProgressLines(TrainerCallback):
         state = self.state
         if self.bar is None or state is None:
             return
-        # Validation follows a counted step; the other parts belong to the next one.
-        number = state.global_step + (part != "validation")
+        # Validation and the last micro-batch follow the count of their step; the other parts
+        # belong to the next one.
+        counted = part == "validation" or (part == "training" and done == total)
+        number = state.global_step + (not counted)
         step = f"step={number}/{state.max_steps}"
         if state.global_step > self.start.step:
             now = Mark(state.global_step, 0.0, self.stepped)
@@ -189,6 +191,10 @@ class ProgressLines(TrainerCallback):
         self.num_batches, self.stepped = 0, time.monotonic()
         if self.bar is not None:
             self.bar.update(state.global_step - self.bar.n)
+            if self.bar.disable:
+                # A step of one micro-batch prints nothing else until it is logged.
+                batches = args.gradient_accumulation_steps
+                self.within("training", batches, batches)
 
     def on_log(
         self,

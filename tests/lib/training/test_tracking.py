@@ -100,3 +100,24 @@ def test_a_long_step_says_where_it_is(tmp_path, monkeypatch):
         "grpo step=2/3 left=05:10 rollouts 16/64",
         "grpo step=1/3 left=04:10 validation 3/32",
     ]
+
+
+def test_long_steps_of_one_micro_batch_are_seen_before_one_is_logged(tmp_path, monkeypatch):
+    clock = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: clock)
+    arguments = TrainingArguments(output_dir=str(tmp_path), logging_steps=5)
+    state, control = TrainerState(max_steps=9), TrainerControl()
+    state.is_world_process_zero = True
+    lines: list[str] = []
+    progress = ProgressLines("sft", ())
+    progress.say = lines.append
+
+    progress.on_train_begin(arguments, state, control)
+    for state.global_step in (1, 2, 3):
+        clock += 45.0
+        progress.on_step_end(arguments, state, control)
+
+    assert lines == [
+        "sft step=1/9 left=06:00 training 1/1",
+        "sft step=3/9 left=04:30 training 1/1",
+    ]
