@@ -320,11 +320,14 @@ def shorten_run(content: dict[str, Any]) -> None:
     content["validation"]["num_problems"] = 8
     # `min` keeps 0: a phase that the preset skips stays skipped.
     sft["num_epochs"] = min(1, sft["num_epochs"])
-    content["dpo"]["num_epochs"] = min(1, content["dpo"]["num_epochs"])
-    content["dpo"]["pairs"]["num_problems"] = QUICK_ROWS
     grpo["max_steps"] = min(QUICK_STEPS, grpo["max_steps"])
-    for phase in (sft, grpo):
-        phase |= {"logging_steps": 1, "save_steps": QUICK_STEPS, "eval_steps": QUICK_STEPS}
+    # A skipped phase keeps its other values: changed ones would be reported as without effect.
+    for phase, length in ((sft, sft["num_epochs"]), (grpo, grpo["max_steps"])):
+        if length:
+            phase |= {"logging_steps": 1, "save_steps": QUICK_STEPS, "eval_steps": QUICK_STEPS}
+    if content["dpo"]["init"]:
+        content["dpo"]["num_epochs"] = min(1, content["dpo"]["num_epochs"])
+        content["dpo"]["pairs"]["num_problems"] = QUICK_ROWS
     content["evaluate"]["num_samples"] = min(2, content["evaluate"]["num_samples"])
     content["export"]["num_verified"] = 8
 

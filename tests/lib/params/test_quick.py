@@ -5,7 +5,7 @@ from ruamel.yaml import YAML
 
 from lib.core.errors import UserError
 from lib.params import compose_preset, parse_params, preset_names
-from lib.params.load import QUICK_ROWS, QUICK_STEPS
+from lib.params.load import QUICK_ROWS, QUICK_STEPS, doubts
 
 PRESETS = [name for name in preset_names() if name[0] == "s" and name != "smoke"]
 
@@ -45,6 +45,19 @@ def test_each_phase_of_the_preset_takes_five_steps(name):
     for source in (each["source"] for each in quick["prepare"]["benchmarks"]):
         rows = source.get("limit") or synthetic[f"num_{source['generator']}"]
         assert rows == QUICK_ROWS
+
+
+@pytest.mark.parametrize("model", ["", "smollm2"])
+@pytest.mark.parametrize("name", PRESETS)
+def test_it_changes_nothing_without_effect(name, model):
+    whole, quick = (
+        doubts(parse_params(YAML(typ="safe").load(text), origin=name))
+        for text in (
+            compose_preset(name, model=model),
+            compose_preset(name, model=model, quick=True),
+        )
+    )
+    assert set(quick) <= set(whole)
 
 
 @pytest.mark.parametrize("name", PRESETS)
