@@ -1,4 +1,4 @@
-"""One short function for each public set that the column table cannot read by itself.
+"""Adapters: convert a public set's rows into problems where the column table cannot read them.
 
 Each docstring shows the raw fields from the set's public card. A source in params names its
 adapter. `table` is the column table (`lib.problems.columns`), enough for most sets, GSM8K
@@ -80,7 +80,8 @@ def open_math_reasoning(fields: Fields, columns: Mapping[str, str]) -> Problem:
     return to_problem({**fields, "generated_solution": solution}, columns)
 
 
-# Every question of the released set is between these two texts; the processed set has neither.
+# The instructions before and after every question of the released set; the processed set has
+# neither. Both are quoted in `dapo`.
 _DAPO_PREFIX = re.compile(r"\s*Solve the following math problem step by step\..*?\n\s*\n", re.S)
 _DAPO_SUFFIX = re.compile(
     r'\n\s*\n?Remember to put your answer on its own line after "Answer:".*', re.S
@@ -104,15 +105,15 @@ def dapo(fields: Fields, columns: Mapping[str, str]) -> Problem:
     """
     prompt = problem_text(fields, ("prompt",))
     stripped = _DAPO_SUFFIX.sub("", _DAPO_PREFIX.sub("", prompt, count=1)).strip()
-    verdict = fields.get("reward_model")
-    truth = verdict.get("ground_truth") if isinstance(verdict, dict) else None
+    reward_model = fields.get("reward_model")
+    truth = reward_model.get("ground_truth") if isinstance(reward_model, dict) else None
     # The processed set has the answer in `solution`, the released one in `reward_model`.
     answer = {"solution": fields.get("solution") or truth}
     return to_problem({**fields, "prompt": stripped, **answer}, columns)
 
 
 def mmlu(fields: Fields, columns: Mapping[str, str]) -> Problem:
-    """Convert MMLU: four options, and a letter as the answer.
+    """Convert MMLU: the problem lists four options, the reference is a letter.
 
     CSV files of the release (github.com/hendrycks/test), named `<subject>_test.csv`, no header::
 
@@ -192,7 +193,7 @@ def alpaca_eval(fields: Fields, columns: Mapping[str, str]) -> Problem:
 
 
 def own_adapter(name: str) -> Adapter:
-    """Return the plugin `name`: a function from a row to a mapping for the column table.
+    """Load the plugin `name` as an adapter: its function gives a row the column table's names.
 
     Raises:
         UserError: it is no function. If the function raises or returns no mapping for a row, that

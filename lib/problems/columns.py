@@ -1,4 +1,4 @@
-"""The table of column names that converts any source's rows into the canonical record.
+"""The column table: converts a row of any source into a `Problem` by the names of its columns.
 
 | field     | columns; the first nonempty one counts                     |
 |-----------|------------------------------------------------------------|
@@ -35,14 +35,19 @@ FIELD_COLUMNS = {
 BARE_LENGTH = 200
 """Longest bare answer, in characters."""
 
-# No line break may follow up to `\Z`: the mark counts in the last line only.
+# "… #### 72" -> "72". No line break may follow up to `\Z`: the mark counts in the last line only.
 _FINAL = re.compile(r"####[ \t]*(?P<answer>[^\n#]*)\Z")
+# GSM8K's calculator annotation: "<<48/2=24>>".
 _CALCULATOR = re.compile(r"<<[^<>\n]*>>")
+# "$1,234.50", "-7", "−$3", "5.". Digits are optional: "" and "$" match too.
 _NUMBER = re.compile(r"\$?(?P<sign>[-+−]?)\$?(?P<digits>(?:\d[\d,]*)?(?:\.\d+)?)\.?")
+# Math delimiters, white space and full stops around a box: "$…$.", "\[ … \]".
 _DELIMITERS = re.compile(r"\\[\[\]()]|[$.\s]")
+# A LaTeX command, with an argument that holds no braces: "\sqrt", "\text{cm}".
 _LATEX = re.compile(r"\\[a-zA-Z]+(?:\{[^{}]*\})?")
 # Four words of at least two letters in a row.
 _PROSE = re.compile(r"(?:\b[^\W\d_]{2,}[,;:]?\s+){3}[^\W\d_]{2,}")
+# "Level 5", "5"
 _LEVEL = re.compile(r"(?:level\s*)?(\d+)", re.IGNORECASE)
 
 
@@ -53,10 +58,10 @@ def to_problem(
 
     Args:
         fields: the row.
-        tags: the record's tags. A `RESPONSE` is the unchanged solution; its reference comes only
-            from another column.
         columns: columns by record field, from params (`reward_model.ground_truth` for a nested
             field); the table decides the other fields.
+        tags: the record's tags. With `RESPONSE`, the solution stays unchanged, and the reference
+            comes only from another column.
 
     Raises:
         RowFault: a missing or empty field, a wrong type, invalid Unicode, or a row without a clear
@@ -71,39 +76,39 @@ def to_problem(
     if RESPONSE in tags:
         # A model's own answer may be wrong, so the reference comes from another column, or from
         # `truth_from`.
-        column, value = _first(fields, candidates["solution"])
+        column, value = _first_value(fields, candidates["solution"])
         # Other texts are stripped, but SFT learns a response with all its spaces.
         solution = value if isinstance(value, str) else text_of(value, column)
-        apart = [name for name in candidates["reference"] if name != column]
-        text = _text(fields, apart)[1]
-        # The reference column may hold a worked solution, as in MATH.
+        others = [name for name in candidates["reference"] if name != column]
+        text = _first_text(fields, others)[1]
+        # The reference column may hold a worked solution, as in MATH: only its answer counts.
         reference = (read_worked(text) or [text])[0]
     else:
         reference, solution = _reference_and_solution(
             fields, candidates, reference_is_named="reference" in (columns or {})
         )
-    level = _text(fields, candidates["level"])[1]
-    # MATH's "Level 5" and MATH-500's 5.0 are 5; a level that is no number stays text.
+    level = _first_text(fields, candidates["level"])[1]
+    # MATH's "Level 5" and MATH-500's 5.0 (here "5") become 5; a level without a number stays text.
     number = _LEVEL.fullmatch(level)
     return Problem.create(
         problem=problem_text(fields, candidates["problem"]),
         reference=reference,
         solution=solution,
-        subject=_text(fields, candidates["subject"])[1],
+        subject=_first_text(fields, candidates["subject"])[1],
         level=int(number[1]) if number else level,
         tags=tags,
     )
 
 
 def problem_text(fields: Fields, candidates: Sequence[str]) -> str:
-    """Return a row's question, from text or from the one user turn of chat messages.
+    """Return a row's question: a text, or the only user turn of chat messages.
 
     A system turn is dropped: `prompt.system` replaces it.
 
     Raises:
         RowFault: no such column, or neither text nor such messages in it.
     """
-    column, value = _first(fields, candidates)
+    column, value = _first_value(fields, candidates)
     if not column:
         raise _absent(fields, candidates, field="problem")
     return text_of(value, column, role="user")
@@ -114,6 +119,9 @@ def _reference_and_solution(
 ) -> tuple[str, str]:
     """Return a row's reference and its solution, '' if it has none.
 
+    The reference is the answer marked in a worked solution, or else a text that can only be an
+    answer (`is_bare`).
+
     Args:
         reference_is_named: True if params name the reference's column; its text is then taken as
             the answer even if it is long, and no other column is tried.
@@ -121,9 +129,10 @@ def _reference_and_solution(
     Raises:
         RowFault: there is no answer, or it cannot be told from a solution.
     """
-    column, text = _text(fields, candidates["reference"])
+    column, text = _first_text(fields, candidates["reference"])
+    # No reference column: the solution has to mark the answer.
     if not column:
-        column, text = _text(fields, () if reference_is_named else candidates["solution"])
+        column, text = _first_text(fields, () if reference_is_named else candidates["solution"])
         if not column:
             raise _absent(fields, candidates["reference"], field="reference")
         if worked := read_worked(text):
@@ -136,42 +145,43 @@ def _reference_and_solution(
         return reference, solution or _solution(fields, others)
     # A longer text may be a solution with an unmarked answer. Unless params name its column, it is
     # accepted as an answer only if the column is not `solution` and another one has a solution.
-    beside = column != "solution" and any(
-        _first(fields, [name for name in SOLUTION if name != column])
+    # `any` is False for ("", ""): no other column.
+    solution_elsewhere = column != "solution" and any(
+        _first_value(fields, [name for name in SOLUTION if name != column])
     )
-    if not (reference_is_named or beside or is_bare(text)):
+    if not (reference_is_named or solution_elsewhere or is_bare(text)):
         detail = f"cannot tell whether this is an answer or a solution: {excerpt(text, 60)!r}"
         raise RowFault("undecidable", field=column, detail=detail)
     return text, _solution(fields, others)
 
 
 def _solution(fields: Fields, candidates: Sequence[str]) -> str:
-    """Return the worked solution, '' if there is none."""
-    text = _text(fields, candidates)[1]
+    """Return the worked solution from the first nonempty column, without marks; '' if none."""
+    text = _first_text(fields, candidates)[1]
     worked = read_worked(text)
     return worked[1] if worked else text
 
 
 def required_text(fields: Fields, candidates: Sequence[str], *, field: str) -> str:
-    """Return the text of the first of these columns that is not empty.
+    """Return the first nonempty column's text.
 
     Raises:
         RowFault: all are empty, or the value is no text.
     """
-    column, text = _text(fields, candidates)
+    column, text = _first_text(fields, candidates)
     if not column:
         raise _absent(fields, candidates, field=field)
     return text
 
 
-def _text(fields: Fields, candidates: Sequence[str]) -> tuple[str, str]:
-    """Return the first nonempty column and its value as text; two empty texts if all are empty."""
-    column, value = _first(fields, candidates)
+def _first_text(fields: Fields, candidates: Sequence[str]) -> tuple[str, str]:
+    """Return (name, value as text) of the first nonempty column; ("", "") if all are empty."""
+    column, value = _first_value(fields, candidates)
     return column, text_of(value, column)
 
 
-def _first(fields: Fields, candidates: Sequence[str]) -> tuple[str, Any]:
-    """Return the first nonempty column and its value; two empty texts if all are empty."""
+def _first_value(fields: Fields, candidates: Sequence[str]) -> tuple[str, Any]:
+    """Return (name, value) of the first nonempty column; ("", "") if all are empty."""
     for name in candidates:
         value = _cell(fields, name)
         # 0 is an answer; a text of spaces is none.
@@ -181,7 +191,7 @@ def _first(fields: Fields, candidates: Sequence[str]) -> tuple[str, Any]:
 
 
 def _cell(fields: Fields, name: str) -> Any:
-    """Return the value of a column, or of a field inside one (`a.b`); None if there is none."""
+    """Return a column's value; "a.b" is the field "b" inside the column "a". None if missing."""
     if name in fields:
         return fields[name]
     above, _, below = name.partition(".")
@@ -190,8 +200,8 @@ def _cell(fields: Fields, name: str) -> Any:
 
 
 def _absent(fields: Fields, candidates: Sequence[str], *, field: str) -> RowFault:
-    """Return the fault of a row in which none of these columns has a value."""
-    # If one of the columns is there but empty, it is reported instead of the missing ones.
+    """Return the fault of a row without a value in any of these columns."""
+    # A column that is there but empty is reported before the missing ones.
     blank = [name for name in candidates if _cell(fields, name) is not None]
     if blank:
         return RowFault("empty_field", field=blank[0], detail="is empty")
@@ -201,7 +211,9 @@ def _absent(fields: Fields, candidates: Sequence[str], *, field: str) -> RowFaul
 
 
 def text_of(value: Any, field: str, *, role: str = "assistant") -> str:
-    """Convert a text, a number (27.0 as "27") or the one chat turn of this role to text.
+    """Convert a cell to stripped text: a text, a number, or the only chat turn of `role`.
+
+    27.0 -> "27", 0.5 -> "0.5", [{"role": "assistant", "content": "72"}] -> "72"
 
     Raises:
         RowFault: another type, NaN or infinity, a lone surrogate, or several turns of the role.
@@ -234,6 +246,12 @@ def text_of(value: Any, field: str, *, role: str = "assistant") -> str:
 
 def read_worked(text: str) -> tuple[str, str] | None:
     """Split a text that ends in `#### N` or holds a `\\boxed{}` into answer and solution.
+
+    ::
+
+        "48/2 = <<48/2=24>>24 clips\\n#### 24"  ->  "24", "48/2 = 24 clips"
+        "So $x = \\boxed{2}$."                 ->  "2", "So $x = \\boxed{2}$."
+        "$\\boxed{2}$."                        ->  "2", ""
 
     The solution is '' if the text is only the answer. Returns None without either mark. GSM8K's
     calculator marks (`<<48/2=24>>`) and last line are removed; MATH's solution keeps its box.

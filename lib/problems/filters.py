@@ -41,7 +41,10 @@ _UNSPACED = (
     r"\u3005-\u3007\u3041-\u31ff\u3400-\u9fff\U00020000-\U0003ffff"  # kana and Han
 )
 _UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
+# A character of an unspaced script, or a run of other letters and digits:
+# "let x=3, 中文" -> "let", "x", "3", "中", "文".
 _WORD = re.compile(rf"([{_UNSPACED}])|[^\W_{_UNSPACED}]+")
+# "1,234", "-3.5", "$12", "1e6". All parts are optional: "" matches too.
 _NUMERIC = re.compile(r"[-+−]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:e[-+]?\d+)?", re.I)
 
 
@@ -52,6 +55,7 @@ def digest(text: str) -> int:
 
 def drop_exact_duplicates(table: ProblemTable) -> ProblemTable:
     """Keep the first of all problems with the same words; case and spacing do not count."""
+    # Content hash → row of its first problem.
     first: dict[str, int] = {}
 
     def repeated(index: int, problem: Problem) -> tuple[str, str] | None:
@@ -63,7 +67,7 @@ def drop_exact_duplicates(table: ProblemTable) -> ProblemTable:
 
 
 def drop_near_duplicates(table: ProblemTable, *, similarity: float) -> ProblemTable:
-    """Drop problems that resemble an earlier kept one.
+    """Drop near duplicates of earlier kept problems.
 
     Args:
         table: problems, the preferred ones first.
@@ -98,7 +102,7 @@ def drop_near_duplicates(table: ProblemTable, *, similarity: float) -> ProblemTa
 
 
 def jaccard(left: set[str], right: set[str]) -> float:
-    """Return the share of common elements among all; 0 for two empty sets, which are not alike."""
+    """Return |left ∩ right| / |left ∪ right|; 0 for two empty sets: they are not alike."""
     union = len(left | right)
     return len(left & right) / union if union else 0.0
 
@@ -111,8 +115,8 @@ class BenchmarkIndex:
         name: the benchmark's name.
         num_problems: number of its problems.
         hashes: [N] hash of every n-gram of every problem, ascending.
-        rows: [N] the problem of each n-gram.
-        short: problems of fewer than n words with their rows, by first word.
+        rows: [N] the row of each n-gram's problem, counted from 0.
+        short: problems of fewer than n words: first word → (all words, row) of each.
     """
 
     name: str
@@ -131,7 +135,7 @@ class BenchmarkIndex:
         return {int(row) for start, end in ranges for row in self.rows[start:end]}
 
     def whole(self, words: list[str]) -> dict[int, str]:
-        """Return the short benchmark problems (fewer than n words) contained in `words`, by row."""
+        """Return row → text of the short benchmark problems contained whole in `words`."""
         return {
             row: " ".join(short)
             for start, word in enumerate(words)
@@ -145,6 +149,8 @@ def index_benchmark(name: str, texts: Iterable[str], *, size: int) -> BenchmarkI
 
     Texts too short for an n-gram are kept as words, by their first word.
     """
+    # An array per text. An empty one comes first, so that a benchmark of no texts can be
+    # concatenated too.
     hashes, rows = [np.empty(0, np.uint64)], [np.empty(0, np.int32)]
     short: dict[str, list[tuple[list[str], int]]] = {}
     for row, text in enumerate(texts):
@@ -156,6 +162,7 @@ def index_benchmark(name: str, texts: Iterable[str], *, size: int) -> BenchmarkI
         rows.append(np.full(len(hashes[-1]), row, np.int32))
     joined = np.concatenate(hashes)
     order = np.argsort(joined, kind="stable")
+    # - 1: the empty array is no text.
     return BenchmarkIndex(name, len(hashes) - 1, joined[order], np.concatenate(rows)[order], short)
 
 
@@ -175,14 +182,18 @@ def _half_words(word: str) -> int:
 
 
 def _grams(words: Sequence[str], size: int) -> set[str]:
-    """Return all runs of `size` words; for a shorter text, its words as one run."""
+    """Return the word n-grams of a text, n = `size`; a shorter text is one n-gram.
+
+    ["a", "b", "c"], 2 -> {"a b", "b c"}
+    """
+    # A sliding window: `length` is that of words[start:end], in half words.
     lengths = [_half_words(word) for word in words]
     grams, end, length = set(), 0, 0
     for start in range(len(words)):
         while end < len(words) and length < 2 * size:
             length += lengths[end]
             end += 1
-        # The rest is shorter than n words, as only a whole text may be.
+        # The words left are fewer than n. Only a whole text (start = 0) may be that short.
         if length < 2 * size and start:
             break
         grams.add(" ".join(words[start:end]))
@@ -191,6 +202,7 @@ def _grams(words: Sequence[str], size: int) -> set[str]:
 
 
 def _hashes(grams: Iterable[str]) -> NDArray[np.uint64]:
+    """Hash each n-gram: [N]."""
     return np.array([digest(gram) for gram in grams], dtype=np.uint64)
 
 
@@ -203,9 +215,10 @@ def decontaminate(
         size: words per n-gram, the same as in the benchmarks' index.
 
     Returns:
-        The remaining problems, and for each benchmark the number of problems on either side that
-        share an n-gram with the other (`train_rows`, `benchmark_rows`), with the benchmark's size.
+        The remaining problems, and the overlap by benchmark: `train_rows` training problems share
+        an n-gram with `benchmark_rows` of its `benchmark_size` problems.
     """
+    # By benchmark: its rows with a shared n-gram, and the number of training problems with one.
     hits: dict[str, set[int]] = {benchmark.name: set() for benchmark in benchmarks}
     train_rows: Counter[str] = Counter()
 
@@ -243,12 +256,12 @@ def is_numeric(reference: str) -> bool:
 
 
 def check_numeric(_: int, problem: Problem) -> tuple[str, str] | None:
-    """Return a reason to drop a problem whose reference is no number; a check for `keep`."""
+    """Check for `ProblemTable.keep`: drop a problem if its reference is no number."""
     return None if is_numeric(problem.reference) else ("answer_not_numeric", problem.reference)
 
 
 def check_correct(_: int, problem: Problem) -> tuple[str, str] | None:
-    """Return a reason to drop a worked solution that disagrees with the reference; for `keep`.
+    """Check for `ProblemTable.keep`: drop a problem if its solution contradicts its reference.
 
     A problem without a solution is kept. In a solution without a marked answer the last number
     counts, which suits solutions of models. GSM8K's own solutions have lost their `####` line

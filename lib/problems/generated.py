@@ -1,7 +1,16 @@
 """The built-in generator of multi-step word problems with worked solutions.
 
-Each problem depends only on seed, split and index, a hash of which seeds its random numbers; other
-problems and their number do not matter. No two splits share a problem (or, by `split_by`, a
+::
+
+    Greta has 5 marbles and finds 7 more. She finds 3 more. By summer she has 2 times as many. How
+    many marbles are in the collection now?
+
+    5 + 7 = 12
+    12 + 3 = 15
+    15 * 2 = 30
+
+A hash of seed, split and index seeds each problem's random numbers: a problem depends neither on
+other problems nor on their number. No two splits share a problem (or, by `split_by`, a
 sequence of equations): each split owns one bucket of the content hash, and a problem is drawn again
 until its text (or its equations) falls into its split's bucket.
 """
@@ -34,7 +43,9 @@ NUM_BUCKETS = 8
 """More than there are splits, so that a new split leaves the problems of the others unchanged."""
 
 UNSEEN_EQUATIONS = "unseen_equations"
+"""Tag of benchmark problems with a sequence of equations that is in no training set."""
 DISTRACTOR = "distractor"
+"""Tag of problems with a fact that the answer does not need."""
 
 OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "+": operator.add,
@@ -46,12 +57,19 @@ OPERATIONS: dict[str, Callable[[int, int], int]] = {
 WORDING_FILES = {"short": ("stories.yaml",), "wide": ("stories.yaml", "stories_wide.yaml")}
 """Files of sentences by `wording`."""
 
+# "12 + 3 = 15", "12+3=15"
 _EQUATION = re.compile(r"(\d{1,9}) ?([-+*/]) ?(\d{1,9}) ?= ?(\d{1,9})(?!\d)")
 
 
 @dataclasses.dataclass(frozen=True)
 class Wording:
-    """The sentences of the word problems (stories.yaml)."""
+    """The sentences of the word problems, with fields in braces (explained in stories.yaml).
+
+    Attributes:
+        people: (name, subject pronoun, possessive) of each, such as ("Elif", "she", "her").
+        stories: one setting each: its things, and sentences by operation.
+        whens: times and places that open a sentence, for `wide` only.
+    """
 
     people: tuple[Sequence[str], ...]
     stories: tuple[Mapping[str, Any], ...]
@@ -60,7 +78,7 @@ class Wording:
 
 @cache
 def wording(name: str) -> Wording:
-    """Read the sentences of the wording that params call `name`."""
+    """Read the sentences of `prepare.synthetic.wording: NAME`, joined over its files."""
     files = [
         YAML(typ="safe").load(Path(__file__).with_name(file).read_text(encoding="utf-8"))
         for file in WORDING_FILES[name]
@@ -75,7 +93,11 @@ def wording(name: str) -> Wording:
 
 @dataclasses.dataclass(frozen=True)
 class GeneratedSets:
-    """Disjoint sets of problems: `sft` with solutions, `grpo`, `held_out` and `harder`."""
+    """Disjoint sets: `sft` with solutions to learn, `grpo`, and the benchmarks.
+
+    Attributes:
+        benchmarks: `held_out`, with the levels of SFT, and `harder`.
+    """
 
     sft: list[Problem]
     grpo: list[Problem]
@@ -92,6 +114,7 @@ def synthetic_sets(settings: Synthetic, *, seed: int) -> GeneratedSets:
     No set holds a problem twice. Benchmark problems with an equation sequence in neither training
     set are tagged: they cannot be solved from memory.
     """
+    # Weights of the levels 1, 2, …; `only_harder` is followed by the weight 1 of `harder_level`.
     demonstrated, only_harder = settings.levels_of("sft"), (0.0,) * (settings.harder_level - 1)
     # Tests have the levels of SFT; GRPO may train on other ones.
     levels = {
@@ -101,6 +124,7 @@ def synthetic_sets(settings: Synthetic, *, seed: int) -> GeneratedSets:
         "test_harder": (*only_harder, 1.0),
     }
     sizes = (settings.num_sft, settings.num_grpo, settings.num_held_out, settings.num_harder)
+    # Each split generates with its own weights in place of `level_weights`.
     sft, grpo, held_out, harder = (
         _distinct(
             split, size, settings.model_copy(update={"level_weights": levels[split]}), seed=seed
@@ -145,11 +169,13 @@ def _distinct(split: str, count: int, settings: Synthetic, *, seed: int) -> list
 def generate_problems(
     *, split: str, seed: int, count: int, settings: Synthetic
 ) -> Iterator[Problem]:
-    """Yield the first `count` problems of `split`; `level` is the number of steps.
+    """Yield the first `count` problems of `split`; a problem's `level` is its number of steps.
 
     The worked solution is one equation per line, the reference the value of the last one.
     Within a split a text can occur twice (rarely, and only for one-step problems).
     """
+    # If `level_weights` differs by set, SFT's. `synthetic_sets` passes the split's own weights, a
+    # plain tuple: `levels_of` returns it for any set name.
     weights = settings.levels_of("sft")
     levels = range(1, len(weights) + 1)
     for index in range(count):
@@ -171,6 +197,7 @@ def bucket(problem: Problem, *, by: Literal["text", "equations"]) -> int:
 
 
 def _digest(text: str) -> int:
+    """Hash a text to 256 bits (SHA-256), the same in every process."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest())
 
 
@@ -213,7 +240,9 @@ class Equation:
 def equation_chain(
     rng: random.Random, *, num_steps: int, settings: Synthetic
 ) -> tuple[Equation, ...]:
-    """Return equations, each continuing from the value of the one before.
+    """Draw a chain of equations, each starting from the value of the one before.
+
+    12 + 3 = 15, 15 - 5 = 10, 10 / 2 = 5
 
     Every intermediate value is at least 1, the last at least 0. At each step all possible
     operations are equally likely, then all operands that the chosen operation admits.
@@ -247,14 +276,16 @@ def _tell(
     chain: Sequence[Equation],
     max_distractor: int,
 ) -> str:
-    """Tell `chain` in the words of `story`; `max_distractor` bounds a distractor's number, 0 for
-    none.
+    """Tell `chain` in the words of `story`: a sentence per equation, then the question.
+
+    Args:
+        max_distractor: largest number of a distractor sentence; 0 for no such sentence.
     """
     (name, she, her), (friend, _, _) = rng.sample(wording.people, 2)
     words = {"name": name, "she": she, "She": she.capitalize(), "her": her, "friend": friend}
     words["things"] = rng.choice(story["things"])
     first, moves = chain[0], chain[1:]
-    # The first sentence tells the whole first equation, or only its first number.
+    # The first sentence tells the whole first equation, or only its first number ("openings").
     if rng.random() < 0.5:
         start = rng.choice(story["starts"][first.operation])
         sentences = [start.format(a=first.left, b=first.right, **words)]
@@ -275,7 +306,7 @@ def _tell(
 
 
 def shorten_solutions(problems: Iterable[Problem], *, share: float, seed: int) -> Iterator[Problem]:
-    """Reduce about `share` of the worked solutions to the bare answer.
+    """Empty about `share` of the worked solutions, so that SFT learns only the bare answer there.
 
     The choice depends only on `seed` and each problem's text; a larger share only adds problems.
     """
@@ -287,6 +318,8 @@ def shorten_solutions(problems: Iterable[Problem], *, share: float, seed: int) -
 
 def written_equations(text: str) -> tuple[str, ...]:
     """Parse the equations in `text`, in order and evenly spaced, right or wrong.
+
+    "12+3=15, so 4 * 2 = 9" -> ("12 + 3 = 15", "4 * 2 = 9")
 
     For a generated solution this is its equation sequence.
     """

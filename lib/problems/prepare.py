@@ -1,9 +1,13 @@
-"""Build the stages' sets of problems from the `prepare` section of params.
+"""Build the SFT, GRPO, validation and benchmark sets from the `prepare` section of params.
 
-The steps in order: `gathered_sets` reads a set's sources and drops bad rows, duplicates, leaks and
-excluded problems. A tokenizer trained here is trained on the remaining problems. `finish_sets` cuts
-by length and difficulty, splits, mixes and draws; `write_sets` writes. Each step counts its dropped
-rows in the table's `Drops`.
+The steps in order:
+
+1. `gathered_sets` reads the sources and drops bad rows, duplicates, leaks and excluded problems.
+2. `tokenizer_problems` gives the remaining problems to a tokenizer that is trained here.
+3. `finish_sets` cuts by length and difficulty, holds validation back, mixes and draws.
+4. `write_sets` writes.
+
+Each step counts its dropped rows in the table's `Drops`.
 """
 
 import dataclasses
@@ -53,8 +57,8 @@ class TrainingSet:
         data: its params section.
         train: its problems; before `finish_sets`, all of them.
         validation: the held-back problems.
-        overlaps: shared problems by benchmark.
-        limits: length limits in tokens; {} before `finish_sets`.
+        overlaps: numbers of shared problems by benchmark, from `decontaminate`.
+        limits: length limits in tokens, `prompt` and `total`; {} before `finish_sets`.
     """
 
     name: str
@@ -65,6 +69,7 @@ class TrainingSet:
     limits: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def refuse_empty(self) -> None:
+        """Raise UserError if no training problem is left; it counts what was dropped."""
         drops = self.train.drops
         if not len(self.train):
             raise UserError(f"{self.name}: no problem is left of {drops.num_read} ({drops})")
@@ -82,14 +87,18 @@ class TrainingSet:
 
 @dataclasses.dataclass(frozen=True)
 class ProblemSets:
-    """All sets; each table counts its dropped rows."""
+    """All sets; each table counts its dropped rows.
+
+    Attributes:
+        training: `sft`, then `grpo`.
+        benchmarks: by name.
+    """
 
     training: tuple[TrainingSet, TrainingSet]
-    """`sft`, `grpo`."""
     benchmarks: dict[str, ProblemTable]
 
     def validation(self) -> Iterator[Problem]:
-        """The problems held back from either training set, each once."""
+        """Yield the problems held back from either training set, each once."""
         # Both sets can hold the same problem back, since `split` depends on its words only.
         seen: set[str] = set()
         for problem in (problem for each in self.training for problem in each.validation):
@@ -100,8 +109,9 @@ class ProblemSets:
 
 @contextmanager
 def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[ProblemSets]:
-    """Yield all sets without duplicates, leaks and excluded rows; their files exist only within
-    the block.
+    """Yield all sets without bad rows, duplicates, leaks and excluded problems.
+
+    The tables' Arrow files exist only within the `with` block.
 
     Args:
         prepare: the params section.
@@ -116,6 +126,7 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
     generated = cache(lambda: synthetic_sets(prepare.synthetic, seed=seed))
 
     def read(source: AnySource) -> SourceRows:
+        """Yield (row, problem or fault) of any source, the generator's sets too."""
         if not isinstance(source, GeneratorSource):
             yield from read_source(source, raw=raw)
             return
@@ -132,6 +143,11 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
             number: int = 0,
             **needs: Any,
         ) -> ProblemTable:
+            """Read the good rows of one source into a table, cut to the source's `limit`.
+
+            `key` names the source in errors and its file, `number` is its place in the set;
+            `needs` are options of `good_rows`.
+            """
             rows = good_rows(read(source), drops, prepare.bad_rows, **needs)
             try:
                 table = write_table(folder / f"{key}.arrow", rows, drops, source=number)
@@ -165,7 +181,7 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
         truths = None
         for source in prepare.sft.truth_from:
             with_truth = table_of(source, Drops(), "prepare.sft.truth_from")
-            # By content hash, since the two sources share a problem's text but no key.
+            # Content hash → reference, since the two sources share a problem's text but no key.
             truths = dict(zip(*map(with_truth.column, ("id", "reference")), strict=True))
         training = []
         for name, data in (("sft", prepare.sft), ("grpo", prepare.grpo)):
@@ -209,11 +225,12 @@ def good_rows(
     bare_answers: bool = True,
     truths: Mapping[str, str] | None = None,
 ) -> Iterator[Problem]:
-    """Yield the problems of a source, and count its bad rows.
+    """Yield a source's usable problems; count the bad rows in `drops`, or raise.
 
     Args:
-        truths: references by problem id; they replace the rows' own.
+        bad_rows: "error" or "drop".
         bare_answers: True if rows without a worked solution are good.
+        truths: references by problem id (`truth_from`); they replace the rows' own.
 
     Raises:
         UserError: a bad row if `bad_rows` is "error", or columns that params have to name.
@@ -323,8 +340,14 @@ def refuse_few_problems(sets: ProblemSets, *, prompts_per_step: int) -> None:
 
 
 def write_sets(sets: ProblemSets, folder: Path, *, validation: Validation) -> None:
-    """Write all sets as `.jsonl`, or nothing: `sft`, `grpo`, `validation` (held back),
-    `benchmarks/<name>`, and `validation/<name>` for validation during training.
+    """Write all sets as JSON lines; an error leaves the old folder.
+
+    ::
+
+        sft.jsonl  grpo.jsonl  benchmarks/<name>.jsonl
+        validation.jsonl         all held-back problems
+        validation/<name>.jsonl  `validation.num_problems` of each of `validation.sets`, for
+                                 validation during training
 
     Raises:
         UserError: a set of `validation.sets` has no problem.

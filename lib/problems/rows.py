@@ -1,4 +1,4 @@
-"""Rows of a source with their places; an unreadable row holds the reason.
+"""Read JSON, CSV and Arrow sources row by row, with each row's place, or its fault if unreadable.
 
 Text files are read row by row. `datasets`' own readers refuse a whole file for one bad row without
 naming it, and turn an MMLU option "0.10" into the number 0.1.
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 Fields = Mapping[str, Any]
+"""A row: column → value."""
 
 Reason = Literal[
     "unreadable",
@@ -30,11 +31,11 @@ Reason = Literal[
     "no_answer",
     "unparseable_answer",
 ]
-"""Faults of a row; metrics count by them."""
+"""Kinds of faults of a row; metrics count the dropped rows of each."""
 
 
 class RowFault(Exception):
-    """A row that gives no problem, and why.
+    """The fault of a row without a usable problem.
 
     Attributes:
         reason: kind of fault.
@@ -65,6 +66,7 @@ class RawRow:
 
     @property
     def place(self) -> str:
+        """The row for messages: `data/raw/gsm8k.jsonl:12`."""
         return f"{self.origin}:{self.number}" if self.number else self.origin
 
 
@@ -109,7 +111,7 @@ def read_csv_rows(path: Path, *, names: Sequence[str] = ()) -> Iterator[RawRow]:
     Args:
         path: the file.
         names: columns of a file without a header; () reads them from the first row. Without a
-            header, rows also have the file's name, as `file`.
+            header, rows also have the field `file`, the file's name without suffix.
     """
     known = {"file": path.stem} if names else {}
     # The default, 131,072 characters, refuses long solutions.
@@ -138,7 +140,7 @@ def read_csv_rows(path: Path, *, names: Sequence[str] = ()) -> Iterator[RawRow]:
 def _named(
     values: Sequence[str], names: Sequence[str], known: Mapping[str, str]
 ) -> Fields | RowFault:
-    """Return a CSV row as fields, with those of `known`; a fault if values are missing or extra."""
+    """Return a CSV row as fields, with the fields `known` added; a fault if the number differs."""
     if len(values) != len(names):
         detail = f"expected {len(names)} values ({', '.join(names)}), found {len(values)}"
         return RowFault("unreadable", detail=detail)
@@ -148,7 +150,7 @@ def _named(
 def read_arrow_rows(dataset: "Dataset", *, origin: str) -> Iterator[RawRow]:
     """Yield the rows of an Arrow-backed set, a batch in memory at a time."""
     number = 0
-    # In Arrow's form: as Python objects, a whole batch would be converted at once (see `_cells`).
+    # In Arrow's form, not as Python objects: conversion is left to `_cells`, cell by cell.
     for batch in dataset.with_format("arrow").iter(batch_size=200):
         for index in range(batch.num_rows):
             number += 1

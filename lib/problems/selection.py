@@ -91,17 +91,19 @@ def drop_too_long(
     max_seq_length: int,
     completions: bool,
 ) -> tuple[ProblemTable, dict[str, int]]:
-    """Drop the rows above a limit, and count each under the first limit that it exceeds.
-
-    Returns the table, and the limits in tokens: `prompt`, and `total` for prompt and completion.
+    """Drop the rows above a length limit, counted under the first limit that each exceeds.
 
     Args:
         name: the set's name, for errors.
         completions: True for SFT's rows, whose solutions have to fit too.
 
+    Returns:
+        The table, and the limits in tokens: `prompt`, and `total` for prompt and completion.
+
     Raises:
         UserError: the limit on prompts leaves no token for a completion.
     """
+    # [N] tokens of each row's prompt and completion.
     prompts: list[int] = []
     answers: list[int] = []
     for batch in batches(table):
@@ -189,12 +191,13 @@ def easy_to_hard(table: ProblemTable, rates: Mapping[str, PassRate]) -> ProblemT
 
 
 def position(problem_id: str, *, salt: str) -> float:
-    """Map `problem_id` to a number in [0, 1), uniform over problems and another for each salt."""
+    """Hash `problem_id` to a number in [0, 1), uniform over problems, independent for each salt."""
     return digest(f"{salt}:{problem_id}") / 2**64
 
 
 def split(table: ProblemTable, *, share: float) -> tuple[ProblemTable, ProblemTable]:
     """Split into training and the held-back `share`; a larger share only adds to the latter."""
+    # False: training, True: held back.
     sides: dict[bool, list[int]] = {False: [], True: []}
     for index, problem_id in enumerate(table.column("id")):
         # Not the draw's salt, so that the two choices are independent.
@@ -209,7 +212,8 @@ def mix(
     limit: int | Literal["all"],
     seed: int,
 ) -> ProblemTable:
-    """Draw the mixture's rows source by source; the others count as `not_drawn`."""
+    """Draw the mixture's rows, kept in the order of the sources; the rest counts as `not_drawn`."""
+    # [num_sources] lists of row indices.
     rows_by_source: list[list[int]] = [[] for _ in ingredients]
     for index, source in enumerate(table.column("source")):
         rows_by_source[source].append(index)
@@ -232,6 +236,9 @@ def mixture_counts(
     limit: int | Literal["all"],
 ) -> list[int]:
     """Return the number of rows to take from each source.
+
+    Available [300, 100], weights [1, 1] -> [100, 100]; weights [2, 1] -> [200, 100]; weights
+    [2, 1] with limit 30 -> [20, 10].
 
     Weighted sources are mixed in the ratio of their weights, with as many rows as possible and no
     row twice. A source with weight "all" gives every row. A limit scales all counts down to exactly
@@ -265,7 +272,7 @@ def mixture_counts(
 
 
 def draw(table: ProblemTable, count: int, *, seed: int) -> ProblemTable:
-    """Select `count` of the problems by content hash, in their order.
+    """Select `count` pseudo-random problems by content hash, kept in the table's order.
 
     A smaller draw is a subset of a larger one.
     """

@@ -40,13 +40,14 @@ FILE_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".arrow")
 
 BENCHMARKS_FOLDER = Path("data/problems/benchmarks")
 
-# Not between letters: `latest.csv` is no test split.
+# "test/algebra.jsonl", "gsm8k_train.csv". Not between letters: `latest.csv` is no test split.
 _SPLIT = re.compile(
     r"(?<![a-z])(train|training|test|testing|validation|valid|val|dev|eval)(?![a-z])"
 )
 """The word for the split in a file's or folder's name."""
 
 Content = TypeVar("Content")
+"""A split's files, or its loaded set."""
 
 SourceRows = Iterator[tuple[RawRow, Problem | RowFault]]
 """Rows of a source, each with its problem or its fault."""
@@ -54,6 +55,7 @@ SourceRows = Iterator[tuple[RawRow, Problem | RowFault]]
 
 def read_source(source: PathSource | HubSource | KnownSource, *, raw: Path = RAW) -> SourceRows:
     """Yield the rows of a source in params; see `read_rows`."""
+    # A set on the Hub is one or more splits, read one after the other.
     for part in (source,) if isinstance(source, PathSource) else hub_splits(source):
         at = Path(part.path) if isinstance(part, PathSource) else part
         columns = {str(field): column for field, column in part.columns.items()}
@@ -92,7 +94,7 @@ def read_rows(
 
 
 def _raw_rows(at: Path | HubSource, adapter: Adapter, split: str, raw: Path) -> Iterator[RawRow]:
-    """Yield the rows of `read_rows` before conversion, by the reader for each file's suffix."""
+    """Yield a source's rows before conversion, read by the Hub's or the file suffix's reader."""
     if isinstance(at, HubSource):
         with scratch_folder() as cache:
             yield from read_arrow_rows(load_split(at, cache=cache), origin=hub_label(at))
@@ -249,6 +251,7 @@ def _locate(query: str) -> tuple[str, Path]:
     Raises:
         UserError: no such set.
     """
+    # `is_named` is "=" or ''.
     name, is_named, text = query.partition("=")
     path = Path(text if is_named else query)
     if is_named or path.suffix or len(path.parts) > 1:
@@ -261,6 +264,7 @@ def _locate(query: str) -> tuple[str, Path]:
     for folder in (BENCHMARKS_FOLDER, RAW):
         if (file := folder / f"{name}.jsonl").is_file():
             return name, file
+    # After the loop, `file` is the path below data/raw.
     if name in known_sets():
         raise UserError(
             f"benchmark `{name}`: {file} is missing; `make benchmarks SETS={name}` fetches it "
@@ -306,7 +310,8 @@ def load_split(source: HubSource, *, cache: Path, elsewhere: str = "") -> Datase
 
     Args:
         cache: folder for the files that `datasets` converts.
-        elsewhere: replaces the repository's own text for `Repository.elsewhere`; '' keeps it.
+        elsewhere: remedy in the error on a machine without access to the Hub; '' keeps the usual
+            one, `make fetch` elsewhere.
 
     Raises:
         UserError: no network, no such repository, revision, subset or split, or no permission.
@@ -331,7 +336,7 @@ def load_split(source: HubSource, *, cache: Path, elsewhere: str = "") -> Datase
 
 
 def fetch_known(name: str, folder: Path) -> tuple[Path, int]:
-    """Write a set's raw rows to `<folder>/<name>.jsonl`; return the path and the number of rows.
+    """Write a known set's raw rows to `<folder>/<name>.jsonl`; return path and number of rows.
 
     Raises:
         UserError: no such set, or the Hub cannot be reached.

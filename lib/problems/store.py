@@ -1,7 +1,7 @@
-"""Problems in a memory-mapped Arrow file: their text takes no memory of its own.
+"""Tables of problems in memory-mapped Arrow files, so that their text stays out of memory.
 
-Filters keep one number or hash per row in memory. A `ProblemTable` never changes: a filter returns
-a smaller table that shares the file, and counts dropped rows in the same `Drops`.
+Filters keep only a number or hash per row in memory. A `ProblemTable` never changes: a filter
+returns a smaller table that shares the file, and counts dropped rows in the same `Drops`.
 """
 
 import dataclasses
@@ -26,6 +26,7 @@ BATCH = 200
 
 _SCHEMA = pyarrow.schema(
     [
+        # [:-1]: `tags`, the last field, is a list.
         *((field.name, pyarrow.string()) for field in dataclasses.fields(Problem)[:-1]),
         ("tags", pyarrow.list_(pyarrow.string())),
         ("source", pyarrow.int32()),
@@ -79,14 +80,14 @@ class Drops:
         }
 
     def __str__(self) -> str:
-        """Format the counts for a message."""
+        """Format the counts for a message: "3 too_long, 1 contaminated"."""
         listed = ", ".join(f"{count} {reason}" for reason, count in self.counts.items())
         return listed or "none"
 
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Yield a folder for Arrow files; it lasts as long as the block.
+    """Yield a folder for Arrow files; it is deleted at the end of the `with` block.
 
     It is not under /tmp, which may be in memory: the files exist to keep text out of memory.
     """
@@ -139,7 +140,7 @@ class ProblemTable:
         return ProblemTable(self.rows.select(indices), self.drops)
 
     def keep(self, check: Check) -> "ProblemTable":
-        """Keep the rows that pass `check`, called once per row in order, and count the others."""
+        """Return the rows that pass `check`, called once per row in order; count the others."""
         kept = []
         for index, problem in enumerate(self):
             if fault := check(index, problem):
@@ -153,12 +154,12 @@ class ProblemTable:
 def write_table(
     path: Path, problems: Iterable[Problem], drops: Drops, *, source: int = 0
 ) -> ProblemTable:
-    """Stream problems into an Arrow file and map it; the file must outlive the table.
+    """Stream problems into an Arrow file and memory-map it; the file must outlive the table.
 
     Args:
         path: the file.
         problems: the problems of one source.
-        drops: the counts of the table and of tables selected from it.
+        drops: counts of dropped rows, shared by the table and tables selected from it.
         source: the index of that source.
     """
     # Renamed into place, so that a table that maps an older file of this name keeps its data.

@@ -1,6 +1,7 @@
-"""Vega-Lite building blocks: panels, figures, and their common style.
+"""Vega-Lite building blocks of the report's charts: channels, panels, figures, common style.
 
-A panel has no width: a figure for Markdown gives it one, the page lets its container decide.
+The same panels are drawn twice: into SVG files for `report.md` (`figure_svg`), and by the browser
+in `report.html`. A panel has no width: `figure_svg` sets one, the page lets its container decide.
 """
 
 import dataclasses
@@ -15,7 +16,10 @@ import vl_convert
 from lib.report.text import source
 
 Spec = dict[str, Any]
+"""Vega-Lite JSON, or a part of it."""
+
 PlotRows = Sequence[Mapping[str, object]]
+"""A panel's data: field name → value, a mapping per point."""
 
 # Mid-tones: each stands out by 3 : 1 or more on white and on a dark page (WCAG 2).
 INK = "#7f868f"
@@ -23,6 +27,7 @@ INK = "#7f868f"
 PALETTE = ("#7f868f", "#d26a1b", "#2f81f7", "#9b62d6", "#218c5a", "#d1477a")
 """Checkpoint colours in the order of training, used cyclically."""
 CLASS_COLORS = {"11": "#218c5a", "10": "#b07d12", "01": "#9b62d6", "00": "#7f868f"}
+"""Colours of the four classes, by two digits: format right, answer right."""
 SVG_PANEL_WIDTH = 320
 LEGEND_CHARACTERS = 50
 """Characters of names per legend line; more would run past SVG_PANEL_WIDTH."""
@@ -42,14 +47,15 @@ class Panel:
 
     @property
     def reserve(self) -> int:
-        """Pixels that the page reserves, so that a chart drawn late moves nothing.
+        """Height in pixels to reserve on the page, so that a chart drawn late moves nothing.
 
         Measured in Chromium: 53 for the axis below the plot; for a legend above it, 10 and 15 more
         per line.
         """
+        # A panel without colours has no legend.
         color = self.spec["encoding"].get("color") or {"legend": None}
-        # None hides the legend. Without the key, Vega-Lite draws one line above the plot; the same
-        # holds without "columns", hence 99.
+        # {"legend": None} hides the legend. Without the key "legend", or without its "columns",
+        # Vega-Lite draws a legend of one line: 99 is more columns than any legend has names.
         legend = color.get("legend", {})
         num_lines = 0
         if legend is not None:
@@ -59,7 +65,12 @@ class Panel:
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """Panels that belong together; `name` is the file's stem."""
+    """Panels that belong together.
+
+    Attributes:
+        name: stem of the SVG file.
+        columns: panels side by side in the SVG file.
+    """
 
     name: str
     title: str
@@ -69,12 +80,12 @@ class Figure:
 
 
 def quantity(name: str, **settings: Any) -> Spec:
-    """Return the encoding channel of a number."""
+    """Return the Vega-Lite channel of the numeric field `name`; `settings` are further keys."""
     return {"field": name, "type": "quantitative", **settings}
 
 
 def category(name: str, **settings: Any) -> Spec:
-    """Return the encoding channel of a name."""
+    """Return the Vega-Lite channel of the text field `name`; `settings` are further keys."""
     return {"field": name, "type": "nominal", **settings}
 
 
@@ -82,7 +93,10 @@ SHARE_AXIS: Spec = {"title": None, "axis": {"format": "%"}, "scale": {"domain": 
 """Axis of a rate in [0, 1], printed in percent."""
 
 STEP = quantity("step", title="step", axis={"tickMinStep": 1})
+"""Axis of training steps, labelled at whole steps only."""
+
 SERIES_COLORS = PALETTE[2:] + PALETTE[:2]
+"""Colours of the lines in a panel over steps: `PALETTE`, rotated to start with blue."""
 
 LAYERS: dict[str, Any] = json.loads(source("layers.json"))
 """Vega-Lite layers by name that several panels share."""
@@ -106,7 +120,7 @@ def figure_svg(figure: Figure) -> str:
 
 
 def panel_of(title: str, rows: PlotRows, height: int, encoding: Spec, **drawing: Any) -> Panel:
-    """Return a panel of `rows`; `drawing` is its mark or its layers."""
+    """Return a panel of `rows`; `drawing` is its `mark={…}` or its `layer=[…]`."""
     spec = {"height": height, "data": {"values": list(rows)}, "encoding": encoding, **drawing}
     return Panel(title, spec)
 
@@ -117,12 +131,13 @@ def colors_of(names: Sequence[str], colors: Sequence[str] = PALETTE) -> dict[str
 
 
 def colored_by(name: str, values: Sequence[str], colors: Sequence[str] = PALETTE) -> Spec:
-    """Return the encoding channel that colours by a field: each of `values` keeps its colour."""
+    """Return the colour channel of the field `name`: the i-th of `values` has the i-th colour."""
     # Longer names get fewer columns: the panel's edge would cut them off.
     num_columns = max(1, LEGEND_CHARACTERS // max(map(len, values), default=1))
     # labelLimit 0 lifts Vega-Lite's default of 160 pixels.
     wrapped = {"legend": {"columns": num_columns, "labelLimit": 0}}
-    # A single value needs no legend. {}: all names fit Vega-Lite's own legend of one line.
+    # No legend for a single value; lines of num_columns names if there are more names than that;
+    # else {}: Vega-Lite's own legend of one line.
     legend = {"legend": None} if len(values) < 2 else wrapped if len(values) > num_columns else {}
     # An explicit domain keeps each colour when a value has no row here; by default Vega-Lite sorts
     # the values by name.
@@ -133,7 +148,7 @@ def colored_by(name: str, values: Sequence[str], colors: Sequence[str] = PALETTE
 def whiskers(
     rows: PlotRows, *, title: str, checkpoints: Sequence[str], labels: Sequence[str]
 ) -> Panel:
-    """Draw a dot with its 95 % interval for each label and checkpoint; labels run down.
+    """Draw a forest plot: a dot with its 95 % interval for each label and checkpoint.
 
     Args:
         rows: {"label", "checkpoint", "value", "low", "high", "n"}, rates in [0, 1].
@@ -163,10 +178,12 @@ def learning_curve(
     series: Sequence[str],
     best: Mapping[str, float] | None = None,
 ) -> Panel:
-    """Draw rates at a few steps with 95 % intervals; a dashed line marks the first value.
+    """Draw a rate over training steps: a line with its 95 % band for each series.
+
+    A dashed level line marks the value at the first step.
 
     Args:
-        rows: {"step", "series", "value", "low", "high"}, sorted by step.
+        rows: {"step", "series", "value", "low", "high"}, sorted by step; rates in [0, 1].
         title: the panel's title.
         series: names of the lines, in the order of their colours.
         best: a point to draw a ring around, {"step", "answer_accuracy"}.
@@ -178,7 +195,7 @@ def learning_curve(
     # `first_value` is the dashed line: every row of a series gets the value of the first step.
     layers = [LAYERS[name] for name in ("band", "first_value", "points")]
     if best:
-        # The ring has data of its own, since its colour is that of no series.
+        # The ring has its own data and colour: it belongs to no series.
         ring: Spec = {
             "data": {"values": [dict(best)]},
             "mark": {"type": "point", "size": 250, "strokeWidth": 2, "tooltip": True},

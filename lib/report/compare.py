@@ -1,6 +1,7 @@
-"""Compare the workspace with a git revision: changed params, and the exported model.
+"""Compare the workspace with a git revision: changed params, and the exported model's rates.
 
-Both sides are read through DVC: committed files from git, the others from DVC's cache.
+Both sides, the revision and the workspace, are read through DVC: committed files from git, the
+others from DVC's cache. `make compare` and `make experiments` print the results.
 """
 
 import dataclasses
@@ -70,7 +71,7 @@ class RevisionComparison:
         notes: warnings to read before any number.
         tables: params, then both exported checkpoints' rates, headline set first.
         findings: differences beyond noise on sets without a table.
-        more: commands for all numbers, and the address of the curves.
+        more: text with the commands that print all numbers, and the address of the curves.
         alarms: rates that fell beyond noise.
     """
 
@@ -127,13 +128,15 @@ def compare_with(
         raise UserError(
             f"BASE={base}: {error}; `git log --oneline` and `dvc exp list` list the revisions"
         ) from error
-    # A revision from before `export.checkpoint` counts as exporting the workspace's choice.
+    # [base, workspace]. A revision older than the key `export.checkpoint` gets the workspace's
+    # value.
     exported = [side.get("export.checkpoint", params[1]["export.checkpoint"]) for side in params]
     rows = {
         name: graded_rows(side, graded / f"{checkpoint}.jsonl")
         for name, side, checkpoint in zip((base, WORKSPACE), sides, exported, strict=True)
     }
     measured_on = _read(sides[0], metrics / "report.json").get("measured_on", [])
+    # '' if the two sides can be compared problem by problem.
     reason = why_unpaired(rows, " / ".join(measured_on), remedy=remedy_of(base))
     if reason:
         old, new = (
@@ -166,7 +169,7 @@ def summarize(
     curves: str,
     everything: bool,
 ) -> RevisionComparison:
-    """Arrange the comparisons of two revisions, with their params, for printing.
+    """Build the printed comparison of two revisions: tables, findings and alarms.
 
     Args:
         params: both sides' params by dotted key, `base` first.
@@ -174,6 +177,7 @@ def summarize(
         curves: address of the page of curves.
     """
     benchmarks = {comparison.benchmark for comparison in comparisons}
+    # False sorts before True: the headline set first, the others by name.
     sets = sorted(benchmarks, key=lambda name: (name != headline, name))
     shown = sets if everything else sets[:1]
     old, new = params
@@ -206,7 +210,7 @@ def _read(side: DVCFileSystem, file: Path) -> dict[str, Any]:
 
 
 def _leaves(side: DVCFileSystem, file: Path) -> dict[str, Any]:
-    # By dotted keys, as in `dvc params diff`.
+    """Read one side's file by dotted key, as in `dvc params diff`: {"grpo.max_steps": 60}."""
     return dict(leaves(_read(side, file)))
 
 
@@ -224,7 +228,13 @@ def graded_rows(side: DVCFileSystem, file: Path) -> tuple[GradedCompletion, ...]
 
 
 def stale_causes(status: Mapping[str, Sequence[Any]]) -> Iterator[str]:
-    """Name the params, code and data that changed since the last run and can change a rate.
+    """Yield the params, code and data that changed since the last run and can change a rate.
+
+    ::
+
+        {"grpo": [{"changed deps": {"params.yaml": {"grpo.max_steps": "modified"},
+                                    "lib/rewards": "modified"}}]}
+        -> "grpo.max_steps", "lib/rewards"
 
     Args:
         status: `Repo.status()`, by stage. Files that a fresh clone lacks (`deleted`, `not in
@@ -253,8 +263,8 @@ def stale_notes(causes: Sequence[str]) -> Iterator[str]:
 
 
 def remedy_of(base: str) -> str:
-    """Return the sentence that explains how to get a revision's graded completions."""
-    # Experiments of all commits: the one that an experiment started from does not matter here.
+    """Explain in a sentence how to get a revision's graded completions."""
+    # Experiment name → commit hash, whatever commit the experiment started from.
     hashes = {name: rev for group in experiments().values() for name, rev in group}
     if base not in hashes:
         return "Runs made and committed here (`git commit -am`) are compared in pairs from then on."
@@ -268,8 +278,9 @@ def why_unpaired(
     """Explain why the sides cannot be compared problem by problem; '' if they can.
 
     Args:
+        rows: graded completions of the revision, then of `WORKSPACE`.
         measured_on: the machine of the revision.
-        remedy: the sentence that explains how to get the revision's completions.
+        remedy: the sentence of `remedy_of`.
     """
     # Unpaired, the spread between problems stays in the interval (arXiv:2411.00640, section 4).
     wider = "so the exported models are compared unpaired, with wider intervals"
@@ -279,6 +290,7 @@ def why_unpaired(
     for name, completions in rows.items():
         if not completions:
             return f"DVC's cache has no graded completions of {name}{machine}, {wider}. {remedy}"
+    # (benchmark, mode) → problem ids, for either side.
     old, new = (
         {setting: problems.keys() for setting, problems in problem_grades(completions).items()}
         for completions in rows.values()
@@ -287,7 +299,7 @@ def why_unpaired(
 
 
 def compare_metrics(base: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Comparison]:
-    """Compare two checkpoints by their committed metrics, as if their problems were different.
+    """Compare two checkpoints by their committed metrics, as independent samples (unpaired).
 
     The intervals are wider than those of paired problems, so that fewer differences raise an alarm.
 
@@ -312,6 +324,7 @@ def compare_metrics(base: str, old: Mapping[str, Any], new: Mapping[str, Any]) -
 
 def _estimates(metrics: Mapping[str, Any]) -> dict[tuple[str, str], Estimate]:
     """Return a checkpoint's headline rates by benchmark and mode."""
+    # The condition, evaluated first, assigns `numbers`. A missing standard error is NaN.
     return {
         (benchmark, mode): Estimate(
             numbers[measure], numbers.get(f"{measure}_se", math.nan), int(numbers.get("n", 1))
@@ -338,7 +351,7 @@ def params_table(
 
 
 def experiments() -> dict[str, list[tuple[str, str]]]:
-    """Return name and hash of each experiment, by the commit that it started from."""
+    """Return DVC's experiments: parent commit → (name, commit hash) of each."""
     by_commit: dict[str, list[tuple[str, str]]] = Repo().experiments.ls(all_commits=True)
     return by_commit
 
@@ -356,7 +369,7 @@ def lacks_remote(revision: str) -> bool:
 
 
 def experiments_lines(*, everything: bool) -> Iterator[str]:
-    """Format the experiments, the number of others, and the ones that `dvc exp push` cannot share.
+    """Format the table of experiments, then notes on other commits' and on those too old to push.
 
     Args:
         everything: list the experiments of all commits, instead of the last commit's.
@@ -366,7 +379,7 @@ def experiments_lines(*, everything: bool) -> Iterator[str]:
     commits = list(dict.fromkeys([head, *by_commit])) if everything else [head]
     yield from table_lines(experiments_table(commits))
     listing = [each for commit in commits for each in by_commit.get(commit, ())]
-    # `ls` lists every commit's experiments; without ALL=1, the table has the last commit's.
+    # `by_commit` has every commit's experiments; without ALL=1, the table has the last commit's.
     if num_others := sum(map(len, by_commit.values())) - len(listing):
         yield f"and {num_others} of other commits: `make experiments ALL=1` lists them"
     for name in (name for name, rev in listing if lacks_remote(rev)):
@@ -379,7 +392,8 @@ def experiments_table(commits: Sequence[str]) -> Table:
     A failed or unfinished experiment shows no rates: DVC would report its parent's.
     """
     rows = exp_show(revs=list(commits))
-    # `run_metrics` chose keys that DVC prints without a file name.
+    # DVC adds the file's name to a metric only if several files have the key. These keys are in
+    # one file only (`run_metrics` in write.py).
     names = [name for name in rows[0] if name.startswith("exported.")]
     params = _leaves(DVCFileSystem(), PARAMS_FILE)
     # Params that differ between rows. As text, since lists in params.yaml cannot be hashed.
@@ -401,6 +415,7 @@ def experiments_table(commits: Sequence[str]) -> Table:
 
 
 def _value(value: Any) -> str:
+    """Format a cell: a float with 4 significant digits, "–" for None."""
     if isinstance(value, float):
         return f"{value:.4g}"
     return MISSING if value is None else str(value)

@@ -33,8 +33,10 @@ from lib.stats import Estimate, mean_estimate, pass_at_k, share_interval
 
 # Columns have TRL's names, so that `grpo.trainer: trl` fills the same panels.
 SERIES: dict[str, dict[str, str]] = json.loads(source("series.json"))
+"""Stage, or "validation" → logged column → panel title, in the order of the panels."""
+
 CURVES = {stage: titles for stage, titles in SERIES.items() if stage != "validation"}
-"""Stage → logged column → panel title, in the order of the panels."""
+"""The training stages of `SERIES`."""
 
 LOSS_CAPTION = (
     "The loss is not informative: on policy, centred advantages cancel in its value but not in its "
@@ -45,6 +47,7 @@ HEADLINE_RATES = 3
 """Rates in the first figure: greedy, pass@1, pass@k."""
 
 MAX_BINS = 12
+"""Most bars of a reward histogram."""
 
 NORMAL_95 = 1.96
 """Half-width of a normal 95 % interval in standard errors."""
@@ -52,6 +55,7 @@ NORMAL_95 = 1.96
 
 def report_figures(run: Run) -> list[Figure]:
     """Build all figures that the run has numbers for."""
+    # In BY_BENCHMARK, `words` are the figure's name, title and caption.
     figures = [
         headline_figure(run),
         *(
@@ -70,7 +74,8 @@ def headline_figure(run: Run) -> Figure:
     benchmark = run.benchmarks[0]
     rows = _rates(run, benchmark)[:HEADLINE_RATES]
     curves = validation_figure(run)
-    # A skipped phase has no curve; the preceding phase's is shown instead.
+    # A panel's title begins with the name of its stage. A skipped phase has no curve; the preceding
+    # phase's is shown instead.
     own = [panel for panel in curves.panels if panel.title.startswith(run.exported)]
     curve = own or curves.panels[-1:]
     caption = "Dots with 95 % intervals." + (f" {curves.caption}" if curve else "")
@@ -83,18 +88,21 @@ def headline_figure(run: Run) -> Figure:
 
 
 def rate_panels(run: Run, benchmark: str) -> Iterator[Panel]:
-    """Draw the rates of the headline table with their intervals."""
+    """Draw one panel: the rates of the headline table with their intervals."""
     yield _rate_panel(run, benchmark, _rates(run, benchmark))
 
 
 def _rates(run: Run, benchmark: str) -> list[tuple[str, str, Columns]]:
-    """Return title, metric name and numbers of each row of the headline table in percent."""
+    """Return the headline table's percentages: title, metric name, numbers by checkpoint."""
     rows = measures(run.metrics, benchmark)
     return [(rate.title, rate.name, columns) for rate, columns in rows if rate.form is percent]
 
 
 def breakdown_panels(run: Run, benchmark: str) -> Iterator[Panel]:
-    """Draw answer accuracy by level, tag and subject, unless it would only repeat the whole."""
+    """Draw answer accuracy by level, by tag and by subject, a panel each.
+
+    A panel is left out if it would only repeat the overall rate.
+    """
     _, columns = main_mode(run.metrics, benchmark)
     for group, what in BREAKDOWNS.items():
         rows = [(label, "answer_accuracy", rates) for label, rates in groups_of(columns, group)]
@@ -105,7 +113,12 @@ def breakdown_panels(run: Run, benchmark: str) -> Iterator[Panel]:
 
 
 def _rate_panel(run: Run, title: str, rates: Sequence[tuple[str, str, Columns]]) -> Panel:
-    """Draw a row for each label with its rate in each checkpoint."""
+    """Draw a row for each rate, with a dot per checkpoint.
+
+    Args:
+        title: the panel's title.
+        rates: (label, metric name, numbers by checkpoint) of each row, from top to bottom.
+    """
     rows = [
         {"label": label, "checkpoint": checkpoint, **_bounds(numbers, name)}
         for label, name, columns in rates
@@ -117,7 +130,7 @@ def _rate_panel(run: Run, title: str, rates: Sequence[tuple[str, str, Columns]])
 
 
 def pass_at_k_panels(run: Run, benchmark: str) -> Iterator[Panel]:
-    """Draw pass@k over k from the sampled completions, a line per checkpoint with its 95 % band."""
+    """Draw pass@k over k from the sampled completions: a line and its 95 % band per checkpoint."""
     rows: list[dict[str, Any]] = [
         # Each k reuses the same samples, so neighbouring points are correlated.
         {"checkpoint": name, "k": k, **_interval(estimate)}
@@ -145,6 +158,7 @@ def pass_at_k_curve(
     rows: Sequence[GradedCompletion], benchmark: str
 ) -> Iterator[tuple[int, Estimate]]:
     """Yield k and pass@k for every k up to the number of samples that all problems have."""
+    # [P] lists of right or wrong, one per sample.
     grades = problem_grades(rows).get((benchmark, "sampled"), {}).values()
     # A larger k would leave out problems with fewer samples, so that points could not be compared.
     for k in range(1, min(map(len, grades), default=0) + 1):
@@ -172,6 +186,7 @@ def class_panels(run: Run, benchmark: str) -> Iterator[Panel]:
         encoding = {
             "y": category("checkpoint", sort=list(run.checkpoints), title=None),
             "x": quantity("share", **SHARE_AXIS),
+            # The long labels need a legend of their own, in two columns.
             "color": colored_by("label", [*labels.values()], colors)
             | {"legend": {"columns": 2, "labelLimit": 260}},
             # "order" stacks the bars in the order of the legend.
@@ -201,6 +216,7 @@ def reward_figure(run: Run) -> Figure:
         "y": quantity("share", **SHARE_AXIS),
     }
     panels = []
+    # Without any reward there is no panel.
     for name, color in colors_of(run.checkpoints).items() if order else ():
         counts = Counter(map(label_of, rewards[name]))
         # A checkpoint without completions gets shares of 0 instead of a division by 0.
@@ -212,7 +228,11 @@ def reward_figure(run: Run) -> Figure:
 
 
 def _bins(values: Sequence[float]) -> tuple[Callable[[float], str], list[str]]:
-    """Return a function from a reward to its bin's label, and the labels from left to right."""
+    """Return a function from a reward to its bin's label, and the labels from left to right.
+
+    Up to `MAX_BINS` distinct rewards are a bin each, [0, 1, 1] -> "0", "1". More are put into
+    `MAX_BINS` bins of equal width, labelled by their centres.
+    """
     distinct = sorted(set(values))
     # Most stacks give few distinct rewards: exact values are clearer than bins.
     if len(distinct) <= MAX_BINS:
@@ -237,6 +257,7 @@ def curve_figure(stage: str, curve: LoggedCurve) -> Figure:
     # Measures that are zero at every step, like KL without a reference policy, get no panel: the
     # caption names them.
     flat = [name for name in titles if name in curve and not any(v for _, v in curve[name])]
+    # Panel title → {logged column: name of the line}.
     measures = {"total reward": {"reward": "reward"}, "reward by component": components} | {
         title: {name: name} for name, title in titles.items() if name not in flat
     }
@@ -256,7 +277,13 @@ def curve_figure(stage: str, curve: LoggedCurve) -> Figure:
 
 
 def _curve_panel(title: str, rows: Sequence[Mapping[str, Any]], series: Sequence[str]) -> Panel:
-    """Draw values over training steps, a line per series; noisy ones behind their running mean."""
+    """Draw values over training steps: a line per series, from 25 steps on with a running mean.
+
+    Args:
+        title: the panel's title.
+        rows: {"step", "series", "value"} of all series.
+        series: names of the lines, in the order of their colours.
+    """
     # The running mean is over 2 · reach + 1 steps, about 8 % of the curve. With fewer than 25
     # steps, reach is 0 and there is no mean.
     reach = len(rows) // len(series) // 25
@@ -269,13 +296,17 @@ def _curve_panel(title: str, rows: Sequence[Mapping[str, Any]], series: Sequence
     # A line through one or two steps needs its points drawn.
     layers: list[Spec] = [{"mark": {"type": "line", "point": len(rows) < 3}}]
     if reach:
+        # A copy, since all panels share LAYERS and the window differs.
         layers = [LAYERS["faint"], copy.deepcopy(LAYERS["running_mean"])]
         layers[1]["transform"][0]["frame"] = [-reach, reach]
     return panel_of(title, rows, 180, encoding, layer=layers)
 
 
 def reward_components(curve: LoggedCurve) -> dict[str, str]:
-    """Return column → reward function for the columns with a function's mean; {} if none."""
+    """Return column → reward function for the columns with a function's mean; {} if none.
+
+    "rewards/match_format_exactly/mean" -> "match_format_exactly"
+    """
     # `rewards/<function>/mean` and `/std` are TRL's names.
     means = (name for name in curve if name.startswith("rewards/") and name.endswith("/mean"))
     return {name: name.split("/")[1] for name in means}
@@ -291,7 +322,7 @@ def series_rows(
     Args:
         series: name of the series in the rows.
         error: the column of errors; '' for none.
-        scale: factor from that column to standard errors.
+        scale: factor from the column of errors to standard errors.
     """
     errors = dict(curve.get(error, ()))
     rows = []
@@ -303,8 +334,9 @@ def series_rows(
 
 
 def validation_figure(run: Run) -> Figure:
-    """Draw validation from step 0 to the end, a panel per stage, with a ring where `select: best`
-    chose a step.
+    """Draw validation accuracy over training steps, a panel per stage.
+
+    A ring marks the step chosen by `select: best`.
     """
     panels = []
     for stage, curve in run.validations.items():
@@ -315,7 +347,8 @@ def validation_figure(run: Run) -> Figure:
             if values and column.rpartition("/")[2] == "answer_accuracy"
         }
         rows = [
-            # Cut to [0, 1]: a normal interval can be wider, and the band would leave the axis.
+            # Cut to [0, 1]: a normal interval can be wider, and the band would leave the axis. A
+            # row without an error gets a band of no width.
             row | {end: min(1.0, max(0.0, row.get(end, row["value"]))) for end in ("low", "high")}
             for name, column in sets.items()
             for row in series_rows(curve, column, name, error=f"{column}_se")
@@ -330,13 +363,13 @@ def validation_figure(run: Run) -> Figure:
 
 
 def _bounds(numbers: Mapping[str, float], name: str) -> dict[str, float]:
-    """Return value, 95 % interval and n of one rate in the metrics."""
+    """Return {"value", "low", "high", "n"} of the rate `name`, with its 95 % interval."""
     error = numbers.get(f"{name}_se", math.nan)
     return _interval(Estimate(numbers[name], error, int(numbers.get("n", 1))))
 
 
 def _interval(estimate: Estimate) -> dict[str, float]:
-    """Return value, 95 % interval and n of an estimate, rounded."""
+    """Return {"value", "low", "high", "n"} of an estimate: its 95 % interval, rounded."""
     interval = share_interval(estimate)
     bounds = {"value": estimate.value, "low": interval.low, "high": interval.high}
     # The page embeds these numbers; more digits add bytes and change no pixel.
@@ -361,4 +394,4 @@ BY_BENCHMARK: dict[Callable[[Run, str], Iterator[Panel]], tuple[str, str, str]] 
         "Format and answer, graded separately; share of completions.",
     ),
 }
-"""Figures with panels for each benchmark → their name, title and caption."""
+"""Function that draws a benchmark's panels → its figure's name, title and caption."""

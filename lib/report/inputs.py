@@ -68,7 +68,7 @@ class Run:
 
     @property
     def selections(self) -> dict[str, Mapping[str, float]]:
-        """The points that `select: best` chose, by training stage."""
+        """The points chosen by `select: best`: training stage → {"step", "answer_accuracy", …}."""
         metrics = self.stage_metrics.items()
         return {stage: each["selected"] for stage, each in metrics if "selected" in each}
 
@@ -97,6 +97,7 @@ class Run:
 
 
 STAGES = ("prepare", "sft", "grpo", "pairs", "dpo", "export")
+"""Stages with one provenance and one metrics file; `evaluate` has them for each checkpoint."""
 
 
 def load_run(
@@ -234,6 +235,7 @@ def rendered_prompts(rows: Iterable[GradedCompletion], *, base: Path, system: st
 
 
 def _optional_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; {} if the file is missing."""
     return _json_object(path) if path.exists() else {}
 
 
@@ -247,10 +249,16 @@ def _json_object(path: Path) -> dict[str, Any]:
 
 
 def read_curve(path: Path) -> LoggedCurve:
-    """Read a CSV whose first column is `step`; a missing or empty file is an empty curve.
+    """Read logged numbers from a CSV with a column `step`; {} if the file is missing or empty.
+
+    ::
+
+        step,loss,kl
+        1,0.5,          ->  {"loss": [(1, 0.5), (2, 0.4)], "kl": [(2, 0.01)]}
+        2,0.4,0.01
 
     Raises:
-        UserError: the first column is not `step`, or a cell is not a number; names file and row.
+        UserError: there is no column `step`, or a cell is not a number; names file and row.
     """
     if not path.exists():
         return {}

@@ -39,10 +39,13 @@ ROLLOUTS_BUDGET = 750_000
 """Bytes; with the chart library (0.3 MB), curves and tables, the page stays below 5 MB."""
 
 COMPRESSION = 12
-"""Characters per compressed byte that many completions never exceed; `fit` starts from it."""
+"""Upper bound of the characters per compressed byte of many completions, where `fit` starts."""
 
 READING_ORDER = ("regressions", "failures", "others")
-"""Kinds of groups: an answer got worse; the exported checkpoint is wrong; all others."""
+"""Kinds of groups: an answer got worse; the exported checkpoint is wrong; all others.
+
+A group holds the answers of all checkpoints to one problem in one decoding mode.
+"""
 
 COMPLETION_FIELDS = (
     "mode",
@@ -59,7 +62,7 @@ COMPLETION_FIELDS = (
 """Fields of `GradedCompletion` that the rollout browser gets, one list per field."""
 
 EXAMPLE_CHARACTERS = 600
-"""Limit of each text above the browser; of completions, the last characters: the answer."""
+"""Limit of each text above the browser. Completions keep their end, with the answer."""
 
 PER_PROBLEM = ("problem", "reference", "prompt")
 """Fields of `TrainingRollout` that are stored once for each problem."""
@@ -75,7 +78,8 @@ def render_page(report: Report) -> str:
         budget=COMPLETIONS_BUDGET,
     )
     rollouts, training = fit(ranked_rollouts(run.rollouts), training_blocks, budget=ROLLOUTS_BUDGET)
-    # Groups are compared by identity, since rows have dicts and lists and cannot be hashed.
+    # `shown`: (kind, completions on the page, completions in all). Groups are compared by identity,
+    # since rows have dicts and lists and cannot be hashed.
     fitting, shown = {id(group) for group in answers}, []
     for kind, groups in ranked.items():
         count = sum(len(group) for group in groups if id(group) in fitting)
@@ -107,12 +111,13 @@ def render_page(report: Report) -> str:
 
 
 def ranked_answers(run: Run) -> dict[str, list[list[GradedCompletion]]]:
-    """Group the answers to each problem and mode, and sort the groups by kind.
+    """Group the answers to each problem in each mode, and sort the groups by `READING_ORDER`.
 
-    A regression is an answer that is wrong although the checkpoint's parent answered right.
+    A regression is a wrong answer to a problem that the checkpoint's parent answered right, in the
+    sample of the same number.
 
     Returns:
-        Kind → groups; within a kind, greedy groups come first, in hash order.
+        Kind → groups. Within a kind, greedy groups come first, then all follow a hash order.
     """
     # (benchmark, problem, mode) → (checkpoint, sample) → completion.
     together: dict[tuple[str, str, str], dict[tuple[str, int], GradedCompletion]]
@@ -125,7 +130,8 @@ def ranked_answers(run: Run) -> dict[str, list[list[GradedCompletion]]]:
     for key in sorted(together, key=lambda key: (key[2] != GREEDY, _shuffle_key(*key))):
         answers = together[key]
         wrong = [place for place, row in answers.items() if not row.answer_ok]
-        # The parent's answers. The untrained checkpoint has no parent: ("", sample) finds None.
+        # The parent's answer, sample by sample. The untrained checkpoint has no parent: the key
+        # ("", sample) gives None.
         earlier = (answers.get((run.origins.get(name, ""), sample)) for name, sample in wrong)
         if any(row and row.answer_ok for row in earlier):
             kind = "regressions"
@@ -153,9 +159,17 @@ def fit(
     *,
     budget: int,
 ) -> tuple[Sequence[Sequence[Row]], Blocks]:
-    """Return as many of the first groups as `budget` bytes can hold, and their packed blocks."""
+    """Return as many of the first groups as `budget` bytes can hold, and their packed blocks.
+
+    Args:
+        groups: rows that stay together, the preferred groups first.
+        pack: compresses groups into blocks.
+        budget: most bytes of all blocks together.
+    """
+    # Characters of the first 1, 2, … groups.
     sizes = accumulate(sum(len(row.completion) for row in rows) for rows in groups)
-    # The first guess is from the lengths of the texts; then the packed size decides.
+    # The first guess is from the lengths of the texts, and too high rather than too low, since
+    # COMPRESSION is an upper bound. Then the packed size decides.
     count = bisect_left(list(sizes), budget * COMPRESSION)
     while True:
         blocks = pack(groups[:count])
@@ -180,13 +194,19 @@ def _shuffle_key(*key: str) -> bytes:
 
 
 def completion_blocks(run: Run, groups: Sequence[Sequence[GradedCompletion]]) -> Blocks:
-    """Pack `groups` of the run's completions for the rollout browser."""
+    """Pack `groups` of the run's completions for the rollout browser.
+
+    Returns:
+        "problems": the problems' texts, and the browser's names and colours;
+        "rollouts-<checkpoint>": its completions, without those texts.
+    """
     packed = {id(row) for group in groups for row in group}
     completions = {
         name: [row for row in rows if id(row) in packed]
         for name, rows in run.all_completions.items()
     }
-    # Each problem's text is stored once, instead of with every completion.
+    # Each problem's text is stored once, instead of with every completion: taken from any of its
+    # rows, since all hold the same text.
     problems = {
         (row.benchmark, row.problem_id): row for rows in completions.values() for row in rows
     }
@@ -233,6 +253,7 @@ def _prompt(run: Run, key: tuple[str, str]) -> str | dict[str, str]:
 
 def training_blocks(groups: Sequence[Sequence[TrainingRollout]]) -> Blocks:
     """Pack training rollouts for their browser, in the order of the steps."""
+    # (rollout, index of its problem); a group has the rollouts of one problem.
     rows = [(row, place) for place, group in enumerate(groups) for row in group]
     # Stable: within a step, the groups stay together.
     rows.sort(key=lambda row: row[0].step)

@@ -1,4 +1,7 @@
-"""The content of a run's report, independent of Markdown and HTML."""
+"""The content of a run's report as texts, tables and figures, before Markdown or HTML.
+
+`build_report` computes it once; `write.py` and `page.py` render it.
+"""
 
 import dataclasses
 import json
@@ -63,7 +66,12 @@ class Report:
         example: one problem, answered by all checkpoints; None if there is no such problem.
         findings: sentences on the differences.
         caveats: limits of the findings.
+        headlines: a table of rates for each benchmark.
+        differences: a table of paired differences for each benchmark.
         conditions: the sampling settings by benchmark and mode.
+        breakdowns: tables of answer accuracy by level, tag and subject.
+        classes: a table of the four classes for each benchmark.
+        transcripts: right and wrong completions to read.
         provenance: settings, versions, hashes of each stage's inputs, stage metrics.
     """
 
@@ -125,7 +133,7 @@ def build_report(run: Run) -> Report:
 
 
 def training_warnings(provenance: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the stages' training warnings, each with the step of its first occurrence."""
+    """Yield a sentence for each training warning of the stages, with its first step."""
     for stage, record in provenance.items():
         for warning in record.get("warnings", []):
             yield f"{stage.upper()}, FROM STEP {warning['step']}: {warning['text']}."
@@ -154,6 +162,7 @@ def select_example(run: Run) -> Example | None:
     """
     # With a single checkpoint there is no parent: it is compared with itself.
     before, after = run.origins.get(run.exported, run.checkpoints[0]), run.exported
+    # Problem id → checkpoint → completion.
     answers: dict[str, dict[str, GradedCompletion]] = defaultdict(dict)
     for name in run.checkpoints:
         for row in _main_rows(run, name):
@@ -203,7 +212,10 @@ def _main_rows(run: Run, checkpoint: str) -> list[GradedCompletion]:
 
 
 def conditions(run: Run) -> Table:
-    """Return the decoding by benchmark and mode, from the first checkpoint's provenance."""
+    """Build the table of sampling settings: a row per benchmark and mode, a column per setting.
+
+    The settings are the first checkpoint's, from its provenance.
+    """
     record = run.provenance.get(f"evaluate/{run.checkpoints[0]}", {})
     rows = tuple(
         (
@@ -217,7 +229,7 @@ def conditions(run: Run) -> Table:
 
 
 def facts_and_provenance(run: Run) -> tuple[list[tuple[str, str]], list[Table]]:
-    """Return the facts that tell reports apart, and the provenance tables.
+    """Return the header's facts, such as ("seed", "0"), and the four provenance tables.
 
     The tables list settings and versions once for all stages, then each stage's input hashes and
     metrics. Settings that differ from the nearest preset come first, beside the preset's value.
@@ -265,7 +277,11 @@ def _rows(records: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, str], ..
 
 
 def _settings(provenance: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, str]:
-    """Merge the stages' settings by dotted key, listing every value if stages disagree."""
+    """Merge the stages' settings by dotted key; stages that disagree give "value / value".
+
+    Args:
+        name: the key in each stage's record: "settings" or "versions".
+    """
     values: dict[str, dict[str, None]] = {}
     for record in provenance.values():
         for key, value in leaves(record.get(name, {})):
@@ -284,7 +300,7 @@ def _model(settings: Mapping[str, str]) -> str:
 
 
 def _text(value: Any) -> str:
-    """Return a setting as text; the entries of a list are separated by commas."""
+    """Format a setting; the entries of a list are separated by commas."""
     entries = value if isinstance(value, list) else [value]
     # Sorted, since values of JSON files and of params.yaml differ in the order of keys.
     nested = (json.dumps(e, sort_keys=True) if isinstance(e, Mapping) else e for e in entries)

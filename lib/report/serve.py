@@ -37,7 +37,8 @@ def report_server(page: Path, *, port: int) -> http.server.ThreadingHTTPServer:
             return super().send_head()
 
         def handle(self) -> None:
-            with suppress(ConnectionError):  # the browser has closed the page
+            # The browser may close the page while it is sent.
+            with suppress(ConnectionError):
                 super().handle()
 
         def log_message(self, format: str, *args: object) -> None:

@@ -17,7 +17,15 @@ Columns = dict[str, Mapping[str, Any]]
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """A row of the headline table: its place in the metrics, and its format."""
+    """A row of the headline table: its place in the metrics, and its format.
+
+    Attributes:
+        title: the row's first cell.
+        mode: "greedy" or "sampled".
+        name: key of the number in the metrics of that mode.
+        form: formats (number, standard error, number of problems).
+        strong: True for a row printed bold.
+    """
 
     title: str
     mode: str
@@ -26,6 +34,7 @@ class Measure:
     strong: bool = False
 
 
+# The first digit is the format, the second the answer; 1 is right.
 CLASSES = {
     "11": "format right, answer right",
     "10": "format right, answer wrong",
@@ -41,10 +50,11 @@ REASONS = DESCRIPTIONS | {
 _ONE_DIGIT = partial(decimal, digits=1)
 
 BREAKDOWNS = {"by_level": "level", "by_tag": "tag", "by_subject": "subject"}
+"""Key in the metrics → the word for it in titles."""
 
 
 def measures(metrics: Mapping[str, Metrics], benchmark: str) -> Iterator[tuple[Measure, Columns]]:
-    """List the rows that the metrics can fill, each with all checkpoints' numbers."""
+    """Yield the headline table's measured rows, each with all checkpoints' numbers."""
     mode, columns = main_mode(metrics, benchmark)
     attempts = [k for k in sample_counts(metrics, benchmark) if k > 1]
     rows = [
@@ -71,7 +81,7 @@ def measures(metrics: Mapping[str, Metrics], benchmark: str) -> Iterator[tuple[M
 
 
 def sample_counts(metrics: Mapping[str, Metrics], benchmark: str) -> list[int]:
-    """Return how often each problem was sampled: each number that occurs, in order."""
+    """Return the distinct numbers of samples per problem, ascending; several if models differ."""
     columns = numbers_of(metrics, benchmark, SAMPLED).values()
     return sorted({int(numbers["num_samples"]) for numbers in columns if "num_samples" in numbers})
 
@@ -125,14 +135,17 @@ def headline_table(metrics: Mapping[str, Metrics], benchmark: str) -> Table:
 
 
 def problems_of(columns: Columns) -> int:
-    """Return the number of problems that a column's rates are of; 0 if none has it."""
+    """Return the number of problems behind the rates, from the first checkpoint with it; else 0."""
     return next((int(numbers["n"]) for numbers in columns.values() if "n" in numbers), 0)
 
 
 def comparison_table(
     benchmark: str, comparisons: Sequence[Comparison], *, title: str = ""
 ) -> Table:
-    """Build the table of differences in points, with interval, p-value and detectable size."""
+    """Build the table of a benchmark's differences in points: a row per comparison.
+
+    Columns: difference, interval, p-value, number of problems, smallest detectable difference.
+    """
     rows = tuple(
         (
             f"{each.before} → {each.after}, {each.mode}",

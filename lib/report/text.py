@@ -1,7 +1,7 @@
 """Format numbers, tables, untrusted text and templates for the report and the terminal.
 
-Completions are text that nobody wrote with care: they may hold markup, terminal codes, characters
-that turn the direction of a line, or a megabyte of one word.
+Completions are untrusted: they may hold markup, terminal codes, characters that reverse the
+direction of a line, or a megabyte of one word.
 """
 
 import dataclasses
@@ -20,6 +20,9 @@ from lib.stats import Estimate, share_interval
 MISSING = "–"
 TEMPLATES = Path(__file__).with_name("templates")
 Printed = TypeVar("Printed")
+"""What a formatter returns: one text, or the pair of `rate_parts`."""
+
+# Characters that Markdown or HTML would read as markup.
 _MARKUP = re.compile(
     r"[\\`*\[\]|~$#]"  # always markup
     r"|(?<!\w)_|_(?!\w)"  # emphasis at the edge of a word, not inside one
@@ -70,7 +73,7 @@ def percent(value: float | None, se: float | None = None, n: float | None = None
 def decimal(
     value: float | None, se: float | None = None, n: float | None = None, *, digits: int = 2
 ) -> str:
-    """Format a number with its standard error; "–" without a number.
+    """Format a number with its standard error: 3.14159, 0.02 → "3.14 ± 0.02"; "–" without a number.
 
     An error that would be printed as 0 is left out.
     """
@@ -82,7 +85,7 @@ def decimal(
 
 
 def cell(numbers: Mapping[str, float], name: str, form: Callable[..., Printed]) -> Printed:
-    """Format one number of a mode's metrics with its error and its number of problems."""
+    """Format the number `name` of a mode's metrics by `form`(number, standard error, problems)."""
     return form(numbers.get(name), numbers.get(f"{name}_se"), numbers.get("n"))
 
 
@@ -106,7 +109,10 @@ def shorten(text: str, limit: int) -> str:
 
 
 def markdown_inline(text: str, *, limit: int = 200) -> str:
-    """Return `text` on one line, with all Markdown and HTML markup escaped."""
+    """Return `text` on one line, with all Markdown and HTML markup escaped.
+
+    "*a* <b>" -> "\\*a\\* \\<b>"
+    """
     # Joined by spaces: a line break would end the table row or the list item.
     return _MARKUP.sub(r"\\\g<0>", " ".join(visible(shorten(text, limit)).split()))
 
@@ -114,13 +120,14 @@ def markdown_inline(text: str, *, limit: int = 200) -> str:
 def markdown_block(text: str, *, limit: int = 2000) -> str:
     """Return `text` as a fenced block; the fence is longer than any run of backticks in it."""
     content = visible(shorten(text, limit))
-    # CommonMark: only a run of at least as many backticks closes a fence.
+    # CommonMark: only a run of at least as many backticks closes a fence. The 0 is for a text
+    # without backticks, since `max` needs two numbers.
     fence = "`" * max(3, *(len(run) + 1 for run in re.findall(r"`+", content)), 0)
     return f"{fence}text\n{content}\n{fence}"
 
 
 def markdown_table(table: Table) -> str:
-    """Format a pipe table, numbers to the right, strong rows bold."""
+    """Format a Markdown pipe table: numbers right-aligned, strong rows bold."""
     header = [markdown_inline(cell) for cell in table.header]
     ruler = [":--", *("--:" for _ in header[1:])]
     body = []
@@ -131,7 +138,7 @@ def markdown_table(table: Table) -> str:
 
 
 def table_lines(table: Table) -> Iterator[str]:
-    """Format the table for a terminal: aligned columns, numbers to the right."""
+    """Format the table for a terminal: padded columns, numbers right-aligned."""
     rows = (table.header, *table.rows)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     yield table.title

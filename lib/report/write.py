@@ -1,9 +1,12 @@
 """Write the report: Markdown with figures, the page, tables of models, and the terminal's summary.
 
-Also writes the curves for `dvc plots` in a long format, one row per step and series: one DVC plot
-then covers any reward stack and any validation sets. `.dvc/plots/curves.json` draws a panel per
-series. From a stage's own wide CSV, DVC draws the column that dvc.yaml names. `python -m
-lib.report.write` renews `.dvc/plots/page.html`, the page template of `dvc plots` (`.dvc/config`).
+Also writes the curves for `dvc plots` in long format: {step, series, value}, one row per step and
+series. A stage's own CSV is wide, a column per measure, and DVC draws from it only the column named
+in dvc.yaml. The long table needs no series named there, so that it covers any reward stack and any
+validation sets; `.dvc/plots/curves.json` draws a panel per series.
+
+`python -m lib.report.write` renews `.dvc/plots/page.html`, the page template of `dvc plots`
+(`.dvc/config`).
 """
 
 import math
@@ -35,6 +38,7 @@ MOST_COLUMNS = 4
 """Most models that are columns of the table; with more, each model is a row."""
 
 PAGE = Path(".dvc/plots/page.html")
+"""Page template of `dvc plots`."""
 
 OWN_PLOT = {
     "sft": "loss",
@@ -78,7 +82,13 @@ def write_report(
 
 
 def run_metrics(report: Report) -> dict[str, Any]:
-    """Return the paired differences, and the exported checkpoint's numbers on the first benchmark.
+    """Return the report's metrics: paired differences, and the exported checkpoint's rates.
+
+    ::
+
+        {"exported": {"answer_accuracy", "pass_at_1"},       # on the first benchmark
+         "paired": [comparison_metrics(…)], "measured_on": [device],
+         "sft_to_grpo": {"held_out": {"greedy": difference, "sampled": difference}}, …}
 
     The keys of `exported` are in no other metrics file, so that `dvc exp show` prints them without
     a file name.
@@ -167,7 +177,7 @@ def summary_lines(run: Run) -> Iterator[str]:
 
 
 def long_table(run: Run, stage: str) -> list[dict[str, Any]]:
-    """Return a stage's rewards, reported curves and validation as rows.
+    """Return a stage's curves in long format: rewards, other measures, validation.
 
     Series that are zero at every step are left out.
 
@@ -176,7 +186,8 @@ def long_table(run: Run, stage: str) -> list[dict[str, Any]]:
         "high".
     """
     curve, validation = run.curves[stage], run.validations[stage]
-    # Only GRPO has groups. For other stages the scale is NaN, which gives no band.
+    # `scale` turns the standard deviation of a step's rewards into the standard error of its mean.
+    # Only GRPO has groups. For other stages it is NaN, which gives no band.
     settings = run.provenance.get("grpo", {}).get("settings", {}).get("grpo", {})
     # Completions of one problem are correlated, and their correlation is not logged. Counting a
     # problem's completions as one gives an upper bound of the step's standard error.

@@ -1,4 +1,4 @@
-"""The schema of a file under `studies/`."""
+"""The schema of a study file, `studies/<name>.yaml`, and its checks against params.yaml."""
 
 import copy
 import json
@@ -18,7 +18,7 @@ STUDIES = Path("studies")
 
 
 class Variant(Section):
-    """One way to train.
+    """Changes to the committed params, and the checkpoint to measure.
 
     Variants with the same `params` share one run per seed.
     """
@@ -30,7 +30,7 @@ class Variant(Section):
 
 
 class Contrast(Section):
-    """Two variants on the same problems, seed by seed."""
+    """A paired comparison of two variants, seed by seed on the same problems."""
 
     before: Name
     after: Name
@@ -76,7 +76,10 @@ class Study(Section):
             yield f"seeds: {list(self.seeds)}; expected different ones"
 
     def named(self, benchmark: str, measure: str) -> str:
-        """Return the measure's name, prefixed with the benchmark unless that is the first or ''."""
+        """Return a measure's name with its benchmark: "harder pass@8".
+
+        The first benchmark and '' give no prefix: "pass@8".
+        """
         return measure if benchmark in ("", self.benchmarks[0]) else f"{benchmark} {measure}"
 
 
@@ -107,14 +110,15 @@ def load_study(path: Path) -> Study:
         study = _over_preset(study, usual)
     sets = study.benchmarks or usual.evaluate.benchmarks[:1]
     study = study.model_copy(update={"benchmarks": sets})
-    asked = {
+    # What the study names, to be checked against what each variant's params measure.
+    requested = {
         "benchmarks": sets,
         "measure": [each.measure for each in study.comparisons if each.measure],
     }
     for name, variant in study.variants.items():
         evaluate = with_params(current, variant, origin=f"{path}: variants.{name}").evaluate
         known = {"benchmarks": evaluate.benchmarks, "measure": _measures(study, evaluate)}
-        for key, names in asked.items():
+        for key, names in requested.items():
             if unknown := [each for each in names if each not in known[key]]:
                 there = ", ".join(known[key])
                 raise UserError(f"{path}: {key}: no `{unknown[0]}`; there are {there}")
@@ -122,7 +126,7 @@ def load_study(path: Path) -> Study:
 
 
 def _measures(study: Study, evaluate: Evaluate) -> list[str]:
-    """List the measures by which variants with these `evaluate` settings can be compared."""
+    """List the measures to compare variants by, under these `evaluate` settings."""
     most = evaluate.num_samples
     # problem_scores computes these three: pass@1, pass@8 and pass@k of all samples.
     sampled = [f"pass@{k}" for k in sorted({1, min(8, most), most})] if most else []
@@ -138,7 +142,7 @@ def _measures(study: Study, evaluate: Evaluate) -> list[str]:
 
 
 def _over_preset(study: Study, current: Params) -> Study:
-    """Return the study with the preset's differences from `current` in each variant's params.
+    """Add the preset's differences from `current` to each variant's params.
 
     A variant's own values take precedence.
     """
@@ -161,6 +165,7 @@ def with_params(content: dict[str, Any], variant: Variant, *, origin: str) -> Pa
     """
     changed: Any = copy.deepcopy(content)
     for dotted, value in variant.params.items():
+        # "grpo.max_steps" -> ["grpo"], "max_steps"; `place` becomes the mapping with that key.
         *sections, key = dotted.split(".")
         place = changed
         for section in sections:
@@ -182,7 +187,10 @@ def with_params(content: dict[str, Any], variant: Variant, *, origin: str) -> Pa
 
 
 def hydra(value: Any) -> str:
-    """Return a value as text in the grammar of `dvc exp run --set-param`."""
+    """Format a value in Hydra's grammar, for `dvc exp run --set-param`.
+
+    {"sft": [1.0, true], "grpo": "x"} -> {sft:[1.0,true],grpo:"x"}
+    """
     if isinstance(value, dict):
         return f"{{{','.join(f'{key}:{hydra(each)}' for key, each in value.items())}}}"
     if isinstance(value, list):

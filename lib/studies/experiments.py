@@ -1,4 +1,8 @@
-"""Run a study's experiments with DVC; reuse the results of earlier runs on the same code."""
+"""Run a study's experiments with DVC, and measure their graded completions.
+
+An experiment is one run of the pipeline with a seed and changed params. Results of earlier runs on
+the same code are reused.
+"""
 
 import concurrent.futures
 import contextlib
@@ -37,7 +41,7 @@ Scores = dict[str, dict[str, dict[str, float]]]
 with one score under the id "all"."""
 
 DISTINCT = "distinct"
-"""Measure: share of differing pairs among a problem's right sampled completions."""
+"""Measure of diversity: share of pairs with different texts, among a problem's right samples."""
 
 UNSEEN = "unseen"
 """Prefix of a measure on only those problems whose sequence of equations is in no training set."""
@@ -52,7 +56,7 @@ GRACE_S = 30.0
 """Seconds to wait after each of SIGINT, SIGTERM and SIGKILL."""
 
 PROGRESS = re.compile(r"Running stage '.+':|(sft|grpo|dpo) step=.+")
-"""Lines of an experiment's output that report progress."""
+"""Progress lines of an experiment: "Running stage 'grpo':", "grpo step=10 …"."""
 
 NO_RUN = "study: the committed run is not up to date here; run `dvc repro` first"
 
@@ -84,7 +88,7 @@ class Outcome:
     """The measurements of all experiments of a study.
 
     Attributes:
-        scores: by (variant, seed).
+        scores: by (variant, seed), one score per problem.
         validation: by (variant, seed): training step → greedy accuracy; {} for an untrained
             checkpoint.
         hours: sum of the experiments' durations.
@@ -135,6 +139,7 @@ def run_study(
     experiments = experiments_of(name, study)
     # Finished experiments are files in scratch, so that an interrupted study resumes.
     waiting = [each for each in experiments if not _stored(each, scratch, state)]
+    # `seconds` gets the duration of each experiment that ends in this call.
     processes, seconds = Processes(log), list[float]()
 
     def run_seed(seed: int) -> None:
@@ -164,6 +169,7 @@ def run_study(
         processes.end()
         pool.shutdown()
     stored = [(each, _stored(each, scratch, state)) for each in experiments]
+    # `scores` and `validation` by (variant, seed); variants of one experiment have its seed.
     return Outcome(
         **{
             kind: {
@@ -237,7 +243,10 @@ class Processes:
 
 
 def progress_line(name: str, seconds: Sequence[float], *, total: int, jobs: int) -> str:
-    """Return a line on the experiment that just ended, and the time left at the mean duration."""
+    """Return a line on the experiment that just ended, and the minutes left at the mean duration.
+
+    "study 3/12 experiment=seeds-grpo-0 minutes=4.2 left=21"
+    """
     # The experiments that are left run `jobs` at a time.
     rounds = math.ceil((total - len(seconds)) / jobs)
     return (
@@ -316,14 +325,14 @@ def _inputs(definition: Path) -> dict[str, str]:
 
 def _stored(experiment: Experiment, scratch: Path, state: str) -> Mapping[str, Any]:
     """Return an experiment's stored measurements; {} if code or params have changed since."""
-    # `>=`: the stored items include all items of the identity.
     path = scratch / f"{experiment.name}.json"
     content = read_json(path) if path.is_file() else {}
+    # `>=`: the stored items include all items of the identity.
     return content if content.items() >= _identity(experiment, state).items() else {}
 
 
 def _identity(experiment: Experiment, state: str) -> dict[str, Any]:
-    """Return everything that decides an experiment's scores, to be stored beside them."""
+    """Return the code, params and checkpoints behind an experiment's scores, stored with them."""
     checkpoints = {name: variant.checkpoint for name, variant in experiment.variants.items()}
     return {"state": state, "params": dict(experiment.params), "checkpoints": checkpoints}
 
@@ -355,7 +364,11 @@ def _run(experiment: Experiment, scratch: Path, state: str, processes: Processes
 
 
 def measurements(experiment: Experiment) -> dict[str, Any]:
-    """Read the measurements of a finished experiment, by kind and variant."""
+    """Read the measurements of a finished experiment from its commit.
+
+    Returns:
+        {"scores": variant → `Scores`, "validation": variant → training step → greedy accuracy}.
+    """
     side = DVCFileSystem(rev=experiment.name)
     checkpoints = {name: variant.checkpoint for name, variant in experiment.variants.items()}
     measured: dict[str, dict[str, Any]] = {"scores": {}, "validation": {}}
@@ -373,7 +386,8 @@ def measurements(experiment: Experiment) -> dict[str, Any]:
 def _sampled(side: DVCFileSystem, checkpoint: str) -> dict[str, dict[str, float]]:
     """Return the measures of GRPO's training samples; {} for other checkpoints than SFT and GRPO.
 
-    SFT's value is that of the first step. GRPO's is the mean over the last tenth of the steps.
+    {"training": {"all": 0.8}, "entropy": {"all": 0.26}}. SFT's value is that of the first step.
+    GRPO's is the mean over the last tenth of the steps.
     """
     measures = {}
     for name, column in TRAINING.items():
@@ -386,7 +400,10 @@ def _sampled(side: DVCFileSystem, checkpoint: str) -> dict[str, dict[str, float]
 
 
 def _curve(side: DVCFileSystem, name: str, column: str) -> dict[str, float]:
-    """Read a column of a curve by training step; {} if nothing was trained."""
+    """Read a column of a curve's CSV as training step → value; {} if nothing was trained.
+
+    "grpo_validation", "answer_accuracy" -> {"0": 0.31, "10": 0.35}
+    """
     path = f"reports/curves/{name}.csv"
     if not side.exists(path):
         return {}
@@ -409,12 +426,14 @@ def problem_scores(rows: Sequence[GradedCompletion]) -> Scores:
                 measure = "greedy" if mode == GREEDY else f"pass@{k}"
                 score = pass_at_k(num_completions=len(right), num_correct=sum(right), k=k)
                 scores.setdefault(benchmark, {}).setdefault(measure, {})[problem] = score
+    # (benchmark, problem id) → how often each right sampled text occurs.
     texts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for row in rows:
         if row.mode == SAMPLED and row.answer_ok:
             texts[row.benchmark, row.problem_id][row.completion] += 1
     for (benchmark, problem), counts in texts.items():
-        # The number of pairs is 0 if only one completion is right.
+        # Pairs with the same text are counted, the others follow. There is no pair if only one
+        # completion is right.
         if pairs := math.comb(counts.total(), 2):
             same = sum(math.comb(count, 2) for count in counts.values())
             scores[benchmark].setdefault(DISTINCT, {})[problem] = 1 - same / pairs

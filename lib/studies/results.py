@@ -1,4 +1,4 @@
-"""A study's numbers, the verdicts on its claims, and its page."""
+"""A study's numbers over seeds, the verdicts on its claims, and its Markdown and HTML pages."""
 
 import math
 import re
@@ -44,8 +44,13 @@ def study_metrics(
 
     Args:
         num_validated: by variant: problems per seed in each validation during training.
+
+    Returns:
+        The content of study.json. `variants` and `comparisons` have name → measure → numbers
+        (`_over_seeds`), `validation` has variant → training step → numbers; `hours`.
     """
     seeds = study.seeds
+    # (variant, seed) → measure, such as "harder pass@8" → problem id → score.
     scores = {
         key: {
             study.named(benchmark, measure): problems
@@ -75,7 +80,7 @@ def study_metrics(
         if steps := set.intersection(*map(set, curves)):
             n = num_validated[variant]
             validation[variant] = {
-                # NaN: the error is unknown; `padded_mean` takes that of right or wrong answers.
+                # NaN: unknown. `padded_mean` then takes the error of scores that are all 0 or 1.
                 step: _rate(seeds, [Estimate(curve[step], math.nan, n) for curve in curves])
                 for step in sorted(steps, key=int)
             }
@@ -107,7 +112,7 @@ def study_metrics(
 def _rate(
     seeds: Sequence[int], estimates: Sequence[Estimate], *, highest: float = 1.0
 ) -> dict[str, Any]:
-    """Return the mean over seeds of a rate, its interval cut to 0 and `highest`."""
+    """Return the mean over seeds of a rate (`_over_seeds`), its interval cut to [0, `highest`]."""
     # Padded as in `share_interval`: a rate of 0 or 1 has an error above 0 too.
     errors = [
         float(padded_mean(each.value, each.se, each.n, extremes=(0.0, 1.0), padding=Z**2)[1])
@@ -122,8 +127,12 @@ def _over_seeds(
 ) -> dict[str, Any]:
     """Return the mean over seeds with its error and interval, and each seed's value.
 
+    {"mean", "se", "problem_se", "low", "high", "n", "seed_0", "seed_1", …}: 95 % interval; `n`
+    problems per seed, left out for a measure without problems.
+
     Args:
-        errors: each seed's standard error over its problems.
+        estimates: [S] each seed's mean over its problems.
+        errors: [S] each seed's standard error over its problems.
     """
     # A measure of training is one number per seed (n = 1), without an error over problems.
     of_problems = estimates[0].n > 1
@@ -151,9 +160,11 @@ def claim_verdicts(study: Study, metrics: Mapping[str, Any]) -> list[str]:
     judged = []
     for each in study.comparisons:
         numbers = metrics["comparisons"][each.name][each.measure or headline]
+        # `SeedsMean` again, for its tests: from standard error, number of seeds, problem error.
         errors = numbers["se"], len(study.seeds), numbers["problem_se"]
         judged.append((each, numbers, SeedsMean(numbers["mean"], *errors)))
-    # Exploratory comparisons are not tested, so that they cost the claims no power.
+    # Exploratory comparisons are not tested, so that they cost the claims no power. `adjusted` has
+    # a p-value for each of the others, in their order.
     tested = [_p_value(each, mean) for each, _, mean in judged if not each.exploratory]
     adjusted = iter(holm(tested))
     return [
@@ -164,6 +175,7 @@ def claim_verdicts(study: Study, metrics: Mapping[str, Any]) -> list[str]:
 
 def _p_value(claim: Contrast, mean: SeedsMean) -> float:
     """Return the p-value of a claim's null hypothesis; small if the claim holds."""
+    # Percentage points to a rate.
     margin = claim.margin / 100
     match claim.expect:
         case "no difference":
@@ -176,6 +188,7 @@ def _p_value(claim: Contrast, mean: SeedsMean) -> float:
     return mean.p_value
 
 
+# "not better" is refuted by "better", and so on.
 REFUTED_BY = {"better": ("worse",), "worse": ("better",)} | {
     f"not {seen}": (seen,) for seen in ("better", "worse")
 }
@@ -196,7 +209,11 @@ def _verdict(
     p_value: float | None,
     headline: str,
 ) -> str:
-    """Return the sentence for one comparison; `p_value` is corrected, None if exploratory."""
+    """Return the sentence for one comparison; `p_value` is corrected, None if exploratory.
+
+    "**As claimed**: `grpo` against `sft` in pass@1: +20.4 points (+18.5 to +22.3), above on 10 of
+    10 seeds; expected better; p < 0.001."
+    """
     interval = mean.interval
     seen = "better" if interval.low > 0 else "worse" if interval.high < 0 else "no difference"
     # The two-sided test of better and worse ignores the sign.
@@ -220,13 +237,15 @@ def _verdict(
 
 
 def _chance(p_value: float) -> str:
+    """Format a p-value behind "p ": "< 0.001", "= 0.024"."""
     return "< 0.001" if p_value < 0.001 else f"= {p_value:.3f}"
 
 
 def _measures(metrics: Mapping[str, Any]) -> list[str]:
     """Return the names of the measures: first benchmark, other benchmarks, then training."""
     names = next(iter(metrics["variants"].values()))
-    # A name with a space has a prefix: another benchmark, or `UNSEEN`.
+    # False sorts before True. A name with a space has a prefix: another benchmark, or `UNSEEN`. By
+    # length, pass@8 comes before pass@32.
     return sorted(
         names, key=lambda name: (name in TRAINING, " " in name, DISTINCT in name, len(name), name)
     )
@@ -329,6 +348,7 @@ def _curve_figure(
 
 
 def _bounds(numbers: Mapping[str, Any]) -> dict[str, float]:
+    """Return {"value", "low", "high"} for a chart, and "n" if it is known."""
     bounds = {"value": numbers["mean"], "low": numbers["low"], "high": numbers["high"]}
     return bounds | ({"n": numbers["n"]} if "n" in numbers else {})
 
@@ -357,6 +377,7 @@ def write_pages(
     rates = metrics.get("variants", {})
     keys = {key for measures in rates.values() for numbers in measures.values() for key in numbers}
     seeds = {key for key in keys if key.startswith("seed_")}
+    # An edited definition has other variants or seeds than the numbers.
     if (set(rates), seeds) != (set(study.variants), {f"seed_{seed}" for seed in study.seeds}):
         raise UserError(
             f"{own / 'study.json'} does not have the variants and seeds of studies/{name}.yaml; "
@@ -375,7 +396,7 @@ def write_pages(
 
 def with_rates(readme: str, name: str, study: Study, metrics: Mapping[str, Any]) -> str:
     """Return `readme` with the study's table between its marks; unchanged if it has no marks."""
-    # Without this study's marks, `start` is empty.
+    # If the README lacks this study's marks, `start` is empty.
     before, start, rest = readme.partition(START.format(name))
     if not start:
         return readme
@@ -414,7 +435,7 @@ def studies_page(folder: Path) -> str:
 
 
 def _range(rates: Mapping[str, Any], measure: str, form: Callable[[float], str] = percent) -> str:
-    """Format a measure's mean and interval; entropy is in nats, not in percent."""
+    """Format a measure's mean and interval: "53.4 (50.7 to 56.2)", entropy "0.260 (…)" in nats."""
     own = _form(measure, form)
     return "{} ({} to {})".format(
         *(own(rates[measure][bound]) for bound in ("mean", "low", "high"))
@@ -422,6 +443,6 @@ def _range(rates: Mapping[str, Any], measure: str, form: Callable[[float], str] 
 
 
 def _form(measure: str, form: Callable[[float], str]) -> Callable[[float], str]:
-    """Return the formatter of a measure; a difference of entropies has a sign."""
+    """Return `form`, or for entropy a formatter in nats; `points` gives its differences a sign."""
     signed = "+" if form is points else ""
     return form if measure != ENTROPY else lambda nats: f"{nats:{signed}.3f}".replace("-", "−")
