@@ -1,6 +1,7 @@
-"""A public course's contract on reinforcement learning from verifiable rewards, for study.
+"""The functions of a public course (Stanford CS336) on RL from verifiable rewards, for study.
 
-Its functions are built on `lib.objectives`; no stage imports this room.
+They have the course's names and signatures, and are built on `lib.objectives`. No stage imports
+this package.
 """
 
 from lib.course.data import (

@@ -71,14 +71,14 @@ def tokenize_prompt_and_output(
         [tokenizer.encode(text, add_special_tokens=False) for text in texts]
         for texts in (prompt_strs, output_strs)
     )
-    # [B, 1]
+    # [B, 1]: position of the first completion token, and of the first token after the completion.
     starts = torch.tensor([[len(prompt)] for prompt in prompts])
     ends = starts + torch.tensor([[len(completion)] for completion in completions])
     rows = [
         torch.tensor(prompt + completion, dtype=torch.long)
         for prompt, completion in zip(prompts, completions, strict=True)
     ]
-    # Needed only for rows of unequal length.
+    # Padding is needed only for rows of unequal length.
     pad = tokenizer.pad_token_id
     if pad is None and len(set(map(len, rows))) > 1:
         raise ValueError("the tokenizer has no pad token: set `tokenizer.pad_token` first")
@@ -116,7 +116,8 @@ def cut_rows(documents: Iterable[Sequence[int]], *, seq_length: int) -> list[dic
     if seq_length < 1:
         raise ValueError(f"seq_length={seq_length}; a row holds at least one token")
     stream = torch.tensor([*chain.from_iterable(documents)], dtype=torch.long)
-    # the label of a row's last token is the token after the row
+    # The label of a row's last token is the token after the row. The last row may be shorter, and
+    # is then dropped below.
     inputs, labels = (torch.split(part, seq_length) for part in (stream[:-1], stream[1:]))
     pairs = zip(inputs, labels, strict=True)
     return [{"input_ids": a, "labels": b} for a, b in pairs if len(a) == seq_length]
@@ -138,6 +139,9 @@ def get_packed_sft_dataset(
         seq_length: T.
         shuffle: change the order of the documents before packing them.
         seed: decides that order.
+
+    Returns:
+        N rows, as from `cut_rows`.
 
     Raises:
         UserError: a row is not such an object, or the file does not fill one row.
@@ -178,10 +182,10 @@ def iterate_batches(
 
 
 def _pairs(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield prompt and response of each line.
+    """Yield (prompt, response) of each line of a JSONL file.
 
     Raises:
-        UserError: a line has another shape.
+        UserError: a line is no object with "prompt" and "response" as texts.
     """
     # `lib.artifacts.read_records` would import packages that a student's environment lacks.
     with path.open(encoding="utf-8") as lines:

@@ -1,5 +1,5 @@
-"""The public course's log-probs, means, losses and steps; names, arguments and return values are
-its contract.
+"""The public course's log-probs, masked means, losses and training steps, with its names, arguments
+and return values.
 
     masked_mean                             Σ m·x / Σ m
     masked_normalize                        Σ m·x / c
@@ -11,10 +11,11 @@ its contract.
                                                         − (log π(y_l) − log π_ref(y_l))])
 
 Where a mask is 0 the value is never read: an infinity or a NaN there (padding has no meaningful
-log-prob) reaches neither the result nor the gradient. A step adds 1/gradient_accumulation_steps of
-the batch's gradient, so that after that many calls on micro-batches of equal size the gradient is
-the full batch's; the caller steps the optimiser. In DPO, y_w is the better and y_l the worse
-completion of one prompt, with log-probs summed over their tokens.
+log-prob) reaches neither the result nor the gradient. Each of the `steps` =
+gradient_accumulation_steps calls, on micro-batches of equal size, adds 1/steps of its
+micro-batch's gradient: after the last one, the gradient is the full batch's. The caller steps the
+optimiser. In DPO, y_w is the better and y_l the worse completion of one prompt, with log-probs
+summed over their tokens.
 
 Differs from the papers in: nothing.
 
@@ -53,7 +54,7 @@ def get_response_log_probs(
     *,
     chunk_size: int | None = None,
 ) -> dict[str, Tensor]:
-    """Score every label under a causal language model; nothing is masked here.
+    """Compute the log-prob of every label under a causal language model; nothing is masked here.
 
     Padding must be on the right: causal attention then keeps it from the tokens that count.
 
@@ -62,7 +63,7 @@ def get_response_log_probs(
             `get_output_embeddings()`, as Hugging Face models have (unwrapped from DDP or FSDP).
         input_ids: [B, T].
         labels: [B, T], the ids shifted by one.
-        return_token_entropy: also score the distribution's entropy.
+        return_token_entropy: also compute the entropy of each position's distribution, in nats.
         chunk_size: tokens whose logits exist at one time; None computes all logits.
 
     Returns:
@@ -81,6 +82,7 @@ def get_response_log_probs(
             f"{type(model).__name__} changes its logits after the output layer, so they cannot be "
             "computed in chunks: use chunk_size=None"
         )
+    # The output layer's weight is [V, hidden].
     vocabulary = len(model.get_output_embeddings().weight)  # type: ignore[operator]
     fused = score_labels(
         model,
@@ -130,7 +132,7 @@ def masked_normalize(
     Returns:
         `tensor`'s shape without `dim`; 0 where the mask is 0 throughout.
     """
-    # Divided by the constant in place of a length, so no tokens are counted.
+    # `where` instead of a product with the mask, since 0 · NaN is NaN.
     kept = torch.where(mask.bool().expand_as(tensor), tensor, 0)
     return kept.sum(dim=dim) / normalize_constant
 
@@ -154,8 +156,8 @@ def compute_group_normalized_rewards(
         normalize_by_std: True is GRPO (`group`), False is Dr. GRPO (`mean`).
 
     Returns:
-        advantages [B]; raw rewards [B]; metadata: the mean of every component that
-        `reward_fn` returns, the share of groups without signal.
+        advantages [B]; raw rewards [B]; metadata: for each component of `reward_fn` its mean, and
+        "zero_signal_groups", the share of groups with equal rewards, whose advantages are 0.
 
     Raises:
         ValueError: the lists differ in length, or B is not a multiple of G, or G < 2.
@@ -185,7 +187,7 @@ def compute_group_normalized_rewards(
 def compute_naive_policy_gradient_loss(
     raw_rewards_or_advantages: Tensor, policy_log_probs: Tensor
 ) -> Tensor:
-    """Compute REINFORCE per token: −A · log π.
+    """Compute the REINFORCE loss per token: −A · log π.
 
     Args:
         raw_rewards_or_advantages: [B, 1], the same for each token of a completion.
@@ -208,7 +210,9 @@ def compute_grpo_clip_loss(
     old_log_probs: Tensor,
     cliprange: float,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Compute the clipped surrogate per token.
+    """Compute the loss of the clipped surrogate per token: −min(ρA, clip(ρ, 1 − ε, 1 + ε)A).
+
+    ρ is exp(log π − log π_old).
 
     Args:
         advantages: [B, 1].
@@ -239,7 +243,7 @@ def compute_policy_gradient_loss(
     old_log_probs: Tensor | None = None,
     cliprange: float | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Compute the loss per token by the public course's name of it.
+    """Compute the loss per token with the name `loss_type`.
 
     Args:
         policy_log_probs: [B, T].
@@ -276,7 +280,7 @@ def sft_microbatch_train_step(
     """Compute the negative log-likelihood of the response tokens, and run its backward pass.
 
     Args:
-        policy_log_probs: [B, T] with a graph to go back through.
+        policy_log_probs: [B, T] with an autograd graph.
         response_mask: [B, T], 1 on response tokens.
         gradient_accumulation_steps: micro-batches per optimiser step.
         normalize_constant: divisor of each row's sum.
@@ -305,14 +309,14 @@ def grpo_microbatch_train_step(
     old_log_probs: Tensor | None = None,
     cliprange: float | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Compute the policy-gradient loss, averaged per completion and then over completions, and run
-    its backward pass.
+    """Compute the policy-gradient loss of a micro-batch, and run its backward pass.
 
-    Where the mask is 0 nothing is read: a NaN or −∞ there leaves the gradient 0. A completion
-    whose mask is 0 throughout adds 0 to the mean.
+    The loss is averaged over the tokens of each completion, then over completions. Nothing is read
+    at a mask of 0: a NaN or −∞ there leaves the gradient 0. A completion with a mask of 0
+    throughout adds 0 to the mean.
 
     Args:
-        policy_log_probs: [B, T] with a graph to go back through.
+        policy_log_probs: [B, T] with an autograd graph.
         response_mask: [B, T], 1 on response tokens.
         gradient_accumulation_steps: micro-batches per optimiser step.
         loss_type: see `compute_policy_gradient_loss`, which takes the rest.
@@ -350,11 +354,13 @@ def grpo_microbatch_train_step(
 
 
 def _check_column(name: str, column: Tensor, log_probs: Tensor) -> None:
+    """Raise ValueError unless `column` has two axes, and as many rows as `log_probs` [B, T]."""
     if column.dim() != 2 or len(column) != len(log_probs):
         raise ValueError(f"{name}: expected [{len(log_probs)}, 1], got {list(column.shape)}")
 
 
 def _needed(name: str, value: Value | None, loss_type: str) -> Value:
+    """Return an argument; raise ValueError if it is None, since `loss_type` needs it."""
     if value is None:
         raise ValueError(f"{loss_type} needs `{name}`")
     return value
@@ -397,8 +403,9 @@ def compute_per_instance_dpo_loss(
 
 
 def _log_prob(model: torch.nn.Module, ids: list[int]) -> Tensor:
-    """Return the log-probability of `ids` after the first; the part common to both responses
-    cancels.
+    """Return the summed log-prob of all tokens after the first, the prompt's included.
+
+    The prompt's part is the same for both responses, and cancels in their difference.
     """
     # [1, T + 1]; no padding, so the whole row counts.
     row = torch.tensor([ids], device=next(model.parameters()).device)

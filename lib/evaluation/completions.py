@@ -44,14 +44,18 @@ from lib.prompts.formats import conversation
 def complete_checkpoint(
     checkpoint: Path, *, params: Params, completions: Path, base: Path, problems: Path
 ) -> dict[str, Any]:
-    """Generate completions with a checkpoint of this pipeline; return the facts of `complete`.
+    """Generate completions with a checkpoint of this pipeline; return facts for provenance.
 
     Args:
         completions: JSONL that gets one row per completion (see `Task.row`).
         base: the weights that an adapter was trained on.
         problems: folder with one set of problems per benchmark.
+
+    Returns:
+        As `complete`.
     """
-    # Without the reward and training sections: a change there must not generate anything anew.
+    # Without the reward and training sections: after a change there, no completion is generated
+    # again.
     settings = params.model_dump(mode="json", include={"seed", "model", "prompt", "evaluate"})
     inputs = {"checkpoint": checkpoint, "base": base, "problems": problems}
     # The name is hashed too: two checkpoints of equal weights write different rows.
@@ -93,6 +97,7 @@ def complete(
     """Generate the completions that are missing in `scratch`, and write all to `completions`.
 
     Args:
+        benchmarks: name → problems.
         label: the name of the model in rows and on the progress bar.
         scratch: folder of the chunks that are done.
         completions: JSONL that gets the rows, by benchmark, mode, problem and sample.
@@ -105,35 +110,36 @@ def complete(
         are enough to generate the same completions again.
 
     Raises:
-        UserError: a prompt is too long for the model, before anything is generated.
+        UserError: a prompt is too long and `long_is_wrong` is False; before anything is generated.
     """
-    # vLLM is only fast with many requests at once, so that its chunks have many batches.
-    batch = ENGINES[evaluate.engine].batches_per_chunk * evaluate.batch_size
+    # vLLM is fast only with many requests at once: its chunks have many batches.
+    completions_per_chunk = ENGINES[evaluate.engine].batches_per_chunk * evaluate.batch_size
     tasks: list[Task] = []
     for benchmark, problems in benchmarks.items():
         prompts = [conversation(each.problem, system=system) for each in problems]
         token_ids = encode(engine.tokenizer, prompts)
-        # `sorted` is stable: prompts of equal length keep the order of their problems.
+        # Indices of the problems, the shortest prompt first. `sorted` is stable: prompts of equal
+        # length keep the order of their problems.
         by_length = sorted(range(len(problems)), key=lambda place: len(token_ids[place]))
         room = math.inf if positions is None else positions
         # `<`: at least one position is left for the completion.
         fitting = [place for place in by_length if len(token_ids[place]) < room]
         # The prompts that do not fit are the longest ones, at the end of `by_length`.
-        if longest := by_length[len(fitting) :]:
+        if too_long := by_length[len(fitting) :]:
             fault = (
-                f"{benchmark}: problem {problems[longest[-1]].id} has "
-                f"{len(token_ids[longest[-1]])} tokens as a prompt, and the model has {positions} "
+                f"{benchmark}: problem {problems[too_long[-1]].id} has "
+                f"{len(token_ids[too_long[-1]])} tokens as a prompt, and the model has {positions} "
                 "positions for prompt and completion"
             )
             if not long_is_wrong:
                 raise UserError(f"{fault}; leave the problem out, or take a model with more")
-            counted = f"{len(longest)} of {len(problems)} problems are too long"
+            counted = f"{len(too_long)} of {len(problems)} problems are too long"
             click.echo(f"Warning: {fault}; {counted} and counted as wrong", err=True)
         # A hard benchmark may need longer completions than the common decoding allows.
         decoding = evaluate.decoding_of(benchmark)
         for mode, sampling in samplings(decoding, prompt_format=prompt_format, seed=seed).items():
             # Problems per chunk. All completions of a problem are in one chunk.
-            size = max(1, batch // sampling.num_completions)
+            size = max(1, completions_per_chunk // sampling.num_completions)
             chunks = [fitting[start : start + size] for start in range(0, len(fitting), size)]
             tasks.append(
                 Task(
@@ -145,7 +151,7 @@ def complete(
                     prompts=prompts,
                     token_ids=token_ids,
                     chunks=chunks,
-                    too_long=longest,
+                    too_long=too_long,
                     stream=Stream(
                         scratch / f"{benchmark}.{mode}.jsonl",
                         [len(chunk) * sampling.num_completions for chunk in chunks],
@@ -178,15 +184,15 @@ def complete(
 
 
 def rows_fingerprint(settings: Mapping[str, Any], *, inputs: Mapping[str, Path]) -> str:
-    """Return a hash (16 hex digits) of everything that decides the rows."""
-    # No settings ({}): no dependency of `evaluate` in dvc.yaml has a param in its path.
+    """Hash settings, inputs and the code of `evaluate`, which decide the rows (16 hex digits)."""
+    # {}: no dependency of `evaluate` in dvc.yaml has a param in its path to be filled in.
     decisive = {"settings": settings, "code": stage_code("evaluate", {})}
     return fingerprint(decisive, inputs=inputs)
 
 
 @contextmanager
 def scratch_of(name: str, *, root: Path = SCRATCH / "evaluate") -> Iterator[Path]:
-    """Yield a run's locked scratch folder; it is deleted unless the block raises or is killed.
+    """Yield a run's locked scratch folder; delete it at the end unless the block raises.
 
     Raises:
         UserError: another process is writing there.
@@ -198,12 +204,12 @@ def scratch_of(name: str, *, root: Path = SCRATCH / "evaluate") -> Iterator[Path
         except KeyboardInterrupt:
             click.echo(f"Interrupted; {folder} keeps the rows, the same command resumes", err=True)
             raise
-        # Only after success: the completions file then holds the rows.
+        # Reached only after success: the completions file then holds the rows.
         shutil.rmtree(folder)
 
 
 class Stream:
-    """The file of one benchmark's rows in one mode, written chunk by chunk.
+    """The scratch file of one benchmark's rows in one mode, written chunk by chunk.
 
     Args:
         path: JSONL file; complete chunks of an earlier process are kept.
@@ -243,16 +249,17 @@ class Stream:
             file.seek(0)
             # A last line without a line break is incomplete: the process was killed.
             lengths = (len(line) for line in file if line.endswith(b"\n"))
-            ends = list(itertools.accumulate(lengths, initial=0))
-            # ends[i]: bytes of the first i lines. rows[j]: number of lines of the first j chunks.
-            rows = list(itertools.accumulate(self.sizes, initial=0))
-            # A chunk is complete if all of its lines are there. rows[0] is no chunk, hence - 1.
-            num_done = sum(num_rows < len(ends) for num_rows in rows) - 1
-            file.truncate(ends[rows[num_done]])
+            # byte_ends[i]: bytes of the first i lines; it has one entry more than there are lines.
+            byte_ends = list(itertools.accumulate(lengths, initial=0))
+            # row_ends[j]: rows of the first j chunks. Sizes 2, 2 give [0, 2, 4].
+            row_ends = list(itertools.accumulate(self.sizes, initial=0))
+            # A chunk is complete if all of its lines are there. row_ends[0] is no chunk, hence - 1.
+            num_done = sum(num_rows < len(byte_ends) for num_rows in row_ends) - 1
+            file.truncate(byte_ends[row_ends[num_done]])
         return num_done
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows in the order of problem and sample."""
+        """Yield the rows in the order of problem and sample, without their `place`."""
         # Only offsets are sorted in memory: the texts of a long evaluation may not fit.
         offset, index = 0, []
         with self.path.open("rb") as file:
@@ -269,13 +276,13 @@ class Stream:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
-    """One benchmark in one mode, cut into chunks.
+    """The completions of one benchmark in one mode, cut into chunks.
 
     Attributes:
         problems: the P problems of the benchmark; a place is an index into this list.
         prompts: [P] one conversation per problem.
         token_ids: [P] the prompts as token ids.
-        chunks: the places of each chunk; every place that is not in `too_long` occurs once.
+        chunks: the places of each chunk; every place occurs once, here or in `too_long`.
         too_long: places of problems whose prompt leaves no position for an answer.
         stream: the rows that are on disk.
     """
@@ -346,13 +353,13 @@ def samplings(decoding: Decoding, *, prompt_format: PromptFormat, seed: int) -> 
         temperature=decoding.temperature,
         top_p=decoding.top_p,
     )
-    # Each mode with a condition: greedy is False, or num_samples 0, where the mode is not wanted.
+    # Mode → (wanted, settings). A mode is not wanted if `greedy` is False, or `num_samples` 0.
     modes = {GREEDY: (decoding.greedy, greedy), SAMPLED: (decoding.num_samples, sampled)}
     return {mode: sampling for mode, (wanted, sampling) in modes.items() if wanted}
 
 
 def generate_missing(engine: Engine, tasks: Sequence[Task], *, label: str) -> None:
-    """Generate all chunks that are missing on disk, with a progress bar."""
+    """Generate the chunks that are missing on disk and append them, with a progress bar."""
     total = sum(sum(task.stream.sizes) for task in tasks)
     done = sum(task.stream.num_rows for task in tasks)
     num_tokens, start = 0, time.monotonic()
@@ -367,6 +374,8 @@ def generate_missing(engine: Engine, tasks: Sequence[Task], *, label: str) -> No
     ) as bar:
         beat = Heartbeat(f"evaluate {label}")
         beat.bar = bar
+        # Called within a chunk. The lambda reads `done` and `num_tokens` anew on each call: both
+        # count the chunks before.
         engine.heartbeat = lambda ended, _, tokens: beat(
             "completions", done + ended, total, num_tokens + tokens
         )

@@ -1,4 +1,7 @@
-"""Measure any model outside the pipeline; the files have the layout of the stages' files."""
+"""Evaluate models from outside the pipeline: generate, grade, and write metrics and provenance.
+
+The files have the layout of those that the stages `evaluate` and `grade` write.
+"""
 
 import contextlib
 import dataclasses
@@ -29,7 +32,7 @@ from lib.prompts.formats import conversation
 def labelled_models(
     model_ids: Sequence[str], *, formats: Sequence[str], system: str | None, base: Path | None
 ) -> dict[str, ExternalModel]:
-    """Return each model in each format, by a label of its own for tables and files.
+    """Return label → model, for each model in each format; labels name files and table rows.
 
     Args:
         model_ids: folders or Hub ids.
@@ -63,6 +66,7 @@ def _label(model_id: str, format_name: str, *, taken: Collection[str]) -> str:
     parts, ending = Path(model_id).parts, f".{format_name}" if format_name else ""
     # Longer and longer ends of the path: beside a label `grpo`, the model b/grpo gets b-grpo.
     for start in reversed(range(len(parts))):
+        # Other characters than letters, digits and "_.-" are unfit for a file name.
         label = re.sub(r"[^\w.-]+", "-", "-".join(parts[start:]) + ending)
         if label not in taken:
             return label
@@ -78,11 +82,14 @@ def measure_model(
     limit: int,
     out: Path,
 ) -> dict[str, Any]:
-    """Generate and grade one model's completions, write all files under `out`, return the metrics.
+    """Generate and grade one model's completions, write all files below `out`, return the metrics.
 
     Args:
         params: only seed, evaluate, reward, model.attention and model.max_seq_length are used.
         limit: problems per benchmark, 0 for all. It is only recorded: `sets` are already cut.
+
+    Returns:
+        As `summarise`: benchmark → mode → metrics.
 
     Raises:
         UserError: the model cannot be loaded.
@@ -130,8 +137,9 @@ def measure_model(
                 positions=model.positions_on(evaluate.engine, max_seq_length=max_seq_length),
                 long_is_wrong=True,
             )
-            # The tokenizer renders them: a model's own template may call functions of transformers
-            # (`strftime_now`) that `lib.prompts.template` does not have.
+            # Benchmark → problem id → prompt as text. The tokenizer renders it: a model's own
+            # template may call functions of transformers (`strftime_now`) that
+            # `lib.prompts.template` does not have.
             prompts = {
                 each.name: {
                     problem.id: engine.tokenizer.apply_chat_template(
@@ -177,6 +185,7 @@ def alpaca_outputs(graded: Path, benchmark: str, generator: str) -> list[dict[st
     """
     outputs: dict[str, GradedCompletion] = {}
     for row in read_graded(graded):
+        # The first row of a problem, until its greedy one replaces it.
         if row.benchmark == benchmark and (row.problem_id not in outputs or row.mode == GREEDY):
             outputs[row.problem_id] = row
     return [
@@ -191,18 +200,19 @@ def alpaca_outputs(graded: Path, benchmark: str, generator: str) -> list[dict[st
 
 
 def every_setting(text: str) -> dict[str, str]:
-    """Expand comma-separated values of `key=value` words into all combinations.
+    """Expand `key=value,value …` words into all combinations of their values.
 
     Returns:
         Label suffix → words of the combination. `temperature=0.6,1.0 top_p=0.95` gives
         `{".temperature=0.6": "temperature=0.6 top_p=0.95", ".temperature=1.0": …}`.
     """
+    # For each word, the list of its `key=value` alternatives.
     choices = []
     for word in text.split():
         key, sign, values = word.partition("=")
         choices.append([f"{key}{sign}{value}" for value in values.split(",")])
-    # Only words with several values are in the label. The last word varies fastest, which orders
-    # the rows of the results table.
+    # Only words with several values are in the label. In `itertools.product` the last word varies
+    # fastest, which orders the rows of the results table.
     return {
         "".join(
             f".{word}" for word, options in zip(words, choices, strict=True) if len(options) > 1
@@ -214,12 +224,13 @@ def every_setting(text: str) -> dict[str, str]:
 def apply_settings(
     section: Mapping[str, Any], text: str, *, benchmarks: Sequence[str]
 ) -> tuple[Evaluate, int | None]:
-    """Return the `evaluate` section of params with other benchmarks and the caller's settings.
+    """Apply the caller's `key=value` settings and benchmarks to the `evaluate` section of params.
 
     Args:
-        section: `evaluate` of params.yaml.
-        text: `key=value` separated by spaces; `benchmark.key=value` for one benchmark only. A
-            temperature of 0 means one greedy completion and no samples.
+        section: `evaluate` of params.yaml; its `overrides` are dropped.
+        text: `key=value` separated by spaces; `benchmark.key=value` for one benchmark only, as in
+            `temperature=0.6 gsm8k.num_samples=4`. A temperature of 0 means one greedy completion
+            and no samples.
         benchmarks: names of the benchmarks to measure.
 
     Returns:
@@ -228,7 +239,7 @@ def apply_settings(
     Raises:
         UserError: a word without `=`, an unknown key or benchmark, or an invalid value.
     """
-    common, single = dict(section), dict[str, dict[str, Any]]()
+    common, by_benchmark = dict(section), dict[str, dict[str, Any]]()
     for word in text.split():
         key, _, value = word.partition("=")
         if not value:
@@ -236,15 +247,15 @@ def apply_settings(
         benchmark, _, name = key.rpartition(".")
         if name in ("checkpoints", "benchmarks", "overrides"):
             raise UserError(f"SET: `{name}` is not set here; see MODEL and BENCHMARKS")
-        changed = single.setdefault(benchmark, {}) if benchmark else common
+        changed = by_benchmark.setdefault(benchmark, {}) if benchmark else common
         # As YAML 1.2, like params.yaml: 1e-05 is a number, `no` is a text.
         try:
             changed[name] = YAML(typ="safe").load(value)
         except YAMLError:
             raise UserError(f"SET: `{word}`: `{value}` is not YAML") from None
-    for changed in (common, *single.values()):
-        # Sampling divides by the temperature, so that 0 becomes one greedy completion. The field
-        # itself must stay above 0.
+    for changed in (common, *by_benchmark.values()):
+        # Sampling divides by the temperature, so 0 turns on `greedy` and turns off samples. The
+        # field itself must stay above 0, so it keeps the value of params.yaml.
         if changed.get("temperature") == 0:
             changed |= {"greedy": True, "num_samples": 0, "temperature": section["temperature"]}
     # The seed is params' own key, not one of `evaluate`.
@@ -253,7 +264,7 @@ def apply_settings(
         raise UserError(f"SET: `seed={seed}`: expected a whole number")
     decoding = {key: common[key] for key in Decoding.model_fields}
     # An override needs all keys of `Decoding`: the common value where the caller sets none.
-    overrides = [{**decoding, **own, "benchmark": name} for name, own in single.items()]
+    overrides = [{**decoding, **own, "benchmark": name} for name, own in by_benchmark.items()]
     content = {**common, "benchmarks": list(benchmarks), "overrides": overrides}
     # Checked as params.yaml is: an unknown key or a value out of range names SET.
     return parse_section(Evaluate, content, origin="SET", above=("evaluate",)), seed

@@ -98,9 +98,18 @@ def preference_pairs(
 def sampling_metrics(
     groups: Sequence[Sequence[Rollout]], rows: Sequence[PreferencePair]
 ) -> dict[str, float]:
-    """Return the numbers of pairs and problems, and the shares of usable samples and problems."""
-    # The number of right and of wrong completions of each problem. A right answer in the wrong
-    # form counts in neither.
+    """Return the counts of pairs and problems, and the shares of right completions and of problems.
+
+    Args:
+        groups: [P][G] completions of each problem.
+        rows: the pairs made of them.
+
+    Returns:
+        `right_share`: of all completions. Of all problems: `kept_problem_share` has a pair,
+        `without_right_share` no right completion, `without_wrong_share` no wrong one.
+    """
+    # [P] each: right and wrong completions per problem. A right answer in the wrong form counts in
+    # neither.
     right, wrong = ([sum(map(test, group)) for group in groups] for test in (is_right, is_wrong))
     num_problems = len(groups)
     return {
@@ -114,13 +123,18 @@ def sampling_metrics(
 
 
 def matched_pairs(group: Sequence[Rollout], *, at_most: int) -> Iterator[tuple[Rollout, Rollout]]:
-    """Yield up to `at_most` pairs of a right and a wrong completion, spread over all texts."""
-    # Each text once: copies of a completion would weigh it more. A dict keeps the order.
+    """Yield up to `at_most` pairs of a right and a wrong completion of one problem.
+
+    The pairs are spread over the completions.
+    """
+    # Equal completions count once, by their token ids: copies would get more weight. A dict keeps
+    # the order.
     rights, wrongs = (
         list({rollout.token_ids: rollout for rollout in group if test(rollout)}.values())
         for test in (is_right, is_wrong)
     )
-    # Along diagonals: (0, 0), (1, 1), … come before (0, 1), so that no text dominates the pairs.
+    # By diagonals of the table rights × wrongs: (0, 0), (1, 1), … before (0, 1), (1, 0), …, so that
+    # no completion dominates the pairs.
     places = sorted(
         ((i, j) for i in range(len(rights)) for j in range(len(wrongs))),
         key=lambda place: (abs(place[0] - place[1]), place),

@@ -1,5 +1,5 @@
-"""Sample completions of problems and judge them; validation, pairs, pass rates and diagnosis share
-this path.
+"""Sample completions of problems and judge them, for validation, DPO pairs, pass rates and
+diagnosis.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ def sample_groups(
     system: str,
     sampling: Sampling,
 ) -> list[list[Rollout]]:
-    """Return the graded and scored completions: a list of G for each of the P problems."""
+    """Sample G completions of each of P problems, judge and score them; return rollouts [P][G]."""
     prompts = [conversation(each.problem, system=system) for each in problems]
     token_ids = encode(engine.tokenizer, prompts)
     groups = [
@@ -39,7 +39,7 @@ def sample_groups(
             problems, prompts, token_ids, engine.generate(token_ids, sampling), strict=True
         )
     ]
-    # Each group at once: a reward may compare the completions of a problem with each other.
+    # Group by group: a reward may compare the completions of a problem with each other.
     for group in groups:
         grading.score(group)
     return groups
@@ -56,12 +56,15 @@ def sample_checkpoint(
     engine: str,
     batch_size: int,
 ) -> list[list[Rollout]]:
-    """Sample a checkpoint of this pipeline at GRPO's settings, with a progress bar.
+    """Sample a checkpoint of this pipeline with GRPO's decoding settings; judge the completions.
 
     Args:
         base: the weights that an adapter was trained on, with the system prompt beside them.
-        grading: verifier, prompt format and rewards; None grades answers without any reward.
+        grading: prompt format and rewards; None judges without any reward.
         engine: a name in `ENGINES`.
+
+    Returns:
+        Rollouts [P][G].
     """
     grading = grading or Grading(prompt_format=prompt_format(**params.prompt.rendering))
     sampling = Sampling(

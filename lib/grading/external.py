@@ -1,7 +1,7 @@
-"""Grade stored completions of any origin: a JSONL file in, the same rows with grades out.
+"""Grade a JSONL file of completions of any origin: write the same rows with grades.
 
-Columns are recognised by their usual names. A row that cannot be graded is written with the reason,
-so that output and input have the same number of rows.
+Columns are recognised by their usual names. A row without a grade is written with the reason, so
+that output and input have the same number of rows.
 """
 
 import itertools
@@ -25,12 +25,13 @@ COLUMN_NAMES = {
     "label": "label equal correct is_correct answer_ok exact_match",
     "id": "problem_id id question_id doc_id custom_id",
 }
-"""Column → its usual names, tried in this order; `answer` is a bare answer, extracted elsewhere."""
+"""Our name of a column → its usual names, tried in this order. `answer` is a bare answer that other
+code has extracted."""
 
 VERDICT = ("grade", "error")
-"""Output columns. Input columns of these names are dropped: another grader wrote them."""
+"""Columns of the output. Input columns of these names are dropped: another grader wrote them."""
 
-# Looked up without a ".0" at the end, which a float column adds.
+# Label in lower case → right or not. "1.0", from a column of floats, is looked up as "1".
 LABELS = {"true": True, "right": True, "1": True, "false": False, "wrong": False, "0": False}
 
 
@@ -47,8 +48,10 @@ def grade_external(
     Args:
         references: rows with the references and problems that `source` lacks. They are paired by
             id, or by row number if neither file has ids.
-        prompt_format: read answers between its marks, and add `format_ok` to the grades.
-        stack: rewards of 0 or 1 to compute beside the verdict, such as `math_verify`'s.
+        prompt_format: format of the completions: answers are read between its marks, and grades get
+            `format_ok`. None reads answers in any layout.
+        stack: name of a stack of rewards of 0 or 1 to compute too, such as `math_verify`; '' for
+            none.
 
     Returns:
         Lines with the bad rows, each rate with its interval over problems and, if rows have
@@ -84,7 +87,13 @@ def grade_external(
 def _summary(
     grades: Mapping[int, Mapping[str, Any]], errors: Mapping[int, str], names: Sequence[str]
 ) -> Iterator[str]:
-    """Yield the summary's lines, the bad rows first."""
+    """Yield the summary's lines, the bad rows first.
+
+    Args:
+        grades: line number → grade, as `_verdict` returns it.
+        errors: line number → reason why the row has no grade.
+        names: rates to report, keys of a grade.
+    """
     for number, error in errors.items():
         yield f"line {number}: {error}"
     problems = [grade["problem"] for grade in grades.values()]
@@ -95,14 +104,15 @@ def _summary(
         estimate = clustered_mean(values, problems)
         interval = share_interval(estimate)
         # A single problem has no spread over problems, from which to compute an interval.
-        between = f" [{interval.low:.4f}, {interval.high:.4f}]" if estimate.n > 1 else ""
-        yield f"{name} {estimate.value:.4f}{between}"
+        interval_text = f" [{interval.low:.4f}, {interval.high:.4f}]" if estimate.n > 1 else ""
+        yield f"{name} {estimate.value:.4f}{interval_text}"
         # (label, grade) → rows: the confusion matrix of this grader against the labels.
         counts = Counter(
             (grade["label"], bool(value))
             for grade, value in zip(grades.values(), values, strict=True)
         )
-        # Rows without a label count under None and are in neither sum.
+        # Numbers of rows labelled right and wrong. Rows without a label are in neither: their key
+        # has None.
         right, wrong = (counts[label, True] + counts[label, False] for label in (True, False))
         if (right or wrong) and name not in ("format_ok", "graders_disagree"):
             yield (
@@ -116,7 +126,7 @@ def _summary(
 
 
 def _row(line: JsonLine) -> dict[str, Any]:
-    """Return a line's row without its own verdict columns; a line that is no object as text."""
+    """Return a line's JSON object without the columns `VERDICT`; any other line as its text."""
     if not isinstance(line.value, dict):
         return {"line": line.text}
     return {key: value for key, value in line.value.items() if key not in VERDICT}
@@ -125,7 +135,12 @@ def _row(line: JsonLine) -> dict[str, Any]:
 def _verdict(
     line: JsonLine, grading: Grading, reference_row: Mapping[str, Any], *, form: bool
 ) -> dict[str, Any]:
-    """Return `{"grade": …}` of a line's row, or `{"error": …}` if it cannot be graded."""
+    """Grade one line as `{"grade": {"right": True, …}}`, or as `{"error": reason}`.
+
+    Args:
+        reference_row: row with the reference and problem if the line has none; may be empty.
+        form: add `format_ok` to the grade.
+    """
     if line.fault:
         return {"error": f"not JSON: {line.fault}"}
     if not isinstance(row := line.value, dict):
@@ -133,6 +148,7 @@ def _verdict(
     # lm-eval's `--log_samples` keeps the benchmark's own columns below `doc`.
     doc = row["doc"] if isinstance(row.get("doc"), dict) else {}
     fields = {column: _first(row, column) for column in COLUMN_NAMES}
+    # These two may be in the row, in its `doc`, or in another file: the first one found counts.
     for column in ("reference", "problem"):
         values = (_first(each, column) for each in (row, doc, reference_row))
         fields[column] = next((value for value in values if value is not None), None)
@@ -141,7 +157,7 @@ def _verdict(
     is_answer = text is None and fields["answer"] is not None
     if text is None and not is_answer:
         return {"error": f"expected one completion in one of {COLUMN_NAMES['completion']}"}
-    # GSM8K's `answer`, which lm-eval leaves as it is, is a worked solution that ends in "#### 42".
+    # A worked solution of GSM8K ends in "#### 42", and lm-eval keeps it whole as `answer`.
     reference = "" if fields["reference"] is None else str(fields["reference"])
     if not (reference := reference.rpartition("####")[2].strip()):
         return {"error": f"no reference in any of {COLUMN_NAMES['reference']}"}
@@ -152,7 +168,8 @@ def _verdict(
         is_answer=is_answer,
     )
     grading.score([rollout])
-    # The clusters of the standard errors: several completions of a problem count as one problem.
+    # The key of the problem is the first of these that exists. Completions with the same key form
+    # one cluster of the standard error.
     named_by = (fields["id"], problem, reference)
     grade = {
         "right": rollout.answer_ok,
@@ -172,13 +189,14 @@ def _paired_references(
     """Pair completions with references by id, or by order if neither file has ids.
 
     Returns:
-        The reference row by line number of the completions, and notes for the summary.
+        Line number of a completion → its reference row, and notes for the summary.
 
     Raises:
         UserError: neither way gives each row exactly one reference.
     """
     remedy = "one reference a line, with an `id` as in the completions"
     references = list(read_records(path, dict, what="a row", remedy=remedy))
+    # Ids of the reference rows, and line number → id of the completions; None for no id.
     names = [_first(row, "id") for row in references]
     wanted = {line.number: _first(_row(line), "id") for line in lines}
     # By order only if no row of either file has an id; otherwise a shifted row would go unnoticed.
@@ -191,7 +209,8 @@ def _paired_references(
             f"{path}: {unnamed} rows without an id, for {len(lines)} completions; expected an id "
             "in each, or as many rows as completions and no id in either file"
         )
-    # Ids are compared as text: one file may write the id 7 as a number, the other as "7".
+    # Id → row in `references`. Ids are compared as text: one file may write the id 7 as a number,
+    # the other as "7".
     known: dict[str, int] = {}
     for number, name in enumerate(map(str, names)):
         if (first := known.setdefault(name, number)) < number:
@@ -207,7 +226,7 @@ def _paired_references(
 
 
 def _first(row: Mapping[str, Any], column: str) -> Any:
-    """Return the first value under a usual name of `column`; None if there is none."""
+    """Return the value of the first of a column's usual names in `row`; None if there is none."""
     # null counts as missing: exports of tables write it for an empty cell.
     return next(
         (row[name] for name in COLUMN_NAMES[column].split() if row.get(name) is not None), None
@@ -215,7 +234,9 @@ def _first(row: Mapping[str, Any], column: str) -> Any:
 
 
 def _text(value: Any, depth: int = 8) -> str | None:
-    """Return a completion's text: a string, the last chat message, or a server's only choice.
+    """Find a completion's text: a string, the last chat message, or a server's only choice.
+
+    `{"choices": [{"message": {"content": "72"}}]}` gives "72"; no single text gives None.
 
     Args:
         depth: levels of lists and objects to search; bounds the recursion on hostile input.

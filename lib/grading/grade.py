@@ -28,7 +28,7 @@ from lib.rewards.rollout import Rollout
 from lib.verifier import counters
 
 PLACE = ("checkpoint", "benchmark", "mode", "sample", "problem_id", "subject", "level")
-"""Columns of a completions file that a graded completion copies: its origin, subject and level."""
+"""Columns that a graded completion copies from its row: origin, subject and level."""
 
 FAULTS = ("timeouts", "over_budget", "worker_failures", "failures")
 """The verifier's counters that provenance records: comparisons that ended without a decision."""
@@ -46,6 +46,8 @@ def grade(
     """Grade a checkpoint's completions; write grades, metrics and provenance.
 
     Args:
+        completions: JSONL of `lib.evaluation.completions`, read; the other files are written.
+        graded: gets a `GradedCompletion` for each completion.
         rates: gets every number, also by level, subject and tag, for the report.
         metrics: gets the headline numbers only, for git and `dvc metrics diff`.
 
@@ -69,16 +71,17 @@ def grade(
 def grade_file(
     completions: Path, graded: Path, *, reward: Reward, max_new_tokens: int
 ) -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
-    """Grade a file of `lib.evaluation.completions`, line by line in its order.
+    """Grade a JSONL file of completions, and write the grades in the same order.
 
     Args:
+        completions: as `lib.evaluation.completions` writes it.
         graded: JSONL that gets a `GradedCompletion` for each line.
         max_new_tokens: the longest completion, for rewards on length.
 
     Returns:
         The metrics (`summarise`), and the verifier's fault counts (`FAULTS`).
     """
-    # The counters are the process's: differences leave out what was graded before.
+    # The verifier counts over the whole process: the difference is this file's part.
     before = counters()
     rows = grade_rows(read_jsonl(completions), reward=reward, max_new_tokens=max_new_tokens)
     # Rows stream through the writer into the metrics: a whole file may not fit into memory.
@@ -97,24 +100,26 @@ def grade_file(
 def grade_rows(
     rows: Iterable[Mapping[str, Any]], *, reward: Reward, max_new_tokens: int
 ) -> Iterator[GradedCompletion]:
-    """Yield the graded lines of a completions file; lines of one problem must be adjacent."""
+    """Yield each row of a completions file as graded; rows of one problem must be adjacent."""
 
     # Cached: the reward functions are built once per prompt format, not once per problem.
     @functools.cache
     def grading(name: str, tags: tuple[str, ...]) -> Grading:
-        written_in = prompt_format(name, tags=tags)
+        """Return the rules for completions in the prompt format `name` with these tags."""
+        row_format = prompt_format(name, tags=tags)
         settings = reward.settings(max_completion_tokens=max_new_tokens)
         try:
-            return Grading(reward.names, reward.weights, prompt_format=written_in, **settings)
+            return Grading(reward.names, reward.weights, prompt_format=row_format, **settings)
         except FormatError:
             # A reward cannot read this model's prompt format: only the verifier judges it.
-            return Grading(prompt_format=written_in)
+            return Grading(prompt_format=row_format)
 
     # Graded problem by problem, since a reward may compare the completions of a group.
     by_problem = itertools.groupby(
         rows, lambda row: (row["benchmark"], row["mode"], row["problem_id"])
     )
     for _, group in by_problem:
+        # Prompt, format, reference and tags are the same in all rows of a problem.
         first, *_ = lines = list(group)
         generated = [
             GeneratedCompletion(
@@ -134,10 +139,11 @@ def grade_rows(
 
 
 def graded_completion(rollout: Rollout, *, grading: Grading, **place: Any) -> GradedCompletion:
-    """Return a scored rollout as a row.
+    """Convert a scored rollout to a row of data/graded.
 
     Args:
-        place: the fields `PLACE`, which a rollout lacks.
+        grading: the rules that scored it.
+        place: values of the fields in `PLACE`, which a rollout lacks.
     """
     # None if the reasoning's marks are missing: it then counts as absent, with 0 characters.
     reasoning = rollout.parsed.reasoning or ""

@@ -1,4 +1,4 @@
-"""Any model by folder or Hub id: its prompt format, and an engine for it."""
+"""Find any model by folder or Hub id, read its prompt format, and open an engine for it."""
 
 import dataclasses
 import json
@@ -34,7 +34,9 @@ OWN = "own"
 SECONDS, MEMORY_BYTES, CHARACTERS = 3, 2 * 1024**3, 10**6
 """Limits on rendering one short question: CPU time, address space, and length of the prompt."""
 
-# Jinja's sandbox bounds neither nested loops nor the length of a text.
+# Program of a child process: renders the request from stdin and prints the prompt's length. It sets
+# limits, since Jinja's sandbox bounds neither nested loops nor the length of a text. CPU time is
+# counted from the end of the imports (`spent`).
 _TRIAL = f"""
 import json, resource, sys
 from transformers.utils.chat_template_utils import render_jinja_template
@@ -44,15 +46,16 @@ resource.setrlimit(resource.RLIMIT_CPU, (spent + {SECONDS}, spent + {SECONDS}))
 print(len(render_jinja_template(add_generation_prompt=True, **json.load(sys.stdin))[0][0]))
 """
 
-# Laxer than params' HUB_ID: models such as `gpt2` have no owner.
+# `owner/name` or `name`. Laxer than params' HUB_ID: models such as `gpt2` have no owner.
 _HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExternalModel:
-    """A model and its prompt format.
+    """A model with its prompt format, chat template and system prompt, not loaded yet.
 
     Attributes:
+        folder: the model's files; of an adapter only its own.
         base: the base model of an adapter; otherwise the model itself.
         dtype: type of the saved weights, also used for computing.
         positions: most tokens of prompt and completion together, None for no limit.
@@ -85,9 +88,10 @@ class ExternalModel:
         return self.known_format
 
     def positions_on(self, engine: str, *, max_seq_length: int) -> int | None:
-        """Return the most tokens of prompt and completion together on an engine.
+        """Return the most tokens of prompt and completion together on an engine; None for no limit.
 
-        An engine with its own copy of the weights reserves memory for `max_seq_length` only.
+        An engine with its own copy of the weights (not `live`, such as vLLM) reserves memory for
+        `max_seq_length` only.
         """
         return self.positions if ENGINES[engine].live else self._room(max_seq_length)
 
@@ -103,7 +107,7 @@ class ExternalModel:
         max_seq_length: int,
         batch_size: int,
     ) -> Engine:
-        """Return an engine for this model; the caller closes it.
+        """Load the model into an engine; the caller closes it.
 
         Args:
             engine: a name in `ENGINES`.
@@ -118,8 +122,8 @@ class ExternalModel:
         if self.template is None:
             with loading(self.folder):
                 tokenizer = load_tokenizer(self.folder)
-            # A template of this project needs no trial; anybody else's runs in a child process
-            # with limits, since a template is a program that may loop for ever.
+            # A template of this project needs no trial; any other is first rendered in a child
+            # process with limits, since a template is a program that may loop for ever.
             own = self.known_format.chat_template if self.known_format else ""
             if tokenizer.chat_template not in (own, with_default_system(own, self.system)):
                 try_template(tokenizer, system=self.system, folder=self.folder)
@@ -145,8 +149,8 @@ def external_model(
 ) -> ExternalModel:
     """Describe the model in a folder or with a Hub id, downloading it if needed.
 
-    Prompt format and system prompt are read from the model's folder, or else from the base model
-    beside it or below it.
+    Prompt format and system prompt are read from the model's folder, or else from a `base` folder
+    beside it, or else from an adapter's base model.
 
     Args:
         format_name: prompt format to use instead: `name`, `name/layout` for another layout,
@@ -169,27 +173,27 @@ def external_model(
     from lib.engines.pretrained import weights_of
 
     # data/models/sft has its base at data/models/base; an export's adapter/ lies a level deeper.
-    beside, below = (folder.parent / "base", folder.parent.parent / "base"), folder
+    beside, base_folder = (folder.parent / "base", folder.parent.parent / "base"), folder
     if is_adapter(folder):
-        # This may be a Hub id, or a path on the machine that trained, and no folder here.
+        # The base that the adapter records: maybe a Hub id, or a path on the machine of its
+        # training, and no folder here.
         named = read_json(folder / ADAPTER).get("base_model_name_or_path") or folder
-        below = _first_model(
+        base_folder = _first_model(
             [base] if base else [*beside, Path(named), PIPELINE_BASE], adapter=folder
         )
     # The first fault is enough: a folder without weights usually lacks all else too.
-    for fault in model_faults(weights_of(below)):
+    for fault in model_faults(weights_of(base_folder)):
         raise UserError(fault)
-    places = (folder, *beside, below)
+    places = (folder, *beside, base_folder)
     with loading(folder):
-        template, positions = load_tokenizer(folder).chat_template, read_max_positions(below)
-        dtype = read_dtype(below)
+        template, positions = load_tokenizer(folder).chat_template, read_max_positions(base_folder)
+        dtype = read_dtype(base_folder)
     name, _, layout = format_name.partition("/")
-    # The first file counts, searched in the model's folder, then in a `base` beside it, then in its
-    # base model.
+    # The first format file in `places` counts.
     form = next((each for each in map(saved_format, places) if each), None)
     own = not name or layout == OWN
     if name:
-        # With `own` the layout is never rendered, so any one will do.
+        # With the model's own template the layout is never rendered, so any layout will do.
         form = prompt_format(name, layout=layout if layout and not own else "plain")
     if own and template is None:
         raise UserError(
@@ -198,7 +202,7 @@ def external_model(
         )
     return ExternalModel(
         folder=folder,
-        base=below,
+        base=base_folder,
         dtype=dtype,
         positions=positions,
         known_format=form,
@@ -258,7 +262,11 @@ def refuse_missing(model_id: str | Path) -> None:
 
 
 def _first_model(places: Sequence[Path], *, adapter: Path) -> Path:
-    """Return the first folder with a config.json; an adapter has none."""
+    """Return the first folder with a config.json, so not an adapter's, as the adapter's base.
+
+    Raises:
+        UserError: there is none.
+    """
     for place in places:
         if (place / "config.json").is_file():
             return place
@@ -269,7 +277,7 @@ def _first_model(places: Sequence[Path], *, adapter: Path) -> Path:
 
 
 def try_template(tokenizer: "PreTrainedTokenizerBase", *, system: str, folder: Path) -> None:
-    """Render one question by the tokenizer's chat template, under limits.
+    """Render one question by the tokenizer's chat template in a child process with limits.
 
     Raises:
         UserError: the template fails (for example, because it knows no system role), takes too long
@@ -285,6 +293,7 @@ def try_template(tokenizer: "PreTrainedTokenizerBase", *, system: str, folder: P
     tried = subprocess.run(
         command, input=json.dumps(request), capture_output=True, text=True, check=False
     )
+    # A negative status is the signal that ended the process; these two end it at the CPU limit.
     if tried.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
         fault = f"takes more than {SECONDS} s"
     elif tried.returncode:

@@ -1,4 +1,4 @@
-"""Answer questions with any engine.
+"""Answer questions with a trained model, on any engine.
 
 from lib.inference import build_text_generator, generate_math_solution
 
@@ -36,12 +36,12 @@ TOP_K = 50
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GenerationSettings:
-    """The caller's settings; top-p, top-k and min-p come from the model's generation config.
+    """The caller's sampling settings; top-p, top-k and min-p come from the model's config.
 
     Attributes:
         max_new_tokens: longest completion; cut to the positions that the prompt leaves.
         temperature: softmax temperature; 0 is greedy decoding.
-        seed: of the sampling; None samples differently each time.
+        seed: seed of the sampling; None samples differently each time.
 
     Raises:
         ValueError: no token allowed, or a temperature that is negative, NaN or infinite.
@@ -61,7 +61,7 @@ class GenerationSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Solution:
-    """One answered question.
+    """A question with the model's completion, parsed into reasoning and answer.
 
     Attributes:
         question: as the caller wrote it.
@@ -84,7 +84,7 @@ class Solution:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextGenerator:
-    """A model for mathematics questions; see `build_text_generator`.
+    """A loaded model that answers mathematics questions; `build_text_generator` makes one.
 
     Attributes:
         config: the model's generation config; top-p, top-k and min-p are taken from it.
@@ -102,12 +102,12 @@ class TextGenerator:
     positions: int | None
 
     def generate(self, questions: Sequence[str], settings: GenerationSettings) -> list[Solution]:
-        """Answer the questions in order; none is truncated because of its neighbours.
+        """Answer the questions in order; a longer prompt shortens no other question's answer.
 
         Raises:
             UserError: an empty question, or one too long for the model's positions.
         """
-        # All questions are encoded, and with that checked, before the first is answered.
+        # `encode` also checks: a bad question is refused before the first one is answered.
         prompts = [self.encode(question) for question in questions]
         groups = self.engine.generate(prompts, self._sampling(settings))
         return [
@@ -148,6 +148,7 @@ class TextGenerator:
         self.engine.close()
 
     def _sampling(self, settings: GenerationSettings) -> Sampling:
+        """Combine the caller's settings with those of the model's generation config."""
         config = self.config
         return Sampling(
             num_completions=1,
@@ -163,10 +164,11 @@ class TextGenerator:
         )
 
     def _read(self, question: str, completion: GeneratedCompletion) -> Solution:
-        """Return a completion as a `Solution`; the answer is extracted as in grading."""
+        """Parse a completion into a `Solution`; the answer is extracted as in grading."""
         text, form = completion.text, self.prompt_format
         answer = extract_answer(text, prompt_format=form)
-        # With misplaced marks, the answer is extracted from free text and may end in a mark.
+        # With misplaced marks, the answer is extracted from free text and may contain a mark, at
+        # which it is cut: "72</answer>" gives "72".
         for mark in form.marks if form else ():
             answer = (answer or "").partition(mark)[0].strip() or None
         return Solution(
@@ -224,7 +226,7 @@ def build_text_generator(
         ),
         config=config,
         prompt_format=prompt_format,
-        # The measured model's stop strings go before those that its format has today.
+        # Those saved when the model was measured; the format's own may have changed since.
         stop_strings=stops or (prompt_format.stop_strings if prompt_format else ()),
         system=model.system,
         positions=model.positions_on(engine, max_seq_length=max_seq_length),

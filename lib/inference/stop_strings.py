@@ -1,4 +1,4 @@
-"""ASGI middleware that adds an exported model's stop strings and length to vLLM's requests.
+"""ASGI middleware: adds an exported model's stop strings and length limit to vLLM's requests.
 
 vLLM's OpenAI-compatible server takes sampling and end tokens from `generation_config.json`, but no
 stop strings: a model that should stop at `</answer>` would continue. The middleware adds the stop
@@ -27,13 +27,13 @@ LENGTHS = ("max_tokens", "max_completion_tokens")
 
 
 class StopStrings:
-    """Server middleware that adds the model's stop strings to requests."""
+    """ASGI middleware: adds the served model's stop strings and length limit to requests."""
 
     def __init__(self, app: App) -> None:
         self.app = app
 
     async def __call__(self, scope: AsgiMessage, receive: Receive, send: Any) -> None:
-        """Pass a request on; add stop strings if it generates text and names none."""
+        """Pass a request on; one for generation first gets the model's stop strings and length."""
         if scope["type"] != "http" or scope["path"] not in PATHS or scope["method"] != "POST":
             await self.app(scope, receive, send)
             return
@@ -41,23 +41,27 @@ class StopStrings:
         body = with_ends(
             await _body(receive), saved_generation(Path(scope["app"].state.args.model))
         )
-        # With the old header, the longer body would be cut off.
+        # The new length of the body: with the old header, the longer body would be cut off.
         length = (b"content-length", str(len(body)).encode())
         headers = [header for header in scope["headers"] if header[0] != b"content-length"]
         first: list[AsgiMessage] = [{"type": "http.request", "body": body, "more_body": False}]
 
-        # The body was consumed: the application receives the new one first, then the rest (a
-        # disconnect, for example).
         async def replay() -> AsgiMessage:
+            """Return the new body once, since the old one is consumed; then what the server sends.
+
+            The server still sends a disconnect, for example.
+            """
             return first.pop() if first else await receive()
 
         await self.app({**scope, "headers": [*headers, length]}, replay, send)
 
 
 def with_ends(body: bytes, saved: Generation) -> bytes:
-    """Add the model's stop strings and length to a request's body, unless it has its own.
+    """Add the model's stop strings and length limit to a request's JSON, unless it has its own.
 
-    A body that is not a JSON object is returned unchanged; vLLM reports the error.
+    `{"prompt": "…"}` becomes `{"prompt": "…", "stop": ["</answer>"], "include_stop_str_in_output":
+    true, "max_tokens": 512}`. A body that is not a JSON object is returned unchanged; vLLM reports
+    the error.
     """
     try:
         request = parse_json(body)

@@ -22,7 +22,7 @@ GREETING = "Ask a question and press Enter; Ctrl-D ends."
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Terminal:
-    """Prints the solution of each question, and appends it to `out` if there is one.
+    """Answers questions: prints each solution, and appends it to the file `out` if there is one.
 
     Attributes:
         settings: sampling settings of the generator.
@@ -95,6 +95,7 @@ class Terminal:
         click.echo(answer_line(solution))
 
     def _save(self, solution: Solution) -> None:
+        """Append the solution and the settings to `out`, if there is one."""
         if self.out:
             row: dict[str, Any] = dataclasses.asdict(solution)
             response = row.pop("completion")

@@ -1,5 +1,7 @@
-"""Prompt formats: each renders prompts and targets, parses completions, and knows its stop
-strings.
+"""Prompt formats: each renders prompts and SFT's targets, parses completions, and has stop strings.
+
+`formats` defines them by name, `template` has their chat templates, and `saved` stores a model's
+format and system prompt beside its tokenizer.
 """
 
 from lib.prompts.formats import (

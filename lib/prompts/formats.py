@@ -28,11 +28,12 @@ from lib.prompts.template import (
 
 @dataclasses.dataclass(frozen=True)
 class ParsedCompletion:
-    """One completion as its format parses it.
+    """The parts of a completion, as its prompt format parses them.
 
     Attributes:
-        reasoning: the reasoning; None if its marks are missing.
-        answer: the answer between its marks (the last such pair); None if there is none.
+        reasoning: text of the reasoning; None if its marks are missing.
+        answer: text between the answer's last pair of marks, or in the last box; None if there is
+            none.
         format_ok: True if the whole completion has the required form, each mark once, in order.
     """
 
@@ -42,14 +43,18 @@ class ParsedCompletion:
 
 
 def conversation(problem: str, *, system: str) -> list[Message]:
-    """Return chat messages with one question, after `system` if it is not ''."""
+    """Return a prompt as chat messages: the system message unless '', then the problem."""
     first = [{"role": "system", "content": system}] if system else []
     return [*first, {"role": "user", "content": problem}]
 
 
 @dataclasses.dataclass(frozen=True)
 class TaggedFormat:
-    """Reasoning and answer, each between configurable tags.
+    """A format with reasoning and answer, each between configurable tags.
+
+    A target of the format `xml`, with `separator` "\\n":
+
+        <reasoning>\\n18 + 54 = 72\\n</reasoning>\\n<answer>\\n72\\n</answer>\\n
 
     Attributes:
         working: opening and closing tag of the reasoning.
@@ -58,10 +63,10 @@ class TaggedFormat:
         separator: text in targets around reasoning and answer, inside and between the tags.
         between: required text between the two blocks. None: targets have `separator` there, and
             `format_ok` allows any white space.
-        opens_with: text of targets after an opening tag in the prompt.
+        opens_with: start of targets if the prompt has the opening tag.
         stop_strings: generation ends after any of these and keeps it; if empty, only EOS ends it.
         layout: the text around turns; one with a preamble explains the format itself.
-        wording: system prompt in place of ours; `{0}` to `{3}` are replaced by the marks.
+        wording: the format's own system prompt; `{0}` to `{3}` are replaced by the marks.
     """
 
     name: str
@@ -77,17 +82,20 @@ class TaggedFormat:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """The tags of this format; a tokenizer trained here keeps each as one token."""
+        """The four tags: reasoning open, reasoning close, answer open, answer close.
+
+        A tokenizer trained here keeps each as one token.
+        """
         return (*self.working, *self.answer)
 
     @property
     def chat_template(self) -> str:
-        """The Jinja source, saved with the tokenizer."""
+        """The Jinja source of the chat template, saved with the tokenizer."""
         return chat_template(self.layout, opening=self.working[0] if self.opened_by_prompt else "")
 
     @property
     def instructions(self) -> str:
-        """The system prompt explaining the format; '' if the template explains it already."""
+        """The system prompt that explains the format; '' if the template's preamble does."""
         # Marks are inserted by position, since `prompt.tags` may have replaced the tags.
         if self.wording or self.layout.preamble:
             return self.wording.format(*self.marks)
@@ -102,7 +110,7 @@ class TaggedFormat:
         return f"{sentences} Each tag is on a line of its own:\n{form}"
 
     def target(self, *, solution: str, reference: str) -> str:
-        """Render SFT's completion: solution (may be '') and answer, without EOS."""
+        """Render the completion that SFT trains on, without EOS; `solution` may be ''."""
         gap = self.separator
         # If the prompt ends with the opening tag, the target begins after it (r1_zero: a space).
         opening = self.opens_with if self.opened_by_prompt else f"{self.working[0]}{gap}"
@@ -112,7 +120,7 @@ class TaggedFormat:
 
     def parse(self, completion: str) -> ParsedCompletion:
         """Parse one completion; never raises, whatever the text."""
-        # If the prompt has the opening tag, the completion must not repeat it.
+        # If the prompt has the opening tag, the completion must not repeat it (`unopened`).
         required = self.marks[1:] if self.opened_by_prompt else self.marks
         once = all(completion.count(mark) == 1 for mark in required)
         unopened = not self.opened_by_prompt or self.working[0] not in completion
@@ -124,10 +132,14 @@ class TaggedFormat:
             format_ok=bool(complete),
         )
 
+    # Compiled once per format: `cached_property` writes to `__dict__`, which frozen dataclasses
+    # allow.
     @cached_property
-    # Compiled once per format; written to `__dict__`, which frozen dataclasses allow.
     def _whole(self) -> re.Pattern[str]:
-        """The pattern of a complete completion: reasoning and answer, then at most white space."""
+        """The pattern of a complete completion: reasoning and answer, then at most white space.
+
+        For `r1_zero`, whose prompt has the opening tag: `… </think> <answer>72</answer>`.
+        """
         # Tags are texts from params: `[` or `|` in one must not act as a pattern.
         tags = [re.escape(mark) for mark in self.marks]
         opening = "" if self.opened_by_prompt else rf"\s*{tags[0]}"
@@ -135,7 +147,10 @@ class TaggedFormat:
         return re.compile(rf"{opening}.*?{tags[1]}{between}{tags[2]}.*?{tags[3]}\s*", re.DOTALL)
 
     def _reasoning(self, completion: str) -> str | None:
-        """Return the text between the tags, up to the first closing one; None if one is missing."""
+        """Return the text between the reasoning's tags; None if one is missing.
+
+        The opening tag may be at the end of the prompt instead of in the completion.
+        """
         # The first closing tag: reasoning that repeats itself ends there.
         before, closed, _ = completion.partition(self.working[1])
         _, opened, after = before.partition(self.working[0])
@@ -151,13 +166,14 @@ class TaggedFormat:
         return answer.strip() if closed and opened else None
 
 
-# Matches a box with its opening brace, an escaped character (an escaped brace is text), or a brace.
+# Matches `\boxed{`, an escaped character such as `\{` or `\\`, or a single brace. An escaped brace
+# is matched with its backslash, so that it does not count as a brace.
 _BRACE = re.compile(r"(?P<box>\\(?:boxed|fbox|framebox)\s*\{)|\\.|[{}]", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True)
 class Box:
-    """The place [start, end) and the content of a `\\boxed{…}` in a text."""
+    """A `\\boxed{…}` found in a text: its place, text[start:end], and its stripped content."""
 
     start: int
     end: int
@@ -167,11 +183,13 @@ class Box:
 def last_box(text: str) -> Box | None:
     """Find the last `\\boxed{…}` (or `\\fbox{…}`, `\\framebox{…}`) with balanced braces.
 
-    Nested braces belong to the content, and escaped braces are text. Of a box inside a box, the
-    outer one counts. One pass: linear time on any text.
+    Nested braces belong to the content: `so \\boxed{\\frac{1}{2}}.` gives the content
+    `\\frac{1}{2}`. Escaped braces are text. Of a box inside a box, the outer one counts. One pass:
+    linear time on any text.
     """
     last = None
-    # Escaped braces match `\\.` in the pattern, and neither open nor close.
+    # A stack of the braces that are still open. Escaped braces match `\\.` in the pattern, and
+    # neither open nor close.
     open_braces: list[re.Match[str]] = []
     for brace in _BRACE.finditer(text):
         if brace["box"] or brace.group() == "{":
@@ -187,11 +205,13 @@ def last_box(text: str) -> Box | None:
 
 @dataclasses.dataclass(frozen=True)
 class BoxedFormat:
-    """Free reasoning that ends in `\\boxed{answer}`; the methods are those of a `TaggedFormat`.
+    """A format with free reasoning that ends in `\\boxed{answer}`, with `TaggedFormat`'s methods.
 
     Attributes:
-        layout: the text around turns.
         instructions: our system prompt for the format; '' for none.
+        layout: the text around turns.
+        marks: empty, since there are no tags.
+        stop_strings: empty: only EOS ends a completion.
     """
 
     name: str
@@ -203,11 +223,13 @@ class BoxedFormat:
 
     @property
     def chat_template(self) -> str:
+        """The Jinja source of the chat template, saved with the tokenizer."""
         return chat_template(self.layout)
 
     def target(self, *, solution: str, reference: str) -> str:
-        """Render the reasoning and a box on its own line, unless the reasoning already ends in
-        one.
+        """Render the completion that SFT trains on: the solution, then the answer's box on a line.
+
+        No box is added if the solution's last box has the answer already.
         """
         working = solution.strip()
         box = last_box(working)
@@ -282,7 +304,7 @@ PROMPT_FORMATS: dict[str, PromptFormat] = {
 
 
 def prompt_format(name: str, *, tags: Sequence[str] = (), layout: str = "plain") -> PromptFormat:
-    """Return the format `name`.
+    """Return the prompt format `name`, with other tags and another layout if set.
 
     Args:
         name: as in `PROMPT_FORMATS`, or `plugins/file.py:name`.
@@ -305,7 +327,7 @@ def prompt_format(name: str, *, tags: Sequence[str] = (), layout: str = "plain")
 
 
 def _own_format(name: str) -> PromptFormat:
-    """Return the plugin's format, named as in params."""
+    """Load a plugin's format."""
     own = load_plugin(name)
     if not isinstance(own, PromptFormat):
         raise UserError(f"{name}: expected a TaggedFormat or a BoxedFormat, got {own!r}")
@@ -314,7 +336,7 @@ def _own_format(name: str) -> PromptFormat:
 
 
 def _with_tags(own_format: PromptFormat, tags: Sequence[str]) -> TaggedFormat:
-    """Return the format with other tags, in the order of `prompt_format`."""
+    """Return the format with `tags` in place of its own, in the order of `TaggedFormat.marks`."""
     if not isinstance(own_format, TaggedFormat):
         raise UserError(f"prompt.tags: `{own_format.name}` has no tags; leave the list empty")
     # Two equal tags would make the parts of a completion ambiguous.
@@ -323,7 +345,7 @@ def _with_tags(own_format: PromptFormat, tags: Sequence[str]) -> TaggedFormat:
             f"prompt.tags: {list(tags)}; expected four different tags: "
             "reasoning open, reasoning close, answer open, answer close"
         )
-    # A format that stopped at its answer's closing tag stops at the new one.
+    # A format with a stop string stops at its answer's closing tag: replace it by the new one.
     stops = (tags[3],) if own_format.stop_strings else ()
     return dataclasses.replace(
         own_format, working=(tags[0], tags[1]), answer=(tags[2], tags[3]), stop_strings=stops
@@ -331,7 +353,7 @@ def _with_tags(own_format: PromptFormat, tags: Sequence[str]) -> TaggedFormat:
 
 
 def _with_layout(own_format: PromptFormat, layout: str) -> PromptFormat:
-    """Return the format with the turns of another layout."""
+    """Return the format with the layout of this name, such as "chatml"."""
     if layout not in LAYOUTS:
         raise UserError(f"prompt.layout: no layout `{layout}`; there are {', '.join(LAYOUTS)}")
     if own_format.layout is not PLAIN:
@@ -344,7 +366,7 @@ def _with_layout(own_format: PromptFormat, layout: str) -> PromptFormat:
 def prompt_text(
     prompt_format: PromptFormat, problem: str, *, system: str = "", bos_token: str = ""
 ) -> str:
-    """Render the model's input text, up to the start of the completion."""
+    """Render a problem's prompt as text, up to the start of the completion."""
     return render(
         conversation(problem, system=system),
         template=prompt_format.chat_template,
@@ -356,10 +378,11 @@ def prompt_text(
 
 
 def render_target(problem: Problem, written_in: PromptFormat) -> str:
-    """Render the completion to learn, without EOS.
+    """Render the completion that SFT trains on for a problem, without EOS.
 
-    A response in this format is returned unchanged, with its spaces, a box inside its answer and
-    text after it. A response in another format is converted.
+    The solution of a problem tagged `RESPONSE` is a model's whole response. One in this format is
+    returned unchanged, with its spaces, a box inside its answer and text after it. One in another
+    format is converted.
     """
     solution, answer = problem.solution, problem.reference
     if RESPONSE in problem.tags:
@@ -372,8 +395,9 @@ def render_target(problem: Problem, written_in: PromptFormat) -> str:
 
 
 def response_parts(response: str) -> tuple[str, str] | None:
-    """Split a response in `r1_zero` or with a box into reasoning and answer; None if it has
-    neither.
+    """Split a response into reasoning and answer, by the tags of `r1_zero` or else by its last box.
+
+    None if it has neither.
     """
     # Tags first: an answer between tags may hold a box itself.
     for name in ("r1_zero", "boxed"):

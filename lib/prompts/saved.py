@@ -1,6 +1,6 @@
-"""A model's prompt format and system prompt, as files beside its tokenizer.
+"""Write and read a model's prompt format and system prompt, as files beside its tokenizer.
 
-The system prompt is the text in params, a file's, or the format's own instructions.
+The system prompt is a text from params or from a file, or the format's own instructions.
 """
 
 import json
@@ -23,7 +23,7 @@ override a caller's `max_length`.
 
 
 class Generation(NamedTuple):
-    """The end of a model's completions when it was measured: stop strings and length.
+    """The stop strings and the length limit of a model's completions when it was measured.
 
     Attributes:
         stop_strings: a completion ended after any of these.
@@ -45,7 +45,7 @@ def save_prompt(
 
     Args:
         rendering: the arguments of `prompt_format`.
-        generation: how completions ended when measured; only an export has it.
+        generation: stop strings and length limit when measured; only an export has them.
     """
     save_system(folder, system)
     # Called for its errors only: the file must not name a format that cannot be read back.
@@ -67,7 +67,7 @@ def special_tokens(folder: Path) -> dict[str, str]:
 
 
 def saved_format(folder: Path) -> PromptFormat | None:
-    """Read the format saved in `folder`; None if there is none.
+    """Read the prompt format saved in a model's folder; None if there is none.
 
     Raises:
         UserError: the file is damaged, or names an unknown format.
@@ -78,8 +78,9 @@ def saved_format(folder: Path) -> PromptFormat | None:
     try:
         content = parse_json(path.read_bytes())
         own = prompt_format(content["name"], tags=content["tags"], layout=content["layout"])
+        # No hash for a built-in format. Another version of a plugin may render another prompt than
+        # the model has learned.
         for name, digest in plugin_hashes(content["name"]).items():
-            # Another version may render another prompt than the model has learned.
             if content.get(name) != digest:
                 raise UserError(f"the model was trained with another version of {name}")
         return own
@@ -92,8 +93,7 @@ def saved_format(folder: Path) -> PromptFormat | None:
 
 
 def saved_generation(folder: Path) -> Generation:
-    """Read the stop strings and length limit of the model in `folder`, from its format file or else
-    its generation config.
+    """Read a model's stop strings and length limit from its format file, or its generation config.
 
     Raises:
         UserError: a file is damaged.
@@ -127,10 +127,10 @@ FILE_PREFIX = "file:"
 
 
 def system_prompt(value: str, *, prompt_format: PromptFormat) -> str:
-    """Resolve `prompt.system` to the system message, '' for none.
+    """Resolve `prompt.system` in params to the text of the system message, '' for none.
 
-    `format` is the format's own instructions, `file:data/raw/system.txt` is that file's text
-    without the blank lines around it, anything else is the text itself.
+    `format` gives the format's own instructions, and `file:data/raw/system.txt` the text of that
+    file without white space around it. Any other value is the text itself.
 
     Raises:
         UserError: the file is missing, is no UTF-8 text, or is empty.
@@ -150,7 +150,7 @@ def system_prompt(value: str, *, prompt_format: PromptFormat) -> str:
 
 
 def with_default_system(chat_template: str, system: str) -> str:
-    """Return a template that renders `system` before conversations without a system message.
+    """Extend a chat template: conversations without a system message get `system` as theirs.
 
     If `system` is '', the template is returned as it is.
     """
@@ -159,7 +159,7 @@ def with_default_system(chat_template: str, system: str) -> str:
     # JSON's escapes are Jinja's too, except surrogate pairs, so no character is escaped to ASCII.
     message = f"{{'role': 'system', 'content': {json.dumps(system, ensure_ascii=False)}}}"
     return (
-        # These lines come before the template, which then reads the longer `messages`.
+        # Jinja code in front of the template, which then reads the longer list `messages`.
         "{%- if messages[0]['role'] != 'system' -%}"
         f"{{%- set messages = [{message}] + messages -%}}"
         f"{{%- endif -%}}{chat_template}"

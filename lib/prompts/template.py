@@ -1,11 +1,11 @@
-"""Layouts of conversations as text, and their rendering.
+"""Chat templates of the prompt formats, and the rendering of conversations as text.
 
-One Jinja template serves all formats, with a `Layout`'s text around each turn.
-`tokenizer.apply_chat_template` and vLLM's server read it. It therefore names BOS and EOS by the
+All formats share one Jinja template, with a `Layout`'s text around each turn. The template is read
+by `tokenizer.apply_chat_template` and vLLM's server. It therefore names BOS and EOS by the
 tokenizer's variables, and marks answers with `{% generation %}` for `assistant_only_loss`. The text
 begins with BOS if the tokenizer has one: tokenise it *without* adding special tokens, or BOS is
-there twice. `prompt_text` returns the text of
-`tokenizer.apply_chat_template(..., tokenize=False)` without a tokenizer.
+there twice. Without a tokenizer, `prompt_text` returns the same text as
+`tokenizer.apply_chat_template(..., tokenize=False)`.
 """
 
 import dataclasses
@@ -29,13 +29,17 @@ Around = tuple[str, str]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
-    """The text around each turn.
+    """The text around each turn of a conversation.
+
+    A prompt and its answer in `CHATML`; the last `<|im_end|>` is the EOS:
+
+        <|im_start|>user\\n18 + 54?<|im_end|>\\n<|im_start|>assistant\\n72<|im_end|>
 
     Attributes:
         preamble: text at the start of a conversation without a system message.
         system: text before and after a system message.
         user: text before and after a user message.
-        assistant: the end of the prompt, after the last user message.
+        assistant: text before an answer; the prompt ends with it.
         after_answer: text between an answer's EOS and the next turn.
     """
 
@@ -48,7 +52,8 @@ class Layout:
 
 PLAIN = Layout()
 
-# The families of the presets' instruct models; their EOS ends a turn.
+# The families of the presets' instruct models. Their EOS is the token that ends a turn
+# (`<|im_end|>`, `<|eot_id|>`), so no text for it follows an answer.
 CHATML = Layout(
     system=("<|im_start|>system\n", "<|im_end|>\n"),
     user=("<|im_start|>user\n", "<|im_end|>\n"),
@@ -87,16 +92,23 @@ ALPACA = Layout(
 )
 
 LAYOUTS = {"plain": PLAIN, "chatml": CHATML, "llama3": LLAMA3}
-"""Layouts for `prompt.layout`; each of the others belongs to one format."""
+"""Values of `prompt.layout`. `R1_ZERO` and `ALPACA` belong to one prompt format each."""
 
 
 def chat_template(layout: Layout, *, opening: str = "") -> str:
-    """Return the Jinja source of `layout`; `opening` is a tag at the prompt's end, '' for none."""
-    # Printed for prompts and for answers, so that a prompt is a prefix of prompt plus answer.
+    """Return the Jinja source of a layout's chat template.
+
+    Args:
+        opening: tag at the prompt's end, such as `<think>`; '' for none.
+    """
+    # Printed at the end of a prompt and before an answer, so that a prompt is a prefix of prompt
+    # plus answer.
     before_answer = layout.assistant + opening
     # SmolLM2's BOS equals the opening of a ChatML turn. Its own template prints it once, so no BOS
     # is printed before the first turn.
     own_opening = ' and bos_token != "<|im_start|>"' if layout is CHATML else ""
+    # In an f-string, `{{%-` writes Jinja's `{%-`, and `{{{{-` writes `{{-`. The minus signs remove
+    # white space around the code.
     return (
         f"{{%- if bos_token{own_opening} -%}}{{{{- bos_token -}}}}{{%- endif -%}}"
         f"{{%- if messages[0]['role'] != 'system' -%}}{_text(layout.preamble)}{{%- endif -%}}"
@@ -113,22 +125,28 @@ def chat_template(layout: Layout, *, opening: str = "") -> str:
 
 
 def _text(text: str) -> str:
-    """Return Jinja source that prints `text`; JSON's string escapes are Jinja's too."""
+    """Return Jinja source that prints `text`: `A:` gives `{{- "A:" -}}`, '' gives ''.
+
+    JSON's string escapes are Jinja's too.
+    """
     return f"{{{{- {json.dumps(text)} -}}}}" if text else ""
 
 
 def _turn(around: Around) -> str:
+    """Return Jinja source that prints the content of `message` with the text around it."""
     return f"{_text(around[0])}{{{{- message['content'] -}}}}{_text(around[1])}"
 
 
 class _Generation(Extension):
-    """`{% generation %}`: prints its body; the marks matter to a tokenizer only."""
+    """Jinja's tag `{% generation %}…{% endgeneration %}`: prints its body unchanged."""
 
     tags = {"generation"}  # noqa: RUF012 (Jinja declares it so)
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
+        """Parse the tag's body, up to `endgeneration`."""
         # transformers' extension (`AssistantTracker`) also records the answer's position, which
         # rendering as text does not need.
+        # Skips the word `generation` itself.
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
@@ -157,6 +175,7 @@ def render(
 # Compiling a template takes 8 ms, rendering a prompt with it 0.01 ms (one CPU core).
 @lru_cache(maxsize=32)
 def _compiled(template: str) -> jinja2.Template:
+    """Compile a chat template as transformers does."""
     # transformers' settings for chat templates (utils/chat_template_utils.py).
     environment: Any = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation]

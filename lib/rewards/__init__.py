@@ -1,4 +1,5 @@
-"""Rewards of completions: `rollout` judges a completion once, and rewards are functions of that.
+"""Verifiable rewards: each completion is judged once, and every reward is a function of the result.
 
-`stacks` has a file for each named stack; `functions` finds rewards by name and scores a batch.
+`rollout` has the judged completion (`Rollout`). `stacks` has one file for each named set of rewards
+(a stack). `functions` finds rewards by name and scores batches.
 """

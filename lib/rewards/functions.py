@@ -1,9 +1,9 @@
-"""Rewards by name, from stacks and plugins, and the scoring of completions with them.
+"""Find reward functions by name, in stacks and plugins, and score completions with them.
 
-A stack's file is imported when it is named. Rewards are functions of a `Rollout`. TRL's trainer and
-plugins may use TRL's signature instead, `(prompts, completions, *, completion_ids, **columns) ->
-list`, with one value per completion. Completions are then chat messages or texts. Columns are the
-dataset's, with `trainer_state`, `log_metric` and `log_extra`.
+A stack is a named set of rewards; its file is imported only when it is named. Rewards are functions
+of a `Rollout`. TRL's trainer and plugins may use TRL's signature instead, `(prompts, completions,
+*, completion_ids, **columns) -> list`, with one value per completion. Completions are then chat
+messages or texts. Columns are the dataset's, with `trainer_state`, `log_metric` and `log_extra`.
 """
 
 import dataclasses
@@ -30,26 +30,27 @@ STACKS = tuple(sorted(file.stem for file in Path(__file__).parent.glob("stacks/[
 UNBOUNDED = (-math.inf, math.inf)
 
 RewardFn = Callable[..., list[float]]
-"""TRL's signature."""
+"""TRL's signature: (prompts, completions, **columns) → one reward per completion."""
 
 ANSWER_ACCURACY = "answer_accuracy"
-"""Column of the curve: the share of completions with a right answer, whatever their reward."""
+"""Column of the training curve: the share of completions with a right answer, whatever their
+reward."""
 
 DECIDED_BY = "reward/decided_by/"
-"""Prefix of the curve's columns with the share of right answers that each of the verifier's steps
-without proof decided."""
+"""Prefix of columns of the training curve, one per step of the verifier in `INEXACT` (evidence, not
+proof): its share of the right answers."""
 
 OPTIONAL_COLUMNS = {"problem": "problem", "tags": "tags", "completion_ids": "token_ids"}
-"""Optional columns of the dataset → fields of a `Rollout`."""
+"""Optional columns in a call from TRL → fields of a `Rollout`."""
 
 
 class Grading:
-    """The rules for judging and rewarding completions.
+    """Judges completions and computes their rewards, by one set of rules.
 
     Args:
-        names: reward names: `stack:name` as from `rewards_of`, a bare `name`, or
+        names: names of the F rewards: `stack:name` as from `rewards_of`, a bare `name`, or
             `plugins/rewards/file.py:name`.
-        weights: one for each name; () weighs all alike.
+        weights: [F] weight of each reward in their sum; () for 1 each.
         prompt_format: the format of the prompts.
         settings: see `Rollout`.
 
@@ -69,18 +70,23 @@ class Grading:
         self.prompt_format, self.settings = prompt_format, settings
         self.weights = weights or [1.0] * len(names)
         self.rewards: list[RewardFn] = [self._function(name) for name in names]
-        # Arguments and rollouts of the last batch. The F reward functions share them, so that each
-        # completion is judged once.
+        # Arguments and rollouts of TRL's last batch. TRL calls the F reward functions one by one;
+        # they share these rollouts, so that each completion is judged once.
         self._columns: tuple[object, ...] = ()
         self._rollouts: list[Rollout] = []
 
     def _function(self, name: str) -> RewardFn:
         """Return the named reward as a function with TRL's signature."""
+        # A plugin may have TRL's signature already.
         reward = own_reward(name) if is_plugin(name) else load_reward(name)
         return RolloutReward(name, reward, self) if isinstance(reward, BoundedReward) else reward
 
     def rollout(self, completion: str, **fields: Any) -> Rollout:
-        """Return a completion as a `Rollout` with these rules; `fields` are its other fields."""
+        """Build the `Rollout` of a completion; its verdict is computed when first read.
+
+        Args:
+            fields: other fields of the `Rollout`, such as `reference` and `problem`.
+        """
         return Rollout(
             completion=completion,
             prompt_format=self.prompt_format,
@@ -89,7 +95,7 @@ class Grading:
         )
 
     def judge(self, completions: Sequence[GeneratedCompletion], **fields: Any) -> list[Rollout]:
-        """Return the completions of one problem as `Rollout`s; all get the same `fields`."""
+        """Build the `Rollout`s of one problem's completions; all get the same `fields`."""
         return [
             self.rollout(
                 one.text,
@@ -102,8 +108,8 @@ class Grading:
         ]
 
     def score(self, rollouts: Sequence[Rollout], **columns: Any) -> None:
-        """Set the rewards of rollouts; `columns` as in `scores`."""
-        # F lists of B values.
+        """Set `rewards` and `reward` (the weighted sum) of B rollouts; `columns`: see `scores`."""
+        # [F][B]: one list per reward function.
         values = scores(self.rewards, rollouts, **columns)
         for place, rollout in enumerate(rollouts):
             rollout.rewards = tuple(float(earned[place]) for earned in values)
@@ -111,7 +117,7 @@ class Grading:
             rollout.reward = sum(weight * value for weight, value in weighted)
 
     def by_name(self, rollout: Rollout) -> dict[str, float]:
-        """Return a rollout's rewards by the names of their functions."""
+        """Return a scored rollout's rewards as {name of the reward function: value}."""
         names = (reward.__name__ for reward in self.rewards)
         return dict(zip(names, rollout.rewards, strict=True))
 
@@ -124,17 +130,21 @@ class Grading:
         log_metric: Callable[[str, float], None] | None = None,
         **columns: Any,
     ) -> list[Rollout]:
-        """Return one rollout per completion, and log the accuracy of a new batch.
+        """Return one rollout per completion of TRL's batch; log the accuracy if the batch is new.
 
         Args:
+            completions: texts, or lists of chat messages.
             reference, reference_answer: the right answers, under either name.
+            log_metric: TRL's function for a named number; None logs nothing.
+            columns: those in `OPTIONAL_COLUMNS` are read, others ignored.
 
         Raises:
             UserError: the references are missing, or not as many as completions.
         """
         reference = reference_answer if reference is None else reference
         batch = (completions, reference, *map(columns.get, OPTIONAL_COLUMNS))
-        # TRL calls one function after another with the same list objects: this batch is known.
+        # TRL calls one function after another with the same list objects: identical objects mean
+        # that this batch is judged already.
         if self._columns and all(map(operator.is_, self._columns, batch)):
             return self._rollouts
         if reference is None or len(reference) != len(completions):
@@ -142,6 +152,7 @@ class Grading:
                 "reward: the dataset has no column `reference` with one right answer a completion; "
                 "`prepare` writes it: run `dvc repro prepare`"
             )
+        # Field of `Rollout` → its B values, for the optional columns in this call.
         known = {
             field: columns[name] for name, field in OPTIONAL_COLUMNS.items() if columns.get(name)
         }
@@ -162,11 +173,16 @@ class Grading:
 
 
 class FormatError(UserError):
-    """A reward cannot read the prompt format."""
+    """A reward reads other tags than the prompt format has."""
 
 
 class RolloutReward:
-    """A named reward of rollouts, callable by TRL too."""
+    """A named reward with two ways to call it: `score(rollout)`, or TRL's signature.
+
+    Raises:
+        UserError: a setting that the reward needs is missing.
+        FormatError: the prompt format has other tags than the reward reads.
+    """
 
     def __init__(self, name: str, reward: BoundedReward, grading: Grading) -> None:
         # TRL names its columns after `__name__`: rewards/<name>/mean.
@@ -174,7 +190,8 @@ class RolloutReward:
         # Called for its error: a missing setting ends the run before training.
         reward.range(grading.settings)
         marks, expected = grading.prompt_format.marks, reward.marks
-        # None: any format; 4: any four tags; a tuple: exactly these tags, () for a box.
+        # `expected` is None: any format; 4: any four tags; a tuple: exactly these tags, () for a
+        # box.
         if expected not in (None, len(marks), marks):
             described = " ".join(expected) if isinstance(expected, tuple) else f"{expected} tags"
             raise FormatError(
@@ -192,12 +209,13 @@ class RolloutReward:
 def scores(
     functions: Sequence[RewardFn], rollouts: Sequence[Rollout], **columns: Any
 ) -> list[list[float]]:
-    """Return a list of rewards for each function, with one value per rollout.
+    """Compute the rewards [F][B]: one list per function, with one value per rollout.
 
-    Functions with TRL's signature also get `columns`. `reference_solution` is empty unless it is in
-    `columns`: graded completions have none.
+    Functions with TRL's signature get the fields of the rollouts and `columns` as keyword
+    arguments. `reference_solution` is empty unless it is in `columns`: graded completions have
+    none.
     """
-    # Lists of B values, under the names of TRL's GRPOTrainer and of its examples on GSM8K.
+    # Each a list of B values, under the names of TRL's GRPOTrainer and of its examples on GSM8K.
     arguments = {
         "prompts": [rollout.prompt for rollout in rollouts],
         "completions": [as_messages(rollout.completion) for rollout in rollouts],
@@ -223,9 +241,11 @@ def accuracy(rollouts: Sequence[Rollout]) -> float:
 
 
 def judged_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """Return the accuracy, and the share of right answers decided by each step of evidence.
+    """Return the accuracy, and the share of right answers decided by each inexact step.
 
-    A step that decided none is left out: a policy with plain numbers has no such metric.
+    A right answer may be proved equal to the reference, or accepted on evidence (`INEXACT`), as by
+    the step `rounding`. A step that decided none is left out: a policy with plain numbers has no
+    such metric.
     """
     right = [rollout.verdict.decided_by for rollout in rollouts if rollout.answer_ok]
     shares = {
@@ -235,11 +255,12 @@ def judged_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
 
 
 def rewards_of(stack: str) -> tuple[str, ...]:
-    """List the rewards of a stack as `stack:name`, in the order of the weights."""
+    """List the rewards of a stack in the order of the weights: `tiny:format`, `tiny:answer`."""
     return tuple(f"{stack}:{name}" for name in _rewards(stack))
 
 
 def _rewards(stack: str) -> dict[str, BoundedReward]:
+    """Import the stack's file and return its rewards by name."""
     rewards: dict[str, BoundedReward] = importlib.import_module(
         f"lib.rewards.stacks.{stack}"
     ).REWARDS
@@ -247,12 +268,12 @@ def _rewards(stack: str) -> dict[str, BoundedReward]:
 
 
 def reward_names() -> list[str]:
-    """List the names of all rewards, without their stacks; imports all files."""
+    """List the names of all rewards, without their stacks; imports every stack."""
     return [name for stack in STACKS for name in _rewards(stack)]
 
 
 def load_reward(name: str) -> BoundedReward:
-    """Return the reward `name`: `stack:name` imports one stack, a bare name all of them.
+    """Find the reward `name`: `stack:name` imports one stack, a bare name all of them.
 
     Raises:
         UserError: no stack has it; lists the known rewards.
@@ -269,9 +290,10 @@ def load_reward(name: str) -> BoundedReward:
 def stack_range(
     names: Sequence[str], weights: Sequence[float], **settings: Any
 ) -> tuple[float, float]:
-    """Return the smallest and largest weighted total of a stack, taking each reward by itself.
+    """Bound the weighted sum of rewards: sum each reward's smallest and largest value.
 
-    Infinite if a plugin's reward has no bounds.
+    The bounds are infinite if a plugin's reward has none. They may be wider than the true range,
+    since rewards of one completion depend on each other.
 
     Raises:
         UserError: an unknown name.
@@ -288,10 +310,11 @@ def stack_range(
 
 
 def own_reward(name: str) -> BoundedReward | Callable[..., list[float]]:
-    """Return the plugin `name`, checked against a reward's contract.
+    """Load the plugin `name` as a reward whose every call is checked.
 
-    It is a `BoundedReward`, a function from a `Rollout` to a number, or a function with TRL's
-    signature, recognised by its parameter `completions`. None for a completion counts as 0.
+    The plugin is a `BoundedReward`, a function from a `Rollout` to a number, or a function with
+    TRL's signature, recognised by its parameter `completions`. In the list that the latter returns,
+    None counts as 0.
 
     Raises:
         UserError: it is none of these; or, on a call, it raises or returns anything but finite
@@ -303,7 +326,10 @@ def own_reward(name: str) -> BoundedReward | Callable[..., list[float]]:
         raise UserError(f"{name}: expected a function or a BoundedReward, got {own!r}")
 
     def numbers(count: int, inputs: str, *rollout: Rollout, **columns: Any) -> list[float]:
-        # Called with one rollout, or with TRL's columns.
+        """Call the plugin with one rollout or TRL's columns; return `count` checked rewards.
+
+        `inputs` describes the arguments in error messages.
+        """
         with guarded(name, inputs=inputs):
             result: Any = reward.score(*rollout, **columns)
             # TRL leaves None ("does not apply") out of the sum of rewards: 0 gives the same total.
@@ -320,6 +346,7 @@ def own_reward(name: str) -> BoundedReward | Callable[..., list[float]]:
         return [float(value) for value in values]
 
     def score(rollout: Rollout) -> float:
+        """Return the plugin's reward of one rollout."""
         return numbers(1, _shown(rollout.completion), rollout)[0]
 
     def score_all(
@@ -328,6 +355,7 @@ def own_reward(name: str) -> BoundedReward | Callable[..., list[float]]:
         tags: object = None,  # not passed on; a function of a `Rollout` can read them
         **columns: Any,
     ) -> list[float]:
+        """Return the plugin's rewards of a batch, called as TRL calls a reward function."""
         messages = [as_messages(completion_text(completion)) for completion in completions]
         first = _shown(messages[0][0]["content"]) if messages else "of none"
         inputs = f"{len(messages)} completions, the first {first}, and the columns "
@@ -341,4 +369,5 @@ def own_reward(name: str) -> BoundedReward | Callable[..., list[float]]:
 
 
 def _shown(text: str) -> str:
+    """Return at most 60 characters of `text`, quoted for an error message."""
     return repr(text if len(text) <= 60 else f"{text[:60]}…")

@@ -1,4 +1,4 @@
-"""A completion judged once, and rewards as functions of it."""
+"""`Rollout`, a completion that is judged once, and `BoundedReward`, a reward computed from it."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -19,12 +19,12 @@ Value = TypeVar("Value")
 # eq=False: rollouts are compared and hashed by identity, so that long texts are not compared.
 @dataclasses.dataclass(kw_only=True, eq=False)
 class Rollout:
-    """One judged completion of a problem: its verdict is computed once for all rewards, the grade
-    and the curve.
+    """One completion of a problem, judged when its verdict is first read.
 
-    Form and answer are judged independently: a right answer outside the format's marks counts as
-    right (`extract_answer` falls back on boxes, other tags, "the answer is …" and the last number).
-    The report can therefore distinguish wrong answers from a wrong format.
+    All rewards, the grade and the training curve share that verdict. Form and answer are judged
+    independently: a right answer outside the format's marks counts as right (`extract_answer` falls
+    back on boxes, other tags, "the answer is …" and the last number). The report can therefore
+    distinguish wrong answers from a wrong format.
 
     Attributes:
         completion: the text, without its prompt.
@@ -39,7 +39,7 @@ class Rollout:
         settings: the settings of rewards (params: `reward`), and `max_completion_tokens`.
         is_answer: True if the completion is an answer extracted elsewhere.
         rewards: one per function, and `reward`, their weighted sum; `Grading.score` sets both.
-        metrics: means over the completions that were scored in one call together.
+        metrics: name → mean over its batch, the completions scored in one call; set by GRPO.
     """
 
     completion: str
@@ -88,8 +88,9 @@ class Rollout:
 
     @cached_property
     def marked_answer(self) -> str | None:
-        """The text in the format's place for the answer, without a box around it; None if there
-        is none.
+        """The text in the answer's place (between its marks, or in the box); None if there is none.
+
+        If that text has a box itself, only the box's content.
         """
         marked = self.parsed.answer
         # Models trained on boxes put one inside the tags: <answer>\boxed{72}</answer>.
@@ -97,7 +98,7 @@ class Rollout:
 
     @cached_property
     def answer(self) -> str | None:
-        """The completion's answer, inside the format's marks or not; None if there is none."""
+        """The extracted answer, inside the format's marks or not; None if there is none."""
         if self.is_answer:
             return self.completion
         if INSTRUCTION in self.tags:
@@ -105,13 +106,13 @@ class Rollout:
         if MULTIPLE_CHOICE in self.tags:
             # The marks first: reasoning names other options, of which one may come last.
             return parse_mmlu_letter(self.marked_answer or self.completion)
-        # Without tags (`boxed`), the format's own place is among the places `extract_answer` reads.
+        # A format without tags (`boxed`) has its answer in a box, which `extract_answer` reads too.
         if self.marks and self.parsed.answer is not None:
             return self.marked_answer
         return extract_answer(self.completion)
 
     def compare(self, answer: str | None) -> Verdict:
-        """Return the verifier's verdict on a text as the answer, computed once per text."""
+        """Compare an answer with the reference; the verdict is computed once per text."""
         answer = answer and answer.strip()
         # Stored by text, since a stack's rewards may extract different answers, and the verifier's
         # symbolic worker can take seconds for one.
@@ -136,17 +137,16 @@ class Rollout:
 
     @cached_property
     def format_ok(self) -> bool:
-        """True if the whole completion has the required form around an answer with a letter or
-        digit.
-        """
+        """True if the whole completion has the required form, and its answer a letter or digit."""
         if INSTRUCTION in self.tags or not self.parsed.format_ok:
             return self.parsed.format_ok
-        # Empty marks or \boxed{\text{}} are no answer, or a policy could earn by the form only.
+        # Empty marks or \boxed{\text{}} are no answer: a policy could earn a reward for the form
+        # without answering.
         return says_something(self.parsed.answer or "")
 
     @cached_property
     def strict_ok(self) -> bool:
-        """True if the form holds and the text in the answer's place equals the reference."""
+        """True if `format_ok`, and the answer in its required place equals the reference."""
         if INSTRUCTION in self.tags or not self.format_ok:
             return False
         if MULTIPLE_CHOICE in self.tags:
@@ -156,16 +156,16 @@ class Rollout:
 
     @property
     def label(self) -> str:
-        """The format digit, then the answer digit: "11" both, "10" form only, "01", "00"."""
+        """Two digits, form and answer: "11" both right, "10" form only, "01" answer only, "00"."""
         return f"{self.format_ok:d}{self.answer_ok:d}"
 
 
 def once_per_rollout(read: Callable[[Rollout], Value]) -> Callable[[Rollout], Value]:
-    """Compute `read` once per rollout, for several rewards of a stack."""
+    """Cache the result of `read` in each rollout, since several rewards of a stack call it."""
 
     @wraps(read)
     def once(rollout: Rollout) -> Value:
-        # A stored result may be None, so the key is looked for.
+        # `in`, not `get`: a stored result may be None.
         if read not in rollout.memo:
             rollout.memo[read] = read(rollout)
         value: Value = rollout.memo[read]
@@ -192,7 +192,7 @@ class BoundedReward:
     marks: int | tuple[str, ...] | None = None
 
     def range(self, settings: Mapping[str, Any]) -> tuple[float, float]:
-        """The smallest and largest value under these settings.
+        """Return the smallest and largest value under these settings.
 
         Raises:
             UserError: a required setting is missing.
@@ -204,12 +204,12 @@ class BoundedReward:
 
 
 def completion_text(completion: Any) -> str:
-    """Return a completion's text; of chat messages, the last one's content."""
+    """Return the text of a completion from TRL: a text, or chat messages (the last one's text)."""
     if isinstance(completion, str):
         return completion
     return as_text(completion[-1]["content"]) if completion else ""
 
 
 def as_messages(text: str) -> list[Message]:
-    """Return a completion as TRL's chat messages."""
+    """Return a completion as TRL's chat messages: one turn of the assistant."""
     return [{"role": "assistant", "content": text}]

@@ -1,4 +1,4 @@
-"""Several completions of one problem: pass@k, pass^k, maj@k.
+"""Rates of solving a problem in k attempts: pass@k, pass^k, maj@k.
 
 Each is an expectation over a random set of k of the N sampled completions, computed exactly: a
 larger N lowers the variance and does not change the meaning.
@@ -13,7 +13,7 @@ from lib.core.errors import UserError
 
 
 def num_attempts(completions: Mapping[str, Sequence[Any]], *, what: str) -> int:
-    """Return the number of completions per problem, the same for all.
+    """Return N, the number of completions per problem; refuse problems with different numbers.
 
     Args:
         completions: problem id → its completions.
@@ -79,8 +79,10 @@ def maj_at_k(*, answers: Sequence[str | None], correct: Sequence[bool], k: int) 
         answer for answer, right in zip(answers, correct, strict=True) if not right and answer
     )
     num_right = sum(correct)
+    # Completions without an answer.
     silent = len(answers) - num_right - wrong.total()
-    # Sum over the possible numbers of votes for the right answer in a draw of k.
+    # The number of draws of k in which the right answer wins, summed over its number of votes:
+    # ways to draw these votes, times ways to draw the others.
     won = sum(
         math.comb(num_right, votes) * _ways_to_win(tuple(wrong.values()), silent, k, votes)
         for votes in range(1, min(num_right, k) + 1)
@@ -92,26 +94,35 @@ def maj_at_k(*, answers: Sequence[str | None], correct: Sequence[bool], k: int) 
 def _ways_to_win(rivals: tuple[int, ...], silent: int, k: int, votes: int) -> float:
     """Count the draws of the other k - votes completions in which the right answer wins.
 
-    A tie of m + 1 answers counts as 1 / (m + 1). `ways[size, tied]` counts draws of `size`
-    completions from the rivals so far: no rival has more than `votes`, and `tied` rivals have
-    exactly `votes`.
+    The right answer has `votes`, so that no rival may have more. A tie with m rivals is won one
+    time in m + 1, and counts as 1 / (m + 1). Dynamic programming over the rivals: `ways[size,
+    tied]` is the number of draws of `size` completions from the rivals so far in which `tied`
+    rivals have exactly `votes`.
+
+    Args:
+        rivals: number of completions with each wrong answer.
+        silent: number of completions without an answer.
+        k: completions in the whole draw.
+        votes: completions with the right answer in the draw, at least 1.
     """
     ways = {(0, 0): 1}
     for rival in rivals:
         extended: Counter[tuple[int, int]] = Counter()
         for (size, tied), count in ways.items():
+            # A rival with more than `votes` would win, so none takes more. The draw has room for
+            # k - votes - size more completions.
             for taken in range(min(rival, votes, k - votes - size) + 1):
-                # A rival with more than `votes` would win, so none takes more.
                 reached = (size + taken, tied + (taken == votes))
                 extended[reached] += count * math.comb(rival, taken)
         ways = dict(extended)
     return sum(
-        # The rest of the draw are completions without an answer; a tie is won one time in tied + 1.
+        # The rest of the draw are completions without an answer.
         count * math.comb(silent, k - votes - size) / (tied + 1)
         for (size, tied), count in ways.items()
     )
 
 
 def _check_k(k: int, num_completions: int) -> None:
+    """Raise ValueError unless 1 ≤ k ≤ N."""
     if not 1 <= k <= num_completions:
         raise ValueError(f"k={k} with {num_completions} completions; expected 1 ≤ k ≤ completions")

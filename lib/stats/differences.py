@@ -1,4 +1,4 @@
-"""Differences between two checkpoints, and the smallest detectable difference."""
+"""Test the difference between two checkpoints; compute the smallest detectable difference."""
 
 import dataclasses
 import math
@@ -20,7 +20,7 @@ POWER = 0.8
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """`after` minus `before`.
+    """The difference between two checkpoints, `after` minus `before`, with its significance.
 
     Attributes:
         difference: difference of the two means, with its own standard error.
@@ -33,11 +33,11 @@ class Difference:
     p_value: float
 
     def is_worse(self, alpha: float = 0.05) -> bool:
-        """Return True if `after` is below `before` by more than chance explains."""
+        """Return True if `after` is significantly below `before`, at level `alpha`."""
         return self.difference.value < 0 and self.p_value < alpha
 
     def is_better(self, alpha: float = 0.05) -> bool:
-        """Return True if `after` is above `before` by more than chance explains."""
+        """Return True if `after` is significantly above `before`, at level `alpha`."""
         return self.difference.value > 0 and self.p_value < alpha
 
 
@@ -71,7 +71,8 @@ def paired_difference(*, before: Mapping[str, float], after: Mapping[str, float]
     centre, error = padded_mean(
         difference.value, difference.se, difference.n, extremes=(-step, step), padding=PADDING
     )
-    # Two-sided sign test with m changes all of one sign; capped before it underflows.
+    # 2^(1-m), the p-value of a two-sided sign test with m changes, all of one sign; m is capped
+    # before the power underflows.
     floor = 2.0 ** (1 - min(num_changed, 1000))
     return Difference(
         difference=difference,
@@ -81,39 +82,40 @@ def paired_difference(*, before: Mapping[str, float], after: Mapping[str, float]
 
 
 def change_size(sum_of_squares: ArrayLike, num_changed: ArrayLike) -> NDArray[np.float64]:
-    """Return the root mean square of all nonzero changes and one added change of 1.
+    """Return the root mean square of the nonzero changes and of one added change of 1.
 
-    It is 1 if every change is from 0 to 1 or back, as with greedy answers, and less if the
+    The arguments, of any one shape, are Σ change² and the number of nonzero changes. The result is
+    1 if every change is from 0 to 1 or back, as with greedy answers, and less if the
     problems' rates change by parts.
     """
     return np.sqrt((np.asarray(sum_of_squares) + 1.0) / (np.asarray(num_changed) + 1.0))
 
 
 def independent_difference(*, before: Estimate, after: Estimate) -> Difference:
-    """Compare two rates when only they are known: se² = se_before² + se_after².
+    """Compare two rates without scores per problem: se² = se_before² + se_after².
 
     One right and one wrong problem are added to each (Agresti and Caffo 2000). For the same
     problems the interval is too wide, since their scores correlate; committed metrics hold no
     scores per problem, so they allow no better one. With an unknown error the interval is [−1, 1].
     """
-    # Independent samples: variances add up.
-    smaller, spread = min(before.n, after.n), math.hypot(before.se, after.se)
+    # Variances of independent samples add up: hypot(a, b) = √(a² + b²).
+    smaller_n, se = min(before.n, after.n), math.hypot(before.se, after.se)
     (old, old_error), (new, new_error) = (
         padded_mean(side.value, side.se, side.n, extremes=(0.0, 1.0), padding=PADDING)
         for side in (before, after)
     )
     centre = float(new - old)
     # Infinite, not NaN: the interval is then clipped to [−1, 1] and the p-value is 1.
-    error = math.inf if math.isnan(spread) else math.hypot(float(old_error), float(new_error))
+    error = math.inf if math.isnan(se) else math.hypot(float(old_error), float(new_error))
     return Difference(
-        difference=Estimate(after.value - before.value, spread, smaller),
+        difference=Estimate(after.value - before.value, se, smaller_n),
         interval=_interval(centre, error),
         p_value=_p_value(centre, error),
     )
 
 
 def minimum_detectable_difference(*, sd: float, n: int) -> float:
-    """Return the smallest true difference that n problems show with probability `POWER`.
+    """Return the smallest true difference that a test on n problems detects with chance `POWER`.
 
     Args:
         sd: standard deviation over problems of the paired difference (√n times its standard
@@ -125,16 +127,17 @@ def minimum_detectable_difference(*, sd: float, n: int) -> float:
     """
     if n < 2:
         raise ValueError(f"n={n}; a spread needs at least 2 problems")
-    # The difference at which the interval excludes 0 in `POWER` of all experiments.
+    # In standard errors: the difference at which the interval excludes 0 in `POWER` of all
+    # experiments. `stdtrit` is the quantile of Student's t.
     reach = float(stdtrit(n - 1, (1 + LEVEL) / 2)) + NormalDist().inv_cdf(POWER)
     return reach * sd / math.sqrt(n)
 
 
 def _interval(centre: float, error: float) -> Interval:
-    # A difference of two shares lies in [−1, 1].
+    """Return `centre ± z·error`, clipped to [−1, 1], the range of a difference of two shares."""
     return Interval(max(-1.0, centre - Z * error), min(1.0, centre + Z * error))
 
 
 def _p_value(centre: float, error: float) -> float:
-    """Return P(|Z| ≥ |z|), both tails."""
+    """Return the two-sided p-value of z = centre / error, for a standard normal z."""
     return 2 * NormalDist().cdf(-abs(centre / error))

@@ -12,11 +12,12 @@ LEVEL = 0.95
 """Confidence level: share of experiments whose interval covers the truth."""
 
 Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
+"""Half the width of that interval in standard errors, 1.96."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """The range `low` … `high`, built to cover the truth in a share `LEVEL` of all experiments."""
+    """A confidence interval, `low` … `high`: it covers the truth in `LEVEL` of all experiments."""
 
     low: float
     high: float
@@ -71,11 +72,12 @@ def clustered_mean(values: ArrayLike, clusters: Sequence[Hashable]) -> Estimate:
     # Clusters by number, in the order of their first completion.
     numbers = {cluster: number for number, cluster in enumerate(dict.fromkeys(clusters))}
     mean = float(flat.mean())
-    # [P] Σ_i (x_pi − mean)
+    # [P] Σ_i (x_pi − mean): `bincount` adds up the weights of each cluster number.
     residuals = np.bincount([numbers[cluster] for cluster in clusters], weights=flat - mean)
     count = len(numbers)
     if count == 1:
         return Estimate(mean, math.nan, 1)
+    # N times the standard error.
     spread = float(np.sqrt(count / (count - 1) * np.sum(residuals**2)))
     return Estimate(mean, spread / flat.size, count)
 
@@ -83,8 +85,8 @@ def clustered_mean(values: ArrayLike, clusters: Sequence[Hashable]) -> Estimate:
 def share_interval(estimate: Estimate) -> Interval:
     """Return the interval of a rate, or of any mean of shares (pass@k, maj@k), inside [0, 1].
 
-    Agresti and Coull (1998), with problems as trials: add z²/2 problems that are wholly right and
-    z²/2 that are wholly wrong, then take `mean ± z·se`. The interval has a width at 0 and 1 too.
+    Agresti and Coull (1998), with problems as trials: add z²/2 wholly right and z²/2 wholly wrong
+    problems, then take `mean ± z·se`. The interval has a width at 0 and 1 too.
     docs/statistics.md has its coverage.
     """
     mean, error = padded_mean(
@@ -103,20 +105,21 @@ def padded_mean(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return mean and standard error after adding `padding` problems, half at each of `extremes`.
 
-    Every argument may be an array. An unknown error is NaN: there is one problem, or the metrics
-    lack it. It is replaced by the error of values that are all 0 or 1, the largest for values in
-    [0, 1].
+    The error is then above 0 even if all problems have equal values. Every argument but `padding`
+    may be an array. An unknown error is NaN: there is one problem, or the metrics lack it. It is
+    replaced by the error of values that are all 0 or 1, the largest for values in [0, 1].
     """
     low, high = (np.asarray(extreme, dtype=np.float64) for extreme in extremes)
     mean, count = np.asarray(value, dtype=np.float64), np.asarray(n, dtype=np.float64)
     error = np.asarray(se, dtype=np.float64)
-    # Σ x²: from se² = s² / n if it is known; else Σ |x|, as for values of 0 and ±1.
+    # Σ x² over the n problems. With a known error: n · ((n − 1) · se² + mean²), since se² = s² / n.
+    # With an unknown one: n · |mean|, which is Σ x² if all values are 0 or 1 (or all 0 or −1).
     squares = count * np.where(
         np.isnan(error), np.abs(mean), (count - 1) * np.nan_to_num(error) ** 2 + mean**2
     )
     total = count + padding
     padded = (count * mean + padding / 2 * (low + high)) / total
-    # Population variance with the added problems.
-    spread = (squares + padding / 2 * (low**2 + high**2)) / total - padded**2
+    # Variance of all n + padding values: mean of squares minus square of the mean.
+    variance = (squares + padding / 2 * (low**2 + high**2)) / total - padded**2
     # Rounding may leave −1e-17.
-    return padded, np.sqrt(np.maximum(spread, 0.0) / total)
+    return padded, np.sqrt(np.maximum(variance, 0.0) / total)

@@ -1,4 +1,4 @@
-"""Statistics over seeds: interval and p-values of a mean, and correction for several claims.
+"""Statistics over seeds: interval and p-values of a mean, and Holm's correction for several claims.
 
 The unit of random sampling is the seed. It decides weights, order and sampling, and in studies of
 generated problems the problems too.
@@ -54,28 +54,31 @@ class SeedsMean:
 
     @property
     def p_value(self) -> float:
-        """The two-sided p-value of "the true mean is 0"."""
+        """The two-sided p-value of the hypothesis "the true mean is 0"."""
         return min(1.0, 2 * min(self.p_below(0.0), self.p_above(0.0)))
 
     def p_above(self, bound: float) -> float:
-        """Return the one-sided p-value of "the true mean is at most `bound`"."""
+        """Return the one-sided p-value of the hypothesis "the true mean is at most `bound`"."""
         if self.num_seeds < 2:
             return 1.0
         below = bound - self.value
-        # se is 0 if all values are equal: the p-value is then 0 or 1.
+        # `stdtr` is the distribution function of Student's t. se is 0 if all values are equal: the
+        # p-value is then 0 or 1.
         over_seeds = stdtr(self.freedom, below / self.se) if self.se else float(below >= 0)
-        # Many problems: normal, not t.
+        # `ndtr`, the normal distribution: with many problems, t differs little from it.
         over_problems = ndtr(below / self.problem_se) if self.problem_se else float(below >= 0)
         return float(max(over_seeds, over_problems))
 
     def p_below(self, bound: float) -> float:
-        """Return the one-sided p-value of "the true mean is at least `bound`"."""
+        """Return the one-sided p-value of the hypothesis "the true mean is at least `bound`"."""
+        # The mirror image of `p_above`.
         return dataclasses.replace(self, value=-self.value).p_above(-bound)
 
     def p_equivalent(self, margin: float) -> float:
-        """Return the p-value of "the true mean is `margin` or more from 0".
+        """Return the p-value of the hypothesis "the true mean is `margin` or more from 0".
 
-        Two one-sided tests (Schuirmann 1987): the larger of both p-values.
+        A small one shows equivalence to 0. Two one-sided tests (Schuirmann 1987): the larger of
+        both p-values.
         """
         return max(self.p_above(-margin), self.p_below(margin))
 
@@ -95,6 +98,7 @@ def seeds_mean(values: ArrayLike, *, problem_se: Sequence[float] = ()) -> SeedsM
     if each.size == 0:
         raise ValueError("no values; expected one for each seed")
     se = float(each.std(ddof=1)) / math.sqrt(each.size) if each.size > 1 else math.nan
+    # hypot(*problem_se) = √(Σ se²), and 0 without arguments.
     return SeedsMean(float(each.mean()), se, each.size, math.hypot(*problem_se) / each.size)
 
 
@@ -107,8 +111,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
         The adjusted p-values in the order of `p_values`.
     """
     adjusted, largest = [0.0] * len(p_values), 0.0
+    # From the smallest p-value (rank 0) to the largest; `place` is its index in `p_values`.
     for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        # Step-down: the k-th smallest is multiplied by m − k, and no later one may be smaller.
+        # Step-down: a p-value is multiplied by m − rank, and no later one may be smaller.
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
         adjusted[place] = largest
     return adjusted

@@ -10,20 +10,21 @@ from lib.rewards.rollout import BoundedReward, Rollout, once_per_rollout
 
 
 def string_match(rollout: Rollout) -> float:
-    """Return 1.0 if the answer is the reference's text."""
-    # Chained comparison: the texts are equal and not empty.
+    """Return 1.0 if the answer has the same text as the reference, apart from outer spaces."""
+    # Chained comparison: answer == reference, and reference != "".
     return float((rollout.answer or "").strip() == rollout.reference.strip() != "")
 
 
 def sympy_match(rollout: Rollout) -> float:
-    """Return 1.0 if our verifier finds both equal, with sympy if nothing before it decides."""
+    """Return 1.0 if our verifier finds answer and reference equal; sympy is its last step."""
     return float(rollout.answer_ok)
 
 
 @once_per_rollout
 def math_verify(rollout: Rollout) -> float:
-    """Return 1.0 if math-verify, with its defaults, finds both equal; its failures count as
-    wrong.
+    """Return 1.0 if math-verify, with its defaults, finds completion and reference equal.
+
+    Its failures count as wrong.
     """
     from math_verify import parse, verify
 
@@ -32,11 +33,12 @@ def math_verify(rollout: Rollout) -> float:
     # math-verify reads LaTeX only between dollars. `verify` takes the reference first, and is not
     # symmetric.
     right: Any = parse(reference if "$" in reference else f"${reference}$")
+    # Dollars are added only if math-verify finds nothing in the text as it is.
     return float(verify(right, parse(text) or parse(f"${text}$")))
 
 
 def graders_disagree(rollout: Rollout) -> float:
-    """Return 1.0 if one grader disagrees with the others."""
+    """Return 1.0 unless all three graders give the same value."""
     return float(len({grader(rollout) for grader in (string_match, sympy_match, math_verify)}) > 1)
 
 

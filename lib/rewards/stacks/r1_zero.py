@@ -1,4 +1,7 @@
-"""Stack `r1_zero`: 1 only for the strict form and the right answer together."""
+"""Stack `r1_zero`: 1 only for the strict form and the right answer together.
+
+The strict form, after a prompt that ends with `<think>`: `… </think> <answer>72</answer>`.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,13 +20,13 @@ def r1_zero_reward_fn(
     *,
     problem: str | None = None,
 ) -> dict[str, Any]:
-    """Score format and answer as the public course does.
+    """Score format and answer as the public course (Stanford CS336) does.
 
     Args:
         response: completion of a prompt that ends inside `<think>`.
         ground_truth: the right answer, or several, of which any counts.
         fast: decide by text, numbers, structure and numerical identity only; False also asks the
-            symbolic worker.
+            symbolic worker (sympy in another process).
         problem: text of the problem, see `is_equivalent`.
 
     Returns:
@@ -55,10 +58,10 @@ def r1_zero(rollout: Rollout) -> float:
 
 
 def _strict(response: str) -> tuple[bool, str | None]:
-    """Return True and the answer after the last `<answer>` if the strict form holds; else False
-    and None.
+    """Return (form holds, answer after the last `<answer>`); (False, None) for another form.
 
-    Of an answer with a box, only the box's content is returned.
+    Of an answer with a box, only the box's content is returned:
+    `… </think> <answer>\\boxed{72}</answer>` gives (True, "72").
     """
     # One space between the tags, as in the course's grader.
     if "</think> <answer>" not in response or "</answer>" not in response:

@@ -8,6 +8,7 @@ import re
 from lib.rewards.rollout import BoundedReward, Rollout, once_per_rollout
 from lib.verifier.evaluate import as_number
 
+# "-1,234.50"; at the end of a sentence also its full stop: "72."
 _NUMBER = re.compile(r"-?[\d.,]+")
 
 
@@ -50,11 +51,16 @@ def check_numbers(rollout: Rollout) -> float:
 
 @once_per_rollout
 def _tagged_answer(rollout: Rollout) -> str | None:
-    """Return the stripped text between the answer's tags; None if the form is broken."""
+    """Return the stripped text between the answer's tags; None if the form is broken.
+
+    The form: end of the reasoning, answer between its tags, then only white space. With the tags of
+    `working_out`: `…<end_working_out><SOLUTION>72</SOLUTION>`.
+    """
     _, closed, after = rollout.completion.partition(rollout.marks[1])
     _, opened, rest = after.partition(rollout.marks[2])
     answer, ended, trailing = rest.partition(rollout.marks[3])
-    # Each opening tag is searched behind the tag before it, so the order is checked too.
+    # Each tag is searched behind the one before it, so the order is checked too. `partition` gives
+    # '' for a missing tag.
     whole = closed and opened and ended and answer and not trailing.strip()
     return answer.strip() if whole else None
 

@@ -8,6 +8,7 @@ from lib.verifier.evaluate import as_number
 TOLERANCE = 1e-6
 """Largest difference of two numbers that count as equal in this stack."""
 
+# "#### 1,234.5": the group is the number.
 _HASHES = re.compile(r"####\s*(-?\d[\d,]*(?:\.\d+)?)")
 
 

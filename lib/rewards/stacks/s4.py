@@ -1,4 +1,14 @@
-"""Stack `s4`: correctness 2.0, integer 0.5, strict and soft form 0.5 each, tags 4 × 0.125."""
+"""Stack `s4`: correctness 2.0, integer 0.5, strict and soft form 0.5 each, tags 4 × 0.125.
+
+The strict form, with the tags of the prompt format `xml`:
+
+    <reasoning>
+    …
+    </reasoning>
+    <answer>
+    72
+    </answer>
+"""
 
 import re
 
@@ -19,15 +29,14 @@ def integer(rollout: Rollout) -> float:
 
 
 def strict_format(rollout: Rollout) -> float:
-    """Return 0.5 if the completion is two blocks with every tag on its own line, and nothing
-    else.
-    """
+    """Return 0.5 if the completion is two blocks, every tag on its own line, and nothing else."""
     start, end, opening, closing = rollout.marks
     text, head, tail = rollout.completion.removesuffix("\n"), f"{start}\n", f"\n{closing}"
-    # `find` and no pattern with two `.*`: time linear in the text.
+    # The place of the two middle tags, −1 if missing. `find`, not a regular expression with two
+    # `.*`: the time is linear in the text.
     between = text.find(f"\n{end}\n{opening}\n", len(head))
-    # In an empty answer, the line break after the middle tags could also be the one before the last
-    # tag. Two line breaks are required.
+    # `tail` must begin after the middle tags: without this check, one line break between `opening`
+    # and `closing` would match as the end of the one and the start of the other.
     inside = len(text) - len(tail) >= between + len(f"\n{end}\n{opening}\n")
     return 0.5 if text.startswith(head) and text.endswith(tail) and between > 0 and inside else 0.0
 
@@ -38,22 +47,23 @@ def soft_format(rollout: Rollout) -> float:
         return 0.0
     position = 0
     for tag in rollout.marks:
-        # Searched from the end of the tag before, so that the order is checked.
+        # The end of this tag, searched from the end of the tag before: the order is checked too.
         position = rollout.completion.find(tag, position) + len(tag)
-        # True only if `find` returned −1.
+        # True only if `find` returned −1: the tag is missing.
         if position < len(tag):
             return 0.0
     return 0.5
 
 
 def tag_count(rollout: Rollout) -> float:
-    """Return 0.125 for each tag occurring exactly once, on its own line; text may follow the
-    last one.
+    """Return 0.125 for each tag that occurs once and on its own line.
+
+    Text may follow the last tag on its line.
     """
-    # With these line breaks, a tag on the first or last line is between line breaks too.
+    # Line breaks are added so that a tag on the first or last line is between two as well.
     text = f"\n{rollout.completion}\n"
     once = [tag for tag in rollout.marks if text.count(tag) == 1]
-    # Only the last tag may have text behind it on its line.
+    # Only the last tag may be followed by text, so no line break is required after it.
     last = rollout.marks[3]
     alone = [tag for tag in once if f"\n{tag}\n" in text or (tag == last and f"\n{tag}" in text)]
     return 0.125 * len(alone)

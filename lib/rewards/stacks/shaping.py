@@ -1,4 +1,7 @@
-"""Stack `shaping`: rewards of length and style, beyond right and wrong."""
+"""Stack `shaping`: rewards for length and repetition, beyond right and wrong.
+
+Lengths are in tokens; `max_completion_tokens` is the length limit.
+"""
 
 import math
 from collections.abc import Mapping
@@ -14,15 +17,18 @@ def overlong(rollout: Rollout) -> float:
     Source: DAPO, arXiv:2503.14476, equation 13.
     """
     cache: int = rollout.settings["overlong_cache_tokens"]
+    # Tokens beyond the length at which the punishment begins; negative before it.
     excess = rollout.num_tokens - (rollout.settings["max_completion_tokens"] - cache)
-    # With a cache of 0 the value jumps at the maximum, and nothing is divided by 0.
+    # −1 beyond the maximum; 0 … −1 over the cache. With a cache of 0 the value jumps at the
+    # maximum, and nothing is divided by 0.
     return -1.0 if excess > cache else -max(excess, 0) / cache if cache else 0.0
 
 
 def repetition(rollout: Rollout) -> float:
     """Return minus the share of repeated word n-grams.
 
-    Adapted from the repetition penalty of arXiv:2502.03373; a share, so length does not count.
+    With n = 2, "a b a b a" has 4 n-grams, 2 of them different: 2/4 − 1 = −0.5. Adapted from the
+    repetition penalty of arXiv:2502.03373; a share, so length does not count.
     """
     size: int = rollout.settings["repetition_ngram"]
     words = rollout.completion.lower().split()
@@ -33,9 +39,10 @@ def repetition(rollout: Rollout) -> float:
 
 
 def cosine_length(rollout: Rollout) -> float:
-    """Interpolate by a cosine between the values of the shortest and the longest completion.
+    """Return a value between those of a completion of 0 tokens and of the maximum, by a cosine.
 
-    arXiv:2502.03373: a right answer is worth more when short, a wrong one when long. Differs from
+    The two values are `cosine_correct` for a right answer, `cosine_wrong` for another one
+    (arXiv:2502.03373: a right answer is worth more when short, a wrong one when long). Differs from
     the paper in: a completion at or beyond the maximum gets the value of the longest, without a
     further penalty (see `overlong`).
     """
@@ -47,7 +54,7 @@ def cosine_length(rollout: Rollout) -> float:
 
 
 def cosine_bounds(settings: Mapping[str, Any]) -> tuple[float, float]:
-    """Return the smallest and largest of the four corner values."""
+    """Return the smallest and largest value of `cosine_length`: it never leaves its end values."""
     corners = (*settings["cosine_correct"], *settings["cosine_wrong"])
     return (min(corners), max(corners))
 
