@@ -1,26 +1,32 @@
 """Training objectives as plain torch functions, importable by themselves.
 
 `docs/objectives.md` lists them with equations and papers; `lib.course` is the public course's
-contract on top of them. This module holds the facts about the losses and the sizes from which
-log-probs are computed in chunks. It does not import torch, so that params and plans can use it.
+contract on top of them. This module has the table of built-in losses, and the sizes for computing
+log-probs in chunks. It does not import torch, so that params and plans can use it.
 """
 
 import dataclasses
 from typing import Literal
 
 Average = Literal["completions", "micro_batch_tokens", "step_tokens", "longest"]
-"""The divisor of the token losses: each completion's tokens and then the completions; the tokens of
-the micro-batch or of the optimiser step; or the longest length allowed."""
+"""How token losses are averaged:
+
+    completions         mean over each completion's tokens, then over the completions
+    micro_batch_tokens  sum divided by the tokens of the micro-batch
+    step_tokens         sum divided by the tokens of the optimiser step
+    longest             sum divided by completions times the longest length allowed
+"""
 
 
 @dataclasses.dataclass(frozen=True)
 class LossFacts:
-    """The facts about a loss, known by its name without torch.
+    """The properties of a loss, readable without torch.
 
     Attributes:
         average: see `Average`.
         clips: True if tokens outside of the clip range lose their gradient.
-        uses_ratio: True if it corrects for rollouts of an older policy.
+        uses_ratio: True if it has the ratio π / π_old, which corrects for rollouts of an older
+            policy.
     """
 
     average: Average
@@ -40,10 +46,10 @@ LOSSES = {
 `lib.objectives.losses`, and a row in docs/objectives.md."""
 
 CHUNK_NUMEL = {"cpu": 2**25, "cuda": 2**27}
-"""Number of logits in a chunk of `fused_scores`, by device. On a CPU it is 128 MiB in float32, or
-220 rows at V = 151,936: half the rows took a tenth more time, and twice the rows saved none. A GPU
-waits for each kernel launch, so its chunks have 883 rows (chosen by its kernels' shapes, not
-measured on a GPU)."""
+"""Number of logits (rows × vocabulary V) in a chunk of `fused_scores`, by device. On a CPU it is
+128 MiB in float32, or 220 rows at V = 151,936: half the rows took a tenth more time, and twice the
+rows saved none. A GPU waits for each kernel launch, so its chunks have 883 rows (chosen by its
+kernels' shapes, not measured on a GPU)."""
 
 MAX_WHOLE_LOGITS = 2**26
 """Largest number of logits of a micro-batch computed as a whole (256 MiB in float32). Above it,

@@ -10,9 +10,9 @@ With R = [r_1 … r_G] the rewards of one problem's completions, mean and std ov
     GDPO    A_i = s_i / (std(all s) + ε), s_i the weighted sum of
             `group` over each reward function by itself          GDPO, arXiv:2601.05242
 
-Differs from the papers in: std is the unbiased one (divisor G − 1), as in TRL; a group whose
-rewards are all equal gets exact zeros, where rounding could leave ±1e-8/ε. For the same reason,
-GDPO's mean over the batch, which is 0 but for rounding, is not subtracted.
+Differs from the papers in: std is the unbiased one (divisor G − 1), as in TRL; a group with all
+rewards equal gets exact zeros; rounding could leave ±1e-8/ε. For the same reason, GDPO's mean over
+the batch, which is 0 but for rounding, is not subtracted.
 
 Shapes: P problems, G completions of each (a group), B = P·G; F reward functions.
 """
@@ -57,10 +57,10 @@ def group_advantages(
         raise ValueError(f"no baseline `{baseline}`; there are {', '.join(get_args(Baseline))}")
     if baseline == "none":
         return rewards
-    # G; the reward's scale is arbitrary, so that only differences within a group mean anything.
-    group_size = rewards.shape[-1]
+    group_size = rewards.shape[-1]  # G
     if group_size < 2:
         raise ValueError(f"group_size={group_size}; `{baseline}` advantages need at least 2")
+    # [P, G]; a reward's scale is arbitrary: only differences within a group mean anything.
     centred = rewards - rewards.mean(-1, keepdim=True)
     if baseline == "rloo":
         # r_i − mean(others) = G/(G−1) · (r_i − mean(all)): no loop over the group.
@@ -76,18 +76,20 @@ def group_advantages(
 
 
 def gdpo_advantages(components: Tensor, weights: Tensor, *, eps: float = 1e-4) -> Tensor:
-    """Normalise each reward in its group, so that none drowns another, then their sum in the batch.
+    """Normalise each reward function's rewards in their group, then the weighted sum in the batch.
+
+    A reward of large spread therefore does not drown the others.
 
     Args:
         components: [P, G, F] the reward of each function.
-        weights: [F].
+        weights: [F] of the functions, for the sum.
         eps: as in `group_advantages`.
 
     Returns:
         [P, G]; each group sums to 0.
     """
     each = group_advantages(components.movedim(-1, 0), baseline="group", eps=eps)  # [F, P, G]
-    total = torch.tensordot(weights.to(each), each, dims=1)
+    total = torch.tensordot(weights.to(each), each, dims=1)  # Σ_f weight_f · each_f: [P, G]
     advantages: Tensor = total / (total.std() + eps)
     return advantages
 
@@ -95,7 +97,7 @@ def gdpo_advantages(components: Tensor, weights: Tensor, *, eps: float = 1e-4) -
 def has_signal(rewards: Tensor) -> Tensor:
     """Return a mask of the groups with differing rewards; only these move the policy.
 
-    By max − min: a standard deviation of equal floats need not be 0 (0.1 three times: 1e-9).
+    It tests max > min, not std > 0: equal floats can have a std above 0 (0.1 three times: 1e-9).
 
     Args:
         rewards: [..., P, G].

@@ -8,10 +8,10 @@ move a label y out of S. Its logit z_y is still used: the label's log-prob stays
 gradient onehot(y) − p like any other.
 
 With whole logits [N, V], their softmax and gradient exist at the same time. `fused_scores` takes
-the hidden states instead. It computes the logits of a chunk of rows at a time, in the forward pass
-and again in the backward pass. Its peak does not grow with N, for one more product with the output
-layer. Both compute in float32 whatever the logits' type: a bfloat16 logsumexp over 150,000 entries
-is off in the second digit.
+the hidden states h instead. It computes the logits of a chunk of rows at a time, in the forward
+pass and again in the backward pass. Its peak memory does not grow with N, for one more product with
+the output layer. Both compute in float32 whatever the logits' type: a bfloat16 logsumexp over
+150,000 entries is off in the second digit.
 
 Shapes: N rows (positions to score), V vocabulary, D hidden size.
 """
@@ -60,7 +60,8 @@ def selective_log_softmax(
     """
     if chunk_size is not None:
         return score_logits(logits, index, rows=chunk_size).log_probs
-    # Not log_softmax: its result is as large as the logits and is kept for the backward pass.
+    # z_y − logsumexp(z). Not log_softmax: its result is as large as the logits, and is kept for the
+    # backward pass.
     wide = at_least_float32(logits)
     return wide.gather(-1, index.unsqueeze(-1)).squeeze(-1) - wide.logsumexp(-1)
 
@@ -94,19 +95,20 @@ def fused_scores(
     truncate: Truncate | None = None,
     chunk_numel: int = 0,
 ) -> TokenScores:
-    """Score labels from the output layer's input, without ever holding all logits.
+    """Return the log-prob and entropy of each label from hidden states, without all logits at once.
 
     Gradients reach `hidden`, `weight` and `bias`, through log-probs and entropy alike.
 
     Args:
-        hidden: [N, D].
+        hidden: [N, D], the output layer's input.
         weight: [V, D] of the output layer, tied to the embeddings or not.
         labels: [N] tokens to score.
         bias: [V].
         temperature: divides the logits.
         truncate: applied after the temperature; None for the whole vocabulary. It sorts a chunk's
             logits, in the forward pass and again in the backward pass.
-        chunk_numel: number of logits in a chunk; at least one row is computed. 0: the device's.
+        chunk_numel: number of logits in a chunk; a chunk has at least one row. 0: `CHUNK_NUMEL` of
+            the device.
     """
     chunk_numel = chunk_numel or CHUNK_NUMEL.get(hidden.device.type, CHUNK_NUMEL["cuda"])
     # Rows whose logits fit into chunk_numel; `weight` is [V, D].
@@ -124,13 +126,14 @@ def score_logits(
     truncate: Truncate | None = None,
     rows: int = 128,
 ) -> TokenScores:
-    """Score labels from given logits, `rows` at a time; other arguments as in `fused_scores`.
+    """Return the log-prob and entropy of each label from whole logits, in chunks of `rows` rows.
 
-    Gradients reach `logits`.
+    Gradients reach `logits`. The softmax is computed again in the backward pass, not kept.
 
     Args:
         logits: [..., V].
         labels: [...] tokens to score.
+        temperature, truncate: as in `fused_scores`.
     """
     # [N, V]
     flat = logits.reshape(-1, logits.shape[-1])
@@ -152,10 +155,10 @@ class Float32Head(torch.nn.Linear):
 
 
 def cast_head(model: Any) -> None:
-    """Make the output layer compute in float32 from now on: MiniMax-M1, arXiv:2506.13585.
+    """Make the model's output layer compute in float32 from now on: MiniMax-M1, arXiv:2506.13585.
 
-    Weights keep their dtype, in checkpoints too (TRL converts them to float32). The class is
-    replaced and not `forward`, which `score_labels` replaces during a call.
+    Weights keep their dtype, in checkpoints too (TRL converts them to float32). The layer's class
+    is replaced, not its `forward`, because `score_labels` replaces `forward` during a call.
 
     Raises:
         ValueError: the output layer is no plain `torch.nn.Linear`, for example with an adapter.
@@ -169,16 +172,16 @@ def cast_head(model: Any) -> None:
 def can_fuse(model: Any) -> bool:
     """Return True if the model's logits are its output layer's result, so `score_labels` applies.
 
-    False with an adapter on the output layer, or if the model scales or soft-caps its logits. A
-    forward pass of two tokens shows that.
+    False with an adapter on the output layer, or if the model scales or soft-caps its logits. This
+    is tested by a forward pass of two tokens.
     """
     head = model.get_output_embeddings()
     # A `forward` of the instance, as a hook sets it, would be overwritten by `score_labels`.
     if type(head) not in (torch.nn.Linear, Float32Head) or "forward" in vars(head):
         return False
-    made: list[Tensor] = []
-    # The head's own output, to be compared with the model's.
-    hook = head.register_forward_hook(lambda _, __, logits: made.append(logits))
+    # The head's own outputs, to be compared with the model's.
+    head_logits: list[Tensor] = []
+    hook = head.register_forward_hook(lambda _, __, logits: head_logits.append(logits))
     try:
         with torch.no_grad():
             # Not token 0, often the padding: some models give it zero states, which hide a scale.
@@ -186,7 +189,7 @@ def can_fuse(model: Any) -> bool:
     finally:
         hook.remove()
     # A scale or soft cap after the head (Gemma, Granite, Cohere) shows as a difference.
-    return len(made) == 1 and torch.equal(made[0].float(), logits.float())
+    return len(head_logits) == 1 and torch.equal(head_logits[0].float(), logits.float())
 
 
 def score_labels(
@@ -202,20 +205,24 @@ def score_labels(
     entropy_grad: bool = False,
     head: Any = None,
 ) -> TokenScores:
-    """Score the labels [B, T] where the mask is True, 0 elsewhere, without whole logits.
+    """Run the model, and return the labels' log-probs and entropies without all logits at once.
 
     During the call, the output layer's forward pass returns scores instead of logits. They are
     computed there because FSDP gathers the layer's weight only for the layer's own forward pass.
 
     Args:
         model: a model for which `can_fuse` is True, or its DDP or FSDP wrapper.
-        inputs: the model's arguments, for `T` logits a row.
+        inputs: keyword arguments of the model, which must give logits at T positions per row.
         labels: [B, T].
-        mask: [B, T] bool.
+        mask: [B, T] bool, True for labels to score.
         places: [n] indices of the mask's n True entries, flattened to [B · T]. None computes them,
             which waits for a GPU.
+        temperature, truncate, chunk_numel: as in `fused_scores`.
         entropy_grad: let gradients flow through the entropy too.
         head: the output layer, if a wrapper hides it.
+
+    Returns:
+        [B, T] each; 0 where the mask is False.
     """
     head = head or model.get_output_embeddings()
 
@@ -236,8 +243,9 @@ def score_labels(
             )
         # Without a bonus the entropy is only logged; its gradient would cost another pass over V.
         entropy = scores.entropy if entropy_grad else scores.entropy.detach()
-        # [N, 2] in place of logits: one tensor through the model's forward, which returns logits.
+        # [n, 2] in place of logits: the model's forward passes one tensor on, as its `logits`.
         pair = torch.stack([scores.log_probs, entropy], -1)
+        # [B, T, 2] with zeros where the mask is False.
         return pair.new_zeros((mask.numel(), 2)).index_put((at,), pair).view(*mask.shape, 2)
 
     head.forward = scores_in_place_of_logits
@@ -249,7 +257,11 @@ def score_labels(
 
 
 class _FusedScores(torch.autograd.Function):
-    """Fused log-softmax, gather and entropy, one chunk of rows at a time."""
+    """Log-probs [N] and entropies [N] of labels, one chunk of n rows at a time.
+
+    `hidden` is [N, D], `weight` [V, D], `bias` [V], `labels` [N], `scale` 1 / temperature, and
+    `rows` the most rows in a chunk. Without a weight, `hidden` are logits [N, V].
+    """
 
     @staticmethod
     def forward(
@@ -263,8 +275,9 @@ class _FusedScores(torch.autograd.Function):
         rows: int,
     ) -> tuple[Tensor, Tensor]:
         # Given logits keep their dtype, whatever autocast is set to.
-        kind = hidden.dtype if weight is None else _compute_dtype(hidden)
-        layer = _Layer(hidden, weight, bias, scale, kind=kind)
+        dtype = hidden.dtype if weight is None else _compute_dtype(hidden)
+        layer = _Layer(hidden, weight, bias, scale, dtype=dtype)
+        # [N] each; norm is logsumexp(z_S).
         log_probs, entropy, norm = layer.empty(3, len(hidden))
         # Fresh memory for each chunk would take as long as half of its product: the kernel clears
         # every page of it.
@@ -286,55 +299,65 @@ class _FusedScores(torch.autograd.Function):
         # The parameters themselves are saved, not their autocast copies: FSDP2 frees the gathered
         # weight after the forward pass, and gathers it again into the same tensor.
         ctx.save_for_backward(hidden, weight, bias, labels, norm, entropy)
-        ctx.scale, ctx.truncate, ctx.rows, ctx.kind = scale, truncate, rows, layer.kind
+        ctx.scale, ctx.truncate, ctx.rows, ctx.dtype = scale, truncate, rows, layer.dtype
         # `backward` gets None for an output without gradient, instead of a tensor of zeros.
         ctx.set_materialize_grads(False)
         return log_probs, entropy
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, to_log_probs: Tensor | None, to_entropy: Tensor | None) -> Any:
+    def backward(ctx: Any, grad_log_probs: Tensor | None, grad_entropy: Tensor | None) -> Any:
+        # With u = dL / d log p_y and h = dL / dH, and the derivatives
+        #     d log p_y / dz = onehot(y) − p,   dH / dz = −p · (log p + H),
+        # the gradient is, times `scale` for the temperature,
+        #     dL / dz = u · onehot(y) − p · (u + h · (log p + H)).
         hidden, weight, bias, labels, norm, entropy = ctx.saved_tensors
-        layer = _Layer(hidden, weight, bias, ctx.scale, kind=ctx.kind)
-        for_hidden, for_weight, for_bias = ctx.needs_input_grad[:3]
-        grad_hidden = torch.empty_like(hidden) if for_hidden else None
+        layer = _Layer(hidden, weight, bias, ctx.scale, dtype=ctx.dtype)
+        needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        grad_hidden = torch.empty_like(hidden) if needs_hidden else None
         # Summed over the chunks in float32, whatever the weight's type.
-        grad_weight = torch.zeros_like(weight, dtype=norm.dtype) if for_weight else None
-        grad_bias = torch.zeros_like(bias, dtype=norm.dtype) if for_bias else None
+        grad_weight = torch.zeros_like(weight, dtype=norm.dtype) if needs_weight else None
+        grad_bias = torch.zeros_like(bias, dtype=norm.dtype) if needs_bias else None
         logits = layer.empty(min(ctx.rows, len(hidden)), layer.vocab_size)
         for at in _slices(len(hidden), ctx.rows):
             z = layer.logits(hidden[at], out=logits)
-            # [n, V] the logits again, from the hidden states: recomputed, not kept.
+            # [n, V] log p, from the logits computed again.
             log_p = (ctx.truncate(z) if ctx.truncate else z).sub_(norm[at, None])
-            # [n] dL / d log p_y
-            upstream = torch.zeros_like(norm[at]) if to_log_probs is None else to_log_probs[at]
+            # [n] u
+            upstream = torch.zeros_like(norm[at]) if grad_log_probs is None else grad_log_probs[at]
+            # [n, 1] scale · u; `slope` is the factor of −p in dL / dz.
             slope = upstream = ctx.scale * upstream[:, None]
-            if to_entropy is not None:
+            if grad_entropy is not None:
                 # [n, V] log p + H
-                uncertain = _finite_(log_p.clone()).add_(entropy[at, None])
-                slope = uncertain.mul_(ctx.scale * to_entropy[at, None]).add_(upstream)
-            # d log p_y / dz = onehot(y) − p, and dH / dz = −p · (log p + H).
+                log_p_plus_entropy = _finite_(log_p.clone()).add_(entropy[at, None])
+                # [n, V] scale · (u + h · (log p + H))
+                slope = log_p_plus_entropy.mul_(ctx.scale * grad_entropy[at, None]).add_(upstream)
+            # [n, V] dL / dz: exp_ makes p of log_p, scatter_add_ adds u · onehot(y).
             grad = log_p.exp_().mul_(-slope).scatter_add_(-1, labels[at, None], upstream)
             if grad_bias is not None:
                 grad_bias += grad.sum(0)
-            grad = grad.to(ctx.kind)
+            grad = grad.to(ctx.dtype)
             if grad_hidden is not None:
                 grad_hidden[at] = grad if layer.weight is None else grad @ layer.weight
-            if grad_weight is not None and ctx.kind == norm.dtype:
+            if grad_weight is not None and ctx.dtype == norm.dtype:
                 # [V, n] @ [n, D], added in place
                 grad_weight.addmm_(grad.T, hidden[at])
             elif grad_weight is not None:
-                grad_weight += grad.T @ hidden[at].to(ctx.kind)
+                grad_weight += grad.T @ hidden[at].to(ctx.dtype)
         return (
             grad_hidden,
             None if grad_weight is None else grad_weight.to(weight.dtype),
             None if grad_bias is None else grad_bias.to(bias.dtype),
+            # labels, scale, truncate, rows
             *(None, None, None, None),
         )
 
 
 class _Layer:
-    """The output layer in its compute dtype; without a weight, the rows are logits."""
+    """The output layer z = scale · (W h + b), computed in `dtype`.
+
+    Without a weight, z = scale · h: the hidden states are logits.
+    """
 
     def __init__(
         self,
@@ -343,12 +366,13 @@ class _Layer:
         bias: Tensor | None,
         scale: float,
         *,
-        kind: torch.dtype,
+        dtype: torch.dtype,
     ) -> None:
-        self.weight = None if weight is None else weight.to(kind)
-        self.bias = None if bias is None else bias.to(kind)
-        self.scale, self.kind = scale, kind
+        self.weight = None if weight is None else weight.to(dtype)
+        self.bias = None if bias is None else bias.to(dtype)
+        self.scale, self.dtype = scale, dtype
         self.vocab_size = hidden.shape[-1] if weight is None else len(weight)
+        # Without rows: it has only the device and dtype of new tensors.
         self.like = at_least_float32(hidden[:0])
 
     def empty(self, *shape: int) -> Tensor:
@@ -356,16 +380,17 @@ class _Layer:
         return self.like.new_empty(shape)
 
     def logits(self, rows: Tensor, *, out: Tensor) -> Tensor:
-        """Write the first n rows' logits [n, V] into `out` and return them."""
+        """Compute the logits [n, V] of n rows into the start of `out`, and return that part."""
         z = out[: len(rows)]
         if self.weight is None:
             z.copy_(rows)
-        elif self.kind == z.dtype:
+        elif self.dtype == z.dtype:
             torch.mm(rows, self.weight.T, out=z)
             if self.bias is not None:
                 z += self.bias
         else:
-            z.copy_(linear(rows.to(self.kind), self.weight, self.bias))
+            # Computed in half precision, then widened.
+            z.copy_(linear(rows.to(self.dtype), self.weight, self.bias))
         # 1 / temperature
         return z.mul_(self.scale) if self.scale != 1 else z
 
@@ -381,6 +406,7 @@ def _compute_dtype(hidden: Tensor) -> torch.dtype:
 
 
 def _slices(total: int, size: int) -> list[slice]:
+    """Cut `total` rows into slices of at most `size`: 5 and 2 -> [0:2], [2:4], [4:5]."""
     return [slice(start, min(start + size, total)) for start in range(0, total, size)]
 
 
@@ -389,9 +415,9 @@ def at_least_float32(tensor: Tensor) -> Tensor:
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
-def _finite_(log_p: Tensor) -> Tensor:
-    """Replace −∞ in place: 0·log 0 is 0, in value and gradient, where 0·(−∞) is NaN.
+def _finite_(values: Tensor) -> Tensor:
+    """Replace −∞ by −1e30 in place, since 0 · (−∞) is NaN where p · log p should be 0.
 
-    By −1e30, which does not overflow when multiplied by a gradient.
+    −1e30 does not overflow when multiplied by a gradient.
     """
-    return log_p.clamp_(min=-1e30)
+    return values.clamp_(min=-1e30)

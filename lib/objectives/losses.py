@@ -21,8 +21,8 @@ that count:
 Differs from the papers in: GSPO's own clip ranges (3e-4, 4e-4) are the caller's to choose, the
 sequence's ratio multiplies every token's term (with `grpo` averaging that is the paper's
 objective), and a row without tokens counts as 0 rather than as 0/0. `reinforce` averages like
-`grpo`. CISPO's lower bound, which the paper sets so low that it never binds, is left out; the
-upper one is the paper's 1 + ε_high, where TRL's `epsilon_high` is that sum.
+`grpo`. CISPO's lower bound is left out: the paper sets it so low that it never binds. The upper
+bound is the paper's 1 + ε_high; TRL's `epsilon_high` is that sum.
 
 sg: no gradient goes through. The surrogate drops tokens with a ratio outside of the clip range;
 CISPO bounds their weight, and every token keeps a gradient. If A < 0, the surrogate bounds ρ only
@@ -52,8 +52,8 @@ class Objective:
     """The settings of a loss, the same for a whole run.
 
     Attributes:
-        loss: a name from the module's table, as in `grpo.loss`; or a function in place of ratio,
-            clip and averaging.
+        loss: a name from the module's table, as in `grpo.loss`; or a plugin's function, which
+            computes the token losses itself.
         clip_low: ε; the ratio is clipped at 1 − ε.
         clip_high: ε_high; the ratio is clipped at 1 + ε_high. None: ε.
         delta: δ; None for the one-sided clip where A < 0. `reinforce` and `cispo` do not read it.
@@ -62,7 +62,7 @@ class Objective:
         kl_estimator: TRL and GRPO use k3.
         kl_weighted: multiply the estimate by ρ (DeepSeek-V3.2, arXiv:2512.02556; TRL's default),
             which makes k1 and k3 unbiased for the policy in training, in value and gradient.
-        max_completion_length: for `dr_grpo`.
+        max_completion_length: the longest length allowed, in tokens; the divisor of `dr_grpo`.
 
     Raises:
         ValueError: unknown names.
@@ -99,11 +99,12 @@ class LossInputs:
         mask: [B, T], 1 on the tokens that count; elsewhere nothing is read.
         old_log_probs: [B, T] of the policy before the first update on these completions; None for
             the policy itself (ratio 1, with its gradient). `reinforce` does not read it.
-        correction: [B, 1] or [B, T], multiplies the token losses but not the KL penalty.
+        correction: [B, 1] or [B, T] weights w (`lib.objectives.sampler`), which multiply the token
+            losses but not the KL penalty.
         reference_log_probs: [B, T] of the reference policy, needed with a `kl_coef`.
         entropy: [B, T], with gradient; needed when `entropy_coef` is not 0.
         entropy_coef: c in this step.
-        num_tokens: for `dapo`, `cispo` and the entropy, see `average_token_losses`.
+        num_tokens: the divisor of `dapo`, `cispo` and the entropy; see `average_token_losses`.
 
     Raises:
         ValueError: wrong shapes, or a missing entropy.
@@ -130,13 +131,14 @@ class LossInputs:
 
 @dataclasses.dataclass(frozen=True)
 class PolicyLoss:
-    """A loss for backward, with the clip mask and the KL to log.
+    """The loss of a micro-batch for the backward pass, with the clip mask and the KL to log.
 
     Attributes:
         loss: scalar.
-        clipped: [B, T] bool, [B, 1] for a ratio per sequence: where the clip removed the gradient,
-            of `cispo` where it bounded the weight of a token with A > 0; padding included.
-        kl: [B, T] KL estimate as it entered the loss; zeros without a reference policy.
+        clipped: bool, [B, T], or [B, 1] for a ratio per sequence. True where the clip removed the
+            gradient; with `cispo`, where it bounded the weight of a token with A > 0. Padding may
+            be True.
+        kl: [B, T] KL estimate as it entered the loss; zeros without a KL penalty.
     """
 
     loss: Tensor
@@ -145,27 +147,29 @@ class PolicyLoss:
 
 
 def policy_loss(inputs: LossInputs, objective: Objective) -> PolicyLoss:
-    """Compute one objective from its parts: ratio, clip, KL and averaging.
+    """Compute the loss of one micro-batch: token losses, correction, KL, average, entropy bonus.
 
     Raises:
         ValueError: the objective needs an input that is None.
     """
-    mask, own = inputs.mask, objective.loss
+    # A name, or a plugin's function.
+    mask, token_loss = inputs.mask, objective.loss
     # [B, 1] broadcasts over tokens: the whole completion shares one advantage.
     credit, ignored = inputs.advantages.unsqueeze(-1), ~mask.bool()
     # Padding may hold anything, −∞ too; a 0 keeps NaN out of 0 · x and of its gradient.
     log_probs = inputs.log_probs.masked_fill(ignored, 0)
-    if inputs.old_log_probs is None or own == "reinforce":
+    if inputs.old_log_probs is None or token_loss == "reinforce":
         # On policy: ρ is 1, and its gradient that of log π.
         old = log_probs.detach()
     else:
         old = inputs.old_log_probs.masked_fill(ignored, 0)
     log_ratio = log_importance_ratio(log_probs, old, mask, level=objective.ratio_level)
-    if callable(own):
-        losses, clipped = own(log_probs, old, credit, ~ignored), torch.zeros_like(ignored)
-    elif own == "reinforce":
+    # [B, T] losses, and the mask of `PolicyLoss.clipped`.
+    if callable(token_loss):
+        losses, clipped = token_loss(log_probs, old, credit, ~ignored), torch.zeros_like(ignored)
+    elif token_loss == "reinforce":
         losses, clipped = -credit * log_probs, torch.zeros_like(ignored)
-    elif own == "cispo":
+    elif token_loss == "cispo":
         # The ratio is a weight without gradient (arXiv:2506.13585, equation 4).
         ratio, most = log_ratio.detach().exp(), 1 + objective.high
         losses = -ratio.clamp(max=most) * credit * log_probs
@@ -190,8 +194,8 @@ def policy_loss(inputs: LossInputs, objective: Objective) -> PolicyLoss:
     loss = average_token_losses(
         losses,
         mask,
-        # All plugins are averaged alike.
-        average="step_tokens" if callable(own) else LOSSES[own].average,
+        # All plugins are averaged like `dapo`.
+        average="step_tokens" if callable(token_loss) else LOSSES[token_loss].average,
         max_completion_length=objective.max_completion_length,
         num_tokens=inputs.num_tokens,
     )
@@ -211,16 +215,20 @@ def clipped_surrogate(
     high: float | None,
     delta: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the loss per token, and a mask of the tokens with their gradient removed by the
-    clip.
+    """Return PPO's loss per token, and a mask of the tokens without gradient because of the clip.
+
+    Args:
+        advantages: [B, 1].
+        log_ratio: [B, T], or [B, 1] for a ratio per sequence; both results have this shape.
+        low, high, delta: ε, ε_high (None: ε) and δ (None: no bound) of the module's equations.
     """
     ratio = log_ratio.exp()
     # clip(ρ, 1−ε, 1+ε_high)
-    held = ratio.clamp(1 - low, 1 + (low if high is None else high))
+    clipped_ratio = ratio.clamp(1 - low, 1 + (low if high is None else high))
     # δ binds only where A < 0: for A > 0 the clip at 1 + ε_high comes first.
     bounded = ratio if delta is None else ratio.clamp(max=delta)
-    unclipped, clipped = bounded * advantages, held * advantages
-    # Here the minimum is a constant in θ, so its gradient is 0.
+    unclipped, clipped = bounded * advantages, clipped_ratio * advantages
+    # Where a bound (1−ε, 1+ε_high or δ) replaces ρ, the loss is a constant in θ: gradient 0.
     removed = (clipped < unclipped) | ((bounded < ratio) & (advantages < 0))
     return -torch.minimum(unclipped, clipped), removed
 
@@ -228,7 +236,10 @@ def clipped_surrogate(
 def log_importance_ratio(
     policy_log_probs: Tensor, old_log_probs: Tensor, mask: Tensor, *, level: RatioLevel
 ) -> Tensor:
-    """Return log ρ, the change of the completion's log-probs since they were sampled.
+    """Return log ρ = log π − log π_old, per token or averaged over each completion.
+
+    Args:
+        policy_log_probs, old_log_probs, mask: [B, T].
 
     Returns:
         [B, T] for "token"; [B, 1] for "sequence", the mean over the tokens that count (the
@@ -251,7 +262,7 @@ def average_token_losses(
     max_completion_length: int | None = None,
     num_tokens: float | None = None,
 ) -> Tensor:
-    """Average a loss over tokens and completions.
+    """Average token losses to a scalar.
 
     Micro-batches of equal size give the full batch's loss: averaged for "completions" and
     "longest", *added up* for "step_tokens" with the whole step's `num_tokens`. For
@@ -260,6 +271,7 @@ def average_token_losses(
     Args:
         token_losses: [B, T].
         mask: [B, T], 1 on the tokens that count.
+        average: see `lib.objectives.Average`.
         max_completion_length: divisor per completion of "longest", which needs it.
         num_tokens: divisor of "step_tokens", above 0: the tokens that count in all micro-batches of
             the optimiser step; None: those of this batch.
@@ -283,10 +295,10 @@ def average_token_losses(
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Refuse a name outside of `choices`.
+    """Refuse a value outside of `choices`; `name` is the setting's, for the message.
 
     Raises:
-        ValueError: lists them.
+        ValueError: another value; lists the choices.
     """
     if value not in choices:
         raise ValueError(f"{name}: no `{value}`; there are {', '.join(choices)}")

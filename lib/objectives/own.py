@@ -1,4 +1,4 @@
-"""Losses and advantages from `plugins/` (`lib.core.plugins`), checked for shape."""
+"""User-written losses and advantages from `plugins/`, with a check of their results' shapes."""
 
 import inspect
 from collections.abc import Callable
@@ -12,12 +12,15 @@ from lib.core.plugins import guarded, is_plugin, load_plugin
 
 
 def objective(name: str) -> Any:
-    """Return a built-in name as it is, and for a plugin's name its function, checked at each call.
+    """Resolve the name of a loss or an advantage.
+
+    A plugin's name (`plugins/objectives/file.py:name`) gives its function, which then checks the
+    shape of each result. A built-in name gives itself.
 
     A loss maps log-probs [B, T], old log-probs [B, T], advantages [B, 1] and mask [B, T] to token
-    losses [B, T]. An advantage maps rewards [P, G] to advantages [P, G]; if it has a parameter
-    `right`, it also gets the mask of right completions, [P, G] bool, and as `components` the reward
-    of each function, [P, G, F].
+    losses [B, T]. An advantage maps rewards [P, G] to advantages [P, G]. Two further parameters of
+    an advantage are optional: `right`, the mask of right completions, [P, G] bool; and
+    `components`, the reward of each function, [P, G, F].
 
     Raises:
         UserError: the plugin is not a function; or, on a call, it raises or returns another shape.
@@ -28,12 +31,14 @@ def objective(name: str) -> Any:
     if not callable(own):
         raise UserError(f"{name}: expected a function of tensors, got {own!r}")
 
-    takes = inspect.signature(own).parameters
+    parameters = inspect.signature(own).parameters
 
     def checked(*tensors: Tensor, **more: Tensor) -> Tensor:
         inputs = f"tensors of shapes {', '.join(str(list(tensor.shape)) for tensor in tensors)}"
         with guarded(name, inputs=inputs):
-            result = own(*tensors, **{key: more[key] for key in more if key in takes})
+            # Only the keywords in the plugin's signature.
+            result = own(*tensors, **{key: more[key] for key in more if key in parameters})
+        # Token losses have the log-probs' shape, advantages the rewards'.
         shape = list(tensors[0].shape)
         if not isinstance(result, Tensor) or list(result.shape) != shape:
             got = list(result.shape) if isinstance(result, Tensor) else type(result).__name__
@@ -44,7 +49,7 @@ def objective(name: str) -> Any:
 
 
 def try_loss(name: str) -> None:
-    """Call a loss on two completions of three tokens, and differentiate it.
+    """Test a loss before training: call it on B = 2 completions, T = 3, and differentiate it.
 
     Raises:
         UserError: see `objective`; or it gives no gradient, or values that are not finite.
@@ -61,11 +66,12 @@ def try_loss(name: str) -> None:
 
 
 def try_advantage(name: str, *, group_size: int, num_rewards: int) -> None:
-    """Call an advantage on a group of mixed rewards, and on one of equal ones.
+    """Test an advantage before training, on a group of mixed rewards and one of equal rewards.
 
     Raises:
         UserError: see `objective`; or it gives values that are not finite.
     """
+    # [P = 2, G], and below [P, G, F].
     rewards = torch.stack([torch.linspace(1, 0, group_size), torch.ones(group_size)])
     components = rewards.unsqueeze(-1).repeat(1, 1, num_rewards)
     advantages = objective(name)(rewards, right=rewards == 1, components=components)

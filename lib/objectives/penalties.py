@@ -1,4 +1,4 @@
-"""The two terms beside the policy's loss: the KL penalty, and the coefficient of the entropy bonus.
+"""The two terms added to the policy loss: the KL penalty and the entropy bonus.
 
 KL(π ‖ π_ref), estimated from the log-probs of tokens drawn from π.
 
@@ -48,7 +48,7 @@ def kl_per_token(
     Args:
         policy_log_probs: [B, T], of tokens drawn from the policy.
         reference_log_probs: [B, T], of the same tokens.
-        estimator: see above.
+        estimator: a name from the module's first table.
 
     Returns:
         [B, T]; differentiable in both arguments.
@@ -69,13 +69,13 @@ def kl_per_token(
 
 @dataclasses.dataclass
 class EntropyCoefficient:
-    """The coefficient c of the module's equation, with its steering.
+    """The coefficient c of the entropy bonus, fixed or steered towards a target entropy.
 
     Attributes:
         coefficient: c; in a steered run it starts here and changes with each step.
-        target: nats per token; 0 keeps c as it is.
-        last: mean entropy of the step before. It is infinite in the first step, so that a steered
-            run has no bonus there.
+        target: the target entropy in nats per token; 0 keeps c fixed.
+        last: mean entropy of the step before, in nats per token. It is infinite in the first step,
+            so that a steered run has no bonus there.
     """
 
     coefficient: float
@@ -92,11 +92,15 @@ class EntropyCoefficient:
 
     @property
     def step_coefficient(self) -> float:
-        """The coefficient in this step's loss."""
+        """The coefficient in this step's loss: c, or 0 if a steered run is above its target."""
         return self.coefficient if not self.target or self.last <= self.target else 0.0
 
     def update(self, entropy: float) -> None:
-        """Steer by a step's mean entropy over all ranks."""
+        """Raise c by 0.005 if a step's entropy is at or below the target, else lower it.
+
+        Args:
+            entropy: mean over the step's tokens on all ranks, in nats.
+        """
         if self.target:
             # The step has a fixed size, since the entropy's gradient is too noisy to follow.
             change = self.STEP if entropy <= self.target else -self.STEP

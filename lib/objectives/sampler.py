@@ -5,8 +5,8 @@ weights differs a little, so its tokens are off-policy. With π the trainer's di
 sampler's, both after temperature, min-p, top-k and top-p:
 
     r_t = π(y_t) / q(y_t)       E_q[r_t] = 1 where the two have the same support
-    token       w_t = g(r_t)                arXiv:2510.18855 (IcePop), which masks
-    sequence    w = g(Π_t r_t)              TRL's default, which masks
+    token       w_t = g(r_t)                arXiv:2510.18855 (IcePop), whose g is mask
+    sequence    w = g(Π_t r_t)              TRL's default, whose g is mask
     truncate    g(r) = r within [floor, cap] truncated importance sampling (Ionides, 2008)
     mask        g(r) = r, 0 outside of them drops tokens or completions unlike the policy's
     ESS         (Σ w)² / (n Σ w²)           Kish (1965): 1 for equal weights, 1/n for a single one
@@ -29,16 +29,18 @@ from torch import Tensor
 from lib.objectives.losses import check_choice
 
 Correction = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
-"""Level and g; TRL's names."""
+"""`<level>_<g>` of the module's table: one weight per token or per completion, and what g does with
+a ratio outside of [floor, cap]. The names are TRL's."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SamplerComparison:
-    """The distance between sampler and trainer, and the correcting weights.
+    """The distance between sampler and trainer, and the weights that correct the loss for it.
 
     Attributes:
         gap: [B, T] |log π − log q| in nats, 0 where the mask is 0; for the gap check.
-        weights: [B, T] for a level of tokens, [B, 1] of sequences; without gradient.
+        weights: the w of the module's table, without gradient: [B, T] for the level "token", [B, 1]
+            for "sequence".
     """
 
     gap: Tensor
@@ -54,13 +56,13 @@ def compare_with_sampler(
     cap: float = 3.0,
     floor: float = 0.0,
 ) -> SamplerComparison:
-    """Compare the two log-probs of the sampled tokens, for the gap check and for the correction.
+    """Return the gap between trainer and sampler, and the importance weights π / q, bounded by g.
 
     Args:
-        trainer_log_probs: [B, T] under the weights at sampling.
-        sampler_log_probs: [B, T] as the sampler reported them.
+        trainer_log_probs: [B, T] log π, with the weights that the policy had at sampling.
+        sampler_log_probs: [B, T] log q, as the sampler reported them.
         mask: [B, T], 1 on the tokens that count.
-        correction: level and g of the module's table.
+        correction: see `Correction`.
         cap, floor: largest and smallest weight.
 
     Raises:
@@ -80,5 +82,6 @@ def compare_with_sampler(
 
 
 def effective_sample_share(mean: float, mean_square: float) -> float:
-    """Return ESS / n from the mean weight and the mean squared weight."""
+    """Return ESS / n, between 0 and 1, from the mean weight and the mean squared weight."""
+    # (Σw)² / (n Σw²) is mean(w)² / mean(w²); 0 if all weights are 0.
     return mean**2 / mean_square if mean_square else 0.0

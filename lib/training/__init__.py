@@ -2,4 +2,5 @@
 
 from lib.core.process import leave_tensorflow
 
+# Before the first import of transformers, which would import an installed TensorFlow.
 leave_tensorflow()

@@ -20,9 +20,10 @@ from lib.training.phase.setup import Setup, prepare_trainer, shared_arguments
 from lib.training.phase.tracking import ProgressLines
 
 LINE_COLUMNS = ("loss", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected")
+"""Columns of the curve on a progress line."""
 
 ID_COLUMNS = ("prompt_ids", "chosen_ids", "rejected_ids")
-"""Columns of a pair for TRL's trainer."""
+"""Columns of a pair's token ids, as TRL's trainer reads them."""
 
 
 class PairTrainer(DPOTrainer):
@@ -39,7 +40,7 @@ class PairTrainer(DPOTrainer):
 
 
 def dpo_setup(params: Params, *, pairs: Path, init: Path, base: Path, scratch: Path) -> Setup:
-    """Build the DPO of `params` on a file of pairs, to start from the checkpoint `init`.
+    """Build the DPO trainer from params, a file of pairs and the checkpoint `init` to start from.
 
     Args:
         pairs: rows with `prompt_ids`, `chosen_ids` and `rejected_ids` (see `lib.evaluation.pairs`).
@@ -70,9 +71,7 @@ def dpo_setup(params: Params, *, pairs: Path, init: Path, base: Path, scratch: P
 
 
 def dpo_arguments(params: Params, *, scratch: Path) -> DPOConfig:
-    """Translate params to TRL's arguments; nothing is cut, since `pair_dataset` refuses long
-    pairs.
-    """
+    """Return TRL's arguments from params; no length limit, since long pairs are refused before."""
     dpo = params.dpo
     return DPOConfig(
         **shared_arguments(params, dpo, batch=dpo.batch_size, scratch=scratch),
@@ -87,14 +86,16 @@ def dpo_arguments(params: Params, *, scratch: Path) -> DPOConfig:
 
 
 def pair_dataset(pairs: Iterable[Mapping[str, Any]], *, max_seq_length: int) -> Dataset:
-    """Return the pairs' token ids as a dataset.
+    """Return a dataset of the pairs' token ids, with the columns `ID_COLUMNS`.
 
     Raises:
-        UserError: there is none, or a prompt with its completion is too long.
+        UserError: there is no pair, or a prompt and a completion together exceed `max_seq_length`
+            tokens.
     """
     rows = [{name: list(pair[name]) for name in ID_COLUMNS} for pair in pairs]
     if not rows:
         raise UserError("dpo: the file of pairs is empty; `dvc repro pairs` writes it")
+    # Tokens of the prompt with the longer completion of the two.
     lengths = [
         len(row["prompt_ids"]) + max(len(row["chosen_ids"]), len(row["rejected_ids"]))
         for row in rows

@@ -16,7 +16,7 @@ from lib.training.grpo import grpo_setup
 from lib.training.phase.setup import Setup
 
 GSM8K = {"train": "gsm8k_train", "test": "gsm8k"}
-"""Names in known.yaml."""
+"""GSM8K's splits, by their names in lib/problems/known.yaml."""
 
 PRESET = "s1-qwen2.5-0.5b"
 
@@ -31,11 +31,11 @@ def math_training_setup(
     system_prompt: str | None = None,
     revision: str = "",
 ) -> Setup:
-    """Build the GRPO of `params` on `model`, ready to start.
+    """Build a GRPO trainer for `model` on GSM8K or on own problems, ready to start.
 
     Args:
         model: a model's folder, or its id on the Hub.
-        params: None for S1's.
+        params: settings of the run; None for those of `PRESET`.
         folder: gets the base model with its prompt (`base`), and the trainer's output.
         split: of GSM8K, from data/hub or from the Hub.
         problems: a file in the format of `prepare`, in place of GSM8K.
@@ -54,7 +54,9 @@ def math_training_setup(
         source = KnownSource(known=GSM8K[split], limit="all")
         problems = folder / f"{source.known}.jsonl"
         rows = (row for _, row in read_source(source))
+        # The other rows are faults: rows of the source that are no valid problem.
         write_problems(problems, (row for row in rows if isinstance(row, Problem)))
+    # The section `model` of params, with this model's name.
     named = params.model.model_copy(update={"name": model, "revision": revision})
     base, rendering = folder / "base", params.prompt.rendering
     prompt = prompt_format(**rendering)

@@ -18,10 +18,11 @@ from lib.training.phase.setup import Setup, prepare_trainer, prompt_settings, sh
 from lib.training.phase.tracking import ProgressLines
 
 LINE_COLUMNS = ("loss", "mean_token_accuracy", "grad_norm", "learning_rate")
+"""Columns of the curve on a progress line."""
 
 
 def sft_setup(params: Params, *, problems: Path, base: Path, scratch: Path) -> Setup:
-    """Build the SFT of `params` on a file of problems, ready to start.
+    """Build the SFT trainer from params, a file of problems and the base model, ready to start.
 
     Args:
         base: the base model from `prepare`, or another checkpoint with a system prompt file.
@@ -42,7 +43,8 @@ def sft_setup(params: Params, *, problems: Path, base: Path, scratch: Path) -> S
             f"model.max_seq_length={model.max_seq_length}: {too_long} of {len(lengths)} SFT "
             f"examples are longer; the longest has {max(lengths)} tokens: raise it to that"
         )
-    # Unsloth can load the policy with a vLLM on the same weights. In SFT only validation uses it.
+    # True if validation generates with a vLLM on the policy's own weights, which Unsloth must then
+    # load together with the policy.
     shares = sft.eval_steps and shares_weights(model, engine=validation.engine)
     trainer = SFTTrainer(
         model=trainable_policy(
@@ -77,11 +79,11 @@ def sft_dataset(
     prompt_format: PromptFormat,
     system: str,
 ) -> Dataset:
-    """Tokenize prompts and completions, with a mask of the completion's tokens.
+    """Tokenise each problem's prompt and solution, with a mask of the completion's tokens.
 
-    Both are tokenised separately, the prompt as for generation. TRL tokenises them together, and
-    can fuse the end of the prompt and the start of the completion into one token. Training then
-    sees another prompt than generation, and TRL only warns.
+    Both are tokenised separately, the prompt as for generation. TRL would tokenise them together,
+    and could fuse the end of the prompt and the start of the completion into one token. Training
+    would then see another prompt than generation, and TRL only warns.
     """
     return Dataset.from_list(
         [
@@ -98,7 +100,10 @@ def sft_dataset(
 def _tokens(
     prompt: list[Message], target: str, tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, list[int]]:
-    """Return an example's token ids, with a mask that is 1 for the target's tokens."""
+    """Return the columns of one example: token ids, and a mask of 1 on the target's tokens.
+
+    For a prompt of 3 tokens and a target of 2 with its EOS, the mask is [0, 0, 0, 1, 1].
+    """
     # `return_dict`, since Unsloth's patched tokenizers return bare token ids by default.
     rendered = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)
     prompt_ids = rendered["input_ids"]

@@ -25,10 +25,11 @@ from lib.training.phase.tracking import ProgressLines
 from lib.training.phase.warning_signs import Limits, WarningSigns
 
 LINE_COLUMNS = ("reward", "reward_std", "frac_reward_zero_std", "completions/mean_length", "loss")
+"""Columns of the curve on a progress line."""
 
 
 def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratch: Path) -> Setup:
-    """Build the GRPO of `params` on a file of problems, to start from the checkpoint `init`.
+    """Build the GRPO trainer and its engine, to start from the checkpoint `init`.
 
     The trainer is `PolicyGradientTrainer`, or TRL's `GRPOTrainer` for `grpo.trainer: trl`.
 
@@ -77,7 +78,8 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
     prompts = [conversation(problem.problem, system=system) for problem in read]
     # Prompts are encoded as by the engine, with the chat template.
     longest = max(map(len, encode(tokenizer, prompts)))
-    # One token stays unused, as in S0's source, where max_prompt_length is the longest prompt + 1.
+    # The tokens for a completion. One token stays unused, as in S0's source, where
+    # max_prompt_length is the longest prompt + 1.
     room, binds = model.max_seq_length - longest - 1, ""
     if room < 1:
         raise UserError(
@@ -86,6 +88,7 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
             "prepare.lengths.prompt_percentile"
         )
     if room < rollout.max_new_tokens:
+        # The binding limit in words, for messages.
         binds = (
             f"the {room} tokens that prompts of up to {longest} leave in "
             f"model.max_seq_length={model.max_seq_length}"
@@ -159,6 +162,7 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
         rewards=trainer.reward_funcs,
         settings=params.model_dump(),
     )
+    # TRL's trainer needs no engine: it generates by itself.
     if not isinstance(trainer, PolicyGradientTrainer):
         return setup
     live = ENGINES[rollout.engine].live
@@ -180,7 +184,7 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
 
 
 def grpo_arguments(params: Params, *, scratch: Path) -> dict[str, Any]:
-    """Return the keyword arguments of `transformers.TrainingArguments`.
+    """Return GRPO's keyword arguments of `transformers.TrainingArguments`.
 
     Raises:
         UserError: the processes of this run cannot share a step in whole groups.
@@ -200,12 +204,13 @@ def grpo_arguments(params: Params, *, scratch: Path) -> dict[str, Any]:
 
 
 def switch_off_noise(policy: torch.nn.Module) -> None:
-    """Switch off dropout, skipped layers and a router's jitter, so that scoring repeats sampling.
+    """Set the rates of dropout, layer drop and router jitter to 0: scoring must repeat sampling.
 
     Some models (OPT, Starcoder2) call `dropout` as a function with a rate from a module's
     attribute, others (Falcon, Persimmon) with a rate from their config. Modules get a copy of the
     config to change, since the policy's own config is saved.
     """
+    # Modules that share a config share its copy.
     copies: dict[int, PreTrainedConfig] = {}
     for module in policy.modules():
         owners: list[Any] = [module]
@@ -215,6 +220,7 @@ def switch_off_noise(policy: torch.nn.Module) -> None:
             owners.append(module.config)
         for owner in owners:
             for name, value in vars(owner).items():
+                # Such as attention_dropout, layerdrop, router_jitter_noise; nn.Dropout's is `p`.
                 noise = isinstance(owner, torch.nn.Dropout) or "drop" in name or "jitter" in name
                 if noise and isinstance(value, float):
                     setattr(owner, name, 0.0)

@@ -1,5 +1,7 @@
-"""The numbers of GRPO's curve, averaged over a step's micro-batches and ranks, then over logged
-steps.
+"""The metrics of GRPO's training curve, collected over micro-batches, ranks and logged steps.
+
+A step's mean is taken over all micro-batches and ranks, a point of the curve is the mean of the
+steps since the last point (`grpo.logging_steps`).
 
 B completions of this process, F reward functions, b rows of a micro-batch, T tokens.
 """
@@ -24,20 +26,20 @@ ESS = "sampling/effective_sample_share"
 
 
 class Curve:
-    """Collects each step's means and extremes over ranks, and averages them over logged steps."""
+    """Collects each step's means, minima and maxima, and averages them over logged steps."""
 
     def __init__(self, accelerator: Accelerator) -> None:
         self.accelerator = accelerator
         self.values: dict[str, list[float]] = defaultdict(list)
-        """A value per step since the last point, by name."""
-        # This process's numbers of the current step, by name. `_sums` has a sum and a count [2].
-        # `_extremes` has tensors [2, n]: n candidates for a minimum or maximum, and below each a 1
-        # if it counts or a 0. All stay on the device, since a read would wait for its queue.
+        """Column name → one value per step since the last point."""
+        # This process's numbers of the current step, by column. `_sums`: [2], a sum and a count.
+        # `_extremes`: tensors [2, n], n candidates for a minimum or maximum, and for each a 1 if it
+        # counts, else a 0. All stay on the device, since a read would wait for its queue.
         self._sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(2, dtype=torch.float64))
         self._extremes: dict[str, list[Tensor]] = defaultdict(list)
 
     def record(self, name: str, value: float) -> None:
-        """Record one number of this step; every rank passes the same."""
+        """Record one number of this step; every rank must pass the same number."""
         self.values[name].append(value)
 
     def add(self, numbers: Mapping[str, float]) -> None:
@@ -46,7 +48,7 @@ class Curve:
             self._sums[name] += torch.tensor([number, 1.0])
 
     def gather(self, local: Sequence[Any]) -> Tensor:
-        """Gather the rows of all ranks."""
+        """Concatenate the rows of all ranks: [n, ...] on each rank -> [n · ranks, ...], float32."""
         rows = torch.tensor(local, device=self.accelerator.device, dtype=torch.float32)
         # Collective: every rank calls it equally often.
         gathered: Tensor = self.accelerator.gather(rows)
@@ -67,6 +69,7 @@ class Curve:
 
     def add_lengths(self, lengths: Sequence[int], truncated: Sequence[bool]) -> None:
         """Record the lengths of this process's completions, and the truncated share."""
+        # [B · ranks] each: lengths in tokens, and 1 for a truncated completion.
         every, cut = self.gather(list(zip(lengths, truncated, strict=True))).T
         self.record("completions/clipped_ratio", cut.mean().item())
         # TRL logs 0 where no completion ended by itself.
@@ -84,12 +87,12 @@ class Curve:
         self._add(SQUARE, weights.square(), mask)
         extremes = {f"{GAP}/max": gap.max(), f"{RATIO}/min": weights.amin()}
         for name, value in {**extremes, f"{RATIO}/max": weights.amax()}.items():
-            self._choose_from(name, value.view(1), mask.any().view(1))
+            self._add_candidates(name, value.view(1), mask.any().view(1))
 
     def add_loss(
         self, loss: PolicyLoss, *, entropy: Tensor, advantages: Tensor, mask: Tensor, kl: bool
     ) -> None:
-        """Add the parts of a micro-batch's loss.
+        """Add the entropy, clipped shares and KL of a micro-batch.
 
         Args:
             entropy: [b, T] of the policy.
@@ -97,6 +100,7 @@ class Curve:
             kl: True if the loss has a KL penalty; without one, no KL is added.
         """
         credit = advantages.unsqueeze(-1)
+        # The clip bounds the ratio from below where A < 0 (δ from above), from above where A > 0.
         low, high = loss.clipped & (credit < 0), loss.clipped & (credit > 0)
         self._add("entropy", entropy, mask)
         for name, clipped in {"low": low, "high": high, "region": low | high}.items():
@@ -105,16 +109,19 @@ class Curve:
             self._add("kl", loss.kl, mask)
         tokens = mask.sum(-1)
         for name, clipped in {"low_min": low, "high_max": high}.items():
+            # [b] the clipped share of each completion's tokens; NaN without tokens, not counted.
             shares = (clipped.float() * mask).sum(-1) / tokens
-            self._choose_from(f"clip_ratio/{name}", shares, tokens > 0)
+            self._add_candidates(f"clip_ratio/{name}", shares, tokens > 0)
 
-    def _choose_from(self, name: str, values: Tensor, kept: Tensor) -> None:
-        """Add candidates [n] for the step's extreme; the mask `kept` [n] tells which count."""
+    def _add_candidates(self, name: str, values: Tensor, kept: Tensor) -> None:
+        """Add n candidates [n] for the step's minimum or maximum; those with mask `kept` count."""
         self._extremes[name].append(torch.stack([values.double(), kept.double()]))
 
     def _add(self, name: str, values: Tensor, mask: Tensor) -> None:
-        """Add to a mean over the step's counted tokens, or over its completions if `values` has
-        one number for each.
+        """Add a micro-batch to a mean of the step.
+
+        The mean is over the tokens that count for values [b, T], and over the completions with such
+        a token for values [b, 1]. The mask is [b, T].
         """
         kept = mask.any(-1, keepdim=True) if values.shape[1] == 1 else mask
         self._sums[name] = torch.stack(
@@ -122,15 +129,16 @@ class Curve:
         ).double() + self._sums.get(name, 0)
 
     def close_step(self) -> Mapping[str, float]:
-        """Record the step's means and extremes over all ranks, and return the means by name.
+        """Record the step's means, minima and maxima over all ranks, and return the means by name.
 
-        A name without tokens that count, on any rank, is left out. Ranks communicate once a step:
-        they skip different numbers of micro-batches and log different names, so that collective
-        calls in each micro-batch would not match up.
+        A column is left out if no rank has a number that counts. The numbers of micro-batches are
+        gathered only here, once a step: ranks skip different numbers of micro-batches and log
+        different columns, so that collective calls in each micro-batch would not match up.
         """
         own = {name: total.tolist() for name, total in self._sums.items()}
         choices = {name: torch.cat(parts, 1).T.tolist() for name, parts in self._extremes.items()}
         kept = {name: [value for value, valid in rows if valid] for name, rows in choices.items()}
+        # A pair for each rank: column → [sum, count], and column → candidates that count.
         ranks = gather_object([(own, kept)])
         self._sums.clear()
         self._extremes.clear()
@@ -140,6 +148,7 @@ class Curve:
             if count := sum(count for _, count in totals):
                 means[name] = sum(total for total, _ in totals) / count
         if (square := means.pop(SQUARE, None)) is not None:
+            # Kish's effective sample size as a share, from the mean weight and mean squared weight.
             means[ESS] = effective_sample_share(means[f"{RATIO}/mean"], square)
         for name, value in means.items():
             self.record(name, value)
@@ -150,7 +159,7 @@ class Curve:
         return means
 
     def take_point(self) -> dict[str, float]:
-        """Return the means over the steps since the last call, by name, without NaN."""
+        """Return each column's mean over the steps since the last call; NaN values are left out."""
         means: dict[str, float] = {}
         for name, values in self.values.items():
             known = [value for value in values if not math.isnan(value)]

@@ -100,13 +100,13 @@ class PolicyGradientTrainer(Trainer):
         )
         # The engine reports log-probs [T] of the sampled tokens, to compare with the trainer's.
         self.sampling = dataclasses.replace(sampling, log_probs=True)
-        # The version of the weights in the last roll-out, and the last gap between sampler and
-        # trainer in nats per token.
+        # The engine's version of the weights at the last roll-out ("" before the first), and the
+        # last step's mean gap between sampler and trainer in nats per token.
         self._synced, self._gap = "", math.nan
         self.engine: Engine | None = None
         self.live = False
         self.rollouts: list[Rollout] = []
-        """The B rollouts of the last roll-out, G in a row for each problem."""
+        """The B rollouts of the last roll-out, G consecutive ones for each problem."""
         self.batches: list[MicroBatch] = []
         """The same rollouts, arranged for the passes of a step."""
         self.extra_columns: dict[str, list[Any]] = {}
@@ -136,7 +136,7 @@ class PolicyGradientTrainer(Trainer):
         return self.grading.rewards
 
     def roll_out_with(self, engine: Engine, *, live: bool) -> None:
-        """Set the engine of all rollouts; `train` closes it.
+        """Set the engine that samples all rollouts; `train` closes it.
 
         Args:
             live: True if the engine computes with the policy's own weights, not with a copy. Its
@@ -193,8 +193,9 @@ class PolicyGradientTrainer(Trainer):
         return batches
 
     def _problems_of_step(self) -> list[Mapping[str, Any]]:
-        """Return this process's share of the step's P problems; each epoch shuffles their order."""
+        """Return this process's share of the step's problems; each epoch shuffles their order."""
         total = self.grpo.prompts_per_step
+        # `num_iterations` steps train on the rollouts of one generation.
         generation = self.state.global_step // self.grpo.num_iterations
         # An epoch has whole steps only. The problems left over differ from epoch to epoch, because
         # each epoch is shuffled.
@@ -241,7 +242,7 @@ class PolicyGradientTrainer(Trainer):
         length = sum(len(one.prompt_ids) + one.num_tokens for one in rollouts)
         self.state.num_input_tokens_seen += int(self.curve.gather([float(length)]).sum())
         self.curve.values["num_tokens"] = [self.state.num_input_tokens_seen]
-        # Lists of B values, by name.
+        # Columns for reward functions: a problem's value G times, so B values in each column.
         extra = {
             name: [problem[name] for problem in problems for _ in range(self.grpo.group_size)]
             for name in problems[0]
@@ -253,9 +254,15 @@ class PolicyGradientTrainer(Trainer):
     # Reward
 
     def _score(self, rollouts: Sequence[Rollout], columns: Mapping[str, Sequence[Any]]) -> None:
-        """Set the rewards of rollouts [B], and their metrics."""
+        """Set `rewards`, `reward` and `metrics` of the B rollouts.
+
+        Args:
+            columns: columns for reward functions, B values each.
+        """
+        # Values logged during this call, by name.
         metrics: dict[str, list[float]] = defaultdict(list)
         self.extra_columns = {}
+        # TRL's keyword arguments of a reward function.
         callbacks = {
             "trainer_state": self.state,
             "log_metric": lambda name, value: metrics[name].append(value),
@@ -270,19 +277,22 @@ class PolicyGradientTrainer(Trainer):
             rollout.metrics = means
 
     def _rewards(self, rollouts: Sequence[Rollout]) -> Tensor:
-        """Return the rewards [B, F] of rollouts."""
+        """Return the rewards of B rollouts as a tensor [B, F]."""
         values = [rollout.rewards for rollout in rollouts]
         return torch.tensor(values, dtype=torch.float32, device=self.accelerator.device)
 
     def _totals(self, rewards: Tensor) -> Tensor:
-        """Sum weighted rewards [groups · G, F] to totals [groups, G]."""
+        """Return the weighted sum over F of rewards [groups · G, F], as [groups, G]."""
         totals = (rewards * self.reward_weights.to(rewards)).sum(-1)  # [groups · G]
         return totals.view(-1, self.grpo.group_size)
 
     def _signals(self, rewards: Tensor) -> Tensor:
-        """Return a mask [groups], True if the totals in a group differ.
+        """Return a mask [groups], True for groups whose totals differ.
 
-        With GDPO it is True if the values of at least one reward function with a weight differ.
+        With GDPO, True for groups in which any reward function of non-zero weight differs.
+
+        Args:
+            rewards: [groups · G, F].
         """
         if self.grpo.reward_aggregation == "sum":
             return has_signal(self._totals(rewards))
@@ -292,25 +302,29 @@ class PolicyGradientTrainer(Trainer):
     # Dynamic sampling
 
     def _refill(self, groups: list[Group]) -> list[Group]:
-        """Replace groups whose rewards are all equal by newly sampled ones.
+        """Replace groups without signal by new groups of other problems (dynamic sampling).
 
-        Every rank draws as many problems as the rank with the most missing groups, because
-        generation with a sharded policy and logging are collective. Surplus groups are dropped.
-        With `grpo.dynamic_sampling_fallback: train`, a group that no round replaced stays.
+        In each of up to `grpo.dynamic_sampling` rounds, every rank draws as many problems as the
+        rank with the most missing groups, because generation with a sharded policy and logging are
+        collective. Surplus groups are dropped. With `grpo.dynamic_sampling_fallback: train`, a
+        group that no round replaced stays.
 
         Raises:
             UserError: a group is still without signal on some rank after all rounds, and the
                 fallback is `error`.
         """
         rounds, signals = self.grpo.dynamic_sampling, self._with_signal(groups)
+        # Indices of this rank's groups to replace.
         missing = [place for place, signal in enumerate(signals) if not signal]
         round_ = 0
+        # `wanted`: the largest number of missing groups on any rank.
         while (wanted := int(self.curve.gather([float(len(missing))]).max())) and round_ < rounds:
             round_ += 1
-            others = self._sample(self._others(wanted, round_), round_=round_)
-            good = self._with_signal(others)
-            signals += good
-            spare = [group for group, signal in zip(others, good, strict=True) if signal]
+            new_groups = self._sample(self._others(wanted, round_), round_=round_)
+            new_signals = self._with_signal(new_groups)
+            # `signals` grows by every sampled group, for the logged share.
+            signals += new_signals
+            spare = [group for group, signal in zip(new_groups, new_signals, strict=True) if signal]
             # Not strict: this rank drew as many problems as the rank with the most missing groups
             # needs, so it may have a surplus.
             for place, group in zip(missing, spare, strict=False):
@@ -334,8 +348,9 @@ class PolicyGradientTrainer(Trainer):
         return groups
 
     def _with_signal(self, groups: Sequence[Group]) -> list[bool]:
-        """Return a mask of the groups that move the policy: rewards differ, and at least one
-        rollout is not masked as truncated.
+        """Return a mask of the groups that move the policy.
+
+        Their rewards differ, and at least one rollout is not masked as truncated.
         """
         rewards = self._rewards([one for group in groups for one in group])
         masks, signals = self.grpo.mask_truncated, self._signals(rewards).tolist()
@@ -345,7 +360,7 @@ class PolicyGradientTrainer(Trainer):
         ]
 
     def _others(self, count: int, round_: int) -> list[Mapping[str, Any]]:
-        """Draw `count` further problems for this process; no two ranks draw the same one."""
+        """Draw `count` problems for this process in a refill round, different ones on each rank."""
         key = keyed_seed(self.args.seed, "refill", self.state.global_step, round_)
         # All ranks draw the same places, and each takes its own part of them.
         total = count * self.accelerator.num_processes
@@ -354,17 +369,17 @@ class PolicyGradientTrainer(Trainer):
         return [self.problems[place] for place in self._part_of_rank(places)]
 
     def _part_of_rank(self, rows: Any) -> Any:
-        """Return this process's equal share of the rows of all processes, in the order of ranks."""
+        """Return this process's part of all rows (a list or tensor): rank 0 has the first part."""
         size, rank = len(rows) // self.accelerator.num_processes, self.accelerator.process_index
         return rows[rank * size : (rank + 1) * size]
 
     # Advantages
 
     def _advantages(self) -> Tensor:
-        """Compute this process's advantages [B].
+        """Return this process's advantages [B], and add the rewards to the curve.
 
-        The rewards of all processes are gathered for `grpo.advantage: batch`, which divides by
-        their deviation, and for the curve.
+        All ranks' rewards are gathered, for the curve and for `grpo.advantage: batch`: its divisor
+        is the standard deviation over all of them.
         """
         # [B · ranks, F]
         rewards = self.accelerator.gather(self._rewards(self.rollouts))
@@ -396,17 +411,22 @@ class PolicyGradientTrainer(Trainer):
     # Micro-batches
 
     def _arrange(self, advantages: Tensor) -> list[MicroBatch]:
-        """Return the step's micro-batches; with `_packs`, rows that are alike share a micro-batch.
+        """Cut the step's B rollouts into micro-batches of `per_device_train_batch_size` rows.
 
-        Rows are then sorted by signal (none first), prompt length, prompt and completion length.
+        If `_packs`, rows are sorted first, so that similar rows share a micro-batch: by signal
+        (groups without signal come first), prompt length, prompt, and completion length.
+
+        Args:
+            advantages: [B].
         """
         rows, size = self.rollouts, self.args.per_device_train_batch_size
+        # Row indices; a row's position decides its micro-batch.
         order = list(range(len(rows)))
-        # Read once a step, because each read waits for the GPU.
+        # B bools, read once a step, because each read waits for the GPU.
         signals = advantages.bool().tolist()
-        # A row's place in `order` decides its micro-batch.
         if self._packs:
             group = self.grpo.group_size
+            # P bools.
             by_group = [any(signals[at : at + group]) for at in range(0, len(rows), group)]
 
             def key(row: int) -> tuple[Any, ...]:
@@ -418,8 +438,9 @@ class PolicyGradientTrainer(Trainer):
 
             # Stable: rows of equal key keep the order of their samples.
             order.sort(key=key)
-        # The engine's finish reason tells which completions are truncated. The last token does not:
-        # a completion that a stop string ended has no end token either.
+        # For each row a bool per token, True for tokens in the loss. The engine's finish reason
+        # tells which completions are truncated. The last token does not: a completion that a stop
+        # string ended has no end token either.
         counted = [
             [not (self.grpo.mask_truncated and row.truncated)] * row.num_tokens for row in rows
         ]
@@ -444,7 +465,7 @@ class PolicyGradientTrainer(Trainer):
 
     @property
     def _packs(self) -> bool:
-        """True if rollouts are sorted into micro-batches, False if they keep their order."""
+        """True if rollouts are sorted before they are cut into micro-batches."""
         # bnpo divides by the tokens of a micro-batch, so sorting rows would change its loss.
         return self.grpo.loss != "bnpo"
 
@@ -460,9 +481,9 @@ class PolicyGradientTrainer(Trainer):
         ids = [rollout.token_ids or () for rollout in rollouts]
         # A completion may have no log-probs (`GeneratedCompletion.log_probs`); its row is then 0.
         log_probs = [rollout.log_probs or () for rollout in rollouts]
-        # `unique` and `nonzero` run on the CPU: the size of their results depends on values, for
-        # which a GPU would be waited for. Padding is -1, which no token has: rows are equal only if
-        # their prompts are.
+        # On the CPU, because the sizes of the results of `unique` and `nonzero` depend on values:
+        # on a GPU each would wait for its queue. Padded with -1, which is no token, so that rows
+        # are equal only if their prompts are.
         padded = pad_rows(prompts, value=-1, left=True)
         distinct, owner = torch.unique(padded, dim=0, return_inverse=True)
         # Rows of T + 1 entries, as `Scorer._scores` has them; the last one is never a token.
@@ -491,7 +512,12 @@ class PolicyGradientTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Tensor:
-        """Compute one micro-batch's loss; `Trainer` averages over a step's micro-batches."""
+        """Return one micro-batch's scalar loss; `Trainer` averages it over a step's micro-batches.
+
+        Args:
+            inputs: {"batch": MicroBatch}, from `get_train_dataloader`.
+            return_outputs, num_items_in_batch: of `Trainer`'s signature, not used.
+        """
         batch: MicroBatch = inputs["batch"]
         if self._without_gradient(batch):
             # `Trainer` calls `backward` on the result, so it must require a gradient.
@@ -538,7 +564,10 @@ class PolicyGradientTrainer(Trainer):
         return not (needed or batch.signal)
 
     def _compare_with_sampler(self, batch: MicroBatch) -> None:
-        """Compare the trainer's log-probs with the sampler's before the first update on a batch."""
+        """Add the gap between sampler and trainer to the curve, and set the batch's correction.
+
+        It is measured before the first update on the batch.
+        """
         assert batch.old_log_probs is not None
         comparison = compare_with_sampler(
             batch.old_log_probs,
@@ -554,7 +583,11 @@ class PolicyGradientTrainer(Trainer):
             batch.correction = comparison.weights
 
     def _close_step(self) -> None:
-        """Close the step of the curve, check its gap, and steer the entropy bonus."""
+        """Average the step's metrics over all ranks, check the gap, and steer the entropy bonus.
+
+        Raises:
+            UserError: the gap between sampler and trainer is NaN or infinite.
+        """
         means = self.curve.close_step()
         # A step has no gap if no token counted, as when all completions are truncated and masked.
         if (gap := means.get(f"{GAP}/mean")) is not None:
@@ -597,7 +630,7 @@ class PolicyGradientTrainer(Trainer):
         super().log({**logs, **self.curve.take_point()}, start_time)
 
     def floating_point_ops(self, inputs: Any) -> int:
-        """Return 0: `Trainer` would estimate from input ids, a key that the batches here lack."""
+        """Return 0: `Trainer`'s estimate needs the key `input_ids`, which these batches lack."""
         return 0
 
 
@@ -618,7 +651,10 @@ class SavedCoefficient(TrainerCallback, ExportableState):
 
 
 def keyed_seed(*parts: object) -> int:
-    """Derive a 63-bit seed from a key; neighbouring keys give unrelated seeds."""
+    """Derive a 63-bit seed from a key such as (42, "rollout", step, round).
+
+    Neighbouring keys give unrelated seeds.
+    """
     digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
     # 63 bits: torch's and numpy's seeds are signed 64-bit integers.
     return int.from_bytes(digest[:8], "big") >> 1

@@ -1,11 +1,11 @@
-"""Scores of completions under the policy: micro-batches of rows, and their tokens' log-probs.
+"""Score completions under the policy: the log-prob and entropy of each token of a micro-batch.
 
-Two methods with the same result and less arithmetic or memory:
+Two methods give the same result with less arithmetic or memory:
 
     shared prompts  a prompt is computed once for all of its completions in a micro-batch; they
-                    continue from its keys and values, through which the gradient returns
-    fused scores    where the logits would be large, the output layer scores tokens in chunks, so
-                    that all logits never exist at once (`lib.objectives.logprobs`)
+                    continue from its keys and values, and the gradient returns through these
+    fused scores    if the logits are large, the output layer scores tokens in chunks, and all
+                    logits never exist at once (`lib.objectives.logprobs`)
 
 b rows of a micro-batch, p distinct prompts among them, C tokens of the longest prompt, T of the
 longest completion.
@@ -45,13 +45,13 @@ class MicroBatch:
     """The rows of one forward pass, with all inputs of their loss.
 
     Attributes:
-        rows: indices among the step's rollouts.
+        rows: [b] indices of its rollouts among the step's B rollouts.
         prompts: [p, C] the distinct prompts, padded on the left with -1.
         owner: [b] for each row, the index of its prompt in `prompts`.
         prompt_ids, prompt_mask: [b, C], padded on the left.
         completion_ids, completion_mask: [b, T], padded on the right.
-        places: [n] indices of the n real completion tokens, in rows of T + 1 flattened to
-            [b · (T + 1)].
+        places: [n] indices of the n real completion tokens in a mask [b, T + 1], flattened (see
+            `Scorer._scores` for the extra column).
         loss_mask: [b, T] bool, True for tokens in the loss.
         advantages: [b].
         signal: True if any advantage is not 0.
@@ -84,7 +84,7 @@ class MicroBatch:
 
 
 def pad_rows(rows: Sequence[Sequence[Any]], *, value: Any, left: bool = False) -> Tensor:
-    """Pad rows to [b, longest] with `value`, on the right or on the left."""
+    """Pad rows with `value` to a tensor [b, longest]: [[1, 2], [3]] -> [[1, 2], [3, value]]."""
     # At least 1, since an engine returns no empty completion.
     width = max(len(row) for row in rows)
     fills = ([value] * (width - len(row)) for row in rows)
@@ -98,7 +98,7 @@ class Scorer:
 
     Args:
         policy: without wrappers.
-        sampling: decides the distribution of log-probs and entropy: temperature and cuts.
+        sampling: its temperature, top-k, top-p and min-p are applied to the logits first.
         entropy_grad: let gradients flow through the entropy too.
         float32_head: make the output layer compute in float32, in scoring and generation.
         shares_prompts: compute a prompt once for its completions. Needs one process with the whole
@@ -133,7 +133,7 @@ class Scorer:
         self.takes_positions = not unsloth and "position_ids" in forward_arguments(policy)
 
     def score(self, model: Any, batch: MicroBatch) -> TokenScores:
-        """Score the completions' tokens [b, T]; 0 after their ends.
+        """Return log-prob and entropy of each completion token, [b, T]; 0 on padding.
 
         Args:
             model: the policy, or its DDP or FSDP wrapper.
@@ -170,7 +170,7 @@ class Scorer:
         return self._scores(model, inputs, batch)
 
     def _prompt_cache(self, model: Any, prompts: Tensor) -> DynamicCache:
-        """Compute keys and values of the distinct prompts [p, C - 1]; -1 is padding."""
+        """Return the keys and values of the p distinct prompts [p, C - 1]; -1 is padding."""
         cache, mask = DynamicCache(), (prompts >= 0).long()
         model(
             input_ids=prompts.clamp(min=0),
@@ -184,12 +184,13 @@ class Scorer:
         return cache
 
     def _scores(self, model: Any, inputs: dict[str, Any], batch: MicroBatch) -> TokenScores:
-        """Run the model on `inputs`, and score the completions' tokens [b, T]."""
+        """Run the model on `inputs`, and return the scores of the completions' tokens, [b, T]."""
         length = batch.completion_ids.shape[1]
         # The model computes logits at T + 1 positions, from the prompt's last token on. Those at
         # the last position predict what follows the completion. They are not sliced off, which
         # would copy all logits; instead the labels get one more column.
         inputs["logits_to_keep"] = length + 1
+        # [b, T + 1] each.
         labels = torch.nn.functional.pad(batch.completion_ids, (0, 1))
         kept = torch.nn.functional.pad(batch.completion_mask, (0, 1)).bool()
         # There are b · (T + 1) · V logits. Chunks cost one more product with the head.
@@ -215,7 +216,7 @@ class Scorer:
         return TokenScores(log_probs, entropy)
 
     def _from_logits(self, logits: Tensor, labels: Tensor) -> TokenScores:
-        """Score labels [b, T + 1] from whole logits [b, T + 1, V]."""
+        """Return the scores of labels [b, T + 1] from whole logits [b, T + 1, V]."""
         # Cuts, and an entropy with gradient, need the whole distribution in the backward pass:
         # `score_logits` computes it again in chunks and does not keep it.
         if self.truncate or self.entropy_grad:
@@ -232,8 +233,9 @@ class Scorer:
 
 
 class ReferencePolicy:
-    """The KL penalty's reference: a copy of the trained weights at the start, not a second
-    model.
+    """The reference policy of the KL penalty: a copy of the trainable weights at the start.
+
+    It has no model of its own: its weights are swapped into the policy for scoring.
     """
 
     def __init__(self, policy: torch.nn.Module) -> None:
@@ -250,10 +252,7 @@ class ReferencePolicy:
 
     @torch.no_grad()
     def _exchange(self, policy: torch.nn.Module) -> None:
-        """Exchange the policy's trained weights for the stored ones, which then hold the policy's.
-
-        Each call undoes the one before.
-        """
+        """Swap the stored weights and the policy's trainable weights; a second call swaps back."""
         for module in policy.modules():
             # FSDP2 may still hold whole weights from a forward pass: it must gather them anew.
             if isinstance(module, FSDPModule):
@@ -270,5 +269,6 @@ class ReferencePolicy:
 
 
 def _trained_weights(policy: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """Return the parameters that training updates: all, or an adapter's."""
     # Looked up at each call, since FSDP2 replaces parameters.
     return [weight for weight in policy.parameters() if weight.requires_grad]

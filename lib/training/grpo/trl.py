@@ -1,8 +1,8 @@
 """GRPO by TRL's own `GRPOTrainer`, unmodified (`grpo.trainer: trl`).
 
-It is the oracle in the tests of `policy_gradient`, its rival in speed, and an alternative for
-users. It generates by itself, with transformers or with vLLM in this process, and logs its own
-columns. The validation of params refuses settings beyond its reach.
+Tests compare `policy_gradient` with it, in results and in speed, and users can choose it. It
+generates by itself, with transformers or with vLLM in this process, and logs its own columns. The
+validation of params refuses settings that it does not have.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,10 +17,10 @@ from lib.params.training import Grpo, RolloutSampling
 from lib.rewards.functions import Grading
 
 SCALES = {"group": "group", "batch": "batch", "mean": "none"}
-"""TRL's `scale_rewards` by `grpo.advantage`."""
+"""`grpo.advantage` → TRL's `scale_rewards`."""
 
 AGGREGATIONS = {"sum": "sum_then_normalize", "gdpo": "normalize_then_sum"}
-"""TRL's `multi_objective_aggregation` by `grpo.reward_aggregation`."""
+"""`grpo.reward_aggregation` → TRL's `multi_objective_aggregation`."""
 
 
 def build_trl(
@@ -33,10 +33,10 @@ def build_trl(
     settings: Model,
     **kwargs: Any,
 ) -> GRPOTrainer:
-    """Build a `GRPOTrainer`, ready to start.
+    """Build TRL's `GRPOTrainer` from params, ready to start.
 
     Args:
-        rows: "prompt" and the columns that reward functions read.
+        rows: one per problem, with "prompt" and the columns for reward functions.
         arguments: keyword arguments of `transformers.TrainingArguments`, from `grpo_arguments`.
         settings: params' section of the model.
         kwargs: model, tokenizer and callbacks.
@@ -49,8 +49,8 @@ def build_trl(
         # By default, vLLM reserves memory for all of the model's positions.
         "vllm_max_model_length": settings.max_seq_length,
     }
-    # For the KL penalty on full weights, TRL loads the policy's files once more, by default as
-    # float32.
+    # For the KL penalty on full weights, TRL loads the policy's files once more as the reference
+    # policy, by default in float32.
     loaded = {"dtype": settings.dtype, "attn_implementation": with_kernel(settings.attention)}
     return GRPOTrainer(
         args=GRPOConfig(
@@ -68,7 +68,7 @@ def build_trl(
             model_init_kwargs=loaded if grpo.beta and not settings.lora.rank else None,
             use_bias_correction_kl=grpo.kl_weighted,
             epsilon=grpo.epsilon,
-            # TRL's bound of `cispo` is on the ratio itself.
+            # For `cispo`, TRL's value is the bound of the ratio itself, 1 + ε_high.
             epsilon_high=1 + (grpo.epsilon_high or grpo.epsilon)
             if grpo.loss == "cispo"
             else grpo.epsilon_high or None,

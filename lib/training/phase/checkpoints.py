@@ -71,7 +71,7 @@ class Checkpoints:
         return sorted(self.folder.glob("checkpoint-*"), key=checkpoint_step)
 
     def newest(self, say: Callable[[str], None]) -> Path | None:
-        """Return the last checkpoint with files matching their manifest; None if there is none.
+        """Return the last checkpoint whose files match its manifest; None if there is none.
 
         Args:
             say: called with a line for each damaged checkpoint.
@@ -86,7 +86,7 @@ class Checkpoints:
         return None
 
     def seal(self, step: int, counts: Mapping[str, Any]) -> None:
-        """Add `counts` and a manifest to the trainer's checkpoint, and rename it."""
+        """Add counts and manifest to the trainer's checkpoint, and move it out of `writing`."""
         written = self.writing / f"checkpoint-{step}"
         drop_reference(written)
         write_json(written / COUNTS, counts)
@@ -107,10 +107,13 @@ class Checkpoints:
         return self.folder / f"best-{step}"
 
     def drop_worse(self) -> None:
-        """Remove weights that better ones had replaced by the step of the oldest checkpoint."""
+        """Remove each `best-<step>` that no resumed run can select any more.
+
+        A better one had replaced it by the step of the oldest checkpoint.
+        """
         bests = sorted(self.folder.glob("best-*"), key=checkpoint_step)
-        # Without a checkpoint only the last one stays: a resumed run starts at step 0, and measures
-        # every step again.
+        # Without a checkpoint only the last best one stays: the next run starts at step 0, and
+        # measures every step again.
         oldest = min(map(checkpoint_step, self.by_step() or bests[-1:]), default=0)
         for best, later in pairwise(bests):
             if checkpoint_step(later) <= oldest:
@@ -121,7 +124,7 @@ class Checkpoints:
         shutil.rmtree(self.writing, ignore_errors=True)
 
     def finish(self, *, keep: int, base: Path | None = None) -> None:
-        """Keep the last `keep` checkpoints after a complete run; training can resume from these.
+        """Keep the last `keep` checkpoints of a complete run, to resume from; remove the rest.
 
         Args:
             base: the folder with the prompt format and system prompt. They are copied into each
@@ -283,7 +286,7 @@ def checkpoint_step(checkpoint: Path) -> int:
 
 
 def find_damage(checkpoint: Path) -> str:
-    """Describe the first difference from the manifest; '' if there is none."""
+    """Name the first file that differs from a checkpoint's manifest, for a message; '' if none."""
     try:
         expected = read_json(checkpoint / MANIFEST)
     except (OSError, UserError):
@@ -294,5 +297,6 @@ def find_damage(checkpoint: Path) -> str:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
+    """Return the hash of each file below a folder, by its relative path."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {str(file.relative_to(folder)): hash_path(file) for file in files}

@@ -1,4 +1,4 @@
-"""The number of processes of a launch, and their shares of an optimiser step. No torch.
+"""The number of training processes of a launch, and each one's share of a step. No torch.
 
 `accelerate launch --num_processes 2 --cpu` starts one process without a warning and exits with 0
 (accelerate 1.15). A stage therefore reads the expected number from its launcher's command line, and
@@ -55,7 +55,11 @@ def is_main_process() -> bool:
 def micro_batches(batch: int, *, micro_batch: int, world_size: int) -> dict[str, int]:
     """Return the rows of a forward pass and the number of passes per process in an optimiser step.
 
-    The names are those of `transformers.TrainingArguments`.
+    The names are those of `transformers.TrainingArguments`. A batch of 32 with micro-batches of 8
+    on 2 processes: 4 rows in each of 4 passes.
+
+    Args:
+        batch, micro_batch: rows on all processes together.
 
     Raises:
         UserError: the processes cannot share the micro-batch evenly.
@@ -73,8 +77,10 @@ def micro_batches(batch: int, *, micro_batch: int, world_size: int) -> dict[str,
 
 
 def expected_world_size(command: Sequence[str]) -> int | None:
-    """Return the number of processes in a launcher's command line; None if it has no fixed
-    number (`--nproc_per_node gpu`, `--nnodes 1:4`) or is no launcher's.
+    """Return the number of processes that a launcher's command line asks for.
+
+    `torchrun --nproc_per_node 2 --nnodes 3 …` -> 6. None if the number is not fixed
+    (`--nproc_per_node gpu`, `--nnodes 1:4`), or if the command is no launcher's.
     """
     options = _options(command)
     # torchrun itself, `python …/torchrun`, `python -m torch.distributed.run`, or ours around it.
@@ -92,7 +98,7 @@ def expected_world_size(command: Sequence[str]) -> int | None:
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """The number of a phase's ranks; `shards` is True if each holds a part of the model (FSDP)."""
+    """A phase's number of ranks; `shards` is True if each holds a part of the model (FSDP)."""
 
     ranks: int = 1
     shards: bool = False
@@ -114,6 +120,7 @@ def _options(command: Sequence[str]) -> argparse.Namespace:
     """Parse the launchers' options that decide the number of processes; None for absent ones."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in ("nproc-per-node", "nnodes", "num-processes", "config-file"):
+        # Both spellings: --nproc-per-node and --nproc_per_node.
         parser.add_argument(f"--{name}", f"--{name.replace('-', '_')}")
     return parser.parse_known_args(list(command))[0]
 

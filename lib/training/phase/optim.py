@@ -3,7 +3,7 @@
     m ← β₁m + (1−β₁)g,  v ← β₂v + (1−β₂)g²,  θ ← θ − lr·(m̂ / (√v̂ + ε) + λθ)
 
 Source: AdamW, arXiv:1711.05101. The update is torch's own function, so the trajectory is that of
-`torch.optim.AdamW`; what differs is where m and v are between steps. On a GPU they are in pinned
+`torch.optim.AdamW`; only the place of m and v between steps differs. On a GPU they are in pinned
 host memory, and one parameter's pair at a time is copied to the GPU and back: the GPU holds two
 tensors of the largest parameter's size instead of two copies of the model, for a transfer of four
 times the model's bytes in each step. On a CPU nothing moves.
@@ -78,7 +78,7 @@ class MemoryEfficientAdamW(Optimizer):
             [gradient],
             [mean],
             [square],
-            [],
+            [],  # for amsgrad only
             [state["step"]],
             foreach=False,
             amsgrad=False,
@@ -101,13 +101,14 @@ class MemoryEfficientAdamW(Optimizer):
             torch.cuda.current_stream(device).synchronize()
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Resume from a saved state; torch's own would put the moments on the GPU.
+        """Load a saved state, with the moments in CPU memory; torch would put them on the GPU.
 
         Raises:
             ValueError: the groups do not match.
         """
-        # Groups only: torch would cast the moments to the parameter's device and dtype.
+        # Load the groups only: torch would cast the moments to the parameter's device and dtype.
         super().load_state_dict({**state_dict, "state": {}})
+        # Parameters are numbered in the saved state; both lists have the same order.
         saved_ids = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
         params = chain.from_iterable(group["params"] for group in self.param_groups)
         for saved_id, param in zip(saved_ids, params, strict=True):
@@ -125,7 +126,7 @@ def _host_zeros_like(param: Tensor) -> Tensor:
 
 
 def _to_host(saved: dict[str, Tensor], param: Tensor) -> dict[str, Tensor]:
-    """Copy a saved state: moments shaped like the parameter, the count in float32."""
+    """Copy a parameter's saved state to CPU memory: the step count in float32, and the moments."""
     state = {"step": torch.as_tensor(saved["step"], dtype=torch.float32, device="cpu").clone()}
     for moment in _MOMENTS:
         state[moment] = _host_zeros_like(param).copy_(saved[moment])

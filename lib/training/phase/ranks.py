@@ -1,4 +1,4 @@
-"""Weights of a model across several processes: gathered whole, and equal on all."""
+"""Weights of a model on several processes (ranks): gather shards, and check that ranks agree."""
 
 import contextlib
 import hashlib
@@ -14,9 +14,10 @@ from lib.core.errors import UserError
 
 
 def gather_weights(trainer: Trainer) -> dict[str, Tensor] | None:
-    """Gather a sharded model's weights on the first rank, for saving.
+    """Gather a sharded model's weights on the first rank, for saving; return them by name.
 
-    Call it on every rank. None if each rank holds the whole model, which is then saved as it is.
+    Call it on every rank. It returns None if each rank holds the whole model, which is then saved
+    as it is.
     """
     if not trainer.is_fsdp_enabled:
         return None
@@ -28,7 +29,7 @@ def gather_weights(trainer: Trainer) -> dict[str, Tensor] | None:
 
 @contextlib.contextmanager
 def whole_on_every_rank(trainer: Trainer) -> Iterator[None]:
-    """Keep all weights of the policy on each rank within the block.
+    """Keep all weights of an FSDP2 policy on each rank within the block, for generation.
 
     FSDP2 gathers a block's weights in every forward pass, a collective. Ranks that generate would
     wait for each other at every token, and for ever once one rank's completions have ended.
@@ -69,9 +70,9 @@ def check_sharding(trainer: Trainer) -> None:
         UserError: another sharding; the message names the preset to use instead.
     """
     state = trainer.accelerator.state
-    first = trainer.is_fsdp_enabled and state.fsdp_plugin.fsdp_version != 2
-    if first or trainer.is_deepspeed_enabled:
-        way = "FSDP's first version" if first else "DeepSpeed"
+    is_fsdp1 = trainer.is_fsdp_enabled and state.fsdp_plugin.fsdp_version != 2
+    if is_fsdp1 or trainer.is_deepspeed_enabled:
+        way = "FSDP's first version" if is_fsdp1 else "DeepSpeed"
         raise UserError(
             f"{way} cannot share out the weights here; launch with "
             "lib/presets/accelerate/fsdp2.yaml (fsdp_version: 2)"

@@ -1,7 +1,7 @@
-"""Keep some rollouts of each GRPO step to be read afterwards.
+"""Keep some rollouts of each GRPO step for reading.
 
-Each step logs the problems that come first by hash. Some problems therefore recur in the log, which
-shows how their answers change. The rows are part of each checkpoint's `trainer_state.json`, so a
+Each step logs its problems with the smallest hashes. Some problems therefore recur in the log, and
+show how their answers change. The rows are part of each checkpoint's `trainer_state.json`, so a
 resumed run has every row once.
 """
 
@@ -24,17 +24,18 @@ generation."""
 TEXT_BYTES, TOKEN_BYTES = 2048, 8
 """Estimated bytes of a row: prompt and numbers, and each token of the completion."""
 DIGITS = 6
+"""Decimal places of logged numbers."""
 
 
 def kept_generations(grpo: Grpo, *, max_new_tokens: int) -> int:
-    """Return n, if every n-th generation is logged."""
+    """Return the least n ≥ 1 that keeps a log of every n-th generation within about `MAX_BYTES`."""
     # The rows of a run that would log every generation.
     rows = grpo.max_steps * grpo.log_problems * grpo.group_size / grpo.num_iterations
     return math.ceil(rows * (TEXT_BYTES + TOKEN_BYTES * max_new_tokens) / MAX_BYTES) or 1
 
 
 class RolloutLog(TrainerCallback, ExportableState):
-    """Keeps whole groups: every completion of `grpo.log_problems` problems of a step.
+    """Logs whole groups: all completions of `grpo.log_problems` problems of a step.
 
     On several ranks, only the first rank's problems are logged.
 
@@ -71,22 +72,23 @@ class RolloutLog(TrainerCallback, ExportableState):
 
 
 def rollout_rows(trainer: Trainer, *, start: int = 0) -> list[Mapping[str, Any]]:
-    """Return a trainer's logged rollouts from a row on; [] if it has none."""
+    """Return the rows of a trainer's rollout log from row `start` on; [] without a log."""
     logs = [log for log in trainer.callback_handler.callbacks if isinstance(log, RolloutLog)]
     return [json.loads(row) for log in logs for row in log.rows[start:]]
 
 
 def logged_rollouts(trainer: Any, num_problems: int, *, step: int) -> list[TrainingRollout]:
-    """Return the trainer's last rollouts of the `num_problems` problems that come first by hash.
+    """Return the last rollouts of the `num_problems` problems with the smallest hashes.
 
     Args:
         trainer: a `PolicyGradientTrainer` after a step.
     """
     size = trainer.grpo.group_size
-    # [P] one per group
+    # [P] one problem per group of G consecutive rollouts.
     texts = [rollout.problem for rollout in trainer.rollouts[::size]]
     # Ordered by hash, so that the same problems are preferred whenever they come up.
     first = sorted(range(len(texts)), key=lambda group: _rank(texts[group]))[:num_problems]
+    # Indices of these groups' rollouts in `trainer.rollouts`.
     places = [size * group + sample for group in sorted(first) for sample in range(size)]
     scores = _scores(trainer)
     # A refill's groups are rewarded in a call of their own, and `extra_columns` has the last call's
@@ -121,14 +123,15 @@ def logged_rollouts(trainer: Any, num_problems: int, *, step: int) -> list[Train
 
 
 def _rank(problem: str) -> bytes:
-    """Return the hash by which problems are ordered."""
+    """Return the SHA-256 of a problem's text, by which problems are ordered."""
     return hashlib.sha256(problem.encode()).digest()
 
 
 def _scores(trainer: Any) -> dict[int, dict[str, Any]]:
-    """Collect the micro-batches' numbers by place among the rollouts."""
+    """Return advantage, loss tokens and log-prob gap of each rollout, by its index in the step."""
     scores: dict[int, dict[str, Any]] = {}
     for batch in trainer.batches:
+        # [b, T] tokens in the loss; [b] gaps, None for a micro-batch that was not scored.
         counted, gaps = batch.loss_mask, [None] * len(batch.rows)
         if batch.correction is not None:
             # A token whose correction is 0 has no loss either.

@@ -65,8 +65,15 @@ Counts = Mapping[str, Mapping[str, int]]
 NO_METRIC = re.compile(
     r"_std$(?<!zero_std)|/(std|min|max)$|/(min|max)_|terminated|_(min|max)$|sampling/.*_(ratio|diff)"
 )
-"""Columns of the curve left out of metrics: the spread of means, and the sampler's distance from
-the trainer, for which there is a warning."""
+"""Columns of the curve left out of metrics. Examples of each alternative, in order:
+
+    reward_std, but not frac_reward_zero_std
+    rewards/answer/std, sampling/importance_sampling_ratio/max
+    completions/min_length
+    completions/mean_terminated_length
+    clip_ratio/low_min
+    sampling/sampling_logp_difference/mean: there is a warning for it
+"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,16 +104,18 @@ def run_phase(
     adapter: Path | None = None,
     scratch: Path = SCRATCH,
 ) -> None:
-    """Train, or pass the incoming checkpoint on if the phase is skipped.
+    """Train a phase and write its outputs; a skipped phase passes its checkpoint on.
 
     An interrupted phase resumes from its last checkpoint if params, inputs, code and packages are
     unchanged. It ends with the same files as a run without interruption.
 
     Args:
-        build: returns the trainer; its argument is the trainer's output folder.
+        build: returns the trainer, given the trainer's output folder.
+        stage: the stage's name, such as `grpo`.
         section: the stage's own section of params.
         init: the checkpoint to start from.
         settings: all params that the phase depends on.
+        inputs: the stage's input files and folders, by name; provenance hashes them.
         counts: called after training; its numbers by name go into provenance, added up over
             interruptions.
         validator: measures the policy every `section.eval_steps`.
@@ -127,7 +136,15 @@ def run_phase(
         validated: Sequence[GradedCompletion] = (),
         best: Mapping[str, float] | None = None,
     ) -> None:
-        """Write the files beside the checkpoint; a skipped phase has a state without points."""
+        """Write the files beside the checkpoint.
+
+        Args:
+            state: has the log; a skipped phase's has no points.
+            facts: further entries of the provenance.
+            rollouts: rows of the rollout log.
+            validated: completions of the last validation.
+            best: the selected validation point, if params select the best one.
+        """
         if outputs.rollouts:
             write_jsonl(outputs.rollouts, rollouts)
         if outputs.validation_completions:
@@ -164,6 +181,8 @@ def run_phase(
         return
 
     # A stage without validation still writes an empty validation curve, since DVC expects all outs.
+    # `watching` is the validator if it measures in this run, `selecting` if it also selects the
+    # checkpoint to hand on.
     watching = validator if section.eval_steps else None
     selecting = watching if section.select == "best" else None
     if watching:
@@ -209,6 +228,7 @@ def run_phase(
                 )
 
             def save(checkpoint: Path) -> None:
+                # Called on every rank: gathering sharded weights is collective.
                 weights = gather_weights(trainer)
                 if trainer.is_world_process_zero():
                     tokenizer = trainer.processing_class
@@ -220,6 +240,7 @@ def run_phase(
                 if trainer.is_world_process_zero():
                     checkpoints.drop_worse()
 
+            # All lines go through `say`, and generation reports its progress on the bar.
             for callback in trainer.callback_handler.callbacks:
                 if isinstance(callback, ProgressLines | WarningSigns):
                     callback.say = say
@@ -239,6 +260,7 @@ def run_phase(
             tracker.watch(trainer)
             # A checkpoint holds neither the rollouts nor the means since the last logged step. A
             # signal's checkpoint is therefore saved at a step after which both start anew.
+            # `updates` is the number of steps on the same rollouts; 1 in SFT and DPO.
             updates = getattr(section, "num_iterations", 1) * getattr(
                 section, "updates_per_rollout", 1
             )
@@ -303,7 +325,7 @@ def has_slow_bfloat16(trainer: Trainer) -> bool:
 
 
 def add_counts(before: Counts, after: Counts) -> dict[str, dict[str, int]]:
-    """Return `after` with the counts of `before` added by name."""
+    """Add counts by name: {"a": {"x": 1}} + {"a": {"x": 2, "y": 5}} -> {"a": {"x": 3, "y": 5}}."""
     added = {name: Counter(counts) for name, counts in after.items()}
     for name, counts in before.items():
         added.setdefault(name, Counter()).update(counts)
@@ -311,7 +333,7 @@ def add_counts(before: Counts, after: Counts) -> dict[str, dict[str, int]]:
 
 
 def resume_hint(checkpoints: Checkpoints, stage: str) -> str:
-    """Return a sentence that tells from which step the same command would continue."""
+    """Describe, for a message, from which step the same command would resume."""
     named = checkpoints.by_step()
     if named:
         return f"the same command resumes from step {checkpoint_step(named[-1])}"

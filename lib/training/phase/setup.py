@@ -1,4 +1,4 @@
-"""A training run ready to start, and the common parts of building one."""
+"""Build a training run: the arguments and settings that SFT, GRPO and DPO share."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -24,11 +24,11 @@ from lib.training.phase.tracking import Tracker, curve_points
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setup:
-    """A trainer, its data and its rewards.
+    """A training run ready to start: a trainer, its data and its rewards.
 
     Attributes:
-        problems: none in DPO, which learns from pairs.
-        rewards: with TRL's signature, in the order of `reward.weights`; GRPO only.
+        problems: the training problems; none in DPO, which learns from pairs.
+        rewards: functions with TRL's signature, in the order of `reward.weights`; GRPO only.
         settings: the params of the run, for the trackers' config.
     """
 
@@ -46,7 +46,7 @@ def prompt_settings(params: Params, base: Path) -> tuple[PromptFormat, str]:
 def shared_arguments(
     params: Params, section: Optimisation, *, batch: int, scratch: Path
 ) -> dict[str, Any]:
-    """Return the keyword arguments of `transformers.TrainingArguments`.
+    """Return the keyword arguments of `transformers.TrainingArguments` common to all phases.
 
     Args:
         section: the phase's section of `params`.
@@ -96,7 +96,7 @@ def shared_arguments(
 
 
 def prepare_trainer(trainer: Trainer, section: Optimisation) -> None:
-    """Remove transformers' printing of dictionaries, and set the optimiser named in params.
+    """Set the optimiser named in params, and remove transformers' printing of logged dictionaries.
 
     The trainer still groups the parameters, builds the schedule and saves the optimiser's state.
     """
@@ -114,8 +114,10 @@ def prepare_trainer(trainer: Trainer, section: Optimisation) -> None:
 
 
 def run_training(setup: Setup, *, to: Path | None = None) -> list[dict[str, float]]:
-    """Train to the end and return the curve, a point per logged step. An open W&B run gets it too,
-    and the trackers that the environment asks for.
+    """Train to the end and return the curve, a point per logged step.
+
+    Trackers get it too: an open W&B run, and those named by environment variables
+    (`lib.training.phase.tracking`).
 
     Stages call `lib.training.phase.run.run_phase` instead, which adds resuming, validation and the
     outputs of the DAG.

@@ -1,10 +1,11 @@
-"""The output of a training run: progress bar, a line per logged step, curve, and the trackers that
-the environment asks for.
+"""Report a training run: progress bar, a line per logged step, the curve, and trackers such as W&B.
+
+These environment variables choose the trackers:
 
     REPORT_TO       transformers' names, by commas: trackio, wandb, tensorboard, mlflow, ...
     WANDB_MODE      offline, online (offline where there is no key): asks for W&B too
 
-Tracking is set by environment variables, not by params: it changes no result.
+They are no params, because tracking changes no result.
 """
 
 import contextlib
@@ -44,19 +45,19 @@ USUAL = {
     "WANDB_CONSOLE": "off",
     "WANDB_SILENT": "true",
 }
-"""The trackers' own variables, unless they are set."""
+"""Values for the trackers' own environment variables; a variable that is set keeps its value."""
 
 CLOCKS = ("step_time", "runtime", "per_second", "epoch")
 """Parts of column names kept out of curves: times, which differ between equal runs, and `epoch`,
 which repeats `step`."""
 
 SECONDS: defaultdict[str, float] = defaultdict(float)
-"""Seconds spent in this process by parts of the current phase, by name."""
+"""Part of the current phase ("generation", "rewards", …) → seconds spent in it by this process."""
 
 
 @contextlib.contextmanager
 def timed(part: str) -> Iterator[None]:
-    """Add the block's duration to the part's seconds."""
+    """Add the block's duration to `SECONDS[part]`."""
     start = time.monotonic()
     try:
         yield
@@ -101,14 +102,17 @@ LOSS_NOTE = (
     "a loss near 0 is normal: on policy, centred advantages cancel in its value and not in its "
     "gradient; look at reward, answer accuracy, entropy and grad_norm"
 )
+"""Printed once, before GRPO's first line."""
 
 
 class ProgressLines(TrainerCallback):
-    """Prints one greppable line per logged step, below a bar on a terminal.
+    """Prints one greppable line per logged step, and a progress bar if stderr is a terminal.
+
+    Such as `grpo step=4/30 reward=0.25 … s/step=3.1 tokens/s=850 left=01:20`.
 
     Args:
         stage: first word of each line.
-        columns: the columns on the line, in order; all of them are in the curve.
+        columns: columns of the curve to print, in order.
     """
 
     def __init__(self, stage: str, columns: tuple[str, ...]) -> None:
@@ -120,8 +124,10 @@ class ProgressLines(TrainerCallback):
         self.beat = Heartbeat(stage, lambda line: self.say(line))
         self.num_batches = 0
         self.state: TrainerState | None = None
-        # The start of this process's run, the last line, and the last line with new tokens.
+        # Set at the start of this process's run, at the last line, and at the last line with new
+        # tokens.
         self.start = self.previous = self.counted = Mark(0, 0.0, 0.0)
+        # Monotonic time in seconds at the end of the last step.
         self.stepped = 0.0
 
     def on_train_begin(
@@ -150,7 +156,13 @@ class ProgressLines(TrainerCallback):
         self.beat.rest()
 
     def within(self, part: str, done: int, total: int, tokens: int = 0) -> None:
-        """Report how much of a part of the current step is done, and the time left in the run."""
+        """Report progress within the current step, and the time left in the run.
+
+        Args:
+            part: "rollouts", "training" or "validation".
+            done, total: completions, or micro-batches of training.
+            tokens: generated so far in this part.
+        """
         state = self.state
         if self.bar is None or state is None:
             return
@@ -162,6 +174,7 @@ class ProgressLines(TrainerCallback):
         if state.global_step > self.start.step:
             now = Mark(state.global_step, 0.0, self.stepped)
             left = (state.max_steps - state.global_step) * now.seconds_per_step(self.start)
+            # Less the time since that step's end.
             left = max(0.0, left - (time.monotonic() - self.stepped))
             step += f" left={tqdm.format_interval(left)}"
         self.beat.label = f"{self.stage} {step}"
@@ -204,9 +217,7 @@ class ProgressLines(TrainerCallback):
         logs: Mapping[str, float] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Print the line, with the pace since the line before and the time left at the run's
-        pace.
-        """
+        """Print the point's line, with the pace since the last line and the time left."""
         if self.bar is None or not logs or "loss" not in logs:
             return
         if self.stage == "grpo" and self.previous is self.start:
@@ -232,7 +243,7 @@ class ProgressLines(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Close the bar, and print how this process spent its time."""
+        """Close the bar, and print the duration, the mean pace and the share of each timed part."""
         if self.bar is None:
             return
         self.bar.close()
@@ -246,7 +257,7 @@ class ProgressLines(TrainerCallback):
 
 @dataclasses.dataclass(frozen=True)
 class Mark:
-    """Step, tokens and clock at one moment of training.
+    """The step, token count and clock at one moment of training.
 
     Attributes:
         tokens: prompt and completion tokens so far; 0 if they are not counted.
@@ -272,7 +283,7 @@ class Mark:
 
 
 def curve_points(state: TrainerState) -> list[dict[str, float]]:
-    """Return the logged values, a point per step, without clocks.
+    """Return the training curve: each logged step's numbers by column, without times (`CLOCKS`).
 
     A step that the scaler of float16 skipped has no `grad_norm`.
     """
@@ -291,16 +302,18 @@ def curve_points(state: TrainerState) -> list[dict[str, float]]:
 
 
 class Tracker(TrainerCallback):
-    """Feeds transformers' tracking callbacks: params as the config, every point once, validation
-    included; W&B and Trackio also get the rewards' distributions and the logged completions.
+    """Feeds the tracking callbacks of transformers, such as W&B's and TensorBoard's.
+
+    They get the params as the config, and each point once, validation's included. W&B and Trackio
+    also get histograms of the rewards and the logged completions.
 
     Args:
-        name: of the run; the time of its start is added. WANDB_NAME replaces both.
+        name: name of the run; the time of its start is added. WANDB_NAME replaces both.
         settings: the params that the phase depends on.
 
     Raises:
-        UserError: the environment asks for a tracker that transformers does not know, or whose
-            package is missing; or WANDB_MODE is none of `MODES`.
+        UserError: the environment asks for a tracker unknown to transformers or not installed; or
+            WANDB_MODE is none of `MODES`.
     """
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
@@ -308,6 +321,7 @@ class Tracker(TrainerCallback):
         # have no step twice.
         self.name = os.environ.get("WANDB_NAME") or f"{name}-{time.strftime('%m%d-%H%M%S')}"
         self.config = dict(leaves(settings))
+        # Numbers of log entries and of rollout rows that are sent already.
         self.num_sent = self.num_rows = 0
         self.callbacks: dict[str, TrainerCallback] = {}
         mode, report_to = os.environ.get("WANDB_MODE", ""), os.environ.get("REPORT_TO", "")
@@ -338,7 +352,7 @@ class Tracker(TrainerCallback):
             os.environ["WANDB_MODE"] = "offline"
 
     def watch(self, trainer: Trainer) -> None:
-        """Track a trainer; later its last rollouts and its log of completions are read from it."""
+        """Track a trainer: receive its events, and read its rollouts and rollout log."""
         self.trainer = trainer
         if self.callbacks:
             trainer.add_callback(self)
@@ -346,7 +360,8 @@ class Tracker(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Open the runs. Points and rows up to a checkpoint are in an earlier process's run."""
+        """Open the trackers' runs."""
+        # What a resumed checkpoint holds was sent to an earlier process's run.
         self.num_sent = len(state.log_history) if state.global_step else 0
         self.num_rows = len(rollout_rows(self.trainer))
         # A caller that opened a run may have put a config into it.
@@ -361,7 +376,7 @@ class Tracker(TrainerCallback):
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Send the trainer's new log entries, each with its own step."""
+        """Send new log entries, each with its own step; W&B and Trackio also get the rollouts."""
         new, self.num_sent = state.log_history[self.num_sent :], len(state.log_history)
         # A validation point arrives with the next log, a step or more later. Trackers read the step
         # from the state, so each entry gets a state with its own step.
@@ -400,7 +415,7 @@ class Tracker(TrainerCallback):
 
 
 def _completions(tracker: Any, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a table of logged rollouts; {} if there are no rows."""
+    """Return a tracker's table of the new rows of the rollout log; {} if there are none."""
     # A new table at each log, as TRL has it: W&B cannot append to a table.
     names = ("step", "problem", "completion", "reward", "advantage")
     table = [row["rewards"] | {name: row[name] for name in names} for row in rows]

@@ -1,4 +1,4 @@
-"""Validation by generation: the policy's answers while it trains, without disturbing it.
+"""Validate by generation: measure the policy's accuracy while it trains, without disturbing it.
 
 At step 0, every `eval_steps` and at the end the policy answers the problems of `validation.sets`
 greedily. The points are entries of the trainer's log, like the loss's, so checkpoints hold them.
@@ -41,10 +41,10 @@ MEASURES = (
     "mean_reasoning_chars",
     "mean_reward",
 )
-"""Names in `lib.grading.metrics`."""
+"""Metrics of a point, by their names in `lib.grading.metrics`."""
 
 MAX_ROWS = 256
-"""Completions per set of the last point, written to be read."""
+"""Most completions of a set that are written, from the last point, for reading."""
 
 PREFIX = "validation/"
 """Prefix of validation's columns in the trainer's log."""
@@ -58,7 +58,7 @@ class Validator(TrainerCallback):
 
     Args:
         problems: folder with a file for each of `validation.sets`, written by `prepare`. The first
-            set is the headline.
+            set is the main one: its columns have no prefix.
         init: the checkpoint at the start of training.
         base: the model that an adapter is trained on, with the system prompt beside it.
     """
@@ -86,7 +86,7 @@ class Validator(TrainerCallback):
         self.stage = ""
         self.engine: Engine | None = None
         self.heartbeat: Callable[[int, int, int], None] | None = None
-        """See `Engine`."""
+        """See `Engine.heartbeat`."""
         self.rows: list[GradedCompletion] = []
         """Completions of the last point, at most `MAX_ROWS` of each set."""
 
@@ -102,6 +102,7 @@ class Validator(TrainerCallback):
         """Measure the policy of `trainer` from now on; the caller closes this validator afterwards.
 
         Args:
+            steps: measure every this many steps.
             say: called with one line per set.
             keep: called on every rank with a step whose point is the best so far.
         """
@@ -134,7 +135,7 @@ class Validator(TrainerCallback):
             self.engine.close()
 
     def answers(self, engine: Engine) -> dict[str, list[GradedCompletion]]:
-        """Return a graded completion of each problem, by set."""
+        """Answer all problems greedily; return a graded completion of each, by set."""
         answers = {}
         for name, problems in self.sets.items():
             groups = sample_groups(
@@ -184,16 +185,14 @@ class Validator(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Measure before the step's checkpoint is written, so that the checkpoint holds the
-        point.
-        """
+        """Measure every `steps` and at the end, before the step's checkpoint saves the point."""
         if state.global_step % self.steps == 0 or state.global_step == state.max_steps:
             self._measure(state, kwargs["model"])
 
     def _answers(self, model: PreTrainedModel) -> dict[str, list[GradedCompletion]]:
-        """Answer all sets with the model's weights, keep some rows for the output, and return all.
+        """Run `answers` with the model's current weights, and set `rows`.
 
-        Training's random states are the same afterwards.
+        The random states of training are the same afterwards.
         """
         # vLLM seeds every generator while it starts.
         with timed("validation"), random_states_kept(gpus=range(torch.cuda.device_count())):
@@ -207,7 +206,7 @@ class Validator(TrainerCallback):
         return answers
 
     def _measure(self, state: TrainerState, model: PreTrainedModel) -> None:
-        """Add a point to the trainer's log, and call `keep` if the point is the best so far."""
+        """Measure the policy, log the point, and call `keep` if it is the best so far."""
         measured = {name: means(rows) for name, rows in self._answers(model).items()}
         point: dict[str, float] = {"step": state.global_step}
         for number, (name, values) in enumerate(measured.items()):
@@ -224,16 +223,20 @@ class Validator(TrainerCallback):
                 self.keep(best)
 
     def best_point(self, state: TrainerState) -> dict[str, float]:
-        """Return the point with the highest answer accuracy on the held-back set, the first of
-        equal ones.
+        """Select the first point with the highest answer accuracy on the held-back set.
 
         The highest of several noisy accuracies is too optimistic for new problems.
+
+        Returns:
+            Its step and accuracy with the standard error, the run's last step, and the numbers of
+            points and problems.
         """
-        above = "" if next(iter(self.sets)) == HELD_BACK_SET else f"{HELD_BACK_SET}/"
+        # The prefix of the held-back set's columns.
+        prefix = "" if next(iter(self.sets)) == HELD_BACK_SET else f"{HELD_BACK_SET}/"
         points = validation_points(state)
         # `max` returns the first of equal ones, the one trained least.
-        best = max(points, key=lambda point: point[f"{above}answer_accuracy"])
-        measured = {name: best[above + name] for name in ("answer_accuracy", "answer_accuracy_se")}
+        best = max(points, key=lambda point: point[f"{prefix}answer_accuracy"])
+        measured = {name: best[prefix + name] for name in ("answer_accuracy", "answer_accuracy_se")}
         return {
             "step": best["step"],
             "last_step": state.max_steps,
@@ -257,7 +260,7 @@ class Validator(TrainerCallback):
 
 
 def means(rows: Sequence[GradedCompletion]) -> dict[str, float]:
-    """Return the means of `MEASURES` and the standard error of the answer accuracy."""
+    """Return the mean of each of `MEASURES`, and the standard error of the answer accuracy."""
     measured = {name: estimate_rate(rows, RATES[name]) for name in MEASURES}
     values = {name: estimate.value for name, estimate in measured.items()}
     return {**values, "answer_accuracy_se": measured["answer_accuracy"].se}
@@ -275,7 +278,8 @@ def validation_points(state: TrainerState) -> list[dict[str, float]]:
 def validation_columns(sets: Sequence[str]) -> list[str]:
     """Return the columns of the validation curve, the same with and without points.
 
-    The first set's columns have plain names. Another set's columns begin with `<set>/`.
+    The first set's columns have plain names (`answer_accuracy`), another set's have the set's name
+    before (`gsm8k/answer_accuracy`).
     """
     names = [*MEASURES, "answer_accuracy_se"]
     return [*names, *(f"{name}/{measure}" for name in sets[1:] for measure in names)]

@@ -1,4 +1,4 @@
-"""Warning signs in GRPO's curve, each reported once in words.
+"""Detect failures of GRPO in its curve, and warn once of each, with the param to change.
 
 The signs are a function of the log, so an interrupted and resumed run ends with the same ones.
 """
@@ -18,16 +18,16 @@ from lib.rewards.functions import ANSWER_ACCURACY, DECIDED_BY, stack_range
 Point = Mapping[str, float]
 
 GAP = "sampling/sampling_logp_difference"
-"""Columns with the distance of the sampler's log-probs from the trainer's: `/mean`, `/max`."""
+"""Prefix of the columns with the gap |sampler's − trainer's log-prob| in nats: `/mean`, `/max`."""
 
 STREAK = 3
-"""Logged points in a row for a sign: one step has too few completions."""
+"""Number of consecutive logged points that must show a sign: one step has too few completions."""
 WINDOW = 10
 """Logged points in each of the two means compared over time."""
 EDGE = 0.01
-"""Share of the reward's range: a mean this close to an end counts as at it."""
+"""A mean reward within this share of the reward's range from an end counts as at that end."""
 COLLAPSE = 0.1
-"""Share of its first value below which entropy has collapsed."""
+"""Entropy has collapsed below this share of its first value."""
 TRUNCATED_SHARE = 0.5
 """Share of completions at the length limit for a warning."""
 DRIFT_FACTOR, ROUNDING = 10.0, 1e-6
@@ -38,7 +38,7 @@ MAX_GAP = {"float32": 0.001, "float16": 0.01, "bfloat16": 0.05}
 least ten times the measured rounding (docs/vllm.md); float16's, with eight times bfloat16's digits,
 was not measured."""
 MINIMUM_UNTIL = {"s0": 20}
-"""Last step for which a stack's source expects rewards at their minimum."""
+"""Reward stack → last step at which its source still expects rewards at their minimum."""
 OVERFLOWS = {"float16": 17}
 """Number of overflowing gradients in a row that is a fault, by precision; 1 for the others. With
 float16 the loss is scaled: the scaler skips an overflowing step and halves the scale, which starts
@@ -49,17 +49,16 @@ REWARD_RISE, ACCURACY_FALL = 0.05, 0.05
 """Rise as a share of the reward's range, and fall in accuracy, beyond noise."""
 
 JUMPED = 0.2
-"""Rise beyond noise of the share of right answers that one of the verifier's steps without proof
-decided."""
+"""Rise, beyond noise, of the share of right answers that one inexact verifier step accepted."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The thresholds for a run's numbers.
+    """The thresholds of a run's warning signs.
 
     Attributes:
         lowest, highest: ends of the reward's range.
-        max_new_tokens: longest completion.
+        max_new_tokens: longest completion, in tokens.
         binds: the limit on completions in words; '' if it is `rollout.max_new_tokens` itself.
         gap: from `MAX_GAP`.
         overflows: from `OVERFLOWS`.
@@ -80,7 +79,7 @@ class Limits:
     def from_reward(
         cls, reward: Reward, *, max_new_tokens: int, dtype: str = "bfloat16", **others: Any
     ) -> "Limits":
-        """Return the limits for the rewards of params."""
+        """Return the limits of a reward stack; `others` are further attributes."""
         lowest, highest = stack_range(
             reward.names,
             reward.weights,
@@ -107,15 +106,16 @@ class Limits:
 
     @property
     def near(self) -> float:
-        """The distance from an end of the reward's range within which a mean is at that end; 0
-        for an unknown range.
+        """The distance from an end of the reward's range that still counts as at the end.
+
+        0 for an unknown range.
         """
         width = self.highest - self.lowest
         return EDGE * width if math.isfinite(width) else 0.0
 
 
 class WarningSigns(TrainerCallback):
-    """Reads the curve point by point, prints each sign when it appears, and keeps it."""
+    """Checks each logged point of the curve, prints new warning signs and keeps them."""
 
     def __init__(self, stage: str, limits: Limits) -> None:
         self.stage = stage
@@ -133,7 +133,7 @@ class WarningSigns(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Restore the points logged before an interruption."""
+        """Restore points and signs of the steps before an interruption, from the log."""
         self.points, self.signs = [], []
         for entry in state.log_history:
             if "loss" in entry:
@@ -165,8 +165,12 @@ class WarningSigns(TrainerCallback):
         return new
 
 
+# Each check returns the warning's text, or '' without a sign. An `and` returns an empty left side,
+# so that `values and (...)` is '' if `values` is.
+
+
 def reward_at_minimum_early(points: list[Point], limits: Limits) -> str:
-    """Detect completions earning nothing in steps for which the stack's source expects it."""
+    """Detect rewards at their minimum in early steps, as the stack's source expects there."""
     rewards = _at_minimum(points, limits, early=True)
     return rewards and (
         f"the mean reward has been {rewards} over {STREAK} logged steps, the least that the stack "
@@ -176,7 +180,7 @@ def reward_at_minimum_early(points: list[Point], limits: Limits) -> str:
 
 
 def reward_at_minimum(points: list[Point], limits: Limits) -> str:
-    """Detect completions earning nothing."""
+    """Detect rewards at their minimum: completions earn nothing."""
     rewards = _at_minimum(points, limits, early=False)
     return rewards and (
         f"the mean reward has been {rewards} over {STREAK} logged steps, and the stack's range is "
@@ -186,7 +190,7 @@ def reward_at_minimum(points: list[Point], limits: Limits) -> str:
 
 
 def _at_minimum(points: list[Point], limits: Limits, *, early: bool) -> str:
-    """Format the last rewards if all are at the range's minimum, else return ''.
+    """Format the range of the last mean rewards if all are at the minimum, else return ''.
 
     Args:
         early: True checks only steps up to `expected_until`, False only later ones.
@@ -244,30 +248,31 @@ def at_the_limit(points: list[Point], limits: Limits) -> str:
 
 def reward_hacking(points: list[Point], limits: Limits) -> str:
     """Detect a rising reward beside a falling answer accuracy."""
-    rewards, rights = _column(points, "reward"), _column(points, ANSWER_ACCURACY)
-    if min(len(rewards), len(rights)) < 2 * WINDOW:
+    rewards, accuracies = _column(points, "reward"), _column(points, ANSWER_ACCURACY)
+    if min(len(rewards), len(accuracies)) < 2 * WINDOW:
         return ""
-    (before, after), (right, still) = _ends(rewards), _ends(rights)
-    # Relative to the stack's range: rewards of 12.5 and of 1 are alike here.
+    (before, after), (first, last) = _ends(rewards), _ends(accuracies)
+    # A share of the stack's range, since one stack's rewards go up to 12.5 and another's to 1.
     risen = after - before >= REWARD_RISE * (limits.highest - limits.lowest)
-    if not risen or right - still < ACCURACY_FALL:
+    if not risen or first - last < ACCURACY_FALL:
         return ""
     return (
         f"reward has risen from {before:.3g} to {after:.3g} while answer accuracy has fallen from "
-        f"{right:.3g} to {still:.3g} (means of {WINDOW} logged steps): it is earned without right "
+        f"{first:.3g} to {last:.3g} (means of {WINDOW} logged steps): it is earned without right "
         "answers. Give the answer more weight (reward.weights), and read completions with "
         "`make debug-rollouts`"
     )
 
 
 def evidence_jumps(points: list[Point], limits: Limits) -> str:
-    """Detect more and more right answers that the verifier accepts by evidence, without proof: the
-    policy may exploit a gap in the evidence.
+    """Detect a rising share of right answers accepted by evidence instead of proof.
+
+    The policy may exploit a gap in one of the verifier's inexact steps (`DECIDED_BY` columns).
     """
     if len(points) < 2 * WINDOW:
         return ""
     for name in sorted(name for name in points[-1] if name.startswith(DECIDED_BY)):
-        # A point lacks the column of a step that decided none.
+        # A point lacks the column of a verifier step that decided no answer.
         before, after = _ends([point.get(name, 0.0) for point in points])
         if after - before >= JUMPED:
             return (
@@ -287,6 +292,7 @@ def gradient_explodes(points: list[Point], limits: Limits) -> str:
             f"the gradient's norm is {norms[-1]}: weights or losses are NaN or infinite. Lower "
             "grpo.learning_rate"
         )
+    # The median norm before the last points; without any, infinity, so that none is above it.
     # Zeros are left out, since a step without signal has no gradient.
     usual = statistics.median([norm for norm in norms[:-STREAK] if norm] or [math.inf])
     high = _steady(points, "grad_norm", lambda norm: math.inf > norm > EXPLOSION_FACTOR * usual)
@@ -299,7 +305,7 @@ def gradient_explodes(points: list[Point], limits: Limits) -> str:
 
 
 def sampler_apart(points: list[Point], limits: Limits) -> str:
-    """Detect a sampler that computes another model than the trainer, already on equal weights."""
+    """Detect sampler and trainer disagreeing from the start, on equal weights, beyond rounding."""
     # A sampler this far off from the start has a large first gap, which would hide a drift.
     first = _first_gap(points)
     if first <= limits.gap:
@@ -313,7 +319,7 @@ def sampler_apart(points: list[Point], limits: Limits) -> str:
 
 
 def sampler_drift(points: list[Point], limits: Limits) -> str:
-    """Detect a sampler further from the trainer than at equal weights.
+    """Detect a gap between sampler and trainer that is more than ten times its first value.
 
     Rounding on equal weights depends on both engines, the precision and the model (docs/vllm.md),
     so the run's own first gap is the measure.
@@ -351,11 +357,15 @@ def _first_gap(points: list[Point]) -> float:
 
 
 def _column(points: list[Point], name: str) -> list[float]:
+    """Return a column's values; points without it are left out."""
     return [point[name] for point in points if name in point]
 
 
 def _steady(points: list[Point], name: str, test: Callable[[float], bool]) -> str:
-    """Format the range of the last `STREAK` values if all pass `test`; else, or if too few, ''."""
+    """Format the range of the last `STREAK` values as "0.1 to 0.2" if all pass `test`.
+
+    Return '' if one fails, or if there are fewer values.
+    """
     values = _column(points, name)[-STREAK:]
     if len(values) < STREAK or not all(map(test, values)):
         return ""
@@ -364,5 +374,5 @@ def _steady(points: list[Point], name: str, test: Callable[[float], bool]) -> st
 
 
 def _ends(values: list[float]) -> tuple[float, float]:
-    """Return the means of the first and the last window."""
+    """Return the mean of the first `WINDOW` values, and of the last."""
     return sum(values[:WINDOW]) / WINDOW, sum(values[-WINDOW:]) / WINDOW
