@@ -1,5 +1,6 @@
-"""Files exchanged between stages: written whole or not at all, with equal bytes for equal
-content.
+"""Read, write and hash the files that stages exchange (JSON, JSONL, CSV) and the stages' code.
+
+Files are written whole or not at all, with equal bytes for equal content.
 """
 
 import csv
@@ -47,11 +48,12 @@ VERSIONED_PACKAGES = (
 
 
 def write_metrics(path: Path, metrics: Mapping[str, Any], **facts: Any) -> None:
-    """Write numbers with sorted keys, rounded to `METRIC_DIGITS`, so that runs can be compared.
+    """Write metrics as JSON with sorted keys, numbers rounded to `METRIC_DIGITS` decimals.
 
-    `dvc metrics diff` skips lists, so that callers put standard errors into lists (`unlisted`).
+    `dvc metrics diff` skips lists, so callers hide standard errors in a list (see `unlisted`).
 
     Args:
+        metrics: numbers, also in nested mappings and lists.
         facts: further entries, written as they are; they may be text.
 
     Raises:
@@ -61,7 +63,7 @@ def write_metrics(path: Path, metrics: Mapping[str, Any], **facts: Any) -> None:
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metrics rounded; items of lists that are no mappings are kept as they are."""
+    """Round the numbers of nested metrics; a list's items are kept, except for mappings."""
     checked: dict[str, Any] = {}
     for key, value in metrics.items():
         if isinstance(value, Mapping):
@@ -77,9 +79,11 @@ def _numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unlisted(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metrics with the entries of each one-element list moved up to its level.
+    """Move the entries of each one-element list up to the level of the list.
 
-    Such lists hide standard errors from `dvc metrics diff`.
+    Such lists hide standard errors from `dvc metrics diff`. Example:
+    `{"pass_at_1": 0.5, "standard_errors": [{"pass_at_1_se": 0.01}]}` ->
+    `{"pass_at_1": 0.5, "pass_at_1_se": 0.01}`.
     """
     flat: dict[str, Any] = {}
     for key, value in metrics.items():
@@ -173,7 +177,10 @@ def json_lines(path: Path) -> Iterator[JsonLine]:
 
 @contextmanager
 def jsonl_writer(path: Path) -> Iterator[Callable[[Mapping[str, Any]], object]]:
-    """Yield a function that writes a row as one line; the file appears whole or not at all."""
+    """Yield a function that writes one row as a line of JSON; for rows that arrive one by one.
+
+    The file appears when the block ends, or not at all after an error.
+    """
     with (
         replacing(path) as partial,
         partial.open("w", encoding="utf-8", errors=ENCODING_ERRORS) as lines,
@@ -196,6 +203,7 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
         UserError: as `read_records`.
     """
     remedy = "`dvc repro` runs the stage that writes it"
+    # `{**row}` raises TypeError if the line's JSON is no object.
     return read_records(path, lambda row: {**row}, what="a JSON object", remedy=remedy)
 
 
@@ -205,7 +213,8 @@ def read_records(
     """Parse a file of one record per line.
 
     Args:
-        parse: converts a line's JSON into a record.
+        parse: converts a line's JSON into a record; raises ValueError, TypeError or KeyError if it
+            is none.
         what: the expected content of a line, for messages.
         remedy: the command that rewrites the file, for messages.
 
@@ -229,6 +238,7 @@ def write_curve(
     """Write logged numbers as CSV for `dvc plots`: `step` first, the other columns sorted.
 
     Args:
+        points: the logged numbers of one step each, with its number under `step`.
         columns: columns to write even if no point has them.
     """
     # Sorted, so that the order does not depend on the points' order.
@@ -242,13 +252,14 @@ def write_curve(
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path; it takes `path`'s place once the block ends without an error.
+    """Yield a temporary path for a file or folder, renamed to `path` when the block ends.
 
-    Each writer has its own temporary path. If two processes write one path at the same time, the
-    file of the last to finish stays.
+    After an error it is deleted, and `path` stays as it was. Each writer has its own temporary
+    path. If two processes write one path at the same time, the file of the last to finish stays.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Remove what killed writers left. The name holds the process id: a live writer keeps its file.
+    # Remove what killed writers left. The name, such as .metrics.json.4711-1.partial, holds the
+    # process id 4711: a live writer keeps its file.
     for other in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
         writer = other.name.split(".")[-2].partition("-")[0]
         if writer.isdigit() and not psutil.pid_exists(int(writer)):
@@ -294,22 +305,22 @@ def hash_path(path: Path) -> str:
 
 
 def stage_code(stage: str, settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return the hash of each path of code that dvc.yaml lists for a stage.
+    """Return {path: hash} of a stage's code: its `deps` in dvc.yaml below lib/ and stages/.
 
     dvc.yaml is the only list of a stage's code; a test compares it with the imports.
 
     Args:
         stage: its name in dvc.yaml.
-        settings: params by section, for the paths that name one (`${validation.stack}`).
+        settings: params by section, for paths with a param in them (`${validation.stack}`).
     """
     deps = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"][stage]["deps"]
     code = [dep for dep in deps if dep.startswith(("lib/", "stages/"))]
 
     def value(key: re.Match[str]) -> str:
-        # `${a.b}` becomes settings["a"]["b"].
+        """Return the param of a match: `${a.b}` -> settings["a"]["b"]."""
         return str(functools.reduce(operator.getitem, key[1].split("."), settings))
 
-    # As DVC resolves these templates: with another stack, a stage depends on other code.
+    # DVC resolves these templates in the same way: with another stack, a stage has other code.
     paths = [re.sub(r"\$\{([\w.]+)\}", value, path) for path in code]
     return {path: hash_code(ROOT / path) for path in paths}
 
@@ -326,7 +337,12 @@ def hash_json(content: Any) -> str:
 
 
 def fingerprint(decisive: Mapping[str, Any], *, inputs: Mapping[str, Path]) -> str:
-    """Return one hash of all that decides a result: settings, inputs' content, versions."""
+    """Hash all that decides a result (16 hex digits), to find work of an interrupted equal run.
+
+    Args:
+        decisive: settings and hashes of code, as JSON; the plugins named in it are hashed too.
+        inputs: files or folders by name, hashed by their content.
+    """
     return hash_json({**decisive, **_origin(decisive, inputs)})
 
 
@@ -338,8 +354,12 @@ def versions() -> dict[str, str]:
 def write_provenance(
     path: Path, *, settings: Any, inputs: Mapping[str, Path], **facts: Any
 ) -> None:
-    """Write the origin of an output: settings, versions, hashes of inputs. No clock time, no
-    path.
+    """Write the origin of an output: settings, hashes of inputs and plugins, package versions.
+
+    No clock time and no path, so that an equal run writes equal bytes.
+
+    Args:
+        facts: further entries, written as they are.
     """
     write_json(path, {"settings": settings, **_origin(settings, inputs), **facts})
 

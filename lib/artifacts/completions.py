@@ -1,4 +1,4 @@
-"""Records of a completion: as generated, as graded, and as GRPO trained on it."""
+"""Records of a completion: as generated, as graded by `grade`, and as GRPO trained on it."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -16,8 +16,8 @@ GREEDY, SAMPLED, VALIDATION = "greedy", "sampled", "validation"
 """Decoding modes of a benchmark; `validation` is greedy decoding during training."""
 
 UNGRADED = "not graded"
-"""`decided_by` of a completion that no rule grades: a judge compares answers to instructions
-elsewhere."""
+"""Value of `decided_by` if no rule grades a completion: an answer to an instruction, which has no
+right answer, and is judged outside this pipeline."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,11 +50,11 @@ class GradedCompletion:
 
     Attributes:
         checkpoint, benchmark, mode: origin of the completion; `benchmark` may be a validation set.
-        sample: number of the completion among those of its problem.
+        sample: number of the completion among those of its problem, from 0.
         answer: as the verifier read it, None if it found none.
         strict_ok: the answer is right, it is in the place that the format requires, and the whole
             completion has the required form.
-        label: two digits, format and answer: "11" is a right answer in the required form.
+        label: two digits, `format_ok` and `answer_ok`: "11" is a right answer in the right form.
         decided_by: the deciding rule of the verifier.
         equations: equals signs in the reasoning.
         rewards: by name of the reward function; `reward` is their weighted sum.
@@ -117,7 +117,7 @@ class TrainingRollout:
     Attributes:
         step: the first optimiser step that used it.
         prompt: the policy's input, special tokens included.
-        sample: number of the completion in its group.
+        sample: number of the completion in its group, from 0.
         rewards: by name of the reward function; `reward` is their weighted sum.
         num_loss_tokens: tokens in the loss; 0 for a completion masked by `mask_truncated` or by the
             sampler's correction.

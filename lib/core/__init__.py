@@ -1,1 +1,1 @@
-"""The base of every room: user errors, plugins, and the process of a stage."""
+"""The base of all other packages: user errors, plugins, git, and the process of a stage."""

@@ -13,29 +13,35 @@ import click
 
 
 class UserError(click.ClickException):
-    """A user's mistake: file, key or row, value, expectation, and the command that repairs it."""
+    """A user's mistake, printed as one line without a traceback.
+
+    The message names the file, key or row, the value, the expectation, and the command that repairs
+    it: "train.jsonl:3: not a problem record (KeyError: 'tags'); … run `dvc repro prepare`".
+    """
 
     def format_message(self) -> str:
         """Return the message with control characters escaped; file names and rows may hold some."""
         return visible(self.message)
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print the message; of several ranks that fail, only the first prints its own."""
+        """Print the message; if several ranks fail, only the first one prints."""
         if is_first_to_fail():
             super().show(file)
 
 
 def is_first_to_fail() -> bool:
-    """Return True if no other rank of this machine has failed before; always without torchrun.
+    """Return True if this process is the first rank on its machine to fail; True without torchrun.
 
-    The first failure is the cause of the others. Call this once per process: the first call leaves
-    a file, so that a second call returns False.
+    The first failure causes the others. Call this once per process: the call creates a marker file,
+    so that a second call returns False.
     """
-    # torchrun sets it to a path for each rank, one/attempt_0/1/error.json; parents[1] is attempt_0.
-    own = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    # torchrun gives each rank its own path, for rank 1 <logs>/attempt_0/1/error.json. The marker
+    # <logs>/attempt_0/failed is common to all ranks of the machine.
+    error_file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     try:
-        if own:
-            (Path(own).parents[1] / "failed").touch(exist_ok=False)
+        if error_file:
+            # exist_ok=False: only one rank can create the file.
+            (Path(error_file).parents[1] / "failed").touch(exist_ok=False)
     except OSError as error:
         # FileExistsError: another rank was first. Any other fault must not hide the message.
         return not isinstance(error, FileExistsError)
@@ -48,10 +54,10 @@ _HIDDEN = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
 
 
 def visible(text: str) -> str:
-    """Return `text` with the code of every invisible character, so that a terminal obeys none.
+    """Replace each invisible character by its code point: "a\\u202eb" -> "a⟨U+202E⟩b".
 
-    Line feeds and tabs stay. Control, format (text direction among them), surrogate and
-    private-use characters become "⟨U+202E⟩".
+    A terminal would obey control characters and changes of text direction. Line feeds and tabs
+    stay.
     """
     return "".join(
         f"⟨U+{ord(character):04X}⟩"

@@ -1,4 +1,4 @@
-"""Checks of the checkout, and git commands in it."""
+"""Git commands, and checks that this folder is a writable git repository."""
 
 import os
 import subprocess
@@ -39,7 +39,7 @@ def git(*arguments: str, strict: bool = True) -> str:
     """Run a git command; return its stripped output.
 
     Args:
-        strict: False to return '' where git has no answer, also outside a repository.
+        strict: False returns git's output, mostly '', even if git fails or there is no repository.
 
     Raises:
         UserError: there is no repository, or git failed; quotes git's message, since for a

@@ -1,12 +1,13 @@
-"""A user's own parts of a run, named in params as `plugins/<role>/<file>.py:name`.
+"""Load a user's plugins: Python objects named in params as `plugins/<role>/<file>.py:name`.
 
     role        named by                        what it is
-    rewards     reward.extra                    a function of a `Rollout`, or one that TRL calls
+    rewards     reward.extra                    a function of a `Rollout`, or with TRL's signature
     formats     prompt.format                   a `TaggedFormat` or `BoxedFormat`
     adapters    `adapter` of a source           a function from a row to the fields of a problem
     objectives  grpo.loss, grpo.advantage       a function of tensors
 
-The stages of a role depend on its folder: another reward re-runs the stages that reward, not SFT.
+In dvc.yaml, a stage depends on the folders of the roles that it uses: a changed reward re-runs the
+stages that compute rewards, not SFT.
 `check` tries each plugin in params before any stage runs.
 """
 
@@ -32,22 +33,23 @@ import click
 
 from lib.core.errors import UserError
 
+# "plugins/rewards/examples.py:brevity"; group 1 is the role.
 _NAME = re.compile(r"plugins/(rewards|formats|adapters|objectives)/[a-z0-9_]+\.py:[A-Za-z_]\w*")
 
 
 def is_plugin(name: object, *, role: str = "") -> bool:
-    """Return True if `name` has the form of a plugin, of any role or of this one."""
+    """Return True if `name` has the form `plugins/<role>/<file>.py:name`; role '' allows all."""
     match = _NAME.fullmatch(name) if isinstance(name, str) else None
     return match is not None and role in ("", match[1])
 
 
 def label(name: str) -> str:
-    """Return the part of a name after the last colon, without file or stack, for messages."""
+    """Return the part after the last colon: "plugins/rewards/examples.py:brevity" -> "brevity"."""
     return name.rpartition(":")[2]
 
 
 def plugin_hashes(settings: Any) -> dict[str, str]:
-    """Return the SHA-256 (16 hex digits) of each plugin's file in nested settings, by its name."""
+    """Hash the file of each plugin named in nested settings: {name: SHA-256, 16 hex digits}."""
     if isinstance(settings, Mapping):
         settings = tuple(settings.values())
     if isinstance(settings, list | tuple):
@@ -67,14 +69,14 @@ def _file_of(name: str) -> Path:
 
 @functools.cache
 def load_plugin(name: str) -> Any:
-    """Import the plugin's file and return the object `name`.
+    """Import a plugin's file and return the object named after the colon.
 
     Raises:
         UserError: no such file or name, an error in the file, or an import of another plugin.
     """
     file = _file_of(name)
     with guarded(name):
-        # This reads the source text, since an import would already run the other file.
+        # Checked in the source text, since an import would already run the other file.
         _refuse_siblings(file)
         # The module is named by the whole path: files of two roles may have the same name.
         spec = importlib.util.spec_from_file_location("_".join(file.with_suffix("").parts), file)
@@ -107,7 +109,7 @@ def guarded(name: str, *, inputs: str = "") -> Iterator[None]:
             directory, or leaves a thread running.
     """
     file, folder, threads = Path(name.partition(":")[0]), Path.cwd(), set(threading.enumerate())
-    call = inputs and f", called with {inputs}"
+    call = inputs and f", called with {inputs}"  # '' if there are no inputs
     try:
         with _time_limit(name):
             yield
@@ -121,66 +123,70 @@ def guarded(name: str, *, inputs: str = "") -> Iterator[None]:
         raise
     # BaseException: `sys.exit()` in a plugin would end the stage with exit code 0.
     except BaseException as error:
-        os.chdir(folder)
+        os.chdir(folder)  # the plugin may have changed it
         raise UserError(f"{name}: {_where(error, file)}{call}") from error
 
 
 MAX_RINGS = 3
-"""Timeout errors, one a second, that a plugin may catch before the process ends."""
+"""Number of timeout errors that a plugin may catch before the process is ended. One is raised each
+second."""
 
 
 class PluginTimeoutError(BaseException):
-    """A call's time limit is over. No `Exception`, since a plugin may catch those."""
+    """A call's time limit is over. Not an `Exception`: plugins may have `except Exception`."""
 
 
 @contextlib.contextmanager
 def _time_limit(name: str) -> Iterator[None]:
-    """Raise PluginTimeoutError in the block once a plugin's time is over; main thread only."""
+    """Raise PluginTimeoutError in the block after the time limit; main thread only."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals reach the main thread only
+        yield  # without a limit: signals reach the main thread only
         return
     seconds = float(os.environ.get(TIMEOUT_VARIABLE) or 600)
     fault = f"no result after {seconds:g} s ({TIMEOUT_VARIABLE})"
-    rings = itertools.count(1)
+    num_alarms = itertools.count(1)
 
-    def late(*_: object) -> None:
-        """Handle SIGALRM, once a second after the time limit."""
-        if next(rings) > MAX_RINGS:
-            # A plugin that retries under a bare `except:` catches every error, so that the process
-            # has to end. Files get their names when complete: none is left half-written.
+    def on_alarm(*_: object) -> None:
+        """Handle SIGALRM: raise the error, or end the process if it was caught too often."""
+        if next(num_alarms) > MAX_RINGS:
+            # A plugin that retries under a bare `except:` catches every error, so only ending the
+            # process helps. Files get their names when complete: none is left half-written.
             click.echo(
                 f"Error: {name}: {fault}, and it caught the error {MAX_RINGS} times", err=True
             )
             os._exit(1)
         raise PluginTimeoutError(fault)
 
-    handler, start = signal.signal(signal.SIGALRM, late), time.monotonic()
+    outer_handler, start = signal.signal(signal.SIGALRM, on_alarm), time.monotonic()
     # The timer fires again each second: a bare `except:` in the plugin swallows the first error.
+    # `setitimer` returns the timer that it replaces, that of an outer limit, or 0. 0 s starts none.
     remaining, interval = signal.setitimer(signal.ITIMER_REAL, seconds, 1)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, handler)
+        signal.signal(signal.SIGALRM, outer_handler)
         if remaining:
-            # An outer time limit was running: start its timer again, at least 1 ms, as 0 stops it.
+            # Start the outer limit's timer again with the time it has left; at least 1 ms, since 0
+            # would stop it.
             elapsed = time.monotonic() - start
             signal.setitimer(signal.ITIMER_REAL, max(remaining - elapsed, 1e-3), interval)
 
 
 def _is_running(thread: threading.Thread, file: Path) -> bool:
-    """Return True if the thread runs the plugin's code, or keeps the process from ending, and does
-    not end within a second.
+    """Return True if a thread that the plugin started must not stay: it is alive after one more
+    second, and runs the plugin's code or would keep the process from ending.
     """
+    # No frame: the thread has ended.
     frame = sys._current_frames().get(thread.ident or 0)
     if frame is None:
         return False
     stack = traceback.extract_stack(frame)
-    # Daemons and the workers of pools may stay, as long as none of the plugin's code runs in them:
-    # Python ends them with the process. Any other thread would keep it from ending.
-    pools = executors.__file__
-    keeps = not thread.daemon and all(each.filename != pools for each in stack)
-    if not (keeps or _lines(stack, file)):
+    # Daemons and the workers of thread pools may stay, as long as none of the plugin's code runs in
+    # them: Python ends them with the process. Any other thread would keep it from ending.
+    pool_code = executors.__file__
+    blocks_exit = not thread.daemon and all(each.filename != pool_code for each in stack)
+    if not (blocks_exit or _lines(stack, file)):
         return False
     thread.join(1)
     return thread.is_alive()
@@ -188,18 +194,22 @@ def _is_running(thread: threading.Thread, file: Path) -> bool:
 
 def _lines(frames: traceback.StackSummary, file: Path) -> list[int | None]:
     """Return the line numbers of the frames in the plugin's file, the innermost last."""
-    # A frame has the absolute path, of which plugins/<role>/<file>.py is the end.
+    # A frame has the absolute path; its last three parts are plugins/<role>/<file>.py.
     return [frame.lineno for frame in frames if Path(frame.filename).parts[-3:] == file.parts]
 
 
 def _where(error: BaseException, file: Path) -> str:
-    """Return the exception as text, with the last line of the plugin's file in its traceback."""
+    """Format an exception with its innermost line in the plugin's file.
+
+    Example: "plugins/rewards/examples.py:9: ZeroDivisionError: division by zero".
+    """
     if isinstance(error, UserError):
         return error.message
     # A file that does not parse has no frame in the traceback.
     if isinstance(error, SyntaxError):
         return f"{file}:{error.lineno}: {error.msg}"
-    # Line 1 if no frame is in the file, as for a call with wrong arguments.
+    # The list's last entry is the innermost line. It is 1 if no frame is in the file, as for a call
+    # with wrong arguments.
     line = [1, *_lines(traceback.extract_tb(error.__traceback__), file)][-1]
     return f"{file}:{line}: {type(error).__name__}: {' '.join(str(error).split())}"
 
@@ -212,7 +222,7 @@ def _refuse_siblings(file: Path) -> None:
         if isinstance(node, ast.Import):
             modules = [each.name for each in node.names]
         else:
-            # `from . import x` names the plugin's own folder.
+            # A relative import (level > 0), such as `from . import x`, is from plugins/ too.
             modules = ["plugins" if node.level else str(node.module)]
         if any(module.partition(".")[0] == "plugins" for module in modules):
             raise UserError(

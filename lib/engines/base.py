@@ -1,6 +1,6 @@
-"""The interface of an engine: prompts in, completions with their finish reasons out.
+"""The interface of all engines: token ids of P prompts in, G completions of each out.
 
-P prompts, G completions each.
+`open_engine` opens one by its name in params. Callers need no knowledge of its library.
 """
 
 import abc
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """The sampling settings of completions.
+    """The sampling settings of a request.
 
     Attributes:
         num_completions: completions per prompt (G).
-        max_new_tokens: longest completion.
+        max_new_tokens: longest completion, in tokens.
         temperature: softmax temperature; 0 is greedy decoding.
-        top_p: nucleus, 1 for the whole distribution.
-        top_k: most probable tokens that are sampled from, 0 for all.
+        top_p: probability of the nucleus that is sampled from, 1 for the whole distribution.
+        top_k: number of most probable tokens that are sampled from, 0 for all.
         min_p: least probability relative to the most probable token, 0 for none.
-        stop_strings: a completion ends after the first of these, which it keeps.
+        stop_strings: a completion ends after the first of these, which stays in its text.
         ignore_eos: sample past end tokens up to `max_new_tokens`, for measurements at full length.
         seed: the same seed and prompts give the same completions.
-        log_probs: True for completions with the log-probs of their tokens.
+        log_probs: True to return the log-prob of each token.
     """
 
     num_completions: int
@@ -57,25 +57,25 @@ class Sampling:
 
     @property
     def truncates(self) -> bool:
-        """True if tokens are sampled from a part of the vocabulary."""
+        """True if top-p, top-k or min-p exclude a part of the vocabulary from sampling."""
         return self.temperature > 0 and (self.top_p < 1 or self.top_k > 0 or self.min_p > 0)
 
 
 class NotFiniteError(UserError):
-    """Logits with NaN or infinities, from which no token can be drawn."""
+    """The model's logits are NaN or infinite, so that no token can be sampled."""
 
 
 class Engine(abc.ABC):
     """Turns prompts into completions; implementations differ only in speed and rounding."""
 
     facts: EngineFacts
-    """Its entry in `lib.engines.registry.ENGINES`."""
+    """The engine's entry in `lib.engines.registry.ENGINES`."""
     tokenizer: "PreTrainedTokenizerBase"
-    """The tokenizer of the model that generates."""
+    """The checkpoint's tokenizer."""
 
     @classmethod
     def check(cls, checkpoint: Path, *, base: Path) -> None:
-        """Check everything that `open` needs besides the library; most engines need nothing.
+        """Check what `open` needs besides the library, such as a server; by default nothing.
 
         Raises:
             UserError: names what is missing.
@@ -100,8 +100,8 @@ class Engine(abc.ABC):
         """Return an engine for `checkpoint`; `open_engine` calls this on the named class.
 
         Args:
-            checkpoint: what `prepare`, `sft` or `grpo` wrote.
-            base: the weights that an adapter was trained on.
+            checkpoint: folder that `prepare`, `sft` or `grpo` wrote.
+            base: folder of the base model, on which an adapter was trained.
             dtype: the weights' dtype, as torch names it.
             attention: the attention implementation, as transformers names it.
             max_seq_length: number of tokens, of prompt and completion together, that memory is
@@ -110,7 +110,7 @@ class Engine(abc.ABC):
             label: name of the progress bar; '' shows none.
             policy: the checkpoint's model if it is in memory already, as in training; `sync` later
                 passes its current weights.
-            memory_share: share of a GPU, for an engine with a copy of the weights.
+            memory_share: share of a GPU's memory, for an engine with a copy of the weights.
             device: a GPU such as `cuda:1`, for an engine in this process with a copy of the
                 weights; '' for the first GPU.
 
@@ -120,21 +120,21 @@ class Engine(abc.ABC):
         raise NotImplementedError  # an engine that is opened otherwise keeps this
 
     heartbeat: Callable[[int, int, int], None] | None = None
-    """Called during `generate` with three numbers: completions that have ended, completions in all,
-    and tokens so far. Only the transformers engine calls it."""
+    """Callback during `generate`, with three numbers: completions that have ended, completions in
+    all, and tokens so far. Only the transformers engine calls it."""
 
     @abc.abstractmethod
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[GeneratedCompletion]]:
-        """Return `sampling.num_completions` completions for each prompt, in order.
+        """Return `sampling.num_completions` completions for each prompt, in the order of `prompts`.
 
         A completion ends after the first stop string, even if that ends within a token. Its text
         then ends with the stop string, its token ids with the token that completed the string. A
         completion is truncated if it and its prompt fill the model's positions.
 
         Args:
-            prompts: token ids (see `encode`).
+            prompts: the token ids of each prompt (see `encode`).
 
         Raises:
             UserError: a prompt leaves no position for a completion.
@@ -143,27 +143,30 @@ class Engine(abc.ABC):
     def stream(
         self, prompt: Sequence[int], sampling: Sampling, show: Callable[[str], None]
     ) -> GeneratedCompletion:
-        """Generate one completion, and pass its text to `show`: in pieces, or from vLLM at once."""
+        """Generate one completion, and pass its text to `show`: here at once, at its end.
+
+        The transformers engine overrides this and passes pieces while it generates.
+        """
         ((completion,),) = self.generate([prompt], sampling)
         show(completion.text)
         return completion
 
     @abc.abstractmethod
     def sync(self, policy: "PreTrainedModel") -> str:
-        """Generate from the weights that `policy` has now.
+        """Load the current weights of `policy` into the engine, for all later completions.
 
         Returns:
-            The version of these weights, read from the engine after it uses them. Each sync has a
-            new version, so that training can stop if the version is missing or old.
+            The version of the weights, as the engine reports it after the sync. Each sync has a new
+            version, so that training can stop if the version is missing or old.
         """
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Free memory and processes; the engine is not used afterwards."""
+        """Free memory and processes; the engine cannot be used afterwards."""
 
 
 def check_engine(name: str, checkpoint: Path, *, base: Path) -> None:
-    """Check everything that `open_engine` needs, before a model is loaded or trained.
+    """Check all that `open_engine` will need, before a model is loaded or trained.
 
     Raises:
         UserError: the engine is not installed, or its server is down or serves another model.
@@ -175,8 +178,9 @@ def open_engine(name: str, checkpoint: Path, **settings: Any) -> Engine:
     """Open the named engine on a checkpoint; the caller closes it.
 
     Args:
-        name: of `ENGINES`; `evaluate.engine`, `rollout.engine` or `validation.engine`.
-        settings: see `Engine.open`; dtype, attention and length are `model.loading` in params.
+        name: a key of `ENGINES`, from `evaluate.engine`, `rollout.engine` or `validation.engine`.
+        settings: the arguments of `Engine.open`. dtype, attention and length come from
+            `model.loading` in params.
 
     Raises:
         UserError: the engine is not installed, or cannot run this checkpoint here.
@@ -195,10 +199,11 @@ def loading(folder: Path) -> Iterator[None]:
 
 
 def _implementation(name: str) -> type[Engine]:
-    """Import the named engine's class, after a check that its library is installed."""
+    """Check that the named engine's library is installed, and import the engine's class."""
     facts = ENGINES[name]
     if facts.extra:
         require(facts.library, extra=facts.extra, why=f"engine: {name}")
+    # Such as "lib.engines.vllm:VllmEngine".
     module, _, implementation = facts.implementation.partition(":")
     return cast(type[Engine], getattr(importlib.import_module(module), implementation))
 
@@ -206,9 +211,10 @@ def _implementation(name: str) -> type[Engine]:
 def encode(
     tokenizer: "PreTrainedTokenizerBase", conversations: Sequence[Sequence[Message]]
 ) -> list[list[int]]:
-    """Render each conversation to the token ids of a prompt."""
+    """Apply the chat template to each conversation; return the token ids of the prompts."""
     return [
         list(
+            # The generation prompt opens the assistant's turn.
             tokenizer.apply_chat_template(
                 list(messages), add_generation_prompt=True, return_dict=True
             )["input_ids"]
@@ -220,8 +226,8 @@ def encode(
 def longest_completions(
     prompts: Sequence[Sequence[int]], sampling: Sampling, *, positions: int | None
 ) -> list[int]:
-    """Return the longest length of a completion for each prompt: `max_new_tokens`, or less if the
-    prompt leaves fewer positions.
+    """Return the maximum number of new tokens for each prompt: `max_new_tokens`, or the positions
+    that the prompt leaves if they are fewer.
 
     Args:
         positions: the model's positions for prompt and completion; None if they are unlimited.
@@ -241,9 +247,9 @@ def longest_completions(
 
 
 def prompt_keys(prompts: Sequence[Sequence[int]], *, seed: int) -> list[int]:
-    """Derive a 128-bit key per prompt, which seeds the random numbers of its completions.
+    """Return a 128-bit key per prompt, the seed of its completions' random numbers.
 
-    A key depends on the seed and its prompt, not on the other prompts, so that a request in two
+    A key depends on the seed and the prompt, not on the other prompts, so that a request in two
     parts gives the same completions. If a prompt is repeated, each repetition has its own key.
     """
     repeats: Counter[tuple[int, ...]] = Counter()
@@ -256,6 +262,9 @@ def prompt_keys(prompts: Sequence[Sequence[int]], *, seed: int) -> list[int]:
 
 
 def text_until(stop_strings: Sequence[str], text: str) -> str:
-    """Cut `text` after its first stop string; return all of it if there is none."""
+    """Cut `text` after its first stop string; return all of it if there is none.
+
+    Example with "</answer>": "<answer>72</answer> So" -> "<answer>72</answer>".
+    """
     ends = [text.find(stop) + len(stop) for stop in stop_strings if stop in text]
     return text[: min(ends)] if ends else text

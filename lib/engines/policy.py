@@ -1,4 +1,4 @@
-"""Checkpoints on disk: a full model, or a LoRA adapter on top of `base`."""
+"""Load and save checkpoints: a full model, or a LoRA adapter on the model in the folder `base`."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ from lib.params.model import Lora, Model
 
 ADAPTER, _ = ADAPTER_FILES
 
-# Embedding rows of added tags are computed anew at every load, so they are not saved; without this
+# Embedding rows of added tags are computed again at every load, so they are not saved; without this
 # setting peft asks the Hub about them. TRL keeps a frozen copy of the adapter in the same model, as
 # the reference policy; it is not saved either.
 ADAPTER_ONLY = {"save_embedding_layers": False, "selected_adapters": ["default"]}
@@ -35,12 +35,13 @@ ADAPTER_ONLY = {"save_embedding_layers": False, "selected_adapters": ["default"]
 
 
 def load_tokenizer(checkpoint: Path) -> PreTrainedTokenizerBase:
-    """Load a checkpoint's tokenizer, padding on the left as generation needs."""
+    """Load a checkpoint's tokenizer with padding on the left, as generation needs it."""
     return load_pretrained(AutoTokenizer, checkpoint, padding_side="left")
 
 
 def max_positions(config: Any) -> int | None:
-    """Return the limit on tokens of prompt and completion together; None if there is none."""
+    """Return the maximum tokens of prompt and completion together; None if there is no limit."""
+    # Of a multimodal model, the part for text; else the config itself.
     text = config.get_text_config(decoder=True)
     positions: int | None = getattr(text, "max_position_embeddings", None)
     return positions
@@ -50,8 +51,8 @@ def rope_switch(config: Any) -> int | None:
     """Return the length beyond which a `longrope` model (Phi-3, Phi-4-mini) switches to its long
     RoPE factors; None for any other model.
 
-    Keys that were cached before the switch are then wrong. transformers 5.17's `generate` does not
-    compute them again.
+    After the switch, keys that were cached before it are wrong. transformers 5.17's `generate` does
+    not compute them again.
     """
     rope = getattr(config.get_text_config(decoder=True), "rope_parameters", None) or {}
     longrope = rope.get("rope_type") == "longrope"
@@ -69,15 +70,15 @@ def read_dtype(folder: Path) -> str:
 
 
 def load_policy(checkpoint: Path, *, base: Path, settings: Model) -> PreTrainedModel | PeftModel:
-    """Load a checkpoint to be trained further; an adapter stays an adapter.
+    """Load a checkpoint for training; an adapter is trainable, the model below it frozen.
 
     Args:
-        checkpoint: what `prepare`, `sft` or `grpo` wrote.
-        base: the weights that an adapter was trained on.
+        checkpoint: folder that `prepare`, `sft` or `grpo` wrote.
+        base: folder of the base model, on which an adapter was trained.
     """
     adapter = is_adapter(checkpoint)
-    below = base if adapter else checkpoint
-    full = _load_full(below, dtype=settings.dtype, attention=settings.attention)
+    full_model = base if adapter else checkpoint
+    full = _load_full(full_model, dtype=settings.dtype, attention=settings.attention)
     if not adapter:
         return full
     policy = load_adapter(full, checkpoint, is_trainable=True)
@@ -94,22 +95,25 @@ def trainable_policy(
     seed: int,
     memory_share: float = 0.0,
 ) -> PreTrainedModel | PeftModel:
-    """Load a checkpoint for a training phase on the backend of params, with an adapter if they
-    have LoRA.
+    """Load a checkpoint for a training phase, by transformers or Unsloth (`settings.backend`).
+
+    If `settings.lora.rank` > 0 and the checkpoint has no LoRA adapter yet, a new one is added.
 
     Args:
-        checkpoint: what the phase before wrote.
-        base: the weights that an adapter was trained on.
+        checkpoint: folder that the phase before wrote.
+        base: folder of the base model, on which an adapter was trained.
         seed: seed of a new adapter's weights on the Unsloth backend.
-        memory_share: share of the GPU for a vLLM on the weights of Unsloth's policy; 0 loads none.
+        memory_share: share of the GPU for a vLLM on the weights of Unsloth's policy; 0 loads no
+            vLLM.
     """
     adapter = checkpoint if is_adapter(checkpoint) else None
     if settings.backend == "unsloth":
-        below = base if adapter else checkpoint
+        full_model = base if adapter else checkpoint
         model = load_unsloth(
-            weights_of(below), settings=settings, seed=seed, memory_share=memory_share
+            weights_of(full_model), settings=settings, seed=seed, memory_share=memory_share
         )
-        model.pointer = read_pointer(below)
+        # `save_policy` writes the base model's name from it into an adapter's config.
+        model.pointer = read_pointer(full_model)
         if not settings.lora.rank:
             return model
         return adapt_unsloth(model, settings=settings, seed=seed, adapter=adapter)
@@ -118,7 +122,7 @@ def trainable_policy(
 
 
 def load_merged(checkpoint: Path, *, base: Path, dtype: str, attention: str) -> PreTrainedModel:
-    """Load a checkpoint as one model for inference, an adapter folded into the weights."""
+    """Load a checkpoint as one full model for inference; an adapter is merged into the weights."""
     adapter = is_adapter(checkpoint)
     full = _load_full(base if adapter else checkpoint, dtype=dtype, attention=attention)
     # W + (alpha / rank) · B A in the weights' own dtype.
@@ -126,7 +130,7 @@ def load_merged(checkpoint: Path, *, base: Path, dtype: str, attention: str) -> 
 
 
 def load_adapter(model: PreTrainedModel, folder: Path, *, is_trainable: bool = False) -> PeftModel:
-    """Return the model with the adapter in `folder` on top of it.
+    """Wrap a model with the LoRA adapter in `folder`.
 
     Raises:
         UserError: the adapter is not kept as safetensors.
@@ -138,7 +142,14 @@ def load_adapter(model: PreTrainedModel, folder: Path, *, is_trainable: bool = F
 
 
 def copy_adapter(adapter: Path, *, base: Path, checkpoint: Path) -> None:
-    """Make a checkpoint of an adapter that was trained elsewhere on the weights of `base`.
+    """Write a checkpoint from a LoRA adapter that was trained elsewhere on the weights of `base`.
+
+    It holds the adapter's two files and the tokenizer of `base`. The base model's name in the
+    adapter's config is taken from the pointer of `base`.
+
+    Args:
+        adapter: folder with the adapter (`sft.adapter`).
+        checkpoint: the folder to write.
 
     Raises:
         UserError: there is no adapter, or not as safetensors.
@@ -154,8 +165,8 @@ def copy_adapter(adapter: Path, *, base: Path, checkpoint: Path) -> None:
 
 
 def is_adapter(checkpoint: Path) -> bool:
-    """Return True if a checkpoint holds only an adapter."""
-    # adapter_config.json, which a full model lacks.
+    """Return True if a checkpoint holds an adapter instead of a full model."""
+    # Its file adapter_config.json, which a full model lacks.
     return (checkpoint / ADAPTER).is_file()
 
 
@@ -178,15 +189,15 @@ def save_policy(
     *,
     weights: dict[str, Tensor] | None = None,
 ) -> None:
-    """Write weights and tokenizer with the same bytes for the same model.
+    """Write weights and tokenizer to `checkpoint`, with equal bytes for an equal model.
 
     Args:
-        weights: the whole weights, if this process's model holds only a part of them.
+        weights: all weights by name, if `model` holds only this rank's shards.
     """
     adapter_only = ADAPTER_ONLY if isinstance(model, PeftModel) else {}
     model.save_pretrained(checkpoint, state_dict=weights, **adapter_only)
     tokenizer.save_pretrained(checkpoint)
-    # peft writes a model card with its version.
+    # peft writes a model card with its own version in it.
     (checkpoint / "README.md").unlink(missing_ok=True)
     if is_adapter(checkpoint):
         # peft keeps the names of the layers in a set, whose order changes from run to run.
@@ -197,9 +208,13 @@ def save_policy(
 
 
 def _name_of(pointer: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return the entries of an adapter's config that name its base model; {} if it has no name.
+    """Return the entries of an adapter's config that name its base model.
 
-    By default they would hold a path of this machine's cache.
+    By default peft writes a path of this machine's cache there.
+
+    Args:
+        pointer: see `read_pointer`. It is {} or has no name for a base model that was made or
+            trained here; the entries are then left out.
     """
     if not pointer.get("name"):
         return {}
@@ -210,11 +225,12 @@ def _name_of(pointer: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def with_kernel(attention: str) -> str:
-    """Return `model.attention` as transformers takes it.
+    """Return `model.attention` as transformers takes it, after setting the path of a pinned kernel.
 
-    A kernel's commit is cut off: transformers looks for the kernel's version in the name
-    (`flash.*2`), and could find a digit of the commit. Instead the variable `LOCAL_KERNELS` names
-    the commit's files for the package `kernels`, which then needs no network.
+    "sdpa" stays; "kernels-community/flash-attn2@<commit>" -> "kernels-community/flash-attn2". The
+    commit is cut off, since transformers looks for the kernel's version in the name (`flash.*2`),
+    and could find a digit of the commit. Instead the environment variable `LOCAL_KERNELS` names the
+    commit's files for the package `kernels`, which then needs no network.
 
     Raises:
         UserError: the kernel is not on this machine, and cannot be fetched.
@@ -226,7 +242,10 @@ def with_kernel(attention: str) -> str:
 
 
 def _load_full(path: Path, *, dtype: str, attention: str) -> PreTrainedModel:
-    """Load a full model, with embedding rows for the tokens that `prepare` added.
+    """Load a full model; add embedding rows for the tokens that `prepare` added.
+
+    Args:
+        path: folder of a full checkpoint or of a base model with a pointer.
 
     Raises:
         UserError: the attention's kernel cannot be loaded.
@@ -250,6 +269,7 @@ def _load_full(path: Path, *, dtype: str, attention: str) -> PreTrainedModel:
             f"(`make setup EXTRA=gpu`), which loads {FLASH_KERNEL} as `make fetch` brought it, or "
             "from the Hub at first use; or set model.attention: sdpa"
         ) from error
+    # `save_policy` writes the base model's name from it into an adapter's config.
     model.pointer = read_pointer(path)
     if model.pointer.get("name"):
         fit_embeddings(model, load_tokenizer(path), weights=weights)

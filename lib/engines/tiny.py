@@ -1,7 +1,7 @@
-"""The default's base model: a small tokenizer trained here and a Qwen3 with random weights.
+"""The default base model: a small tokenizer trained here and a Qwen3 with random weights.
 
-No download is needed, and each is a function of its arguments: the same texts and seed give the
-same bytes, so that a fresh clone reproduces the checkpoint.
+No download is needed. The same texts and seed give the same bytes, so that a fresh clone reproduces
+the checkpoint.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,14 +24,15 @@ EOS_TOKEN = "<|end|>"
 _NUM_BYTES = 256
 
 _PIECES = r"\d| [-+*/=] | ?\p{L}+| ?[^\s\p{L}\d]+|\s"
-"""Pieces of a text; no token is longer than one. A piece is a digit, an operator between spaces, or
-a word or signs with the space before them."""
+"""Pre-tokenisation: no token is longer than one piece. A piece is a digit, an operator between
+spaces, a word or signs with the space before them, or a space. "12 + 3 is odd." -> "1", "2", " + ",
+"3", " is", " odd", "."."""
 
 
 def train_tokenizer(
     texts: Iterable[str], *, vocab_size: int, marks: Sequence[str], chat_template: str
 ) -> PreTrainedTokenizerFast:
-    """Train a byte-level BPE that reads numbers digit by digit and each mark as one token.
+    """Train a byte-level BPE tokenizer with one token per digit and per mark.
 
     An operator's token includes the spaces around it ("3 + 4" is three tokens). EOS and the padding
     token differ, since labels of padding are masked and EOS must be learned. There is no BOS. Marks
@@ -46,6 +47,7 @@ def train_tokenizer(
     Raises:
         UserError: `vocab_size` does not hold the bytes, two special tokens and the marks.
     """
+    # 256 bytes, EOS and padding, marks.
     least = _NUM_BYTES + 2 + len(marks)
     if vocab_size < least:
         raise UserError(
@@ -61,6 +63,7 @@ def train_tokenizer(
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = BpeTrainer(
+        # The marks are added after training.
         vocab_size=vocab_size - len(marks),
         special_tokens=[PAD_TOKEN, EOS_TOKEN],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
@@ -123,7 +126,12 @@ def write_tiny(
     model: Model,
     seed: int,
 ) -> None:
-    """Train a tokenizer on `problems` and write it with a random-weight model of params' shape."""
+    """Train a tokenizer on `problems`; write it with a random-weight model of the size in params.
+
+    Args:
+        directory: the folder to write.
+        seed: of the model's weights.
+    """
     tokenizer = train_tokenizer(
         (text for problem in problems for text in (problem.problem, problem.solution)),
         vocab_size=model.tiny.vocab_size,

@@ -1,8 +1,9 @@
-"""Full weights for vLLM, by its own weight transfer (vllm/distributed/weight_transfer).
+"""Send a policy's full weights to vLLM with vLLM's own weight transfer.
 
-Importing this module registers the backend `host`. It passes the tensors themselves to an engine in
-the trainer's process, on any device, and broadcasts them with gloo to servers on CPUs. A server on
-a GPU uses vLLM's `nccl` or `ipc`. Read and run with vLLM 0.32.0.
+vLLM (vllm/distributed/weight_transfer) has a sender in the trainer and a receiver in each worker,
+both of one backend. Importing this module registers the backend `host`. To an engine in the
+trainer's process it passes the tensors themselves, on any device; to servers on CPUs it broadcasts
+them with gloo. A server on a GPU uses vLLM's `nccl` or `ipc`. Read and run with vLLM 0.32.0.
 """
 
 import dataclasses
@@ -34,19 +35,22 @@ from vllm.utils.network_utils import get_ip, get_open_port
 from lib.engines import compat
 
 HOST = "host"
+"""Name of the backend defined here."""
 GLOO_TIMEOUT = datetime.timedelta(minutes=10)
 
 WRAPPERS = re.compile(r"^module\.|_orig_mod\.")
-"""The parts that DDP and `torch.compile` add to the names of weights."""
+"""Parts that DDP ("module.lm_head.weight") and `torch.compile` ("_orig_mod.") add to the names of
+weights."""
 
 
 class PolicyWeights(ModuleSource):
-    """The weights of a model by their checkpoint names, one at a time and on every rank.
+    """Iterates over a model's weights as (checkpoint name, tensor), for vLLM's senders.
 
-    A weight that FSDP2 shards is gathered. Of tied weights, only the one in checkpoints is yielded.
+    A weight that FSDP2 shards is gathered, so every rank must iterate. Of tied weights, only the
+    one in checkpoints is yielded.
 
     Args:
-        dtype: the engine's; matrices are cast to it before they are sent.
+        dtype: the engine's dtype; matrices are cast to it before they are sent.
     """
 
     def __init__(self, model: PreTrainedModel, dtype: torch.dtype) -> None:
@@ -54,7 +58,7 @@ class PolicyWeights(ModuleSource):
         self.dtype = dtype
 
     def metadata(self) -> list[ParamMeta]:
-        """See vLLM."""
+        """Return name, dtype and shape of each weight, as it is sent."""
         return [
             ParamMeta(WRAPPERS.sub("", name), self._dtype_of(len(shape), dtype), shape)
             for name, dtype, shape in map(dataclasses.astuple, super().metadata())
@@ -67,33 +71,38 @@ class PolicyWeights(ModuleSource):
             yield WRAPPERS.sub("", name), cast.contiguous()
 
     def _dtype_of(self, axes: int, dtype: torch.dtype) -> torch.dtype:
+        """Return the dtype in which a weight of this dtype and number of axes is sent."""
         # Vectors keep their dtype: the engine holds some of them in float32 (a router's bias).
         return self.dtype if axes > 1 else dtype
 
 
 class HostInfo(NCCLTrainerInitInfo):
-    """The set-up of the backend `host`; a world of 1 is a trainer that sends to its own process."""
+    """The arguments for setting up the backend `host` in the trainer.
+
+    `world_size` counts the trainer and all workers; 1 is an engine in the trainer's process.
+    """
 
     backend: ClassVar[str] = HOST
 
 
 @dataclasses.dataclass
 class HostUpdate(NCCLWeightTransferUpdateInfo):
-    """One update: the weights themselves within a process, else the description of the
-    broadcasts.
+    """The description of one update: names, dtypes and shapes of the weights to be received.
+
+    Within a process, also the weights themselves.
     """
 
     weights: Iterable[tuple[str, Tensor]] | None = None
 
 
 class HostReceiver(NCCLWeightTransferEngine):
-    """The engine's side of the backend `host`."""
+    """The receiver of the backend `host`, in each of vLLM's workers."""
 
     update_info_cls = HostUpdate
     group: Any = None
 
     def init_transfer_engine(self, init_info: Any) -> None:
-        """See vLLM."""
+        """Join the process group with the trainer, if it is another process."""
         # A world of 1 needs no process group: the tensors are passed within the process.
         if init_info.world_size > 1:
             config = self.parallel_config
@@ -102,7 +111,7 @@ class HostReceiver(NCCLWeightTransferEngine):
             self.group = _join(init_info, init_info.rank_offset + worker)
 
     def receive_weights(self, update_info: HostUpdate) -> None:
-        """See vLLM."""
+        """Load the weights of one update into the worker's model."""
         try:
             self.model.load_weights(update_info.weights or self._received(update_info))
         except BaseException:
@@ -110,7 +119,7 @@ class HostReceiver(NCCLWeightTransferEngine):
             raise
 
     def finish_weight_update(self) -> None:
-        """See vLLM."""
+        """End an update: vLLM's own end, then pack output layers again on a CPU."""
         # On a CPU, vLLM packs linear weights for oneDNN here, but not an output layer that is tied
         # to the embeddings.
         super().finish_weight_update()
@@ -118,6 +127,7 @@ class HostReceiver(NCCLWeightTransferEngine):
 
     def _received(self, update: HostUpdate) -> Iterator[tuple[str, Tensor]]:
         """Receive the trainer's broadcasts, and yield each weight with its name."""
+        # In the order of `HostSender.send_weights`.
         for name, dtype, shape in zip(update.names, update.dtype_names, update.shapes, strict=True):
             # One parameter at a time: a worker has no memory for all of them twice.
             weight = torch.empty(shape, dtype=getattr(torch, dtype))
@@ -125,32 +135,38 @@ class HostReceiver(NCCLWeightTransferEngine):
             yield name, weight
 
     def shutdown(self) -> None:
-        """See vLLM."""
+        """Do nothing; vLLM calls this."""
 
 
 class HostSender(TrainerWeightTransferEngine):
-    """The trainer's side of the backend `host`."""
+    """The sender of the backend `host`, in the trainer: one on each rank."""
 
     group: Any = None
 
     @classmethod
     def trainer_init(cls, init_info: HostInfo, *, client: Any, source: Any = None) -> "HostSender":
-        """See vLLM."""
+        """Return a sender; the first rank joins the process group with all workers.
+
+        Args:
+            client: see `trainer_init`.
+            source: the weights to send.
+        """
         sender = cls(client=client, source=source, is_sender=init_info.is_sender)
         if init_info.is_sender and init_info.world_size > 1:
-            # Each worker computes its own rank.
-            place = dataclasses.asdict(init_info)
-            place.pop("rank")
+            # Each worker computes its own rank, from 1 on.
+            group_info = dataclasses.asdict(init_info)
+            group_info.pop("rank")
+            # In a thread, since workers and trainer wait for each other until all have joined.
             with ThreadPoolExecutor(1) as threads:
                 joined = threads.submit(
-                    client.init_weight_transfer_engine, {**place, "rank_offset": 1}
+                    client.init_weight_transfer_engine, {**group_info, "rank_offset": 1}
                 )
                 sender.group = _join(init_info, 0)
                 joined.result()
         return sender
 
     def send_weights(self) -> None:
-        """See vLLM."""
+        """Send all weights of `source` to vLLM; every rank calls this, and the first one sends."""
         if not self.is_sender:
             for _ in self.source:  # the first rank needs all ranks to gather each weight
                 pass
@@ -167,6 +183,8 @@ class HostSender(TrainerWeightTransferEngine):
         if self.group is None:
             self.client.update_weights({"update_info": {**update, "weights": self.source}})
         else:
+            # The call returns when the workers have received all weights, so it runs in a thread
+            # while this one broadcasts.
             with ThreadPoolExecutor(1) as threads:
                 received = threads.submit(self.client.update_weights, update)
                 try:
@@ -182,7 +200,7 @@ class HostSender(TrainerWeightTransferEngine):
 
 
 def _join(info: Any, rank: int) -> Any:
-    """Return `rank`'s end of the gloo group of trainer (rank 0) and vLLM's workers."""
+    """Join the gloo process group of the trainer (rank 0) and vLLM's workers as `rank`."""
     # Not `init_process_group`: trainer and workers may have torch.distributed's one default group
     # already. The store need not wait for the others, since ProcessGroupGloo does.
     store = TCPStore(
@@ -208,11 +226,13 @@ def trainer_init(
     rank: int = 0,
     num_workers: int = 0,
 ) -> TrainerWeightTransferEngine:
-    """Return the sender of `source`. Each rank that holds it needs one; the first talks to vLLM.
+    """Return the sender of the weights in `source`; each rank needs one, and the first sends.
 
     Args:
         backend: `host`; or, for a server on a GPU, `nccl`, or `ipc` on the trainer's own GPU.
-        client: has the four calls of vLLM's `VLLMWeightSyncClient`, or is an `LLM`.
+        client: a `ServerEngine`, with the four methods of vLLM's `VLLMWeightSyncClient`; or an
+            `LLM`.
+        rank: this process's rank among the ranks of training.
         num_workers: number of the servers' workers; 0 for an engine in this process.
     """
     info: Any
@@ -225,6 +245,7 @@ def trainer_init(
 
 
 class Extension:
-    """Adds nothing to a server's worker. To find it the worker imports this module, and with that
-    registers the backend.
+    """An empty `worker_extension_cls`: a server's worker imports this module to find it.
+
+    The import registers the backend `host` in the worker.
     """

@@ -1,4 +1,4 @@
-"""Generation with a transformers model in memory, on the CPU or one GPU."""
+"""Generation with a transformers model in this process, on the CPU or one GPU."""
 
 import contextlib
 import dataclasses
@@ -33,12 +33,11 @@ from lib.engines.registry import ENGINES
 from lib.engines.unsloth import is_unsloth
 
 _HALF_CHARACTER = "\ufffd"
-"""The decoded text of a character's first bytes, while the tokens with its other bytes are missing.
-"""
+"""Decoded text of a character's first bytes while the tokens with its other bytes are missing."""
 
 
 class TransformersEngine(Engine):
-    """An `Engine` around a model in memory.
+    """An `Engine` around a transformers model in memory; in training, the policy itself.
 
     Batches depend only on the request: prompts of similar length are in one batch.
 
@@ -78,7 +77,7 @@ class TransformersEngine(Engine):
         policy: PreTrainedModel | None = None,
         **_: Any,
     ) -> "TransformersEngine":
-        """See `Engine`."""
+        """Load a checkpoint, or take `policy`, the model in training (see `Engine.open`)."""
         if policy is None:
             # The adapter is merged: unmerged, it would launch twice as many kernels per token.
             loaded = load_merged(checkpoint, base=base, dtype=dtype, attention=attention)
@@ -88,11 +87,17 @@ class TransformersEngine(Engine):
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[GeneratedCompletion]]:
-        """See `Engine`; raises `UserError` also beyond a `longrope` model's switch."""
+        """Return `sampling.num_completions` completions for each prompt (see `Engine.generate`).
+
+        Prompts are sorted by length and generated in batches of `batch_size` completions.
+
+        Raises:
+            UserError: also if prompt and completion may pass a `longrope` model's switch.
+        """
         if self.model is None:
             raise RuntimeError("the engine is closed")
         model, endings = self.model, self._endings_of(self.model, sampling)
-        # [P] longest lengths, so that no row is longer than the model's positions.
+        # [P] maximum new tokens, so that no row is longer than the model's positions.
         limits = longest_completions(prompts, sampling, positions=max_positions(model.config))
         switch, longest = (
             rope_switch(model.config),
@@ -111,10 +116,13 @@ class TransformersEngine(Engine):
         # Prompts per batch; G completions of each.
         per_batch = max(1, self.batch_size // sampling.num_completions)
         groups: list[list[GeneratedCompletion]] = [[] for _ in prompts]
+        # tqdm's None: a bar only if stderr is a terminal.
         hidden = None if self.label else True
+        # Completions in all and ended, and tokens, of the batches before the current one.
         total, ended, tokens = len(prompts) * sampling.num_completions, 0, 0
 
         def watch(rows: Rows) -> None:
+            """Report progress after each step of a batch."""
             if self._stream:
                 self._stream(rows.token_ids[0])
             if self.heartbeat:
@@ -144,7 +152,7 @@ class TransformersEngine(Engine):
                     run(model, rows)
                     more, new = rows.counts
                     ended, tokens = ended + more, tokens + new
-                    # `count` completions of each prompt in a row, in the order of the batch.
+                    # In the order of the batch, `count` completions per prompt; none is None now.
                     completions = iter(completion for completion in rows.completions if completion)
                     for index in batch:
                         groups[index] += itertools.islice(completions, count)
@@ -154,10 +162,14 @@ class TransformersEngine(Engine):
     def stream(
         self, prompt: Sequence[int], sampling: Sampling, show: Callable[[str], None]
     ) -> GeneratedCompletion:
-        """See `Engine`. An exception that `show` raises ends the generation."""
+        """Generate one completion, and pass its text to `show` in pieces as it grows.
+
+        An exception that `show` raises ends the generation.
+        """
         shown = ""
 
         def show_new(token_ids: list[int]) -> None:
+            """Show the text that the new tokens add."""
             nonlocal shown
             text = self.tokenizer.decode(token_ids, skip_special_tokens=True)
             text = text_until(sampling.stop_strings, text)
@@ -189,7 +201,7 @@ class TransformersEngine(Engine):
         self._endings.clear()
 
     def _endings_of(self, model: PreTrainedModel, sampling: Sampling) -> Endings:
-        """Return the endings for these settings, cached: each decodes the whole vocabulary."""
+        """Return the `Endings` for these settings; cached, as each decodes the whole vocabulary."""
         key = (sampling.stop_strings, sampling.ignore_eos)
         if key not in self._endings:
             self._endings[key] = Endings(
@@ -204,7 +216,7 @@ class TransformersEngine(Engine):
 
 @contextlib.contextmanager
 def _inference(model: PreTrainedModel) -> Iterator[None]:
-    """Switch gradients and dropout off; each module returns to its own mode afterwards."""
+    """Switch gradients and dropout off in the block; afterwards each module has its old mode."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -222,9 +234,9 @@ def _inference(model: PreTrainedModel) -> Iterator[None]:
 def decode_by_generate(model: PreTrainedModel, rows: Rows) -> None:
     """Generate with transformers' `generate`, for a model that `decode` cannot run.
 
-    transformers prepares the inputs and keeps the cache. Rows sample and end as in `decode`, in
-    this function's loop, since transformers' loop may check its stopping criteria late on a GPU
-    (5.17).
+    transformers prepares the inputs and keeps the cache. The loop is ours, passed as
+    `custom_generate`, since transformers' own may check its stopping criteria late on a GPU (5.17):
+    rows sample and end as in `decode`, but ended ones are computed until all have ended.
     """
 
     def until_ended(
@@ -235,6 +247,7 @@ def decode_by_generate(model: PreTrainedModel, rows: Rows) -> None:
         generation_config: Any,
         **inputs: Any,
     ) -> Tensor:
+        """Run forward passes until all rows have ended; `generate` calls this."""
         length: int | None = None  # the whole prompt, then one token at a time
         while True:
             prepared = model.prepare_inputs_for_generation(
@@ -265,7 +278,7 @@ def decode_by_generate(model: PreTrainedModel, rows: Rows) -> None:
 
 @contextlib.contextmanager
 def _without_saved_config(model: PreTrainedModel) -> Iterator[None]:
-    """Hide the generation config that was saved with the model within the block.
+    """Replace the generation config that was saved with the model by an empty one in the block.
 
     From it `generate` would take stop strings, and penalties that `decode` does not apply.
     """

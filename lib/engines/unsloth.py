@@ -2,10 +2,10 @@
 
 Unsloth replaces classes of transformers and TRL when it is imported, so it must be imported before
 them (`import_first`), and only if params ask for it: importing it needs a GPU. Its functions take
-`**kwargs` and ignore unknown ones: tests compare every argument with the locked signatures. With
-`fast_inference` it loads the weights into a vLLM in this process and trains on the very tensors
-that vLLM generates from (`lib.engines.vllm`). docs/engines.md lists the parts that were run, and
-where; none was run on a GPU.
+`**kwargs` and ignore unknown ones, so tests compare every argument passed here with the signatures
+of the locked version. With `fast_inference` it loads the weights into a vLLM in this process and
+trains on the very tensors that vLLM generates from (`lib.engines.vllm`). docs/engines.md lists the
+parts that were run, and where; none was run on a GPU.
 """
 
 import contextlib
@@ -32,32 +32,34 @@ STANDBY = {
     # Without this, standby takes about 0.88 of the GPU and ignores `gpu_memory_utilization`.
     "UNSLOTH_VLLM_STANDBY_UTIL_OVERRIDE": "1",
 }
-"""For a policy that shares its weights with vLLM; read when Unsloth is imported."""
+"""Environment variables for a policy that shares its weights with vLLM; read when Unsloth is
+imported."""
 
 EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
-"""Setting with which completions of many lengths do not fragment the memory; CUDA's allocator reads
-it when it starts.
+"""Environment variable against memory fragmentation by completions of many lengths. CUDA's
+allocator reads it when it starts.
 
 If this variable is not set, torch 2.13 reads `PYTORCH_ALLOC_CONF`, its new name.
 """
 
 ALLOCATOR = (*EXPANDABLE, "PYTORCH_ALLOC_CONF")
-"""Variables of the allocator; if the user has set one of them, it is not changed."""
+"""The allocator's variables; if the user has set one of them, `EXPANDABLE` is not applied."""
 
 COMPILED = {"UNSLOTH_COMPILE_LOCATION": str(SCRATCH / "unsloth")}
-"""Where Unsloth writes the code that it generates; by default, into the working directory."""
+"""Environment variable: folder for the code that Unsloth generates, by default the current one."""
 
 PATCHED = ("transformers", "trl", "peft")
 """Packages that must not be imported before Unsloth."""
 
 
 def import_first(backend: str, *, generates: bool) -> None:
-    """Set the environment of CUDA's allocator and Unsloth, then import Unsloth.
+    """Set the environment variables of CUDA's allocator and of Unsloth, then import Unsloth.
 
-    For the backend `transformers` nothing is imported. Variables that are set already are kept, and
-    so are TRL's own trainers (`compat.keep_trl`).
+    For the backend `transformers` only the variables are set. Variables that are set already are
+    kept, and so are TRL's own trainers (`compat.keep_trl`).
 
     Args:
+        backend: `model.backend`, `transformers` or `unsloth`.
         generates: True if the phase samples completions from a vLLM that shares the policy's
             weights.
 
@@ -66,6 +68,7 @@ def import_first(backend: str, *, generates: bool) -> None:
         RuntimeError: transformers, trl or peft were imported already (a bug of the caller).
     """
     shares = backend == "unsloth" and generates
+    # `STANDBY` and `EXPANDABLE` exclude each other.
     if shares:
         compat.prepare_vllm()
         # `|` prefers its right side: what the user has set stays.
@@ -83,7 +86,7 @@ def import_first(backend: str, *, generates: bool) -> None:
 
 
 def shares_weights(model: Model, *, engine: str) -> bool:
-    """Return True if the engine is a vLLM that shares the policy's weights instead of a copy."""
+    """Return True if the engine is a vLLM on the policy's own weights in memory, not on a copy."""
     return model.backend == "unsloth" and ENGINES[engine].below_unsloth
 
 
@@ -95,14 +98,16 @@ def is_unsloth(model: Any) -> bool:
 def load_unsloth(
     weights: Path, *, settings: Model, seed: int, memory_share: float = 0.0
 ) -> "PreTrainedModel":
-    """Load the model in the folder `weights`, for LoRA adapters or for training all weights.
+    """Load the model in the folder `weights` with Unsloth, for LoRA or for training all weights.
 
     Args:
+        settings: params' section `model`; LoRA if `settings.lora.rank` > 0.
         seed: seed of Unsloth's random numbers while it loads.
         memory_share: share of the GPU for a vLLM that shares the model's weights; 0 loads none.
 
     Raises:
-        UserError: Unsloth has loaded no vLLM on this GPU; Unsloth itself only prints a line.
+        UserError: a vLLM was requested, and Unsloth loaded none on this GPU, of which it only
+            prints a line.
     """
     import torch
 
@@ -133,10 +138,14 @@ def load_unsloth(
 def adapt_unsloth(
     model: "PreTrainedModel", *, settings: Model, seed: int, adapter: Path | None
 ) -> "PeftModel":
-    """Put LoRA adapters on `model`; with `adapter`, those of an earlier phase.
+    """Put a LoRA adapter on a model from `load_unsloth`: a new one, or one of an earlier phase.
+
+    Args:
+        seed: seed of a new adapter's weights.
+        adapter: folder of the trained adapter; None for a new one.
 
     Raises:
-        UserError: the trained adapter does not fit onto params' LoRA.
+        UserError: the trained adapter has other modules than `model.lora` in params.
     """
     lora = settings.lora
     adapted = _fast_language_model().get_peft_model(
@@ -165,7 +174,7 @@ def adapt_unsloth(
 
 
 def _fast_language_model() -> Any:
-    """Import Unsloth's class `FastLanguageModel`.
+    """Import Unsloth and return its class `FastLanguageModel`.
 
     Raises:
         UserError: unsloth is not installed, or finds no accelerator.

@@ -1,4 +1,7 @@
-"""Generation with vLLM (arXiv:2309.06180) in this process, on a GPU or a CPU."""
+"""Generation with vLLM (arXiv:2309.06180) in this process, on a GPU or a CPU.
+
+`VllmBase` is also the base of the engine for vLLM servers (`lib.engines.server`).
+"""
 
 import abc
 import contextlib
@@ -31,33 +34,39 @@ from lib.engines.pretrained import has_added_rows, load_pretrained, weights_of
 from lib.engines.registry import ENGINES, VLLM_SHARE
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""The values that vLLM accepts as the largest rank of its adapters."""
+"""Values that vLLM accepts for `max_lora_rank`, the largest rank of its adapters."""
 
 CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 """Head dimensions of vLLM 0.32's attention on a CPU; another one fails deep in its kernels."""
 
 AT_A_TIME = 512
-"""The least number of completions that vLLM may compute together. It queues completions that do not
-fit into its cache, and a smaller number would leave a GPU idle."""
+"""Least value of `max_num_seqs`, the completions that vLLM computes together. It queues completions
+that do not fit into its cache, and a smaller number would leave a GPU idle."""
 
 FREE_SHARE = 0.95
-"""The largest share of the free memory that vLLM is told to take: it refuses to start if less is
-free than it is told."""
+"""Largest share of the free GPU memory for vLLM, which refuses to start if less is free than it is
+told to take."""
 
 FIRST = "default"
-"""vLLM's version name of the weights that it was started with."""
+"""Version that vLLM reports for the weights that it was started with."""
 
 UNFINISHED = "unfinished"
 """Version of an engine whose weights are being replaced, or whose update broke off."""
 
 SLEEP_LEVEL = 1
-"""The sleep level at which Unsloth's allocator keeps the weights in place and drops the cache."""
+"""vLLM's sleep level: Unsloth's allocator then keeps the weights in place and drops the cache."""
 
 _GIB = 2**30
 
 
 class VllmBase(Engine):
-    """The common part of vLLM's engines, in process or behind HTTP: requests, answers, adapters."""
+    """The common base of vLLM's engines, in this process or over HTTP: requests, answers, adapters.
+
+    Args:
+        max_seq_length: tokens of prompt and completion together.
+        label: name of the progress bar; '' shows none.
+        scratch: folder for temporary files of adapters; None for the system's.
+    """
 
     def __init__(
         self,
@@ -70,15 +79,20 @@ class VllmBase(Engine):
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
         self.label = label
+        # Ids of end tokens beside those that vLLM reads with the weights.
         self._ends: tuple[int, ...] = ()
         self._num_adapters = self._num_syncs = 0
+        # Version of the full weights that this engine passed to vLLM last.
         self._version = FIRST
         self._scratch = tempfile.TemporaryDirectory(prefix="reckon-vllm-", dir=scratch)
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[GeneratedCompletion]]:
-        """See `Engine`. Each prompt is a request of its own, with its own seed."""
+        """Return `sampling.num_completions` completions for each prompt (see `Engine.generate`).
+
+        Each prompt is a request of its own, with its own seed.
+        """
         limits = longest_completions(prompts, sampling, positions=self.max_seq_length)
         greedy = sampling.temperature == 0
         common = {
@@ -98,6 +112,8 @@ class VllmBase(Engine):
             "logprobs": 0 if sampling.log_probs else None,
         }
         requests = [
+            # A seed of vLLM has 64 bits with sign. 2^62 leaves room for the completion's number,
+            # which vLLM adds.
             {**common, "max_tokens": limit, "seed": None if greedy else key % 2**62}
             for limit, key in zip(limits, prompt_keys(prompts, seed=sampling.seed), strict=True)
         ]
@@ -112,7 +128,12 @@ class VllmBase(Engine):
         requests: Sequence[dict[str, Any]],
         sampling: Sampling,
     ) -> list[list[GeneratedCompletion]]:
-        """Return `n` completions for each prompt."""
+        """Return vLLM's completions for each prompt, `n` of its request.
+
+        Args:
+            prompts: the token ids of each prompt.
+            requests: for each prompt, the arguments of vLLM's `SamplingParams`.
+        """
 
     def _completion(
         self,
@@ -124,17 +145,17 @@ class VllmBase(Engine):
         log_probs: Iterable[float],
         versions: Set[str],
     ) -> GeneratedCompletion:
-        """Convert a completion of vLLM into ours.
+        """Convert a completion of vLLM into a `GeneratedCompletion`.
 
         The text is decoded here, because vLLM's text drops an end that is half a character.
 
         Args:
             reason: `length`, or `stop` for a stop string and for an end token.
-            stopped_by: the stop string; an end token's id, or None, if no stop string ended it.
+            stopped_by: the stop string; else an end token's id or None.
             versions: the versions of the weights that its tokens were sampled from.
 
         Raises:
-            UserError: a version is not that of the weights that this engine was given last.
+            UserError: a version differs from that of the weights passed to this engine last.
         """
         if versions != {self._version}:
             raise UserError(self._stale(", ".join(sorted(versions - {self._version}))))
@@ -150,11 +171,14 @@ class VllmBase(Engine):
         )
 
     def _stale(self, version: str) -> str:
-        """Explain why a completion of weights of that version is not used."""
+        """Return the error message for a completion from weights of another version."""
         return f"vLLM generated from weights {version}, not {self._version}; report this"
 
     def sync(self, policy: PreTrainedModel) -> str:
-        """See `Engine`. vLLM reads an adapter from files, and other weights are sent to it."""
+        """Load the policy's current weights into vLLM; return their version (see `Engine.sync`).
+
+        vLLM reads an adapter from files. A full model's weights are sent to it.
+        """
         self._num_syncs += 1
         # The scratch folder's name is in it, so that no two runs use the same version.
         name = f"{Path(self._scratch.name).name}-{self._num_syncs}"
@@ -167,13 +191,13 @@ class VllmBase(Engine):
         return name
 
     def _send(self, policy: PreTrainedModel, version: str) -> None:
-        """Send the policy's weights to vLLM as `version`, and keep the version that it reports."""
+        """Send the policy's full weights to vLLM; set `_version` to the version that it reports."""
         raise NotImplementedError
 
     def use_adapter(self, folder: Path) -> None:
-        """Generate with the LoRA adapter in `folder` instead of an earlier one."""
-        # vLLM caches adapters, and prompts read with them, by the adapter's number or name. With a
-        # used number it would generate with the old adapter.
+        """Load the LoRA adapter in `folder` into vLLM, in place of an earlier one."""
+        # vLLM caches adapters, and the keys and values of prompts computed with them, by the
+        # adapter's number or name. With a used number it would generate with the old adapter.
         self._num_adapters += 1
         self._replace_adapter(folder)
 
@@ -183,7 +207,7 @@ class VllmBase(Engine):
 
 
 class VllmEngine(VllmBase):
-    """An `Engine` around an `LLM` of this process; at most one adapter is in use.
+    """An `Engine` around vLLM's `LLM` in this process, with at most one LoRA adapter.
 
     Args:
         llm: vLLM's `LLM`.
@@ -225,7 +249,10 @@ class VllmEngine(VllmBase):
         memory_share: float = VLLM_SHARE,
         device: str = "",
     ) -> "VllmEngine":
-        """See `Engine`. If Unsloth loaded the policy with a vLLM, the engine uses that vLLM."""
+        """Start vLLM on a checkpoint (see `Engine.open`).
+
+        If Unsloth loaded the policy with a vLLM, the engine uses that vLLM instead.
+        """
         if policy is not None and hasattr(policy, "vllm_engine"):
             tokenizer = load_tokenizer(checkpoint)
             return SharedVllmEngine(policy, tokenizer, max_seq_length=max_seq_length, label=label)
@@ -235,6 +262,7 @@ class VllmEngine(VllmBase):
         # An adapter has the same tokenizer, but its folder lacks the model's config for vLLM.
         tokenizer = load_tokenizer(full)
         rank = _lora_rank(checkpoint, policy)
+        # "cuda:1" -> 1
         gpu = int(device.partition(":")[2]) if device else None
         # Each of a launcher's ranks has an engine of its own, on its own device.
         among_ranks = torch.distributed.is_initialized()
@@ -247,7 +275,8 @@ class VllmEngine(VllmBase):
         with contextlib.ExitStack() as stack:
             weights = weights_of(full)
             if has_added_rows(full):
-                # vLLM reads the weights from files, and no file has the rows of added tokens yet.
+                # vLLM reads the weights from files, and no file has the embedding rows of added
+                # tokens yet: write the whole model to a temporary folder.
                 weights = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reckon-")))
                 whole = load_merged(full, base=full, dtype=dtype, attention=attention)
                 whole.save_pretrained(weights)
@@ -287,6 +316,7 @@ class VllmEngine(VllmBase):
         requests: Sequence[dict[str, Any]],
         sampling: Sampling,
     ) -> list[list[GeneratedCompletion]]:
+        """Generate with `LLM.generate`, and convert its answers."""
         if self._llm is None:
             raise RuntimeError("the engine is closed")
         from vllm import SamplingParams
@@ -306,6 +336,7 @@ class VllmEngine(VllmBase):
                     reason=output.finish_reason,
                     stopped_by=output.stop_reason,
                     versions={span.version for span in output.weight_versions or ()},
+                    # vLLM has a mapping from token to log-prob for each step.
                     log_probs=[
                         step[token].logprob
                         for step, token in zip(output.logprobs, output.token_ids, strict=True)
@@ -319,14 +350,18 @@ class VllmEngine(VllmBase):
         ]
 
     def _replace_adapter(self, folder: Path) -> None:
+        """Drop the earlier adapter; vLLM loads the one in `folder` at the next request."""
         if self._adapter is not None:
             self._llm.llm_engine.remove_lora(self._adapter.lora_int_id)
         self._adapter = self._request(folder)
 
     def _bar(self, **options: Any) -> Any:
+        """Return a progress bar; vLLM calls this in place of tqdm."""
+        # disable=None: no bar where stderr is not a terminal.
         return tqdm(**{**options, "desc": self.label, "unit": "problem", "disable": None})
 
     def _send(self, policy: PreTrainedModel, version: str) -> None:
+        """Send the policy's full weights to the `LLM` of this process as `version`."""
         from lib.engines.transfer import HOST, PolicyWeights, trainer_init
 
         source = PolicyWeights(policy, self._llm.model_config.dtype)
@@ -335,8 +370,8 @@ class VllmEngine(VllmBase):
             self._llm.update_weight_version(UNFINISHED)
             # If there are several ranks, each sends to its own engine.
             trainer_init(HOST, client=self._llm, source=source).send_weights()
-            # The cache was computed with the old weights. vLLM keeps it, and returns False, if any
-            # request is unfinished.
+            # The cached keys and values are of the old weights. vLLM keeps them, and returns False,
+            # if any request is unfinished.
             emptied = self._llm.reset_prefix_cache()
         if not emptied:
             raise UserError(
@@ -347,12 +382,13 @@ class VllmEngine(VllmBase):
         self._version = self._llm.get_weight_version()
 
     def _request(self, folder: Path) -> Any:
+        """Return the reference to an adapter that `LLM.generate` takes."""
         from vllm.lora.request import LoRARequest
 
         return LoRARequest(f"policy-{self._num_adapters}", self._num_adapters, str(folder))
 
     def close(self) -> None:
-        """See `Engine`."""
+        """Stop vLLM and free its memory; a second call does nothing."""
         if self._llm is None:
             return
         from vllm.distributed import cleanup_dist_env_and_memory
@@ -368,12 +404,13 @@ class VllmEngine(VllmBase):
 
 
 class SharedVllmEngine(VllmEngine):
-    """The vLLM that Unsloth loaded with its policy (`fast_inference`); it outlives this engine.
+    """An engine on the vLLM that Unsloth loaded with its policy (`fast_inference`).
 
-    The policy trains on the tensors that vLLM generates from, so that only an adapter is passed to
-    vLLM, and memory holds the weights once. In standby (`UNSLOTH_VLLM_STANDBY`) vLLM's cache gives
+    The policy trains on the very tensors that vLLM generates from: memory holds the weights once,
+    and only an adapter is passed to vLLM. In standby (`UNSLOTH_VLLM_STANDBY`) vLLM's cache gives
     its memory back while the policy trains: Unsloth's patched `LLM.generate` wakes vLLM, and this
-    engine sends it to sleep again. Read in unsloth and unsloth_zoo 2026.10.7.
+    engine sends it to sleep again. That vLLM outlives this engine. Source: unsloth and unsloth_zoo
+    2026.10.7.
 
     Args:
         policy: LoRA on a model that Unsloth loaded with `fast_inference`.
@@ -401,7 +438,7 @@ class SharedVllmEngine(VllmEngine):
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[GeneratedCompletion]]:
-        """See `Engine`."""
+        """Generate as `VllmEngine` does, then send vLLM to sleep if it is in standby."""
         completions = super().generate(prompts, sampling)
         if prompts:
             self._rest()
@@ -422,17 +459,18 @@ class SharedVllmEngine(VllmEngine):
             self._llm.sleep(SLEEP_LEVEL)
 
     def _request(self, folder: Path) -> Any:
+        """Return the reference to an adapter that `LLM.generate` takes, from Unsloth."""
         return self._policy.load_lora(str(folder))
 
 
 def _on_gpu(gpu: int | None) -> contextlib.AbstractContextManager[None]:
-    """Make vLLM's GPU the current one, to which kernels go, in the block; None changes nothing."""
+    """Make vLLM's GPU torch's current device within the block; None changes nothing."""
     # `torch.cuda.device` restores the trainer's GPU even if vLLM sets another one.
     return contextlib.nullcontext() if gpu is None else torch.cuda.device(gpu)
 
 
 def _share_of_free(share: float) -> float:
-    """Return the share of the current GPU's memory that vLLM can take: `share`, or less if less is
+    """Return the share of the GPU's whole memory that vLLM is to take: `share`, or less if less is
     free.
     """
     if not torch.cuda.is_available():
@@ -443,7 +481,7 @@ def _share_of_free(share: float) -> float:
 
 @contextlib.contextmanager
 def _memory_explained(weights: Path) -> Iterator[None]:
-    """Turn vLLM's exceptions about memory into one line with a remedy."""
+    """Turn vLLM's exceptions about too little memory into a one-line error with the remedy."""
     try:
         yield
     except (ValueError, torch.OutOfMemoryError) as error:
@@ -467,6 +505,7 @@ def _build(
     """Start vLLM in this process and return its `LLM`.
 
     Args:
+        batch_size: completions generated at a time, for the size of the cache on a CPU.
         settings: further arguments of `LLM`.
 
     Raises:
@@ -503,6 +542,10 @@ def _build(
 def on_cpu(weights: Path, *, max_seq_length: int, batch_size: int = 256) -> dict[str, Any]:
     """Return vLLM's settings on a CPU: no graphs to capture, a cache sized for the batch.
 
+    Args:
+        batch_size: the cache gets memory for this many completions of `max_seq_length`, at least
+            64 MiB and at most 4 GiB.
+
     Raises:
         UserError: there is no attention for the model's heads.
     """
@@ -513,25 +556,25 @@ def on_cpu(weights: Path, *, max_seq_length: int, batch_size: int = 256) -> dict
             f"vLLM's CPU backend has no attention for head_dim={head_dim} of {weights}; expected "
             f"one of {', '.join(map(str, CPU_HEAD_DIMS))}, or engine: transformers"
         )
-    # Bytes of a token's keys and values in float32.
-    token = 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim * 4
-    cache = token * max_seq_length * batch_size
+    # A key and a value of 4 bytes (float32) for each layer, head and dimension.
+    token_bytes = 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim * 4
+    cache_bytes = token_bytes * max_seq_length * batch_size
     return {
         "enforce_eager": True,
         # vLLM 0.32 crashes on a prompt that it reads in parts: it rewinds the request's random
         # generator, and a CPU's generator cannot be rewound.
         "enable_chunked_prefill": False,
         "max_num_batched_tokens": max(max_seq_length, 8192),
-        "kv_cache_memory_bytes": max(_GIB // 16, min(cache, 4 * _GIB)),
+        "kv_cache_memory_bytes": max(_GIB // 16, min(cache_bytes, 4 * _GIB)),
         "gpu_memory_utilization": 0.1,
     }
 
 
 def _adapter_of(policy: PeftModel) -> dict[str, Tensor]:
-    """Return the adapter's weights, whole on every rank even if FSDP2 shards them.
+    """Return the adapter's weights by name, gathered on every rank if FSDP2 shards them.
 
-    In the base model's dtype, to which vLLM would cast them anyway: in bfloat16 the adapter's file
-    is half as large as in float32.
+    They are in the base model's dtype, to which vLLM would cast them anyway: in bfloat16 the
+    adapter's file is half as large as in float32.
     """
     # A DTensor has full_tensor(); any other weight is whole already.
     return {
@@ -542,14 +585,16 @@ def _adapter_of(policy: PeftModel) -> dict[str, Tensor]:
 
 
 def _lora_rank(checkpoint: Path, policy: PreTrainedModel | None) -> int:
-    """Return the rank of the policy's or else the checkpoint's adapter; 0 if there is none."""
+    """Return the LoRA rank of the policy's adapter, else of the checkpoint's; 0 without one."""
     if isinstance(policy, PeftModel):
         return int(policy.peft_config["default"].r)
     return int(PeftConfig.from_pretrained(checkpoint).r) if is_adapter(checkpoint) else 0
 
 
 def lora_room(rank: int, *, adapters: int = 1) -> dict[str, Any]:
-    """Return vLLM's settings for `adapters` adapters of ranks up to `rank`.
+    """Return vLLM's settings for LoRA: up to `adapters` adapters in memory, of ranks up to `rank`.
+
+    vLLM takes only some ranks as the largest: rank 12 gets 16.
 
     Raises:
         UserError: vLLM supports no rank this high.
