@@ -23,7 +23,7 @@ CHECKED = "params.yaml was checked before the stages that depend on this file.\n
 @reads_params
 @writes("--checked", "data/checked", "a constant file")
 def main(params_file: Path, checked: Path) -> None:
-    """Run the stage."""
+    """Report everything that would make the run fail; write a constant file if there is nothing."""
     params = load_params(params_file)
     # Imported after the params are checked: a typo is reported at once.
     from lib.planning.doctor import findings, this_machine

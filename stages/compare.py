@@ -37,7 +37,7 @@ def main(
     metrics: Path,
     plots: Path,
 ) -> None:
-    """Print the comparison."""
+    """Print the comparison with a revision, or the experiments; exit with 1 on a regression."""
     params = load_params(params_file)
     from lib.report.compare import compare_with, experiments_lines
 

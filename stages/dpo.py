@@ -29,7 +29,7 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "dpo"}
 def main(
     params_file: Path, pairs: Path, validation: Path, base: Path, init: Path, **outputs: Path
 ) -> None:
-    """Run the stage."""
+    """Train the initial checkpoint with DPO on mined pairs; write checkpoint, curves, metrics."""
     params = load_params(params_file)
     from lib.engines.unsloth import import_first
 

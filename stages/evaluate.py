@@ -22,14 +22,14 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "evaluate"}
 @writes("--completions", "data/completions/grpo.jsonl", "every completion, with its prompt")
 @writes("--provenance", "reports/provenance/evaluate/grpo.json", "settings, versions, hashes")
 def main(params_file: Path, completions: Path, provenance: Path, **inputs: Path) -> None:
-    """Run the stage."""
+    """Generate the checkpoint's completions of all benchmarks, and write them with provenance."""
     params = load_params(params_file)
     from lib.artifacts import write_provenance
     from lib.engines.runtime import configure, device_name
     from lib.evaluation.completions import complete_checkpoint
 
     configure(seed=params.seed, threads=params.torch_threads)
-    # A second run resumes: finished chunks are kept by a hash of all that decides them.
+    # After an interruption it resumes: finished chunks are stored under a hash of all their inputs.
     facts = complete_checkpoint(params=params, completions=completions, **inputs)
     # The list of checkpoints decides which stages exist, not what this one computes.
     used = params.model_dump(include=SECTIONS, exclude={"evaluate": {"checkpoints"}})

@@ -47,7 +47,7 @@ def main(
     limit: int | None,
     out: Path,
 ) -> None:
-    """Measure the models."""
+    """Measure every model with every decoding on every benchmark; print and write the tables."""
     params = load_params(params_file)
     from lib.inference.external import refuse_missing
     from lib.problems.sources import find_benchmark
@@ -101,6 +101,7 @@ def main(
 
 
 def _words(text: str) -> list[str]:
+    """Split a comma-separated list: "a, b," -> ["a", "b"]."""
     return [word.strip() for word in text.split(",") if word.strip()]
 
 

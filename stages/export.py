@@ -28,7 +28,7 @@ def main(
     provenance: Path,
     **inputs: Path,
 ) -> None:
-    """Run the stage."""
+    """Write and verify the exported model; write the verification's numbers and provenance."""
     params = load_params(params_file)
     from lib.artifacts import hash_path, write_metrics, write_provenance
     from lib.engines.runtime import configure

@@ -34,7 +34,7 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "rollout",
 def main(
     params_file: Path, problems: Path, validation: Path, base: Path, init: Path, **outputs: Path
 ) -> None:
-    """Run the stage."""
+    """Train the initial checkpoint with GRPO; write checkpoint, curves, metrics, rollouts."""
     params = load_params(params_file)
     from lib.engines.unsloth import import_first
 

@@ -1,4 +1,4 @@
-"""Command-line options common to all stages: input and output paths."""
+"""Click options common to all stages: input and output paths."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,15 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def reads(option: str, default: str, what: str) -> Callable[[Command], Command]:
-    """Declare a path written by an earlier stage; checked before anything heavy is imported."""
+    """Return a decorator for the option of an input path, which has to exist.
+
+    Click checks the path before the stage imports anything heavy.
+
+    Args:
+        option: the option, like `--base`.
+        default: its default path.
+        what: the rest of its help, after "Reads".
+    """
     return click.option(
         option,
         type=click.Path(path_type=Path),
@@ -24,7 +32,13 @@ def reads(option: str, default: str, what: str) -> Callable[[Command], Command]:
 
 
 def writes(option: str, default: str, what: str) -> Callable[[Command], Command]:
-    """Declare a path that this stage writes; its folder is created."""
+    """Return a decorator for the option of an output path; click creates the folder around it.
+
+    Args:
+        option: the option, like `--model`.
+        default: its default path.
+        what: the rest of its help, after "Writes".
+    """
     return click.option(
         option,
         type=click.Path(path_type=Path),
@@ -36,7 +50,7 @@ def writes(option: str, default: str, what: str) -> Callable[[Command], Command]
 
 
 def reads_params(command: Command) -> Command:
-    """Declare `--params`, the path of params.yaml."""
+    """Add the option `--params`, the path of params.yaml, as the argument `params_file`."""
     return click.option(
         "--params",
         "params_file",

@@ -31,7 +31,7 @@ def main(
     metrics: Path,
     provenance: Path,
 ) -> None:
-    """Run the stage."""
+    """Sample completions of GRPO's problems, and write pairs of a right and a wrong one."""
     params = load_params(params_file)
     from lib.artifacts import write_jsonl, write_metrics, write_provenance
     from lib.artifacts.problems import read_problems

@@ -25,7 +25,7 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "prepare", "validation"}
 def main(
     params_file: Path, raw: Path, problems: Path, base: Path, metrics: Path, provenance: Path
 ) -> None:
-    """Run the stage."""
+    """Write the sets of problems and the base model, with metrics and provenance."""
     params = load_params(params_file)
     from lib.artifacts import write_metrics, write_provenance
     from lib.engines.pretrained import write_base

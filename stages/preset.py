@@ -11,7 +11,7 @@ from lib.core.git import git
 from lib.params import PARAMS_FILE, compose_preset, model_names, preset_names, preset_params
 
 _FITTED = re.compile(r"^  (micro_batch_size|gradient_checkpointing):.*$", re.MULTILINE)
-"""Lines that FIT=1 replaces, with any value."""
+"""Lines that FIT=1 changes, with any value, like "  micro_batch_size: 8"."""
 
 
 @click.command(help=__doc__)
@@ -47,7 +47,8 @@ def main(preset: str, model: str, quick: bool, fit: bool, card: str) -> None:
 
 
 def _is_preset(path: Path) -> bool:
-    """Return True if a preset with some options gives this file: it has no edits to lose."""
+    """Return True if this command wrote the file, from any preset and options: no edits to lose."""
+    # FIT's values depend on the GPU, so these lines are left out of the comparison.
     text = _FITTED.sub("", path.read_text(encoding="utf-8"))
     return any(
         text == _FITTED.sub("", compose_preset(name, model=model, quick=quick))

@@ -25,7 +25,7 @@ TOKEN = "HF_TOKEN"
 def main(
     params_file: Path, repo: str, dry_run: bool, public: bool, models: Path, reports: Path
 ) -> None:
-    """Upload the export."""
+    """Upload the export and its reports if they are up to date, or list the files (--dry-run)."""
     params = load_params(params_file)
     from lib.export.push import check_current, check_repo, collect, current_commit, push
 

@@ -33,7 +33,7 @@ def main(
     differences: Path,
     **folders: Path,
 ) -> None:
-    """Run the stage."""
+    """Write the report as Markdown and as a page, its figures, plots and paired differences."""
     params = load_params(params_file)
     # Nothing below imports torch: the report takes seconds.
     from lib.report.inputs import load_run

@@ -30,7 +30,7 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "sft"}
 )
 @writes("--provenance", "reports/provenance/sft.json", "settings, versions, hashes")
 def main(params_file: Path, problems: Path, validation: Path, base: Path, **outputs: Path) -> None:
-    """Run the stage."""
+    """Train the base model with SFT, or pass a trained adapter on; write checkpoint and curves."""
     params = load_params(params_file)
     from lib.engines.unsloth import import_first
 

@@ -67,7 +67,7 @@ def main(
     seed: int | None,
     engine: str,
 ) -> None:
-    """Answer questions."""
+    """Answer the question given, those typed at a terminal, or those read from a pipe."""
     from transformers import logging
 
     # Loading prints warnings and bars, which would mix with the answer.

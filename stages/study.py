@@ -29,7 +29,7 @@ SCRATCH, OUT = Path("data/scratch/studies"), Path("reports/studies")
 )
 @click.option("--pages", is_flag=True, help="Run nothing; write the pages from the numbers in OUT.")
 def main(params_file: Path, study: str, jobs: int, out: Path, pages: bool) -> None:
-    """Run the missing experiments, then write the pages."""
+    """Run the study's missing experiments, then write its numbers and pages."""
     load_params(params_file)
     from lib.params.load import read_yaml
     from lib.studies.definition import load_study, study_file, with_params

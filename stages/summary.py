@@ -19,7 +19,7 @@ from stages.options import reads_params
 @click.command(help=__doc__)
 @reads_params
 def main(params_file: Path) -> None:
-    """Print the summary."""
+    """Print the result table, changed tracked files, and the paths of model and report."""
     params = load_params(params_file)
     from lib.report.inputs import load_run
     from lib.report.write import summary_lines
@@ -70,7 +70,11 @@ def changed_since_commit() -> list[str]:
 
 
 def _inputs(lock: str) -> Iterator[tuple[str, Any]]:
-    """Yield name and value of each param in dvc.lock, and path and hash of each external dep."""
+    """Yield each input of a run: name and value of a param, path and hash of an external dep.
+
+    Args:
+        lock: text of dvc.lock; '' gives nothing.
+    """
     stages = (YAML(typ="safe").load(lock) or {}).get("stages", {}).values()
     # A dep that is the output of a stage is left out: it differs only because an input does.
     outs = [Path(out["path"]) for stage in stages for out in stage.get("outs", ())]

@@ -19,7 +19,7 @@ from stages.options import reads, reads_params
 # Options are passed to vLLM as they are typed.
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
 def main(params_file: Path, model: Path, port: int, fixed: bool, options: tuple[str, ...]) -> None:
-    """Serve until Ctrl-C."""
+    """Start `vllm serve` on this machine only, and serve until Ctrl-C."""
     params = load_params(params_file)
     from lib.engines.registry import VLLM_SHARE
     from lib.engines.server import serve, server_command

@@ -1,4 +1,4 @@
-"""Export: one complete, verified model."""
+"""Export of a checkpoint: one complete model with its card, verified and ready for the Hub."""
 
 BATCH = 16
 """Prompts per batch; both sides of a comparison use the same, so that they round alike."""

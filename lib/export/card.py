@@ -1,4 +1,4 @@
-"""The model card: what the model is, its measured numbers, and how to repeat them."""
+"""The model card: base model, measured numbers, prompt, and the way to make the model again."""
 
 import dataclasses
 import math
@@ -20,6 +20,7 @@ CARD_METRICS = {
     ("sampled", "pass_at_1"): "pass@1, sampled",
     ("greedy", "format_accuracy"): "format accuracy, greedy",
 }
+"""Decoding and metric of each number on the card → its label there."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,7 @@ class CardRow:
 
     @property
     def range(self) -> str:
-        """The interval in percent."""
+        """The interval in percent, like "41.2 … 48.9"."""
         return f"{100 * self.interval.low:.1f} … {100 * self.interval.high:.1f}"
 
 
@@ -60,6 +61,7 @@ def model_card(
     Args:
         metrics: metrics of the exported checkpoint, as `grade` wrote them.
         params: params of the run.
+        prompt_format: format of the prompts and answers.
         example: one rendered prompt.
         inputs: hashes of checkpoint, base and benchmarks, by name.
         selections: the steps that `select: best` chose, by phase.
@@ -128,7 +130,7 @@ versions on the same machine give the same model.
 
 
 def phases(params: Params) -> Iterator[str]:
-    """Describe the phases of the exported checkpoint, in order."""
+    """Yield a text for each training phase of the exported checkpoint: "SFT for 2 epochs"."""
     sft, grpo, dpo, checkpoint = params.sft, params.grpo, params.dpo, params.export.checkpoint
     if checkpoint != "base":
         yield f"SFT for {sft.num_epochs} epochs"
@@ -146,11 +148,15 @@ def phases(params: Params) -> Iterator[str]:
 
 
 def card_rows(metrics: Mapping[str, Any], benchmarks: Sequence[str]) -> Iterator[CardRow]:
-    """List the numbers that the card shows, by benchmark."""
+    """Yield the numbers on the card, benchmark by benchmark, in the order of `CARD_METRICS`.
+
+    Args:
+        metrics: benchmark → decoding → metric → value, as `grade` wrote them.
+    """
     for benchmark in benchmarks:
         modes = metrics[benchmark]
         for (mode, name), label in CARD_METRICS.items():
-            # `evaluate.greedy: false` or no samples: the mode was not measured.
+            # Not measured: `evaluate.greedy` is false, or `num_samples` is 0.
             if mode not in modes:
                 continue
             numbers = modes[mode]
@@ -190,12 +196,13 @@ def _header(
         license=export.license,
         model_name=f"reckon-{export.checkpoint}",
         pipeline_tag="text-generation",
+        # The phase is a tag too: sft, grpo or dpo; an exported base model has none.
         tags=["math", *({export.checkpoint} - {"base"}), "reckon"],
     )
 
 
 def _dataset(benchmark: Benchmark) -> dict[str, Any]:
-    """Return EvalResult's arguments for a benchmark's data set."""
+    """Return the arguments of `EvalResult` on a benchmark's data set: id, subset, split, commit."""
     splits = hub_splits(benchmark.source)
     dataset = {"dataset_type": splits[0].hub if splits else benchmark.name}
     # A split is named only if the benchmark is exactly this split, not a part of it or several.

@@ -1,9 +1,9 @@
 """The export as one GGUF file for llama.cpp, with a `Modelfile` for Ollama.
 
-The layout is that of llama.cpp's converter. It has its own names of weights, vectors in float32,
-matrices in float16 or in blocks of 32 weights (q8_0), and a Llama's queries and keys with the
-halves of each head interleaved. The file has the tokenizer's tokens and merges, but only a name for
-the way it splits texts; llama.cpp has the code for that.
+The layout is that of llama.cpp's converter, with llama.cpp's names of the weights. Vectors are in
+float32, matrices in float16 or in blocks of 32 weights (q8_0). For a Llama, the rows of the query
+and key matrices are reordered (`_interleaved`). The file has the tokenizer's tokens and merges, but
+only the name of its pre-tokenizer, the split of a text before merging; llama.cpp has the code.
 """
 
 import json
@@ -34,19 +34,22 @@ ARCHITECTURES = {
 }
 """transformers' `model_type` → llama.cpp's architecture."""
 
+# The alternatives: an English contraction; letters with at most one other character before them;
+# digits (`%s`); punctuation; line ends; white space.
+# "I've 2 cats" -> "I", "'ve", " ", "2", " cats".
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
 SPLITS = {
-    (_WORDS % r"\p{N}",): "qwen2",
-    (_WORDS % r"\p{N}{1,3}",): "llama-bpe",
+    (_WORDS % r"\p{N}",): "qwen2",  # "2026" is four pieces
+    (_WORDS % r"\p{N}{1,3}",): "llama-bpe",  # "2026" is "202", "6"
     ("digits", "gpt2"): "smollm",
     ("gpt2",): "gpt-2",
 }
-"""The steps by which a byte-level tokenizer splits texts (`split_name`) → llama.cpp's name for
-them."""
+"""Steps of a byte-level tokenizer's pre-tokenizer, as `split_name` reads them → llama.cpp's name
+for them all."""
 
 
 def write_gguf(
@@ -57,10 +60,11 @@ def write_gguf(
     kind: str,
     ends: Collection[int],
 ) -> Path:
-    """Write a model in float32 and the tokenizer saved in `folder` as one file.
+    """Write model and tokenizer as one GGUF file, and return its path.
 
     Args:
-        folder: the export; the file goes to its `gguf/`.
+        model: the weights in float32, not yet rounded.
+        folder: the export, with the saved tokenizer; the file goes to its `gguf/`.
         kind: a key of `BLOCKS`.
         ends: tokens that end a completion.
 
@@ -100,12 +104,12 @@ def write_gguf(
     writer.add_vocab_size(rows)
     _add_tokenizer(writer, tokenizer, folder, split=split, rows=rows, ends=ends)
     if rope["rope_type"] == "llama3":
-        # llama.cpp reads the factors by which the plain frequencies are divided.
+        # llama.cpp divides the plain frequencies by these factors, [head_dim / 2].
         exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
         scaled: torch.Tensor = model.get_submodule("model.rotary_emb").inv_freq.cpu()
         factors = rope["rope_theta"] ** -exponents / scaled
         writer.add_tensor("rope_freqs.weight", factors.numpy())
-    names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
+    tensor_names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
     for name, weight in model.state_dict().items():
         # A file without an output layer tells llama.cpp that the layer is tied to the embeddings.
         if name == "lm_head.weight" and config.tie_word_embeddings:
@@ -118,10 +122,10 @@ def write_gguf(
         if weight.ndim > 1 and weight.shape[-1] % gguf.GGML_QUANT_SIZES[block][0]:
             stored = gguf.GGMLQuantizationType.F16  # its rows cannot be cut into whole blocks
         packed = gguf.quantize(weight.float().cpu().numpy(), stored)
-        known = names.get_name(name, (".weight", ".bias"))
-        if known is None:
+        gguf_name = tensor_names.get_name(name, (".weight", ".bias"))
+        if gguf_name is None:
             raise UserError(f"export.gguf={kind}: GGUF has no name for the weight {name}")
-        writer.add_tensor(known, packed, raw_dtype=stored)
+        writer.add_tensor(gguf_name, packed, raw_dtype=stored)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -130,22 +134,29 @@ def write_gguf(
 
 
 def _interleaved(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    """Return the rows of queries or keys in llama.cpp's order.
+    """Reorder the rows of a Llama's query or key weights for llama.cpp.
 
-    In each head, rows of the first and second half alternate.
+    In each head, the rows of the first and second half alternate: 0 1 2 3 -> 0 2 1 3. Rotary
+    embeddings rotate pairs of rows, which lie half a head apart in transformers and side by side in
+    llama.cpp.
+
+    Args:
+        weight: [heads · head_dim, ...].
     """
+    # [heads, 2, head_dim / 2, ...]
     halves = weight.reshape(heads, 2, weight.shape[0] // heads // 2, *weight.shape[1:])
     return halves.swapaxes(1, 2).reshape(weight.shape)
 
 
 def split_name(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return llama.cpp's name for the way a tokenizer splits texts before it merges.
+    """Return llama.cpp's name for a tokenizer's pre-tokenizer, one of `SPLITS`.
 
     Raises:
         UserError: llama.cpp has no name for it, and would read other tokens than the model learned.
     """
     backend = json.loads(tokenizer.backend_tokenizer.to_str())
     whole = backend["pre_tokenizer"] or {}
+    # The steps as keys of `SPLITS` have them: a regular expression, "digits", "gpt2".
     splits = []
     for part in whole.get("pretokenizers", [whole]):
         if part.get("type") == "Split":
@@ -153,7 +164,9 @@ def split_name(tokenizer: PreTrainedTokenizerBase) -> str:
         elif part.get("type") == "Digits" and part["individual_digits"]:
             splits.append("digits")
         elif part.get("type") != "ByteLevel" or part["add_prefix_space"]:
+            # A step that no key of `SPLITS` has: refused below.
             splits.append(str(part.get("type")))
+        # Without its regular expression, ByteLevel splits nothing.
         elif part["use_regex"]:
             splits.append("gpt2")
     if backend["model"]["type"] != "BPE" or tuple(splits) not in SPLITS:
@@ -173,7 +186,14 @@ def _add_tokenizer(
     rows: int,
     ends: Collection[int],
 ) -> None:
-    """Add tokens, merges, special tokens and chat template."""
+    """Add tokens, merges, special tokens and chat template to a GGUF file.
+
+    Args:
+        folder: the saved tokenizer.
+        split: llama.cpp's name of the pre-tokenizer.
+        rows: rows of the embeddings.
+        ends: tokens that end a completion.
+    """
     # The embeddings may have more rows than there are tokens; unused rows get these names.
     tokens = [f"[PAD{number}]" for number in range(rows)]
     types = [gguf.TokenType.UNUSED] * rows
@@ -186,6 +206,7 @@ def _add_tokenizer(
     writer.add_tokenizer_pre(split)
     writer.add_token_list(tokens)
     writer.add_token_types(types)
+    # One end token beside EOS: the field for the end of a turn holds one only.
     for end in sorted(set(ends) - {tokenizer.eos_token_id})[:1]:
         writer.add_eot_token_id(end)
     vocabulary = gguf.SpecialVocab(folder, load_merges=True, n_vocab=rows)
@@ -204,9 +225,10 @@ def modelfile(
     stop_strings: Sequence[str],
     ends: Collection[int],
 ) -> str:
-    """Return Ollama's description of `file`: template, system prompt, the evaluation's sampling.
+    """Return the text of an Ollama `Modelfile`: template, system prompt, the evaluation's sampling.
 
     Args:
+        file: the GGUF file, in the folder of the Modelfile.
         ends: tokens that end a completion.
 
     Raises:
@@ -214,13 +236,16 @@ def modelfile(
     """
 
     def rendered(system: str) -> str:
+        """Render the chat template as a Go template for one prompt."""
         text: Any = tokenizer.apply_chat_template(
             conversation("PROMPT-HERE", system=system), add_generation_prompt=True, tokenize=False
         )
-        # Ollama's templates are Go's, so that double braces in the text itself must be quoted.
+        # Ollama's templates are Go's: double braces in the text itself are quoted, before the
+        # placeholders become variables.
         text = text.replace("{{", '{{ "{{" }}').replace("PROMPT-HERE", "{{ .Prompt }}")
         return str(text.replace("SYSTEM-HERE", "{{ .System }}"))
 
+    # An f-string halves the braces: {{ if .System }}…{{ else }}…{{ end }}{{ .Response }}.
     template = f"{{{{ if .System }}}}{rendered('SYSTEM-HERE')}{{{{ else }}}}{rendered('')}"
     texts = {"TEMPLATE": f"{template}{{{{ end }}}}{{{{ .Response }}}}"}
     if system:

@@ -1,4 +1,4 @@
-"""Task files for lm-eval: the generated benchmarks, to be measured by others beside the model."""
+"""Task files for lm-eval: with them, others can measure the export on the generated benchmarks."""
 
 import re
 from collections.abc import Iterable
@@ -22,7 +22,13 @@ def write_task(
     prompt_format: PromptFormat,
     max_new_tokens: int,
 ) -> None:
-    """Write the benchmark `name` and its task file, which lm-eval runs in the folder `export`."""
+    """Write a benchmark to `tasks/<name>.jsonl`, and its task for lm-eval to `tasks/<name>.yaml`.
+
+    Args:
+        export: the export; lm-eval has to be run in this folder.
+        name: the benchmark.
+        max_new_tokens: longest completion.
+    """
     rows = ({"problem": each.problem, "reference": each.reference} for each in problems)
     problems_file = f"{TASKS}/{name}.jsonl"
     (export / TASKS).mkdir(exist_ok=True)
@@ -30,7 +36,7 @@ def write_task(
     answers = {
         "function": "regex",
         "regex_pattern": answer_pattern(prompt_format),
-        # The last answer counts here too.
+        # Of several answers, the last one counts.
         "group_select": -1,
     }
     task = {
@@ -55,7 +61,11 @@ def write_task(
 
 
 def answer_pattern(prompt_format: PromptFormat) -> str:
-    """Return the regular expression of an answer, in a completion cut before its stop string."""
+    r"""Return a regular expression with one group, the answer in a completion.
+
+    It matches "42" in "\boxed{42}" or "<answer>42</answer>". If the format's stop string has cut
+    the closing tag, the answer ends with the completion.
+    """
     if not isinstance(prompt_format, TaggedFormat):
         # A regular expression cannot balance nested braces, but the generator's answers, whole
         # numbers, have none.

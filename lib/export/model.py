@@ -1,4 +1,4 @@
-"""Write a checkpoint as one complete model, and verify every form that it can be loaded in.
+"""Write a checkpoint as one complete model, and verify each form of loading it.
 
 Verifying compares log-probs of the checkpoint's own greedy tokens on held-out prompts
 (`lib.export.reload`):
@@ -59,7 +59,8 @@ from lib.prompts.formats import conversation
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
 EXACT = {"dtype": "float32", "attention": "sdpa"}
-"""Settings for verifying a fold. Training's own may not suit: flash attention needs 16 bits."""
+"""Settings of the model for verifying. Those of training may not do: flash attention needs 16
+bits."""
 
 SHARD_SIZE = "5GB"
 """Largest weight file; a larger model is split into several."""
@@ -250,10 +251,13 @@ def write_model(
     weights: Any = load_policy(checkpoint, base=base, settings=exact).to(device_here())
     token_ids = encode(tokenizer, prompts)
     engine = TransformersEngine(weights, tokenizer, batch_size=BATCH)
-    # [P] token ids; all forms are scored on these, so that one near-tie cannot fork the texts.
+    # [P] token ids, one completion per prompt. All forms are scored on these: had each generated
+    # its own, a near-tie between two tokens would make the rest of a text differ.
     completions = [list(each.token_ids) for (each,) in engine.generate(token_ids, greedy)]
     # The engine refers to the model, which folding is about to change in place.
     del engine
+    # `trained`: answers of the checkpoint as trained. `answers`: those of the weights as they are
+    # now, after each change.
     answers = trained = score_answers(weights, token_ids, completions)
     errors: dict[str, float] = {}
     if adapter:
@@ -341,7 +345,10 @@ def verify(
 
 
 def write_adapter(checkpoint: Path, folder: Path) -> None:
-    """Copy an adapter without the optimiser and tokenizer that training left beside it."""
+    """Copy an adapter's weights and config to the export, set to inference mode.
+
+    Training also left its optimiser and tokenizer in the checkpoint; these stay behind.
+    """
     to = folder / ADAPTER_FOLDER
     to.mkdir()
     write_json(to / ADAPTER, {**read_json(checkpoint / ADAPTER), "inference_mode": True})
@@ -349,7 +356,7 @@ def write_adapter(checkpoint: Path, folder: Path) -> None:
 
 
 def generation_config(evaluate: Evaluate, *, ends: Collection[int], pad: int) -> GenerationConfig:
-    """Return the sampling and stopping settings of the evaluation, the model's new defaults.
+    """Return the evaluation's sampling settings and end tokens, as the exported model's defaults.
 
     Stop strings and the longest completion are in `prompt_format.json` (`lib.prompts.saved`).
 

@@ -1,4 +1,4 @@
-"""Upload the export to the Hugging Face Hub."""
+"""Upload the export and the run's reports to the Hugging Face Hub, if they are up to date."""
 
 import csv
 import dataclasses
@@ -28,13 +28,14 @@ from lib.core.git import git
 CARD = "README.md"
 
 TRAINING = ("metrics", "curves", "provenance")
-"""Folders of `reports/` that are uploaded to `training/` beside the model."""
+"""Folders of `reports/`; push uploads them to `training/` beside the model."""
 
 REGISTERED = {
     ("openai/gsm8k", "main", "test"): "gsm8k",
     ("MathArena/aime_2026", None, "train"): "MathArena/aime_2026",
 }
-"""Tasks that data sets register on the Hub (their `eval.yaml`), by repository, subset, split."""
+"""Repository, subset and split of a data set → the task that its `eval.yaml` registers on the
+Hub."""
 
 
 def collect(export: Path, *, reports: Path, phase: str, commit: str) -> list[CommitOperationAdd]:
@@ -76,8 +77,9 @@ def collect(export: Path, *, reports: Path, phase: str, commit: str) -> list[Com
 
 
 def eval_results(export: Path, *, date: str) -> Iterator[CommitOperationAdd]:
-    """Yield the files with results for the Hub's leaderboards: the card's first number of each
-    registered set.
+    """Yield files like `.eval_results/openai--gsm8k.yaml`, which feed the Hub's leaderboards.
+
+    Each has the first number on the card for one of the `REGISTERED` sets.
 
     Args:
         date: day of the evaluation, YYYY-MM-DD; with '' the Hub takes the day of the upload.
@@ -107,6 +109,7 @@ def trainer_state(reports: Path, phase: str) -> bytes:
 
     The trainer's own file contains clock times, which would change the hash of a checkpoint.
     """
+    # A cell is empty if its value was not logged at this step.
     log = [
         {name: float(value) for name, value in row.items() if value}
         for curve in (phase, f"{phase}_validation")
@@ -152,7 +155,7 @@ def check_current(
 
 
 def check_repo(repo: str) -> None:
-    """Refuse a text that is not a repository id.
+    """Refuse any text but a repository id, owner/name.
 
     Raises:
         UserError: `repo` is not owner/name.
@@ -164,7 +167,7 @@ def check_repo(repo: str) -> None:
 
 
 def current_commit() -> str:
-    """Return the checkout's commit, marked if tracked files differ from it.
+    """Return the checkout's commit; with " and uncommitted changes" if tracked files differ.
 
     Raises:
         UserError: there is no repository, or it belongs to another user and git refuses it.
@@ -211,6 +214,7 @@ def _first_line(error: object, token: str) -> str:
 
 
 def _files(folder: Path) -> list[Path]:
+    """List the files below a folder, sorted."""
     # Hidden files are left out: .gitignore, which DVC writes beside outputs.
     return sorted(path for path in folder.rglob("*") if path.is_file() and path.name[0] != ".")
 

@@ -1,10 +1,11 @@
 """Load an export in a process of its own, and compare it with the trained checkpoint.
 
 A fresh process shares no memory with the exporting one, so that it loads what another machine
-would load. Every form scores the checkpoint's own greedy tokens: had each generated its own, one
-near-tie would make two completions differ from there on. Two faults count: a mean difference of
-the tokens' log-probs above the tolerance, and another likeliest token at a place where the
-checkpoint's leads by more than `FLIP` times the tolerance.
+would load. A form is one way to load the export: merged weights, adapter on its base, GGUF, vLLM.
+Every form scores the checkpoint's own greedy tokens: had each generated its own, one near-tie would
+make two completions differ from there on. Two faults count: a mean difference of the tokens'
+log-probs above the tolerance, and another likeliest token at a place where the checkpoint's leads
+by more than `FLIP` times the tolerance.
 
 P prompts, N tokens of all completions, T tokens of one, V vocabulary.
 """
@@ -35,12 +36,12 @@ FLIP = 10
 """Largest lead of a token that rounding may overturn, in tolerances of the mean difference."""
 
 PLACES = 16
-"""Number of tokens of each completion on which vLLM is compared; each takes one request."""
+"""Number of tokens per completion in the comparison with vLLM; each takes one request."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answers:
-    """The likelihood of the checkpoint's completions under a model.
+    """The log-probs of the checkpoint's completions under a model, and its likeliest tokens.
 
     Attributes:
         prompts: [P] token ids of each prompt, as the form's tokenizer encodes it.
@@ -89,7 +90,7 @@ Readings = dict[str, Answers | str]
 
 
 def read_afresh(request: Request) -> Readings:
-    """Load the forms in a new Python process, vLLM's in another, and return their answers.
+    """Score the completions with each form in a new process; vLLM gets a process of its own.
 
     Raises:
         UserError: a form of transformers cannot be loaded.
@@ -124,7 +125,10 @@ def _in_new_process(request: Request) -> Readings:
 
 
 def read_forms(request: Request) -> Readings:
-    """Score the completions with each form, and return the answers."""
+    """Score the completions with each form, in this process.
+
+    An error of vLLM becomes a text in the result; other forms raise.
+    """
     configure(seed=0, threads=request.threads)
     prompts = encode(load_tokenizer(request.folder), request.conversations)
     readings: Readings = {}
@@ -144,7 +148,7 @@ def read_forms(request: Request) -> Readings:
 # The memory is released after each form, since a GPU may hold only one.
 @released_memory()
 def _read_form(kind: str, dtype: str, prompts: list[list[int]], request: Request) -> Answers:
-    """Load one form, and return its answers."""
+    """Load one form with weights of type `dtype`, and score the completions with it."""
     if kind == "vllm":
         return _read_on_vllm(prompts, request, dtype=dtype)
     if kind == "gguf":
@@ -158,7 +162,7 @@ def _read_form(kind: str, dtype: str, prompts: list[list[int]], request: Request
 
 
 def _read_gguf(prompts: list[list[int]], request: Request, *, dtype: str) -> Answers:
-    """Load the GGUF file with transformers, and return its answers on the export's prompts."""
+    """Load the GGUF file with transformers, and score the completions with it."""
     (file,) = request.folder.glob("gguf/*.gguf")
     # With the export's own config and token ids: transformers guesses a GGUF file's config (a
     # Qwen3's head_dim), and splits a Llama's texts as GPT-2 does.
@@ -175,17 +179,19 @@ def _read_gguf(prompts: list[list[int]], request: Request, *, dtype: str) -> Ans
 
 
 def device_here() -> torch.device:
-    """Return a GPU if there is one; verifying generates as much as a small evaluation."""
+    """Return the GPU if there is one, else the CPU."""
+    # Verifying generates as much as a small evaluation.
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def score_answers(
     model: PreTrainedModel, prompts: list[list[int]], completions: list[list[int]]
 ) -> Answers:
-    """Score the completions with `model`, and return its answers."""
+    """Score each completion after its prompt with `model`, one row at a time."""
     # Switches dropout off.
     model.eval()
     pairs = zip(prompts, completions, strict=True)
+    # Three tensors [N]: those [T] of all completions, joined.
     log_probs, likeliest, margins = (
         torch.cat(parts) for parts in zip(*(_read_one(model, *pair) for pair in pairs), strict=True)
     )
@@ -203,7 +209,7 @@ def score_answers(
 def _read_one(
     model: PreTrainedModel, prompt: list[int], completion: list[int]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return log-probs, likeliest tokens and margins [T] along one completion."""
+    """Return log-probs, likeliest tokens and margins [T] of one completion's tokens."""
     # [1, prompt + T - 1] one row without padding. The last token is left out: it predicts nothing
     # that is scored.
     ids = torch.tensor([prompt + completion[:-1]], device=model.device)
@@ -212,6 +218,7 @@ def _read_one(
         logits = model(input_ids=ids, logits_to_keep=len(completion)).logits[0].float()
     tokens = torch.tensor(completion, device=model.device)
     log_probs = logits.log_softmax(-1).gather(-1, tokens[:, None])[:, 0]
+    # Values and ids of the best two tokens, each transposed to [2, T].
     (first, second), (likeliest, _) = (values.T for values in logits.topk(2))
     return log_probs.cpu(), likeliest.cpu(), (first - second).cpu()
 
@@ -250,7 +257,7 @@ def check_same(kind: str, answers: Answers, expected: Answers, *, tolerance: flo
 
 
 def _read_on_vllm(prompts: list[list[int]], request: Request, *, dtype: str) -> Answers:
-    """Load the model with vLLM, and return its answers.
+    """Load the merged model with vLLM, and score the completions at `PLACES` tokens of each.
 
     Raises:
         UserError: vLLM cannot run this model here.
@@ -275,15 +282,15 @@ def _read_on_vllm(prompts: list[list[int]], request: Request, *, dtype: str) -> 
 def read_places(
     engine: Engine, prompts: list[list[int]], completions: list[list[int]], *, vocab_size: int
 ) -> Answers:
-    """Return an engine's likeliest tokens at `PLACES` of each completion.
+    """Return an engine's likeliest token and its log-prob at `PLACES` tokens of each completion.
 
     An engine returns only the log-prob of the token that it generated, here the likeliest one.
     Near a tie, another token has nearly the same log-prob; elsewhere another token is a fault.
     """
     contexts, places, start = [], [], 0
     for prompt, completion in zip(prompts, completions, strict=True):
+        # The step is ⌈length / PLACES⌉: the places are spread over the whole completion.
         for place in range(0, len(completion), -(-len(completion) // PLACES)):
-            # The step is ⌈length / PLACES⌉: the places are spread over the whole completion.
             places.append(start + place)
             contexts.append(prompt + completion[:place])
         start += len(completion)

@@ -1,4 +1,4 @@
-"""The `prepare` section: sources of problems, and their selection."""
+"""Schema of the `prepare` section of params.yaml: sources of problems, and filters on them."""
 
 import math
 import re
@@ -46,32 +46,34 @@ ADAPTERS = (
 RecordField = Literal["problem", "reference", "solution", "subject", "level"]
 
 WITHOUT_ANSWERS = {"alpaca_eval"}
-"""Adapters and known sets without answers to learn from."""
+"""Adapters and known sets of problems without answers: benchmarks only, no training data."""
 
 WITH_FIXED_COLUMNS = {"alpaca_eval", "mmlu"}
-"""Adapters that read the columns of one set."""
+"""Adapters for the fixed column names of one public set; a source's `columns` cannot change
+them."""
 
 
 def first_repeated(names: Sequence[str]) -> str | None:
-    """Return the first name that occurs twice."""
+    """Return the first name that occurs twice; None if all differ."""
     return next((name for name in names if names.count(name) > 1), None)
 
 
 def _once(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names as they are; refuse a repeated one."""
+    """Validate that no name is listed twice, and return the names unchanged."""
     if twice := first_repeated(names):
         raise ValueError(f"`{twice}` is listed twice")
     return names
 
 
 Once = AfterValidator(_once)
-"""No name is listed twice."""
+"""Validator: no name is listed twice."""
 
 TRAINING_SETS = {"sft", "grpo", "validation"}
-"""Sets that `prepare` writes beside the benchmarks."""
+"""Names of the sets that `prepare` writes beside the benchmarks; no benchmark may have one."""
 
 
 LevelWeights = Annotated[tuple[NonNegative, ...], Field(min_length=1, max_length=9)]
+"""Relative frequencies of levels 1, 2, …: (3, 1) makes 75 % of level 1 and 25 % of level 2."""
 
 
 class LevelWeightsBySet(Section):
@@ -83,12 +85,12 @@ class LevelWeightsBySet(Section):
 
 
 class Synthetic(Section):
-    """The built-in generator of word problems."""
+    """Settings of the built-in generator of word problems."""
 
     num_sft: Positive
     """Problems for supervised fine-tuning."""
     num_grpo: Positive
-    """Problems for reinforcement."""
+    """Problems for GRPO."""
     num_held_out: Positive
     """Test problems of the training levels."""
     num_harder: Positive
@@ -101,7 +103,7 @@ class Synthetic(Section):
             lambda value: "<levels>" if isinstance(value, list | tuple) else "<levels by set>"
         ),
     ]
-    """Mixture of levels 1, 2, … in training; level n takes n steps."""
+    """Mixture of levels 1, 2, … in training; a problem of level n takes n steps of arithmetic."""
     max_value: Annotated[int, Field(ge=10)]
     """Largest result of any step."""
     max_operand: Annotated[int, Field(ge=2)]
@@ -117,22 +119,23 @@ class Synthetic(Section):
     wording: Literal["short", "wide"]
     """Sentences of the problems; `wide` for a pretrained model."""
     split_by: Literal["text", "equations"]
-    """Sets share no problem (`text`), or no sequence of equations either."""
+    """`text`: no two sets share a problem. `equations`: nor a sequence of equations."""
 
     def levels_of(self, training_set: Literal["sft", "grpo"]) -> tuple[float, ...]:
-        """Return the level weights of one training set."""
+        """Return the weights of levels 1, 2, … for one training set."""
         weights = self.level_weights
         return weights if isinstance(weights, tuple) else getattr(weights, training_set)
 
     def contradictions(self) -> Iterator[str]:
+        """Yield faults of the levels and of the ranges of numbers."""
         # `random.choices`, which draws the levels, needs a positive total weight.
         if not all(sum(self.levels_of(name)) for name in ("sft", "grpo")):
             yield "level_weights are all 0; at least one level must occur"
         # The set `harder` measures longer chains than training has.
-        if self.harder_level <= (most := len(self.levels_of("sft"))):
+        if self.harder_level <= (num_levels := len(self.levels_of("sft"))):
             yield (
                 f"harder_level={self.harder_level} is also a level of SFT "
-                f"(level_weights has {most}); expected more"
+                f"(level_weights has {num_levels}); expected more"
             )
         if self.max_operand > self.max_value:
             yield (
@@ -142,14 +145,14 @@ class Synthetic(Section):
 
 
 class GeneratorSource(Section):
-    """A set of the built-in generator."""
+    """A set of problems made by the built-in generator."""
 
     generator: Literal["sft", "grpo", "held_out", "harder"]
     """The set to take; the generator's sets share no problem (`prepare.synthetic`)."""
 
 
 def how_to_import(path: Path, *, raw: Path = RAW) -> str:
-    """Explain why a path elsewhere is refused, with the command that imports it."""
+    """Return the error text for a source outside of data/raw, with the command to import it."""
     return (
         f"{path} is not under {raw}/, so an edit of it would re-run nothing; "
         f"import it with `dvc import-url {path} {raw}/{path.name}` "
@@ -158,7 +161,10 @@ def how_to_import(path: Path, *, raw: Path = RAW) -> str:
 
 
 def under_raw(text: str) -> str:
-    """Return the path as it is; refuse one outside of `RAW`, since no stage depends on it."""
+    """Validate that a path is under data/raw, and return it unchanged.
+
+    DVC tracks this folder only: after a change of a file elsewhere, it would re-run no stage.
+    """
     path = Path(text)
     # `is_relative_to` compares parts of the text: `data/raw/../x` would pass.
     if not path.is_relative_to(RAW) or ".." in path.parts:
@@ -167,7 +173,7 @@ def under_raw(text: str) -> str:
 
 
 def _commit(text: str) -> str:
-    """Return the text as it is; refuse all but a commit and ''."""
+    """Validate a full git commit hash or '', and return it unchanged."""
     if text and not re.fullmatch(r"[0-9a-f]{40}", text):
         raise ValueError(
             f"expected a commit, 40 hex digits, or '' for `make fetch` to look up, got {text!r}; "
@@ -177,7 +183,7 @@ def _commit(text: str) -> str:
 
 
 def _number_or_all(value: Any) -> Any:
-    """Return the value as it is; refuse all but a finite number above 0 and `all`."""
+    """Validate a finite number above 0 or the word `all`, and return it unchanged."""
     # bool is an int in Python: `true` would count as 1.
     positive = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
     if value != "all" and not (positive and math.isfinite(value)):
@@ -186,7 +192,11 @@ def _number_or_all(value: Any) -> Any:
 
 
 def _count_or_all(value: Any) -> Any:
-    # Checked before pydantic, which would report both types of the union instead of this.
+    """Validate a whole number above 0 or the word `all`, and return it unchanged.
+
+    Runs before pydantic's own check: for 1.5, that would report two errors, one for `int` and one
+    for `all`.
+    """
     if isinstance(value, float):
         raise ValueError(f"must be a whole number or `all`, got {value!r}")
     return _number_or_all(value)
@@ -196,7 +206,7 @@ CountOrAll = Annotated[int | Literal["all"], BeforeValidator(_count_or_all)]
 
 
 class LimitedSource(Section):
-    """Rows from outside, perhaps only some of them."""
+    """Base of the sources outside of reckon (files, Hub), with a limit on their problems."""
 
     limit: CountOrAll
     """Maximum number of problems of this source, drawn by content hash; `all` for every one."""
@@ -204,31 +214,32 @@ class LimitedSource(Section):
 
 @cache
 def known_sets() -> dict[str, dict[str, Any]]:
-    """Read the entries of lib/problems/known.yaml, by public set."""
+    """Return the entries of lib/problems/known.yaml: name → repository, revision, and more."""
     # The file is beside the code that reads the sets, so that a new revision re-runs `prepare`.
     text = (Path(__file__).parents[1] / "problems/known.yaml").read_text(encoding="utf-8")
     return cast("dict[str, dict[str, Any]]", YAML(typ="safe").load(text))
 
 
 class KnownSource(LimitedSource):
-    """A public set by its name."""
+    """A public set, by its name in lib/problems/known.yaml."""
 
     known: Annotated[str, one_of(known_sets)]
     """Name in lib/problems/known.yaml."""
 
 
 class RowsSource(LimitedSource):
-    """Rows, and the adapter that makes problems of them."""
+    """Base of the sources with rows in columns, and the adapter to convert a row to a problem."""
 
     adapter: Annotated[str, one_of(ADAPTERS, role="adapters")]
-    """Reader of its rows (lib/problems/adapters, or `plugins/adapters/file.py:name`); `table` goes
-    by the columns' names."""
+    """Converter from a row to a problem (lib/problems/adapters, or
+    `plugins/adapters/file.py:name`); `table` recognises the columns by their names."""
     columns: dict[RecordField, str]
     """Field of a problem → its column, for columns whose names the adapter does not know."""
 
     @field_validator("columns")
     @classmethod
-    def _are_read(cls, columns: dict[RecordField, str], info: ValidationInfo) -> Any:
+    def _refuse_unread_columns(cls, columns: dict[RecordField, str], info: ValidationInfo) -> Any:
+        """Refuse `columns` for an adapter with fixed column names."""
         # `adapter` is declared first, so that it is validated by now; a wrong one is not in `data`.
         adapter = info.data.get("adapter")
         if columns and adapter in WITH_FIXED_COLUMNS:
@@ -275,12 +286,13 @@ UNION_TAGS: dict[str, type[Section] | None] = {
     "<levels>": None,
     "<levels by set>": LevelWeightsBySet,
 }
-"""Tags of union types, with the section of each: they appear in pydantic's errors, not in
-params."""
+"""Tag of a union's alternative → its section; None for a plain list. pydantic puts the tag into an
+error's location, as in ("prepare", "synthetic", "level_weights", "<levels>", 0); params.yaml has
+no such key."""
 
 
 def _kind(source: Any) -> str | None:
-    """Return the union tag of a source by its distinguishing key; None if it has none."""
+    """Return the union tag of a source, `{"path": ..., ...} -> "<path>"`; None if it has no tag."""
     # `source` is a mapping from params.yaml, or a section that is validated again.
     keys = vars(source) if isinstance(source, Section) else source
     kinds = ("generator", "path", "hub", "known")
@@ -301,17 +313,21 @@ Source = Annotated[
 
 
 AnySource = GeneratorSource | PathSource | HubSource | KnownSource
+"""The type of a validated source: `Source` without pydantic's tags."""
 
 
 def hub_splits(source: AnySource) -> tuple[HubSource, ...]:
-    """Return the Hub splits of a source, in order; () if it is not on the Hub."""
+    """Return the Hub splits of a source, in order; () if it is not on the Hub.
+
+    A known set has one for each of its subsets.
+    """
     if isinstance(source, HubSource):
         return (source,)
     if not isinstance(source, KnownSource):
         return ()
-    # Defaults first: known.yaml's entries name only what differs from them.
+    # Defaults first: an entry of known.yaml has only the keys with another value.
     entry = {"adapter": "table", "files": "", "subsets": [""], **known_sets()[source.known]}
-    # One `hub` source per subset: MATH's repository has one for each subject.
+    # One `hub` source per subset: MATH's repository has a subset for each subject.
     subsets = entry.pop("subsets")
     return tuple(
         HubSource(**entry, subset=subset, columns={}, limit=source.limit) for subset in subsets
@@ -327,8 +343,9 @@ class Ingredient(Section):
 
     @field_validator("source")
     @classmethod
-    def _has_answers(cls, source: Source) -> Source:
-        # Refused by the adapter's name or by the name of the known set.
+    def _refuse_without_answers(cls, source: Source) -> Source:
+        """Refuse a source of problems without answers as training data."""
+        # A `hub` or `path` source has an adapter, a known set only its name; a generator neither.
         name = getattr(source, "adapter", None) or getattr(source, "known", None)
         if name in WITHOUT_ANSWERS:
             raise ValueError(
@@ -356,7 +373,7 @@ class SftData(Section):
 
 
 class Difficulty(Section):
-    """Selection of problems that a checkpoint solves sometimes."""
+    """Filter of GRPO's problems by pass rate: keep those that a checkpoint solves sometimes."""
 
     file: Annotated[str, AfterValidator(lambda text: text and under_raw(text))]
     """Pass rates from `make difficulty`, under data/raw; '' for no such filter."""
@@ -368,12 +385,13 @@ class Difficulty(Section):
     """Order the problems from easy to hard."""
 
     def contradictions(self) -> Iterator[str]:
+        """Yield a fault if the range of pass rates is empty."""
         if self.lowest > self.highest:
             yield f"lowest={self.lowest} is above highest={self.highest}"
 
 
 class GrpoData(Section):
-    """The data of reinforcement."""
+    """The data of GRPO."""
 
     sources: Annotated[tuple[Ingredient, ...], Field(min_length=1)]
     numeric_only: bool
@@ -384,7 +402,7 @@ class GrpoData(Section):
 
 
 class Benchmark(Section):
-    """Problems that are never trained on."""
+    """A named set of problems for evaluation, never for training."""
 
     name: Name
     """Name of the set in `evaluate.benchmarks`."""
@@ -392,7 +410,8 @@ class Benchmark(Section):
 
     @field_validator("name")
     @classmethod
-    def _is_free(cls, name: str) -> str:
+    def _refuse_training_set(cls, name: str) -> str:
+        """Refuse the name of a training set."""
         # reports/metrics/prepare.json has one `num_<name>` for each set of either kind.
         if name in TRAINING_SETS:
             raise ValueError(f"`{name}` is the name of a training set; choose another")
@@ -409,7 +428,7 @@ class LengthSettings(Section):
 
 
 class Prepare(Section):
-    """Sources of problems, and their selection."""
+    """The section `prepare`: sources of problems, and filters on them."""
 
     synthetic: Synthetic
     sft: SftData
@@ -437,14 +456,17 @@ class Prepare(Section):
 
     @field_validator("benchmarks")
     @classmethod
-    def _names(cls, benchmarks: tuple[Benchmark, ...]) -> tuple[Benchmark, ...]:
+    def _refuse_same_name(cls, benchmarks: tuple[Benchmark, ...]) -> tuple[Benchmark, ...]:
+        """Refuse two benchmarks of the same name."""
         # The name of a benchmark is its file name: a second one would replace the first.
         _once(tuple(benchmark.name for benchmark in benchmarks))
         return benchmarks
 
     def contradictions(self) -> Iterator[str]:
+        """Yield a fault if benchmark problems could get into the training sets."""
         trained_on = (*self.sft.sources, *self.grpo.sources)
         # Generated sets cannot leak: each split has its own bucket of the content hash.
+        # Training sets, benchmarks: True if one of their sources is not generated.
         from_outside = [
             any(isinstance(entry.source, LimitedSource) for entry in entries)
             for entries in (trained_on, self.benchmarks)

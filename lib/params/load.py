@@ -35,7 +35,7 @@ AnySection = TypeVar("AnySection", bound=Section)
 
 
 def load_params(path: Path = PARAMS_FILE) -> Params:
-    """Read and check a complete params file.
+    """Read and check a complete params file; print warnings to stderr.
 
     Raises:
         UserError: one line for each problem, with its dotted key.
@@ -47,7 +47,7 @@ def load_params(path: Path = PARAMS_FILE) -> Params:
 
 
 def read_yaml(path: Path, *, aliases: bool = False) -> dict[str, Any]:
-    """Parse one YAML mapping.
+    """Read a YAML file with a mapping at its top level.
 
     Args:
         aliases: True allows YAML aliases (`*name`).
@@ -62,6 +62,7 @@ def read_yaml(path: Path, *, aliases: bool = False) -> dict[str, Any]:
         depth = 0
         for event in YAML(typ="safe").parse(text):
             line = event.start_mark.line + 1
+            # + 1 at the start of a list or mapping, - 1 at its end.
             depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
             if depth > MAX_DEPTH:
                 raise UserError(f"{path}: line {line}: nested deeper than {MAX_DEPTH} levels")
@@ -90,7 +91,7 @@ def read_yaml(path: Path, *, aliases: bool = False) -> dict[str, Any]:
 
 
 def _yaml_problem(error: Exception) -> str:
-    """Return the first line of a YAML error, after the line number in the file if it has one."""
+    """Return a YAML error as one line, with its line in the file: "line 3: expected …"."""
     mark = getattr(error, "problem_mark", None)
     # ruamel counts lines from 0.
     line = f"line {mark.line + 1}: " if mark else ""
@@ -98,7 +99,11 @@ def _yaml_problem(error: Exception) -> str:
 
 
 def parse_params(content: Mapping[str, Any], *, origin: str) -> Params:
-    """Check `content`; `origin` names it in errors.
+    """Validate the content of a params file, each section and the rules between sections.
+
+    Args:
+        content: the parsed YAML.
+        origin: name of its source, for messages.
 
     Raises:
         UserError: one line for each problem.
@@ -116,7 +121,7 @@ def parse_section(
     origin: str,
     above: tuple[str, ...] = (),
 ) -> AnySection:
-    """Check `content` against one section.
+    """Validate `content` against the schema of one section, and return the section.
 
     Args:
         origin: name of the source of `content`, for messages.
@@ -141,6 +146,7 @@ def parse_section(
             for problem in problems
             for line in _lines(problem, section, above)
             # pydantic also reports a list with wrong entries as too short: that line is left out.
+            # ("sft", "sources") is dropped if ("sft", "sources", 0, "weight") is reported.
             if problem["type"] != "too_short"
             or not any(place[:-1][: len(problem["loc"])] == problem["loc"] for place in places)
         ]
@@ -148,7 +154,7 @@ def parse_section(
 
 
 def _refused(origin: str, problems: Sequence[str]) -> UserError:
-    """Return the error that counts and lists the problems."""
+    """Return an error such as "params.yaml has 2 problems:", followed by a line for each."""
     counted = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     return UserError(f"{origin} has {counted}:\n  " + "\n  ".join(problems))
 
@@ -156,15 +162,17 @@ def _refused(origin: str, problems: Sequence[str]) -> UserError:
 def _lines(
     problem: ErrorDetails, section: type[BaseModel], above: tuple[str, ...]
 ) -> Iterator[str]:
-    """Yield what one problem is, a line each: dotted key, expectation, and value.
+    """Format one of pydantic's problems: "sft.num_epochs: input should be …, got -1".
 
-    A section that contradicts itself may have several lines.
+    A section that contradicts itself has a line for each contradiction.
 
     Args:
         section: the model that pydantic checked.
         above: see `parse_section`.
     """
-    keys, whole, more = [*above], section, list[str]()
+    keys, top_section, more = [*above], section, list[str]()
+    # Follow the location, like ("prepare", "sft", "sources", 0, "<hub>", "split"): `keys` gets all
+    # but the tags, and `section` becomes the innermost section.
     for part in problem["loc"]:
         # pydantic puts a union's tag into the location; params.yaml has no such key.
         if part in UNION_TAGS:
@@ -177,7 +185,7 @@ def _lines(
         case "extra_forbidden":
             words = f"unknown key; {suggest(keys[-1], section.model_fields)}"
         # Params have no defaults, so that a params.yaml of an older version lacks the new keys.
-        case "missing" if whole is Params:
+        case "missing" if top_section is Params:
             words = "missing; every key must be there (`lib/presets/tiny-cpu.yaml` has them all)"
         case "missing":
             words = "missing"
@@ -185,6 +193,7 @@ def _lines(
             limits = problem["ctx"]
             words = f"needs at least {limits['min_length']}, got {limits['actual_length']}"
         case "value_error":
+            # A validator's own text, or one argument per contradiction (`Section`).
             words, *more = problem["ctx"]["error"].args
         case _:
             message = problem["msg"]
@@ -204,8 +213,10 @@ MODELS = PRESETS / "models"
 """Overlays that replace a preset's own model."""
 
 BASE = "tiny-cpu"
+"""The preset with all keys; the others are overlays on it, directly or not."""
 
 QUICK_ROWS, QUICK_STEPS = 32, 5
+"""Problems per set, and optimiser steps per phase, after `shorten_run`."""
 
 
 def preset_names() -> list[str]:
@@ -231,7 +242,7 @@ def compose_preset(
         changes: further values by section, over all others.
 
     Raises:
-        UserError: no such preset, a key that the base lacks, or values that contradict each other.
+        UserError: no such preset, a key unknown to the base, or contradictory values.
     """
     path = _find(preset)
     # The default file is the template: its order and comments reach every preset.
@@ -270,17 +281,22 @@ def preset_params(preset: str, **options: Any) -> Params:
 # Composing all presets takes seconds.
 @functools.cache
 def _values(preset: str) -> Mapping[str, Any]:
+    """Return the values of a preset by dotted key."""
     return preset_params(preset).flat()
 
 
 def nearest_preset(
     values: Mapping[str, Any], *, shown: Callable[[Any], Any] = lambda value: value
 ) -> tuple[str, dict[str, Any], list[str]]:
-    """Return the preset with the fewest differences, its values, and the keys that differ.
+    """Find the preset with the fewest values different from `values`.
 
     Args:
         values: by dotted key; a key that the preset lacks is no difference.
-        shown: function that gives a preset's values the form of `values`, before they are compared.
+        shown: converts a preset's value to the form of `values` before the comparison, for example
+            to text.
+
+    Returns:
+        The preset's name, its values by dotted key after `shown`, and the keys that differ.
     """
     candidates = []
     for name in preset_names():
@@ -292,10 +308,11 @@ def nearest_preset(
 
 
 def doubts(params: Params) -> list[str]:
-    """Return a line for each param that is allowed and does not do what one may expect."""
+    """Return the warnings on valid params: probable mistakes, and changes without effect."""
     values, preset = params.flat(), _values(BASE)
+    # A param without effect is reported only if the user changed it. params.yaml does not name its
+    # preset: the nearest one is searched, which takes seconds, only if the default differs.
     if any(values[key] != preset[key] for key in remedies(params)):
-        # params.yaml does not name its preset, which may differ from the default in these.
         _, preset, _ = nearest_preset(values)
     return [*warnings(params), *idle_params(params, preset)]
 
@@ -333,7 +350,7 @@ def shorten_run(content: dict[str, Any]) -> None:
 
 
 def _find(preset: str) -> Path:
-    """Return the file of a preset's name, or of an overlay's path; raise UserError otherwise."""
+    """Return the file of a preset, given by its name or as an overlay's path; raise UserError."""
     if preset in preset_names():
         return PRESETS / f"{preset}.yaml"
     path = Path(preset)
@@ -346,7 +363,10 @@ def _find(preset: str) -> Path:
 
 
 def _overlays(path: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """Return path and content of each overlay that makes a preset from `BASE`, in order."""
+    """Return path and content of the overlays to apply on `BASE` for a preset, lowest first.
+
+    For example, s4-gsm8k-lora-llama.yaml, with its line `preset: s4-gsm8k-lora`, comes second.
+    """
     if path == PRESETS / f"{BASE}.yaml":
         return []
     content = read_yaml(path)
@@ -362,7 +382,7 @@ def _overlays(path: Path) -> list[tuple[Path, dict[str, Any]]]:
 def _overlay(
     below: CommentedMap, above: Mapping[str, Any], *, origin: str, parents: tuple[str, ...]
 ) -> None:
-    """Replace values in `below` by those of `above`; mappings are merged key by key.
+    """Replace values in `below`, in place, by those of `above`; merge mappings key by key.
 
     Args:
         origin: name of the source of `above`, for the message on an unknown key.

@@ -1,4 +1,4 @@
-"""Sections of params.yaml on the model: training, prompts, measurement, export."""
+"""Schema of four sections of params.yaml: `model`, `prompt`, `evaluate`, `export`."""
 
 import math
 import re
@@ -29,6 +29,7 @@ ATTENTIONS = ("eager", "sdpa", "flash_attention_2")
 
 
 def _known_attention(value: str) -> str:
+    """Validate the name of an attention implementation, and return it unchanged."""
     # A kernel from the Hub is compiled code, and is accepted only at a commit.
     if value in ATTENTIONS or re.fullmatch(rf"{FLASH_KERNEL}@[0-9a-f]{{40}}", value):
         return value
@@ -60,6 +61,7 @@ class Tiny(Section):
     """Standard deviation of the initial weights."""
 
     def contradictions(self) -> Iterator[str]:
+        """Yield a fault if query heads cannot share the key-value heads evenly."""
         # Grouped-query attention: each key-value head serves the same number of query heads.
         if self.num_heads % self.num_kv_heads:
             yield (
@@ -123,10 +125,12 @@ class Model(Section):
         }
 
     def contradictions(self) -> Iterator[str]:
+        """Yield faults of number types, and of a revision without a matching name."""
         # The scaler (`torch.amp.GradScaler`) refuses gradients in float16.
-        half = self.mixed_precision == "fp16"
+        fp16 = self.mixed_precision == "fp16"
+        # Under LoRA only the adapters have gradients, and these are always float32.
         allowed = ("float32", "float16") if self.lora.rank else ("float32",)
-        if (half and self.dtype not in allowed) or (self.dtype == "float16" and not half):
+        if (fp16 and self.dtype not in allowed) or (self.dtype == "float16" and not fp16):
             yield (
                 f"dtype={self.dtype}, mixed_precision={self.mixed_precision}: fp16 needs dtype "
                 "float32, or float16 below LoRA; and float16 needs fp16"
@@ -155,6 +159,8 @@ def lost_updates(learning_rate: float) -> float:
     A weight in [2^e, 2^(e+1)) has neighbours 2^(e-7) away. It rounds back to itself unless it moves
     by more than half of that. Each step rounds anew, so that steps of one sign do not add up.
     Weights are assumed normal with deviation 0.02, as Qwen and Llama are initialised.
+
+    Examples: 1e-6 -> 0.98, 1e-5 -> 0.85, 2e-4 -> 0.002.
     """
     # A weight moves if its step exceeds 2^(e-8), half the distance to its neighbour: all weights
     # below 2^(ceil(log2 lr) + 8) move.
@@ -164,6 +170,7 @@ def lost_updates(learning_rate: float) -> float:
 
 
 def _file_under_raw(value: str) -> str:
+    """Validate that the path of `file:PATH` is under data/raw; return any value unchanged."""
     if value.startswith(FILE_PREFIX):
         under_raw(value.removeprefix(FILE_PREFIX))
     return value
@@ -205,20 +212,21 @@ class Decoding(Section):
     """Longest completion."""
 
     def contradictions(self) -> Iterator[str]:
+        """Yield a fault if no completion would be generated."""
         # A checkpoint without completions would have no row in the report.
         if not self.greedy and not self.num_samples:
             yield "greedy=false and num_samples=0 leave nothing to measure"
 
 
 class Override(Decoding):
-    """The decoding of one benchmark, in place of the common one."""
+    """The decoding of one benchmark, in place of the one for all benchmarks."""
 
     benchmark: Name
     """One of `evaluate.benchmarks`."""
 
 
 class Evaluate(Decoding):
-    """The measurement of checkpoints."""
+    """The evaluation of checkpoints on benchmarks."""
 
     checkpoints: Annotated[tuple[Checkpoint, ...], Field(min_length=1), Once]
     """Checkpoints to evaluate, in the order of training."""
@@ -232,10 +240,11 @@ class Evaluate(Decoding):
     """Sequences generated at a time; changes speed and memory, and rounding."""
 
     def decoding_of(self, benchmark: str) -> Decoding:
-        """Return a benchmark's decoding settings: its override, or the common ones."""
+        """Return a benchmark's decoding settings: its override, or the section's own settings."""
         return next((each for each in self.overrides if each.benchmark == benchmark), self)
 
     def contradictions(self) -> Iterator[str]:
+        """Yield faults of decoding, and repeated or unknown names in `overrides`."""
         yield from super().contradictions()
         named = [override.benchmark for override in self.overrides]
         if twice := first_repeated(named):
@@ -246,7 +255,7 @@ class Evaluate(Decoding):
 
 
 class Export(Section):
-    """The exported model."""
+    """The export: checkpoint, type, file formats, model card."""
 
     checkpoint: Checkpoint
     """The checkpoint to export; it has to be evaluated too."""

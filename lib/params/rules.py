@@ -1,8 +1,8 @@
-"""The rules between params, by kind, each in one place.
+"""Rules between the sections of params.yaml, by kind, each in one place.
 
-    conflicts      contradictions, which are refused
-    warnings       allowed, and probably a mistake
-    idle_params    changed without effect, given the others
+    conflicts      contradictions, refused with an error
+    warnings       valid settings that are probably a mistake
+    idle_params    changed settings that have no effect with the other settings
 
 A rule within one section is one of its `contradictions`, beside its fields. `lib.planning.inputs`
 checks files, `lib.planning.doctor` the machine, the training phases lengths in tokens.
@@ -33,10 +33,11 @@ ACCEPTABLE_LOSS = 0.05
 smaller share."""
 
 OFF_POLICY = "set grpo.num_iterations to 2 or more: with 1, the probability ratio is 1"
+"""Remedy for settings of the probability ratio that have no effect while it is 1."""
 
 
 def conflicts(params: Params) -> Iterator[str]:
-    """List contradictions between sections, one line each."""
+    """Yield a line for each contradiction between sections."""
     rules = (_unknown_sets, _selection, _lengths, _rewards, _trl, _unsloth, _devices, _checkpoints)
     for rule in rules:
         yield from rule(params)
@@ -50,10 +51,10 @@ def conflicts(params: Params) -> Iterator[str]:
 def _unknown_sets(params: Params) -> Iterator[str]:
     """List names of sets that `prepare` does not write."""
     # Users choose the names of benchmarks, in the section `prepare`.
-    made = [benchmark.name for benchmark in params.prepare.benchmarks]
+    benchmarks = [benchmark.name for benchmark in params.prepare.benchmarks]
     for key, names, known in (
-        ("evaluate.benchmarks", params.evaluate.benchmarks, made),
-        ("validation.sets", params.validation.sets, [*made, HELD_BACK_SET]),
+        ("evaluate.benchmarks", params.evaluate.benchmarks, benchmarks),
+        ("validation.sets", params.validation.sets, [*benchmarks, HELD_BACK_SET]),
     ):
         for name in names:
             if name not in known:
@@ -67,7 +68,7 @@ def _unknown_sets(params: Params) -> Iterator[str]:
 
 def _selection(params: Params) -> Iterator[str]:
     """List phases with `select: best` that are not validated on the held-back set."""
-    # Not on a benchmark: the numbers that the report has of it would be too good.
+    # Not on a benchmark: selection on it would bias its numbers in the report upwards.
     held_back = HELD_BACK_SET in params.validation.sets
     for name in params.starts:
         phase: Optimisation = getattr(params, name)
@@ -79,7 +80,7 @@ def _selection(params: Params) -> Iterator[str]:
 
 
 def _lengths(params: Params) -> Iterator[str]:
-    """List limits of completions that leave no token for the prompt."""
+    """List settings of `max_new_tokens` that leave no token for the prompt."""
     longest = params.model.max_seq_length
     sections: dict[str, RolloutSampling | Decoding | Validation] = {
         "rollout": params.rollout,
@@ -97,21 +98,24 @@ def _lengths(params: Params) -> Iterator[str]:
 
 
 def _rewards(params: Params) -> Iterator[str]:
-    """List stacks with another number of weights than rewards, and rewards without their tags."""
+    """List reward stacks with the wrong number of weights, and rewards without the tags they read.
+
+    A reward that counts tags needs a prompt format with these tags.
+    """
     reward, validation = params.reward, params.validation
     # Validation has its own weights: its curve stays comparable when rewards change.
-    functions, checked = reward.names, rewards_of(validation.stack)
+    training_rewards, validation_rewards = reward.names, rewards_of(validation.stack)
     for key, names, weights in (
-        ("reward", functions, reward.weights),
-        ("validation", checked, validation.weights),
+        ("reward", training_rewards, reward.weights),
+        ("validation", validation_rewards, validation.weights),
     ):
         if len(names) != len(weights):
             yield (
                 f"{key}.weights: {len(weights)} weights for "
                 f"{len(names)} functions ({', '.join(map(label, names))})"
             )
-    # Without plugins, which `check` tries: stages before GRPO do not depend on their files.
-    registered = [name for name in (*functions, *checked) if not is_plugin(name)]
+    # Without plugins, since stages before GRPO do not depend on their files; `check` tries them.
+    registered = [name for name in (*training_rewards, *validation_rewards) if not is_plugin(name)]
     settings = reward.settings(max_completion_tokens=params.rollout.max_new_tokens)
     # Grading raises if a reward reads tags that the format does not write.
     try:
@@ -121,7 +125,10 @@ def _rewards(params: Params) -> Iterator[str]:
 
 
 def _trl(params: Params) -> Iterator[str]:
-    """List settings beyond TRL 1.14's `GRPOTrainer`, which would ignore some without a word."""
+    """List settings that TRL 1.14's `GRPOTrainer` does not support; it would ignore some silently.
+
+    Also lists `updates_per_rollout` above 1 with reckon's own trainer.
+    """
     grpo, model, rollout, validation = params.grpo, params.model, params.rollout, params.validation
     if grpo.trainer != "trl" and grpo.updates_per_rollout > 1:
         yield (
@@ -135,7 +142,7 @@ def _trl(params: Params) -> Iterator[str]:
     except UserError:
         # `_rewards` reports the unknown format.
         stops = False
-    # Setting → True if params ask for it.
+    # Unsupported setting → True if params have it.
     lacking = {
         # TRL's `scale_rewards` is group, batch or none, and none is our `mean`.
         f"grpo.advantage: {grpo.advantage}": grpo.advantage not in ("group", "batch", "mean"),
@@ -159,7 +166,10 @@ def _trl(params: Params) -> Iterator[str]:
 
 
 def _on_policy_weights(params: Params) -> list[str]:
-    """Return the keys in params of the engines that Unsloth loads on the policy's own weights."""
+    """Return the keys of the engines on the policy's own weights, like ["rollout.engine"].
+
+    Only Unsloth's vLLM shares the weights: [] for another backend or engine.
+    """
     engines = {
         "rollout.engine": params.rollout.engine,
         "validation.engine": params.validation.engine,
@@ -181,7 +191,8 @@ def _unsloth(params: Params) -> Iterator[str]:
     if model.backend != "unsloth":
         return
     other = f"or {' and '.join(shared)} to transformers"
-    # Message → truthy if the fault is there. The two with `shared` apply only if it is not empty.
+    # Message → truthy if the fault is there. Two messages are about `shared`, and apply only if it
+    # is not empty.
     refused = {
         "model.tag_tokens: backend unsloth cannot add tokens; set it to false": model.tag_tokens,
         f"model.attention={model.attention}: backend unsloth chooses its own; leave it at sdpa": (
@@ -198,11 +209,12 @@ def _unsloth(params: Params) -> Iterator[str]:
 
 
 def _devices(params: Params) -> Iterator[str]:
-    """Refuse a device that no engine of the run uses: it would be ignored without a word."""
+    """Report a `rollout.device` without an engine to use it: it would be ignored silently."""
     grpo, rollout, validation = params.grpo, params.rollout, params.validation
     # TRL opens its own engine, and a shared one is on the policy's GPU: neither takes a device.
     shared = _on_policy_weights(params)
     rolls_out = not (grpo.skipped or "rollout.engine" in shared or grpo.trainer == "trl")
+    # Phase → its section; None if its validation runs on the policy's own weights.
     phases = {
         "sft": None if "validation.engine" in shared else params.sft,
         # GRPO validates with the engine of its rollouts.
@@ -229,7 +241,7 @@ def _devices(params: Params) -> Iterator[str]:
 
 
 def _checkpoints(params: Params) -> Iterator[str]:
-    """List checkpoints that DPO, evaluation or export need and that this run does not have."""
+    """List faults of DPO, evaluation and export: a checkpoint not made, measured or exportable."""
     measured = params.evaluate.checkpoints
     if not params.dpo.init and "dpo" in measured:
         yield (
@@ -257,7 +269,7 @@ def _checkpoints(params: Params) -> Iterator[str]:
 
 
 def warnings(params: Params) -> list[str]:
-    """List settings that are allowed and probably a mistake."""
+    """Warn of learning rates too small for bfloat16 weights: rounding undoes most updates."""
     # PEFT keeps adapters in float32, where small updates are not lost.
     if params.model.dtype != "bfloat16" or params.model.lora.rank:
         return []
@@ -272,7 +284,7 @@ def warnings(params: Params) -> list[str]:
 
 
 def idle_params(params: Params, preset: Mapping[str, Any]) -> Iterator[str]:
-    """Return a line for each param that differs from `preset` without effect, with the remedy.
+    """Yield a line for each param that differs from `preset` without effect, with the remedy.
 
     Args:
         preset: values by dotted key, of the preset that `params` came from.
@@ -280,15 +292,16 @@ def idle_params(params: Params, preset: Mapping[str, Any]) -> Iterator[str]:
     values = params.flat()
     for key, remedy in remedies(params).items():
         both = values[key], preset[key]
-        # A changed loss is idle only if its average equals the one of the preset.
+        # A changed loss has no effect only if it averages over tokens as the preset's does.
         if both[0] != both[1] and (key != "grpo.loss" or have_one_gradient(*both)):
             yield f"{key}={values[key]} has no effect (preset: {preset[key]}); {remedy}"
 
 
 def remedies(params: Params) -> dict[str, str]:
-    """Return the dotted keys that have no effect, each with the change that gives it one."""
+    """Return the params without effect: dotted key → the change of params to give it one."""
     rules = list(_without_effect(params))
-    # If several patterns match, the last and widest gives the remedy: its change is needed first.
+    # If several patterns match a key, the last one sets its remedy. It is the widest, for example
+    # of a whole skipped phase, and its change is needed first.
     return {
         key: remedy
         for key in params.flat()
@@ -305,9 +318,10 @@ def have_one_gradient(loss: str, other: str) -> bool:
 
 
 def _without_effect(params: Params) -> Iterator[tuple[str, str]]:
-    """Yield patterns of dotted keys without effect, each with its remedy.
+    """Yield regular expressions of dotted keys without effect, each with its remedy.
 
-    A later, wider pattern replaces an earlier one's remedy.
+    Narrow patterns come first, wide ones last. `sft\\.(?!num_epochs).*` is every key of `sft`
+    except num_epochs.
     """
     model, reward, grpo = params.model, params.reward, params.grpo
     rollout, validation, prepare = params.rollout, params.validation, params.prepare

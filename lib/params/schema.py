@@ -49,7 +49,7 @@ class Params(Section):
         return dict(leaves(self.model_dump(mode="json")))
 
     def replaced(self, **sections: Mapping[str, Any]) -> "Params":
-        """Return a copy with other values in some sections; they are not checked anew."""
+        """Return a copy with other values, not validated: `replaced(grpo={"max_steps": 2})`."""
         changed = {
             name: getattr(self, name).model_copy(update=values) for name, values in sections.items()
         }
@@ -57,7 +57,7 @@ class Params(Section):
 
     @property
     def starts(self) -> dict[str, str]:
-        """The starting checkpoint of each phase in this run, by phase."""
+        """Phase of this run → its starting checkpoint, like {"sft": "base", "grpo": "sft"}."""
         starts = {"sft": "base", "grpo": "sft"}
         # `dpo.init` is [] or one name; without it zip gives no entry.
         return starts | dict(zip(["dpo"], self.dpo.init, strict=False))
@@ -65,6 +65,8 @@ class Params(Section):
 
 def leaves(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
     """Yield dotted key and value of each leaf in nested mappings; a list is one leaf.
+
+    Example: `{"a": {"b": 1}, "c": [2]} -> ("a.b", 1), ("c", [2])`.
 
     Args:
         above: prefix of every key, with its final dot.

@@ -1,4 +1,4 @@
-"""The base of every section of params.yaml."""
+"""The base class of every section of params.yaml, and the common types of values."""
 
 import difflib
 from collections.abc import Callable, Collection, Iterator
@@ -14,8 +14,8 @@ HELD_BACK_SET = "validation"
 
 
 def suggest(name: str, known: Collection[str]) -> str:
-    """Return the nearest of the known names, or all of them."""
-    # Only the nearest name, which a list of all names would hide.
+    """Return a hint for an unknown name: "did you mean `seed`?", or a list of the known names."""
+    # Either, not both: the nearest name would be lost in a list of all names.
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"did you mean `{near[0]}`?" if near else f"there are {', '.join(known)}"
 
@@ -23,10 +23,11 @@ def suggest(name: str, known: Collection[str]) -> str:
 def one_of(
     names: Collection[str] | Callable[[], Collection[str]], *, role: str = ""
 ) -> AfterValidator:
-    """Return a validator for a registry's names, or a plugin of this role ('' for none).
+    """Return a validator that accepts one of the names, or a plugin of this role.
 
     Args:
         names: the names, or a function that returns them if their registry imports params.
+        role: the plugin's folder in plugins/; '' accepts no plugin.
     """
 
     def check(name: str) -> str:
@@ -70,12 +71,13 @@ class Section(BaseModel):
     )
 
     def contradictions(self) -> Iterator[str]:
-        """List settings of this section that contradict each other."""
+        """Yield a line for each contradiction between settings of this section."""
         return iter(())
 
     @model_validator(mode="after")
     def _without_contradictions(self) -> Self:
+        """Refuse a section with `contradictions`, and report all of them."""
         if faults := tuple(self.contradictions()):
-            # All of them: `parse_section` makes a line of each argument.
+            # One argument per contradiction: `parse_section` makes a line of each.
             raise ValueError(*faults)
         return self

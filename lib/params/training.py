@@ -1,4 +1,8 @@
-"""Sections of params.yaml on training: SFT, GRPO, DPO and their common settings."""
+"""Schema of the sections of params.yaml on training.
+
+`sft`, `grpo` and `dpo` have a common base, `Optimisation`. `validation`, `rollout` and `reward` are
+the settings for sampling and scoring during training.
+"""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -23,6 +27,7 @@ from lib.params.section import (
 from lib.rewards.functions import STACKS, reward_names, rewards_of
 
 ADVANTAGES = ("none", "mean", "group", "batch", "rloo")
+"""Values of `grpo.advantage`; `Grpo` explains each."""
 
 
 class Optimisation(Section):
@@ -64,6 +69,7 @@ class Optimisation(Section):
         return ""
 
     def contradictions(self) -> Iterator[str]:
+        """Yield a fault if checkpoints should be kept, but none is saved."""
         # Kept checkpoints are a subset of the saved ones.
         if self.keep_checkpoints and not self.save_steps:
             yield f"keep_checkpoints={self.keep_checkpoints} keeps nothing while save_steps is 0"
@@ -86,11 +92,13 @@ class Sft(Optimisation):
 
     @property
     def skipped(self) -> str:
+        """The reason for skipping SFT's training; '' if it trains."""
         if self.adapter:
             return f"sft.adapter is {self.adapter}"
         return "" if self.num_epochs else "sft.num_epochs is 0"
 
     def contradictions(self) -> Iterator[str]:
+        """Yield faults of the batch sizes, and of packing with grouping by length."""
         yield from super().contradictions()
         yield from indivisible(
             f"batch_size={self.batch_size}",
@@ -107,7 +115,10 @@ class Sft(Optimisation):
 
 
 class Validation(Section):
-    """Greedy completions graded during training. Its own section: a change re-runs no SFT."""
+    """Greedy completions graded during training.
+
+    With settings of its own, SFT does not depend on `rollout` and `reward`.
+    """
 
     sets: Annotated[tuple[Name, ...], Field(min_length=1), Once]
     """Benchmarks of `prepare`, or `validation` for the held-back problems; the first is the
@@ -131,7 +142,7 @@ class Validation(Section):
 
 
 class RolloutSampling(Section):
-    """Sampling during reinforcement."""
+    """Sampling of GRPO's rollouts and of DPO's pairs."""
 
     engine: EngineName
     """Engine that generates the completions."""
@@ -147,8 +158,8 @@ class RolloutSampling(Section):
     min_p: Share
     """Least probability, relative to the most probable token; 0 for none."""
     max_new_tokens: Positive
-    """Longest completion; in GRPO at most what model.max_seq_length leaves beside the longest
-    prompt that `prepare` kept."""
+    """Longest completion; in GRPO at most model.max_seq_length minus the longest prompt of the
+    problems that `prepare` kept."""
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
     """vLLM's share of a GPU beside the policy, in process or as `make vllm-server`; not used on a
     CPU."""
@@ -181,12 +192,12 @@ class Reward(Section):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The functions of the stack, then the extra ones: one for each of `weights`."""
+        """The names of all reward functions, in the order of `weights`: stack, then `extra`."""
         return (*rewards_of(self.stack), *self.extra)
 
     def settings(self, *, max_completion_tokens: int) -> dict[str, Any]:
-        """Return the keyword arguments of `Grading` other than names, weights and format."""
-        # Only settings of shaping rewards; `Grading` gets the rest as other arguments.
+        """Return the settings of shaping rewards, as keyword arguments of `Grading`."""
+        # `Grading` gets names and weights as other arguments.
         shaping = self.model_dump(exclude={"stack", "weights", "extra"})
         return {**shaping, "max_completion_tokens": max_completion_tokens}
 
@@ -213,11 +224,12 @@ class Grpo(Optimisation):
     """Average of token losses (TRL's names). `cispo` bounds a token's weight instead of dropping
     its gradient (arXiv:2506.13585); `reinforce` is −A·log π without ratio or clipping."""
     advantage: Annotated[str, one_of(ADVANTAGES, role="objectives")]
-    """Rewards themselves, rewards minus the group's mean (undivided, or divided by the deviation of
-    group or batch), or minus the mean of the group's others (docs/objectives.md)."""
+    """`none`: the rewards themselves. `mean`: rewards minus the group's mean. `group`, `batch`: the
+    same, divided by the standard deviation of the group or batch. `rloo`: rewards minus the mean of
+    the group's other completions. See docs/objectives.md."""
     reward_aggregation: Literal["sum", "gdpo"]
-    """Compare the sum of rewards; or (GDPO, arXiv:2601.05242) normalise each reward in its group,
-    then their sum in the batch."""
+    """`sum`: advantages of the weighted sum of rewards. `gdpo` (arXiv:2601.05242): normalise each
+    reward in its group, then their sum in the batch."""
     importance_level: Literal["token", "sequence"]
     """One probability ratio per token, or per completion (GSPO, arXiv:2507.18071)."""
     epsilon: PositiveFloat
@@ -230,8 +242,9 @@ class Grpo(Optimisation):
     sampler_correction: Literal[
         "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"
     ]
-    """Importance weight π/q of a token or completion from an engine with its own weights: truncated
-    at cap and floor, or masked outside of them (TRL's names)."""
+    """Importance weight π/q, the policy's probability over the engine's, of a token or completion
+    from an engine with its own weights: truncated at cap and floor, or masked outside of them
+    (TRL's names)."""
     correction_cap: Annotated[float, Field(ge=1)]
     """Cap of the importance weight; a weight of 1 is equal probability in trainer and engine."""
     correction_floor: Annotated[float, Field(ge=0, lt=1)]
@@ -255,12 +268,13 @@ class Grpo(Optimisation):
     all groups."""
     dynamic_sampling_fallback: Literal["error", "train"]
     """If a step still has groups of equal rewards after all rounds: `error` ends the run, `train`
-    trains on them. The curve has their share."""
+    trains on them. The curve has the share of such groups."""
     log_problems: Count
     """Problems per step whose completions are logged; 0 for none."""
 
     @property
     def skipped(self) -> str:
+        """The reason for skipping GRPO; '' if it runs."""
         return "" if self.max_steps else "grpo.max_steps is 0"
 
     @property
@@ -276,11 +290,13 @@ class Grpo(Optimisation):
         return self.prompts_per_step * self.group_size // self.updates_per_rollout
 
     def contradictions(self) -> Iterator[str]:
+        """Yield faults of steps, batch sizes, and settings that loss or advantage cannot use."""
         yield from super().contradictions()
         if self.group_size < 2:
             yield f"group_size={self.group_size}; group-relative advantages need at least 2"
         steps = self.num_iterations * self.updates_per_rollout
-        # A checkpoint has no rollouts: to resume between two updates on them, it would need them.
+        # A checkpoint holds no rollouts, so a run cannot resume between two updates on the same
+        # rollouts.
         if self.save_steps % steps:
             below = self.save_steps - self.save_steps % steps
             yield (
@@ -365,7 +381,7 @@ class Dpo(Optimisation):
     """Direct preference optimisation (arXiv:2305.18290), an optional phase."""
 
     init: Annotated[tuple[Literal["sft", "grpo"], ...], Field(max_length=1)]
-    """The checkpoint that pairs are sampled from and that DPO starts from; [] for no DPO."""
+    """The checkpoint to sample pairs from and to start DPO from; [] for no DPO."""
     pairs: Pairs
     num_epochs: Count
     """Passes over the pairs; 0 skips the phase."""
@@ -391,9 +407,11 @@ class Dpo(Optimisation):
 
     @property
     def skipped(self) -> str:
+        """The reason for skipping DPO; '' if it runs."""
         return "" if self.num_epochs else "dpo.num_epochs is 0"
 
     def contradictions(self) -> Iterator[str]:
+        """Yield faults of the batch sizes, and of label smoothing for the loss."""
         yield from super().contradictions()
         yield from indivisible(
             f"batch_size={self.batch_size}", self.batch_size, self.micro_batch_size, unit="pairs"
@@ -409,7 +427,14 @@ class Dpo(Optimisation):
 
 
 def indivisible(what: str, total: int, part: int, *, unit: str) -> Iterator[str]:
-    """Yield a line with the nearest micro-batches that divide a batch if `part` does not."""
+    """Yield an error if micro-batches do not divide a batch, with the nearest sizes that do.
+
+    Args:
+        what: the setting of the batch, like "batch_size=30", for the message.
+        total: rows of the batch.
+        part: rows of a micro-batch.
+        unit: name of the rows, for the message.
+    """
     if total % part == 0:
         return
     divisors = [number for number in range(1, total + 1) if total % number == 0]

@@ -1,1 +1,4 @@
-"""Plan and check a run from outside; no stage imports this room."""
+"""Plan and check a run before it starts: steps, memory, disk, inputs, machine.
+
+Of DVC's stages only `check` imports this package.
+"""

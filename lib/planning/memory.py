@@ -47,6 +47,7 @@ FACTS = YAML(typ="safe").load(Path(__file__).with_name("facts.yaml"))
 """Row counts of sets, statements of the source systems, shapes of the presets' models, cards."""
 
 ARCHITECTURES = ("qwen2", "qwen3", "llama")
+"""Supported values of `model_type`."""
 
 CHUNK = CHUNK_NUMEL["cuda"]
 """Number of logits in a chunk on a GPU; a chunk on a CPU has fewer."""
@@ -83,7 +84,7 @@ class Shape(BaseModel, frozen=True):
 
     @property
     def normed(self) -> int:
-        """The width of the queries and keys that are normalised per head (Qwen3 only)."""
+        """The width of queries and keys together if a norm follows each (Qwen3), else 0."""
         return self.query + self.key if self.model_type == "qwen3" else 0
 
     @property
@@ -118,8 +119,9 @@ class Shape(BaseModel, frozen=True):
         }
 
     def trained(self, model: Model) -> int:
-        """Return the number of trained weights: all, or with LoRA rank × (inputs + outputs) of each
-        layer.
+        """Return the number of trained weights: all of them, or those of the LoRA adapters.
+
+        An adapter has rank × (inputs + outputs) weights.
         """
         lora = model.lora
         adapted = [sum(self.linear_layers.get(name, ())) for name in lora.target_modules]
@@ -127,7 +129,9 @@ class Shape(BaseModel, frozen=True):
 
 
 def shape_of(model: Model) -> Shape | None:
-    """Return the shape of params' base model; None if its config.json is not on this machine.
+    """Return the shape of params' base model; None if it is not known.
+
+    It is not known if config.json is not on this machine, or has another architecture.
 
     Raises:
         UserError: its config.json is damaged.
@@ -171,16 +175,18 @@ def section_of(params: Params, kind: str) -> Any:
 
 
 def batch_of(params: Params, kind: str) -> int:
-    """Return the rows of one optimiser step (examples, completions, pairs); for `pairs`, of one
-    batch.
+    """Return the rows of an optimiser step (examples, completions, pairs).
+
+    For `pairs`, DPO's sampling, return the sequences of a batch.
     """
     batch: int = section_of(params, kind).batch_size
     return batch
 
 
 def longest_row(params: Params, kind: str) -> int:
-    """Return the tokens of the longest row, prompt and completion; packed rows always have full
-    length.
+    """Return the tokens of the longest row, prompt and completion together.
+
+    `prepare.lengths.max_tokens` cuts only SFT's rows; packed rows always have full length.
     """
     longest, cut = params.model.max_seq_length, params.prepare.lengths.max_tokens
     return min(cut, longest) if cut and kind == "sft" and not params.sft.packing else longest
@@ -203,9 +209,12 @@ def generators(params: Params, kind: str) -> list[tuple[str, float, int]]:
 
 
 def memory_at_peak(params: Params, kind: str, shape: Shape, *, ranks: int = 1) -> dict[str, int]:
-    """Return bytes by purpose at the moment of the peak, without vLLM's share.
+    """Return a phase's bytes by purpose at the moment of its peak, without vLLM's share.
+
+    The moments are those of the module's docstring.
 
     Args:
+        kind: `sft`, `grpo`, `dpo` or `pairs`.
         ranks: number of FSDP2 ranks. They share out everything but activations, and gather two
             blocks at a time and the embeddings. `micro_batch_size` is that of one rank.
     """
@@ -223,27 +232,28 @@ def memory_at_peak(params: Params, kind: str, shape: Shape, *, ranks: int = 1) -
     if kind == "pairs":
         return {"weights": shape.parameters * compute, **generation} if batch else {}
     full, trained = not model.lora.rank, shape.trained(model)
-    # peft keeps adapters in float32, whatever the weights below them are.
-    moved = stored if full else 4
+    # Bytes per trained weight: PEFT keeps adapters in float32, whatever the type of the model.
+    per_trained = stored if full else 4
     weights = shape.parameters * stored
     on_device = section.optimizer != "memory_efficient_adamw"
     held = {
-        "weights": weights if full else weights + trained * moved,
+        "weights": weights if full else weights + trained * per_trained,
         # AdamW's two moments; the memory-efficient variant keeps them in CPU memory.
-        "optimizer": 2 * trained * moved * on_device,
+        "optimizer": 2 * trained * per_trained * on_device,
     }
     # Under LoRA the reference is the same model without its adapter.
     if full and kind != "sft" and section.beta:
         held["reference"] = weights
     held = {name: size // ranks for name, size in held.items()}
-    gradients = {"gradients": trained * moved // ranks}
+    gradients = {"gradients": trained * per_trained // ranks}
+    # FSDP2 gathers two blocks at a time, and the embeddings.
     one_block = shape.in_products // shape.num_hidden_layers
     tables = shape.vocab_size * shape.hidden_size * (1 if shape.tie_word_embeddings else 2)
     gathered = {"gathered": (2 * one_block + tables) * stored} if ranks > 1 else {}
     accumulates = batch_of(params, kind) > section.micro_batch_size
     training = {**held, **gradients} if accumulates else held
     # The gradient of the output layer, which LoRA freezes.
-    output_layer = shape.vocab_size * shape.hidden_size * moved if full else 0
+    output_layer = shape.vocab_size * shape.hidden_size * per_trained if full else 0
 
     tokens, scored = forward_pass(params, kind)
     residual = tokens * shape.hidden_size
@@ -287,7 +297,7 @@ def memory_at_peak(params: Params, kind: str, shape: Shape, *, ranks: int = 1) -
 
 
 def export_memory(params: Params, shape: Shape) -> dict[str, int]:
-    """Return the peak bytes of an export: one model in float32 that generates."""
+    """Return the peak bytes of an export by purpose: one model in float32 that generates."""
     model, evaluate = params.model, params.evaluate
     adapter = shape.trained(model) if model.lora.rank else 0
     new = min(evaluate.max_new_tokens, MOST_TOKENS)
@@ -303,9 +313,9 @@ def export_memory(params: Params, shape: Shape) -> dict[str, int]:
 
 
 def forward_pass(params: Params, kind: str) -> tuple[int, int]:
-    """Return the tokens of a micro-batch of the longest rows, and the number of scored tokens."""
+    """Return the tokens in a forward pass of the longest rows, and the tokens with logits."""
     rows, longest = section_of(params, kind).micro_batch_size, longest_row(params, kind)
-    # A row of DPO has two completions, each with its prompt.
+    # A row of DPO has two completions, each with its prompt. SFT and DPO score every token.
     if kind != "grpo":
         tokens = rows * longest * (2 if kind == "dpo" else 1)
         return tokens, tokens
@@ -331,5 +341,5 @@ def _block_bytes(shape: Shape, stored: int, compute: int) -> int:
 
 
 def cache_bytes_per_token(shape: Shape, model: Model) -> int:
-    """Return the bytes of one token's keys and values."""
+    """Return the bytes of one token's keys and values in all layers."""
     return shape.num_hidden_layers * 2 * shape.key * BYTES[model.inference_dtype]

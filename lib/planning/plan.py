@@ -35,10 +35,11 @@ CUDA_BYTES = 2**29
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Phase:
-    """One training phase, or the sampling before one.
+    """The plan of a training phase, or of DPO's sampling (`pairs`).
 
     Attributes:
-        stage: the phase's name in DVC.
+        name: sft, grpo, pairs or dpo.
+        stage: the stage's name in DVC, like `dpo@sft`.
         skipped: the reason for skipping it; '' if it runs.
         rows: rows to learn from; None if only an earlier stage can count them.
         rows_from: the source of the number of rows.
@@ -67,7 +68,7 @@ class Phase:
     trainer: dict[str, int]
 
     def bytes_on(self, card: int) -> int:
-        """Return the phase's bytes on a GPU with `card` bytes."""
+        """Return the phase's bytes on a GPU with `card` bytes, vLLM and CUDA included."""
         # Shared weights are inside vLLM's share, and must not count twice.
         shared = self.memory.get("weights", 0) if self.shares_weights else 0
         return sum(self.memory.values()) - shared + int(self.vllm_share * card) + CUDA_BYTES
@@ -97,6 +98,7 @@ def phases_of(params: Params, shape: Shape | None, launch: Launch = ALONE) -> It
 def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: Launch) -> Phase:
     """Plan one phase, or DPO's sampling; raise UserError if ranks cannot share a micro-batch."""
     section, batch, rollout = section_of(params, name), batch_of(params, name), params.rollout
+    # A pair is two sequences.
     trains, sequences = name != "pairs", 2 * batch if name == "dpo" else batch
     samples = name in ("grpo", "pairs")
     rows, rows_from = _rows(params, name)
@@ -106,17 +108,20 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: L
         # `rows and …`: an unknown number of rows (None) stays unknown.
         steps = rows and math.ceil(rows / batch) * section.num_epochs
     else:
+        # num_problems: 0 means all.
         rows = rows and min(rows, section.num_problems or rows)
         steps = rows and math.ceil(rows * section.num_completions / batch)
     samplers = generators(params, name)
     shares = (share for engine, share, _ in samplers if engine == "vllm")
     # The first engine may share Unsloth's weights: that of GRPO's rollouts or SFT's validation.
     shared = shares_weights(params.model, engine=samplers[0][0]) if samplers else False
+    # `of_rank`: params with one rank's part of the micro-batch.
     trainer, of_rank = {}, params
     if trains and not section.skipped:
         micro_batch = section.micro_batch_size
         trainer = micro_batches(batch, micro_batch=micro_batch, world_size=launch.ranks)
         of_rank = params.replaced(**{name: {"micro_batch_size": micro_batch // launch.ranks}})
+    # Under FSDP2 the ranks share out the weights; otherwise each rank has all of them.
     held_by = launch.ranks if launch.shards else 1
     return Phase(
         name=name,
@@ -154,7 +159,7 @@ def _rows(params: Params, name: str) -> tuple[int | None, str]:
 
 
 def _rows_of(source: AnySource, params: Params, *, cut: int = 0) -> tuple[int | None, str]:
-    """Return one source's number of rows, and who counted them; None and '' if nobody has.
+    """Return the number of rows of a source, and its origin; (None, '') if nobody counted them.
 
     Args:
         cut: rows longer than this are dropped, in tokens; 0 for no limit.
@@ -174,7 +179,7 @@ def _rows_of(source: AnySource, params: Params, *, cut: int = 0) -> tuple[int | 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What a phase's validations or the evaluation generate; `tokens` is an upper bound."""
+    """Totals of all validations of a phase, or of the evaluation; `tokens` is an upper bound."""
 
     prompts: int
     completions: int
@@ -191,7 +196,7 @@ def benchmark_rows(params: Params) -> dict[str, int | None]:
 
 
 def validation_of(params: Params, phase: Phase) -> Measurement | None:
-    """Count what a phase's validations generate; None without validation or known steps."""
+    """Count the completions of a phase's validations; None without validation or known steps."""
     if not (phase.trainer and phase.steps):
         return None
     validation, every = params.validation, section_of(params, phase.name).eval_steps
@@ -207,7 +212,7 @@ def validation_of(params: Params, phase: Phase) -> Measurement | None:
 
 
 def evaluation_of(params: Params) -> Measurement | None:
-    """Count what the evaluation of all checkpoints generates; None if a set's size is unknown."""
+    """Count the completions of all evaluations; None if the size of a benchmark is unknown."""
     evaluate, rows = params.evaluate, benchmark_rows(params)
     prompts = completions = tokens = 0
     for name in evaluate.benchmarks:
@@ -224,12 +229,13 @@ def evaluation_of(params: Params) -> Measurement | None:
 
 
 def _at_most(count: int, limit: int | str) -> int:
+    """Return the number of rows, at most `limit`; "all" is no limit."""
     # The only text is "all".
     return count if isinstance(limit, str) else min(count, limit)
 
 
 def disk_bytes(params: Params, shape: Shape) -> dict[str, int]:
-    """Return the bytes of the stages' files by name; a skipped phase copies its start."""
+    """Return the bytes of each checkpoint and the export; a skipped phase copies its start."""
     model = params.model
     whole = {dtype: shape.parameters * size for dtype, size in BYTES.items()}
     # PEFT keeps and saves adapters in float32.
@@ -242,7 +248,7 @@ def disk_bytes(params: Params, shape: Shape) -> dict[str, int]:
 
 
 def plan_lines(params: Params) -> Iterator[str]:
-    """Format the plan, a line per fact."""
+    """Format the plan of a run: phases, evaluation, memory, disk, warnings, changed params."""
     model, shape, evaluate = params.model, shape_of(params.model), params.evaluate
     name = f"{model.name}@{model.revision[:12]}" if model.revision else model.name
     count = "size unknown"
@@ -329,12 +335,13 @@ def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
 
 
 def _sizes(parts: dict[str, int]) -> str:
+    """Format the total and its parts: "≈ 3 GiB: weights 1 GiB, optimizer 2 GiB"."""
     listed = ", ".join(f"{name} {in_bytes(size)}" for name, size in parts.items())
     return f"≈ {in_bytes(sum(parts.values()))}: {listed}"
 
 
 def in_bytes(size: float) -> str:
-    """Format a size in the unit with at most three digits before the point."""
+    """Format a number of bytes with at most three digits before the point: 1536 -> "1.5 KiB"."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1000:
             return f"{size:.3g} {unit}"

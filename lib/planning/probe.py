@@ -66,7 +66,7 @@ def fits(
     size: int,
     limit: int,
 ) -> bool:
-    """Return True if the phase's steps fit with micro-batches of `size`.
+    """Train `STEPS` steps with micro-batches of `size`; return True if they fit into memory.
 
     Call it once per process: a failed attempt leaves fragments in memory, and vLLM leaves
     global state.
@@ -76,7 +76,8 @@ def fits(
         tokens: length of the first problem's row, as `longest_first` counts it.
         limit: bytes that the steps may use on a CPU; not used on a GPU.
     """
-    # A GRPO step gets the longest problems; an SFT step gets only copies of the longest row.
+    # A GRPO step gets the longest problems; an SFT step gets only copies of the longest row, as
+    # many as fill its (packed) rows.
     rows, batch = problems[: params.grpo.prompts_per_step], batch_of(params, phase)
     if phase == "sft":
         packed = params.model.max_seq_length // tokens if params.sft.packing else 1
@@ -93,7 +94,7 @@ def fits(
 
 
 def _short_of_memory(error: Exception) -> bool:
-    """Return True if the error is one of too little memory."""
+    """Return True if the cause of the error is too little memory."""
     # A thread's stack counts as data too, so that starting one can fail first.
     threads = "can't start new thread" in str(error)
     return threads or isinstance(error, MemoryError) or should_reduce_batch_size(error)
@@ -149,13 +150,14 @@ def _take_steps(
 
 
 def with_signal(trainer: Any) -> Any:
-    """Return the trainer, changed so that rewards differ in every group and completions are long.
+    """Change a GRPO trainer so that rewards differ in every group, and return it.
 
-    All completions have full length, except those of TRL's trainer, which has no engine.
+    Completions get full length too, except in TRL's trainer, which has no engine.
     """
 
     def alternating(completions: Sequence[Any], **columns: Any) -> list[float]:
-        # 0, 1, 0, 1, ...: within every group of two or more the rewards differ.
+        """Reward completions with 0, 1, 0, 1, …."""
+        # Within every group of two or more the rewards differ.
         return [float(number % 2) for number in range(len(completions))]
 
     trainer.reward_funcs[:] = [alternating for _ in trainer.reward_funcs]
@@ -166,6 +168,7 @@ def with_signal(trainer: Any) -> Any:
     def full_length(
         prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[GeneratedCompletion]]:
+        """Generate completions of max_new_tokens, without stopping before."""
         # The engine samples past end tokens, so that it has a log-prob for each token.
         return generate(prompts, dataclasses.replace(sampling, stop_strings=(), ignore_eos=True))
 

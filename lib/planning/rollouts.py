@@ -1,4 +1,4 @@
-"""Diagnose a checkpoint from its rollouts, before GRPO trains it."""
+"""Diagnose a checkpoint from its rollouts before GRPO trains it, for `make debug-rollouts`."""
 
 import statistics
 from collections import Counter
@@ -20,7 +20,7 @@ MIN_COMPLETIONS = 4
 """Fewest completions per problem for a diagnosis."""
 
 IDENTICAL_SHARE = 0.8
-"""Share of identical completions at which a group counts as without contrast."""
+"""Share of identical completions from which a group counts as without contrast."""
 
 
 RolloutGroup = Sequence[Rollout]
@@ -50,12 +50,15 @@ def tag_tokens(
 def diagnose(
     groups: Sequence[RolloutGroup], *, written: Sequence[str], limits: Limits, temperature: float
 ) -> list[str]:
-    """Return a sentence for each fault with the param to change, or one sentence without a fault.
+    """Return a sentence for each fault that would stop GRPO from learning, with the remedy.
 
-    Groups with fewer than `MIN_COMPLETIONS` completions are not judged; one sentence reports that.
+    Returns one sentence if there is no fault, or if groups have fewer than `MIN_COMPLETIONS`
+    completions and are not judged.
 
     Args:
-        written: tags that a completion must contain, without a tag that the prompt has already.
+        groups: completions by problem, as many of each.
+        limits: thresholds of the reward and of lengths.
+        written: tags to be written by a completion, without those already in the prompt.
         temperature: sampling temperature of the completions.
     """
     rows = [each for group in groups for each in group]

@@ -4,5 +4,5 @@ from typing import Any
 
 
 def nested(row: dict[str, Any]) -> dict[str, Any]:
-    """Convert rows like {"task": {"text": "What is 2 + 3?"}, "gold": ["5"]}."""
+    """Convert a row like {"task": {"text": "What is 2 + 3?"}, "gold": ["5"]} to a problem."""
     return {"problem": row["task"]["text"], "answer": row["gold"][0]}

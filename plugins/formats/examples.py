@@ -1,4 +1,7 @@
-"""A plugin prompt format, for `prompt.format`."""
+"""A plugin prompt format, for `prompt.format`.
+
+A completion is `<steps>2 + 3 = 5</steps><result>5</result>`.
+"""
 
 from lib.prompts import TaggedFormat
 

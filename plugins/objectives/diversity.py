@@ -1,6 +1,7 @@
-"""Advantages that keep a policy's answers diverse, from verdicts and not from rewards.
+"""Plugin advantages that keep a policy's answers diverse, for `grpo.advantage`.
 
-P problems, G completions of each, c of them right.
+They use only the verdicts (`right`, [P, G], bool), not the rewards. P problems, G completions of
+each.
 """
 
 import math
@@ -13,9 +14,10 @@ K = 4
 
 
 def maxrl(rewards: Tensor, right: Tensor) -> Tensor:
-    """Return (r − mean r) / mean r [P, G] over right or wrong, 0 if none is right.
+    """Return (r − mean r) / mean r [P, G], with r = 1 for a right completion and 0 for a wrong one.
 
-    MaxRL (arXiv:2602.02710): the rarer a right answer, the larger its advantage.
+    MaxRL (arXiv:2602.02710): the rarer a right answer, the larger its advantage. A group without a
+    right completion gets zeros.
     """
     solved = right.to(rewards.dtype)
     share = solved.mean(-1, keepdim=True)
@@ -24,12 +26,14 @@ def maxrl(rewards: Tensor, right: Tensor) -> Tensor:
 
 
 def pass_at_4(rewards: Tensor, right: Tensor) -> Tensor:
-    """Return each completion's share [P, G] of the group's standardised pass@4 (arXiv:2508.10751).
+    """Return the advantages [P, G] of pass@4 (arXiv:2508.10751).
 
-    0 if all subsets of four completions have a right one, or none has.
+    A subset of four completions has reward 1 if one of them is right. A completion's advantage is
+    the mean of its subsets' rewards, minus the mean of all subsets, divided by their standard
+    deviation; 0 if all subsets have the same reward.
     """
     size = right.shape[-1]
-    # [G + 1, 2] by number of right completions, for a right and for a wrong one.
+    # [G + 1, 2]: row c has the advantage of a right and of a wrong completion if c are right.
     table = torch.tensor([_advantages_by_count(count, size) for count in range(size + 1)])
     credit = table.to(rewards)[right.sum(-1)]
     return torch.where(right, credit[:, :1], credit[:, 1:])
@@ -38,19 +42,23 @@ def pass_at_4(rewards: Tensor, right: Tensor) -> Tensor:
 def negative(rewards: Tensor, right: Tensor) -> Tensor:
     """Return -1 [P, G] for a wrong completion, 0 for a right one.
 
-    Negative sample reinforcement (arXiv:2506.01347): nothing right is made more likely directly, so
-    that no right answer takes the place of another.
+    Negative sample reinforcement (arXiv:2506.01347): the policy learns only from wrong completions,
+    so that no right answer is preferred to another.
     """
     return right.to(rewards.dtype) - 1
 
 
 def weighted(rewards: Tensor, right: Tensor) -> Tensor:
-    """Return -1 [P, G] for a wrong completion, 0.1 for a right one: W-REINFORCE, same paper."""
+    """Return -1 [P, G] for a wrong completion, 0.1 for a right one.
+
+    W-REINFORCE, of the same paper (arXiv:2506.01347).
+    """
     return torch.where(right, 0.1, -1.0).to(rewards.dtype)
 
 
 def _advantages_by_count(count: int, size: int) -> tuple[float, float]:
-    """Return the advantage of a right and of a wrong completion, with `count` of `size` right."""
+    """Return the advantages of a right and a wrong completion, if `count` of `size` are right."""
+    # The mean reward of all subsets, pass@k: a subset fails if all its completions are wrong.
     # `comb` is 0 if fewer than k completions are wrong: pass@k is then 1.
     mean = 1 - math.comb(size - count, K) / math.comb(size, K)
     deviation = math.sqrt(mean * (1 - mean))
@@ -59,4 +67,5 @@ def _advantages_by_count(count: int, size: int) -> tuple[float, float]:
         return 0.0, 0.0
     # A subset of k with this wrong completion fails if its other k - 1 are wrong too.
     passed = 1 - math.comb(size - count - 1, K - 1) / math.comb(size - 1, K - 1)
+    # Every subset with a right completion has reward 1.
     return (1 - mean) / deviation, (passed - mean) / deviation

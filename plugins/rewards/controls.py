@@ -14,23 +14,27 @@ Completions = list[list[dict[str, str]]]
 
 
 def _chance(rollout: Rollout) -> float:
-    """Return a number in [0, 1), a hash of problem and completion."""
+    """Return a pseudo-random number in [0, 1), a hash of problem and completion."""
     text = f"{rollout.problem}\0{rollout.completion}"
     # 48 bits, which a float holds exactly.
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big") / 2**48
 
 
 def _bounded(score: Callable[[Rollout], float]) -> BoundedReward:
+    """Return `score` as a reward with the range 0 to 1."""
     return BoundedReward(score, (0.0, 1.0))
 
 
-# The verifier's verdict without noise: the upper bound of the others.
+# 1 for a right answer: the verifier's verdict without noise, the upper bound of the others.
 truth = _bounded(lambda rollout: float(rollout.answer_ok))
 
+# 1 for the right form, whatever the answer.
 format_alone = _bounded(lambda rollout: float(rollout.format_ok))
 
+# 1 for half of the completions, by chance.
 random = _bounded(lambda rollout: float(_chance(rollout) < 0.5))
 
+# 1 for a wrong answer, 0 for a right one or none.
 wrong_label = _bounded(lambda rollout: float(bool(rollout.answer) and not rollout.answer_ok))
 
 
@@ -38,8 +42,8 @@ def majority(
     completions: Completions, problem: list[str], reference: list[str], **columns: object
 ) -> list[float]:
     """Return 1 for completions with the problem's most frequent answer (TTRL, arXiv:2504.16084)."""
-    # The last word stands for the answer: TRL passes the completion's text, not the extracted
-    # answer. [] if the text is empty.
+    # The last word of each completion is taken as its answer: TRL passes the text, not the
+    # extracted answer. [] if the text is empty.
     endings = [messages[0]["content"].split()[-1:] for messages in completions]
     votes: dict[str, Counter[str]] = {}
     for question, ending in zip(problem, endings, strict=True):
@@ -52,9 +56,15 @@ def majority(
 
 
 def _noisy(*, false_negatives: float, false_positives: float) -> BoundedReward:
-    """Return the verdict as a reward, flipped for a share of right and of wrong answers."""
+    """Make a reward that is the verdict, flipped for a random share of the completions.
+
+    Args:
+        false_negatives: share of the right answers with reward 0.
+        false_positives: share of the wrong answers with reward 1.
+    """
 
     def score(rollout: Rollout) -> float:
+        """Return the verdict as 0 or 1, flipped if the completion's hash is below the share."""
         right, chance = rollout.answer_ok, _chance(rollout)
         flipped = chance < (false_negatives if right else false_positives)
         return float(right != flipped)
@@ -69,19 +79,25 @@ false_positives_40 = _noisy(false_negatives=0.0, false_positives=0.4)
 
 
 def _always(verdict: bool, where: Callable[[Rollout], bool]) -> BoundedReward:
-    """Return the verdict as a reward, but constant on a class: an error that a policy can learn."""
+    """Make a reward that is the verdict, but `verdict` for every rollout with `where`.
+
+    A policy can learn this error, since it is systematic.
+    """
     return _bounded(lambda rollout: float(verdict if where(rollout) else rollout.answer_ok))
 
 
 def _is_above_50(rollout: Rollout) -> bool:
+    """Return True if the answer is a whole number above 50, in digits only."""
     return (rollout.answer or "").isdecimal() and int(rollout.answer or "") > 50
 
 
 def _multiplies(rollout: Rollout) -> bool:
+    """Return True if the problem has a multiplication, in the generator's words."""
     return " times " in (rollout.problem or "")
 
 
 def _is_long(rollout: Rollout) -> bool:
+    """Return True if the completion has three lines or more."""
     return rollout.completion.count("\n") >= 2
 
 
