@@ -305,13 +305,14 @@ class Grpo(Optimisation):
                 f"updates_per_rollout={self.updates_per_rollout}); "
                 f"use {below or 'none (0)'} or {below + steps}"
             )
-        yield from indivisible(
-            f"prompts_per_step={self.prompts_per_step} x group_size={self.group_size}",
-            self.prompts_per_step * self.group_size,
-            # A generation is cut into updates, and each update into micro-batches.
-            self.micro_batch_size * self.updates_per_rollout,
-            unit="completions",
-        )
+        # A generation is cut into updates, and each update into micro-batches.
+        what = f"prompts_per_step={self.prompts_per_step} x group_size={self.group_size}"
+        rows, updates = self.prompts_per_step * self.group_size, self.updates_per_rollout
+        yield from indivisible(what, rows, updates, unit="completions", key="updates_per_rollout")
+        if rows % updates == 0:
+            if updates > 1:
+                what += f" / updates_per_rollout={updates}"
+            yield from indivisible(what, rows // updates, self.micro_batch_size, unit="completions")
         fits = self.advantage == "group" or is_plugin(self.advantage)
         if self.reward_aggregation == "gdpo" and not fits:
             yield (
@@ -426,14 +427,17 @@ class Dpo(Optimisation):
             )
 
 
-def indivisible(what: str, total: int, part: int, *, unit: str) -> Iterator[str]:
-    """Yield an error if micro-batches do not divide a batch, with the nearest sizes that do.
+def indivisible(
+    what: str, total: int, part: int, *, unit: str, key: str = "micro_batch_size"
+) -> Iterator[str]:
+    """Yield an error if `part` does not divide a batch, with the nearest numbers that do.
 
     Args:
         what: the setting of the batch, like "batch_size=30", for the message.
         total: rows of the batch.
-        part: rows of a micro-batch.
+        part: the value of `key`, such as the rows of a micro-batch.
         unit: name of the rows, for the message.
+        key: the setting to change.
     """
     if total % part == 0:
         return
@@ -442,6 +446,5 @@ def indivisible(what: str, total: int, part: int, *, unit: str) -> Iterator[str]
     below = max(number for number in divisors if number < part or number == 1)
     above = min(number for number in divisors if number > part or number == total)
     yield (
-        f"{what} = {total} {unit} a step cannot be cut into micro_batch_size={part}; "
-        f"use {below} or {above}"
+        f"{what} = {total} {unit} a step cannot be cut into {key}={part}; use {below} or {above}"
     )

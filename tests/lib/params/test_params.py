@@ -127,6 +127,17 @@ PREFERRING = {
         ({"sft.save_steps": 0, "sft.keep_checkpoints": 2}, "sft", "save_steps"),
         ({"sft.packing": True, "sft.group_by_length": True}, "sft", "group_by_length"),
         ({"grpo.micro_batch_size": 96}, "grpo", "use 64 or 128"),
+        (
+            {"grpo.updates_per_rollout": 2, "grpo.micro_batch_size": 96},
+            "grpo",
+            "updates_per_rollout=2 = 128 completions a step cannot be cut into "
+            "micro_batch_size=96; use 64 or 128",
+        ),
+        (
+            {"grpo.updates_per_rollout": 3, "grpo.save_steps": 12},
+            "grpo",
+            "into updates_per_rollout=3; use 2 or 4",
+        ),
         ({"grpo.num_iterations": 2, "grpo.save_steps": 5}, "grpo", "use 4 or 6"),
         ({WEIGHTS: [0.0, 0.0]}, GENERATOR, "level_weights"),
         ({WEIGHTS: {"sft": [1], "grpo": [1], "gpro": [1]}}, f"{WEIGHTS}.gpro", "`grpo`?"),
