@@ -1,5 +1,7 @@
-"""The verifier: extract a completion's answer, and decide whether it is right
-(docs/verifier.md).
+r"""The verifier: extract the final answer of a completion, and decide whether it is right.
+
+`… so \boxed{0.5}.` gives the answer `0.5`, which equals the reference `\frac12`. Rewards and
+accuracies are computed with it (docs/verifier.md).
 """
 
 from lib.verifier.equivalence import compare, is_equivalent, reference_problem

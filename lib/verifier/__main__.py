@@ -14,7 +14,10 @@ from lib.verifier.rules import DESCRIPTIONS
 @click.argument("answer")
 @click.option("--problem", default=None, help="Text of the problem, which may settle the answer.")
 def main(reference: str, answer: str, problem: str | None) -> None:
-    """Print the verdict, the rule that decided, and its description."""
+    """Print the verdict, the rule that decided, and its description.
+
+    For 72 and 72.0: "equal: number, rational numbers, exactly".
+    """
     if fault := reference_problem(reference):
         raise click.ClickException(f"REFERENCE {reference!r} cannot be compared: {fault}")
     verdict = compare(reference=reference, answer=answer, problem=problem)

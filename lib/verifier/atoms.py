@@ -1,4 +1,8 @@
-r"""The parser's small parts: numbers, names, groups, functions, and their marks."""
+r"""Parse the factors of an expression: numbers, names, groups, functions, and marks after them.
+
+`Atoms` is the lower half of the parser (`lib.verifier.parse` has the levels above a factor). In
+`2\sin^2 x + \{1, 2\}` the atoms are `2`, `\sin^2 x` and `\{1, 2\}`.
+"""
 
 import contextlib
 import re
@@ -38,25 +42,33 @@ GREEK = names(
 _MATRICES = names("pmatrix bmatrix Bmatrix vmatrix matrix smallmatrix array")
 _CALCULUS = names("sum prod int lim oint iint")
 _SYMBOLS = {"infty": "infinity", "imath": "i"}
+# The function of `\lfloor x \rfloor`, and the closing bracket.
 _ROUNDINGS = {"lfloor": ("floor", "rfloor"), "lceil": ("ceil", "rceil")}
+# Functions for which the exponent -1 means the inverse: `\sin^{-1} x` is arcsin.
 _RECIPROCAL = names("sin cos tan cot sec csc")
 _ACCENTS = names("vec hat tilde dot ddot overline overset overleftrightarrow")
 _FIGURES = names("angle triangle square widehat")
 _ENDS_OPERAND = re.compile(rf"[(\[{{|]|d[a-z]|{'|'.join(FUNCTIONS)}")
 r"""Tokens that end a function's argument without brackets: `\sin 2x \cos x`, `\ln x dx`."""
+# Letters that are functions before a bracket: `f(x + 1)`; `x(x + 1)` is a product.
 _FUNCTION_LETTERS = frozenset("fghFGHPQ")
 _POSTFIXES = ("^", "_", "!", "%", "'", "''", "'''", "degree")
 
 
 class Atoms:
-    """A position in a sequence of tokens, and a method for each small part of the grammar.
+    """A cursor in a sequence of tokens, and a method for each kind of atom.
 
-    The subclass `lib.verifier.parse.Parser` defines `statement`, `product`, `signed` and `element`.
+    A method that parses begins at the next token, moves past the tokens of its atom, and returns
+    their tree. The subclass `lib.verifier.parse.Parser` defines `statement`, `product`, `signed`
+    and `element`.
 
     Attributes:
-        bars: number of absolute values that are open: inside them, `|` closes and never opens.
-        in_set: whether the innermost group is a set, where `|`, `:` and `mid` begin its condition.
-        residues: whether the right side of a congruence is read, which ends before `(mod 7)`.
+        tokens: all tokens, then the end token.
+        position: index of the next token.
+        depth: number of nested groups so far; see `deeper`.
+        bars: number of open absolute values: inside them, `|` closes and never opens.
+        in_set: whether the innermost group is a set. There, `|`, `:` and `mid` begin the condition.
+        residues: whether this is the right side of a congruence, which ends before `(mod 7)`.
     """
 
     statement: Callable[..., Node]
@@ -82,15 +94,15 @@ class Atoms:
         return self.tokens[min(self.position + count, len(self.tokens) - 1)]
 
     def next(self) -> Token:
-        """Return the next token and move past it; the end token is returned again and again."""
+        """Return the next token and move past it; at the end, return the end token every time."""
         token = self.tokens[self.position]
         self.position += token is not END
         return token
 
     def take(self, *texts: str) -> Token | None:
-        """Move past the next token if it is a sign (no word or number) with one of these texts.
+        """Return the next token and move past it if its text is in `texts`; else return None.
 
-        Return the token, or None if it is another.
+        Only signs (operators, commands, separators) are taken, no words or numbers.
         """
         token = self.peek
         if token.text in texts and token.kind in ("operator", "command", "separator"):
@@ -98,10 +110,10 @@ class Atoms:
         return None
 
     def expect(self, *texts: str) -> Token:
-        """Return the next token, which must be a sign with one of these texts, and move past it.
+        """Return the next token and move past it, like `take`, but require it.
 
         Raises:
-            Unparsable: the next token is another.
+            Unparsable: the next token is no sign with one of these texts.
         """
         token = self.take(*texts)
         if token is None:
@@ -109,7 +121,7 @@ class Atoms:
         return token
 
     def deeper(self) -> None:
-        """Count one more level of nesting; the caller subtracts it again.
+        """Add 1 to `depth`; the caller subtracts it again after the group.
 
         Raises:
             TooHard: the nesting is deeper than `MAX_DEPTH`.
@@ -119,11 +131,12 @@ class Atoms:
             raise TooHard(f"nested more than {MAX_DEPTH} deep")
 
     def starts_atom(self) -> bool:
-        """Return True if the next token begins a factor."""
+        """Return True if the next token begins a factor, so that no sign means a product."""
         kind, text = self.peek
         # `(mod 7)` ends a congruence.
         if self.residues and text == "(" and self.ahead(1).text in ("mod", "bmod"):
             return False
+        # Else `|` closes an absolute value, or begins the condition of a set.
         if kind == "operator" and text in ("|", "‖"):
             return self.bars == 0 and not self.in_set
         return (
@@ -133,11 +146,11 @@ class Atoms:
         )
 
     def power(self) -> Node:
-        """Parse an atom with the marks after it: exponents, subscripts, `!`, `%`, degrees."""
+        """Parse an atom with the marks after it: `x_1^2`, `5!`, `10%`, `30°`."""
         return self._postfix(self.atom())
 
     def atom(self) -> Node:
-        """Parse one number, name, group, or function with its arguments.
+        """Parse one number, name, group, or function call: `2`, `x`, `(a + b)`, `f(x)`.
 
         Raises:
             Unparsable: the next tokens are none of these.
@@ -148,7 +161,7 @@ class Atoms:
         return node
 
     def _atom(self, token: Token) -> Node:
-        """Return the atom that `token`, which is already taken, begins."""
+        """Parse an atom; its first token, `token`, is already taken."""
         kind, text = token
         if kind == "number":
             return parse_number(text)
@@ -165,7 +178,10 @@ class Atoms:
         raise Unparsable(f"unexpected {text!r}" if text else "unexpected end")
 
     def _word(self, token: Token) -> Node:
-        """Return an amount after its currency, a function with arguments, a name, or a label."""
+        """Parse an atom that begins with a word, already taken.
+
+        `$5` is a unit node, `AB(x)` a call, `AB` a symbol, and any other word a label.
+        """
         kind, text = token
         unit = parse_unit(text) if kind != "word" else None
         # `$5`, `USD 5`
@@ -179,29 +195,31 @@ class Atoms:
             return symbol(text)
         return Node("label", (), text.lower() if len(text) > 2 else text)
 
-    def _applied(self, name: Node) -> Node:
-        """Return `f(x)` as a call if the name before the bracket is a function, else the name.
+    def _applied(self, head: Node) -> Node:
+        """Return `f(x)` as a call if `head`, the symbol just read, is a function; else `head`.
 
-        `x(x + 1)` is a product, whose second factor is left to the caller.
+        `x(x + 1)` is a product: only x is returned, and the caller reads the second factor.
         """
+        # `f{(x)}`
         is_braced = self.peek.text == "{" and self.ahead(1).text == "("
         if not is_braced and self.peek != Token("operator", "("):
-            return name
-        first = name.name.partition("_")[0].rstrip("'").removesuffix("^-1")
+            return head
+        # The letter without subscript, primes and ^-1: the f of f_1, f' and f^-1.
+        first = head.name.partition("_")[0].rstrip("'").removesuffix("^-1")
         # `f(`, `y'(` and `f^{-1}(` are always calls; `F(x)` and `y_1(x)` only with one argument.
-        is_own = first in _FUNCTION_LETTERS or "'" in name.name or "^-1" in name.name
-        is_large = first.isupper() or first in ("phi", "psi", "Phi", "Psi", "chi")
+        is_function = first in _FUNCTION_LETTERS or "'" in head.name or "^-1" in head.name
+        is_capital = first.isupper() or first in ("phi", "psi", "Phi", "Psi", "chi")
         is_variable = self.ahead(1).kind in ("letter", "number") and self.ahead(2).text == ")"
         # `P(1, 2)` is a point: in its group, a comma comes before any bracket. The tokens are
         # searched, since parsing the group twice would double the work at each level of `A(A(A(`.
         marks = (token.text for token in self.tokens[self.position + 1 :])
-        is_point = is_large and next((x for x in marks if x in ("(", ",", ")")), "") == ","
-        if is_own or is_point or (is_variable and (is_large or name.name != first)):
-            return call(name.name, *self._arguments())
-        return name
+        is_point = is_capital and next((x for x in marks if x in ("(", ",", ")")), "") == ","
+        if is_function or is_point or (is_variable and (is_capital or head.name != first)):
+            return call(head.name, *self._arguments())
+        return head
 
     def _arguments(self) -> tuple[Node, ...]:
-        """Parse the next group, and return the parts between its commas."""
+        """Parse the next group, `(a, b)`, and return the parts between its commas."""
         opening = self.next().text
         closings = BRACKETS[opening][:1]
         inside = self.statement(closing=closings)
@@ -209,16 +227,20 @@ class Atoms:
         return inside.args if inside.kind == "list" and inside.name == "," else (inside,)
 
     def _digit(self) -> Node:
-        r"""Parse an argument of `\frac`: an atom, or the first digit of a number: `\frac12`."""
+        r"""Parse one argument of `\frac`: an atom, or a single digit, the 1 of `\frac12`."""
         token = self.peek
         if len(token.text) > 1 and token.text.isdigit():
-            # The other digits stay as the next token.
+            # "12" is one token: take its first digit, and leave the others as the next token.
             self.tokens[self.position] = token._replace(text=token.text[1:])
             return number(int(token.text[0]), token.text[0])
         return self.atom()
 
     def _command(self, name: str) -> Node:
-        """Return the atom that a command, which is already taken, begins."""
+        r"""Parse an atom that begins with a command, such as `\sqrt`, already taken.
+
+        Args:
+            name: the command without its backslash.
+        """
         if name in ("frac", "binom"):
             return self._two_arguments(name)
         if name in _SYMBOLS:
@@ -258,7 +280,7 @@ class Atoms:
         raise Unparsable(f"unknown command \\{name}")
 
     def _root(self) -> Node:
-        r"""Parse the index, 2 if there is none, and the radicand of `\sqrt`."""
+        r"""Parse the rest of `\sqrt[3]{8}`: the index, 2 if there is none, and the radicand."""
         index = number(2)
         if self.take("["):
             index = self.statement(closing=("]",))
@@ -269,7 +291,7 @@ class Atoms:
         return Node("root", (index, self.atom()))
 
     def _two_arguments(self, name: str) -> Node:
-        r"""Parse the two arguments of `\frac` or `\binom`."""
+        r"""Parse the two arguments of `\frac{a}{b}` (a quotient) or `\binom{n}{k}` (a call)."""
         above = self._digit()
         if name == "binom":
             return call("binomial", above, self._digit())
@@ -277,9 +299,12 @@ class Atoms:
         return Node("quotient", (above, self.power() if self.take("/") else self._digit()))
 
     def _accented(self, name: str) -> Node:
-        r"""Parse what is under an accent: `\hat{i}` is a unit vector, `\overline{1+i}` conjugates.
+        r"""Parse an accent's argument: `\hat{i}` is a unit vector, `\overline{1+i}` a conjugate.
 
-        Any other accent is an opaque function of what is under it.
+        Any other accent is an unknown function of its argument: `\vec{v}` is vec(v).
+
+        Raises:
+            Unparsable: there is a bar over a real number.
         """
         inside = self.atom()
         if name == "hat" and (letter := re.fullmatch("(?:bf:)?([ijk])", spelled(inside))):
@@ -291,9 +316,10 @@ class Atoms:
         return call("conj" if is_number else name, inside)
 
     def _function(self, name: str) -> Node:
-        r"""Parse the power, base and argument of a function: `\sin^2 x`, `\log_2 8`, `\max(1, 2)`.
+        r"""Parse the rest of a function: `\sin^2 x`, `\log_2 8`, `\max(1, 2)`.
 
-        A function without an argument is a symbol.
+        `\sin^2 x` is (sin x)^2, `\sin^{-1} x` is arcsin x, `\log_2 8` is log(8, 2). A function
+        without an argument is a symbol.
         """
         base = exponent = None
         while mark := self.take("^", "_"):
@@ -319,9 +345,10 @@ class Atoms:
         return applied if exponent is None else Node("power", (applied, exponent))
 
     def _operand(self) -> tuple[Node, ...]:
-        """Parse a function's arguments: those in brackets, else one product of factors.
+        r"""Parse a function's arguments: those in brackets, else one product of factors.
 
-        The product ends before the next sign, function, group or differential.
+        The product ends before the next sign, function, group or differential: `\sin 2x \cos y` is
+        sin(2x) cos(y).
         """
         if self.peek.text in BRACKETS and self.peek.kind == "operator":
             return self._arguments()
@@ -331,9 +358,9 @@ class Atoms:
         return (factors[0] if len(factors) == 1 else Node("product", tuple(factors)),)
 
     def _calculus(self, name: str) -> Node:
-        """Parse the bounds and the body of a sum, product, integral or limit.
+        r"""Parse the bounds and the body of a sum, product, integral or limit: `\sum_{k=1}^n k^2`.
 
-        A bound that is not written is an empty list.
+        Return a node (lower, upper, body); a missing bound is an empty list.
         """
         lower = upper = Node("list")
         while mark := self.take("^", "_"):
@@ -343,27 +370,34 @@ class Atoms:
                 upper = self.atom()
         body = self.product()
         if lower.kind == "relation" and lower.args[0].kind == "symbol":
-            # The name of an index does not matter: every index is renamed to its depth of nesting,
-            # so that sums over k and over n become the same tree. `a_k` is renamed with it.
-            index, own = lower.args[0].name, symbol(f"index {self.depth}")
+            # The name of an index does not matter: every index is renamed to its depth of nesting
+            # ("index 2"), so that sums over k and over n become the same tree. `a_k` is renamed
+            # with it.
+            index, new_index = lower.args[0].name, symbol(f"index {self.depth}")
             names = {part.name for part in nodes(body) if part.kind == "symbol"}
-            new = {index: own} | {
-                name: symbol(f"{name.removesuffix(index)}{own.name}")
+            renames = {index: new_index} | {
+                name: symbol(f"{name.removesuffix(index)}{new_index.name}")
                 for name in names
                 if name.endswith(f"_{index}")
             }
-            lower = lower._replace(args=(own, *lower.args[1:]))
-            body = substituted(body, new)
+            lower = lower._replace(args=(new_index, *lower.args[1:]))
+            body = substituted(body, renames)
         return Node("calculus", (lower, upper, body), name)
 
     def _group(self, opening: str) -> Node:
-        """Parse a group; its bracket `opening` is already taken.
+        r"""Parse a group; its bracket `opening` is already taken.
 
-        Return a set, builder or tuple if the brackets and commas make one, else what is inside.
+        `(a + b)` -> the sum inside; `(1, 2]` -> a tuple with the name "(]"; `\{1, 2\}` -> a set;
+        `\{x : x > 0\}` -> a builder; `[5]` -> a list of one element.
+
+        Raises:
+            Unparsable: the brackets do not match, such as `(5]`.
         """
         start = self.position
+        # Inside the group, `|` may open an absolute value again.
         outer, self.bars, self.in_set = (self.bars, self.in_set), 0, opening == "{set"
         closings = BRACKETS[opening]
+        # In a set, the statement may end at the sign before its condition.
         inside = self.statement(closing=(*closings, *("mid", ":", "|") * self.in_set))
         is_builder = self.in_set and bool(self.take("mid", "|", ":"))
         if is_builder:
@@ -395,7 +429,7 @@ class Atoms:
         raise Unparsable("a half-open bracket around one element")
 
     def _absolute(self, bar: str) -> Node:
-        """Parse `|…|` or `‖…‖`; the first bar is already taken."""
+        """Parse `|x|` or `‖x‖`, abs(x) or norm(x); the first bar is already taken."""
         self.bars += 1
         inside = self.statement(closing=(bar,))
         self.expect(bar)
@@ -403,9 +437,10 @@ class Atoms:
         return call("abs" if bar == "|" else "norm", inside)
 
     def _environment(self) -> Node:
-        r"""Parse an environment, whose `\begin` is already taken: a matrix, cases, or a system.
+        r"""Parse an environment: a matrix, cases, or a system; `\begin` is already taken.
 
-        A system, cases of one column, is returned as a list.
+        `\begin{pmatrix}1&2\\3&4\end{pmatrix}` is a matrix of two rows. A system (cases or aligned
+        lines of one column) is returned as a list.
         """
         name = self._raw().rstrip("*")
         if name == "array" and self.peek.text == "{":
@@ -434,7 +469,11 @@ class Atoms:
         return call("det", inside) if name == "vmatrix" else inside
 
     def _cell(self) -> Node:
-        r"""Parse one entry of an environment; in \begin{cases}, it may be a condition in words."""
+        r"""Parse one entry of an environment, up to `&`, `\\` or `\end`.
+
+        In `\begin{cases}` this may be a condition in words: `\text{if } n \text{ is even}` is the
+        phrase "n even".
+        """
         while self.peek.text.lower() in ("if", "for", "when", ",", "where"):
             self.next()
         start, ends = self.position, ("&", "\\", "end")
@@ -451,7 +490,7 @@ class Atoms:
         return Node("phrase", (), " ".join(w for w in words if w not in ("is", "are", ".", "an")))
 
     def _exponent(self) -> Node:
-        """Parse the exponent after `^`: a group or one atom, with its sign."""
+        """Parse the exponent after `^`: a group or one atom, with its sign: `x^-2`, `2^3^2`."""
         if sign := self.take("-", "+"):
             if not self.starts_atom():
                 # `3^+` and `x^-` are one-sided limits.
@@ -467,7 +506,7 @@ class Atoms:
         return base
 
     def _postfix(self, node: Node) -> Node:
-        """Parse the marks after `node`, and return the tree of node and marks."""
+        """Parse the marks after `node`, such as `_1^2`, and return the tree of both."""
         count = 0
         while token := self.take(*_POSTFIXES):
             count += 1
@@ -498,7 +537,7 @@ class Atoms:
         return node
 
     def _raw(self) -> str:
-        r"""Return the text of the next group, unparsed and without braces, or of the next token.
+        r"""Take the next group, or the next token, and return its text without braces, unparsed.
 
         Used for `>0` in `\mathbb{R}_{>0}`, and for both groups of `\begin{array}{cc}`.
         """
@@ -511,9 +550,9 @@ class Atoms:
         return "".join(texts).strip("{}")
 
     def _degrees(self, node: Node) -> Node:
-        """Return `node` degrees as an angle, with minutes and seconds that follow, `30°15'`.
+        """Return `node` as degrees, plus the minutes and seconds after it: `30°15'` is 30 + 15/60.
 
-        With C or F after the degree sign, it is a temperature.
+        With C or F after the degree sign, return a temperature, the unit node `°C`.
         """
         if self.peek.text in ("C", "F") and self.peek.kind in ("letter", *WORDS):
             return Node("unit", (node,), f"°{self.next().text}")
@@ -527,9 +566,10 @@ class Atoms:
         return Node("degree", (total,))
 
     def _raised(self, node: Node) -> Node:
-        r"""Parse the exponent of `node`, and return what both mean.
+        r"""Parse the exponent of `node`, and return the tree of both, usually a power.
 
-        This is a power, degrees, an inverse function, a chi-squared distribution or a transpose.
+        Exceptions: `30^o` is degrees, `f^{-1}(x)` calls an inverse function, `\chi^2(k)` is a
+        distribution, and `^T` after a matrix transposes it.
         """
         exponent = self._exponent()
         # `30^o` is 30 degrees.
@@ -550,7 +590,7 @@ class Atoms:
         return Node("power", (node, exponent))
 
     def _lowered(self, node: Node) -> Node:
-        """Parse the subscript of `node`: the base of a number, `101_2`, or a part of a name."""
+        """Parse the subscript of `node`: `101_2` is a number in base 2, `x_1` one name."""
         below = self.atom()
         if node.kind == "number" and below.kind in ("number", "label", "symbol"):
             base = below.value or _BASES.get(below.name)
@@ -563,12 +603,15 @@ class Atoms:
         return self._applied(lowered)
 
     def with_unit(self, node: Node) -> Node:
-        """Parse the unit after `node`: words, their powers, and `/` or `·` between them."""
+        r"""Parse the unit after `node`, and return the unit node of both: `5 \text{ m/s}^2`.
+
+        A unit is words, their integer powers, and `/` or `·` between them.
+        """
         parts = [self.next().text]
         if parts[-1] in ("sq", "cu"):
             self.take(".")
         while True:
-            following = self.ahead(1)
+            following = self.ahead(1)  # the token after the next one
             is_letter = self.peek.kind in ("name", "letter")
             # A letter may be a variable: it belongs to the unit only after "per", "/" or a unit.
             is_next = parts[-1] in ("per", "/") or (
@@ -587,11 +630,12 @@ class Atoms:
                 parts.append("/" if sign.text == "/" else "*")
                 parts.append(self.next().text)
             else:
+                # "m ^2" -> "m^2"; "N * m" -> "N m"
                 return Node("unit", (node,), " ".join(parts).replace(" ^", "^").replace("* ", ""))
 
 
 def _transposed(node: Node) -> Node:
-    """Return the transpose of a matrix, whose rows are tuple nodes."""
+    """Return the transpose of a matrix node; its rows are tuple nodes."""
     if len({len(row.args) for row in node.args}) > 1:
         raise Unparsable("rows of unequal length")
     columns = zip(*(row.args for row in node.args), strict=True)
@@ -600,12 +644,15 @@ def _transposed(node: Node) -> Node:
 
 _BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9,
           "ten": 10, "twelve": 12, "sixteen": 16}  # fmt: skip
+# Digits before the repetition, and the repeated ones in one of three spellings: `0.1(6)`,
+# `0.1\overline{6}`, `0.1\dot6`.
 _REPEATING = re.compile(r"(\d*\.\d*?)(?:\((\d+)\)|\\overline\{(\d+)\}|((?:\\dot\{?\d\}?)+))")
+# `0.1666...`: digits that occur at least twice before the dots.
 _DOTS = re.compile(r"(\d*\.\d*?)(\d+?)\2+(?:\\[lc]?dots|\.\.\.)")
 
 
 def parse_number(literal: str) -> Node:
-    """Return the number node of a literal, exact also if its digits repeat: `0.(3)`, `0.333…`.
+    """Return the number node of a literal: "1.50" is 3/2; "0.(3)" and "0.333..." are 1/3.
 
     Raises:
         Unparsable: there are dots after digits that do not repeat.
@@ -621,14 +668,17 @@ def parse_number(literal: str) -> Node:
         # Each spelling of a repetition is another group of the pattern; one of them matched.
         digits = re.sub(r"\D", "", next(filter(None, repeated)))
         places = len(plain.partition(".")[2])
-        # n repeated digits are their integer / (10^n − 1), moved behind the plain places.
+        # n repeated digits are their integer / (10^n − 1), moved behind the plain places: 0.1(6) is
+        # 0.1 + 6/9 / 10.
         tail = Fraction(int(digits), (10 ** len(digits) - 1) * 10**places)
+        # The zeros complete a literal such as "." or "3.".
         return number(Fraction(f"0{plain}0") + tail)
     if "dots" in literal or literal.endswith("..."):
         raise Unparsable("digits that go on unknown")
     return number(Fraction(literal), literal)
 
 
+# Commands that begin an atom.
 _KNOWN = (
     FUNCTIONS | GREEK | _ACCENTS | _CALCULUS | _SYMBOLS.keys() | _ROUNDINGS.keys() | _FIGURES
     | names("frac binom begin emptyset langle {set partial nabla ldots")

@@ -1,9 +1,9 @@
-"""Decide whether an answer equals the reference.
+r"""Decide whether an answer equals the reference: `\frac12` and `0.5` are equal.
 
 Equal texts and plain numbers are decided first. Any other pair is parsed (`lib.verifier.phrases`),
 and the two trees are compared by `RULES`. If these cannot decide integrals, limits and sums, the
-worker with sympy is asked (`lib.verifier.symbolic`). If the pair is not equal, the forms that the
-problem allows (`conversions`) are compared last.
+worker with sympy is asked (`lib.verifier.symbolic`). If the pair is not equal, other readings of
+it (`conversions`) are compared last, such as an option's letter as its text.
 """
 
 import itertools
@@ -45,15 +45,16 @@ from lib.verifier.tree import (
 
 
 def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
-    """Compare letters of multiple choice; a value after the letter must be that of its option.
+    """Compare letters of multiple choice: `A` equals `(A)`, `(B) 12` needs the text of option B.
 
-    Return None if neither side is marked as a choice, and one is no letter.
+    Return None if neither side is marked as a choice (`(A)`), and one is no letter.
     """
     is_marked = either("choice", reference, answer)
     # A bare letter after E is more often a variable than a choice.
     known = "ABCDEFGHIJ" if is_marked else "ABCDE"
     letters = [_letter(node, known) for node in (reference, answer)]
     if all(letters):
+        # Trees of the texts after the letters, on either side; they must equal the option's.
         texts = (*reference.args, *answer.args)
         option = options(comparer.problem).get(letters[0]) if texts else None
         # `(B) words`, but the problem has no text of an option B to compare them with.
@@ -69,7 +70,7 @@ def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict
 
 
 def _letter(node: Node, known: str) -> str:
-    """Return the capital letter of a choice, or of a symbol among the `known`; else ''."""
+    """Return the capital letter of a choice, or of a symbol in `known`: "A" for `a`; else ''."""
     is_letter = node.kind == "symbol" and node.name.upper() in known and len(node.name) == 1
     return node.name.upper() if node.kind == "choice" or is_letter else ""
 
@@ -97,13 +98,17 @@ A rule with '' applies to all kinds. The first rule that does not return None de
 
 
 def is_equivalent(*, reference: str, answer: str | None, problem: str | None = None) -> bool:
-    """Return True if `answer` is as good as `reference`.
+    r"""Return True if `answer` is right: equal to `reference` in any notation.
 
-    To swap the two changes the decision only for a unit or name that the reference leaves out, and
-    for decimals that are roundings (docs/verifier.md). None and an empty text equal nothing.
+    `0.5` equals `\frac12`, and `x = 5` equals `5`. The order of the two matters only if the
+    reference lacks the answer's unit or name, and for roundings (docs/verifier.md). None and
+    an empty text equal nothing.
 
     Args:
-        problem: text of the problem; it settles what may be left out, and what letters mean.
+        reference: the right answer, bare or in a box or tags.
+        answer: the extracted answer, None if there is none.
+        problem: text of the problem; it settles the unit that an answer may add, the options of
+            multiple choice, and the names of variables.
     """
     return compare(reference=reference, answer=answer, problem=problem).equal
 
@@ -113,9 +118,12 @@ def compare(
 ) -> Verdict:
     """Return the decision of `is_equivalent`, and the name of the step that decided.
 
+    Limits of work, bugs of this package (`_SURVIVED`) and a lost worker are no exceptions: they
+    give an unequal verdict with a name of `REFUSALS`.
+
     Args:
         reference: the right answer, bare or in a box or tags.
-        answer: the answer that was extracted from a completion.
+        answer: the extracted answer, None if there is none.
         problem: text of the problem, None if it is not known.
         thorough: whether to ask the worker with sympy if no rule can decide.
     """
@@ -143,7 +151,11 @@ _INTEGER = re.compile(r"-?\d{1,300}")
 
 @remembered(16_384)
 def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdict:
-    """Decide as `compare` does, for two texts that differ and are not empty."""
+    """Compare two different texts, not empty, and cache the verdict.
+
+    Raises:
+        WorkerLostError: sympy's worker gave no answer.
+    """
     numbers = as_number(expected), as_number(actual)
     if numbers[0] is not None and numbers[0] == numbers[1]:
         return Verdict(True, "number")
@@ -179,30 +191,32 @@ _REFUSED = {Unparsable: "unparsed", TooHard: "limit", Undecided: "undecided"}
 
 
 def _unwrapped(text: str) -> str:
-    """Mend a text, and remove the box, tags or braces around it."""
-    # `{{5}}`
+    """Mend a text (`repaired`), and remove the box, tags or braces around it: `{{5}}` -> `5`."""
     text = re.sub(r"^\{+(\w+)\}+$", r"\1", text)
     return unwrapped(repaired(text)) if len(text) <= MAX_ANSWER_CHARS else text
 
 
+# The letter of a listed option: `(A)`, `A.`, `A)`.
 _OPTIONS = re.compile(r"\([A-D]\)|\b[A-D][.)]")
+# Spacing and delimiters, which do not matter for a copy.
 _WRITTEN = re.compile(r"[\s$.]|\\(?:left|right|[,;!: ])")
 
 
 def _echoes(answer: str, problem: str) -> bool:
-    """Return True if an answer is a formula that is copied from the problem.
+    """Return True if an answer is a formula copied from the problem, spacing aside.
 
     False if the problem lists options: these are there to be copied.
     """
     bare = _WRITTEN.sub("", answer)
+    # With an operation, a power or a command: a number or a name may be in any problem.
     is_formula = len(bare) > 4 and re.search(r"[-+*/=]|\^\{?\w|\\(?!text|mathrm)[a-z]", bare)
     return bool(is_formula) and bare in _WRITTEN.sub("", problem) and not _OPTIONS.search(problem)
 
 
 def reference_problem(text: str) -> str | None:
-    """Explain why no answer could be compared with this reference; None if it can serve as one.
+    """Return the reason why no answer could be compared with this reference, or None if it is good.
 
-    `prepare` reports such references: each would silently give a reward of 0 to every answer but
+    `prepare` reports such references: each would silently give a reward of 0 to every answer except
     its own text.
     """
     if not text.strip():
@@ -219,16 +233,20 @@ def reference_problem(text: str) -> str | None:
 
 
 Conversion = tuple[str, Node, Node]
-"""Name of the rule, reference and answer."""
+"""(name of the step, reference, answer)"""
 
 
 def conversions(text: str, expected: Node, actual: Node, problem: str) -> Iterator[Conversion]:
-    """Yield other forms of a reference and an answer, each with the name of its rule.
+    """Yield other readings of an unequal pair: (name of the step, reference, answer).
+
+    The answer `3,14` as 3.14; an option's letter as its text; the answer's parameter n in nπ as the
+    reference's k. The answer is right if one reading is equal.
 
     Args:
         text: the answer before it was parsed.
         expected: the reference.
         actual: the answer.
+        problem: text of the problem, '' if it is not known.
     """
     if comma := _DECIMAL_COMMA.fullmatch(text.strip().strip("$")):
         value = parse_number(f"{comma[2]}.{comma[3]}")
@@ -237,9 +255,11 @@ def conversions(text: str, expected: Node, actual: Node, problem: str) -> Iterat
     yield from _renamed(expected, actual, problem)
 
 
+# `3,14`, `-0,12345`; three digits after the comma would be thousands.
 _DECIMAL_COMMA = re.compile(r"(-?)(\d+),(\d{1,2}|\d{4,})")
 
 
+# The mark of an option, `(A) `, `A. ` or `\textbf{(A) }`, and the spacing after it.
 _OPTION = re.compile(
     r"(?:\\(?:text|textbf|mathrm|mathbf)\s*\{\s*)?(?:\((?=[A-J]\))|(?<![A-Za-z])(?=[A-J][.)]))"
     r"([A-J])[.)]\s*\}?(?:\\[ ,;]|~|\s|\\q?quad)*"
@@ -250,9 +270,11 @@ _OPTION = re.compile(
 def options(problem: str) -> dict[str, str]:
     """Return the letter and the text of each option that a problem lists.
 
-    Empty if the letters are not A, B, and so on; an option whose text occurs twice is left out.
+    `Pick one. (A) 10 (B) 12` -> {"A": "10", "B": "12"}. Empty if the letters are not A, B, and so
+    on in order. Options with the same text are left out.
     """
-    # The pattern has one group, so that `split` returns letters and texts in turn.
+    # The pattern has one group, so that `split` returns the text before A, then letters and texts
+    # in turn.
     _, *parts = _OPTION.split(problem)
     letters = "".join(parts[::2])
     texts = [re.sub(r"(?:\\q?quad|\\\\|[\s,;$])+$", "", text).strip() for text in parts[1::2]]
@@ -262,7 +284,7 @@ def options(problem: str) -> dict[str, str]:
 
 
 def option_value(text: str) -> Node | None:
-    """Parse the text of an option; None if it cannot be parsed."""
+    """Return the tree of an option's text; None if it is empty or cannot be parsed."""
     try:
         return read(text.strip("$. "))
     except (Unparsable, TooHard):
@@ -270,7 +292,10 @@ def option_value(text: str) -> Node | None:
 
 
 def _choices(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]:
-    """Yield the pair with an option's letter replaced by the option's text, on either side."""
+    """Yield the pair with an option's letter replaced by the option's text: `B` -> `12`.
+
+    The letter may be on either side; nothing is yielded if both sides are letters.
+    """
     for one, other in ((expected, actual), (actual, expected)):
         value = option_value(options(problem).get(_capital(one), ""))
         if value and not _capital(other) and other.kind != "choice":
@@ -286,14 +311,15 @@ def _capital(node: Node) -> str:
 _MAX_LETTERS = 3
 
 
+# Letters and Greek names that are commonly parameters or constants of integration.
 _PARAMETERS = frozenset("kmnjlpqrstabcdCK") | {"lambda", "mu"}
 
 
 def _renamed(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]:
-    """Yield the pair for each way to rename the answer's parameters (k in kπ) to the reference's.
+    """Yield the pair for each way to rename the answer's parameters to the reference's.
 
-    Nothing is yielded if a differing letter is no parameter or the problem names it, or if more
-    than `_MAX_LETTERS` differ.
+    The answer nπ becomes kπ for the reference kπ. Nothing is yielded if a differing letter is no
+    parameter or the problem names it, or if more than `_MAX_LETTERS` differ.
     """
     names = [free_symbols(_defined(node)) for node in (expected, actual)]
     expected_only, actual_only = sorted(names[0] - names[1]), sorted(names[1] - names[0])
@@ -312,15 +338,16 @@ def _renamed(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]
 
 
 def _defined(node: Node) -> Node:
-    """Return the right side of an equation that defines a name; any other node as it is."""
+    """Return the right side of an equation for a name, 5 of `x = 5`; any other node as it is."""
     is_definition = node.kind == "relation" and node.name == "=" and is_name(node.args[0])
     return node.args[-1] if is_definition else node
 
 
 def is_given(letter: str, problem: str) -> bool:
-    """Return True if the problem's text contains this letter, not as a part of a word."""
+    """Return True if the problem's text contains this letter as a word of its own."""
     return re.search(rf"(?<![A-Za-z\\]){re.escape(letter)}(?![A-Za-z])", problem) is not None
 
 
 def _is_parameter(name: str, problem: str) -> bool:
+    """Return True for a letter of `_PARAMETERS` that the problem does not name."""
     return name in _PARAMETERS and not is_given(name, problem)

@@ -1,7 +1,8 @@
-"""Evaluate trees without symbols: exactly, or as balls, which bound the error of a value.
+"""Evaluate trees without symbols: exactly, or as balls, intervals that bound the rounding error.
 
-A value is a `Fraction` or a `Ball`. Sums, products and quotients propagate the ball's radius; a
-function is evaluated at the middle and at both ends of the ball. Nothing is simplified.
+A value is a `Fraction` (1/3 + 1/6 is 1/2) or a `Ball` (√2 is 1.414… ± a radius of about 1e-50).
+Sums, products and quotients propagate the ball's radius; a function is evaluated at the middle and
+at both ends of the ball. Nothing is simplified.
 """
 
 import functools
@@ -25,15 +26,17 @@ from lib.verifier.tree import (
     symbol,
 )
 
+# `1,234,567`
 _GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?!\d)")
+# `-1234.50`, `.5`, `1e5`, `3/4`: numerator and denominator in two groups.
 _LITERAL = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?)(?:/(\d+\.?\d*|\.\d+))?")
 
 
 def as_number(text: str) -> Fraction | None:
-    """Return the rational that `text` spells, or None if it is no plain number.
+    """Return the rational number that `text` spells, or None if it is no plain number.
 
-    Plain are "72", "-1,234.50", ".5", "1e5" and "3/4"; LaTeX and words are for
-    `lib.verifier.parse`.
+    Plain numbers are "72", "-1,234.50", ".5", "1e5" and "3/4". LaTeX and words return None
+    (`lib.verifier.phrases.read` parses them).
     """
     compact = text.strip()
     if len(compact) > MAX_DIGITS:
@@ -48,9 +51,13 @@ def as_number(text: str) -> Fraction | None:
 
 
 class Ball:
-    """All numbers within `radius` of `middle`, which is a real or complex number of mpmath.
+    """All numbers within `radius` of `middle`: ball arithmetic on real or complex mpmath numbers.
 
-    `middle.context` is the mpmath context of the ball: it sets the precision of all operations.
+    An operation returns the ball of its results. `middle.context`, the mpmath context, sets the
+    precision of all operations.
+
+    Raises:
+        TooHard: |log2| of the middle is above `MAX_LOG2`, or it is no number (NaN).
     """
 
     __slots__ = ("middle", "radius")
@@ -70,6 +77,7 @@ class Ball:
 
     def __mul__(self, other: Any) -> "Ball":
         other = ball(other, self.middle.context)
+        # |xy − mn| ≤ |m| s + (|n| + s) r for x within r of m, and y within s of n.
         radius = abs(self.middle) * other.radius + (abs(other.middle) + other.radius) * self.radius
         return Ball(self.middle * other.middle, radius)
 
@@ -97,6 +105,7 @@ class Ball:
         return inverse * Fraction(other)
 
     def __pow__(self, exponent: int) -> "Ball":
+        # To first order, the relative error of x^n is n times that of x.
         size = abs(self.middle)
         if size <= self.radius:
             raise Undecided("a power of what may be zero")
@@ -110,9 +119,12 @@ class Ball:
         return bool(abs(self.middle.imag) <= self.radius)
 
     def apply(self, name: str) -> "Ball":
-        """Return the ball of an analytic function's values; `name` is mpmath's, such as "asin".
+        """Return the ball of an analytic function's values on this ball.
 
         The new radius is the sum of the function's differences between the middle and both ends.
+
+        Args:
+            name: the function's name in mpmath, such as "asin".
         """
         function = getattr(self.middle.context, name)
         value = function(self.middle)
@@ -121,17 +133,21 @@ class Ball:
 
 
 def ball(value: Any, context: Any) -> "Ball":
-    """Return a ball, a `Fraction` or a Python number as a ball of this context."""
+    """Convert a `Fraction` or Python number to a ball of this mpmath context; a ball stays."""
     if isinstance(value, Fraction):
         return Ball(context.mpf(value.numerator) / value.denominator)
     return value if isinstance(value, Ball) else Ball(context.convert(value))
 
 
 def check_power(size: Any, exponent: Any) -> None:
-    """Refuse a power that is too large or too small to compute.
+    """Raise an error for a power that is too large or too small to compute.
+
+    Args:
+        size: absolute value of the base, a number of mpmath.
+        exponent: absolute value of the exponent.
 
     Raises:
-        TooHard: the power's magnitude is beyond 2^±`MAX_LOG2`.
+        TooHard: the power may be beyond 2^±`MAX_LOG2`.
     """
     if exponent * abs(size.context.mag(size) or 1) > MAX_LOG2:
         raise TooHard("power")
@@ -139,9 +155,9 @@ def check_power(size: Any, exponent: Any) -> None:
 
 @functools.lru_cache(16)
 def context_of(digits: int) -> Any:
-    """Return an mpmath context of this precision, which only this module uses.
+    """Return an mpmath context with a precision of `digits` decimal digits.
 
-    Any other code may change the precision of mpmath's global context.
+    It is this module's own, since any other code may change mpmath's global context.
     """
     from mpmath.ctx_mp import MPContext  # type: ignore[import-untyped]
 
@@ -160,7 +176,12 @@ _COSTLY = 60
 
 
 class Evaluation:
-    """The evaluation of a tree with `digits` decimal digits, in at most `MAX_OPERATIONS`."""
+    """One evaluation of a tree with `digits` decimal digits, in at most `MAX_OPERATIONS`.
+
+    Attributes:
+        digits: precision of the balls.
+        left: number of operations that are left.
+    """
 
     def __init__(self, digits: int) -> None:
         self.digits = digits
@@ -185,7 +206,7 @@ class Evaluation:
             raise Undecided(str(error)) from error
 
     def count(self, operations: int) -> None:
-        """Count operations, each of them several times at a higher precision.
+        """Subtract operations from `left`; at n times `DIGITS`, each counts n times.
 
         Raises:
             TooHard: none are left.
@@ -199,10 +220,10 @@ class Evaluation:
         return ball(value, context_of(self.digits))
 
     def argument(self, value: Value, max_bits: int) -> Ball:
-        """Return `value` as a ball, the argument of a function that is slow for large ones.
+        """Return `value` as a ball, for a function that is slow for large arguments.
 
         Raises:
-            TooHard: its size is more than 2^max_bits.
+            TooHard: |value| is more than 2^max_bits.
         """
         argument = self.ball(value)
         if argument.middle and argument.middle.context.mag(argument.middle) > max_bits:
@@ -210,7 +231,7 @@ class Evaluation:
         return argument
 
     def _applied(self, node: Node) -> Value:
-        """Evaluate a constant; otherwise the arguments, then the operation or function on them."""
+        """Return the value of a constant (π, e, i), or of an operation or function on its parts."""
         if node.kind == "symbol":
             if node.name in ("e", "pi"):
                 # Unary plus evaluates mpmath's lazy constant at this precision.
@@ -222,17 +243,20 @@ class Evaluation:
         if name in _ANALYTIC and len(values) == 1:
             self.count(5)
             # "tan:value" is 1 / tan(x), for cot; "atan:argument" is atan(1 / x), for arccot.
-            function, _, inverse = _ANALYTIC[name].partition(":")
+            function, _, inverted = _ANALYTIC[name].partition(":")
             # Beyond 2^2000, reducing an argument modulo π is slow.
             argument = self.argument(values[0], 2_000)
-            result = (1 / argument if inverse == "argument" else argument).apply(function)
-            return 1 / result if inverse == "value" else result
+            result = (1 / argument if inverted == "argument" else argument).apply(function)
+            return 1 / result if inverted == "value" else result
         if name not in _OPERATIONS:
             raise Undecided(f"no value for {name}")
         return _OPERATIONS[name](self, *values)
 
     def power_of(self, base: Value, exponent: Value) -> Value:
-        """Return base ** exponent; of a negative base the real root, if the index is odd."""
+        """Return base ** exponent; of a negative base the real root, if the index is odd.
+
+        (−8)^(1/3) is −2, not the complex principal value.
+        """
         if isinstance(exponent, Fraction):
             if isinstance(base, Fraction):
                 exact = _rational_power(base, exponent)
@@ -253,7 +277,7 @@ class Evaluation:
         return (self.log(base) * exponent).apply("exp")
 
     def log(self, value: Value, base: Value = None) -> Value:
-        """Return the logarithm to a base; without a base, the natural logarithm."""
+        """Return the logarithm to a base, or the natural one without a base; log_4 8 is 3/2."""
         is_rational = isinstance(value, Fraction) and isinstance(base, Fraction)
         if is_rational and (exact := _rational_logarithm(value, base)) is not None:
             return exact
@@ -264,7 +288,7 @@ class Evaluation:
         return result if base is None else result / self.log(base)
 
     def gamma(self, value: Value) -> Value:
-        """Return the gamma function, exact at integers."""
+        """Return the gamma function, exact at integers: (n - 1)!."""
         if isinstance(value, Fraction) and value.denominator == 1:
             if value <= 0:
                 raise Undecided("a pole")
@@ -276,8 +300,9 @@ class Evaluation:
         return self.argument(value, 80).apply("gamma")
 
     def binomial(self, above: Value, below: Value) -> Value:
-        """Return the binomial coefficient of integers."""
+        """Return the binomial coefficient of integers, 0 for a negative `below`."""
         above, below = map(_integer, (above, below))
+        # The first product bounds the bits of the result.
         if min(below, above - below) * above.bit_length() > MAX_BITS or above < 0:
             raise TooHard("a binomial")
         return Fraction(math.comb(above, below)) if below >= 0 else Fraction(0)
@@ -291,21 +316,24 @@ class Evaluation:
 
 
 def _sized(value: Value) -> Value:
-    """Return `value`; refuse a rational of more than `MAX_BITS` bits."""
+    """Return `value`; raise `TooHard` for a rational of more than `MAX_BITS` bits."""
     if isinstance(value, Fraction) and _bits(value) > MAX_BITS:
         raise TooHard(f"a number of more than {MAX_BITS} bits")
     return value
 
 
 def _integer(value: Value) -> int:
-    """Return an exact integer as an int; refuse any other value."""
+    """Return an exact integer as an int; raise `Undecided` for any other value."""
     if not isinstance(value, Fraction) or value.denominator != 1:
         raise Undecided("needs integers")
     return int(value)
 
 
 def _integers(function: Callable[..., int]) -> Callable[..., Fraction]:
-    """Return gcd, lcm or remainder as an operation of `_OPERATIONS` that takes only integers."""
+    """Wrap a function of ints (gcd, lcm, remainder) as an operation of `_OPERATIONS`.
+
+    Values that are no integers, or too long, raise an error.
+    """
 
     def applied(evaluation: Evaluation, *values: Value) -> Fraction:
         integers = list(map(_integer, values))
@@ -317,18 +345,20 @@ def _integers(function: Callable[..., int]) -> Callable[..., Fraction]:
 
 
 def _bits(value: Fraction) -> int:
+    """Return the bits of the longer of numerator and denominator."""
     return max(value.numerator.bit_length(), value.denominator.bit_length())
 
 
 def _is_negative(value: Value) -> bool:
+    """Return True for a negative rational, or a ball with a negative real middle."""
     return value < 0 if isinstance(value, Fraction) else value.is_real and value.middle.real < 0
 
 
 def _real(value: Value) -> Any:
-    """Return the value of a `Fraction`, or the middle of a ball with a real number in it.
+    """Return a `Fraction` as it is, and of a ball the real part of its middle.
 
     Raises:
-        Undecided: the ball has none.
+        Undecided: no number of the ball is real.
     """
     if isinstance(value, Fraction):
         return value
@@ -338,7 +368,10 @@ def _real(value: Value) -> Any:
 
 
 def _step(direction: Callable[[Any], int]) -> Callable[[Evaluation, Value], Fraction]:
-    """Return floor or ceiling as an operation: of a ball, if both ends have the same result."""
+    """Wrap `math.floor` or `math.ceil` as an operation of `_OPERATIONS`.
+
+    It is defined for a ball if both ends have the same result, and raises `Undecided` otherwise.
+    """
 
     def rounded(evaluation: Evaluation, value: Value) -> Fraction:
         radius = 0 if isinstance(value, Fraction) else value.radius
@@ -351,7 +384,10 @@ def _step(direction: Callable[[Any], int]) -> Callable[[Evaluation, Value], Frac
 
 
 def _extreme(sign: int) -> Callable[..., Value]:
-    """Return max (sign 1) or min (sign -1) as an operation of values that certainly differ."""
+    """Return max (sign 1) or min (sign -1) as an operation of `_OPERATIONS`.
+
+    It raises `Undecided` if balls overlap, so that the largest value is uncertain.
+    """
 
     def extreme(evaluation: Evaluation, *values: Value) -> Value:
         # Of several equal values, any is the largest; values that overlap are undecided.
@@ -364,21 +400,27 @@ def _extreme(sign: int) -> Callable[..., Value]:
 
 
 def apart(one: Value, two: Value) -> bool:
-    """Return True if two values certainly differ; two balls differ if they do not overlap."""
+    """Return True if two values certainly differ: rationals are unequal, balls do not overlap."""
     if isinstance(one, Fraction) and isinstance(two, Fraction):
         return one != two
+    # A ball around the difference, whose radius is the sum of both; 0 is outside.
     gap = one + -two
     return bool(abs(gap.middle) > gap.radius)
 
 
 def precision(one: Value, two: Value) -> float:
-    """Return the number of bits after the point to which the difference of two balls is known."""
+    """Return -log2 of the error of one - two: the bits after the point that are certain.
+
+    Infinite if the radius is 0.
+    """
     radius = (one + -two).radius
     return -radius.context.mag(radius) if radius else math.inf
 
 
 def _rational_power(base: Fraction, exponent: Fraction) -> Fraction | None:
-    """Return base ** exponent if it is rational and real and easy to find, else None.
+    """Return base ** exponent if it is rational and easy to find, else None.
+
+    (8/27)^(2/3) is 4/9; 2^(1/2) is None.
 
     Raises:
         TooHard: the result would be too long.
@@ -401,10 +443,14 @@ def _rational_power(base: Fraction, exponent: Fraction) -> Fraction | None:
 
 
 def _rational_logarithm(value: Fraction, base: Fraction) -> Fraction | None:
-    """Return the logarithm if it is a rational with small numerator and denominator, else None."""
+    """Return the logarithm if it is a small rational, else None: log_4 8 is 3/2, log_2 3 is None.
+
+    Small means a denominator of at most 12.
+    """
     if min(value, base) <= 0 or base == 1 or max(_bits(value), _bits(base)) > 500:
         return None
     near = Fraction(math.log(value) / math.log(base)).limit_denominator(12)
+    # The float is only a guess: base^(a/b) = value is checked exactly, as base^a = value^b.
     is_small = abs(near.numerator) * _bits(base) < 5_000
     return near if is_small and base**near.numerator == value**near.denominator else None
 
@@ -417,6 +463,7 @@ _ANALYTIC = pairs(
 )
 """mpmath's name of each function; after a colon, which is inverted: its argument or its value."""
 
+# Evaluations by the name of a call or the kind of another node; all values are `Fraction | Ball`.
 _OPERATIONS: dict[str, Callable[..., Value]] = {
     "sum": lambda evaluation, *terms: sum(terms, Fraction(0)),
     "product": lambda evaluation, *factors: functools.reduce(
@@ -448,7 +495,7 @@ _OPERATIONS: dict[str, Callable[..., Value]] = {
 
 @remembered(8192)
 def constant(node: Node, digits: int = DIGITS) -> Value:
-    """Return the value of a tree without symbols.
+    """Return the value of a tree without symbols, a `Fraction` or a ball of this precision.
 
     Raises:
         Undecided, TooHard: see `Evaluation.value`.
@@ -458,6 +505,8 @@ def constant(node: Node, digits: int = DIGITS) -> Value:
 
 def exact_value(node: Node) -> Fraction | None:
     """Return the rational number that `node` denotes, or None if it is not known to be rational.
+
+    1/3 + 1/6 is 1/2; √2 and x are None.
 
     Raises:
         TooHard: a number or a count on the way is beyond the limits.
@@ -472,9 +521,9 @@ def exact_value(node: Node) -> Fraction | None:
 
 
 def real_value(node: Node) -> Fraction | None:
-    """Return the real number that `node` denotes: exactly, or if it is irrational to 50 digits.
+    """Return the real number that `node` denotes: exactly, or rounded to `DIGITS` if irrational.
 
-    Return None if it has no real value, or none that could be evaluated.
+    None if it has no real value, or evaluation fails.
     """
     try:
         value = _real(constant(node))

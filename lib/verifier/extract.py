@@ -1,8 +1,8 @@
-r"""Extract a completion's answer: marks come before announcements and conclusions.
+r"""Extract the final answer from a completion, as text: `… so \boxed{\frac12}.` -> `\frac12`.
 
 If the prompt format has marks and the completion has them, the answer is the text between them; an
-empty text is no answer. If the marks are missing, the rules of `_RULES` are tried in their order,
-from the most deliberate mark to the least, until one finds an answer:
+empty text is no answer. If the marks are missing, the rules of `_RULES` are tried in this order,
+from the most explicit mark to a guess, until one finds an answer:
 
 1. `\boxed{…}` after the reasoning: the last one, or the last run of boxes joined by "and", "or",
    commas (a solution set, boxed one by one) or "=" (one answer in two forms);
@@ -13,7 +13,7 @@ from the most deliberate mark to the least, until one finds an answer:
 5. a sentence that announces: "the answer is …", or a marked line with prose, the last one;
 6. a box inside the reasoning, for completions that never got out of it;
 7. the whole text, where it is a bare expression;
-8. what follows the last "is", "are" or "=" of the last line that has a number;
+8. the text after the last "is", "are" or "=" of the last line with a number;
 9. the last formula, expression or number of that line.
 
 A box comes first because models copy `# Answer` and "the answer is" from prompts, but box only
@@ -28,7 +28,9 @@ from typing import Protocol
 from lib.verifier.tree import MAX_COMPLETION_CHARS
 from lib.verifier.words import has_prose, has_words
 
+# Tokens of chat templates that end the model's turn: `<|im_end|>`, `<|im_start|>user`.
 _TEMPLATE = re.compile(r"<\|(?:im_end|im_start\|>(?:user|system)|endoftext|eot_id|end_of_text)\b")
+# GSM8K's calculator annotations: `<<3*4=12>>`.
 _ANNOTATION = re.compile(r"<<[^<>\n]{0,200}>>")
 _REASONING_ENDS = ("</think>", "</reasoning>", "<end_working_out>")
 _ANSWER_TAGS = (
@@ -37,35 +39,56 @@ _ANSWER_TAGS = (
     ("<|begin_of_box|>", "<|end_of_box|>"),
 )
 _BOX = re.compile(r"\\(?:boxed|fbox|beginboxed)\s*(?=\{)")
+# A brace, or an escaped character such as `\{`, so that an escaped brace is not counted.
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+# Any text that may join two boxes of one answer: `\boxed{1} \text{ and } x_2 = \boxed{2}`.
 _JOINT = re.compile(
-    r"(?:[\s.,;$]|\\[,;:! ]|\\q?quad|\\\(|\\\)|\\\[|\\\]|\\text\{|\\mbox\{|\}|\band\b|\bor\b|\\cup"
-    r"|\\(?:text|mathrm)\s*\{\s*(?:and|or)\s*\}|(?:\\?[A-Za-z]+(?:_\{?\w+\}?)?)\s*(?:=|\\in\b))*"
+    # Spaces, punctuation and math delimiters.
+    r"(?:[\s.,;$]|\\[,;:! ]|\\q?quad|\\\(|\\\)|\\\[|\\\]"
+    # Conjunctions, also inside `\text{…}`.
+    r"|\\text\{|\\mbox\{|\}|\band\b|\bor\b|\\cup|\\(?:text|mathrm)\s*\{\s*(?:and|or)\s*\}"
+    # The name of the next value: `x_2 =`, `\theta \in`.
+    r"|(?:\\?[A-Za-z]+(?:_\{?\w+\}?)?)\s*(?:=|\\in\b))*"
 )
+# The sign between two boxes with the same answer: `\boxed{1/2} = \boxed{0.5}`.
 _SAME = re.compile(r"[\s$]*(=|\\approx|≈)[\s$]*")
+# `$$x$$`, `$x$`, `\(x\)` or `\[x\]`; one of the four groups is the content.
 _FORMULA = re.compile(
     r"\$\$(.{1,2000}?)\$\$|(?<!\\)\$((?:[^$\\]|\\.){1,2000}?)\$|\\\((.{1,2000}?)\\\)"
     r"|\\\[(.{1,2000}?)\\\]",
     re.DOTALL,
 )
 _NOUN = r"(?:final\s+answer|answer|réponse|respuesta|Antwort|答案|答え)"
+# A cue: the text directly before an answer.
 _CUE = re.compile(
+    # A line `## Answer` before the line of the answer, or `Answer - `.
     rf"(?:^[ \t>]*(?:\#+[ \t]*|[-*][ \t]+)?[*_]*(?:the\s)?{_NOUN}[*_ \t]*(?:[-–—]\s|\n)"
+    # `**A:** ` at the beginning of the last line.
     rf"|^[*_]*A[*_]*[:：](?=[^\n]*\s*\Z)"
+    # `answer is `, `Final answer: `, `答案是`.
     rf"|(?<![^\W_]){_NOUN}[*_]*\s*(?:is\s*:?|are\s*:?|:|=|：|是|为|est\b|es\b|ist\b))[*_\s]*",
     re.IGNORECASE | re.MULTILINE,
 )
+# The text of a line before a cue that begins the line: `> ## The `.
 _LINE_START = re.compile(r"[ \t>#*_-]*(?:the\s)?\Z", re.IGNORECASE)
+# Not the point of `3.5`, nor a full stop after a single letter (`at x = a. Then`).
 _SENTENCE_END = re.compile(r"(?<!\b[a-z])\.(?=\s|$)|[!?。！？](?=\s|$)|\n|<")
+# A number as a model writes it: `-$1,234.50`, `1{,}234`, `.5`, `1e-3`, `3/4`, `3:45`, `2^{10}`,
+# `50\%`; not the digit of `x2`.
 _NUMBER_TEXT = re.compile(
+    # Sign, currency, integer part.
     r"(?<![A-Za-z0-9_.\\])(?:[-+−]\s?)?(?:[$€£¥]\s?)?(?:\d{1,3}(?:(?:,|\s?\{\s?,\s?\}|,\\!\s?)\d{3})+(?!\d)|\d+)?"
+    # Decimals and power of ten; `(?<=\d)` matches after an integer without decimals.
     r"(?:[.,]\d+|(?<=\d))(?:[eE][-+]?\d{1,3})?"
+    # The rest of a fraction, a ratio or a power; a percent sign.
     r"(?:\s?/\s?\d+(?:\.\d+)?|(?::\d+)+|\^\{?\d+\}?)?(?:\s?\\?%)?"
 )
+# An amount of money: `$5`, `€1,200.50`, `30$`, `5 €`.
 _AMOUNT = re.compile(
     r"[$€£]\s?\d[\d,]*(?:\.\d+)?(?!\s?\d)|(?<![\d.,$€£])\d[\d,]*(?:\.\d+)?\s?(?:[€£]|\$(?=\s|$))"
 )
 _VERB = re.compile(r"\b(?:is|are|be|equals?|gives?)\b:?|[=是为]")
+# A number before a word: the 24 of `24 apples`.
 _VALUE = re.compile(rf"(?:{_NUMBER_TEXT.pattern})(?=\s+[a-z]{{2}})")
 _UNCOMMITTED = re.compile(
     r"\b(?:(?:either|or|maybe|perhaps|possibly|one of|between|lies|at (?:least|most)"
@@ -74,10 +97,12 @@ _UNCOMMITTED = re.compile(
     re.IGNORECASE,
 )
 """Words that name several answers or a bound: the number beside them is not the answer."""
+# The end of the text before a last formula: the ` and ` of `$2$ and $3$`.
 _AND = re.compile(r"(?:,\s*)?\s(?:and|or)\s+$")
 _TAIL = 4_000
+"""Number of characters at the end of a text that the guesses (rules 8 and 9) read."""
 _MAX_BOXES = 3
-"""Boxes around an answer, one inside another, that are removed."""
+"""Nested boxes around an answer that are removed: `\\boxed{\\boxed{5}}` has two."""
 
 
 def as_text(content: object) -> str:
@@ -92,7 +117,7 @@ def as_text(content: object) -> str:
 
 
 class Parsed(Protocol):
-    """A completion that a prompt format has parsed."""
+    """The result of `AnswerMarks.parse`: a completion, split at the marks of its prompt format."""
 
     @property
     def answer(self) -> str | None:
@@ -100,32 +125,38 @@ class Parsed(Protocol):
 
 
 class AnswerMarks(Protocol):
-    """The part of a prompt format that extraction needs."""
+    """The interface of a prompt format that extraction needs (`lib.prompts` implements it)."""
 
     @property
     def marks(self) -> Sequence[str]:
-        """The marks of the format; empty if it has none."""
+        """The marks of the format, such as `<SOLUTION>`; empty if it has none."""
 
     def parse(self, completion: str) -> Parsed:
-        """Parse a completion."""
+        """Find the answer between the marks."""
 
 
 def extract_answer(completion: str, *, prompt_format: AnswerMarks | None = None) -> str | None:
-    """Return the answer that `completion` gives, or None if it gives none.
+    r"""Return the final answer of `completion` as text, or None if it has none.
 
-    The order of the rules is at the top of this module. No text makes this function raise, and its
-    time is linear in the length of the text.
+    `"… so \boxed{72}."` gives "72", and so does `"The answer is 72."`. The order of the rules is at
+    the top of this module. No text makes this function raise, and its time is linear in the length
+    of the text.
     """
     text = completion[-MAX_COMPLETION_CHARS:]
     if prompt_format is not None and prompt_format.marks:
         marked = prompt_format.parse(text).answer
         if marked is not None:
+            # An empty text between the marks is no answer: the rules are not tried.
             return last_boxed(marked) or marked or None
     return next(applied_rules(text), ("", None))[1]
 
 
 def applied_rules(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the name of each rule that finds an answer in `text`, with that answer, in order."""
+    """Yield a pair (name of the rule, its answer) for each rule with an answer, in order.
+
+    `extract_answer` uses the first pair. "x = 5" yields ("bare", "x = 5"), ("concluded", "5") and
+    ("guessed", "5").
+    """
     # A model without an end token writes the next turn too: the text ends before it.
     match = _TEMPLATE.search(text)
     text = text[: match.start()] if match and match.start() else text
@@ -138,9 +169,10 @@ def applied_rules(text: str) -> Iterator[tuple[str, str]]:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""Return the contents of the last `\boxed{…}`, or None.
+    r"""Return the contents of the last `\boxed{…}`, or None if there is no box or it is empty.
 
-    Boxes before it belong to the answer if only "and", "or", commas or "=" are between them.
+    Boxes before it belong to the answer if only "and", "or", commas or "=" are between them:
+    `\boxed{1} and \boxed{2}` -> `1, 2`; `\boxed{1} so \boxed{2}` -> `2`.
     """
     boxes = list(_boxes(text))
     if not boxes:
@@ -162,7 +194,7 @@ def last_boxed(text: str) -> str | None:
 
 
 def unwrapped(answer: str) -> str:
-    """Remove the boxes or tags around `answer`."""
+    r"""Remove the boxes or tags around `answer`: `\boxed{\boxed{5}}` -> `5`."""
     for _ in range(_MAX_BOXES):
         if "boxed" not in answer and "\\fbox" not in answer:
             return _tagged(answer) or answer
@@ -171,7 +203,7 @@ def unwrapped(answer: str) -> str:
 
 
 def _boxes(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield start, end and content of each box that is not inside another.
+    """Yield (start, end, content) of each box outside any other; `text[start:end]` is the box.
 
     The last box may lack its closing brace: then it ends with the text.
     """
@@ -180,14 +212,16 @@ def _boxes(text: str) -> Iterator[tuple[int, int, str]]:
         start = match.end()
         closing = _closing_brace(text, start)
         end = len(text) if closing is None else closing + 1
+        # `start` is the opening brace; text[start + 1 : None] goes on to the end of the text.
         yield match.start(), end, text[start + 1 : closing]
         position = end
 
 
 def _closing_brace(text: str, start: int) -> int | None:
-    """Return the place of the brace that closes the group opened at `start`, or None."""
+    """Return the index of the brace that closes the one at index `start`; None if it stays open."""
     depth = 0
     for match in _BRACE.finditer(text, start):
+        # An escaped character counts 0.
         depth += {"{": 1, "}": -1}.get(match[0], 0)
         if depth == 0:
             return match.start()
@@ -195,7 +229,10 @@ def _closing_brace(text: str, start: int) -> int | None:
 
 
 def _boxed(text: str) -> str | None:
-    """Return the last box after the reasoning, of the whole text if it marks no reasoning."""
+    """Return the last box after the end of the reasoning; without such an end, in the whole text.
+
+    The end is a tag such as `</think>`.
+    """
     # `rfind` returns -1 if there is no mark: text[0:] is the whole text.
     end = max(text.rfind(mark) for mark in _REASONING_ENDS)
     return last_boxed(text[end + 1 :])
@@ -212,22 +249,25 @@ def _tagged(text: str) -> str | None:
 
 
 def _hashed(text: str) -> str | None:
-    """Return the line after the last `####`, or None."""
+    """Return the first line after the last `####`, GSM8K's mark, or None: `#### 24` -> `24`."""
     _, hashes, after = text.rpartition("####")
     lines = after.strip().splitlines()
     return _clean(lines[0]) if hashes and lines else None
 
 
 def _cues(text: str) -> list[re.Match[str]]:
-    """Return the matches of the last eight marks and announcements, the last one first."""
+    """Return the last eight matches of `_CUE` (such as "The answer is"), the last match first."""
     return list(collections.deque(_CUE.finditer(text), maxlen=8))[::-1]
 
 
 def _marked(text: str) -> str | None:
-    """Return the last answer without prose that follows a mark, on its line or the line below."""
+    """Return the last answer without prose after a cue that begins a line, or None.
+
+    `**Final answer:** 24` -> `24`. The answer may be on the line below the cue.
+    """
     for cue in _cues(text):
-        line = text[text.rfind("\n", 0, cue.start()) + 1 : cue.start()]
-        if _LINE_START.fullmatch(line):
+        before_cue = text[text.rfind("\n", 0, cue.start()) + 1 : cue.start()]
+        if _LINE_START.fullmatch(before_cue):
             rest = text[cue.end() : cue.end() + 2000].lstrip()
             # A formula may be longer than a line.
             formula = _FORMULA.match(rest)
@@ -239,32 +279,36 @@ def _marked(text: str) -> str | None:
 
 
 def _announced(text: str) -> str | None:
-    """Return the answer of the last announcement with one, such as "the answer is …", or None."""
+    """Return the answer after the last cue with an answer, anywhere in a line, or None.
+
+    "So the answer is 5 apples. Done." -> "5 apples".
+    """
     statements = (_statement(text[cue.end() : cue.end() + 2000]) for cue in _cues(text))
     return next(filter(None, statements), None)
 
 
 def _statement(text: str) -> str | None:
-    """Return the answer in the first sentence of `text`.
+    """Return the answer in the first sentence of `text`, or None if it has none.
 
-    This is the whole sentence if it has no prose, or words such as "at least"; else the one amount
-    of money in it, or its last formula or number.
+    This is the whole sentence if it has no prose, or if it has words such as "at least" (to take
+    only the number would change the answer). Else it is the only amount of money ("$20 for 3 days"
+    -> "$20"), or the last formula or number.
     """
     sentence = _SENTENCE_END.split(text.lstrip(), maxsplit=1)[0]
     clean = _clean(sentence)
     if not clean or _UNCOMMITTED.search(clean):
         return clean or None
-    alone = _FORMULA.fullmatch(clean)
-    if alone or not has_prose(clean):
-        return _content(alone) if alone else clean
+    formula = _FORMULA.fullmatch(clean)
+    if formula or not has_prose(clean):
+        return _content(formula) if formula else clean
     amounts = _AMOUNT.findall(sentence)
     return amounts[0] if len(amounts) == 1 else _last(sentence)
 
 
 def _bare(text: str) -> str | None:
-    """Return the whole text if it is a bare expression or a few words; else None.
+    """Return the whole text if it is a bare expression, `x = 5`, or a word, `no`; else None.
 
-    Words beside a digit, prose, and more than 400 characters are not bare.
+    None also if it has words beside a digit, is prose, or is longer than 400 characters.
     """
     clean = _clean(text)
     if not clean or len(clean) > 400:
@@ -276,45 +320,49 @@ def _bare(text: str) -> str | None:
 def _concluding_line(text: str) -> str:
     """Return the last line that has a number or a formula, or else the last line."""
     lines = [line for line in text[-_TAIL:].splitlines() if line.strip()]
-    telling = (line for line in reversed(lines) if re.search(r"\d|\$|\\[(\[a-zA-Z]", line))
-    return next(telling, lines[-1] if lines else "")
+    with_maths = (line for line in reversed(lines) if re.search(r"\d|\$|\\[(\[a-zA-Z]", line))
+    return next(with_maths, lines[-1] if lines else "")
 
 
 def _concluded(text: str) -> str | None:
     """Return the text after the last "is", "are" or "=" of the last line with a number.
 
-    None unless it is an expression, or one or two words of a text without any digit.
+    "So n = 24 apples" -> "24". None unless this text is an expression, or one or two words where
+    the whole completion has no digit ("he is tall" -> "tall").
     """
     line = _concluding_line(text)
     verb = _final(_VERB, line)
     rest = _clean(line[verb.end() :]) if verb else ""
-    # `= 24 apples`
+    # `= 24 apples`: the number only.
     value = _VALUE.match(rest) if verb and verb[0] == "=" else None
     if value and has_words(rest):
         return value[0].strip()
+    # A formula in delimiters is left to the next rule, `_guessed`.
     if not rest or len(rest) > 200 or "$" in rest or "\\(" in rest or "\\]" in rest:
         return None
-    wordless = not any(letter.isdigit() for letter in text) and len(rest.split()) <= 2
-    return rest if wordless or not has_words(rest) else None
+    is_word_answer = not any(letter.isdigit() for letter in text) and len(rest.split()) <= 2
+    return rest if is_word_answer or not has_words(rest) else None
 
 
 def _last(text: str) -> str | None:
-    """Return the last formula or number, the one that ends later; None if there is neither."""
+    """Return the last formula or the last number, the later of both; None if there is neither."""
     tail = text[-_TAIL:]
     formula, number = _final(_FORMULA, tail), _final(_NUMBER_TEXT, tail)
     if formula and (number is None or number.end() <= formula.end()):
         content = _content(formula)
         if not has_prose(content):
-            # `$2$ and $3$` is one answer of two formulas.
+            # `$2$ and $3$` is one answer of two formulas: the whole text is returned.
             return content if not _AND.search(tail[: formula.start()]) else _clean(text)
     return _word(tail, number) if number else None
 
 
 def _word(text: str, number: re.Match[str]) -> str:
-    r"""Return the number, or the expression between spaces that it is in: `3\sqrt{13}`.
+    r"""Return the number, or if a sign of `_SIGNS` touches it, all text between the spaces around.
 
-    The end of a pair, `-2)`, is returned as it is: it equals no answer, as it should.
+    `So 3\sqrt{13} long`, matched at 13, gives `3\sqrt{13}`. `(1, -2)`, matched at -2, gives `-2)`,
+    which equals no reference, as it should.
     """
+    # The characters directly before and after the number.
     if not {*text[: number.start()][-1:], *text[number.end() :][:1]} & _SIGNS:
         return number[0].strip()
     start = text.rfind(" ", 0, number.start()) + 1
@@ -331,24 +379,25 @@ def _final(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
 
 
 def _content(formula: re.Match[str]) -> str:
-    """Return the text between a formula's delimiters."""
+    """Return the text between the delimiters of a match of `_FORMULA`: `$x+1$` -> `x+1`."""
     return _clean(next(filter(None, formula.groups())))
 
 
 def _clean(text: str) -> str:
-    """Remove spaces, quotes, bold and a full stop around an answer."""
+    """Remove spaces, quotes, bold and a full stop around an answer: ` **24**` -> `24`."""
     return text.strip().strip("*\"'“”` \n").removesuffix(".").strip()
 
 
 def _guessed(text: str) -> str | None:
-    """Return the last formula or number of the last line with one.
+    """Return the last formula or number of the last line with one, or None.
 
-    If the line names several answers or a bound, return the line, which equals no answer.
+    If the line names several answers or a bound, return the line, which equals no reference.
     """
     line = _concluding_line(text)
     return _clean(line) if _UNCOMMITTED.search(line) else _last(line)
 
 
+# In the order of the list at the top, 1 to 9.
 _RULES = (
     _boxed,
     _tagged,
@@ -361,14 +410,18 @@ _RULES = (
     _guessed,
 )
 
+# "The correct answer is **B**", "Option: (C)".
 _LETTER_AFTER_CUE = re.compile(
     r"(?:answer|choice|option)\s*(?:is|are|:|=)?\s*:?\s*"
     r"(?:\$?\\boxed\{)?(?:\\text(?:bf)?\{)?[(\[*\"'$]*([A-D])(?![A-Za-z0-9])",
     re.IGNORECASE,
 )
 _BOXED_LETTER = re.compile(r"\\boxed\{\s*(?:\\text(?:bf|rm)?\{)?\s*\(?([A-D])\)?\s*\}")
+# `(C)`, `**C**`.
 _BARE_LETTER = re.compile(r"[\s(\[*\"'$]*([A-D])[\s)\].:*\"'$]*")
+# The `B)` of `B) because …`.
 _LEADING_LETTER = re.compile(r"[\s(\[*]*([A-D])[)\].:*]")
+# `-1,234.5`, `+72`, `.5`.
 _PLAIN_NUMBER = re.compile(
     r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|(?<![\w.])[-+]?\.\d+"
 )

@@ -1,14 +1,14 @@
 """Decide whether two expressions denote the same number, or the same function of their symbols.
 
-Two ways, from proof to evidence:
+`(x + 1)^2` and `x^2 + 2x + 1` are equal. Two ways, from proof to evidence:
 
-- identity: both are the same rational expression of the same parts, where sines and their like are
-  exponentials, and factorials and binomials are products with one factorial. Both sides are
-  computed in a finite field of 255 bits. Each symbol, and each part that is not rational in its
-  arguments, is an element of it, drawn from a hash of the part and of both sides (Schwartz, 1980,
-  doi:10.1145/322217.322225): no answer can foresee these elements, and the probability of an error
-  is below 2^-200.
-- numbers: balls of a precision at which a difference that is not 0 would show. For roots this is a
+- identity: both sides are evaluated at a random point, in the finite field of the integers modulo
+  2^255 - 19 (polynomial identity testing: Schwartz, 1980, doi:10.1145/322217.322225). Each symbol
+  is an element of the field, drawn from a hash of its name and of both sides, and so is each part
+  that is not rational in its arguments, such as ln x. Sines and their like are computed from
+  exponentials, factorials and binomials from one factorial. No answer can foresee the elements,
+  and the probability of an error is below 2^-200.
+- numbers: balls of a precision at which any difference except 0 would show. For roots this is a
   theorem (Burnikel, Fleischer, Mehlhorn, Schirra 2000, doi:10.1007/s004530010005) and the step is
   "algebraic"; with pi, logarithms and the like it is a conjecture (uniformity; Richardson 2000),
   and the step is "numeric".
@@ -41,9 +41,10 @@ from lib.verifier.tree import (
     symbol,
 )
 
-# Prime, and 1 mod 4, so that −1 has a root, which stands for i.
+# Prime, and 1 mod 4, so that −1 has a square root in the field: the element of i.
 _PRIME = 2**255 - 19
 _ROOT_OF_MINUS_ONE = pow(2, (_PRIME - 1) // 4, _PRIME)
+# Nodes and functions with parts in any order.
 _UNORDERED = names("set union intersection max min gcd lcm dot")
 _CIRCULAR = names("sin cos tan cot sec csc sinh cosh tanh coth sech csch")
 _PARTS = 2520
@@ -52,19 +53,27 @@ _PARTS = 2520
 2520 is divisible by 2 to 10.
 """
 _MAX_SHIFT = 40
+"""Largest k for which (n + k)! is expanded to n! (n + 1) … (n + k)."""
 _MAX_PRIME = 200
+"""Primes below this are found as factors of a number."""
 _MAX_TERMS = 40
+"""Terms to which a product is multiplied out."""
 _MAX_BOUND_BITS = 12_000
+"""Largest precision, in bits, to which two numbers are compared."""
 _I, _E, _PI = symbol("i"), symbol("e"), symbol("pi")
 
 
 class Fingerprint:
-    """Maps the trees of one comparison to elements of a finite field; equal trees to equal ones.
+    """Evaluates expression trees at a random point of the field of integers modulo `_PRIME`.
+
+    An element is an int from 0 to `_PRIME` - 1. Expressions that are equal by the identities of
+    this class get the same element, such as (x + 1)^2 and x^2 + 2x + 1. Different functions get
+    different ones, except with a probability below 2^-200.
 
     Attributes:
-        salt: text of both sides, from which the elements of symbols are drawn.
+        salt: text of both sides of the comparison; the random elements depend on it.
         memo: the element of each tree so far.
-        roots: of each element that was drawn as a root: its radicand and index.
+        roots: for each element that was drawn as a root, (radicand, index).
     """
 
     def __init__(self, salt: str) -> None:
@@ -73,9 +82,10 @@ class Fingerprint:
         self.roots: dict[int, tuple[int, int]] = {}
 
     def element(self, *parts: object) -> int:
-        """Draw the element of a symbol, or of a value that the field does not compute.
+        """Return a pseudo-random element from a hash of the salt and `parts`.
 
-        Equal parts give equal elements.
+        Used for a symbol, ("symbol", "x"), and for a value that is no rational expression, such as
+        ("call", "ln", element of x). Equal parts give equal elements.
         """
         # The unit separator occurs in no token, so that parts cannot run together.
         text = "\x1f".join(map(str, (self.salt, *parts)))
@@ -101,6 +111,7 @@ class Fingerprint:
         if kind == "symbol":
             return _ROOT_OF_MINUS_ONE if name == "i" else self.element("symbol", name)
         values = list(map(self.of, args))
+        # A sum with an infinity, dots or a set in it is drawn as a whole.
         if kind in ("sum", "product", "quotient", "power") and not all(map(_is_scalar, args)):
             # Infinity, dots and sets do not cancel: ∞ − ∞ is not 0.
             ordered = sorted(values) if kind in ("sum", "product") else values
@@ -109,6 +120,7 @@ class Fingerprint:
             case "sum":
                 return sum(values)
             case "product":
+                # Equal factors are raised together, so that √2 · √2 is 2.
                 times = Counter(values).items()
                 product = math.prod(self._raised(factor, count) for factor, count in times)
                 # 0 times a word is not 0: `0 NO` does not answer 0.
@@ -124,6 +136,7 @@ class Fingerprint:
             case "power":
                 return self._power(*args)
             case "root":
+                # args are index and radicand; `power` is the n of √(x^n).
                 power = args[1].args[1].value if args[1].kind == "power" else None
                 if args[0].value == 2 and power and power % 2 == 0:
                     # The square root of the square of a real number is its absolute value.
@@ -133,6 +146,7 @@ class Fingerprint:
                 return self._factorial(args[0])
             case "call":
                 return self._call(name, args, values)
+        # Any other kind, such as a tuple, is drawn from its parts.
         if kind in _UNORDERED or (kind == "list" and name == "or"):
             values.sort()
         return self.element(kind, name, node.value or "", *values)
@@ -167,47 +181,61 @@ class Fingerprint:
         Sums in the exponent are multiplied out, e^(x + 2y) = e^x · (e^y)^2, so that equal powers
         in different spellings get one element.
         """
-        # 12^x is 2^(2x) · 3^x.
+        # 12^x is 2^(2x) · 3^x; a base that is one factor itself (a prime, −1) goes on below.
         if base.value and [*(primes := _factored(base.value)).values()] != [1]:
             sides = ((number(x), Node("product", (number(n), exponent))) for x, n in primes.items())
             return math.prod(self._power(*side) for side in sides)
         # Powers depend on the base's element, not on its tree: (x·x)^y is (x^2)^y.
-        below, product = self.of(base), 1
+        base_element, product = self.of(base), 1
+        # One factor for each term of the exponent: of b^(3x/2) the numerator is 3, the denominator
+        # 2, and `factors` is (x,).
         for times, factors in _terms(exponent):
-            above, parts = times.numerator, times.denominator
-            letter = self.of(Node("product", factors))
+            numerator, denominator = times.numerator, times.denominator
+            factor_element = self.of(Node("product", factors))
             if not factors:
-                # The exponent's term is the rational above / parts.
-                if parts > 1:
-                    root = self.element("root", parts, below)
-                    self.roots[root] = (below, parts)
-                    product *= self._raised(root, above)
+                # A rational term: 8^(2/3) is the square of a drawn cube root of 8.
+                if denominator > 1:
+                    root = self.element("root", denominator, base_element)
+                    self.roots[root] = (base_element, denominator)
+                    product *= self._raised(root, numerator)
                 else:
-                    product *= self._raised(below, above)
-            elif base == _E and parts == 1 and [part.name for part in factors] == ["ln"]:
+                    product *= self._raised(base_element, numerator)
+            elif base == _E and denominator == 1 and [part.name for part in factors] == ["ln"]:
                 # e^(3 ln x) is x^3.
-                product *= self._raised(self.of(factors[0].args[0]), above)
-            elif base == _E and parts <= 2 and letter == self.of(Node("product", (_I, _PI))):
+                product *= self._raised(self.of(factors[0].args[0]), numerator)
+            elif (
+                base == _E
+                and denominator <= 2
+                and factor_element == self.of(Node("product", (_I, _PI)))
+            ):
                 # e^(iπ/2) = i, a quarter of a turn.
-                product *= pow(_ROOT_OF_MINUS_ONE, above * 2 // parts, _PRIME)
-            elif base.value == -1 and parts == 1:
+                product *= pow(_ROOT_OF_MINUS_ONE, numerator * 2 // denominator, _PRIME)
+            elif base.value == -1 and denominator == 1:
                 # Only integer powers of −1 are real: (−1)^(2n) is 1.
-                product *= self.element("power", below, letter) if above % 2 else 1
+                product *= (
+                    self.element("power", base_element, factor_element) if numerator % 2 else 1
+                )
             else:
-                # Draw a root of x^y: its index is 2520, or `parts` if that does not divide 2520.
-                known = parts if _PARTS % parts else 1
-                root = self.element("power", below, letter, known)
+                # Draw r = x^(y / 2520); x^(3y/2) is r^(3 · 2520 / 2). If the denominator does not
+                # divide 2520, draw r = x^(y / denominator).
+                own_index = denominator if _PARTS % denominator else 1
+                root = self.element("power", base_element, factor_element, own_index)
                 product *= self._raised(
-                    root, above * (_PARTS if known == 1 else 1) // (parts // known)
+                    root,
+                    numerator * (_PARTS if own_index == 1 else 1) // (denominator // own_index),
                 )
         return product % _PRIME
 
     def _factorial(self, node: Node) -> int:
-        """Return the element of a factorial: (n + 2)! is n! (n + 1) (n + 2), and n! is drawn."""
-        # The integer that is added to n; at most _MAX_SHIFT factors are multiplied out.
+        """Return the element of `node`!: (n + 2)! is n! (n + 1) (n + 2), and n! is drawn.
+
+        Also (n - 2)! is n! / ((n - 1) n).
+        """
+        # The integer that is added to n, the sum of the terms without other factors.
         shift = sum(int(times) for times, factors in _terms(node) if not factors)
         shift = max(-_MAX_SHIFT, min(shift, _MAX_SHIFT))
         base = (self.of(node) - shift) % _PRIME
+        # n + 1, …, n + shift; for a negative shift n + shift + 1, …, n.
         factors = [base + k for k in range(1, shift + 1)] or [base + k for k in range(shift + 1, 1)]
         product = math.prod(factors)
         # 0! is 1.
@@ -222,10 +250,15 @@ class Fingerprint:
         return self.element("call", "ln", self.of(node))
 
     def _call(self, name: str, args: Sequence[Node], values: list[int]) -> int:
-        """Return the element of a function's value, from functions that obey the known identities.
+        """Return the element of the function `name` at `args`, so that known identities hold.
 
         Sines and their like are computed from exponentials, binomials from factorials, logarithms
         from natural ones; any other function's value is drawn.
+
+        Args:
+            name: the function.
+            args: its arguments.
+            values: the elements of its arguments.
         """
         if len(args) == 1 and name in _CIRCULAR:
             # With turn = e^(ix), cos x = (turn + 1/turn) / 2, sin x = (turn - 1/turn) / 2i;
@@ -240,9 +273,11 @@ class Fingerprint:
                 "cot": (cosine, sine), "sec": (2, cosine), "csc": (2, sine),
             }[name[:3]]  # fmt: skip
             return above * self.inverse(below)
+        # n! / (k! (n − k)!)
         if name == "binomial" and len(args) == 2:
             rest = self._factorial(args[1]) * self._factorial(difference(*args))
             return self._factorial(args[0]) * self.inverse(rest)
+        # Γ(x) is (x − 1)!.
         if name == "Gamma" and len(args) == 1:
             return self._factorial(difference(args[0], number(1)))
         # exp(x) is e^x.
@@ -283,9 +318,10 @@ def _is_scalar(node: Node) -> bool:
 
 
 def _factored(value: Fraction) -> Counter[int]:
-    """Return a rational's factors with their exponents: −1, small primes, and a rest of each side.
+    """Return the prime factors of a rational with their exponents: −3/4 is {-1: 1, 3: 1, 2: -2}.
 
-    −3/4 is {-1: 1, 3: 1, 2: -2}.
+    Primes from `_MAX_PRIME` stay multiplied, as one factor of the numerator and one of the
+    denominator.
     """
     factors = Counter({-1: 1} if value < 0 else {})
     for rest, sign in ((abs(value.numerator), 1), (value.denominator, -1)):
@@ -300,19 +336,21 @@ def _factored(value: Fraction) -> Counter[int]:
 
 
 def _terms(node: Node) -> list[tuple[Fraction, tuple[Node, ...]]]:
-    """Multiply an expression out; return each term as its rational factor and its other factors.
+    """Multiply an expression out; return each term as (rational factor, other factors).
 
-    (x + 2) · 3 is [(3, (x,)), (6, ())]. A product of too many terms stays one term.
+    (x + 2) · 3 is [(3, (x,)), (6, ())]. A product of more than `_MAX_TERMS` terms stays one term.
     """
     match node:
         case Node("number", value=value) if value is not None:
             return [(value, ())]
         case Node("sum", parts):
             return [term for part in parts for term in _terms(part)]
+        # x° is π x / 180.
         case Node("degree", (angle,)):
             return [(times / 180, (*factors, _PI)) for times, factors in _terms(angle)]
         case Node("product", parts):
             sides = [_terms(part) for part in parts]
+            # One term for each way to pick a term from every side.
             if math.prod(map(len, sides)) <= _MAX_TERMS:
                 return [
                     (
@@ -323,6 +361,7 @@ def _terms(node: Node) -> list[tuple[Fraction, tuple[Node, ...]]]:
                 ]
         case Node("quotient", (above, below)):
             divisors = _terms(below)
+            # Only a divisor of one term, such as 2y: (x + 1) / 2y is x/2 · 1/y + 1/2 · 1/y.
             if len(divisors) == 1 and divisors[0][0]:
                 ((divisor, others),) = divisors
                 inverse = (
@@ -352,14 +391,19 @@ def same_expression(one: Node, two: Node) -> Verdict:
 
 
 def _salt(one: Node, two: Node) -> str:
-    """Return both sides as text, the same for either order."""
+    """Return both sides as one text, the same for either order; it seeds the random elements."""
     return "\x1e".join(sorted((spelled(one), spelled(two))))
 
 
 def _same_number(one: Node, two: Node, field: Fingerprint) -> Verdict:
     """Decide whether two trees without symbols denote the same number.
 
-    Compare them as exact rationals, else in the field, else as balls.
+    Compare them as exact rationals, else in the field (`field`), else as balls, whose precision
+    follows from the sizes of the two trees.
+
+    Raises:
+        Undecided: rounding errors hide a possible difference.
+        TooHard: a limit of work or precision is passed.
     """
     try:
         values = [exact_value(one), exact_value(two)]
@@ -374,7 +418,7 @@ def _same_number(one: Node, two: Node, field: Fingerprint) -> Verdict:
     if apart(constant(one), constant(two)):
         return Verdict(False, "numeric")
     roots: dict[Node, int] = {}
-    size = _size(one, roots) + _size(two, roots)
+    size = _size(one, roots) + _size(two, roots)  # also fills `roots`
     # The root bound (the theorem at the top): a difference that is not 0 is at least 2^-bits. One
     # size bounds both numerator and denominator.
     bits = 4 * math.prod(roots.values()) * size + 8
@@ -392,20 +436,25 @@ def _same_number(one: Node, two: Node, field: Fingerprint) -> Verdict:
 
 
 def _is_beyond(node: Node) -> bool:
-    """Return True if a number has more than rationals, roots and i in it, such as π or a sine."""
+    """Return True if a number has more than rationals, roots and i in it, such as π or a sine.
+
+    Such numbers may be transcendental: their equality is evidence ("numeric"), no proof.
+    """
     is_root = node.kind in ("number", "sum", "product", "quotient", "power", "root", "percent")
     return not (is_root or node == _I) or any(map(_is_beyond, node.args))
 
 
 def _size(node: Node, roots: dict[Node, int]) -> float:
-    """Return a bound, in bits, of a number's numerator and denominator.
+    """Return the size of a number for the root bound, in bits; add its roots to `roots`.
 
-    Also add the degree of each different root to `roots`: their product is the degree of the number
-    field. Functions and constants count as if they were roots of degree 2.
+    The size bounds numerator and denominator. `roots` maps each different root in the tree to its
+    degree, √2 to 2: the product of the degrees is the degree of the number field. Functions and
+    constants count as if they were roots of degree 2.
     """
     value = exact_value(node)
     if value is not None:
         return max(value.numerator.bit_length(), value.denominator.bit_length())
+    # A root of index n is the power 1/n.
     power = exact_value(node.args[1]) if node.kind == "power" else None
     if node.kind == "root" and (index := exact_value(node.args[0])):
         power = 1 / index
@@ -421,7 +470,9 @@ def _size(node: Node, roots: dict[Node, int]) -> float:
 
 
 def proportional(left: Node, right: Node) -> int:
-    """Return the sign of the constant c with left = c · right, as an identity; 0 if there is none.
+    """Return the sign of the constant c with left = c · right for all symbols; 0 if there is none.
+
+    2x + 2 and x + 1 give 1, -x and x give -1, x and x + 1 give 0.
 
     Raises:
         Undecided, TooHard: see `same_expression`.
@@ -444,10 +495,11 @@ def proportional(left: Node, right: Node) -> int:
 def _sign(element: int) -> int:
     """Return 1 or -1, the sign of the rational that an element of the field denotes.
 
-    Return 0 if the element is 0, or denotes no rational with a small numerator and denominator.
+    Return 0 if the element is 0, or no rational with numerator and denominator below about 2^100.
     """
     (above, below), (rest, times) = (_PRIME, 0), (element, 1)
-    # Rational reconstruction (Wang 1981): the half-way point of Euclid's algorithm.
+    # Rational reconstruction (Wang 1981): stop Euclid's algorithm half-way. In each step, `rest` is
+    # `times` · `element` in the field, so that the element is rest / times.
     while rest > 1 << 100:
         quotient = above // rest
         (above, below), (rest, times) = (

@@ -1,8 +1,10 @@
 """Parse tokens into a tree: a recursive-descent parser for both LaTeX and plain notation.
 
-It reads what people and models write, not only what TeX accepts: `\\frac12`, `sqrt2`, `2**(1/4)`,
+It reads the notation of people and models, more than TeX accepts: `\\frac12`, `sqrt2`, `2**(1/4)`,
 `x^10`. It consumes every token, or refuses the text. It evaluates nothing, and executes nothing.
-Precedence, loosest first: or, separators, relations, set operations, sums, products, signs, powers.
+Precedence, loosest first, each level with its method: or, separators (`statement`), relations
+(`element`), set operations (`set_expression`), sums (`sum`), products (`product`), signs
+(`signed`), powers (`lib.verifier.atoms.Atoms.power`).
 """
 
 from fractions import Fraction
@@ -21,6 +23,7 @@ from lib.verifier.tree import (
     remembered,
 )
 
+# A relation's token, and its name in a "relation" node.
 RELATIONS = {
     "=": "=", "<": "<", ">": ">", "le": "<=", "ge": ">=", "ne": "!=", "approx": "~", "in": "in",
     "ni": "ni", "equiv": "equiv", "propto": "propto", "to": "to", "iff": "iff", "mapsto": "mapsto",
@@ -28,6 +31,7 @@ RELATIONS = {
     "notin": "notin", "sim": "sim", "cong": "cong", "parallel": "parallel", "perp": "perp",
     "mid": "mid", "nmid": "nmid", "simeq": "simeq",
 }  # fmt: skip
+# The same relation with its sides swapped: `a > b` is `b < a`.
 TURNED = {">": "<", ">=": "<=", "ni": "in", "supset": "subset", "supseteq": "subseteq"}
 SET_OPERATIONS = {"cup": "union", "cap": "intersection", "setminus": "difference"}
 _PRODUCT_SIGNS = ("*", "cdot", "times", "circ")
@@ -37,7 +41,7 @@ _SIGNS = {"+": "+", "-": "-", "pm": "+-", "mp": "-+"}
 
 @remembered(8192)
 def parse(tokens: tuple[Token, ...]) -> Node:
-    """Return the tree of an answer's tokens.
+    """Return the tree of an answer's tokens: those of `x - 1` give sum(x, -1).
 
     Raises:
         Unparsable: the tokens are no mathematics that this parser knows.
@@ -52,7 +56,9 @@ def parse(tokens: tuple[Token, ...]) -> Node:
 
 
 def _check_depth(tree: Node) -> None:
-    """Refuse trees that are too deep for recursive functions; go through them level by level."""
+    """Raise `TooHard` for a tree that is too deep for recursive functions."""
+    # A loop over the levels of the tree, without recursion. A nested group of the text can make
+    # several levels of nodes, hence three times its limit.
     level = [tree]
     for _ in range(3 * MAX_DEPTH):
         level = [part for node in level for part in node.args]
@@ -62,25 +68,34 @@ def _check_depth(tree: Node) -> None:
 
 
 class Parser(Atoms):
-    """The parser: it has one method for each level of precedence."""
+    """The parser, with one method for each level of precedence.
+
+    A method that parses begins at the next token, moves past the tokens of its level, and returns
+    their tree.
+    """
 
     def statement(self, *, closing: tuple[str, ...] = ()) -> Node:
-        """Parse up to the end or a closing bracket: one element, or a list of them."""
+        """Parse up to the end or a bracket in `closing`: one element, or a list, `1, 2 or 3`.
+
+        The closing bracket stays the next token.
+        """
         self.deeper()
         items: list[Node] = []
-        ends: list[str] = []
+        # The separator after each item, '' after the last.
+        separators: list[str] = []
         while self.peek is not END and self.peek.text not in closing:
             items.append(self.element())
             if len(items) > MAX_ITEMS:
                 raise TooHard(f"more than {MAX_ITEMS} elements")
-            ends.append(self._separator())
-            if not ends[-1]:
+            separators.append(self._separator())
+            if not separators[-1]:
                 break
         self.depth -= 1
-        *ends, last = ends or [""]
+        # Now separators[n] is between items[n] and items[n + 1]. A comma at the end is ignored.
+        *separators, last = separators or [""]
         if last not in ("", ","):
             raise Unparsable("a separator at the end")
-        return items[0] if len(items) == 1 else _grouped(items, ends)
+        return items[0] if len(items) == 1 else _grouped(items, separators)
 
     def _separator(self) -> str:
         """Take the next separator and return its text, "and" for ", and"; '' if there is none."""
@@ -89,12 +104,14 @@ class Parser(Atoms):
         return (word or token or END).text
 
     def element(self) -> Node:
-        """Parse set expressions joined by relations: one, `a = b`, or a chain, `0 < x < 1`.
+        r"""Parse set expressions joined by relations: none, `a = b`, or a chain, `0 < x < 1`.
 
-        A chain of `>` is turned round: `a > b` is returned as `b < a`.
+        A chain of `>` is turned round: `a > b` is returned as `b < a`. Also parses `\lnot p`,
+        `3 \pmod 7` and `x \equiv 3 \pmod 7`.
         """
         denied = bool(self.take("lnot"))
         operands, operators = [self.set_expression()], []
+        # After `\equiv`, `product` must leave `(mod 7)` to this method.
         outer, self.residues = self.residues, False
         while operator := self._relation():
             operators.append(operator)
@@ -115,6 +132,7 @@ class Parser(Atoms):
         if modulus := self._modulus() if operators == ["equiv"] else None:
             return call("congruent", *operands, modulus)
         turned = [TURNED.get(operator, operator) for operator in operators]
+        # A chain in both directions, `a > b < c`, stays.
         if turned != operators and not {"<", "<=", "in", "subset", "subseteq"} & {*operators}:
             operands, operators = operands[::-1], turned[::-1]
         return Node("relation", tuple(operands), " ".join(operators))
@@ -131,7 +149,7 @@ class Parser(Atoms):
         return None
 
     def _relation(self) -> str | None:
-        """Take the next relation sign and return its name; None if the next token is another."""
+        r"""Take the next relation sign and return its name, "<=" for `\le`; None for others."""
         token = self.peek
         if token.kind not in ("operator", "command") or token.text not in RELATIONS:
             return None
@@ -142,12 +160,17 @@ class Parser(Atoms):
         return RELATIONS[token.text]
 
     def set_expression(self) -> Node:
-        """Parse sums joined by one set operation; different ones need brackets."""
+        """Parse sums joined by set operations, `A ∪ B ∪ C`.
+
+        Raises:
+            Unparsable: the operations differ, or ∖ is repeated: `A ∪ B ∩ C` needs brackets.
+        """
         left, sign = self.sum(), ""
         while token := self.take(*SET_OPERATIONS):
             if sign and (sign != token.text or sign == "setminus"):
                 raise Unparsable("set operations of unknown order")
             sign = token.text
+            # A ∪ B ∪ C is one node of three.
             left = Node(
                 SET_OPERATIONS[sign],
                 (*(left.args if left.kind == SET_OPERATIONS[sign] else (left,)), self.sum()),
@@ -155,7 +178,11 @@ class Parser(Atoms):
         return left
 
     def sum(self) -> Node:
-        """Parse terms with their signs; the terms before a ± become its left operand."""
+        """Parse terms with their signs: `a - b` is the sum of a and -b.
+
+        The terms before a ± become its left operand: `a + b ± c` is plusminus(a + b, c).
+        """
+        # `num_both` counts the signs ± and ∓.
         terms, num_both = [self.product()], 0
         while self.peek.text in _SIGNS and self.peek.kind in ("operator", "command"):
             sign = self.next().text
@@ -167,14 +194,18 @@ class Parser(Atoms):
                 left = terms[0] if len(terms) == 1 else Node("sum", tuple(terms))
                 terms = [Node("plusminus", (left, term), _SIGNS[sign])]
             elif sign == "-" and len(terms) == 1 and (term.kind == "set" or _is_set(terms[0])):
-                # `\\mathbb{R} - \\{1\\}` is a difference of sets.
+                # `\mathbb{R} - \{1\}` is a difference of sets.
                 terms = [Node("difference", (terms[0], term))]
             else:
                 terms.append(term if sign == "+" else negated(term))
         return terms[0] if len(terms) == 1 else Node("sum", tuple(terms))
 
     def product(self) -> Node:
-        """Parse factors, with or without a sign between them, and units at their end."""
+        r"""Parse factors, with or without a sign between them, and units at their end.
+
+        This level has `2x`, `a / b`, `1:2:3`, `7 \bmod 3` and `5 cm`. It binds from left to right:
+        `2x/3y` is ((2x)/3)y.
+        """
         left = self.signed()
         while True:
             if self.peek.kind in ("text", "word") and left.kind != "label":
@@ -194,30 +225,38 @@ class Parser(Atoms):
                 return left
 
     def _amount(self, unit: Node) -> Node:
-        """Parse the quantities that follow `unit` directly, as in `5 ft 3 in`."""
+        """Return `unit` with the quantities directly after it as an amount: `5 ft 3 in`.
+
+        Without any, return `unit`.
+        """
         parts = [unit]
         while self.peek.kind == "number" and self.ahead(1).kind == "text":
             parts.append(self.with_unit(self.power()))
         return unit if len(parts) == 1 else Node("amount", tuple(parts))
 
     def _implicit(self, left: Node) -> Node:
-        """Parse the factor that follows without a sign, and return its product with `left`.
+        r"""Parse the factor that follows without a sign, and return its product with `left`: `2x`.
 
-        An integer before a proper fraction is a mixed number, not a product.
+        An integer before a proper fraction is a mixed number, not a product: `1\frac12`, `1 1/2`.
+
+        Raises:
+            Unparsable: there are two numbers side by side, words, or an improper fraction.
         """
-        last, following = self.tokens[self.position - 1].kind, self.peek
-        is_part = following.kind == "number" or following == ("command", "frac")
+        # The kind of the token before this factor, and the first token of it.
+        last_kind, following = self.tokens[self.position - 1].kind, self.peek
+        may_be_mixed = following.kind == "number" or following == ("command", "frac")
         right = self.power()
-        if is_part and _is_integer(left):
+        if may_be_mixed and _is_integer(left):
             # `1 1/2`
             if _is_integer(right) and self.take("/"):
                 right = Node("quotient", (right, self.power()))
             if mixed := _mixed(left, right):
                 return mixed
+            # `1 5/3`, `1 5/x` and `1\frac53` may mean a sum or a product: they are refused.
             is_slashed = following.kind == "number" or all(map(_is_integer, right.args))
             if right.kind == "quotient" and is_slashed:
                 raise Unparsable("an integer before an improper fraction")
-        if last == "number" and right.kind == "number" and following.kind == "number":
+        if last_kind == "number" and right.kind == "number" and following.kind == "number":
             raise Unparsable("two numbers side by side")
         if left.kind == "set" and len(left.args) == 1 and left.args[0].kind == "sum":
             # `{x + 1} y`: braces with one sum in them group a factor, and are no set.
@@ -227,7 +266,7 @@ class Parser(Atoms):
         return _times(left, right, "")
 
     def signed(self) -> Node:
-        """Parse a power with the signs before it."""
+        """Parse a power with the signs before it: `-x^2` is -(x^2), `--x` is x."""
         sign = self.peek.text if self.peek.kind in ("operator", "command") else ""
         if sign not in _SIGNS:
             return self.power()
@@ -235,6 +274,7 @@ class Parser(Atoms):
         while self.take(sign):
             count += 1
         self.deeper()
+        # ± is before a whole product: `±2x`.
         if sign in ("pm", "mp"):
             operand = Node("plusminus", (self.product(),), _SIGNS[sign])
         else:
@@ -250,36 +290,43 @@ class Parser(Atoms):
         return self._implicit(first) if follows and _is_integer(first) else first
 
 
-def _grouped(items: list[Node], ends: list[str]) -> Node:
+def _grouped(items: list[Node], separators: list[str]) -> Node:
     """Return elements as a list, or as a list of lists if they have different separators.
 
-    `ends` holds the separators: `ends[n]` is between `items[n]` and `items[n + 1]`. In `1, 2 or 3,
-    4` "or" separates two lists, and so does ";" in `1, 2; 3, 4`.
+    `1, 2, 3` is a list of three. In `1, 2 or 3, 4` "or" separates two lists, and so does ";" in `1,
+    2; 3, 4`.
+
+    Args:
+        items: the elements.
+        separators: separators[n] is between items[n] and items[n + 1]: ",", ";", "and" or "or".
     """
+    # A separator that binds less than others: the items between two of it are a list of their own.
     for loose in ("or", ";"):
-        if loose not in ends or (loose == ";" and len({*ends}) == 1):
+        if loose not in separators or (loose == ";" and len({*separators}) == 1):
             continue
-        if ends[-1] == "or" and {*ends[:-1]} <= {","}:
+        if separators[-1] == "or" and {*separators[:-1]} <= {","}:
             # `2, 3, or 5` has three alternatives.
             return Node("list", tuple(items), "or")
         parts, start = [], 0
-        for place in (*(n for n, end in enumerate(ends) if end == loose), len(ends)):
-            group, inner = items[start : place + 1], ends[start:place]
+        # Split after each `loose`, and at the end.
+        for place in (*(n for n, sign in enumerate(separators) if sign == loose), len(separators)):
+            group, inner = items[start : place + 1], separators[start:place]
             parts.append(group[0] if len(group) == 1 else _grouped(group, inner))
             start = place + 1
         return Node("list", tuple(parts), "or" if loose == "or" else ",")
-    return Node("list", tuple(items), "and" if "and" in ends else ",")
+    return Node("list", tuple(items), "and" if "and" in separators else ",")
 
 
 def _is_set(node: Node) -> bool:
+    r"""Return True for a set in braces, a union, a difference, or a set such as `\mathbb{R}`."""
     return node.kind in ("set", "builder", "union", "difference") or node.name.startswith("bb:")
 
 
 def _times(left: Node, right: Node, sign: str) -> Node:
-    """Return the product of two factors.
+    r"""Return the product of two factors; `sign` is the sign between them, '' if there is none.
 
-    For factors that do not commute, this is a call: "dot" for two vectors, else "ordered" with the
-    sign.
+    For factors that do not commute, this is a call: `\mathbf{a} \cdot \mathbf{b}` is dot(a, b),
+    `A \times B` and `f \circ g` are calls of "ordered times" and "ordered circ".
     """
     if (
         sign == "cdot"
@@ -290,6 +337,7 @@ def _times(left: Node, right: Node, sign: str) -> Node:
         return call("dot", left, right)
     # `A \times B`, a product of sets.
     is_upper = sign == "times" and all(_is_capital(side) for side in (left, right))
+    # Two matrices side by side are "ordered ".
     if sign == "circ" or is_upper or (_is_ordered(left) and _is_ordered(right)):
         return call(f"ordered {sign}", left, right)
     factors = left.args if left.kind == "product" else (left,)
@@ -297,6 +345,7 @@ def _times(left: Node, right: Node, sign: str) -> Node:
 
 
 def _is_capital(node: Node) -> bool:
+    """Return True for a symbol of one capital letter."""
     return node.kind == "symbol" and len(node.name) == 1 and node.name.isupper()
 
 
@@ -315,14 +364,16 @@ def _is_ordered(node: Node) -> bool:
 
 
 def _is_integer(node: Node) -> bool:
+    """Return True for a number that is written with digits only."""
     return node.kind == "number" and node.name.isdigit()
 
 
 def _mixed(whole: Node, part: Node) -> Node | None:
-    r"""Return `1\frac{1}{10}`, an integer before a proper fraction of integers, as a number.
+    r"""Return the number of an integer before a proper fraction: `1\frac{1}{10}` -> 11/10.
 
     None if `whole` and `part` are no mixed number.
     """
+    # `1\frac12 \%`: the percent sign belongs to the whole number.
     if part.kind in ("percent", "degree"):
         inside = _mixed(whole, part.args[0])
         return inside and Node(part.kind, (inside,))

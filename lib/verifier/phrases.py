@@ -1,10 +1,11 @@
 r"""Read an answer's text as a tree: known phrases, such as `the answer is 7`, and mathematics.
 
 Each rule for a phrase must match the whole text, and leaves out only words of its own list. A text
-with any other word becomes a node of words, which equals only the same words.
+with any other word becomes a phrase node, which equals only the same words.
 
-The rules match the canonical text of the tokens, where a space is between any two tokens: the
-number of words in a part of this text is therefore the number of its tokens.
+The rules (`_PHRASES`) are functions `rule(text, tokens)`. `text` is the canonical text of `tokens`,
+with a space between any two tokens (`the area is 2 \pi`, `f ( x ) = 3`): the number of words in a
+part of this text is therefore the number of its tokens. A rule returns None if it does not match.
 """
 
 import contextlib
@@ -35,12 +36,13 @@ Tokens = tuple[Token, ...]
 
 @remembered(8192)
 def read(text: str) -> Node:
-    """Return the tree of an answer.
+    """Return the tree of an answer: `The answer is 7.` -> the number 7.
 
     Raises:
         Unparsable: there is a character that no rule reads, or neither words nor mathematics.
         TooHard: a limit is passed.
     """
+    # Numbers in words first, "three quarters" -> "3 quarters", then words for signs, "3 / 4".
     tokens = _rewritten(_bare(tokenize(_of_code(text.strip()))), SPELLED, spelled_number)
     tokens = _rewritten(tokens, _SIGN, lambda match: SIGNS[match[0]])
     if not tokens:
@@ -52,7 +54,10 @@ def read(text: str) -> Node:
 
 
 def _of_code(text: str) -> str:
-    """Return the answer in a JSON object, or else the text; `math.` and the like are removed."""
+    """Return the answer in a JSON object, or else the text; `math.` and the like are removed.
+
+    `{"answer": 5}` -> `5`; `np.sqrt(2)` -> `sqrt(2)`.
+    """
     if text.startswith("{") and '"' in text and len(text) < 500:
         # Errors mean: no JSON, or not exactly one key. The text is then read as it is.
         with contextlib.suppress(ValueError, RecursionError):
@@ -69,6 +74,7 @@ def _bare(tokens: Tokens) -> Tokens:
     """Remove full stops at the end, and write the open interval `]1, 3[` as `(1, 3)`."""
     while tokens and tokens[-1].text == ".":
         tokens = tokens[:-1]
+    # An interval has at least five tokens: two brackets, two ends and a comma.
     if len(tokens) > 4 and (tokens[0].text == "]" or tokens[-1].text == "["):
         first = tokens[0]._replace(text="(") if tokens[0].text == "]" else tokens[0]
         last = tokens[-1]._replace(text=")") if tokens[-1].text == "[" else tokens[-1]
@@ -79,29 +85,34 @@ def _bare(tokens: Tokens) -> Tokens:
 def _rewritten(
     tokens: Tokens, pattern: re.Pattern[str], written: Callable[[re.Match[str]], str | None]
 ) -> Tokens:
-    """Replace each match of `pattern` by tokens of the text that `written` returns for it.
+    """Replace each match of `pattern` in the canonical text by number and operator tokens.
 
-    If `written` returns None, the matched words stay.
+    `written` returns the text of these tokens ("/4" for "quarters"), or None to keep the words.
     """
     text = canonical(tokens)
     new: list[Token] = []
+    # Index of the first token after the last replacement.
     end = 0
     for match in pattern.finditer(text):
         if pieces := written(match):
             # The number of spaces before a place is the number of tokens before it.
             new += tokens[end : text[: match.start()].count(" ")]
+            # "/100" -> "/", "100"
             signs = re.findall(r"\d+|\D", pieces)
             new += [Token("number" if sign.isdigit() else "operator", sign) for sign in signs]
             end = text[: match.end()].count(" ") + 1
     return (*new, *tokens[end:])
 
 
+# A word of `SIGNS` after a number: `5 squared`, `3 plus 4`, `2 to 3`, `3 quarters`.
 _SIGN = re.compile(
     r"(?<=\d )(?:(?:squared|cubed)$|(?:plus|minus)(?= \d)|to(?= \d+$)"
     r"|(?:hal(?:f|ves)|thirds?|quarters?|fourths|fifths?|sixths|eighths"
     r"|tenths?|(?:hundred|thousand|million)ths)(?![^ ]))"
 )
 
+# The patterns below match canonical text. Words before an answer: `the answer is : 5`, `so , 5`,
+# `there are 5`, `it is 5`, `the line y = x`, `on monday`.
 _START = re.compile(
     r"(?:= |(?:so|thus|therefore|hence) (?:, )?|\\therefore |(?:only|exactly|just) (?=[^ ])"
     r"|(?:the )?line (?=[a-z] =)"
@@ -111,16 +122,21 @@ _START = re.compile(
     r"|wednes|thurs|fri|satur|sun)day$)"
     r"|(?:\\approx|approximately) (?=[-\d]))"
 )
+# Words after an answer: the end of `x = 4 is the only solution`.
 _END = re.compile(
     r" (?:is|are) (?:the )?(?:(?:only|unique|final|correct|required|possible|such) )*"
     r"(?:answers?|solutions?|values?|results?|maximum|minimum|maximum value|minimum value"
     r"|numbers?)$"
 )
+# A reason after an answer: the end of `7 because x > 0`, `7 ( since x > 0 )`.
 _REASON = re.compile(r"(?: ,)? (?:\( )?(?:since|because) ([^)]*?)(?: \))?$")
+# `\pi ( approximately 3.14 )`
 _APPROXIMATION = re.compile(
     r" \( (?:(?:approximately|about|roughly) |\\approx )([-\d.]+)( [a-z]+)? \)$"
 )
+# Words and a sign before a value: `maximum : 5`, `the area is 5`.
 _LABEL = re.compile(r"((?:[^\W\d_]+ )+)(?::|is|are|equals|is equal to) (?=\S)")
+# `yes , it is possible`, `no because x > 0`
 _DECISION = re.compile(
     r"(yes|no|true|false) (?:[,:;] )?((?:it|this|that|they|we|there|such) .*|(?:because|since) .*)"
 )
@@ -129,6 +145,7 @@ _SAFE = names(
     "true correct an a"
 )
 _DENIALS = names("not cannot impossible no n't")
+# `no real solutions`, `there is no such x`, `none exist`
 _NOTHING = re.compile(
     r"(?:there (?:is|are|exists?) )?no (?:(?:such|real|integer|positive|natural|rational"
     r"|possible|valid|other) )*"
@@ -138,6 +155,7 @@ _NOTHING = re.compile(
 _INFINITE = re.compile(
     r"(?:there are )?infinitely many(?: solutions| values)?|infinite(?: solutions)?"
 )
+# The symbol of a set of numbers in words: "positive integers" is "bb:Z^+".
 _DOMAINS = {
     name.replace("_", " "): domain
     for name, domain in pairs(
@@ -150,27 +168,36 @@ _DOMAINS = {
     ).items()
 }
 _SETS_IN_WORDS = "|".join(sorted(_DOMAINS, key=len, reverse=True))
+# `all real numbers except 0`, in two groups: the set, and the restriction after it.
 _ALL = re.compile(rf"(?:all |the set of (?:all )?|any |every )?({_SETS_IN_WORDS})( .*)?")
 _BEYOND = {
     "greater than or equal to": "ge", "less than or equal to": "le", "greater than": ">",
     "more than": ">", "larger than": ">", "less than": "<", "smaller than": "<",
     "at least": "ge", "at most": "le",
 }  # fmt: skip
+# A restriction after a set in words: ` except 0` (but), ` greater than 3` (sign, end), ` x > 3`
+# (own).
 _SUCH = re.compile(
     rf"(?: except(?: for)? | other than )(?P<but>.+)|(?: ([a-z]))?(?: such that| with)? ?"
     rf"(?P<sign>{'|'.join(sorted(_BEYOND, key=len, reverse=True))}) (?P<end>.+)| (?P<own>[a-z]"
     rf" (?:<|>|\\le|\\ge|\\ne) .+)"
 )
 _MEMBER = r"(\\?[A-Za-z](?: , [A-Za-z])*)"
+# A quantifier after a statement: the end of `2 n for all n`, `k \pi where k is an integer`,
+# `k \pi ( k \in bb:Z )`, `x for some real c`.
 _QUANTIFIER = re.compile(
     rf"(?: [,;])?(?: \()?(?: and)?"
+    # "for all", "where", a comma or a bracket.
     rf"(?: (?:for|with|where|when|and)(?: (?P<how>all|any|every|each|some|no|an arbitrary"
     rf"|arbitrary))?| (?P<every>\\forall)| ,| \()"
+    # "integers n, m": group 4 is the letters.
     rf"(?: (?P<domain>{_SETS_IN_WORDS}))?(?: values of)? {_MEMBER}"
+    # `\in bb:Z` or "is an integer"
     rf"(?: \\in (?P<set>bb:[A-Z](?: [_^] (?:\{{ [^}}]* \}}|[^ ]+))?|[RZNQC])| (?:is|are) (?:an?"
     rf" |any )?(?:arbitrary )?(?P<is>{_SETS_IN_WORDS}|arbitrary|constant))?"
     rf"(?: \))?$"
 )
+# `3 : 45 p . m`, `3 pm`
 _TIME = re.compile(r"(\d{1,2})(?: : (\d\d))?(?: (?:([ap]) \. ?m(?: \.)?|([ap])m))?")
 _YEAR = (
     "january jan|february feb|march mar|april apr|may|june jun|july jul|august aug"
@@ -181,7 +208,10 @@ _MONTHS = {
     for number, spellings in enumerate(_YEAR.split("|"), 1)
     for name in spellings.split()
 }
+# A pattern for any spelling of a month, the longest first.
 _MONTH = "|".join(sorted(_MONTHS, key=len, reverse=True))
+# Year, month and day in groups y, m, d, with the number of the spelling: `march 5 , 2024`, `5 th of
+# march 2024`, `2024 - 03 - 05`.
 _DATE = re.compile(
     rf"(?P<m1>{_MONTH}) (?P<d1>\d\d?)(?: th| st| nd| rd)?(?: , (?P<y1>\d{{4}}))?"
     rf"|(?P<d2>\d\d?)(?: th| st| nd| rd)? (?:of )?(?P<m2>{_MONTH})(?: ,)?(?: (?P<y2>\d{{4}}))?"
@@ -191,13 +221,17 @@ _DAYS = {
     day[:3]: day
     for day in ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 }
+# A letter of multiple choice in group 1, 2 or 3, and the text after it in group 4: `( B )`,
+# `option B`, `B . 12`, `b`.
 _CHOICE = re.compile(
     r"(?:(?:option|choice|answer) (?:: )?)?(?:\( ([A-Ja-j]) \)|([A-Ja-j]) [).:]|([A-Ja-j]))(?:"
     r" [.:])?( .+)?"
 )
+# A sign with which the text after a letter is no option: `B + 1`.
 _OPERATION = re.compile(
     r" (?:[+=/*^_<>?&!:;|]|\\(?:approx|ldots|cdot|times|le|ge|to|square|pm)(?![a-z]))"
 )
+# `1 st`, `12 th`, `3 ^ rd`; not `11 st`.
 _ORDINAL = re.compile(
     r"(\d*(?:(?<!1)1(?= (?:\^ )?st)|(?<!1)2(?= (?:\^ )?nd)|(?<!1)3(?= (?:\^ )?rd)"
     r"|(?:1[123]|[04-9])(?= (?:\^ )?th))) (?:\^ )?(?:st|nd|rd|th)"
@@ -205,52 +239,59 @@ _ORDINAL = re.compile(
 
 
 def _read(tokens: Tokens) -> Node:
-    """Read the tokens by the first phrase that matches, else as mathematics, else as words."""
+    """Return the tree of tokens: by the first phrase that matches, else as mathematics or words."""
     text = canonical(tokens)
     for phrase in _PHRASES:
         node = phrase(text, tokens)
         if node is not None:
             return node
-    has_words = [token.kind in WORDS for token in tokens]
-    if all(has_words):
+    are_words = [token.kind in WORDS for token in tokens]
+    if all(are_words):
         return Node("phrase", (), _SYNONYMS.get(text, text))
     try:
         tree = parse(tokens)
         _check_words(tree)
     except Unparsable:
-        if not any(has_words):
+        if not any(are_words):
             raise
+        # Words beside signs that are no mathematics, compared as text.
         return Node("phrase", (), text)
     return tree
 
 
 def _check_words(tree: Node) -> None:
-    """Refuse a tree with labels, except as a side of a relation, or in a list, set or row."""
+    """Raise `Unparsable` for a tree with labels (words) inside mathematics: `2 · odd`.
+
+    Allowed is a label as a side of a relation, or as an element of a list, set or row.
+    """
     others = (node for node in nodes(tree) if node.kind not in ("relation", "list", "set"))
-    words = [part for node in others if node.name != "row" for part in node.args]
-    if any(part.kind == "label" for part in (tree, *words)):
+    parts = [part for node in others if node.name != "row" for part in node.args]
+    if any(part.kind == "label" for part in (tree, *parts)):
         raise Unparsable("words among factors")
 
 
 def _tried(tokens: Tokens) -> Node | None:
-    """Read tokens, and return None if there are none or they cannot be read."""
+    """Return the tree of tokens, or None if there are none or they cannot be read."""
     with contextlib.suppress(Unparsable):
         return _read(tokens) if tokens else None
     return None
 
 
 def _first(tokens: Tokens, text: str) -> Tokens:
-    """Return the first tokens, whose canonical text is `text`."""
+    """Return the leading tokens with the canonical text `text`: one token for each word."""
     return tokens[: len(text.split())]
 
 
 def _last(tokens: Tokens, text: str) -> Tokens:
-    """Return the last tokens, whose canonical text is `text`."""
+    """Return the trailing tokens with the canonical text `text`: one token for each word."""
     return tokens[len(tokens) - len(text.split()) :]
 
 
 def _framed(text: str, tokens: Tokens) -> Node | None:
-    """Read `The answer is 7`, `x = 4 is the only solution`, `7 because …`."""
+    r"""Read the answer in `The answer is 7`, `x = 4 is the only solution`, `7 because x > 0`.
+
+    Return the tree of the answer only, or of `\pi ≈ 3.14` for `\pi (approximately 3.14)`.
+    """
     if match := _START.match(text):
         return _tried(_last(tokens, text[match.end() :]))
     match = _END.search(text)
@@ -258,17 +299,20 @@ def _framed(text: str, tokens: Tokens) -> Node | None:
         # A reason with a hedge in it may take the answer back.
         match = None if HEDGES & {*match[1].split()} - {"is", "are", "and"} else match
     match = match or _APPROXIMATION.search(text)
+    # A match at 0 leaves no answer before it.
     if not match or not match.start():
         return None
     value = _tried(_first(tokens, text[: match.start()]))
     if value and match.re is _APPROXIMATION:
-        # `\pi (approximately 3.14)` is π ≈ 3.14.
         return Node("relation", (value, number(Fraction(match[1]), match[1])), "~")
     return value
 
 
 def _labelled(text: str, tokens: Tokens) -> Node | None:
-    """Read `Maximum: 5`, `The area of triangle ABC is 5`."""
+    """Read `Maximum: 5` as the equation maximum = 5, with a label on its left side.
+
+    Also `The area of triangle ABC is 5`. Words of `FRAME` before an equation are left out.
+    """
     match = _LABEL.match(text)
     words = match[1].split() if match else []
     rest = text[match.end() :] if match else ""
@@ -284,7 +328,7 @@ def _labelled(text: str, tokens: Tokens) -> Node | None:
 
 
 def _piecewise(text: str, tokens: Tokens) -> Node | None:
-    """Read `1 if n is odd, 0 if n is even`."""
+    """Read `1 if n is odd, 0 if n is even` as cases: rows (value, condition)."""
     rows = []
     for part in _split(tokens) if " if " in text else ():
         words = canonical(part).split()
@@ -292,14 +336,15 @@ def _piecewise(text: str, tokens: Tokens) -> Node | None:
         place = words.index("if") if words.count("if") == 1 else 0
         sides = [_tried(part[:place]), _tried(part[place + 1 :])]
         rows.append(Node("tuple", tuple(filter(None, sides)), "row"))
-    is_whole = len(rows) > 1 and all(len(row.args) == 2 for row in rows)
-    return Node("cases", tuple(rows)) if is_whole else None
+    is_complete = len(rows) > 1 and all(len(row.args) == 2 for row in rows)
+    return Node("cases", tuple(rows)) if is_complete else None
 
 
 def _several(text: str, tokens: Tokens) -> Node | None:
-    """Read parts such as `Minimum: 1, Maximum: 3`, or `f(x) = 0 for all x, and f(x) = x for all x`.
+    """Read `Minimum: 1, Maximum: 3` as a list of its parts.
 
-    Return a list of the parts, or None if one of them cannot be read.
+    Also `f(x) = 0 for all x, and f(x) = x for all x`, as one statement for all x, about a list.
+    None if a part has neither a label nor a quantifier, or cannot be read.
     """
     parts = _split(tokens)
     texts = [canonical(part) for part in parts]
@@ -316,7 +361,10 @@ def _several(text: str, tokens: Tokens) -> Node | None:
 
 
 def _split(tokens: Tokens) -> list[Tokens]:
-    """Return the parts between commas and `and` outside brackets; none if `or` is there too."""
+    """Return the parts between separators outside brackets; no parts if one of these is `or`.
+
+    The tokens of `f(1, 2), 3 and 4` have the parts `f(1, 2)`, `3` and `4`.
+    """
     parts: list[list[Token]] = [[]]
     depth = 0
     for token in tokens:
@@ -331,27 +379,32 @@ def _split(tokens: Tokens) -> list[Tokens]:
 
 
 def _decided(text: str, tokens: Tokens) -> Node | None:
-    """Read `Yes, it is possible` as Yes, and `No, it is not` as No.
+    """Read `Yes, it is possible` as Yes, and `No, it is not` as No: phrase nodes.
 
     Return None if the words after it may contradict it: `Yes, it is not`.
     """
     match = _DECISION.fullmatch(text)
     if not match:
         return None
+    # The words after yes or no.
     words = {*match[2].split()}
     denies = match[1] in ("no", "false")
     # A reason must have no hedge. Any other text must have only safe words, and deny if "no" does.
     if match[2].startswith(("because", "since")):
-        is_plain = not (HEDGES | {"yes", "no"}) & words - {"is", "are", "and"}
+        is_consistent = not (HEDGES | {"yes", "no"}) & words - {"is", "are", "and"}
     else:
-        is_plain = words <= _SAFE | (_DENIALS if denies else set()) and denies == bool(
+        is_consistent = words <= _SAFE | (_DENIALS if denies else set()) and denies == bool(
             words & _DENIALS
         )
-    return Node("phrase", (), match[1]) if is_plain else None
+    return Node("phrase", (), match[1]) if is_consistent else None
 
 
 def _described(text: str, tokens: Tokens) -> Node | None:
-    """Read `no solution`, `infinitely many`, `all real numbers except 0`."""
+    """Read a set or number of solutions in words: `no solution` is ∅, `infinitely many` ∞.
+
+    `all integers` is the symbol of ℤ, `all real numbers except 0` the difference ℝ ∖ {0}, and `real
+    numbers greater than 3` the builder {x : x > 3}.
+    """
     if _NOTHING.fullmatch(text):
         return Node("set")
     if _INFINITE.fullmatch(text):
@@ -383,7 +436,10 @@ def _described(text: str, tokens: Tokens) -> Node | None:
 
 
 def _quantified(text: str, tokens: Tokens) -> Node | None:
-    r"""Read `2n for all n`, `k\pi where k is an integer`, `k\pi \ (k \in \mathbb{Z})`."""
+    r"""Read `k\pi where k is an integer` as a quantified node: (k\pi, k ∈ ℤ).
+
+    Also `2n for all n`, whose set is "any", and `k\pi \ (k \in \mathbb{Z})`.
+    """
     match = _QUANTIFIER.search(text)
     # A letter after a comma, without any of these, is the last element of a list.
     if not match or not any(match.group("set", "is", "domain", "how", "every")):
@@ -391,10 +447,12 @@ def _quantified(text: str, tokens: Tokens) -> Node | None:
     statement = _tried(_first(tokens, text[: match.start()]))
     if statement is None:
         return None
+    # "bb:Z _ { > 0 }" -> "bb:Z_>0"; "Z" -> "bb:Z"
     domain = re.sub("bb:|[ {}]", "", match["set"] or "")
     domain = f"bb:{domain}" if domain else _DOMAINS.get(match["is"] or match["domain"], "any")
     if match["how"] in ("some", "no"):
         domain = match["how"]
+    # match[4] is the quantifier's letters: `n`, or `n , m`, which become a tuple.
     letters = tuple(symbol(letter.lstrip("\\")) for letter in match[4].split(" , "))
     variable = letters[0] if len(letters) == 1 else Node("tuple", letters, "()")
     # `5 for all x`: the statement lacks the quantifier's letter. The quantifier is left out if the
@@ -405,10 +463,14 @@ def _quantified(text: str, tokens: Tokens) -> Node | None:
 
 
 def _timed(text: str, tokens: Tokens) -> Node | None:
-    """Read `3:45 p.m.`, `noon`, `March 5, 2024`, `Mon`."""
+    """Read a time or date: `3:45 p.m.` as "3:45 p", `March 5, 2024` as "2024-3-5".
+
+    `15:05` is "3:05 p", `noon` is "12:00 p", and `Mon` the phrase "monday".
+    """
     if text in ("noon", "12 : 00 noon", "midnight"):
         return Node("time", (), "12:00 p" if "noon" in text else "12:00 a")
     if match := _TIME.fullmatch(text.lower()):
+        # `half` of the day: "a", "p" or "" if it is not named.
         hour, half = int(match[1]), match[3] or match[4] or ""
         if half and hour > 12:
             return None
@@ -426,7 +488,7 @@ def _timed(text: str, tokens: Tokens) -> Node | None:
 
 
 def _chosen(text: str, tokens: Tokens) -> Node | None:
-    """Read `(B)`, `Option B`, `(B) 12`."""
+    """Read `(B)` or `Option B` as a choice, and `(B) 12` as a choice with its value."""
     match = _CHOICE.fullmatch(text)
     if not match:
         return None
@@ -448,7 +510,7 @@ _HEDGED = re.compile(rf"\b(?:[A-J]|{'|'.join(HEDGES)})\b")
 
 
 def _ordinal(text: str, tokens: Tokens) -> Node | None:
-    """Read `12th` and `12^{th}` as 12."""
+    """Read `12th` and `12^{th}` as the number 12."""
     match = _ORDINAL.fullmatch(text)
     return number(int(match[1]), match[1]) if match else None
 
@@ -461,12 +523,13 @@ _SYNONYMS = {
 
 
 def _with_article(text: str, tokens: Tokens) -> Node | None:
-    """Read `an ellipse` and `all even integers`, texts of words only, without the first word."""
+    """Read `an ellipse` as `ellipse`: leave out an article or "all" before words only."""
     is_words = all(token.kind in (*WORDS, "letter") for token in tokens)
-    is_framed = is_words and re.match(r"(?:the|an?|all) (?=[a-z]{3})", text)
-    return _tried(tokens[1:]) if is_framed else None
+    has_article = is_words and re.match(r"(?:the|an?|all) (?=[a-z]{3})", text)
+    return _tried(tokens[1:]) if has_article else None
 
 
+# In order: the first rule that does not return None reads the text.
 _PHRASES: tuple[Callable[[str, Tokens], Node | None], ...] = (
     _chosen, _ordinal, _timed, _described, _decided, _framed, _piecewise, _several,
     _quantified, _labelled, _with_article,

@@ -1,4 +1,8 @@
-"""Comparison of numbers: units, degrees, percent, bases, ratios, residues, roundings."""
+"""Rules that compare numbers: units, degrees, percent, bases, ratios, residues, roundings.
+
+Each `compare_*` is a rule of `lib.verifier.equivalence.RULES`: it compares the trees of a reference
+and an answer, and returns None to leave the pair to the next rule.
+"""
 
 import itertools
 import re
@@ -13,16 +17,21 @@ from lib.verifier.words import HEDGES, asked_words, may_be_added, parse_unit
 
 
 def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
-    """Compare quantities with their units, which are converted if both are known."""
+    """Compare quantities with units: `5 cm` equals `50 mm`.
+
+    Known units are converted; an unknown unit, `7 pears`, must be the same on both sides. The
+    answer may leave out the reference's unit, and may add a unit if `_may_add` allows it.
+    """
     kinds = {reference.kind, answer.kind}
     expected, actual = _in_base(reference), _in_base(answer)
+    # `pair` is the two numbers to compare, if the units `are_compatible`.
     if expected and actual:
         # Equal dimensions: metres are never seconds.
-        may_go = expected[1] == actual[1]
+        are_compatible = expected[1] == actual[1]
         pair = (expected[0], actual[0])
     elif kinds == {"unit"}:
         # Units that no table knows: the words must agree.
-        may_go = _singular(reference.name) == _singular(answer.name)
+        are_compatible = _singular(reference.name) == _singular(answer.name)
         pair = (reference.args[0], answer.args[0])
     elif kinds & {"degree", "percent", "amount"}:
         return Verdict(False, "unit")
@@ -30,21 +39,23 @@ def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Verdi
         # Not symmetric: an answer may leave out the reference's unit more freely than add one.
         # The unit of "10 of each" may go, but "at least 10" is not 10.
         hedges = (HEDGES - {"any", "all", "each", "every"}) & {*reference.name.lower().split()}
-        may_go = parse_unit(reference.name) is not None or not hedges
+        are_compatible = parse_unit(reference.name) is not None or not hedges
         pair = (reference.args[0], answer)
     else:
         # Letters after a formula may be factors, not a unit: `2x m`.
         is_clear = bool(comparer.problem) or not free_symbols(reference)
-        may_go = is_clear and _may_add(answer.name, comparer.problem)
+        are_compatible = is_clear and _may_add(answer.name, comparer.problem)
         pair = (reference, answer.args[0])
-    return comparer.same(*pair).via("unit") if may_go else Verdict(False, "unit")
+    return comparer.same(*pair).via("unit") if are_compatible else Verdict(False, "unit")
 
 
 def _in_base(node: Node) -> tuple[Node, tuple[tuple[str, int], ...]] | None:
-    """Return the value in base units and its dimension; None if `node` has no known unit."""
+    """Return (value in base units, dimension), or None if `node` has no known unit.
+
+    `5 km` -> (5 · 1000, (("length", 1),)). An amount, `5 ft 3 in`, is the sum of its parts.
+    """
     if node.kind not in ("unit", "amount"):
         return None
-    # An amount has several parts: `5 ft 3 in`.
     parts = node.args if node.kind == "amount" else (node,)
     units = [parse_unit(part.name) for part in parts if part.kind == "unit"]
     known = [unit for unit in units if unit]
@@ -60,14 +71,15 @@ def _in_base(node: Node) -> tuple[Node, tuple[tuple[str, int], ...]] | None:
 
 
 def _singular(unit: str) -> str:
-    """Return `unit` in lower case, each word of four letters or more without a final s."""
+    """Return `unit` in lower case, words of four letters or more without a final s: Cups -> cup."""
     return re.sub(r"(?<=\w{3})s\b", "", unit.lower())
 
 
 def _may_add(unit: str, problem: str) -> bool:
-    """Return True if an answer may have a unit that the reference lacks: the problem asks for it.
+    """Return True if an answer may add this unit to the number of a reference without a unit.
 
-    Known units are for `may_be_added`; other words must follow "how many" in the problem.
+    `may_be_added` decides for known units; other words must follow "how many" in the problem, as in
+    "How many pears" for `7 pears`.
     """
     known = parse_unit(unit)
     if known:
@@ -80,13 +92,15 @@ def _may_add(unit: str, problem: str) -> bool:
 
 
 def compare_angle(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
-    """Compare degrees with degrees, a bare number of degrees, or radians with π in them."""
+    r"""Compare degrees: `60^\circ` equals `60`, `60^\circ`, and in radians `\frac{\pi}{3}`."""
     # Both sides without the degree sign.
     values = [node.args[0] if node.kind == "degree" else node for node in (reference, answer)]
     has_pi = [symbol("pi") in nodes(value) for value in values]
     if reference.kind != answer.kind:
+        # Indices of the side with the degree sign, and of the one without.
         marked, bare = (0, 1) if reference.kind == "degree" else (1, 0)
         if has_pi[bare]:
+            # Radians; the value of a degree node is in radians too.
             return same_expression(reference, answer).via("angle")
         # An answer may add the sign if the problem is about angles, or is not known.
         is_asked = not marked or not comparer.problem or _ANGLES.search(comparer.problem.lower())
@@ -100,6 +114,7 @@ _ANGLES = re.compile("degree|angle|circ|°")
 
 def compare_percent(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
     """Compare `10 %` as 0.1, and also as 10 if the problem has the word percent."""
+    # Both sides without the percent sign.
     bare = [node.args[0] if node.kind == "percent" else node for node in (reference, answer)]
     is_asked = "percent" in comparer.problem.lower() or "%" in comparer.problem
     is_alike = reference.kind == answer.kind
@@ -111,7 +126,7 @@ def compare_percent(comparer: Comparer, reference: Node, answer: Node) -> Verdic
 
 
 def _hundredth(node: Node) -> Node:
-    """Return the number that a percentage denotes, 0.1 for 10 %; any other node as it is."""
+    """Return a percentage as a number, `10 %` as 0.10; any other node as it is."""
     if node.kind != "percent":
         return node
     inside = node.args[0]
@@ -123,7 +138,7 @@ def _hundredth(node: Node) -> Node:
 
 
 def compare_base(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
-    """Compare digits in the same base; base ten may be left out."""
+    """Compare digits in the same base; base ten may be left out: `101` equals `101_{10}`."""
     digits = [
         # Leading zeros are ignored.
         (node.name.lstrip("0"), node.value if node.kind == "base" else 10)
@@ -139,11 +154,12 @@ def compare_ratio(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
     expected, actual = (
         node.args if node.kind == "ratio" else (node, number(1)) for node in (reference, answer)
     )
-    # No ratio can be divided by a term that is 0, and 0:0 equals nothing.
+    # For both sides, whether each term is 0. No ratio can be divided by a term that is 0, and 0:0
+    # equals nothing.
     zeros, others = ([exact_value(term) == 0 for term in terms] for terms in (expected, actual))
     if zeros != others or all(zeros):
         return Verdict(False, "ratio")
-    # Divided by the first term that is not 0.
+    # Both are divided by their first term that is not 0: 2:4 becomes 1:2.
     first = zeros.index(False)
     one, two = ([Node("quotient", (term, x[first])) for term in x] for x in (expected, actual))
     return comparer.in_order(one, two, "ratio")
@@ -156,6 +172,7 @@ def compare_congruence(comparer: Comparer, reference: Node, answer: Node) -> Ver
     """
     if not all(node.name == "congruent" for node in (reference, answer)):
         return None
+    # (x, value mod modulus, modulus); a value with letters stays as it is.
     one, two = (
         (*left, call("mod", value, modulus) if not free_symbols(value) else value, modulus)
         for *left, value, modulus in (reference.args, answer.args)
@@ -164,14 +181,17 @@ def compare_congruence(comparer: Comparer, reference: Node, answer: Node) -> Ver
 
 
 def compare_scalar(comparer: Comparer, reference: Node, answer: Node) -> Verdict:
-    """Compare as expressions; if these differ, one side may be a rounding of the other."""
+    r"""Compare as expressions; if these differ, one side may round the other: `3.142` and `\pi`."""
     decision = same_expression(reference, answer)
-    is_equal = decision.equal or not _is_rounding(reference, answer, comparer.problem)
-    return decision if is_equal else Verdict(True, "rounding")
+    is_final = decision.equal or not _is_rounding(reference, answer, comparer.problem)
+    return decision if is_final else Verdict(True, "rounding")
 
 
 MIN_ANSWER_DIGITS = 4
-"""An answer with this many significant digits may round a reference that has no finite decimal."""
+"""An answer with this many significant digits may round a reference without a finite decimal.
+
+0.3333 is right for 1/3; 0.333 is not.
+"""
 MIN_REFERENCE_DIGITS = 4
 """A reference with a decimal point and this many significant digits may be a rounding."""
 
@@ -179,6 +199,7 @@ MIN_REFERENCE_DIGITS = 4
 def _literal(node: Node) -> Decimal | None:
     """Return a number as it is written, such as -2.50 or 3.1 · 10^5; None for any other node."""
     match node:
+        # 3.1 · 10^5
         case Node("product", (Node("number", name=name), Node("power", (Node(value=base), power)))):
             scale = power.value
             if name and base == 10 and scale is not None and scale.denominator == 1:
@@ -190,38 +211,46 @@ def _literal(node: Node) -> Decimal | None:
 
 
 def _last_place(literal: Decimal) -> Fraction:
+    """Return the unit of the last digit: 1/100 for 2.50."""
     return Fraction(10) ** int(literal.as_tuple().exponent)
 
 
 def _is_rounding(reference: Node, answer: Node, problem: str) -> bool:
-    """Return True if one side is a decimal that rounds the other, exact side.
+    """Return True if one side is a decimal that rounds the other, exact side: 3.142 and π.
 
-    The exact side must have no finite decimal, unless the problem asks for a rounding. A reference
-    that is an integer is a rounding only if the problem asks for one.
+    The exact side must have no finite decimal, unless the problem asks for a rounding. An integer
+    reference is a rounding only if the problem asks for one.
     """
-    right, value = real_value(reference), real_value(answer)
-    if right is None or value is None:
+    # The values of reference and answer.
+    expected_value, actual_value = real_value(reference), real_value(answer)
+    if expected_value is None or actual_value is None:
         return False
-    expected, actual, places = _literal(reference), _literal(answer), _places(problem)
-    # The problem names the places: an exact answer that rounds to the reference is right.
-    if expected is not None and places is not None and actual is None:
+    expected_literal, actual_literal, places = (
+        _literal(reference),
+        _literal(answer),
+        _places(problem),
+    )
+    # 1. The problem names the places: an exact answer that rounds to the reference is right.
+    if expected_literal is not None and places is not None and actual_literal is None:
         step = Fraction(10) ** -places
-        if right == _round(right, step) == _round(value, step):
+        if expected_value == _round(expected_value, step) == _round(actual_value, step):
             return True
-    if expected is not None and right.denominator > 1 and not _is_finite(answer):
+    # 2. The reference is a long decimal that rounds an answer such as π.
+    if expected_literal is not None and expected_value.denominator > 1 and not _is_finite(answer):
         # With the problem's text at hand three digits are no coincidence.
-        is_long = len(expected.as_tuple().digits) >= MIN_REFERENCE_DIGITS - bool(problem)
-        if is_long and _round(value, _last_place(expected)) == right:
+        is_long = len(expected_literal.as_tuple().digits) >= MIN_REFERENCE_DIGITS - bool(problem)
+        if is_long and _round(actual_value, _last_place(expected_literal)) == expected_value:
             return True
-    if actual is None or len(actual.as_tuple().digits) < MIN_ANSWER_DIGITS:
+    # 3. The answer is a long decimal that rounds a reference such as 1/3.
+    if actual_literal is None or len(actual_literal.as_tuple().digits) < MIN_ANSWER_DIGITS:
         return False
     # Rounded to its own last place, either way at a half.
-    is_near = abs(right - value) <= _last_place(actual) / 2
-    return is_near and value.denominator > 1 and not _is_finite(reference)
+    is_near = abs(expected_value - actual_value) <= _last_place(actual_literal) / 2
+    return is_near and actual_value.denominator > 1 and not _is_finite(reference)
 
 
 def _is_finite(node: Node) -> bool:
-    """Return True if the value is an integer, or a decimal that ends."""
+    """Return True if the value is an integer or a finite decimal: 3/8, but not 1/3 or π."""
     value = exact_value(node)
     # A decimal ends if its denominator has no prime factors but 2 and 5. The denominator then
     # divides a power of ten: its number of bits is a large enough exponent.
@@ -232,20 +261,24 @@ _PLACES = {
     "integer": 0, "whole": 0, "unit": 0, "one": 0, "tenth": 1, "hundredth": 2, "thousandth": 3,
     "cent": 2, "penny": 2, "ten": -1, "hundred": -2, "thousand": -3,
 }  # fmt: skip
+# "the nearest tenth", "two decimal places"
 _NEAREST = re.compile(r"nearest\s+(\w+?)s?\b")
 _DECIMALS = re.compile(r"(\w+)\s+decimal\s+(?:place|digit)", re.I)
 _COUNTS = {"one": 1, "two": 2, "three": 3, "four": 4, "1": 1, "2": 2, "3": 3, "4": 4}
 
 
 def _places(problem: str) -> int | None:
-    """Return the decimal places that the problem asks for, -1 for "the nearest ten", or None."""
+    """Return the number of decimal places that the problem asks for, or None.
+
+    2 for "two decimal places", -1 for "the nearest ten".
+    """
     counted = [_COUNTS[word] for word in _DECIMALS.findall(problem) if word in _COUNTS]
     nearest = [_PLACES[word] for word in _NEAREST.findall(problem) if word in _PLACES]
     return next(iter([*counted, *nearest]), None)
 
 
 def _round(value: Fraction, step: Fraction) -> Fraction:
-    """Return the multiple of `step` that is nearest to `value`; a half is rounded away from 0."""
+    """Round `value` to a multiple of `step`, a half away from 0: 0.125 by steps of 0.01 is 0.13."""
     # The integer part of |value| / step + 1/2; `round` would round a half to even.
     scaled = abs(value) / step + Fraction(1, 2)
     return (scaled.numerator // scaled.denominator) * step * (1 if value >= 0 else -1)

@@ -1,6 +1,8 @@
-"""Compare the values that two answers state: in equations, lists and sets, value by value.
+"""Rules that compare the values of equations, lists and sets: `x = 1, y = 2` states 1 and 2.
 
-Also compare statements about all values of a letter, values by cases, words, times and dates.
+Also rules for statements about all values of a letter, values by cases, words, times and dates.
+Each `compare_*` is a rule of `lib.verifier.equivalence.RULES`: it compares the trees of a reference
+and an answer, and returns None to leave the pair to the next rule.
 """
 
 import itertools
@@ -30,12 +32,13 @@ from lib.verifier.words import HEDGES, may_label
 
 
 class Stated(NamedTuple):
-    """The values that an answer states.
+    """The values of an answer, with their names: `x = 1, y = 2` has (1, 2) and ("x", "y").
 
     Attributes:
         values: the values, in the order of the answer.
-        names: one for each value: '' if it has no name, "x = y" if it has both names.
-        joint: "and", "or", "," (which may mean either of them), or "[]" (the order counts).
+        names: one for each value: '' if it has no name, "x = y" for the value of `x = y = 1`.
+        joint: the word between the values: "and", "or", "," (either of them), or "[]" for a list
+            in square brackets, where the order counts.
         is_set: whether repeated elements count once.
     """
 
@@ -46,9 +49,10 @@ class Stated(NamedTuple):
 
 
 def stated(comparer: Comparer, node: Node) -> Stated | None:
-    """Return the values that `node` states, or None if it is a relation that states none.
+    """Return the values and names in `node`, or None for a relation without a value (`x + y = 1`).
 
-    Any node but a relation, a list or a set states itself; with ±, it states two values.
+    `x = 5` has the value 5 with the name x, `1, 2` has two values, and so has `±1`. Any node except
+    a relation, a list or a set is one value itself.
     """
     match node:
         case Node("relation"):
@@ -66,10 +70,10 @@ def stated(comparer: Comparer, node: Node) -> Stated | None:
 
 
 def _equation(comparer: Comparer, node: Node) -> Stated | None:
-    """Return the value and the name that a chain of equations states.
+    """Return the value and the name in a chain of equations.
 
-    `x = 2 + 3 = 5` states that x is 2 + 3. None if the relation is no equation, or if its values
-    are not equal: `x = 7 = 8`.
+    `x = 2 + 3 = 5` has the value 2 + 3 with the name x. None if the relation is no equation, or if
+    its values are not equal: `x = 7 = 8`.
     """
     # A chain a = b ≈ c has n parts and n − 1 operators.
     operators, parts = node.name.split(" "), node.args
@@ -83,23 +87,24 @@ def _equation(comparer: Comparer, node: Node) -> Stated | None:
         # 5 = x is x = 5.
         parts = parts[::-1]
     # The first `count` parts are names, the others are values; the last part is always a value.
-    count = next((n for n, part in enumerate(parts[:-1]) if not is_name(part)), len(parts) - 1)
+    num_names = next((n for n, part in enumerate(parts[:-1]) if not is_name(part)), len(parts) - 1)
     # e and i are constants elsewhere, but names in `e = 1/2` and `i = 2`.
     if parts[0] in (symbol("e"), symbol("i")) and not free_symbols(parts[-1]):
-        count = max(count, 1)
-    values, links = parts[count:], operators[count:]
-    # The values before the first ≈ are exact.
-    exact = links.index("~") + 1 if "~" in links else len(values)
-    first, *others = values[:exact]
-    if (not count and is_vain(node) and first.kind == "number") or not all(
+        num_names = max(num_names, 1)
+    # links[n] is the sign after values[n].
+    values, links = parts[num_names:], operators[num_names:]
+    # The number of values before the first ≈: these are exact.
+    num_exact = links.index("~") + 1 if "~" in links else len(values)
+    first, *others = values[:num_exact]
+    if (not num_names and is_vain(node) and first.kind == "number") or not all(
         comparer.equal(first, other) for other in others
     ):
         # `x = 7 = 8` and `0 = 0` state nothing.
         return None
-    if not _approximates(first, values[exact:]):
+    if not _approximates(first, values[num_exact:]):
         return None
     # The x in x ↦ x² is no name of the function.
-    names = parts[:count] if node.name != "mapsto" else ()
+    names = parts[:num_names] if node.name != "mapsto" else ()
     name = " = ".join(dict.fromkeys(map(spelled, names)))
     if parts[0].kind == first.kind == "tuple" and len(parts[0].args) == len(first.args):
         # (x, y) = (1, 2) states two values.
@@ -109,9 +114,10 @@ def _equation(comparer: Comparer, node: Node) -> Stated | None:
 
 
 def _approximates(value: Node, approximate: tuple[Node, ...]) -> bool:
-    """Return True if the decimal after ≈ is less than one unit of its last place off `value`.
+    """Return True if the decimal after ≈ is within one unit of its last place of `value`.
 
-    True also if nothing follows ≈; False if more than one part does, or no decimal.
+    True for π ≈ 3.14, and if `approximate`, the parts after ≈, is empty. False for several parts,
+    or one that is no decimal.
     """
     if not approximate:
         return True
@@ -122,31 +128,33 @@ def _approximates(value: Node, approximate: tuple[Node, ...]) -> bool:
 
 
 def _listed(comparer: Comparer, items: tuple[Node, ...], joint: str) -> Stated:
-    """Return the values of a list whose items are values or equations.
+    """Return the values and names of a list of values or equations: `x = 1, y = 2`.
 
-    If an item is a relation that states no value, or only some items have names, the items
-    themselves are the values, without names.
+    If an item is a relation without a value, or only some items have names, the items themselves
+    are the values, without names.
     """
     plain = Stated(items, ("",) * len(items), joint)
     values: list[Node] = []
     names: list[str] = []
     for item in items:
-        one = _equation(comparer, item) if item.kind == "relation" else None
-        if item.kind == "relation" and one is None:
+        equation = _equation(comparer, item) if item.kind == "relation" else None
+        # A relation without a value, such as x < 1.
+        if item.kind == "relation" and equation is None:
             return plain
-        if one and item.args[0].kind == "tuple":
+        if equation and item.args[0].kind == "tuple":
             # In a list, (x, y) = (1, 2) is one value: one of several pairs.
-            one = Stated((item.args[-1],), (spelled(item.args[0]),))
-        inner = [*signs(item)] if one is None else one.values
-        values += inner
-        names += [""] * len(inner) if one is None else one.names
+            equation = Stated((item.args[-1],), (spelled(item.args[0]),))
+        item_values = [*signs(item)] if equation is None else equation.values
+        values += item_values
+        names += [""] * len(item_values) if equation is None else equation.names
     return plain if "" in names and any(names) else Stated(tuple(values), tuple(names), joint)
 
 
 def compare_stated(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
-    """Compare lists, sets and named values by what they state, and other relations as constraints.
+    r"""Compare lists, sets and named values by their values, and other relations as constraints.
 
-    Return None if each side is one bare value.
+    `x = 5` equals `5`, `1, 2` equals `\{2, 1\}`, and `x + y = 1` equals `2x + 2y = 2`. Return None
+    if each side is one bare value.
     """
     # `5 ft, 3 in` is the amount `5 ft 3 in`.
     if "amount" in (reference.kind, answer.kind) and either("list", reference, answer):
@@ -156,12 +164,12 @@ def compare_stated(comparer: Comparer, reference: Node, answer: Node) -> Verdict
     if all(node.kind == "relation" and node.args[0].kind == "call" for node in sides):
         # f(x) = x² is f(t) = t²: both get the same letter.
         reference, answer = _bound(reference), _bound(answer)
-    one, two = (stated(comparer, node) for node in (reference, answer))
-    if one and two:
-        # Both sides are bare values, which a later rule compares.
-        if (one.values, two.values) == ((reference,), (answer,)):
+    expected, actual = (stated(comparer, node) for node in (reference, answer))
+    if expected and actual:
+        # Both sides are bare values: a later rule compares them.
+        if (expected.values, actual.values) == ((reference,), (answer,)):
             return None
-        decision = _same_stated(comparer, one, two)
+        decision = _same_stated(comparer, expected, actual)
         if decision.equal or not (reference.kind == answer.kind == "relation"):
             return decision
     if reference.kind == answer.kind == "relation" and not is_vain(answer):
@@ -169,73 +177,84 @@ def compare_stated(comparer: Comparer, reference: Node, answer: Node) -> Verdict
     return Verdict(False, "name")
 
 
-def _same_stated(comparer: Comparer, one: Stated, two: Stated) -> Verdict:
-    """Compare the values of a reference, `one`, with those of an answer, by name or in any order.
+def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdict:
+    """Compare the values of a reference and an answer by name or in any order.
 
-    If only one side has names, the other side's values must come in the order of these names.
+    If only one side has names, the other side's values must come in the order of these names:
+    `x = 1, y = 2` equals `1, 2`, not `2, 1`.
     """
     # `1 or 2` is one value, `1 and 2` is both.
-    if {one.joint, two.joint} == {"and", "or"}:
+    if {expected.joint, actual.joint} == {"and", "or"}:
         return Verdict(False, "list")
-    if one.joint == two.joint == "[]":
-        return comparer.in_order(one.values, two.values, "list")
-    one, two = _spread(one, two), _spread(two, one)
-    if len(one.values) == len(two.values) == 1:
+    if expected.joint == actual.joint == "[]":
+        return comparer.in_order(expected.values, actual.values, "list")
+    expected, actual = _spread(expected, actual), _spread(actual, expected)
+    if len(expected.values) == len(actual.values) == 1:
         # A set of one element is not its element.
-        is_alike = one.is_set == two.is_set
-        return _same_value(comparer, one, two) if is_alike else Verdict(False, "list")
-    if any(one.names) and any(two.names):
-        return comparer.in_any_order(_named(one), _named(two), "list")
-    named, other = (one, two) if any(one.names) else (two, one)
+        is_alike = expected.is_set == actual.is_set
+        return _same_value(comparer, expected, actual) if is_alike else Verdict(False, "list")
+    if any(expected.names) and any(actual.names):
+        return comparer.in_any_order(_named(expected), _named(actual), "list")
+    named, other = (expected, actual) if any(expected.names) else (actual, expected)
     if not all(names_agree(name, "", comparer.problem) for name in named.names):
         return Verdict(False, "name")
     values = other.values
     is_tuple = len(values) == 1 and values[0].kind == "tuple"
     # Any order: one name for all values, a set, or an answer's names that the reference lacks.
-    if len({*named.names}) == 1 or other.is_set or (named is two and not is_tuple):
+    if len({*named.names}) == 1 or other.is_set or (named is actual and not is_tuple):
         step = "name" if any(named.names) else "list"
-        return comparer.in_any_order(_distinct(one), _distinct(two), step)
-    # Without names, the values of `y = 2, x = 1` may be listed as 2, 1 (as the reference writes
-    # them) or as 1, 2 (names in the alphabet's order); a tuple is always (1, 2).
+        return comparer.in_any_order(_distinct(expected), _distinct(actual), step)
+    # `named` is the side with names. Without names, the values of `y = 2, x = 1` may be listed as
+    # 2, 1 (in the order of the reference) or as 1, 2 (in the alphabet's order of the names); a
+    # tuple is always (1, 2).
     fields = dict(zip(named.names, named.values, strict=True))
     orders = [tuple(fields[name] for name in sorted(fields))]
     if is_tuple:
         values = values[0].args
     else:
         orders.append(named.values)
-    pairs = ((order, values) if named is one else (values, order) for order in orders)
-    # A verdict that is equal is the larger tuple.
+    pairs = ((order, values) if named is expected else (values, order) for order in orders)
+    # `max` prefers an equal verdict, since (True, …) > (False, …).
     return max(comparer.in_order(*pair, "name") for pair in pairs)
 
 
-def _same_value(comparer: Comparer, one: Stated, two: Stated) -> Verdict:
-    """Compare two sides of one value each; different names make them unequal."""
-    if not names_agree(one.names[0], two.names[0], comparer.problem):
+def _same_value(comparer: Comparer, expected: Stated, actual: Stated) -> Verdict:
+    """Compare a reference and an answer of one value each: `x = 5` and `5`, not `y = 5`."""
+    if not names_agree(expected.names[0], actual.names[0], comparer.problem):
         return Verdict(False, "name")
-    decision = comparer.same(one.values[0], two.values[0])
-    return decision if one.names == two.names else decision.via("name")
+    decision = comparer.same(expected.values[0], actual.values[0])
+    return decision if expected.names == actual.names else decision.via("name")
 
 
 def _spread(side: Stated, other: Stated) -> Stated:
-    """Return `x = y = 1` as x: 1 and y: 1, if the other side has several values or a tuple."""
+    """Return `x = y = 1`, one value, as two: x = 1 and y = 1, to compare it with `x = 1, y = 1`.
+
+    Return `side` as it is if the other side has a single value (no tuple).
+    """
     is_one = len(other.values) == 1 and other.values[0].kind != "tuple"
     names = () if is_one or len(side.values) != 1 else tuple(side.names[0].split(" = "))
     return side._replace(names=names, values=side.values * len(names)) if names[1:] else side
 
 
 def _named(side: Stated) -> tuple[Node, ...]:
-    """Return each value with its name as an equation."""
+    """Return each value with its name as an equation node."""
     pairs = zip(side.names, side.values, strict=True)
     return tuple(Node("relation", (symbol(name), value), "=") for name, value in pairs)
 
 
 def _distinct(side: Stated) -> tuple[Node, ...]:
-    """Return the values; of a set, without repetitions."""
+    r"""Return the values; those of a set without repetitions: 1 and 2 of `\{1, 1, 2\}`."""
     return tuple(dict.fromkeys(side.values)) if side.is_set else side.values
 
 
 def names_agree(one: str, two: str, problem: str) -> bool:
-    """Return True if two spelled names, '' for none, may name the same thing."""
+    """Return True if two names, '' for none, may be of the same value: "x" and "", not "x" and "y".
+
+    Args:
+        one: a name in the spelling of `spelled`: "x", "x = y", "f(x)", "label:maximum".
+        two: the other side's name.
+        problem: text of the problem, '' if it is not known.
+    """
     if one == two:
         return True
     if one and two:
@@ -249,18 +268,19 @@ def names_agree(one: str, two: str, problem: str) -> bool:
     return not is_label or name in GREEK or may_label(name.removeprefix("label:"), problem)
 
 
+# f, f', f^-1, f_1, psi: names of functions.
 _FUNCTION = re.compile(r"(?:[A-Za-z]|[pP][hs]i)(?:'*|\^-1|_\w+)")
 
 
 def _bound(node: Node) -> Node:
-    """Return `f(x) = x^2` with the letters in the brackets of f renamed to their places.
+    """Rename the arguments of a function's definition: `f(x) = x^2` -> `f(argument 0) = …`.
 
-    Anything but the definition of a function is returned as it is.
+    f(x) = x^2 and f(t) = t^2 become the same tree. Any other node is returned as it is.
     """
     head, value = node.args[0], node.args[-1]
     letters = [part.name for part in head.args if re.fullmatch("[a-z]", part.name)]
     is_definition = node.name == "=" and _FUNCTION.fullmatch(head.name) and is_name(head)
-    # An argument is no letter: `f(2x) = …`.
+    # An argument of a definition is a letter, not `f(2x) = …`.
     if not is_definition or len({*letters}) < len(free_symbols(head)):
         return node
     # f(x) = g(x) is an equation for two unknown functions.
@@ -272,9 +292,12 @@ def _bound(node: Node) -> Node:
 
 
 def signs(node: Node) -> Iterator[Node]:
-    """Yield `node` with + for every ± (and − for ∓), then with − for ±; without both, `node`."""
-    has_both = any(part.kind == "plusminus" for part in nodes(node))
-    for upper in (True, False) if has_both else (True,):
+    """Yield the values of `node` with the upper and the lower signs: 1 ± 2 gives 1 + 2 and 1 - 2.
+
+    Without ± or ∓, yield only `node`.
+    """
+    has_plusminus = any(part.kind == "plusminus" for part in nodes(node))
+    for upper in (True, False) if has_plusminus else (True,):
         yield _signed(node, upper)
 
 
@@ -289,35 +312,45 @@ def _signed(node: Node, upper: bool) -> Node:
 
 
 def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
-    """Compare statements about all values of a letter, such as `2n for all n`.
+    """Compare statements about all values of a letter: `2n for all n` equals `2m for all m`.
 
-    The letter is bound: another letter in its place states the same.
+    A quantifier over a whole set of numbers may be left out: `2n for all n` equals `2n`.
     """
     if reference.kind != answer.kind:
+        # Only one side has a quantifier, at index `place` of `sides`.
         sides = [reference, answer]
         place = sides.index(answer if answer.kind == "quantified" else reference)
         statement, membership = sides[place].args
         domain = membership.args[1]
-        # Only a quantifier over a whole set of numbers may go unsaid.
+        # "any", or a set such as the integers or the positive reals.
         is_whole = membership.name == "in" and _WHOLE.fullmatch(domain.name)
         if not is_whole or (is_region(statement) and domain != REALS):
             return Verdict(False, "quantifier")
         sides[place] = statement
         return comparer.same(*sides).via("quantifier")
-    (one, over), (two, other) = reference.args, answer.args
-    letters, others = (
+    # The statements, and their memberships, n ∈ Z.
+    (expected, expected_membership), (actual, actual_membership) = reference.args, answer.args
+    expected_letters, actual_letters = (
         [part.name for part in nodes(side.args[0]) if part.kind == "symbol"]
-        for side in (over, other)
+        for side in (expected_membership, actual_membership)
     )
-    domains = [domain_of(side.args[1]) for side in (over, other)]
+    domains = [domain_of(side.args[1]) for side in (expected_membership, actual_membership)]
+    # "for all n", without a set, may mean any set.
     is_open = "any" in domains and not {"some", "no"} & {*domains}
-    is_alike = over.name == other.name and (domains[0] == domains[1] or is_open)
-    if len(letters) != len(others) or not is_alike or ({*letters} - {*others}) & free_symbols(two):
+    is_alike = expected_membership.name == actual_membership.name and (
+        domains[0] == domains[1] or is_open
+    )
+    # The reference's letters must not be used for something else in the answer.
+    if (
+        len(expected_letters) != len(actual_letters)
+        or not is_alike
+        or ({*expected_letters} - {*actual_letters}) & free_symbols(actual)
+    ):
         return Verdict(False, "quantifier")
     # There are few letters, so that every way to rename them is tried.
-    for order in itertools.permutations(others):
-        renamed = substituted(two, dict(zip(order, map(symbol, letters), strict=True)))
-        decision = comparer.same(one, renamed)
+    for order in itertools.permutations(actual_letters):
+        renamed = substituted(actual, dict(zip(order, map(symbol, expected_letters), strict=True)))
+        decision = comparer.same(expected, renamed)
         if decision.equal:
             return decision.via("quantifier")
     return Verdict(False, "quantifier")
@@ -328,7 +361,11 @@ _WHOLE = re.compile(r"any|bb:[RZQNC](?:[_^](?:[-+*0]|>0|<0|ge0))*")
 
 
 def compare_cases(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
-    """Compare definitions by cases, value and condition of each case, in any order."""
+    r"""Compare definitions by cases in any order: the value and the condition of each case.
+
+    Return None if one side is a relation, such as `f(x) = \begin{cases}…`: a later rule compares
+    its right side.
+    """
     if reference.kind != answer.kind or len(reference.args) != len(answer.args):
         return None if either("relation", reference, answer) else Verdict(False, "cases")
     rest = list(answer.args)
@@ -342,7 +379,7 @@ def compare_cases(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
 
 
 def _same_case(comparer: Comparer, one: Node, two: Node, cases: Node) -> bool:
-    """Return True if one case of the reference `cases` has the value and condition of `two`."""
+    """Return True if two cases, rows (value, condition), are equal; `cases` is the reference."""
     if len(one.args) != 2 or len(two.args) != 2 or not comparer.equal(one.args[0], two.args[0]):
         return False
     (_, left), (_, right) = one.args, two.args
@@ -355,7 +392,7 @@ def _same_case(comparer: Comparer, one: Node, two: Node, cases: Node) -> bool:
 
 
 def _condition(node: Node) -> str:
-    """Return the words of a condition without "if", "is" and the like; "else" as "otherwise"."""
+    """Return a condition as text: "if n is even" -> "n even"; "else" -> "otherwise"."""
     text = node.name.lower() if node.kind == "phrase" else spelled(node)
     # "n even" is parsed as n of a unit "even".
     if node.kind == "unit" and node.args[0].kind == "symbol":
@@ -365,18 +402,20 @@ def _condition(node: Node) -> str:
 
 
 def compare_words(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
-    """Compare words, times and dates, which are equal if they are spelled alike.
+    """Compare words, times and dates by their spelling.
 
-    One side may add the noun that the problem asks for: `obtuse` is `obtuse triangle`.
+    One side may add a noun of the question: `obtuse` equals `obtuse triangle` for a problem with
+    "Which triangle". `4:30` equals `4:30 p.m.`, and so does `16:30`.
     """
     if either("time", reference, answer):
         one, two = _face(reference), _face(answer)
-        # 4:30 may be 4:30 p.m.
+        # The same half of the day, or one side without it.
         is_same = one and two and one[0] == two[0] and (one[1] == two[1] or not (one[1] and two[1]))
         return Verdict(bool(is_same), "time")
     if reference.kind != answer.kind:
         return Verdict(False, "words")
     short, long = sorted((reference.name, answer.name), key=len)
+    # "triangle" of `obtuse triangle`; all of `long` if it does not begin with `short`.
     noun = long.removeprefix(f"{short} ")
     question = rf"\b(?:who|which|(?:type|kind|sort) of|is the) {re.escape(noun)}\b"
     is_noun = re.fullmatch(r"[a-z]{3,}", noun) and noun not in HEDGES
@@ -385,7 +424,10 @@ def compare_words(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
 
 
 def _face(node: Node) -> tuple[str, str] | None:
-    """Return a time as ("4:30", "p"), with "a", "p" or "" for the half of the day; else None."""
+    """Return a time as ("4:30", "p"), with "a", "p" or "" for the half of the day.
+
+    `16:31`, parsed as a ratio, is ("4:31", "p"). None if `node` is no time.
+    """
     match node:
         case Node("time"):
             face, _, half = node.name.partition(" ")

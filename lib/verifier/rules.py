@@ -1,7 +1,8 @@
-"""The steps by which an answer is decided (the rows of rules.tsv), and the comparison by them.
+"""The names of the comparison steps (the rows of rules.tsv), and `Comparer`, which applies rules.
 
-If an answer has several parts, its step is the first that is evidence and no proof. The metrics
-then show a policy that gets its reward from such a step.
+A `Verdict` names the step that decided: "unit" for `5 cm` and `50 mm`. If an answer has several
+parts, the first step without proof is named, since the metrics must show a policy that gets its
+reward from such a step.
 """
 
 import csv
@@ -23,15 +24,15 @@ SOURCE = Path(__file__).with_name("rules.tsv")
 
 
 class Rule(NamedTuple):
-    """A step of the comparison, or a conversion between kinds.
+    """A row of rules.tsv: one step of the comparison, with its documentation and examples.
 
     Attributes:
-        name: the value of `decided_by`.
+        name: the value of `Verdict.decided_by`.
         rows: number of right answers in the labelled sets that it decides; `python -m
             tests.bench.verifier rules --write` measures and writes it.
         description: its meaning, in words for a reader.
-        right: a reference and an answer that it makes equal, and a problem or ''.
-        wrong: a similar reference, answer and problem, which stay unequal.
+        right: (reference, answer, problem or '') that it makes equal.
+        wrong: a similar (reference, answer, problem or ''), which stays unequal.
         is_exact: whether it proves its decision; other steps are evidence, which metrics count.
     """
 
@@ -44,10 +45,11 @@ class Rule(NamedTuple):
 
 
 def _read() -> tuple[Rule, ...]:
-    """Return the rows of rules.tsv."""
+    """Return the rows of rules.tsv, in order."""
     with SOURCE.open(encoding="utf-8", newline="") as lines:
         # Without quoting, LaTeX needs no escapes in the file.
         _, *rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    # `right` is the three columns right_*; the columns wrong_* begin with the problem.
     return tuple(
         Rule(name, int(count), what, (*right,), (reference, answer, problem), decides == "proof")
         for name, count, decides, what, *right, problem, reference, answer in rows
@@ -79,39 +81,49 @@ DESCRIPTIONS = {rule.name: rule.description for rule in TABLE} | REFUSALS
 
 
 class Verdict(NamedTuple):
-    """A decision, and the name of the step that decided."""
+    """A decision, and the name of the step that decided (a key of `DESCRIPTIONS`)."""
 
     equal: bool
     decided_by: str
 
     def via(self, step: str) -> "Verdict":
-        """Return the same decision, decided by `step`; a step that is not exact keeps its name."""
+        """Return the same decision with `step` as its name; a step that is not exact stays.
+
+        10 % and 0.1, once compared as numbers, are decided by "number"; `.via("percent")` names
+        the step that made them numbers.
+        """
         return self if self.decided_by in INEXACT else Verdict(self.equal, step)
 
 
 INTERVALS = names("() [] (] [)")
+"""The names of tuple nodes that may be intervals: `(0, 1]` is "(]"."""
 _MAX_MATCHED = 50
 
 
 class Comparer(NamedTuple):
-    """Compares a reference with an answer to one problem.
+    """Compares the trees of a reference and an answer by the first rule that decides.
+
+    Rules get the comparer itself, so that they can compare parts: a list its elements, a unit its
+    number.
 
     Attributes:
-        problem: the problem's text, '' if it is not known; it settles what may be left out.
-        rules: in order, each with the kinds of nodes of which one side must be, '' for any kind; a
-            rule that cannot decide returns None, and the next one is asked.
+        problem: the problem's text, '' if it is not known. Some rules read it: an answer may add a
+            unit only if the problem asks for it.
+        rules: comparison functions in order, each with kinds of nodes ("unit amount"): the rule
+            applies if either side has one of these kinds, or always with ''. A rule that cannot
+            decide returns None, and the next one is tried.
     """
 
     problem: str
     rules: Mapping["Comparison", str]
 
     def same(self, reference: Node, answer: Node) -> Verdict:
-        """Decide whether `answer` is as good as `reference`.
+        """Decide whether `answer` equals `reference`, and name the step.
 
         Raises:
             Undecided, TooHard: see `same_expression`.
         """
-        # The same tree. But 1 = 1 is no answer, and equals nothing.
+        # The same tree. But a relation of constants, 1 = 1, is no answer, and equals nothing.
         if reference == answer and not is_vain(reference):
             return Verdict(True, "structure")
         for rule, kinds in self.rules.items():
@@ -122,16 +134,22 @@ class Comparer(NamedTuple):
         raise Undecided("kinds that no rule compares")
 
     def equal(self, reference: Node, answer: Node) -> bool:
-        """Return the decision of `same` without its step."""
+        """Return True if `same` decides that both are equal."""
         return self.same(reference, answer).equal
 
     def in_order(
         self, expected: Sequence[Node], actual: Sequence[Node], step: str, reach: int = 1
     ) -> Verdict:
-        """Decide whether both have the same number of elements, equal in pairs.
+        """Decide whether both sequences have equal elements, in the same order if `reach` is 1.
 
-        Each element of `expected` is compared with the first `reach` elements of `actual` that have
-        no partner yet; with a `reach` of 1, the order counts.
+        Each element of `expected` gets the first equal partner among the first `reach` elements of
+        `actual` without one.
+
+        Args:
+            expected: elements of the reference.
+            actual: elements of the answer.
+            step: `decided_by` of the verdict, unless an element is equal only by evidence.
+            reach: number of elements that are tried.
         """
         if len(expected) != len(actual):
             return Verdict(False, step)
@@ -141,7 +159,7 @@ class Comparer(NamedTuple):
                 decision = self.same(item, other)
                 if decision.equal:
                     steps.append(decision.decided_by)
-                    # A partner is used once: (1, 1, 2) is not (1, 2, 2).
+                    # A partner is used once: 1, 1, 2 is not 1, 2, 2.
                     del rest[place]
                     break
             else:
@@ -149,7 +167,7 @@ class Comparer(NamedTuple):
         return Verdict(True, next((name for name in steps if name in INEXACT), step))
 
     def in_any_order(self, expected: Sequence[Node], actual: Sequence[Node], step: str) -> Verdict:
-        """Decide whether both have the same elements, in any order.
+        """Decide whether both have the same elements, each as often, in any order.
 
         Raises:
             TooHard: there are more than `_MAX_MATCHED` elements.
@@ -161,6 +179,7 @@ class Comparer(NamedTuple):
 
 
 Comparison = Callable[[Comparer, Node, Node], Verdict | None]
+"""A rule: from the comparer, reference and answer to a verdict, or None if it cannot decide."""
 
 
 def either(kind: str, one: Node, two: Node) -> bool:
@@ -169,7 +188,7 @@ def either(kind: str, one: Node, two: Node) -> bool:
 
 
 def is_vain(node: Node) -> bool:
-    """Return True for a relation of constants, such as `0 = 0`, which answers nothing.
+    """Return True for a relation of constants, such as `0 = 0` or `1 < 2`, which answers nothing.
 
     `e = 1/2` and `i = 2` are not vain: e and i may be names.
     """

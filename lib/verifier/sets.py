@@ -1,4 +1,9 @@
-"""Sets of numbers: intervals, inequalities, unions, sets by a condition; constraints; matrices."""
+r"""Rules that compare sets of numbers, constraints, tuples, vectors and matrices.
+
+A set of reals (`(0, 5)`, `0 < x < 5`, `\{x : x > 1\}`, unions of them) is compared as the sorted
+tuple of its ends, `Cuts`. Each `compare_*` is a rule of `lib.verifier.equivalence.RULES`: it
+compares the trees of a reference and an answer, and returns None to leave them to the next rule.
+"""
 
 import functools
 import itertools
@@ -33,14 +38,15 @@ from lib.verifier.tree import (
 
 
 class Cut(NamedTuple):
-    """A place on the real line where a set begins or ends: just before a number, or just after it.
+    """A begin or end of a set on the real line: just before a number, or just after it.
 
-    `[a` begins before a, `(a` after it; `b]` ends after b, `b)` before it.
+    `[a` begins before a, `(a` after it; `b]` ends after b, `b)` before it. Cuts sort by (place,
+    after).
 
     Attributes:
-        place: the number, which orders the cuts; rounded if it is irrational.
+        place: the number, or ±inf; rounded to 30 digits after the point if it is irrational.
         after: whether the cut is just after the number.
-        end: the tree of an irrational number, by which two cuts are compared.
+        end: the tree of an irrational number, to compare two cuts exactly; else None.
     """
 
     place: float | Fraction
@@ -49,22 +55,26 @@ class Cut(NamedTuple):
 
 
 Cuts = tuple[Cut, ...]
-"""In ascending order, beginnings and ends alternate."""
+"""A set of reals: cuts in ascending order, in which beginnings and ends alternate.
+
+(0, 1] has two cuts, after 0 and after 1; the empty set has none.
+"""
 
 
 class RealSet(NamedTuple):
-    """A set of reals, and the name of the variable that is in it; '' if there is no variable."""
+    """A set of reals, with the name of its variable: "x" for `x > 3`, '' for an interval."""
 
     cuts: Cuts
     name: str = ""
 
 
+# The whole real line.
 _LINE: Cuts = (Cut(-math.inf, False), Cut(math.inf, False))
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "!=": "!=", "=": "="}
 
 
 def real_set(node: Node) -> RealSet | None:
-    """Return the set of reals that `node` describes.
+    r"""Return the set of reals that `node` describes: `(0, 5)`, `x \ne 1`, `\mathbb{R} - \{0\}`.
 
     None if it is another kind of set, or its ends have letters or are too hard to evaluate.
     """
@@ -75,33 +85,38 @@ def real_set(node: Node) -> RealSet | None:
 
 
 def _real_set(node: Node) -> RealSet | None:
-    """Return the set of `real_set`, but raise if an end is too hard to evaluate."""
+    """Return the set of `real_set`, but raise `TooHard` or `Undecided` if an end has no value."""
     match node:
+        # `\mathbb{R}^+` is the half with x > 0, a ray.
         case Node("symbol", name=name) if name.startswith("bb:R"):
             sign = _HALVES.get(name.removeprefix("bb:R"))
             cuts = _LINE if node == REALS else _ray(sign, number(0)) if sign else ()
             return RealSet(cuts) if cuts else None
         case Node("tuple", (low, high), "()" | "[]" | "(]" | "[)"):
             # `[0, 1)` is the intersection of x >= 0 and x < 1; (1, 0) is empty, and has no cuts.
+            # ">" goes with the first bracket, "<" with the second.
             above, below = (
                 f"{sign}=" if end in "[]" else sign
                 for sign, end in zip("><", node.name, strict=True)
             )
             cuts = _intersection(_ray(above, low), _ray(below, high))
             return RealSet(cuts) if cuts else None
+        # `\{1, 2\}` is the union of two points.
         case Node("set", items) if items:
             return RealSet(functools.reduce(_union, (_ray("=", item) for item in items)))
         case Node("union" | "intersection" | "difference" as kind, parts):
             return _together(map(real_set, parts), _COMBINATIONS[kind])
+        # `x < 1 or x > 2` is a union, `x > 1, x < 2` an intersection.
         case Node("list", parts, joint) if all(part.kind in ("relation", "list") for part in parts):
             return _together(map(real_set, parts), _union if joint == "or" else _intersection)
         case Node("builder", (variable, condition)):
-            # The variable is bound, so that the set has no name.
+            # `\{x \in \mathbb{R} : x > 0\}`: the variable is bound, so that the set has no name.
             if variable.kind == "relation" and variable.name == "in" and variable.args[1] == REALS:
                 variable = variable.args[0]
             inside = real_set(condition)
             is_own = inside and inside.name in ("", spelled(variable))
             return RealSet(inside.cuts) if inside and is_own else None
+        # `x \in (0, 1)`
         case Node("relation", (variable, domain), "in") if is_name(variable):
             inside = real_set(domain)
             return inside and inside._replace(name=spelled(variable))
@@ -113,7 +128,9 @@ def _real_set(node: Node) -> RealSet | None:
 
 
 def same_set(reference: RealSet, answer: RealSet) -> bool:
-    """Return True if two sets have the same elements, and no different names of a variable.
+    """Return True if two sets have the same elements, and their variables not different names.
+
+    x > 3 equals (3, ∞), not y > 3.
 
     Raises:
         Undecided, TooHard: it cannot be decided whether two irrational ends are equal.
@@ -128,7 +145,7 @@ def same_set(reference: RealSet, answer: RealSet) -> bool:
 
 
 def _cut(node: Node, after: bool) -> Cut:
-    """Return the cut before or after a constant; at ±∞ there is only one cut.
+    """Return the cut before or after the number of a constant tree; at ±∞ there is only one cut.
 
     Raises:
         Undecided: the constant is no real number.
@@ -149,13 +166,18 @@ def _cut(node: Node, after: bool) -> Cut:
 
 
 def _combined(keep: Callable[[bool, bool], bool], left: Cuts, right: Cuts) -> Cuts:
-    """Return the cuts of the set of all x for which `keep(x in left, x in right)` is True."""
+    """Return the cuts of all x for which `keep(x in left, x in right)` is True: `or_` is the union.
+
+    A sweep over all cuts in ascending order tracks whether the next numbers are in each set.
+    """
     cuts: list[Cut] = []
     # Whether the numbers after the current cut are in left, and in right.
     inside = [False, False]
+    # cut[:2] is (place, after).
     places = {cut[:2]: cut for cut in (*left, *right)}
     sides = [{cut[:2] for cut in side} for side in (left, right)]
     for place in sorted(places):
+        # A set's own cut is where x enters or leaves it.
         inside = [now ^ (place in side) for now, side in zip(inside, sides, strict=True)]
         # After an odd number of cuts, the result is open: a cut follows only where that changes.
         if keep(*inside) != bool(len(cuts) % 2):
@@ -178,9 +200,10 @@ _HALVES = pairs("^+=> _+=> _>0=> ^-=< _-=< _<0=< _ge0=>= ^+_0=>= _le0=<=")
 def _together(
     parts: Iterable[RealSet | None], combine: Callable[[Cuts, Cuts], Cuts]
 ) -> RealSet | None:
-    """Combine sets of one variable; a set with the name "" fits any.
+    """Combine sets of one variable by `_union`, `_intersection` and the like.
 
-    None if there is no set, a part is None, or two names differ.
+    A set with the name "" fits any variable. None if there is no set, a part is None, or two names
+    differ.
     """
     sets = list(parts)
     known = [part for part in sets if part is not None]
@@ -191,7 +214,10 @@ def _together(
 
 
 def _inequality(left: Node, comparison: str, right: Node) -> RealSet | None:
-    """Return the set of x with `x < 3`, `3 > x` or `|x| < 3`; None for any other relation."""
+    """Return the set of an inequality, `x < 3`, `3 > x` or `|x| < 3`; None for any other relation.
+
+    Also of `x = 3` and `x != 3`.
+    """
     # Read from the left, and then from the right, with the sign turned round.
     for term, sign, end in ((left, comparison, right), (right, _FLIPPED[comparison], left)):
         if free_symbols(end) - {"infinity"}:
@@ -208,7 +234,15 @@ def _inequality(left: Node, comparison: str, right: Node) -> RealSet | None:
 
 
 def _ray(comparison: str, end: Node) -> Cuts:
-    """Return the reals x with `x comparison end`: a ray, a point, or all but a point."""
+    """Return the reals x with `x < end` (or another comparison): a ray, a point, or all but one.
+
+    Args:
+        comparison: "<", "<=", ">", ">=", "=" or "!=".
+        end: the tree of a number or ±∞.
+
+    Raises:
+        Undecided: `end` is ±∞, and the set is neither x < ∞ nor x > −∞.
+    """
     before, after = _cut(end, False), _cut(end, True)
     # At infinity only x < oo and x > -oo are sets.
     if before in _LINE and (comparison not in "<>" or before == _LINE[comparison == ">"]):
@@ -223,6 +257,7 @@ def _ray(comparison: str, end: Node) -> Cuts:
     return (before if comparison == ">=" else after, _LINE[1])
 
 
+# Kinds of nodes that are always regions.
 _REGIONS = names("union intersection difference builder")
 _DOMAINS = pairs(
     "bb:N=bb:Z+ bb:N^+=bb:Z+ bb:Z^+=bb:Z+ bb:Z_+=bb:Z+ bb:Z_>0=bb:Z+ bb:R_>0=bb:R^+ bb:R_+=bb:R^+"
@@ -235,7 +270,11 @@ def domain_of(node: Node) -> str:
 
 
 def is_region(node: Node) -> bool:
-    """Return True for inequalities, and for a set of numbers that does not list its elements."""
+    r"""Return True for inequalities, and for sets of numbers without a list of elements.
+
+    True for `x > 1`, `\mathbb{R}`, `(0, 1) \cup (2, 3)` and `x \in (0, 1)`; False for a bare
+    `(0, 1)`, which may be a point, and for `\{1, 2\}`.
+    """
     match node:
         case Node("quantified", (statement, _)):
             return is_region(statement)
@@ -250,9 +289,10 @@ def is_region(node: Node) -> bool:
 
 
 def compare_region(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
-    """Compare sets of reals, intervals with letters, constraints, and sets of another kind.
+    """Compare sets of reals and inequalities: `(0, 5)` equals `0 < x < 5`.
 
-    Return None if neither side is a region, or if another rule must decide this pair.
+    Others are compared by form: intervals with letters (`x > a`), constraints, sets by a condition.
+    Return None if neither side is a region (`is_region`), or if one has a quantifier.
     """
     if not (is_region(reference) or is_region(answer)):
         return None
@@ -262,8 +302,10 @@ def compare_region(comparer: Comparer, reference: Node, answer: Node) -> Verdict
         return Verdict(same_set(one_set, other_set), "region")
     if either("quantified", reference, answer):
         return None
+    # Intervals whose ends have letters; two inequalities are constraints instead.
     one, two = _interval(reference, answer), _interval(answer, reference)
     if one and two and {reference.kind, answer.kind} != {"relation"}:
+        # Intervals with other brackets are unequal: compared with no elements.
         is_same = one.name == two.name
         return comparer.in_order(one.args, two.args if is_same else (), "region")
     if reference.kind != answer.kind:
@@ -280,9 +322,10 @@ def compare_region(comparer: Comparer, reference: Node, answer: Node) -> Verdict
 
 
 def _interval(node: Node, other: Node) -> Node | None:
-    """Return an interval or inequality as the tuple of its ends, which may have letters; else None.
+    """Return an interval or inequality as an interval node, or None for any other node.
 
-    `x < a` is (-∞, a) if x is the variable: a name that `other`, if it is an interval, lacks.
+    `0 < x <= a` -> (0, a]; the ends may have letters. `x > a` -> (a, ∞) if x does not occur in
+    `other`, the interval to compare with: only then x is the variable and a the end.
     """
     match node:
         case Node("relation", (_, domain), "in"):
@@ -292,6 +335,7 @@ def _interval(node: Node, other: Node) -> Node | None:
         case Node("relation", (first, *middle, last), name) if {*name.split()} <= {"<", "<="}:
             signs = name.split()
             low, high = ("(" if signs[0] == "<" else "["), (")" if signs[-1] == "<" else "]")
+            # Letters of the other interval's ends, which are no variables.
             taken = free_symbols(other) if other.kind == "tuple" else frozenset()
             if len(middle) == 1 and is_name(middle[0]):
                 return Node("tuple", (first, last), low + high)
@@ -303,27 +347,33 @@ def _interval(node: Node, other: Node) -> Node | None:
 
 
 def _same_builder(comparer: Comparer, reference: Node, answer: Node) -> Verdict:
-    """Decide whether two sets have the same elements under the same condition.
+    r"""Compare two sets by a condition: `\{(x,y) : x+y=1\}` and `\{(a,b) : a+b=1\}` are equal.
 
     The letters of the elements are bound: those of the answer are renamed to the reference's.
     """
-    mine, theirs = (
+    expected_letters, actual_letters = (
         sorted(name for name in free_symbols(node.args[0]) if not name.startswith("bb:"))
         for node in (reference, answer)
     )
     # A new name must not be one that the answer already uses for something else.
-    if mine != theirs and ({*mine} & free_symbols(answer) or len(mine) != len(theirs)):
+    if expected_letters != actual_letters and (
+        {*expected_letters} & free_symbols(answer) or len(expected_letters) != len(actual_letters)
+    ):
         return Verdict(False, "set")
-    renamed = substituted(answer, dict(zip(theirs, map(symbol, mine), strict=True)))
+    renamed = substituted(
+        answer, dict(zip(actual_letters, map(symbol, expected_letters), strict=True))
+    )
     return comparer.in_order(reference.args, renamed.args, "set")
 
 
 def _enumerated(node: Node) -> Node:
-    r"""List the elements of `\{x \in \mathbb{Z} : 0 < x < 4\}` or `\{2n : n \in \{1, 2\}\}`.
+    r"""Return a finite set by a condition as a set node with its elements.
 
+    `\{x \in \mathbb{Z} : 0 < x < 4\}` -> `\{1, 2, 3\}`; `\{2n : n \in \{1, 2\}\}` -> `\{2, 4\}`.
     Return any other node, an infinite set and a set of more than `MAX_ITEMS` as it is.
     """
     match node:
+        # Integers with a condition: list those between the two cuts.
         case Node("builder", (Node("relation", (variable, domain), "in"), condition)):
             inside = real_set(condition) if domain_of(domain) in ("bb:Z", "bb:Z+") else None
             if inside is None or len(inside.cuts) != 2 or inside.name != spelled(variable):
@@ -340,6 +390,7 @@ def _enumerated(node: Node) -> Node:
                 # `high`.
                 items = (n for n in near if low[:2] <= (n, False) and (n, True) <= high[:2])
                 return Node("set", tuple(map(number, items)))
+        # Expressions of the elements of a finite set: put each element into the expression.
         case Node("builder", (element, Node("relation", (Node("symbol", _, name), members), "in"))):
             if members.kind == "set":
                 images = (substituted(element, {name: item}) for item in members.args)
@@ -347,6 +398,7 @@ def _enumerated(node: Node) -> Node:
     return node
 
 
+# Relations whose sides have an order, and those whose sides may be swapped.
 _ORDERED = names("in notin subset subseteq to mid nmid")
 _SYMMETRIC = names("= parallel perp cong sim simeq iff")
 
@@ -354,7 +406,8 @@ _SYMMETRIC = names("= parallel perp cong sim simeq iff")
 def same_constraint(comparer: Comparer, reference: Node, answer: Node) -> bool:
     """Return True if two relations are the same up to a constant factor or swapped sides.
 
-    The factor of an inequality must be positive, and its sides keep their places.
+    `x + y = 1` is `2x + 2y = 2` or `1 = x + y`. The factor of an inequality must be positive, and
+    its sides keep their places.
     """
     sides, name = (reference.args, answer.args), reference.name
     if len(sides[0]) != len(sides[1]) or name != answer.name:
@@ -369,7 +422,7 @@ def same_constraint(comparer: Comparer, reference: Node, answer: Node) -> bool:
     sign = proportional(difference(*sides[0]), difference(*sides[1])) if is_algebraic else 0
     if sign:
         return sign > 0 or name in ("!=", "=")
-    # For an equation of numbers, `proportional` has already tried the swapped sides.
+    # For an equation of numbers, `proportional` has already tried any order of the sides.
     is_plain = any(part.kind in ("number", "symbol", "sum", "product") for part in sides[0])
     return name in _SYMMETRIC and any(
         comparer.in_order(sides[0], order, "").equal
@@ -381,6 +434,7 @@ def same_constraint(comparer: Comparer, reference: Node, answer: Node) -> bool:
 _UNIT_VECTORS = ("bf:i", "bf:j", "bf:k")
 
 
+# Letters of points: `P(1, 2)` is parsed as a call, but means the tuple (1, 2).
 _POINTS = frozenset("APQMCDV")
 
 
@@ -389,9 +443,11 @@ Grid = tuple[tuple[Node, ...], ...]
 
 
 def _grid(node: Node) -> Grid | None:
-    """Return the cells of a tuple, a vector, a matrix, or a sum, multiple or product of them.
+    r"""Return the cells of a tuple, a vector, a matrix, or a sum, multiple or product of them.
 
-    None for anything else, and for sums of different shapes.
+    `(1, 2)` and `\mathbf{i} + 2\mathbf{j}` are columns, `[[1, 2], [3, 4]]` is a matrix. Cells are
+    trees, `1 + 0` for example, and not evaluated. None for any other node, and for sums of
+    different shapes.
     """
     match node:
         case Node("tuple", items, "()" | "<>"):
@@ -399,6 +455,7 @@ def _grid(node: Node) -> Grid | None:
         # `P(1, 2)`
         case Node("call", items, name) if name in _POINTS and len(items) > 1:
             return tuple((item,) for item in items)
+        # i is the column (1, 0, 0).
         case Node("symbol", name=name) if name in _UNIT_VECTORS:
             return tuple((number(int(name == other)),) for other in _UNIT_VECTORS)
         case Node("matrix", rows, "matrix"):
@@ -417,6 +474,8 @@ def _grid(node: Node) -> Grid | None:
                 tuple(Node("sum", cells) for cells in zip(*rows, strict=True))
                 for rows in zip(*known, strict=True)
             )
+        # A multiple, 2(1, 3) or (1, 3)/2: exactly one part is a grid, and the other parts go into
+        # each of its cells.
         case Node("product" | "quotient" as kind, parts):
             match [(place, grid) for place, part in enumerate(parts) if (grid := _grid(part))]:
                 case [(place, grid)] if kind == "product" or not place:
@@ -424,6 +483,7 @@ def _grid(node: Node) -> Grid | None:
                     return tuple(
                         tuple(Node(kind, (*before, cell, *after)) for cell in row) for row in grid
                     )
+        # A product of two matrices.
         case Node("call", (left, right), "ordered " | "ordered cdot"):
             # Each further product multiplies the size of the trees in the cells.
             is_short = spelled(node).count("ordered") < 3
@@ -432,16 +492,18 @@ def _grid(node: Node) -> Grid | None:
 
 
 def _shape(grid: Grid) -> tuple[int, ...]:
-    """Return the number of cells of each row."""
+    """Return the number of cells of each row: (1, 1, 1) for a column of three."""
     return tuple(map(len, grid))
 
 
 def _multiplied(left: Grid | None, right: Grid | None) -> Grid | None:
-    """Return the product of two matrices; None if their shapes do not fit, or it is too large."""
+    """Return the product of two matrices, with sums of products as cells.
+
+    None if their shapes do not fit, or the product has more than 64 cells.
+    """
     # Each row of `left` must be as long as `right` has rows; rows of `right` have one length.
     if not left or not right or {*_shape(left)} != {len(right)} or len({*_shape(right)}) > 1:
         return None
-    # At most 8 by 8 cells.
     if len(left) * len(right[0]) > 64:
         return None
     return tuple(
@@ -454,7 +516,11 @@ def _multiplied(left: Grid | None, right: Grid | None) -> Grid | None:
 
 
 def compare_grid(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
-    """Compare tuples, vectors and matrices, cell by cell."""
+    r"""Compare tuples, vectors and matrices, cell by cell: `(1,-3)` and `\mathbf{i}-3\mathbf{j}`.
+
+    Return None if neither side is one of these.
+    """
+    # `(0, 1)` and `(0, 1]` are unequal.
     if reference.kind == answer.kind == "tuple" and {reference.name, answer.name} <= INTERVALS:
         is_same = reference.name == answer.name
         return comparer.in_order(reference.args, answer.args if is_same else (), "tuple")

@@ -3,8 +3,8 @@
 The worker, `python -m lib.verifier.symbolic`, answers questions line by line. A question is a JSON
 list `[reference, answer]` of texts, an answer is `[equal, step, CPU seconds]`. The worker imports
 neither torch nor transformers, uses at most `MEMORY_BYTES`, and ends when its standard input ends.
-`ask` starts one worker for each process that asks: its threads take turns, and a forked child
-starts its own.
+`ask` starts one worker for each process that asks: the threads of a process take turns, and a
+forked child starts its own.
 
 Trees come from this package's parser and become sympy expressions node by node: no text reaches
 `sympify`, which would execute it. If sympy leaves an expression unevaluated, the question stays
@@ -48,10 +48,13 @@ from lib.verifier.tree import (
 MEMORY_BYTES = 512 * 1024 * 1024
 """Address space of the worker; a question that needs more raises MemoryError, and is not equal."""
 
+# The kinds of nodes that sympy may get.
 _SCALARS = names(
     "number symbol sum product quotient power root call factorial calculus relation list"
 )
+# Functions with jumps or kinks.
 _JUMPING = names("floor ceil sgn max min mod")
+# sympy's name of each function or kind of node.
 _FUNCTIONS = pairs(
     "sin=sin cos=cos tan=tan cot=cot sec=sec csc=csc sinh=sinh cosh=cosh tanh=tanh arcsin=asin "
     "arccos=acos arctan=atan ln=log log=log exp=exp abs=Abs "
@@ -61,9 +64,10 @@ _CONSTANTS = pairs("pi=pi e=E i=I infinity=oo")
 
 
 def is_symbolic_question(*trees: Node) -> bool:
-    """Return True if sympy may be asked: scalars or equations with calculus, within limits.
+    r"""Return True if sympy may be asked: scalars or equations with calculus, within limits.
 
-    Functions of `_JUMPING`, such as floor, are refused."""
+    True for `\int_0^1 x^3 dx` and `1/4`. Functions of `_JUMPING`, such as floor, are refused.
+    """
     parts = [part for tree in trees for part in nodes(tree)]
     calculus = [part for part in parts if part.kind == "calculus"]
     return (
@@ -77,18 +81,19 @@ def is_symbolic_question(*trees: Node) -> bool:
 
 
 def _is_hard_power(base: Node, exponent: Node) -> bool:
-    """Return True if both base and exponent have symbols, or the exponent is large."""
+    """Return True if both base and exponent have symbols (x^n), or the exponent is large."""
     values = [part.value for part in nodes(exponent) if part.value]
     is_large = any(abs(value) > MAX_SYMBOLIC_EXPONENT for value in values)
     return is_large or all(free_symbols(part) - {"infinity"} for part in (base, exponent))
 
 
 def _is_exponential(node: Node) -> bool:
+    """Return True for a power with another exponent than a number or fraction: e^x, not x^2."""
     return node.kind == "power" and node.args[1].kind not in ("number", "quotient")
 
 
 def nesting(node: Node) -> int:
-    """Return how many functions, roots and exponentials are inside one another: sin(√x) has 2."""
+    """Return the largest number of nested functions, roots and exponentials: sin(√x) has 2."""
     inside = max(map(nesting, node.args), default=0)
     return inside + (node.kind in ("call", "root") or _is_exponential(node))
 
@@ -99,6 +104,7 @@ def same_symbolic(reference: Node, answer: Node) -> bool:
     Raises:
         Undecided: sympy finds no closed form, or cannot tell.
     """
+    # sympy's `equals` returns None if it cannot tell.
     verdict = _convert(reference).equals(_convert(answer))
     if verdict is None:
         raise Undecided("neither equal nor different")
@@ -106,7 +112,7 @@ def same_symbolic(reference: Node, answer: Node) -> bool:
 
 
 def _convert(node: Node) -> Any:
-    """Return `node` as a sympy expression.
+    """Return `node` as a sympy expression, with integrals, limits and sums evaluated.
 
     Raises:
         Undecided: sympy has no such expression, or finds no closed form of it.
@@ -138,7 +144,17 @@ def _convert(node: Node) -> Any:
 
 
 def _calculus(name: str, lower: Node, upper: Node, body: Node) -> Any:
-    """Evaluate an integral, limit, sum or product with sympy; an empty list is a missing bound."""
+    r"""Return the value of an integral, limit, sum or product, a sympy expression.
+
+    Args:
+        name: "int", "lim", "sum" or "prod".
+        lower: lower bound of an integral, or a relation: `k = 1` of a sum, `x \to 0` of a limit.
+        upper: upper bound. A missing bound is an empty list node.
+        body: integrand with its differential, summand, or function.
+
+    Raises:
+        Undecided: a bound is missing or of another form.
+    """
     import sympy
 
     if name == "int":
@@ -157,13 +173,20 @@ def _calculus(name: str, lower: Node, upper: Node, body: Node) -> Any:
         return sympy.limit(_convert(body), letter, start, side)
     if name not in ("sum", "prod") or lower.name != "=":
         raise Undecided(name)
+    # An index is an integer, but `_convert` makes every symbol a real.
     index = sympy.Symbol("index", integer=True)
     total = sympy.Sum if name == "sum" else sympy.Product
     return total(_convert(body).subs(letter, index), (index, start, _convert(upper))).doit()
 
 
 def _without_differential(body: Node) -> tuple[Node, Node]:
-    """Return integrand and variable of `f dx`, or of a quotient with dx above: `dx / x`."""
+    """Return (integrand, variable) of `f dx`, or of a quotient with dx above, `dx / x`.
+
+    `x^3 dx` -> (1 · x^3, x)
+
+    Raises:
+        Undecided: there is no differential at the end.
+    """
     if body.kind == "quotient":
         above, variable = _without_differential(body.args[0])
         return Node("quotient", (above, body.args[1])), variable
@@ -177,7 +200,7 @@ def _without_differential(body: Node) -> tuple[Node, Node]:
 
 
 def decide(reference: str, answer: str) -> tuple[bool, str]:
-    """Return whether the two texts are equal, and the name of the step that decided."""
+    """Return (equal, step) for two texts, in the worker: a failure is (False, its name)."""
     try:
         return same_symbolic(read(reference), read(answer)), "symbolic"
     except (Undecided, Unparsable, TooHard):
@@ -193,15 +216,15 @@ _SYMPY_FAILS = (
 
 
 TIMEOUT_S = 0.6
-"""CPU time of one question; a worker that needs more is ended by its signal and replaced."""
+"""Limit of CPU time for one question: its signal ends the worker, which is then replaced."""
 
 PATIENCE_S = 30.0
-"""Wall time of one question with the worker's start: a backstop for a very busy machine."""
+"""Limit of wall time for one question and the worker's start, a backstop on a very busy machine."""
 
 BATCH = 1_000
 """Number of answers that share one budget of CPU time."""
 BUDGET_S = 60.0
-"""CPU time of all questions about one batch of answers; further questions are refused."""
+"""Limit of CPU time for all questions about one batch of answers; further questions are refused."""
 
 _ROOT = Path(__file__).resolve().parents[2]
 _counts: collections.Counter[str] = collections.Counter()
@@ -210,16 +233,16 @@ _counts: collections.Counter[str] = collections.Counter()
 def counters() -> dict[str, int]:
     """Return this process's counts of questions and failures, for provenance.
 
-    `worker_calls` (questions), `timeouts` (workers that were ended because they took too long),
+    Keys: `worker_calls` (questions to the worker), `timeouts` (workers ended at a limit of time),
     `over_budget` (answers refused because their batch had spent `BUDGET_S`), `worker_failures`
-    (workers that broke down) and `failures` (answers that count as wrong because of a bug here).
+    (workers that crashed), `failures` (answers counted as wrong because of a bug in this package).
     """
     names = ("worker_calls", "timeouts", "over_budget", "worker_failures", "failures")
     return {name: _counts[name] for name in names}
 
 
 def count(name: str) -> None:
-    """Add one to the count of `name`; after each batch of answers, renew the budget."""
+    """Add 1 to the counter `name`; after each `BATCH` of answers, renew the budget of CPU time."""
     _counts[name] += 1
     if name == "answers" and _counts[name] % BATCH == 0:
         _counts["spent_ms"] = 0
@@ -232,15 +255,16 @@ def reset_counters() -> None:
 
 
 class WorkerLostError(RuntimeError):
-    """The worker gave no answer: it took too long, broke down, or its budget is spent.
+    """The worker gave no answer: it took too long, crashed, or its budget is spent.
 
-    An exception, since a cache must not keep this as a decision.
+    The message is the `decided_by` of the verdict. This is an exception, since a cache must not
+    keep it as a decision.
     """
 
 
 @functools.lru_cache(maxsize=4096)
 def ask(reference: str, answer: str) -> tuple[bool, str]:
-    """Ask the worker whether two texts are equal; return the decision and its step.
+    """Ask the worker whether two texts are equal; return (equal, step).
 
     Raises:
         WorkerLostError: there is no answer; the same question may be asked again.
@@ -268,6 +292,7 @@ def ask(reference: str, answer: str) -> tuple[bool, str]:
             raise
         finally:
             backstop.cancel()
+        # A line without its end was cut off with the worker.
         if line.endswith(b"\n"):
             equal, step, spent_s = json.loads(line)
             _counts["spent_ms"] += int(1000 * spent_s)
@@ -286,10 +311,10 @@ _workers: dict[int, subprocess.Popen[bytes]] = {}
 
 
 def _started() -> subprocess.Popen[bytes]:
-    """Return the worker of this process; start one if there is none or it has ended."""
+    """Return this process's worker; start one if there is none or it has ended."""
     worker = _workers.get(os.getpid())
     if worker is not None and worker.poll() is not None:
-        # Close its pipes.
+        # Closes its pipes.
         worker.communicate()
         worker = None
     if worker is None:
@@ -304,7 +329,10 @@ def _started() -> subprocess.Popen[bytes]:
 
 
 def main() -> None:
-    """Answer questions until the input ends; SIGPROF ends this process if one takes too long."""
+    """Run the worker: answer questions from stdin, one a line, until the input ends.
+
+    SIGPROF ends this process if a question takes more CPU time than the first argument, in seconds.
+    """
     import sympy  # noqa: F401  loaded before the first question is timed
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))

@@ -1,5 +1,6 @@
-r"""Split a text into tokens: each character is in a token, or neutral, or the text is refused.
+r"""Split an answer's text into tokens: `2\sin x` -> number 2, command sin, letter x.
 
+Each character is part of a token or neutral; a text with any other character is refused.
 Neutral characters set how an answer looks, not what it means: spacing, sizes of brackets, math
 delimiters, a box, underline or colour around the answer, quotes, bold, and a full stop at the end.
 `\text` and similar commands only mark their letters as words.
@@ -21,6 +22,7 @@ from lib.verifier.tree import (
 )
 from lib.verifier.words import HEDGES, is_unit
 
+# The LaTeX command of each Unicode sign, without backslash.
 _COMMANDS = pairs(
     "×=times ✕=times ·=cdot ⋅=cdot ∙=cdot ÷=div ±=pm ∓=mp √=sqrt ∛=sqrt[3] ∞=infty ≤=le ⩽=le "
     "≥=ge ⩾=ge ≠=ne ≈=approx ≡=equiv ∈=in ∉=notin ∪=cup ∩=cap ∖=setminus ∅=emptyset ∠=angle "
@@ -30,6 +32,8 @@ _COMMANDS = pairs(
     "∂=partial ∇=nabla ≅=cong ∼=sim △=triangle …=ldots ⋯=cdots ✓=checkmark ■=blacksquare "
     "↔=leftrightarrow ⇔=iff ℓ=ell"
 ) | {
+    # Small Greek letters, α to ω: "GREEK SMALL LETTER ALPHA" ends with the command's name. Unicode
+    # spells λ "LAMDA" (it is in the list above); ς is a second sigma.
     chr(code): unicodedata.name(chr(code)).rsplit(" ", 1)[-1].lower()
     for code in range(0x3B1, 0x3CA)
     if code not in (0x3BB, 0x3C2)
@@ -38,6 +42,7 @@ _SIGNS = str.maketrans(
     {sign: rf"\{name} " for sign, name in _COMMANDS.items() if len(sign) == 1}
     | pairs("−=- –=- —=- ‐=- ‑=- ⁄=/ ∕=/ ∣=| ′=' ″='' ’=' ，=, 、=, 。=. ；=; ：=:")
     | {"°": r"^\circ ", "º": r"^\circ ", "或": " or ", "且": " and ", "和": " and "}
+    # Removed: characters without width (space, byte-order mark, function application, times).
     | dict.fromkeys("\u200b\ufeff\u2061\u2062")
     | {sign: rf"\mathbb{{{letter}}} " for sign, letter in zip("ℝℤℕℚℂ", "RZNQC", strict=True)}
 )
@@ -45,6 +50,8 @@ _CIRCLED = re.compile("([①-⑳]),?")
 _VULGAR = re.compile("[¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞]")
 _RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ]+")
 _LOWERED = re.compile("[₀₁₂₃₄₅₆₇₈₉₊₋]+")
+# A control character and the rest of a command that lost its backslash: a tab before "ext" was
+# `\text`, a form feed before "rac" was `\frac`.
 _DAMAGED = re.compile(
     "\t(?=ext|imes|heta|frac|an\\b|au|o\\b|riangle)|\f(?=rac|box|orall)|\v(?=ec|arphi"
     "|arepsilon|ert|ee)"
@@ -52,7 +59,9 @@ _DAMAGED = re.compile(
     "|\n(?=eq|abla|otin)"
 )
 _ESCAPED = dict(zip("\t\f\v\b\r\a\n", "tfvbran", strict=True))
+# `<sup>2</sup>`, `<sub>1</sub>`
 _RAISED_TAG = re.compile(r"<su([pb])>\s*([^<>]*?)\s*</su\1>")
+# The two backslashes of `\\frac`, an escaped text; `\\` before any other word ends a row.
 _DOUBLED = re.compile(
     r"(?<!\\)\\\\(?=(?:d?frac|tfrac|sqrt|left|right|begin|end|text|pi|cdot|times|infty|boxed|pm|cup"
     r"|in|le|ge|leq|geq|circ|theta|alpha|ln|log|sin|cos|tan|mathbb|mathrm|binom|quad"
@@ -61,9 +70,10 @@ _DOUBLED = re.compile(
 
 
 def repaired(text: str) -> str:
-    r"""Restore backslashes that were read as escapes, and mend `<sup>` and braces left open.
+    r"""Restore backslashes that were read as escapes, and mend `<sup>` and unbalanced braces.
 
-    A tab before `ext` was `\text`: JSON and Python read `\t` as a tab.
+    A tab before `ext` was `\text`: JSON and Python read `\t` as a tab. `x<sup>2</sup>` ->
+    `x^{2}`; `\frac{1}{2` -> `\frac{1}{2}`; `5}` -> `5`.
     """
     if not text.isprintable():
         text = _DAMAGED.sub(lambda match: "\\" + _ESCAPED[match[0]], text)
@@ -80,16 +90,18 @@ def repaired(text: str) -> str:
 
 
 def _ascii(text: str) -> str:
-    r"""Write Unicode's mathematical signs as LaTeX: `½` as `\frac{1}{2}`, `x²` as `x^{2}`."""
-    # The circled numbers begin with ① at 0x2460.
+    r"""Write Unicode's mathematical signs as LaTeX: `½` -> `\frac{1}{2}`, `x²` -> `x^{2}`."""
+    # A list of options, `①②` -> `1,2`. The circled numbers begin with ① at 0x2460.
     text = _CIRCLED.sub(lambda match: f"{ord(match[1]) - 0x245F},", text).rstrip(",")
     text = _VULGAR.sub(_fraction, text)
     text = _RAISED.sub(r"^{\g<0>}", text)
     text = _LOWERED.sub(r"_{\g<0>}", text)
+    # NFKC also writes `²` as 2, full-width digits as digits, and may give a sign of `_SIGNS`.
     return unicodedata.normalize("NFKC", text.translate(_SIGNS)).translate(_SIGNS)
 
 
 def _fraction(match: re.Match[str]) -> str:
+    r"""Return a vulgar fraction as LaTeX: `½` -> `\frac{1}{2}`."""
     # NFKC writes `½` as `1⁄2`, with a sign of its own for the slash.
     above, _, below = unicodedata.normalize("NFKC", match[0]).partition("⁄")
     return rf"\frac{{{above}}}{{{below}}}"
@@ -110,6 +122,7 @@ class Token(NamedTuple):
 END = Token("end", "")
 WORDS = ("word", "text", "name")
 """Kinds of words: plain words, words in `\\text` and similar commands, and names such as AB."""
+# The braces of a LaTeX group; the braces of a set are `{set` and `}set`.
 OPEN, CLOSE = Token("operator", "{"), Token("operator", "}")
 
 ONE_FOR = pairs(
@@ -145,36 +158,50 @@ _UPRIGHT = names(
     "mathrm mathit mathsf rm it emph text mbox textbf textrm textit textsf texttt textup "
     "operatorname hbox textnormal mathtt"
 )
+# Each becomes a prefix of the letter's name: `\mathbf{v}` is bf:v, `\mathbb{R}` is bb:R.
 _BOLD = pairs("mathbf=bf boldsymbol=bf bm=bf bf=bf mathcal=cal mathscr=cal mathfrak=frak mathbb=bb")
 _AROUND = names("boxed fbox beginboxed underline")
 _NEUTRAL = (
+    # Spacing; `\left.` and `\right.`, brackets that are not drawn.
     r"\s+|~|\\[,;:! ]|\\(?:left|right)\s*\.(?!\d)|\\q?quad"
     r"|\\(?:thinspace|negthinspace|negmedspace|negthickspace|medspace"
     r"|thickspace|nobreakspace|hfill|newline|par|displaystyle|textstyle|limits|nolimits|mathstrut"
+    # Sizes of brackets, such as `\Big`; math delimiters.
     r"|left|right|middle|[bB]igg?[lrm]?)(?![a-zA-Z])|\\hspace\*?\{[^{}]*\}|\\[()\[\]]|\$"
     r"|\\(?:text)?color\{[a-zA-Z]+\}"
 )
 _NUMBER = (
+    # Digits that repeat: `2.(6)`, `0.\overline{3}`, `0.1\dot{6}`, `0.333\ldots`.
     r"\d*\.\d*\(\d+\)(?!\d)|\d*\.\d*\\overline\s*\{\d+\}|\d*\.\d*(?:\\dot\s*\{?\d\}?)+"
     r"|\d*\.\d+\s*(?:\\ldots|\\dots|\\cdots|\.\.\.)"
+    # Groups of three digits: `1{,}234`, `1,\!234`, `1\,234`, `1'234`, `1 234.50`.
     r"|(?<![\^_])\d{1,3}(?:(?: ?\{ ?, ?\} ?|, ?\\! ?"
     r"|\\[,!;:] ?|~|'| )\d{3})+(?![\d/])(?:[.,]\d{1,2}(?!\d))?"
+    # Groups with points: `1.234,56`, `1.234.567`.
     r"|\d{1,3}(?:\.\d{3})+(?:,\d{1,2}(?!\d)|(?<=\.\d{3}\.\d{3}))(?![\d.])"
+    # GROUPED is replaced by a pattern for `1,234.5`, or by nothing (`_SEPARATE`). Then `1.5`, `.5`,
+    # the `3.` of `3./4`, and `12`.
     r"|GROUPED\d+\.\d+|\.\d+|\d+\.(?=/)|\d+(?:(?=[eE][+-]?\d))?"
 )
+# One token or one neutral piece; `_Scanner._read` reads the name of the group that matched.
 _PATTERN = (
     rf"(?P<neutral>{_NEUTRAL})"
+    # `\text{`, or `\mathrm` before one character
     rf"|\\(?P<style>{'|'.join(sorted(_UPRIGHT | _BOLD.keys() | _AROUND, key=len, reverse=True))})"
     r"\*?(?![a-zA-Z])\s*(?P<open>\{)?"
     rf"|(?P<number>(?:{_NUMBER})(?:[eE][+-]?\d{{1,3}}(?![\d.]))?)"
+    # `\not=`, `\not\in`
     r"|\\not\s*(?:=|\\(?P<denied>[a-z]+))"
     r"|(?P<command>\\(?:[A-Za-z]+|[{}%|_&#\\$]))"
     r"|(?P<word>[^\W\d_]+)"
     r"|(?P<operator>\*\*|<->|->|<=|>=|!=|==|:=|=>|\.\.\.|[-+*/^_=<>()\[\]{}|,;:!%'&?.€£¥₹])"
 )
+# Inside brackets, where "1,234" is two numbers; and outside, where it is one.
 _SEPARATE = re.compile(_PATTERN.replace("GROUPED", ""))
 _GROUPING = re.compile(_PATTERN.replace("GROUPED", r"[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)(?:\.\d+)?|"))
+# The change of `_Scanner.depth` at each bracket.
 _DEPTH = {"(": 1, "[": 1, "{set": 1, ")": -1, "]": -1, "}set": -1}
+# Words of two letters; any other two letters, such as `xy`, are a product.
 _TWO_LETTERS = names("is it of to so we be in as if no on an by at do he us my am pm or vs")
 _PLAIN_UNITS = names("cm mm km kg ft lb yd oz hr ml mL kJ kW Hz Pa")
 """Units of two letters that are units also in plain letters; `mg` may be a product, m times g."""
@@ -183,10 +210,13 @@ _VOWEL = re.compile("[aeiouyAEIOUY]|[^a-zA-Z]")
 _SIGN_WORDS = pairs(
     "percent=% percents=% percentage=% pct=% degree=degree degrees=degree deg=degree"
 )
+# Spacing and end signs after an answer: `5 \quad \blacksquare`.
 _END_MARKS = re.compile(
     r"[\s$]*(?:\\(?:checkmark|blacksquare|square|qquad|quad|ldotp|\\|,|;|!| |$)[\s$]*)+$"
 )
+# Marks that are written like exponents: `30^\circ`, `f^{\prime}`.
 _ON_TOP = ("degree", "circ", "'", "''", "'''")
+# Marks that may be in `\text{…}` beside letters: `\text{(B)}`.
 _MARKS = ("(", ")", ".", ":", "%", "degree")
 _WRAPPINGS = (("```", "```"), ("**", "**"), ("`", "`"), ('"', '"'), ("“", "”"), ("``", "''"))
 CURRENCIES = frozenset("$€£¥₹")
@@ -194,9 +224,10 @@ CURRENCIES = frozenset("$€£¥₹")
 
 @remembered(8192)
 def tokenize(text: str) -> tuple[Token, ...]:
-    """Return the tokens of `text`, without the end token.
+    r"""Return the tokens of `text`, without the end token.
 
-    "1,234" is one number, except between brackets, where a comma more often separates.
+    `x^2 \text{ cm}` -> letter x, operator ^, number 2, text cm. "1,234" is one number, except
+    between brackets: in `(1,234)` the comma separates.
 
     Raises:
         Unparsable: a character is neither part of a token nor neutral, or braces do not match.
@@ -212,7 +243,11 @@ def tokenize(text: str) -> tuple[Token, ...]:
 
 
 def canonical(tokens: tuple[Token, ...]) -> str:
-    """Join the texts of tokens with spaces; words of three letters or more are in lower case."""
+    r"""Join the texts of tokens with spaces; words of three letters or more are in lower case.
+
+    The tokens of `The area is 2\pi` give `the area is 2 \pi`. Two texts with the same tokens have
+    the same canonical text.
+    """
     return " ".join(map(_spelled, tokens))
 
 
@@ -228,7 +263,11 @@ _EUROPEAN = re.compile(r"\d{1,3}(?:[. ]\d{3})+,\d{1,2}")
 
 
 def _plain_number(text: str) -> str:
-    """Return a literal without spaces or signs that group its digits, and with a decimal point."""
+    """Return a literal without grouping of its digits, and with a decimal point.
+
+    `1 234` -> `1234`; `1,234.50` -> `1234.50`; `1.234,56` -> `1234.56`. A literal with repeating
+    digits, `2.(6)`, loses only its spaces.
+    """
     if "(" in text or "\\overline" in text or "dot" in text or "..." in text:
         return re.sub(r"\s", "", text)
     if _EUROPEAN.fullmatch(text):
@@ -240,7 +279,10 @@ def _plain_number(text: str) -> str:
 
 
 def says_something(text: str) -> bool:
-    """Return True if a text has a letter or digit, apart from spacing and empty commands."""
+    r"""Return True if a text has a letter or digit, apart from spacing and commands.
+
+    False for `$ $` and `\text{}`; True for `\text{5}`.
+    """
     text = _EMPTY_COMMAND.sub("", text[:MAX_ANSWER_CHARS])
     return any(map(str.isalnum, re.sub(_NEUTRAL, "", text)))
 
@@ -249,7 +291,10 @@ _EMPTY_COMMAND = re.compile(r"\\[a-zA-Z]+\s*\{\s*\}")
 
 
 def _unwrapped(text: str) -> str:
-    """Remove the marks around a text: quotes, bold, an end sign (■, ✓), a full stop or comma."""
+    """Remove the marks around a text: quotes, bold, an end sign (■, ✓), a full stop or comma.
+
+    `**"5".**` -> `5`.
+    """
     # A mark may be inside another one: repeat until nothing changes.
     while True:
         before = text
@@ -260,6 +305,7 @@ def _unwrapped(text: str) -> str:
             text = text[:-1]
         for opening, closing in _WRAPPINGS:
             inside = text[len(opening) : len(text) - len(closing)]
+            # The marks must be around the whole: `"a" or "b"` keeps its quotes.
             if f"{opening}{inside}{closing}" == text and opening not in inside and inside:
                 text = inside if closing not in inside else text
         if text == before:
@@ -270,13 +316,16 @@ class _Scanner:
     r"""Turns a text into tokens in one pass.
 
     Attributes:
-        depth: number of brackets that are open.
-        end: place in the text after the current match.
-        groups: for each brace that is open, its style (`mathrm`, or '' for a plain brace) and the
-            index of its token.
+        text: the text, after `repaired`, `_ascii` and `_unwrapped`.
+        tokens: the tokens so far.
+        depth: number of open brackets, without the braces of LaTeX groups.
+        end: index in the text after the current match.
+        groups: a stack of the open braces: for each, its style (`mathrm`, or '' for a plain brace)
+            and the index of its token.
         next_style: style of the next token only: `\mathrm d`.
-        upright_d: number of tokens up to and including the last upright d; -1 before the first.
-        currency: place of a dollar sign that is a currency, -1 if there is none.
+        upright_d: number of tokens up to and including the last upright d, of `\mathrm{d}x`; -1
+            before the first.
+        currency: index of a dollar sign that is a currency, -1 if there is none.
     """
 
     def __init__(self, text: str) -> None:
@@ -314,11 +363,15 @@ class _Scanner:
 
     @property
     def style(self) -> str:
-        """The innermost style, or ''; plain braces inside a style keep it."""
+        """The style in force, such as `mathrm`, or ''; plain braces inside a style keep it."""
         return self.next_style or next((style for style, _ in self.groups[::-1] if style), "")
 
     def _read(self, match: re.Match[str]) -> None:
-        """Add the token that matched, or open its style; neutral text adds nothing."""
+        r"""Add the token of a match of `_PATTERN`; `\text{` opens a group of its style instead.
+
+        Neutral text adds nothing.
+        """
+        # The name of the group that matched: "number", "command" and so on.
         kind, text, self.end = match.lastgroup, match[0], match.end()
         if kind == "neutral":
             if text == "~" and not self.tokens:
@@ -329,6 +382,7 @@ class _Scanner:
             if match["open"]:
                 self.groups.append((match["style"], len(self.tokens)))
                 self.tokens.append(OPEN)
+            # `\mathrm d`, without a brace, styles the next token only.
             elif match["style"] not in _AROUND:
                 self.next_style = match["style"]
             return
@@ -347,11 +401,13 @@ class _Scanner:
         self.next_style = ""
 
     def _add_number(self, match: re.Match[str]) -> None:
-        """Add a number, as a subscript if it follows a letter directly."""
+        """Add a number, as a subscript if it follows a letter directly: `x2` is `x_2`."""
         if _BOLD.get(self.style, "bf") != "bf":
+            # `\mathbb{1}`
             raise Unparsable("digits as a symbol")
         last = self.tokens[-1] if self.tokens else END
         before = self.text[match.start() - 1 : match.start()]
+        # The letter is an exponent or a subscript itself, or the number has an exponent.
         is_raised = len(self.tokens) > 1 and self.tokens[-2].text in ("^", "_")
         is_base = self.text.startswith("^", match.end())
         # `x2` and `H2O` are written for x_2 and H_2O, but not in an exponent or before one.
@@ -366,7 +422,10 @@ class _Scanner:
         self.tokens.append(Token("number", _plain_number(match[0])))
 
     def _add_sign(self, name: str, *, is_command: bool) -> None:
-        """Add the token of a command or sign, and count brackets."""
+        """Add the token of a command or sign, such as "le" or "+", and count brackets.
+
+        `name` has no backslash, and is the one name of `ONE_FOR`.
+        """
         if name == "{":
             self.groups.append(("", len(self.tokens)))
         if name == "}" and not is_command:
@@ -376,7 +435,7 @@ class _Scanner:
             # `30^\circ` and `f^'` have no exponent: the mark replaces the "^".
             self.tokens.pop()
             name = "degree" if name == "circ" else name
-        # A second or third prime joins the one before it.
+        # A second or third prime joins the last token: {*last} are its different characters.
         if name == "'" and {*last} == {"'"}:
             self.tokens[-1] = Token("operator", f"{last}'")
             return None
@@ -394,49 +453,62 @@ class _Scanner:
         return None
 
     def _close(self) -> None:
-        """Close the innermost group; drop its braces if they group nothing in mathematics.
+        r"""Close the innermost group; drop its braces if they do not matter to the parser.
 
-        These are braces around one token, or of a style around words.
+        Dropped: braces around one token that is no argument (`{5}`, `2^{10}`), those of a style
+        around words (`\text{cm}`), and those around a raised mark (`30^{\circ}`). Kept:
+        `\frac{1}{2}`.
         """
         if not self.groups:
             raise Unparsable("a group that is not open")
         style, start = self.groups.pop()
+        # tokens[start] is the opening brace.
         inside = self.tokens[start + 1 :]
+        # The token before the group, and the only token in it (END if there are more).
         before = self.tokens[start - 1] if start else END
         only = inside[0] if len(inside) == 1 else END
         has_words = any(token.kind in (*WORDS, "separator") for token in inside)
-        # `\\text{(B)}`, `\\mathrm{d}`, `\\text{ percent}`: letters and marks, which need no group.
+        # `\text{(B)}`, `\mathrm{d}`, `\text{ percent}`: letters and marks, which need no group.
         is_mark = all(token.kind == "letter" or token.text in _MARKS for token in inside)
         is_text = style and style not in _AROUND and before.text not in ("^", "_")
         # One token in braces, but not an argument: after a command the braces stay.
         is_plain = only.kind in ("number", "letter", *WORDS) and before != CLOSE
         is_plain &= before.kind in ("operator", "separator", "end", *WORDS)
+        # The style is around the whole answer: `\mathrm{x+1}`.
         is_whole = not start and not self.text[self.end :].strip(" $.")
         if is_plain or (is_text and (has_words or is_mark or is_whole or only.text in FUNCTIONS)):
+            # Only the opening brace has a token yet.
             del self.tokens[start]
             if only.text == "d" and style in _UPRIGHT:
                 self.upright_d = len(self.tokens)
         elif before.text == "^" and only.text in _ON_TOP:
+            # `30^{\circ}`: without the braces, as `30^\circ`.
             del self.tokens[start:]
             self._add_sign(only.text, is_command=True)
         else:
             self.tokens.append(CLOSE)
 
     def _add_word(self, run: str, start: int) -> None:
-        """Add a run of letters: as a letter, separator, sign, unit, word or name.
+        r"""Add a run of letters, whose first is at index `start` of the text.
 
-        A run that is none of these is a product: each of its letters becomes a token.
+        It becomes a letter (`x`), a separator (`and`), a command (`sin`), a unit (`kg` after a
+        number), a word (`was`), a name (`AB`), or a differential (`dx`). Any other run is a
+        product, and each of its letters a token: `xy`. The branches are tried in order.
         """
-        style, low, before = self.style, run.lower(), self.text[start - 1 : start]
+        style, lower, previous_char = self.style, run.lower(), self.text[start - 1 : start]
+        # "bf" in `\mathbf{v}`, whose letter is named bf:v.
         prefix = _BOLD.get(style, "")
         name = f"{prefix}:{run}" if prefix else run
+        # The last token, without opening braces after it.
         last = next((token for token in self.tokens[::-1] if token != OPEN), END)
         follows_value = last.kind == "number" or last.text in (")", "}", "/", "pi", "mu", "degree")
         is_styled_unit = (
             style in _UPRIGHT and (follows_value or last.kind == "text") and is_unit(run)
         )
         # "in" is an inch only after a space, as in `5 in`.
-        is_plain_unit = len(run) > 2 or run in _PLAIN_UNITS or (run == "in" and before.isspace())
+        is_plain_unit = (
+            len(run) > 2 or run in _PLAIN_UNITS or (run == "in" and previous_char.isspace())
+        )
         is_word = len(run) > 2 or not run.isascii() or style in _UPRIGHT or run.isupper()
         kind = ""
         if len(run) == 1 and run.isascii() and not is_styled_unit:
@@ -446,28 +518,30 @@ class _Scanner:
                 self.tokens.pop()
                 name = f"d{run}"
             kind = "letter"
-        elif low in ("and", "or"):
-            kind, name = "separator", low
+        elif lower in ("and", "or"):
+            kind, name = "separator", lower
         elif run in _PLAIN and not prefix:
             self._add_sign(ONE_FOR.get(run, run), is_command=True)
-        elif follows_value and low in _SIGN_WORDS:
-            self._add_sign(_SIGN_WORDS[low], is_command=True)
+        elif follows_value and lower in _SIGN_WORDS:
+            self._add_sign(_SIGN_WORDS[lower], is_command=True)
         elif (
             is_styled_unit
             or (is_plain_unit and follows_value and is_unit(run))
+            # `3rd`, `3^{rd}`
             or (run in ("st", "nd", "rd", "th") and (last.kind == "number" or last.text == "^"))
         ):
             kind, name = "text", run
         # `dx`
         elif len(run) == 2 and not style and run.islower() and run[0] == "d" and run != "do":
             kind = "letter"
-        elif (is_word and not (prefix == "bf" and run.isupper())) or low in _TWO_LETTERS:
+        elif (is_word and not (prefix == "bf" and run.isupper())) or lower in _TWO_LETTERS:
             # A word beside mathematics, in capitals or without a vowel is a name.
-            is_name = re.match(r"[\w)}^]", before) or run.isupper() or not _VOWEL.search(run)
-            is_name = is_name and low not in HEDGES
+            is_name = re.match(r"[\w)}^]", previous_char) or run.isupper() or not _VOWEL.search(run)
+            is_name = is_name and lower not in HEDGES
             kind = "text" if style in _UPRIGHT else "name" if is_name or prefix else "word"
             name = name if len(run) < 3 else run
         else:
+            # A product of letters; `kind` stays '', since their tokens are added here.
             self.tokens += [Token("letter", f"{prefix}:{x}" if prefix else x) for x in run]
         if kind:
             self.tokens.append(Token(kind, name))

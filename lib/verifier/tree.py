@@ -1,10 +1,15 @@
-"""The tree that an answer is parsed into, and the limits of work on it.
+r"""The expression tree of an answer, and the limits of work on it.
 
-All nodes have one type, and rules match on `kind`: answers are of too many kinds for classes.
+All nodes have one type, `Node`, and rules match on `kind`: answers are of too many kinds for
+classes. `2x = 5\%` is parsed as
+
+    Node("relation", (product, percent), "="), with
+    product = Node("product", (Node("number", (), "2", Fraction(2)), Node("symbol", (), "x")))
+    percent = Node("percent", (Node("number", (), "5", Fraction(5)),))
 
 | kind | args | name / value |
 |---|---|---|
-| number | | value exact; name the literal as written |
+| number | | value exact; name the literal as written, '' if computed |
 | symbol | | name |
 | sum, product | terms, factors | |
 | quotient, power | two | |
@@ -15,13 +20,15 @@ All nodes have one type, and rules match on `kind`: answers are of too many kind
 | unit | one | name the unit as written |
 | amount | units, `5 ft 3 in` | |
 | ratio | two or more | |
-| list | items | name "," or "or" |
-| tuple | items | name the two brackets: "()", "[]", "(]", "[)", "<>" |
+| list | items | name the joint: ",", "or", "and" |
+| tuple | items | name the two brackets: "()", "[]", "(]", "[)", "<>"; "row" in a matrix or cases |
 | set | items | |
 | builder | element, condition | |
-| union, intersection, difference | two | |
-| relation | operands | name the operators, joined with spaces |
-| quantified | statement, membership | |
+| union, intersection | two or more | |
+| difference | two | |
+| relation | operands | name the operators, joined with spaces: "< <=" of `0 < x <= 1` |
+| quantified | statement, membership `n in Z` | |
+| label | | name the words before a value, `maximum` of `Maximum: 5` |
 | cases | tuples (value, condition) | |
 | matrix | rows, each a tuple node | name the environment |
 | phrase | | name the words as read |
@@ -88,6 +95,7 @@ MAX_INTEGRAND_NESTING = 1
 MAX_CALCULUS = 3
 """Sums, limits and integrals in one question to sympy."""
 
+# The caches that `remembered` made, and the characters of the comparisons since they were emptied.
 _caches: list["functools._lru_cache_wrapper[Any]"] = []
 _remembered_chars = 0
 
@@ -95,9 +103,10 @@ _remembered_chars = 0
 def remembered(
     maxsize: int,
 ) -> Callable[[Callable[..., T]], "functools._lru_cache_wrapper[T]"]:
-    """Cache like `functools.lru_cache`, and register the cache for `bound_memory`.
+    """Decorate a function like `functools.lru_cache`, and register its cache for `bound_memory`.
 
-    `maxsize` bounds only the number of entries, and an entry may be long.
+    `maxsize` bounds only the number of entries; an entry may be long, so that memory is bounded by
+    `bound_memory`.
     """
 
     def wrap(function: Callable[..., T]) -> "functools._lru_cache_wrapper[T]":
@@ -108,7 +117,10 @@ def remembered(
 
 
 def bound_memory(num_chars: int) -> None:
-    """Add `num_chars` of a new comparison; empty every cache at `MAX_REMEMBERED_CHARS` in all."""
+    """Count the characters of a new comparison; empty all caches above `MAX_REMEMBERED_CHARS`.
+
+    Called before each comparison, with the length of its texts.
+    """
     global _remembered_chars
     _remembered_chars += num_chars
     if _remembered_chars > MAX_REMEMBERED_CHARS:
@@ -123,7 +135,14 @@ def forget() -> None:
 
 
 class Node(NamedTuple):
-    """A node of the tree; the table at the top lists its kinds."""
+    """A node of an expression tree, immutable and hashable.
+
+    Attributes:
+        kind: one of the kinds in the table at the top.
+        args: the child nodes.
+        name: a name, operator or literal; its meaning depends on `kind`.
+        value: the exact value of a number, the base of a "base"; else None.
+    """
 
     kind: str
     args: tuple["Node", ...] = ()
@@ -136,7 +155,7 @@ class Unparsable(ValueError):
 
 
 class Undecided(ValueError):
-    """It cannot be decided whether two trees are equal, or a tree has no value."""
+    """It cannot be decided whether two trees are equal, or a tree cannot be evaluated."""
 
 
 class TooHard(ValueError):
@@ -144,12 +163,15 @@ class TooHard(ValueError):
 
 
 def names(text: str) -> frozenset[str]:
-    """Return the words of `text`."""
+    """Return the words of `text` as a set: "sin cos" -> {"sin", "cos"}."""
     return frozenset(text.split())
 
 
 def pairs(text: str) -> dict[str, str]:
-    """Return the words "key=value" of `text` as a dict; a value may contain "="."""
+    """Return the words "key=value" of `text` as a dict; a value may contain "=".
+
+    "leq=le >=ge" -> {"leq": "le", ">": "ge"}
+    """
     return dict(word.split("=", 1) for word in text.split())
 
 
@@ -163,7 +185,7 @@ FUNCTIONS = names(
 
 
 def number(value: Fraction | int, literal: str = "") -> Node:
-    """Return a number node."""
+    """Return a number node; `literal` is its spelling, '' for a computed number."""
     return Node("number", (), literal, Fraction(value))
 
 
@@ -173,7 +195,7 @@ def symbol(name: str) -> Node:
 
 
 def call(name: str, *arguments: Node) -> Node:
-    """Return a function applied to arguments."""
+    """Return the node of the function `name`, applied to arguments: "sin" and x give sin(x)."""
     return Node("call", arguments, name)
 
 
@@ -185,7 +207,7 @@ INFINITY = symbol("infinity")
 def negated(node: Node) -> Node:
     """Return -`node`; a number stays a number, also with a unit, a percent or a degree sign."""
     if node.kind == "number" and node.value is not None:
-        # The literal has at most one sign: minus -1 is 1. An empty name stays empty.
+        # The literal has at most one sign: "-1" becomes "1". An empty name stays empty.
         name = node.name[1:] if node.name.startswith("-") else node.name and f"-{node.name}"
         return Node("number", (), name, -node.value)
     if node.kind in ("unit", "percent", "degree"):
@@ -194,26 +216,29 @@ def negated(node: Node) -> Node:
 
 
 def difference(left: Node, right: Node) -> Node:
-    """Return left minus right."""
+    """Return the node of left - right: left + (-right)."""
     return Node("sum", (left, negated(right)))
 
 
 def nodes(node: Node) -> Iterator[Node]:
-    """Yield `node`, its parts, their parts, and so on."""
+    """Yield `node` and all its descendants, parents first."""
     yield node
     for part in node.args:
         yield from nodes(part)
 
 
 def substituted(node: Node, values: Mapping[str, Node]) -> Node:
-    """Return `node` with each symbol in `values` replaced by its tree."""
+    """Return `node` with each symbol of a name in `values` replaced by the tree there."""
     if node.kind == "symbol":
         return values.get(node.name, node)
     return node._replace(args=tuple(substituted(part, values) for part in node.args))
 
 
 def spelled(node: Node) -> str:
-    """Write the whole tree out as one string: the name of a subscript, an accent or a label."""
+    """Write a whole tree as one string: x + 1 as "sum:(x,1)", a symbol as its name.
+
+    Used as a name: of a subscript, an accent, a variable or a label.
+    """
     value = node.value if node.value is not None else node.name
     if node.args:
         inside = ",".join(map(spelled, node.args))
@@ -227,11 +252,15 @@ def spelled(node: Node) -> str:
 
 @remembered(8192)
 def free_symbols(node: Node) -> frozenset[str]:
-    """Return the names of the symbols in `node`, without pi, e, i and bound indices."""
+    """Return the names of the symbols in `node`, without pi, e, i and bound indices.
+
+    x + π has {"x"}. Infinity is a symbol here, except in the bounds of a sum, limit or integral.
+    """
     if node.kind == "symbol":
         return frozenset() if node.name in ("pi", "e", "i") else frozenset([node.name])
     inside = frozenset[str]().union(*map(free_symbols, node.args))
     if node.kind == "calculus":
+        # The lower bound of a sum is a relation, `k = 1`, whose left side is the index.
         index = node.args[0].args[0].name if node.args[0].kind == "relation" else ""
         # The bound of a sum or the point of a limit may be infinity.
         inside -= {index, "infinity"}
@@ -240,7 +269,10 @@ def free_symbols(node: Node) -> frozenset[str]:
 
 @remembered(8192)
 def is_opaque(node: Node) -> bool:
-    """Return True if a part of `node` has no value even where all its symbols have one."""
+    """Return True if a part of `node` has no value even if all its symbols have values.
+
+    True for an unknown function, f(x), and for a set, a tuple or a phrase.
+    """
     if node.kind == "call" and node.name not in FUNCTIONS:
         return True
     return node.kind not in VALUED or any(map(is_opaque, node.args))
@@ -250,19 +282,22 @@ VALUED = names("number symbol sum product quotient power root call percent degre
 """Kinds of nodes that have a value if their parts have one."""
 
 _CONSTANTS = ("pi", "e", "i", "infinity", "ldots")
+# dx, partial x
 _DIFFERENTIAL = re.compile("d.$|partial .")
 
 
 def is_name(node: Node) -> bool:
-    """Return True if an equation defines `node`, such as x, f(2) or m∠A, and does not constrain it.
+    """Return True if `node` can be the name of a value in an equation: x, f(2), dy/dx or m∠A.
 
-    `x = 5` says what x is; `x + y = 5` is a constraint.
+    `x = 5` states the value of x; x + y is no name, so that `x + y = 5` is a constraint.
     """
     kind, parts = node.kind, node.args
     if kind == "symbol":
         return node.name not in _CONSTANTS and not node.name.startswith("bb:")
+    # f(2); a known function only of letters: sin A, but not sin 2.
     if kind == "call":
         return node.name not in FUNCTIONS or all(part.kind == "symbol" for part in parts)
+    # m∠A
     if kind == "product":
         return any(part.name.startswith("angle ") for part in parts)
     # dy/dx

@@ -1,4 +1,8 @@
-"""Units, numbers in words, and the words that may or must not be left out beside an answer."""
+"""Vocabulary of the verifier: units, numbers in words, hedges, and words that only frame an answer.
+
+`5 km/h` has a known unit, `two million` is a number, "not 5" has a hedge, and "the final answer
+is" only frames the answer.
+"""
 
 import functools
 import re
@@ -34,21 +38,23 @@ FRAME = names(
 """Words that describe the answer beside them and do not change it: they may be left out."""
 
 
+# `triangle ABC`
 _FIGURE = re.compile(
     r"\b(triangle|quadrilateral|angle|segment|square|rectangle|circle|line) [a-z]{1,4}\b(?! [a-z])"
 )
 
 
 def may_label(label: str, problem: str) -> bool:
-    """Return True if a label may be left out: no hedge, and only words of `FRAME` or the problem.
+    """Return True if a label may be left out: `maximum` of `Maximum: 5`, not "less than" or "not".
 
-    Without a problem's text, only words of `FRAME`.
+    It must have no hedge, and only words of `FRAME` or of the problem; if the problem's text is not
+    known (''), only words of `FRAME`.
     """
     # `triangle ABC` counts as `triangle`.
     words = _FIGURE.sub(r"\1", label.lower()).split()
     known = set(re.findall(r"[^\W\d_]+", problem.lower()))
-    told = [word for word in words if len(word) > 1 and word not in FRAME]
-    return not (HEDGES & set(words)) and (set(told) <= known if problem else not told)
+    unframed = [word for word in words if len(word) > 1 and word not in FRAME]
+    return not (HEDGES & set(words)) and (set(unframed) <= known if problem else not unframed)
 
 
 _NUMBER_WORDS = pairs(
@@ -60,23 +66,27 @@ _SCALES = {
     "dozen": 12, "hundred": 100, "thousand": 10**3, "lakh": 10**5, "million": 10**6,
     "crore": 10**7, "billion": 10**9, "trillion": 10**12,
 }  # fmt: skip
+# One word of a number, the longest first ("seventy" before "seven"), up to a space.
 _NUMERAL = rf"(?:{'|'.join(sorted((*_NUMBER_WORDS, *_SCALES), key=len, reverse=True))})(?![^ ])"
 SPELLED = re.compile(
     rf"(?<![^ ])(?:(\d+(?:\.\d+)?) )?({_NUMERAL}(?:(?: -| (?<=hundred )and)? {_NUMERAL})*)"
 )
-"""A number in words, also after digits: `2.5 million`."""
+"""A number in words, also after digits: `two hundred and ten`, `forty - two`, `2.5 million`.
+
+Group 1 is the digits, group 2 the words. It matches canonical text: a space is between tokens.
+"""
 SIGNS = pairs(
     "squared=^2 cubed=^3 plus=+ minus=- to=: half=/2 halves=/2 third=/3 thirds=/3 quarter=/4 "
     "quarters=/4 fourths=/4 fifth=/5 fifths=/5 sixths=/6 eighths=/8 tenth=/10 tenths=/10 "
     "hundredths=/100 thousandths=/1000 millionths=/1000000"
 )
-"""The signs for words that follow a number; `3 quarters` is 3/4."""
+"""The signs for words after a number: `3 quarters` is 3/4."""
 
 
 def spelled_number(match: re.Match[str]) -> str | None:
-    """Return the number that a match of `SPELLED` spells, as digits.
+    """Return a match of `SPELLED` as digits: `two million three hundred` -> "2000300".
 
-    None if it is several numbers in a row: `two three`.
+    None for several numbers in a row: `two three`.
     """
     # `current` is the number below the next scale, `total` the part before: of "two million three
     # hundred", 300 and 2,000,000.
@@ -84,7 +94,9 @@ def spelled_number(match: re.Match[str]) -> str | None:
     current = Fraction(match[1]) if match[1] else None
     for word in re.findall("[a-z]{3,}", match[2].replace(" and ", " ")):
         if scale := _SCALES.get(word):
+            # "dozen" only is 12; "two hundred" is 2 · 100.
             current = (1 if current is None else current) * Fraction(scale)
+            # From a thousand on, the next words begin a new part.
             if scale > 100:
                 total, current = total + current, Fraction(0)
         else:
@@ -98,43 +110,53 @@ def spelled_number(match: re.Match[str]) -> str | None:
     return str(total + (current or 0))
 
 
+# `\text{cm}`: its words are part of a formula.
 _FORMATTED = re.compile(
     r"\\(?:text|mbox|textbf|textit|textrm|mathrm|mathbf|operatorname)\b\s*\{[^{}]*\}"
 )
 _COMMAND = re.compile(r"\\(?:begin|end)\s*\{\w+\*?\}|\\[A-Za-z]+")
+# Two letters or more, or a run of Chinese or Japanese characters.
 _WORD = re.compile(r"[^\W\d_\u2e80-\U0010ffff]{2,}|[\u2e80-\U0010ffff]+")
 _MATHS = FUNCTIONS | names(
     "infty oo inf infinity asin acos atan asinh acosh atanh arcsinh arccosh arctanh ceiling sign "
     " log10 pi theta alpha beta gamma delta lambda omega phi and or det mod none union emptyset"
 )
 _SHORT = names("is it of to so we be in as if no on an by at il")
+# `print(x)`, `</div>`, `np.sqrt(`, `def f`
 _CODE = re.compile(
     r"(?<![\\A-Za-z_])[A-Za-z_]{2,}\(|</?\w+>|__|\w\.\w+\(|\b(?:def|lambda|import|return)\b"
 )
 
 
 def has_prose(text: str) -> bool:
-    """Return True if `text` is natural language: two words or more, and no program code or tags."""
+    """Return True if `text` is natural language: two words or more, and no program code or tags.
+
+    "the answer" is prose; "x + 1" and "5 apples" are not.
+    """
     return _begins_with_prose(text[:4000])
 
 
 @functools.lru_cache(1024)
 def _begins_with_prose(text: str) -> bool:
-    """Decide as `has_prose`; the cache keeps only the beginnings of texts."""
+    """Decide `has_prose` for the beginning of a text; a whole text would be a long cache key."""
     words = _words(text)
-    enough = len(words) >= 2 or any(map(_is_eastern, words))
-    return enough and not _CODE.search(text)
+    has_enough_words = len(words) >= 2 or any(map(_is_eastern, words))
+    return has_enough_words and not _CODE.search(text)
 
 
 def has_words(text: str) -> bool:
-    r"""Return True if `text` has a word that is not mathematics and not inside `\text{…}`."""
+    r"""Return True if `text` has a word outside mathematics and `\text{…}`.
+
+    True for `5 apples`; False for `\sin x` and `5 \text{ apples}`.
+    """
     return bool(_words(text))
 
 
 def _words(text: str) -> list[str]:
-    """Return the words of a text's beginning without commands, mathematics and variables.
+    r"""Return the words of a text's beginning without commands, mathematics and variables.
 
-    A word of two letters counts only if it is common: `xy` is a product.
+    `the \sin x is xy` -> ["the", "is"]. A word of two letters counts only if it is common: `xy` is
+    a product.
     """
     bare = _COMMAND.sub(" ", _FORMATTED.sub(" ", text[:4000]))
     words = [word for word in _WORD.findall(bare) if word.lower() not in _MATHS]
@@ -142,16 +164,16 @@ def _words(text: str) -> list[str]:
 
 
 def _is_eastern(word: str) -> bool:
-    """Return True for Chinese and Japanese, where one run of letters may be a sentence."""
+    """Return True for a Chinese or Japanese word: one run of letters may be a sentence."""
     return ord(word[0]) >= 0x2E80
 
 
 class Unit(NamedTuple):
-    """A unit, such as km/h: its dimension, and its size in the base units of `_DIMENSIONS`.
+    """A unit of measurement: km/h is Unit((("length", 1), ("time", -1)), 5/18).
 
     Attributes:
-        dimension: names of base dimensions with their powers, in order: length 1, time -1.
-        factor: number of base units in one unit, 5/18.
+        dimension: names of base dimensions (keys of `_DIMENSIONS`) with their powers, sorted.
+        factor: number of base units in one unit: a km/h is 5/18 m/s.
     """
 
     dimension: tuple[tuple[str, int], ...]
@@ -162,6 +184,7 @@ _PREFIXES = pairs(
     "n=1/1000000000 u=1/1000000 μ=1/1000000 m=1/1000 c=1/100 k=1000 M=1000000 "
     "G=1000000000 milli=1/1000 centi=1/100 kilo=1000 mega=1000000"
 )
+# Names of units that take a prefix: `km`, `kilometer`.
 _PREFIXED = names(
     "m g s L l A V W J N Pa Hz eV Ω ohm ohms "
     "meter meters metre metres gram grams second seconds liter liters litre litres "
@@ -206,12 +229,16 @@ _OFFSET = names("celsius fahrenheit kelvin")
 
 
 def _table() -> dict[str, Unit]:
-    """Return the unit of every name in `_DIMENSIONS`, also with the prefixes that it may have."""
+    """Return a table from every name of a unit in `_DIMENSIONS`, also with prefixes, to its unit.
+
+    "km" -> Unit((("length", 1),), 1000)
+    """
     units: dict[str, Unit] = {}
     for dimension, spec in _DIMENSIONS.items():
-        for same, factor in re.findall(r"([^=]+)=(\S+)", spec):
+        # "ft foot feet=381/1250" -> synonyms and factor
+        for synonyms, factor in re.findall(r"([^=]+)=(\S+)", spec):
             powers, scale = ((dimension, 1),), Fraction(factor)
-            for name in same.split():
+            for name in synonyms.split():
                 units[name] = Unit(powers, scale)
                 for prefix, size in _PREFIXES.items() if name in _PREFIXED else ():
                     # "kilo" goes before "gram", "k" before "g".
@@ -221,18 +248,20 @@ def _table() -> dict[str, Unit]:
 
 
 UNITS = _table()
+# Abbreviations of composed units.
 _COMPOUND = {"mph": "mi/h", "kph": "km/h", "kmph": "km/h", "fps": "ft/s", "cc": "cm^3"}
+# A unit with its power: `cm^2`, `s^{-1}`, `m2`.
 _PIECE = re.compile(r"([^\W\d_]+|[$€£¥₹¢]|°[CF])\.?\s*(?:\^?\{?(-?\d)\}?)?")
 
 
 def _unit(word: str) -> Unit | None:
-    """Return the unit of one word, or None; names match in any case, symbols only in theirs: mW."""
+    """Return the unit of one word, or None; case matters only up to three letters: mW is no MW."""
     return UNITS.get(word) or (UNITS.get(word.lower()) if len(word) > 3 else None)
 
 
 @remembered(2048)
 def parse_unit(text: str) -> Unit | None:
-    """Return the unit that `text` spells ("cm^2", "km/h", "square feet"), or None if unknown."""
+    """Return the unit of a text ("cm^2", "km/h", "square feet"), or None if a word is unknown."""
     text = _COMPOUND.get(text.strip(), text).replace(" per ", " / ")
     dimension: dict[str, int] = {}
     # `sign` is -1 after a slash; `times` is the power that "square" or "cubic" gives the next word.
@@ -249,19 +278,22 @@ def parse_unit(text: str) -> Unit | None:
             if not match or not known:
                 return None
             power = sign * int(match[2] or times)
+            # Multiply by the known unit to this power: dimensions are added.
             for name, exponent in known.dimension:
                 dimension[name] = dimension.get(name, 0) + power * exponent
             factor *= known.factor**power
             times = 1
+    # Dimensions that cancel are left out; a unit without any, such as m/m, is none.
     powers = tuple(sorted((name, power) for name, power in dimension.items() if power))
     return Unit(powers, factor) if powers and times == 1 else None
 
 
 def is_unit(word: str) -> bool:
-    """Return True if a word is a known unit."""
+    """Return True if a word is a known unit, such as `km` or `km/h`."""
     return parse_unit(word) is not None
 
 
+# The question for a unit, and up to six words after it: "How many square feet", "in kilometers".
 _ASKED = re.compile(
     r"\b(?:how many|how much|number of|in|nearest|of) ((?:[a-z$]+[ .,?/-]*){1,6})", re.I
 )
@@ -270,7 +302,10 @@ _UNIT_WORD = re.compile(r"[A-Za-z$€£¥₹]+")
 
 @functools.lru_cache(512)
 def asked_words(problem: str) -> tuple[str, ...]:
-    """Return the rest of each sentence after "how many" or "number of", in lower case."""
+    """Return the rest of each sentence after "how many" or "number of", in lower case.
+
+    "How many more apples does he have?" -> ("apples does he have",)
+    """
     return tuple(
         match.strip(" .,?").lower()
         for match in re.findall(
@@ -281,7 +316,10 @@ def asked_words(problem: str) -> tuple[str, ...]:
 
 @functools.lru_cache(512)
 def _units_of(problem: str) -> tuple[frozenset[Unit], frozenset[Unit]]:
-    """Return the units that a problem asks for, and all units that it names."""
+    """Return (units that a problem asks for, all units in it).
+
+    "How far in feet is 5 meters?" asks for feet, and has feet and meters.
+    """
     asked_units = {
         unit
         for words in _ASKED.findall(problem)
@@ -296,7 +334,7 @@ def _units_of(problem: str) -> tuple[frozenset[Unit], frozenset[Unit]]:
 
 
 def _first_unit(words: list[str]) -> Unit | None:
-    """Return the longest unit, of at most three words, that `words` begin with, or None."""
+    """Return the longest unit, of at most three words, at the beginning of `words`, or None."""
     for count in (3, 2, 1):
         text = " ".join(words[:count]).strip(" .,?")
         if len(words) >= count and (unit := parse_unit(text)):
@@ -305,16 +343,15 @@ def _first_unit(words: list[str]) -> Unit | None:
 
 
 def may_be_added(unit: Unit, problem: str) -> bool:
-    """Return True if an answer may have this unit where the reference has none.
+    """Return True if an answer may add this unit to the number of a reference without a unit.
 
-    A temperature may not. For others, the units that the problem asks for decide, or if there are
-    none, all units that it names: `unit` must be the only one of its dimension. If the problem has
-    no units, any may be added.
+    The unit must be the only one of its dimension among the units that the problem asks for, or if
+    it asks for none, among all units in it. If the problem has no units, any may be added. A
+    temperature may never be added.
     """
     asked_units, named = _units_of(problem)
     known = asked_units or named
     alike = {one for one in known if one.dimension == unit.dimension}
     has_offset = any(name in _OFFSET for name, _ in unit.dimension)
-    # `alike` is {unit} if no other unit of this dimension is known: of metres and feet, either one
-    # could be meant.
+    # A problem with metres and feet leaves open which one is meant.
     return not has_offset and (alike == {unit} or not known)
