@@ -1,4 +1,4 @@
-"""The policy loss by keywords, as tests vary it."""
+"""Policy loss from keywords, for tests."""
 
 import dataclasses
 from typing import Any
@@ -11,7 +11,7 @@ INPUTS = {field.name for field in dataclasses.fields(LossInputs)}
 
 
 def loss_of(log_probs: Tensor, advantages: Tensor, mask: Tensor, **settings: Any) -> PolicyLoss:
-    """Split `settings` into those of `LossInputs` and of `Objective`, and compute the loss."""
+    """Split `settings` between `LossInputs` and `Objective`, and compute the loss."""
     inputs = {name: settings.pop(name) for name in INPUTS & settings.keys()}
     return policy_loss(
         LossInputs(log_probs=log_probs, advantages=advantages, mask=mask, **inputs),

@@ -14,7 +14,7 @@ REWARDS = torch.tensor([[0.0, 1.0, 0.0, 3.0], [2.0, 2.5, 2.0, 2.0]], dtype=torch
 
 @st.composite
 def groups(draw: st.DrawFn) -> Tensor:
-    """[P, G] rewards as a verifier gives them: few distinct values, ties are common."""
+    """Draw [P, G] rewards like a verifier's: few distinct values, common ties."""
     size = draw(st.integers(2, 6))
     reward = st.sampled_from([-1.0, 0.0, 0.1, 0.25, 1.0, 12.5])
     rows = draw(st.lists(st.lists(reward, min_size=size, max_size=size), min_size=1, max_size=4))

@@ -1,4 +1,4 @@
-"""The example advantages that look at verdicts, against their papers' definitions."""
+"""Example advantages of verdicts, against their papers' definitions."""
 
 import itertools
 import statistics
@@ -18,7 +18,7 @@ def advantages(name: str) -> torch.Tensor:
 
 @pytest.mark.parametrize("count", range(9))
 def test_pass_at_4_is_a_completions_part_in_all_subsets(count):
-    """Each subset of four earns 1 where one of it is right; standardised over all subsets."""
+    """A subset of four earns 1 if one of it is right; rewards are standardised over all subsets."""
     subsets = list(itertools.combinations(range(8), 4))
     rewards = [float(any(RIGHT[count, i] for i in subset)) for subset in subsets]
     deviation = statistics.pstdev(rewards)

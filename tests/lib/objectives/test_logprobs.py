@@ -78,7 +78,7 @@ def test_half_precision_logits_are_scored_in_float32(logits, index, chunk_size):
 
 
 class LargestTensor(torch.utils._python_dispatch.TorchDispatchMode):
-    """Remembers how many numbers the largest tensor made under it had."""
+    """Keep the number of elements of the largest tensor made under this mode."""
 
     numel = 0
 
@@ -121,7 +121,7 @@ def test_chunked_model_scores_are_the_plain_ones_without_logits(model):
             (scores["log_probs"] - 0.1 * scores["token_entropy"]).sum().backward()
         gradients.append((scores, {n: p.grad.clone() for n, p in model.named_parameters()}))
         largest.append(seen.numel)
-    # What is left in chunks is the MLP's, whose width is 64.
+    # In chunks the largest tensor is the MLP's, 64 wide.
     assert largest == [2 * 200 * VOCAB_SIZE, 2 * 200 * 64]
     (plain, plain_gradients), (chunked, chunked_gradients) = gradients
     entropy = compute_entropy(model(ids).logits[:, :-1])
@@ -162,7 +162,7 @@ def test_a_head_with_an_adapter_is_neither_fused_nor_cast(model):
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("autocast", [True, False])
 def test_the_heads_weight_has_the_gradient_of_whole_logits(tied, autocast):
-    """Tied, it adds up with the embeddings'; under autocast the products are in bfloat16."""
+    """A tied head's gradient adds up with the embeddings'; autocast multiplies in bfloat16."""
     model = tiny_model(0, tie_word_embeddings=tied)
     assert (model.lm_head.weight is model.model.embed_tokens.weight) == tied
     ids = torch.randint(100, (2, 9), generator=torch.Generator().manual_seed(0))
@@ -189,7 +189,7 @@ def test_the_heads_weight_has_the_gradient_of_whole_logits(tied, autocast):
 
 
 def nucleus(scores: Tensor) -> Tensor:
-    """The most probable tokens that make up 80 %, by another route than the engine's."""
+    """Keep the most probable tokens of 80 % in all, by another route than the engine's."""
     probs, order = scores.softmax(-1).sort(-1, descending=True)
     kept = probs.cumsum(-1) - probs < 0.8
     return scores.masked_fill(~torch.zeros_like(kept).scatter(-1, order, kept), float("-inf"))
@@ -199,7 +199,7 @@ def nucleus(scores: Tensor) -> Tensor:
 @pytest.mark.parametrize("temperature", [0.7, 1.0])
 @pytest.mark.parametrize("truncate", [None, nucleus])
 def test_scores_and_gradients_are_those_of_autograd(rows, temperature, truncate):
-    """Labels inside and outside of what a cut leaves; the bonus's gradient is the entropy's."""
+    """Labels lie inside and outside the cut; the bonus's gradient is the entropy's."""
     generator = torch.Generator().manual_seed(0)
     hidden, weight, bias = (
         torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_()
@@ -247,7 +247,7 @@ def test_under_autocast_products_are_in_its_type_and_sums_are_not(autocast):
         plain = score_logits(hidden @ weight.T, labels)
         existing = random_tensor(9, 9).requires_grad_()
         exact = score_logits(existing, labels)
-    of_hidden, of_weight = torch.autograd.grad(
+    hidden_grad, weight_grad = torch.autograd.grad(
         (upstream * scores.log_probs).sum(), (hidden, weight)
     )
 
@@ -259,8 +259,8 @@ def test_under_autocast_products_are_in_its_type_and_sums_are_not(autocast):
         entropy = -(expected.exp() * expected).sum(-1)
         torch.testing.assert_close(each.entropy, entropy, rtol=1e-5, atol=1e-5)
     slope = (torch.eye(50)[labels] - expected.exp()) * upstream[:, None]
-    torch.testing.assert_close(of_hidden, (slope.to(kind) @ wide).float(), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(of_weight, (slope.to(kind).T @ half).float(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(hidden_grad, (slope.to(kind) @ wide).float(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(weight_grad, (slope.to(kind).T @ half).float(), rtol=1e-5, atol=1e-5)
     # Logits that exist are scored as they are.
     unrounded = existing.log_softmax(-1)[range(9), labels]
     torch.testing.assert_close(exact.log_probs, unrounded, rtol=1e-6, atol=1e-6)
@@ -273,7 +273,7 @@ def test_under_autocast_products_are_in_its_type_and_sums_are_not(autocast):
 @pytest.mark.parametrize("autocast", [True, False])
 @pytest.mark.parametrize("trained", [{"hidden"}, {"weight"}, {"bias"}, {"weight", "bias"}])
 def test_what_is_not_trained_takes_nothing_from_the_others(trained, autocast):
-    """As a head over states without gradient, or a frozen head."""
+    """States without gradient, or a frozen head, leave the other gradients as they are."""
 
     def gradients(trained: set[str]) -> dict[str, Tensor | None]:
         inputs = {
@@ -296,7 +296,7 @@ def test_what_is_not_trained_takes_nothing_from_the_others(trained, autocast):
 @pytest.mark.parametrize("autocast", [True, False])
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_head_in_float32_gives_the_logits_of_float32_weights(tied, autocast):
-    """Whole and fused; bfloat16's own logits are off by a hundred times as much."""
+    """Whole and fused logits agree; bfloat16's own are off by a hundred times as much."""
     model = tiny_model(0, tie_word_embeddings=tied).bfloat16()
     ids = torch.randint(100, (2, 9), generator=torch.Generator().manual_seed(0))
     head, mask = model.get_output_embeddings(), torch.ones(2, 9, dtype=torch.bool)

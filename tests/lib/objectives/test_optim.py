@@ -18,7 +18,7 @@ def network(dtype: torch.dtype = torch.float32) -> nn.Module:
 
 
 def groups(model: nn.Module) -> list[dict[str, Any]]:
-    """Biases without weight decay and with a rate of their own, as trainers group them."""
+    """Group biases without weight decay and with a rate of their own, as trainers do."""
     named = list(model.named_parameters())
     return [
         {"params": [p for name, p in named if "weight" in name]},
@@ -29,7 +29,7 @@ def groups(model: nn.Module) -> list[dict[str, Any]]:
 def train(
     model: nn.Module, optimizer: Optimizer, steps: range, device: str = "cpu"
 ) -> Iterator[list[Tensor]]:
-    """The parameters after each step; batches depend only on the step's number."""
+    """Yield the parameters after each step; batches depend only on the step's number."""
     dtype = next(model.parameters()).dtype
     for step in steps:
         x = torch.randn(8, 5, generator=torch.Generator().manual_seed(step)).to(device, dtype)

@@ -27,7 +27,7 @@ QUIET = {"use_cpu": True, "report_to": "none", "bf16": False}
 
 @pytest.fixture(scope="module")
 def trainer(tmp_path_factory):
-    """Built once; the tests set the fields that `_compute_loss` reads."""
+    """Build TRL's trainer once; tests set the fields read by `_compute_loss`."""
     config = GRPOConfig(
         output_dir=str(tmp_path_factory.mktemp("grpo")),
         per_device_train_batch_size=8,
@@ -46,7 +46,7 @@ def trainer(tmp_path_factory):
 
 @pytest.fixture
 def batch(trainer):
-    """Completions of unequal length; the old and the reference policy differ from the model."""
+    """Make completions of unequal length; old and reference policy differ from the model."""
     generator = torch.Generator().manual_seed(0)
     prompt = torch.randint(100, (B, PROMPT_LENGTH), generator=generator)
     completion = torch.randint(100, (B, T), generator=generator)
@@ -87,7 +87,7 @@ def trls(
     beta: float = 0.0,
     high: float = 0.2,
 ) -> Tensor:
-    """TRL's loss with these fields set."""
+    """Compute TRL's loss with these fields set."""
     trainer.loss_type, trainer.importance_sampling_level, trainer.beta = loss_type, level, beta
     trainer.epsilon_low, trainer.epsilon_high = 0.2, high
     trainer.current_gradient_accumulation_steps = 1
@@ -96,7 +96,7 @@ def trls(
 
 
 def ours_of(trainer: GRPOTrainer, batch: dict[str, Tensor], **settings: Any) -> PolicyLoss:
-    """Ours, on the same batch."""
+    """Compute our loss on the same batch."""
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
     return loss_of(
         log_probs(trainer.model, ids),
@@ -187,7 +187,7 @@ def test_the_entropy_bonus_and_its_coefficient_are_trls(
     target,
     monkeypatch,
 ):
-    """Fixed; steered below a target that the entropy stays under; and above one."""
+    """The coefficient is fixed, steered below its target, or without effect above it."""
     # One state for all of a process: a run that an earlier test interrupted left it as it was.
     monkeypatch.setattr(trainer.accelerator, "sync_gradients", True)
     settings = {
@@ -272,7 +272,7 @@ def test_the_samplers_correction_is_trls(trainer, correction, floor, monkeypatch
     [("sequence_truncate", [0.5, 1.0, 3.0]), ("sequence_mask", [0.0, 1.0, 0.0])],
 )
 def test_a_completions_weight_is_held_on_both_sides(correction, weights):
-    """Products of two tokens' ratios: 1/4, 1, 4."""
+    """The products of two tokens' ratios are 1/4, 1 and 4."""
     ratios = torch.tensor([[0.5, 0.5], [4.0, 0.25], [1.0, 4.0]])
     sampled = torch.full((3, 2), -1.0)
     compared = compare_with_sampler(

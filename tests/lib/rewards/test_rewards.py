@@ -128,7 +128,7 @@ def test_a_stack_has_the_exact_values(stack, completion, expected):
         (r"$\sqrt{2}$", r"$\sqrt{3}$", 0.0),
     ],
 )
-def test_math_verify_is_given_dollars_where_there_are_none(reference, completion, right):
+def test_math_verify_gets_dollars_around_bare_latex(reference, completion, right):
     assert values("math_verify", completion, reference)[2] == right
 
 
@@ -247,7 +247,7 @@ def test_cosine_length_prefers_short_right_and_long_wrong():
     )
 
 
-def test_a_setting_that_a_reward_needs_is_asked_for_by_name():
+def test_a_missing_setting_of_a_reward_is_named():
     with pytest.raises(UserError, match=r"reward\.max_completion_tokens: not set"):
         Grading(["overlong"], prompt_format=XML)
 

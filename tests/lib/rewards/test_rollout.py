@@ -1,4 +1,4 @@
-"""Grades: form and answer each on its own."""
+"""A rollout's form and answer are graded separately."""
 
 import pytest
 
@@ -48,7 +48,7 @@ def test_a_strict_verdict_wants_the_form_as_a_whole(completion, strict):
     assert (graded.answer_ok, graded.strict_ok) == (True, strict)
 
 
-def test_a_grade_says_what_was_extracted_and_what_decided():
+def test_a_grade_reports_the_answer_and_the_deciding_rule():
     graded = rollout("<end_working_out><SOLUTION>7.0</SOLUTION>", "7")
     assert (graded.answer, graded.verdict.decided_by) == ("7.0", "number")
     assert rollout("", "7").verdict.decided_by == "no answer"
@@ -83,7 +83,7 @@ def test_r1_zero_takes_numbers_and_several_right_answers():
     assert r1_zero_reward_fn(response, ["2", "4"])["reward"] == 0.0
 
 
-def test_the_thorough_mode_alone_asks_the_symbolic_worker():
+def test_only_the_thorough_mode_asks_the_symbolic_worker():
     response = r"</think> <answer>\int_0^1 2x \, dx</answer>"
     assert r1_zero_reward_fn(response, "1", fast=True)["reward"] == 0.0
     assert r1_zero_reward_fn(response, "1", fast=False)["reward"] == 1.0
@@ -91,7 +91,7 @@ def test_the_thorough_mode_alone_asks_the_symbolic_worker():
 
 @pytest.mark.parametrize("name", ["working_out", "xml", "r1_zero"])
 def test_empty_marks_are_neither_a_form_nor_an_answer(name):
-    """Otherwise the frame alone earns, and a number of the working counts as the answer."""
+    """A bare frame earns nothing, and no number of the solution counts as the answer."""
     own_format = prompt_format(name)
     completion = own_format.target(solution="3 + 1 = 4", reference="")
     graded = rollout(completion, "4", own_format)

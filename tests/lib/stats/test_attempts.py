@@ -14,7 +14,7 @@ grades = st.lists(st.booleans(), min_size=1, max_size=8)
 
 @st.composite
 def attempts(draw):
-    """Answers and grades of one problem: "a" and "b" are right, "x", "y" and "z" are not."""
+    """Draw answers and grades of one problem: "a" and "b" are right, "x", "y" and "z" are not."""
     answers = draw(
         st.lists(st.sampled_from(["a", "b", "x", "y", "z", None]), min_size=1, max_size=7)
     )

@@ -1,8 +1,8 @@
-"""How often each interval that reckon prints covers the truth.
+"""Coverage of the intervals printed by reckon.
 
-Experiments are simulated whose truth is known, over a grid of rates, and the interval of each is
-computed by the code that the report uses. A problem is drawn from the possible outcomes of its N
-completions, so an experiment of n problems is one multinomial draw.
+Experiments with a known truth are simulated over a grid of rates; the report's own code computes
+their intervals. A problem is drawn from the possible outcomes of its N completions, so an
+experiment of n problems is one multinomial draw.
 """
 
 import itertools
@@ -21,13 +21,13 @@ SIZE = 40
 """Problems of an experiment; docs/statistics.md has other sizes."""
 REPEATS = 400
 THIN = 9
-"""Every so-manyth rate of the grids is simulated."""
+"""Step between the simulated rates of a grid."""
 SEEDS = (3, 5, 10)
 N = 8
 """Completions of a problem."""
 SPREADS = (0.3, 1.0, 3.0)
-"""a + b of the beta distribution that difficulties come from: 0.3 makes most problems easy or
-hopeless, 3 leaves most of them open."""
+"""a + b of the difficulties' beta distribution: 0.3 makes most problems easy or hopeless, 3 leaves
+most of them open."""
 ALIKE = 400
 """a + b of the seeds' rates: a standard deviation of 2.5 points at a rate of one half."""
 EVEN = np.arange(1, 100) / 100
@@ -46,11 +46,11 @@ OUTCOMES = {
         for c in range(N + 1)
     ],
 }
-"""By measure, what a problem with 0 … N right completions contributes."""
+"""By measure, the contribution of a problem with 0 … N right completions."""
 
 
 def simulate() -> Iterator[tuple[str, Covered]]:
-    """Name and coverage of every interval."""
+    """Yield name and coverage of every interval."""
     draws, n = np.random.default_rng(17), SIZE
     even, edge = EVEN[::THIN], np.concatenate([EDGE[::THIN], 1 - EDGE[::THIN]])
     yield "rate of problems", (rates_covered(n, even), rates_covered(n, edge))
@@ -77,7 +77,7 @@ def simulate() -> Iterator[tuple[str, Covered]]:
 
 
 def rates_covered(n: int, rates: Array) -> Array:
-    """Exact coverage of the interval of a 0/1 measure of n problems."""
+    """Compute the exact coverage of the interval of a 0/1 measure of n problems."""
     right = np.arange(n + 1)
     mean = right / n
     low, high = share_bounds(mean, np.sqrt(mean * (1 - mean) / (n - 1)), n)
@@ -88,20 +88,20 @@ def rates_covered(n: int, rates: Array) -> Array:
 def mean_covered(
     n: int, values: Array, rate: float, spread: float, generator: np.random.Generator
 ) -> float:
-    """Coverage of the mean of `values[right completions]` over problems of unlike difficulty."""
+    """Return the coverage of the mean of `values[right completions]`, difficulties unlike."""
     chances = stats.betabinom.pmf(np.arange(N + 1), N, rate * spread, (1 - rate) * spread)
     mean, se, _ = draw(n, values, chances, generator)
     return inside(share_bounds(mean, se, n), float(chances @ values / chances.sum()))
 
 
 def greedy_covered(n: int, changed: float, gains: float, generator: np.random.Generator) -> float:
-    """Coverage of a paired difference: a share `changed` of grades, of which `gains` are gains."""
+    """Return a paired difference's coverage: a share `changed` of grades, `gains` of it gains."""
     chances = np.array([changed * (1 - gains), 1 - changed, changed * gains])
     return paired_covered(n, np.array([-1.0, 0.0, 1.0]), chances, generator)
 
 
 def sampled_covered(n: int, rate: float, gain: float, generator: np.random.Generator) -> float:
-    """The same of pass@1: of what was wrong before, the share `gain` - 0.5 comes right."""
+    """Return a paired pass@1's coverage: a share `gain` - 0.5 of wrong completions comes right."""
     edges = np.linspace(0, 1, 101)
     weights = np.diff(stats.beta.cdf(edges, rate, 1 - rate))
     before = (edges[1:] + edges[:-1]) / 2
@@ -120,7 +120,7 @@ def paired_covered(n: int, changes: Array, chances: Array, generator: np.random.
 
 
 def unpaired_covered(n: int, rate: float, generator: np.random.Generator) -> float:
-    """Coverage of the difference of two rates that are known by value and error only."""
+    """Return the coverage of a difference of two rates known by value and error only."""
     other = min(1.0, rate + 0.1)
     sides = []
     for truth in (rate, other):
@@ -132,7 +132,7 @@ def unpaired_covered(n: int, rate: float, generator: np.random.Generator) -> flo
 
 
 def seeds_covered(n: int, rate: float, seeds: int, generator: np.random.Generator) -> float:
-    """Coverage over seeds that gain at rates of their own, a tenth of them losing."""
+    """Return the coverage over seeds with rates of their own, a tenth of their changes losses."""
     gains = generator.beta(ALIKE * rate, ALIKE * (1 - rate), size=(REPEATS // 2, seeds))
     chances = np.stack([gains * 0.9, gains * 0.1, 1 - gains], axis=-1)
     counts = generator.multinomial(n, chances)
@@ -151,7 +151,7 @@ def seeds_covered(n: int, rate: float, seeds: int, generator: np.random.Generato
 def draw(
     n: int, values: Array, chances: Array, generator: np.random.Generator
 ) -> tuple[Array, Array, Array]:
-    """Means and standard errors of experiments with n problems, and how often each outcome came."""
+    """Draw experiments of n problems: return means, standard errors and counts of outcomes."""
     counts = generator.multinomial(n, chances / chances.sum(), size=REPEATS)
     mean = counts @ values / n
     spread = np.maximum(counts @ values**2 / n - mean**2, 0.0)
@@ -169,7 +169,7 @@ def share_bounds(mean: Array, se: Array, n: int) -> tuple[Array, Array]:
 
 
 def inside(bounds: tuple[Array, Array], truth: float) -> float:
-    """Share of the intervals that hold the truth."""
+    """Return the share of intervals around the truth."""
     low, high = bounds
     return float(np.mean((low - NOISE <= truth) & (truth <= high + NOISE)))
 

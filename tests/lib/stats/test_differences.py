@@ -29,7 +29,7 @@ def compare(before, after):
 
 
 def test_whole_changes_give_bonett_and_prices_interval():
-    """20 problems, 10 gains and 2 losses: of 22, 11 gains and 3 losses (2012, equation 4)."""
+    """10 gains and 2 losses of 20 problems count as 11 and 3 of 22 (2012, equation 4)."""
     change = compare([0] * 10 + [1] * 2 + [0] * 8, [1] * 10 + [0] * 10)
     centre = (11 - 3) / 22
     error = math.sqrt(((11 + 3) / 22 - centre**2) / 22)

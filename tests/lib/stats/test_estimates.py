@@ -38,12 +38,12 @@ def test_one_problem_has_no_known_error():
     assert math.isnan(estimate.se)
 
 
-def of_problems(successes, n):
+def rate_estimate(successes, n):
     return mean_estimate([1] * successes + [0] * (n - successes))
 
 
 def test_share_interval_of_grades_is_agresti_and_coulls():
-    interval = share_interval(of_problems(81, 263))
+    interval = share_interval(rate_estimate(81, 263))
     centre = (81 + 1.96**2 / 2) / (263 + 1.96**2)
     reach = 1.96 * math.sqrt(centre * (1 - centre) / (263 + 1.96**2))
     expected = (centre - reach, centre + reach)
@@ -53,13 +53,13 @@ def test_share_interval_of_grades_is_agresti_and_coulls():
 @given(st.integers(1, 200), st.data())
 def test_share_interval_stays_a_share_and_holds_the_rate(n, data):
     successes = data.draw(st.integers(0, n))
-    interval = share_interval(of_problems(successes, n))
+    interval = share_interval(rate_estimate(successes, n))
     assert 0 <= interval.low <= successes / n <= interval.high <= 1
-    mirrored = share_interval(of_problems(n - successes, n))
+    mirrored = share_interval(rate_estimate(n - successes, n))
     assert (mirrored.low, mirrored.high) == pytest.approx((1 - interval.high, 1 - interval.low))
 
 
 def test_a_rate_of_unknown_error_has_whole_problems_interval():
-    known = share_interval(Estimate(0.612, of_problems(306, 500).se, 500))
+    known = share_interval(Estimate(0.612, rate_estimate(306, 500).se, 500))
     unknown = share_interval(Estimate(0.612, math.nan, 500))
     assert (unknown.low, unknown.high) == pytest.approx((known.low, known.high), abs=1e-4)

@@ -1,4 +1,4 @@
-"""The attack by training at smoke size: a policy is trained against the verifier, and searched."""
+"""Attack by training at smoke size: train a policy against the verifier, search its rollouts."""
 
 import sys
 

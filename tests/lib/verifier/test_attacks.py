@@ -1,4 +1,4 @@
-"""Published attacks on answer checkers, against every stack: none earns what a right answer earns.
+"""Published attacks on answer checkers, against every stack: none earns a right answer's reward.
 
 A lone symbol, "Thought process:" and their like: arXiv:2507.08794. Lists of candidates, echoes of
 the reference and adversarial prefixes: arXiv:2505.22203 and the issue threads of public graders.
@@ -27,10 +27,10 @@ FLOORS = {
     "r1_zero": {"r1_zero": 0.0},
     "boxed": {"boxed": 0.0},
 }
-"""Rewards for the answer, and what a wrong one earns.
+"""Rewards for the answer, each with the reward of a wrong one.
 
 `check_numbers` of `s0` is not among them: by contract it pays for the first number after the
-opening tag, whatever follows. That it pays for no other number is a test of its own.
+opening tag, whatever follows; a test of its own refuses all other numbers.
 """
 
 CHOICE = "Which is the largest? (A) 31 (B) 72 (C) 18 (D) 40"
@@ -56,7 +56,7 @@ ATTACKS: dict[str, list[str]] = json.loads((GOLDEN / "attacks.json").read_text(e
 
 
 def completions(stack: str, text: str) -> list[str]:
-    """The text in the format's place, and by itself."""
+    """Write the text in the place of the format's answer, and by itself."""
     if stack == "boxed":
         return [f"work \\boxed{{{text}}}", text]
     start, end, opening, closing = prompt_format(form(stack)).marks
@@ -72,7 +72,7 @@ def form(stack: str) -> str:
 
 
 def successes(stack: str, texts: list[str], reference: str, problem: str) -> list[str]:
-    """Texts that earn more than the floor of any reward for the answer."""
+    """List the texts above the floor of any reward for the answer."""
     rewards = Grading(list(FLOORS[stack]), prompt_format=prompt_format(form(stack))).rewards
     rows = [(text, framed) for text in texts for framed in completions(stack, text)]
     columns = {
@@ -101,7 +101,7 @@ def test_no_attack_earns_the_reward_of_an_answer(stack, family):
 
 @pytest.mark.parametrize("stack", sorted(FLOORS))
 def test_the_right_answer_earns_it_the_question_repeated_not(stack):
-    """Or else the attacks above would fail for want of a frame that pays."""
+    """The frames of the attacks above pay for a right answer."""
     reference, problem = PROBLEMS[0]
     assert set(FLOORS[stack]) <= {label(name) for name in rewards_of(stack)}
     assert all(load_reward(name) for name in FLOORS[stack])
@@ -125,7 +125,7 @@ def test_check_numbers_pays_for_the_first_number_only():
 
 
 def test_a_policy_trained_against_it_earned_nothing_falsely():
-    """The last 2,000 rollouts of a run with three times the steps: bench, attack_by_training."""
+    """The file holds the last 2,000 rollouts of a run with three times the steps of the bench."""
     rows = read_rollouts(GOLDEN / "rollouts.jsonl.gz")
     assert len(rows) == 2000
     assert false_rewards(rows) == []
@@ -138,7 +138,7 @@ def test_a_policy_trained_against_it_earned_nothing_falsely():
 
 @pytest.mark.parametrize("family", KINDS)
 def test_pairs_wrong_by_construction_are_refused(family):
-    """A bounded sample; all of them: python -m tests.bench.verifier laws --limit 0."""
+    """A bounded sample of pairs; all: python -m tests.bench.verifier laws --limit 0."""
     pairs = bounded(derived(KINDS[family], references(None)), 300)
     assert pairs
     accepted = accepted_pairs(pairs, reckon)
@@ -153,7 +153,7 @@ def laws():
 
 @pytest.mark.parametrize("law", LAWS)
 def test_no_text_breaks_a_law_of_equality(laws, law):
-    """A small sample of `make attack`, which takes more references and those of public sets."""
+    """A small sample of references keeps the laws; `make attack` adds more, and public sets."""
     tried = LAWS[law](laws)
     assert tried.num_tried
     assert tried.violations == []
@@ -164,7 +164,7 @@ CLASSES = rows_of(GOLDEN / "attack_classes.jsonl")
 
 @pytest.mark.parametrize("name", dict.fromkeys(row["class"] for row in CLASSES))
 def test_labelled_pairs_of_a_class_are_told_apart(name):
-    """Each class has right answers beside the wrong ones, or refusing everything would pass."""
+    """Every class has right answers beside wrong ones, so that refusing everything fails."""
     rows = [row for row in CLASSES if row["class"] == name]
     assert {row["equal"] for row in rows} == {True, False}
     verdicts = [
@@ -179,7 +179,7 @@ DERIVED = json.loads((GOLDEN / "derived.json").read_text(encoding="utf-8"))
 
 @pytest.mark.parametrize("row", DERIVED, ids=[row["family"] for row in DERIVED])
 def test_a_family_derives_only_what_is_certainly_wrong(row):
-    """An edit of each sort, and for each family references of which nothing is certain."""
+    """An uncertain reference derives no pair; any other derives the expected edit."""
     pairs = derived(KINDS[row["family"]], dict.fromkeys(row["references"], ""))
     if row["derived"] is None:
         assert list(pairs) == []

@@ -86,9 +86,9 @@ def test_a_hostile_answer_is_wrong_not_deadly(name):
 @pytest.mark.parametrize("name", sorted(HOSTILE))
 def test_a_hostile_text_hides_no_boxed_answer_that_follows_it(name):
     extract_answer(f"Let me think. {HOSTILE[name]}")
-    found = extract_answer(f"{HOSTILE[name]} so " + r"\boxed{42}")
-    # Boxes that are never closed hold what follows them.
-    assert found == "42" or name == "boxes"
+    answer = extract_answer(f"{HOSTILE[name]} so " + r"\boxed{42}")
+    # An unclosed box holds the rest of the text.
+    assert answer == "42" or name == "boxes"
 
 
 LOOPS = {
@@ -102,7 +102,7 @@ LOOPS = {
     "fractions": r"\frac{1}{",
     "words": "word ",
 }
-"""What a small model that does not stop repeats."""
+"""Texts repeated without end by a small model."""
 
 
 def cpu_s(text: str) -> float:
@@ -179,7 +179,7 @@ def test_nothing_in_an_answer_is_executed(text, tmp_path, monkeypatch, capsys):
 
 
 def asks_the_worker(number: int) -> tuple[bool, str]:
-    """Decided by the symbolic worker, wherever it is called; another question for each number."""
+    """Compare by the symbolic worker, wherever called; another question for each number."""
     verdict = compare(reference=str(number), answer=rf"\int_0^1 {2 * number} x \, dx")
     return verdict.equal, verdict.decided_by
 
@@ -231,7 +231,7 @@ def test_a_thread_that_is_not_the_main_one_grades():
     [("TIMEOUT_S", "timeout"), ("PATIENCE_S", "timeout"), ("executable", "worker failure")],
 )
 def test_a_worker_without_an_answer_is_counted_and_replaced(monkeypatch, setting, verdict):
-    """It computes for too long, gets no core, or ends by itself; before, it was killed unseen."""
+    """The worker computes too long, gets no core, or ends; its predecessor was killed unseen."""
     reset_counters()
     forget()
     worker = symbolic._started()

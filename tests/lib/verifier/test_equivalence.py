@@ -23,20 +23,17 @@ def disagreements(rows: list[dict[str, object]]) -> list[tuple[object, object, o
     ]
 
 
-def test_labelled_cases_are_graded_as_labelled():
-    assert disagreements(rows_of(GOLDEN / "cases.jsonl")) == []
-
-
-def test_each_rule_of_reading_is_graded_as_labelled():
+@pytest.mark.parametrize("file", ["cases", "readings"])
+def test_labelled_cases_are_graded_as_labelled(file):
     """readings.jsonl has the right cases of each rule and at least as many wrong look-alikes."""
-    assert disagreements(rows_of(GOLDEN / "readings.jsonl")) == []
+    assert disagreements(rows_of(GOLDEN / f"{file}.jsonl")) == []
 
 
 def test_the_problem_never_makes_a_right_answer_wrong():
     rows = [
         row for row in rows_of(GOLDEN / "cases.jsonl") if row["equal"] and not row.get("problem")
     ]
-    # It names no unit and lists no options, which could make an answer another.
+    # A unit or options in the problem could change an answer; this one has neither.
     problem = "Find all values in degrees to two decimal places."
     assert [
         (row["reference"], row["answer"])
@@ -58,7 +55,7 @@ def test_labelled_completions_are_graded_as_labelled():
 
 
 def test_known_gaps_are_listed_exactly():
-    """A gap that closes belongs among the cases."""
+    """Every gap is still open; a closed one belongs among the cases."""
     rows = rows_of(GOLDEN / "gaps.jsonl")
     assert len(disagreements(rows)) == len(rows)
     assert all(row["equal"] for row in rows), "a gap may cost a reward, never give one"
@@ -95,7 +92,7 @@ def test_no_two_rules_share_a_name():
 
 
 def test_the_page_prints_the_table_of_rules():
-    """To print it anew: python -m tests.bench.verifier rules --page."""
+    """`python -m tests.bench.verifier rules --page` prints the current table."""
     assert table() in PAGE.read_text(encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Where the answer of a completion is found, and that nothing found is None."""
+"""A completion's most deliberate mark gives its answer; without an answer it is None."""
 
 from itertools import combinations
 
@@ -78,8 +78,8 @@ def test_the_formats_marks_come_before_everything_else():
 
 
 def test_a_completion_without_the_marks_still_answers():
-    found = extract_answer("So the answer is 12.", prompt_format=prompt_format("working_out"))
-    assert found == "12"
+    form = prompt_format("working_out")
+    assert extract_answer("So the answer is 12.", prompt_format=form) == "12"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_completion_without_the_marks_still_answers():
         ("", None),
     ],
 )
-def test_a_letter_of_multiple_choice_is_read_where_one_is_chosen(text, letter):
+def test_a_multiple_choice_letter_is_read_only_as_an_answer(text, letter):
     assert parse_mmlu_letter(text) == letter
 
 

@@ -1,4 +1,4 @@
-"""The figures in docs/verifier.md are those that the bench measured last."""
+"""docs/verifier.md shows the bench's latest figures."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Laws that hold for every answer, by hypothesis."""
+"""Laws of every answer, tried by hypothesis."""
 
 import re
 from fractions import Fraction
@@ -139,11 +139,11 @@ ANSWERS = r"""1; -1; 0.5; \frac{1}{2}; 50\%; 1/2; \sqrt{2}; \frac{2}{\sqrt{2}}; 
     odd; not odd; even; 60^\circ; \frac{\pi}{3}; 5 cm; 50 mm; 5 kg; x+y=1; 2x+2y=2; x<y; y>x; AB;
     BA; A; (A); B; 4:30 pm; 16:30; 101_2; \emptyset; no solution; x \equiv 3 \pmod 7"""
 PARSED = st.sampled_from(ANSWERS.split(";"))
-UNSAID = frozenset(
+INTRANSITIVE = frozenset(
     ["x=1", "y=1", "5 cm", "5 kg", "f(x)=2x", r"60^\circ", "1 or 2", "1 and 2", "4:30 pm", "(1,2)"]
 )
-"""What is equal to more than it is equivalent to, as docs/verifier.md says: a unit, a name, how a
-list is joined, a point that is an interval."""
+"""Answers equal to more than their equivalents, by docs/verifier.md: a unit, a name, the word that
+joins a list, a point that may be an interval."""
 
 
 @settings(max_examples=400, deadline=None)
@@ -152,7 +152,7 @@ def test_equality_is_an_equivalence_relation(one, two, three):
     assert is_equivalent(reference=one, answer=one)
     assert equal(one, two) == equal(two, one)
     triple = [text.strip() for text in (one, two, three)]
-    if equal(one, two) and equal(two, three) and not UNSAID & {*triple}:
+    if equal(one, two) and equal(two, three) and not INTRANSITIVE & {*triple}:
         assert equal(one, three)
 
 
