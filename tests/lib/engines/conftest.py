@@ -9,5 +9,5 @@ pytest.register_assert_rewrite("tests.lib.engines.contract")
 
 @pytest.fixture(scope="session")
 def plain(base):
-    """The checkpoint as transformers loads it: logits come from forward passes without a cache."""
+    """Load the checkpoint by transformers: logits come from forward passes without a cache."""
     return load_merged(base, base=base, dtype="float32", attention="sdpa").eval()

@@ -1,4 +1,4 @@
-"""What every engine must do; an engine's test file subclasses `EngineContract`.
+"""Contract of every engine; an engine's test file subclasses `EngineContract`.
 
 The subclass gives the fixture `engine`: an engine in float32 on the checkpoint `base` (the smoke
 preset's random weights, whose completions vary, and repeat no pattern).
@@ -21,25 +21,25 @@ def greedy(**changes) -> Sampling:
     return Sampling(**{"num_completions": 1, "max_new_tokens": 12, "temperature": 0.0} | changes)
 
 
-def drawn(**changes) -> Sampling:
+def random_sampling(**changes) -> Sampling:
     return Sampling(**{"num_completions": 4, "max_new_tokens": 12, "temperature": 1.0} | changes)
 
 
 def logits_of(plain, prompt: list[int], token_ids: tuple[int, ...]) -> torch.Tensor:
-    """[T, V] logits that each of the completion's tokens was drawn from."""
+    """Compute the [T, V] logits of the completion's tokens."""
     with torch.no_grad():
         logits = plain(torch.tensor([[*prompt, *token_ids]])).logits[0].double()
     return logits[len(prompt) - 1 : -1]
 
 
 def cut_text(tokenizer, token_ids: tuple[int, ...], at: int) -> str:
-    """The last character of one token and the first of the next: a string across two tokens."""
+    """Join the last character of a token and the first of the next: a string across tokens."""
     before, after = (tokenizer.decode([token_ids[i]]) for i in (at, at + 1))
     return before[-1] + after[0]
 
 
 def left_after_cuts(probs: list[float], sampling: Sampling) -> list[int]:
-    """The tokens that are sampled from, by the definitions of min-p, then top-k, then top-p."""
+    """List the tokens left by min-p, then top-k, then top-p, by their definitions."""
     tokens = sorted(range(len(probs)), key=lambda token: -probs[token])
     if sampling.temperature == 0:
         return tokens
@@ -47,7 +47,7 @@ def left_after_cuts(probs: list[float], sampling: Sampling) -> list[int]:
     tokens = tokens[: sampling.top_k or None]
     mass = sampling.top_p * sum(probs[token] for token in tokens)
     above = itertools.accumulate((probs[token] for token in tokens), initial=0.0)
-    # A token is left where those above it do not make up the share yet.
+    # A token is left while the tokens above it have not reached the share.
     return [token for token, reached in zip(tokens, above, strict=False) if reached < mass]
 
 
@@ -63,25 +63,25 @@ class EngineContract:
         assert together == [engine.generate([prompt], greedy())[0] for prompt in prompts]
 
     def test_each_prompt_gets_its_completions_and_they_differ(self, engine, prompts):
-        completions = engine.generate(prompts, drawn(num_completions=4))
+        completions = engine.generate(prompts, random_sampling(num_completions=4))
         assert [len(group) for group in completions] == [4] * len(prompts)
         assert all(len({c.token_ids for c in group}) > 1 for group in completions)
 
     def test_past_end_tokens_all_completions_have_full_length(self, engine, prompts):
-        many = drawn(num_completions=64, max_new_tokens=32)
+        many = random_sampling(num_completions=64, max_new_tokens=32)
         finishes = [c.finish for group in engine.generate(prompts, many) for c in group]
         assert "eos" in finishes
         past = engine.generate(prompts, dataclasses.replace(many, ignore_eos=True))
         assert {(c.finish, len(c.token_ids)) for group in past for c in group} == {("length", 32)}
 
-    def test_the_seed_decides_what_is_drawn(self, engine, prompts):
-        first = engine.generate(prompts, drawn(seed=1))
-        assert first == engine.generate(prompts, drawn(seed=1))
-        assert first != engine.generate(prompts, drawn(seed=2))
+    def test_the_seed_decides_the_completions(self, engine, prompts):
+        first = engine.generate(prompts, random_sampling(seed=1))
+        assert first == engine.generate(prompts, random_sampling(seed=1))
+        assert first != engine.generate(prompts, random_sampling(seed=2))
 
-    def test_tokens_are_drawn_as_often_as_they_are_probable(self, engine, plain, prompts):
+    def test_tokens_are_sampled_as_often_as_they_are_probable(self, engine, plain, prompts):
         (group,) = engine.generate(
-            prompts[:1], drawn(num_completions=2000, max_new_tokens=1, temperature=0.7)
+            prompts[:1], random_sampling(num_completions=2000, max_new_tokens=1, temperature=0.7)
         )
         probs = (logits_of(plain, prompts[0], group[0].token_ids)[0] / 0.7).softmax(-1)
         counts = Counter(completion.token_ids[0] for completion in group)
@@ -104,10 +104,10 @@ class EngineContract:
         assert stopped.text == texts[first][: texts[first].index(stop) + len(stop)]
 
     def test_completions_of_one_batch_stop_each_at_its_own_place(self, engine, prompts):
-        free = engine.generate(prompts, drawn(max_new_tokens=24))
+        free = engine.generate(prompts, random_sampling(max_new_tokens=24))
         common = Counter(character for group in free for c in group for character in c.text)
         stop = common.most_common(1)[0][0]
-        stopped = engine.generate(prompts, drawn(max_new_tokens=24, stop_strings=(stop,)))
+        stopped = engine.generate(prompts, random_sampling(max_new_tokens=24, stop_strings=(stop,)))
         lengths = set()
         for before, after in zip(chain(*free), chain(*stopped), strict=True):
             assert before.token_ids[: len(after.token_ids)] == after.token_ids
@@ -122,7 +122,7 @@ class EngineContract:
     def test_an_end_token_ends_a_completion_or_its_length_does(self, engine, prompts):
         eos = engine.tokenizer.eos_token_id
         groups = engine.generate(
-            prompts, drawn(num_completions=16, max_new_tokens=48, temperature=2.0)
+            prompts, random_sampling(num_completions=16, max_new_tokens=48, temperature=2.0)
         )
         finishes = Counter()
         for completion in chain(*groups):
@@ -151,7 +151,7 @@ class EngineContract:
     def test_samples_and_log_probs_are_those_of_the_cut_softmax(
         self, engine, plain, prompts, requested
     ):
-        sampling = drawn(num_completions=2, log_probs=True, **requested)
+        sampling = random_sampling(num_completions=2, log_probs=True, **requested)
         greedy = []
         for prompt, group in zip(prompts, engine.generate(prompts, sampling), strict=True):
             for completion in group:
@@ -160,13 +160,13 @@ class EngineContract:
                 for p, token, log_prob in zip(
                     probs, completion.token_ids, completion.log_probs, strict=True
                 ):
-                    # A token that was cut off, and sampled all the same, would have -inf.
+                    # A sampled token outside the cuts would have -inf.
                     left = left_after_cuts(p, sampling)
                     expected = math.log(p[token] / sum(p[other] for other in left))
                     assert log_prob == pytest.approx(expected, abs=1e-4)
                     greedy.append(token == left[0])
         assert all(greedy) == (sampling.temperature == 0)
-        assert engine.generate(prompts[:1], drawn())[0][0].log_probs is None
+        assert engine.generate(prompts[:1], random_sampling())[0][0].log_probs is None
 
     def test_a_prompt_that_leaves_one_position_gets_one_token(self, engine, plain, prompts):
         positions = plain.config.max_position_embeddings
@@ -184,4 +184,4 @@ class EngineContract:
             engine.generate([(prompts[0] * positions)[:positions]], greedy())
 
     def test_no_prompts_give_no_completions(self, engine):
-        assert engine.generate([], drawn()) == []
+        assert engine.generate([], random_sampling()) == []

@@ -1,8 +1,8 @@
-"""A stand-in for `unsloth` that has the signatures of 2026.10.7 and the bodies of transformers.
+"""Stand-in for `unsloth`: signatures of 2026.10.7, bodies of transformers.
 
-Every argument has to be one that a signature names: what the real functions would swallow as
-`**kwargs` is recorded, and the tests want it empty. `tests.lib.engines.signatures` compares the
-signatures with those of an installed package.
+A signature has to name every argument: the real functions swallow others as `**kwargs`, so they
+are recorded, and the tests want none. `tests.lib.engines.signatures` compares the signatures with
+an installed package's.
 """
 
 import functools
@@ -20,22 +20,22 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 OpenVllm = Callable[[Path, int, int], Any]
-"""Given weights, longest sequence and rank: what stands at `model.vllm_engine`."""
+"""From weights, longest sequence and rank to the object at `model.vllm_engine`."""
 
 
 class Calls(list[tuple[str, dict[str, Any]]]):
-    """What was called with what, in order."""
+    """Names and arguments of the calls, in order."""
 
-    def of(self, function: str) -> dict[str, Any]:
-        (found,) = [arguments for name, arguments in self if name == function]
-        return found
+    def arguments(self, function: str) -> dict[str, Any]:
+        (only,) = [arguments for name, arguments in self if name == function]
+        return only
 
 
 def install(monkeypatch: pytest.MonkeyPatch, open_vllm: OpenVllm | None = None) -> Calls:
     """Put the fake in unsloth's place.
 
     Args:
-        open_vllm: what `fast_inference` opens; without it there is none, as on an old GPU.
+        open_vllm: opens the vLLM of `fast_inference`; without it there is none, as on an old GPU.
     """
     module = types.ModuleType("unsloth")
     calls = Calls()
@@ -45,7 +45,7 @@ def install(monkeypatch: pytest.MonkeyPatch, open_vllm: OpenVllm | None = None) 
 
 
 def made(calls: Calls, open_vllm: OpenVllm | None) -> type:
-    """`FastLanguageModel`, whose calls go into `calls`."""
+    """Make a `FastLanguageModel`; its calls go into `calls`."""
 
     class FastLanguageModel:
         @staticmethod
@@ -90,7 +90,7 @@ def made(calls: Calls, open_vllm: OpenVllm | None) -> type:
             if fast_inference and open_vllm:
                 model.vllm_engine = open_vllm(Path(model_name), max_seq_length, max_lora_rank)
             adapter = Path(model_name, "adapter_config.json")
-            # An adapter's tokenizer is that of the model that it names.
+            # An adapter's tokenizer is its model's.
             named = json.loads(adapter.read_text()) if adapter.is_file() else {}
             below = named.get("base_model_name_or_path", model_name)
             return _with_modes(model), AutoTokenizer.from_pretrained(below)

@@ -1,7 +1,7 @@
-"""What `SharedVllmEngine` needs of vLLM's `LLM`, on transformers: for machines without vLLM.
+"""Stand-in for vLLM's `LLM` below `SharedVllmEngine`, on transformers: for machines without vLLM.
 
-An adapter's file is read anew with each request for it, so that the completions are those of the
-weights that were handed over, and of no others.
+Every request reads its adapter's file anew, so that completions come from the weights handed over,
+and from no others.
 """
 
 import importlib.machinery
@@ -20,7 +20,7 @@ from lib.engines.transformers import TransformersEngine
 
 
 def install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put what `lib.engines.vllm` imports to generate in vllm's place."""
+    """Put the imports of `lib.engines.vllm` for generating in vllm's place."""
     module = types.ModuleType("vllm")
     module.__spec__ = importlib.machinery.ModuleSpec("vllm", None)
     module.SamplingParams = SimpleNamespace  # type: ignore[attr-defined]
@@ -28,10 +28,10 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class FakeLlm:
-    """Answers as vLLM does; `did` holds what it was told besides.
+    """vLLM's `LLM` on transformers; `did` lists its calls.
 
     Args:
-        room: longest sequence that its memory holds.
+        room: longest sequence in its memory.
     """
 
     def __init__(self, weights: Path, room: int) -> None:
@@ -54,8 +54,8 @@ class FakeLlm:
         model = load_merged(self.weights, base=self.weights, dtype="float32", attention="sdpa")
         model = PeftModel.from_pretrained(model, lora_request.path)
         engine = TransformersEngine(model, load_tokenizer(self.weights), batch_size=64)
-        asked = [prompt["prompt_token_ids"] for prompt in prompts]
-        groups = engine.generate(asked, _sampling(params[0]))
+        token_ids = [prompt["prompt_token_ids"] for prompt in prompts]
+        groups = engine.generate(token_ids, _sampling(params[0]))
         return [SimpleNamespace(outputs=[_answer(one) for one in group]) for group in groups]
 
 

@@ -1,4 +1,4 @@
-"""Tiny random models in the Hub's layout, one for each architecture that a preset names."""
+"""Tiny random models in the Hub's layout, one for each architecture of the presets."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,7 +26,7 @@ ARCHITECTURES = {
 
 
 def write_model(folder: Path, *, architecture: str, texts: Iterable[str] = ()) -> Path:
-    """A random model with a tokenizer that knows no prompt format, as a Hub snapshot has them."""
+    """Write a random model and a tokenizer without prompt format, as in a Hub snapshot."""
     config, model_class = ARCHITECTURES[architecture]
     tokenizer = train_tokenizer(
         [*texts, "Tom has 3 apples."], vocab_size=420, marks=(), chat_template="{{ 'its own' }}"
@@ -58,7 +58,7 @@ def write_model(folder: Path, *, architecture: str, texts: Iterable[str] = ()) -
 def write_snapshot(
     cache: Path, *, name: str, architecture: str, texts: Iterable[str] = (), commit: str = COMMIT
 ) -> Path:
-    """The same as a downloaded commit in the Hub's cache; returns the snapshot's folder."""
+    """Write the model as a downloaded commit in the Hub's cache; return the snapshot's folder."""
     repository = cache / f"models--{name.replace('/', '--')}"
     (repository / "refs").mkdir(parents=True)
     (repository / "refs" / "main").write_text(commit)

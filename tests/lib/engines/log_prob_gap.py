@@ -1,14 +1,14 @@
-"""How far an engine is from the policy that it should generate from."""
+"""Distance of an engine's log-probs from its policy's."""
 
 import torch
 from transformers import PreTrainedModel
 
 from lib.engines.base import Engine
-from tests.lib.engines.contract import drawn, logits_of
+from tests.lib.engines.contract import logits_of, random_sampling
 
 
 def moved(policy: PreTrainedModel, *, by: float = 0.3) -> PreTrainedModel:
-    """The policy after a large step of training."""
+    """Move the policy as by a large step of training."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in policy.parameters():
@@ -19,7 +19,7 @@ def moved(policy: PreTrainedModel, *, by: float = 0.3) -> PreTrainedModel:
 
 
 def assert_follows(engine: Engine, policy: PreTrainedModel, prompts: list[list[int]]) -> None:
-    """The engine generates from what was last synced, and from nothing else."""
+    """Assert that the engine generates from the last synced policy, and from nothing else."""
     for _ in range(2):
         moved(policy)
         assert gap(engine, policy, prompts) > 0.1
@@ -28,8 +28,8 @@ def assert_follows(engine: Engine, policy: PreTrainedModel, prompts: list[list[i
 
 
 def gap(engine: Engine, policy: PreTrainedModel, prompts: list[list[int]]) -> float:
-    """Largest difference between the engine's log-probs and those of `policy`."""
-    groups = engine.generate(prompts, drawn(temperature=0.9, log_probs=True))
+    """Return the largest difference between the engine's log-probs and the policy's."""
+    groups = engine.generate(prompts, random_sampling(temperature=0.9, log_probs=True))
     differences = [
         (
             (logits_of(policy, prompt, completion.token_ids) / 0.9)

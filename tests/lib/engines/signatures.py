@@ -1,4 +1,4 @@
-"""Whether the fake's signatures are those of the unsloth that is installed; prints what differs.
+"""Compare the fake's signatures with the installed unsloth's; print the differences.
 
 `UNSLOTH_ALLOW_CPU=1` lets the package be imported without a GPU. No test: CI has no unsloth.
 """
@@ -13,7 +13,7 @@ FUNCTIONS = ("from_pretrained", "get_peft_model", "for_training", "for_inference
 
 
 def parameters(function: Any) -> dict[str, tuple[str, str]]:
-    """Name to kind and default; of a default that is mutable, what it holds."""
+    """Map a parameter's name to kind and default; a list or tuple becomes a list of its items."""
     return {
         name: (parameter.kind.description, _default(parameter.default))
         for name, parameter in inspect.signature(function).parameters.items()
@@ -25,7 +25,7 @@ def _default(value: Any) -> str:
 
 
 def main() -> None:
-    """Compare."""
+    """Compare, and exit with 1 if signatures differ."""
     from unsloth import FastLanguageModel  # type: ignore[import-not-found]
 
     from tests.lib.engines.fake_unsloth import Calls, made

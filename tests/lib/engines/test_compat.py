@@ -1,4 +1,4 @@
-"""What the repairs do by themselves, without vLLM."""
+"""Repairs of libraries by themselves, without vLLM."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Ends and positions that the contract cannot provoke at will."""
+"""Ends and positions out of the contract's reach."""
 
 from typing import Any
 
@@ -29,11 +29,11 @@ def test_a_completion_ends_with_the_first_stop_strings_token(base, text, stops, 
     endings = Endings(tokenizer, end_tokens={1}, stop_strings=stops, vocab_size=len(tokenizer) + 64)
     tokens = tokenizer(text)["input_ids"]
     lengths = range(1, len(tokens) + 1)
-    found = {n: endings.find(tokens[:n], at_limit=False) for n in lengths}
-    ends = [n for n, end in found.items() if end]
+    endings_at = {n: endings.find(tokens[:n], at_limit=False) for n in lengths}
+    ends = [n for n, end in endings_at.items() if end]
     assert kept in tokenizer.decode(tokens[: ends[0]])
     assert kept not in tokenizer.decode(tokens[: ends[0] - 1])
-    assert found[ends[0]] == ("stop", kept)
+    assert endings_at[ends[0]] == ("stop", kept)
 
 
 def test_text_is_searched_after_few_tokens(base):
@@ -45,21 +45,21 @@ def test_text_is_searched_after_few_tokens(base):
 
 
 def test_an_ended_row_stays_inside_a_table_of_positions(base, prompts):
-    """It is computed on beside rows that go on; its neighbours' tokens are theirs alone."""
+    """An ended row is computed on beside longer ones, and changes none of their tokens."""
     torch.manual_seed(0)
     shape = {"vocab_size": 700, "n_embd": 32, "n_layer": 2, "n_head": 2, "initializer_range": 0.4}
     model = GPT2LMHeadModel(GPT2Config(**shape, n_positions=max(map(len, prompts)) + 12))
     assert can_decode(model)
     engine = TransformersEngine(model, load_tokenizer(base), batch_size=16)
     longest = (prompts[0] * 99)[: model.config.n_positions - 1]
-    asked = [longest, *prompts[:5]]
-    together = engine.generate(asked, greedy())
+    batch = [longest, *prompts[:5]]
+    together = engine.generate(batch, greedy())
     assert len(together[0][0].token_ids) == 1
-    assert together == [engine.generate([prompt], greedy())[0] for prompt in asked]
+    assert together == [engine.generate([prompt], greedy())[0] for prompt in batch]
 
 
 def test_tokens_beyond_a_longropes_switch_are_refused(base):
-    """Up to it they are those of forward passes without a cache."""
+    """Up to the switch, tokens equal those of forward passes without a cache."""
     first = {"original_max_position_embeddings": 16}
     factors = {"short_factor": [1.0] * 8, "long_factor": [4.0] * 8, "factor": 4.0}
     rope = {"rope_type": "longrope", "rope_theta": 10000.0, **factors, **first}
@@ -80,22 +80,22 @@ def test_tokens_beyond_a_longropes_switch_are_refused(base):
 
 
 class FloatSums(TorchDispatchMode):
-    """Refuses the operation that torch lists as not deterministic on CUDA."""
+    """Refuse sums of floats, not deterministic on CUDA by torch's list."""
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
         assert "cumsum" not in str(function) or not args[0].is_floating_point()
         return function(*args, **(kwargs or {}))
 
 
-def test_tokens_are_drawn_by_their_probabilities_without_sums_of_floats():
+def test_sampling_follows_probabilities_without_sums_of_floats():
     logits = torch.randn(100_000, generator=torch.Generator().manual_seed(0)) * 3
     logits[:1000] = -torch.inf
     uniforms = torch.linspace(0, 1 - 2.0**-40, 401, dtype=torch.float64)
     sampling = Sampling(num_completions=1, max_new_tokens=1, temperature=1.0)
     with FloatSums():
-        drawn = torch.cat([sample(logits[None], u[None], sampling)[0] for u in uniforms])
-    assert drawn.min() >= 1000
+        sampled = torch.cat([sample(logits[None], u[None], sampling)[0] for u in uniforms])
+    assert sampled.min() >= 1000
     # [V] exact to float64's digits: a uniform number lies between its token's two sums.
     sums = logits.double().softmax(-1).cumsum(-1)
-    assert (sums[drawn] > uniforms - 1e-6).all()
-    assert (torch.nn.functional.pad(sums, (1, 0))[drawn] < uniforms + 1e-6).all()
+    assert (sums[sampled] > uniforms - 1e-6).all()
+    assert (torch.nn.functional.pad(sums, (1, 0))[sampled] < uniforms + 1e-6).all()

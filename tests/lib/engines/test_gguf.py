@@ -39,8 +39,8 @@ def test_its_weights_tokens_and_template_are_the_files(tmp_path):
     text = "Tom has 3 apples , and 4 .\n"
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
     assert tokenizer(text)["input_ids"] == before(text)["input_ids"]
-    said = [{"role": "user", "content": "Hi"}]
-    assert tokenizer.apply_chat_template(said, tokenize=False) == "<Hi>"
+    messages = [{"role": "user", "content": "Hi"}]
+    assert tokenizer.apply_chat_template(messages, tokenize=False) == "<Hi>"
     written = (folder / "model.safetensors").stat().st_mtime_ns
     assert find_weights(str(file), "") == find_model(file) == folder
     assert (folder / "model.safetensors").stat().st_mtime_ns == written
@@ -73,7 +73,7 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path, fault):
 
 
 def write_wheel(folder: Path, **files: bytes) -> str:
-    """A wheel of these files; returns its SHA-256."""
+    """Write a wheel of these files; return its SHA-256."""
     path = folder / "tiny_model-1.0-py3-none-any.whl"
     metadata = b"Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\nRequires-Dist: absent\n"
     about = {
@@ -92,7 +92,7 @@ def write_wheel(folder: Path, **files: bytes) -> str:
 
 @pytest.fixture
 def index(tmp_path, monkeypatch):
-    """A folder that pip takes packages from, and no other place."""
+    """Let pip take packages from a folder, and from no other place."""
     folder = tmp_path / "index"
     folder.mkdir()
     monkeypatch.setenv("PIP_NO_INDEX", "1")

@@ -1,4 +1,4 @@
-"""The engine that params name, and what is said where it cannot run here."""
+"""Params' engine is opened, or one line tells why it cannot run here."""
 
 import importlib
 import importlib.util
@@ -47,11 +47,11 @@ def test_vllm_that_is_not_installed_is_one_line(base, smoke, monkeypatch):
 
 
 class Built(Exception):
-    """In place of the engine."""
+    """Settings of the engine, raised in its place."""
 
 
 def open_vllm(base: Path, smoke: Params, patch: pytest.MonkeyPatch, *, is_cpu: bool) -> None:
-    """As far as `LLM`, whose settings are raised."""
+    """Open vLLM as far as `LLM`, and raise its settings."""
 
     def stop(**settings: Any) -> None:
         raise Built(settings)
@@ -78,7 +78,7 @@ def test_vllm_schedules_as_it_does_by_default(base, smoke, monkeypatch):
 
 
 def test_a_vllm_for_gpus_that_are_hidden_is_refused(base, smoke, monkeypatch):
-    """It asks NVML for them, and stops at an assertion: v1/worker/gpu_worker.py, 0.32.0."""
+    """NVML would list them, and vLLM stop at an assertion: v1/worker/gpu_worker.py, 0.32.0."""
     with pytest.raises(UserError, match="CUDA_VISIBLE_DEVICES"):
         open_vllm(base, smoke, monkeypatch, is_cpu=False)
 
@@ -127,5 +127,5 @@ def test_the_servers_command_names_weights_and_options(base, smoke):
     ):
         assert option in line
     assert line.endswith("--seed 1")
-    # By its weights and their shape, a server is told from another.
+    # The name distinguishes servers by their weights and the weights' shape.
     assert f"--served-model-name {base}@{weights_layout(base)}-{hash_path(base)}" in line

@@ -1,4 +1,4 @@
-"""A Hub model's base is tokenizer and pointer; what is loaded through it is the model itself."""
+"""A Hub model's base is tokenizer and pointer; loading it gives the model itself."""
 
 import ast
 import io
@@ -46,7 +46,7 @@ from tests.pipeline.systems import SYSTEMS
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """An empty cache of the Hub on a machine without a network."""
+    """Make an empty cache of the Hub on a machine without a network."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     return tmp_path / "hub"
@@ -68,7 +68,7 @@ def same_weights(one: torch.nn.Module, other: torch.nn.Module) -> bool:
     return all(a == b and torch.equal(v, w) for (a, v), (b, w) in pairs)
 
 
-def test_a_commit_in_the_hubs_cache_is_found_without_a_network(cache, smoke, tmp_path):
+def test_a_commit_in_the_hubs_cache_loads_without_a_network(cache, smoke, tmp_path):
     snapshot = write_snapshot(cache, name="owner/tiny-qwen", architecture="qwen2")
     model = settings(smoke, "owner/tiny-qwen", COMMIT)
     base = base_of(tmp_path, model)
@@ -94,11 +94,11 @@ def test_a_branch_is_refused_until_fetch_wrote_its_commit(cache, smoke, tmp_path
 def test_the_tokenizer_renders_the_format_and_pads_without_eos(smoke, tmp_path, architecture):
     folder = write_model(tmp_path / "mine", architecture=architecture)
     tokenizer = load_tokenizer(base_of(tmp_path, settings(smoke, str(folder))))
-    chosen = prompt_format("working_out")
+    own_format = prompt_format("working_out")
     messages = conversation("What is 1 + 1?", system="")
     rendered = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     bos = tokenizer.bos_token or ""
-    assert rendered == prompt_text(chosen, "What is 1 + 1?", bos_token=bos)
+    assert rendered == prompt_text(own_format, "What is 1 + 1?", bos_token=bos)
     assert tokenizer.pad_token not in (None, tokenizer.eos_token)
     assert len(tokenizer) == len(AutoTokenizer.from_pretrained(folder))
     assert len(tokenizer.tokenize("<SOLUTION>")) > 1
@@ -145,7 +145,7 @@ def test_an_adapter_names_its_model_by_id_and_comes_back_over_it(cache, smoke, t
 
 
 def test_a_tiny_models_pointer_changes_with_its_weights(smoke, tmp_path):
-    """`dvc.yaml` has evaluation depend on the pointer, whichever kind of base it is."""
+    """In `dvc.yaml` evaluation depends on the pointer, for every kind of base."""
     text = "Tom has 3 apples and 4 pears."
     pointers = []
     for seed in (0, 1):
@@ -189,9 +189,9 @@ def test_a_revision_belongs_to_an_id_on_the_hub(smoke):
 
 
 def test_flash_attention_that_cannot_be_had_is_refused(smoke, base):
-    chosen = smoke.model.model_copy(update={"attention": "flash_attention_2"})
+    flash = smoke.model.model_copy(update={"attention": "flash_attention_2"})
     with pytest.raises(UserError, match=r"EXTRA=gpu.*attention: sdpa"):
-        load_policy(base, base=base, settings=chosen)
+        load_policy(base, base=base, settings=flash)
 
 
 KERNEL = """
@@ -211,7 +211,7 @@ def flash_attn_varlen_func(*_, **__):
 
 
 def local_kernel(name: str, **_: Any) -> ModuleType:
-    """As `kernels.get_kernel` (0.16.2), which only the GPU lock has, reads `LOCAL_KERNELS`."""
+    """Read `LOCAL_KERNELS` as `kernels.get_kernel` does (0.16.2, only in the GPU lock)."""
     folder = dict(entry.split("=", 1) for entry in os.environ["LOCAL_KERNELS"].split(":"))[name]
     (file,) = Path(folder).glob("build/*/__init__.py")
     module = ModuleType("flash_attn2")
@@ -220,11 +220,11 @@ def local_kernel(name: str, **_: Any) -> ModuleType:
 
 
 def test_a_presets_attention_asks_the_network_for_nothing(tmp_path, monkeypatch):
-    """After `make fetch`, which writes a kernel's commit into params."""
+    """`make fetch` has written the kernel's commit into params."""
     loaded: list[ModuleType] = []
 
     def refused(*_: Any) -> None:
-        raise AssertionError("the network was asked")
+        raise AssertionError("the network was used")
 
     def get_kernel(name: str, **settings: Any) -> ModuleType:
         loaded.append(local_kernel(name, **settings))
@@ -256,8 +256,8 @@ def test_a_presets_attention_asks_the_network_for_nothing(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("auto", [AutoConfig, AutoTokenizer, AutoModelForCausalLM])
-def test_a_models_own_code_is_never_run_nor_asked_for(tmp_path, monkeypatch, auto):
-    """Asked, transformers takes a first line `y` of standard input for the consent."""
+def test_a_models_own_code_is_never_run_after_a_question(tmp_path, monkeypatch, auto):
+    """A question of transformers would take the line `y` of standard input for consent."""
     (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     named = {"AutoConfig": "own.Own", "AutoTokenizer": ["own.Own", None]}
     for name in ("config.json", "tokenizer_config.json"):
@@ -293,7 +293,7 @@ def test_an_adapter_that_can_run_code_is_refused(base, tmp_path, smoke):
 
 
 def test_nothing_else_calls_from_pretrained():
-    """But for classes that run no code, and Unsloth's, which is told the same."""
+    """The exceptions run no code of a model; Unsloth's has the same arguments."""
     files = [
         path for folder in ("lib", "stages", "plugins") for path in ROOT.glob(f"{folder}/**/*.py")
     ]

@@ -1,4 +1,4 @@
-"""What the same numbers depend on."""
+"""Reproducible numbers: random states, threads and kernels."""
 
 import os
 import random
@@ -32,7 +32,7 @@ def test_random_states_are_put_back():
 
 @pytest.fixture
 def process_settings():
-    """Put back what a test changes of the whole process."""
+    """Restore the process's settings after a test."""
     kernels, fills = torch.are_deterministic_algorithms_enabled(), deterministic
     filled = fills.fill_uninitialized_memory
     yield
@@ -41,7 +41,7 @@ def process_settings():
 
 
 def test_a_process_on_each_node_has_the_threads_of_params():
-    """accelerate/state.py, 1.15.0, `PartialState` sets them anew where it finds no variable."""
+    """Without a variable, accelerate's `PartialState` sets them anew (state.py, 1.15.0)."""
     script = (
         "import torch, lib.engines.runtime as r; r.configure(seed=0, threads=3); "
         "from accelerate import PartialState; PartialState(cpu=True); "
@@ -73,8 +73,8 @@ def test_reproducible_kernels_do_not_write_to_new_memory():
 
 
 @pytest.mark.usefixtures("process_settings")
-def test_a_flash_kernel_is_asked_for_the_same_bits(monkeypatch):
-    """By transformers' own call of the kernel."""
+def test_a_flash_kernel_gets_the_deterministic_flag(monkeypatch):
+    """The flag reaches the kernel by transformers' own call."""
     monkeypatch.delenv("FLASH_ATTENTION_DETERMINISTIC", raising=False)
     calls: list[dict[str, bool]] = []
 
@@ -97,7 +97,7 @@ def test_a_flash_kernel_is_asked_for_the_same_bits(monkeypatch):
 @pytest.mark.usefixtures("process_settings")
 @pytest.mark.parametrize("phase", ["sft", "grpo"])
 def test_training_reads_no_memory_before_it_is_written(phase, smoke, base, sets, tmp_path):
-    """Or NaN in all new memory would change the weights."""
+    """NaN in all new memory leaves the weights as they are."""
 
     def trained(fills: bool) -> dict[str, Tensor]:
         configure(seed=smoke.seed, threads=smoke.torch_threads)

@@ -1,4 +1,4 @@
-"""A vLLM server: the contract over HTTP, adapters, and what is said when something is amiss."""
+"""A vLLM server: the contract over HTTP, adapters, and errors in one line."""
 
 import functools
 import json
@@ -20,7 +20,7 @@ from lib.engines.base import open_engine
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
 from lib.engines.server import ServerEngine, weights_layout
 from lib.params import compose_preset
-from tests.lib.engines.contract import EngineContract, drawn
+from tests.lib.engines.contract import EngineContract, random_sampling
 from tests.lib.engines.log_prob_gap import assert_follows, gap, moved
 from tests.vllm_server import free_port, served, vllm_server
 
@@ -75,7 +75,7 @@ def test_full_weights_are_the_checkpoints_then_the_policys(
     tmp_path,
     monkeypatch,
 ):
-    """Whatever the server has been sent before; the smoke model's head is tied."""
+    """Weights sent to the server before leave no trace; the smoke model's head is tied."""
     monkeypatch.setenv("RECKON_VLLM_URL", vllm_url)
     start, policy = (load_policy(base, base=base, settings=full).eval() for _ in range(2))
     moved(policy)
@@ -99,7 +99,7 @@ def test_full_weights_are_the_checkpoints_then_the_policys(
 
 @pytest.mark.vllm
 def test_weights_that_broke_off_are_used_by_nobody(vllm_url, base, full, prompts):
-    """Of a layer's matrices only the first has come; the next update must not count it."""
+    """Only the first of a layer's matrices has come; the next update must not count it."""
     from lib.engines.transfer import PolicyWeights
 
     policy = moved(load_policy(base, base=base, settings=full))
@@ -124,11 +124,11 @@ def test_weights_that_broke_off_are_used_by_nobody(vllm_url, base, full, prompts
     assert gap(again, policy, prompts) < 1e-4
     for each in (engine, other):
         with pytest.raises(UserError, match="other weights"):
-            each.generate(prompts, drawn())
+            each.generate(prompts, random_sampling())
 
 
 @pytest.mark.vllm
-def test_a_server_that_was_started_anew_is_found_out(base, full, prompts, tmp_path):
+def test_a_restarted_server_is_noticed(base, full, prompts, tmp_path):
     (tmp_path / "params.yaml").write_text(compose_preset("smoke"))
     policy, port = moved(load_policy(base, base=base, settings=full)), free_port()
     start = functools.partial(
@@ -144,10 +144,10 @@ def test_a_server_that_was_started_anew_is_found_out(base, full, prompts, tmp_pa
         engine.sync(policy)
         assert gap(engine, policy, prompts) < 1e-4
     with pytest.raises(UserError, match="no answer"):
-        engine.generate(prompts, drawn())
+        engine.generate(prompts, random_sampling())
     with start():
         with pytest.raises(UserError, match="anew"):
-            engine.generate(prompts, drawn())
+            engine.generate(prompts, random_sampling())
         engine.sync(policy)
         assert gap(engine, policy, prompts) < 1e-4
 
@@ -157,7 +157,7 @@ Answer = Callable[[str, dict[str, Any]], tuple[int, Any]]
 
 @pytest.fixture
 def stand_in(base):
-    """Starts a server that answers each path as it is told to, and says where."""
+    """Start a server with scripted answers; return its URL."""
     servers = []
 
     def start(answer: Answer) -> str:
@@ -190,9 +190,9 @@ def stand_in(base):
 
 
 def serving(model: Path, *, name: str = "", **others: Any) -> Answer:
-    """A server that `model` was the start of.
+    """Script the answers of a server started with `model`.
 
-    `others` by the last part of their path: answers, or functions from what was posted to them.
+    `others`, by the last part of a path: answers, or functions from posted content to answers.
     """
     served = name or f"served@{weights_layout(model)}-{hash_path(model)}"
     models = {"data": [{"id": served, "root": str(model), "max_model_len": 256, "parent": None}]}
@@ -238,7 +238,7 @@ def test_a_server_of_another_shape_is_refused(base, stand_in, tmp_path):
 
 
 def test_a_server_that_reports_no_weights_is_refused(base, stand_in):
-    """`vllm serve` as it is has log-probs of another temperature, too."""
+    """Plain `vllm serve` has log-probs of another temperature, too."""
     with pytest.raises(UserError, match=f"not started by .* MODEL={base}"):
         connect(base, stand_in(serving(base, name="base")))
 
@@ -252,7 +252,7 @@ def test_training_and_saving_change_no_shape(base, full, tmp_path):
 
 
 def choice(*versions: str) -> dict[str, object]:
-    """A completion of three tokens, each of which weights of another version may have made."""
+    """Make a completion of three tokens, one each by the weights of `versions`."""
     spans = [{"version": v, "start": i, "end": i + 1} for i, v in enumerate(versions)]
     common = {"finish_reason": "stop", "stop_reason": None, "logprobs": None}
     return {"token_ids": [5, 6, 7], **common, "weight_versions": spans}
@@ -273,7 +273,7 @@ def test_answers_of_other_weights_are_not_used(base, stand_in, prompts, versions
     engine = connect(base, stand_in(serving(base, generate=(200, {"choices": [choice(*made)]}))))
     engine.use_weights()
     with pytest.raises(UserError, match=happened):
-        engine.generate(prompts, drawn(num_completions=1))
+        engine.generate(prompts, random_sampling(num_completions=1))
 
 
 def test_an_adapter_that_a_new_server_lacks_is_explained(base, stand_in, prompts):
@@ -281,7 +281,7 @@ def test_an_adapter_that_a_new_server_lacks_is_explained(base, stand_in, prompts
     engine = connect(base, stand_in(serving(base, generate=unknown)))
     engine.use_weights()
     with pytest.raises(UserError, match="started anew"):
-        engine.generate(prompts, drawn())
+        engine.generate(prompts, random_sampling())
 
 
 def test_what_the_server_objects_to_is_passed_on(base, stand_in, prompts):
@@ -290,7 +290,7 @@ def test_what_the_server_objects_to_is_passed_on(base, stand_in, prompts):
     engine = connect(base, stand_in(busy))
     engine.use_weights()
     with pytest.raises(UserError, match=r"400.*no room"):
-        engine.generate(prompts, drawn())
+        engine.generate(prompts, random_sampling())
 
 
 def test_a_shared_folder_that_is_not_there_is_refused(base, stand_in, tmp_path, monkeypatch):
@@ -300,13 +300,13 @@ def test_a_shared_folder_that_is_not_there_is_refused(base, stand_in, tmp_path, 
 
 
 def echo(request: dict[str, Any]) -> tuple[int, Any]:
-    """For each of `n` a completion whose first token is of its seed; vLLM counts seeds up, too."""
+    """Answer `n` completions, their tokens counted up from the seed as vLLM counts seeds."""
     seed, number = (request["sampling_params"][name] for name in ("seed", "n"))
     return 200, {"choices": [{**choice(), "token_ids": [(seed + i) % 500]} for i in range(number)]}
 
 
 def tokens(engine: ServerEngine, prompts: list[list[int]], number: int) -> list[list[int]]:
-    groups = engine.generate(prompts, drawn(num_completions=number))
+    groups = engine.generate(prompts, random_sampling(num_completions=number))
     return [[one.token_ids[0] for one in group] for group in groups]
 
 
@@ -336,7 +336,7 @@ def test_two_servers_give_the_completions_of_one(base, stand_in, prompts, any_ve
     met = []
 
     def answer(request: dict[str, Any]) -> tuple[int, Any]:
-        if len(met) < 2:  # each has to have one
+        if len(met) < 2:  # both servers must get a request
             met.append(both.wait(60))
         return echo(request)
 
@@ -373,7 +373,7 @@ def test_adapters_go_to_the_servers_that_are_left(base, stand_in, tmp_path, caps
         return 200, {}
 
     dead = stand_in(serving(base, load_lora_adapter=(0, None), unload_lora_adapter=(0, None)))
-    # One that was started anew knows no adapter.
+    # A restarted server has no adapter.
     anew = stand_in(serving(base, load_lora_adapter=take, unload_lora_adapter=(404, {})))
     alive = stand_in(serving(base, load_lora_adapter=take, unload_lora_adapter=take))
     engine = connect(base, f"{dead},{anew},{alive}")

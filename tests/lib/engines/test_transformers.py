@@ -1,4 +1,4 @@
-"""The transformers engine: the contract, on its own loop and on `generate`, and what it adds."""
+"""The transformers engine: the contract, on its own loop and on `generate`, and more."""
 
 import contextlib
 from itertools import chain
@@ -25,7 +25,7 @@ from lib.engines.decoding import can_decode
 from lib.engines.policy import add_adapter, load_merged, load_tokenizer
 from lib.engines.transformers import TransformersEngine
 from lib.params import Params
-from tests.lib.engines.contract import EngineContract, drawn, greedy
+from tests.lib.engines.contract import EngineContract, greedy, random_sampling
 
 SHAPE = {
     "vocab_size": 700,
@@ -82,10 +82,13 @@ def adapted(base: Path, smoke: Params) -> PeftModel:
 
 
 def by_generate(model: PreTrainedModel, engine: TransformersEngine, prompt: list[int]) -> list[int]:
-    """Greedy tokens of one prompt, with transformers alone."""
-    asked = torch.tensor([prompt])
-    told = {"do_sample": False, "max_new_tokens": 12, "eos_token_id": engine.tokenizer.eos_token_id}
-    return model.eval().generate(input_ids=asked, **told)[0, len(prompt) :].tolist()
+    """Generate greedy tokens of one prompt, with transformers only."""
+    settings = {
+        "do_sample": False,
+        "max_new_tokens": 12,
+        "eos_token_id": engine.tokenizer.eos_token_id,
+    }
+    return model.eval().generate(torch.tensor([prompt]), **settings)[0, len(prompt) :].tolist()
 
 
 @pytest.mark.parametrize(
@@ -103,7 +106,7 @@ def test_greedy_tokens_are_those_of_generate(base, prompts, build, own_loop):
 
 
 def test_a_saved_generation_config_changes_no_completion(base, prompts, tmp_path):
-    """An export's generation config holds stop strings, which `generate` would want to read."""
+    """An export's generation config holds stop strings; `generate` would want to read them."""
     torch.manual_seed(0)
     sliding().save_pretrained(tmp_path)
     plain = MistralForCausalLM.from_pretrained(tmp_path)
@@ -114,11 +117,11 @@ def test_a_saved_generation_config_changes_no_completion(base, prompts, tmp_path
     ).save_pretrained(tmp_path)
     saved = MistralForCausalLM.from_pretrained(tmp_path)
     assert saved.generation_config.stop_strings == ["</answer>"]
-    said = [
+    completions = [
         TransformersEngine(model, load_tokenizer(base), batch_size=4).generate(prompts, greedy())
         for model in (plain, saved)
     ]
-    assert said[0] == said[1]
+    assert completions[0] == completions[1]
     assert saved.generation_config.stop_strings == ["</answer>"]
 
 
@@ -135,10 +138,14 @@ def test_an_adapter_is_generated_with_and_can_be_synced_in(base, smoke, prompts)
 
 
 def test_batches_and_parts_of_a_request_change_no_draw(base, prompts):
-    whole = engine_on(base, batch_size=24).generate(prompts, drawn())
-    assert engine_on(base, batch_size=1).generate(prompts, drawn()) == whole
+    whole = engine_on(base, batch_size=24).generate(prompts, random_sampling())
+    assert engine_on(base, batch_size=1).generate(prompts, random_sampling()) == whole
     engine = engine_on(base)
-    assert engine.generate(prompts[:4], drawn()) + engine.generate(prompts[4:], drawn()) == whole
+    assert (
+        engine.generate(prompts[:4], random_sampling())
+        + engine.generate(prompts[4:], random_sampling())
+        == whole
+    )
 
 
 def test_completions_keep_their_draws_where_positions_bind(base):
@@ -147,7 +154,7 @@ def test_completions_keep_their_draws_where_positions_bind(base):
     prompts = [list(range(20, 20 + length)) for length in (20, 40, 50)]
     whole, single = (
         TransformersEngine(model, load_tokenizer(base), batch_size=size).generate(
-            prompts, drawn(max_new_tokens=60)
+            prompts, random_sampling(max_new_tokens=60)
         )
         for size in (16, 4)
     )
@@ -155,8 +162,8 @@ def test_completions_keep_their_draws_where_positions_bind(base):
     assert {len(c.token_ids) for c in chain(*whole)} >= {14, 24}
 
 
-@pytest.mark.parametrize("sampling", [greedy(), drawn()], ids=["greedy", "drawn"])
-def test_logits_that_are_no_numbers_are_said(base, prompts, sampling):
+@pytest.mark.parametrize("sampling", [greedy(), random_sampling()], ids=["greedy", "sampled"])
+def test_logits_that_are_no_numbers_are_reported(base, prompts, sampling):
     engine = engine_on(base)
     with torch.no_grad():
         engine.model.lm_head.weight[7].fill_(torch.nan)
@@ -172,14 +179,14 @@ def test_no_batch_has_more_rows_than_its_size(base, prompts, own_loop, monkeypat
     narrow.model.register_forward_pre_hook(
         lambda *call: rows.append(len(call[2]["input_ids"])), with_kwargs=True
     )
-    sampling = drawn(num_completions=8)
+    sampling = random_sampling(num_completions=8)
     texts = [[c.text for c in group] for group in narrow.generate(prompts[:2], sampling)]
     assert max(rows) == 3
     assert texts == [[c.text for c in group] for group in wide.generate(prompts[:2], sampling)]
 
 
-def test_a_prompt_that_is_asked_twice_gets_other_draws(base, prompts):
-    first, second = engine_on(base).generate([prompts[0], prompts[0]], drawn())
+def test_a_repeated_prompt_gets_other_completions(base, prompts):
+    first, second = engine_on(base).generate([prompts[0], prompts[0]], random_sampling())
     assert {c.token_ids for c in first}.isdisjoint(c.token_ids for c in second)
 
 
@@ -187,7 +194,7 @@ def test_progress_counts_completions_and_tokens_over_batches(base, prompts):
     engine = engine_on(base, batch_size=2)
     calls: list[tuple[int, int, int]] = []
     engine.heartbeat = lambda *counts: calls.append(counts)
-    groups = engine.generate(prompts, drawn(num_completions=3))
+    groups = engine.generate(prompts, random_sampling(num_completions=3))
     num_tokens = sum(len(one.token_ids) for one in chain(*groups))
     assert calls == sorted(calls)
     assert calls[0][0] < calls[-1][0]
@@ -196,10 +203,10 @@ def test_progress_counts_completions_and_tokens_over_batches(base, prompts):
 
 @pytest.mark.parametrize("autocast", [False, True])
 def test_grouped_attention_in_bfloat16_is_sdpas_to_the_bit(base, prompts, autocast, monkeypatch):
-    """Log-probs too: query heads that share a key head are queries of one head."""
+    """Query heads of one key head are queries of one head; log-probs are equal, too."""
     model = smoke_model(base) if autocast else smoke_model(base).to(torch.bfloat16)
     engine = TransformersEngine(model, load_tokenizer(base), batch_size=8)
-    sampling = drawn(num_completions=3, log_probs=True)
+    sampling = random_sampling(num_completions=3, log_probs=True)
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
         grouped = engine.generate(prompts, sampling)
         monkeypatch.setattr(decoding, "_grouped", contextlib.nullcontext)
@@ -211,7 +218,7 @@ def test_rows_that_have_ended_are_not_computed(base, prompts):
     engine.model.register_forward_hook(
         lambda model, args, kwargs, output: rows.append(len(kwargs["input_ids"])), with_kwargs=True
     )
-    sampling = drawn(num_completions=8, max_new_tokens=48, stop_strings=("eo", "</"))
+    sampling = random_sampling(num_completions=8, max_new_tokens=48, stop_strings=("eo", "</"))
     completions = list(chain(*engine.generate(prompts, sampling)))
     assert {c.finish for c in completions} == {"eos", "stop", "length"}
     assert rows[:2] == [6, 48]

@@ -1,4 +1,4 @@
-"""The Unsloth backend calls what there is, with arguments that its signatures name, and first."""
+"""The Unsloth backend is imported first, and gets only arguments of its signatures."""
 
 import importlib.util
 import os
@@ -34,7 +34,7 @@ def calls(monkeypatch):
 
 
 class Shared(NamedTuple):
-    """The fake vLLMs that `fast_inference` opened, and what Unsloth was called with."""
+    """Fake vLLMs opened by `fast_inference`, and the calls of Unsloth."""
 
     opened: list[fake_vllm.FakeLlm]
     calls: fake_unsloth.Calls
@@ -60,7 +60,7 @@ def settings():
 
 def test_a_model_is_loaded_and_adapted_as_params_say(calls, settings, base):
     policy = trainable_policy(base, base=base, settings=settings, seed=7)
-    loaded, adapted = calls.of("from_pretrained"), calls.of("get_peft_model")
+    loaded, adapted = map(calls.arguments, ("from_pretrained", "get_peft_model"))
     assert loaded["model_name"] == str(base)
     assert loaded["load_in_4bit"] is False
     assert loaded["full_finetuning"] is loaded["fast_inference"] is False
@@ -171,7 +171,7 @@ def test_what_cannot_share_weights_is_refused_by_params(model, message):
 
 
 def test_generating_gives_unsloths_training_mode_back(calls, settings, base):
-    """Its `generate` has turned checkpointing off meanwhile."""
+    """Unsloth's `generate` turns checkpointing off meanwhile."""
     policy = trainable_policy(base, base=base, settings=settings, seed=0)
     engine = TransformersEngine(policy, load_tokenizer(base), batch_size=4)
     del calls[:]
@@ -184,15 +184,15 @@ def test_generating_gives_unsloths_training_mode_back(calls, settings, base):
 
 
 def test_prompts_are_token_ids_with_tokenizers_that_are_patched(base, monkeypatch):
-    """unsloth_zoo/temporary_patches/misc.py, 2026.10.7: no dict where none is asked for."""
+    """unsloth_zoo 2026.10.7 returns no dict by default (temporary_patches/misc.py)."""
     plain = PreTrainedTokenizerBase.apply_chat_template
 
     def patched(self: Any, *args: Any, return_dict: bool = False, **kwargs: Any) -> Any:
         return plain(self, *args, return_dict=return_dict, **kwargs)
 
     monkeypatch.setattr(PreTrainedTokenizerBase, "apply_chat_template", patched)
-    tokenizer, asked = load_tokenizer(base), [{"role": "user", "content": "1 + 1"}]
-    (prompt,) = encode(tokenizer, [asked])
+    tokenizer, messages = load_tokenizer(base), [{"role": "user", "content": "1 + 1"}]
+    (prompt,) = encode(tokenizer, [messages])
     assert tokenizer.decode(prompt).count("1 + 1") == 1
     problem = Problem.create(problem="1 + 1", reference="2", solution="It is 2.")
     (row,) = sft_dataset([problem], tokenizer, prompt_format=prompt_format("boxed"), system="")
@@ -244,8 +244,8 @@ def test_it_comes_before_what_it_patches_and_finds_its_settings(tmp_path, genera
     (tmp_path / "unsloth.py").write_text(
         "import os, sys\n"
         "early = [n for n in ('torch', 'transformers', 'trl', 'peft') if n in sys.modules]\n"
-        "found = {name: os.environ.get(name) for name in eval(os.environ['WANTED'])}\n"
-        "print(early, found, flush=True)\n"
+        "values = {name: os.environ.get(name) for name in eval(os.environ['WANTED'])}\n"
+        "print(early, values, flush=True)\n"
         "os._exit(0)\n"
     )
     wanted = READ[generates]
@@ -284,7 +284,7 @@ def test_trl_keeps_its_own_trainers_where_unsloth_has_put_others(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", unsloth_contract.CHECKS)
 def test_the_contract_for_real(tmp_path, name):
-    """In a process of its own: Unsloth has to come before transformers, and it patches them."""
+    """A process of its own imports Unsloth before transformers, to be patched by it."""
     for package in ("unsloth", "vllm")[: 1 + ("vllm" in name)]:
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
@@ -312,7 +312,7 @@ def test_importing_it_too_late_is_a_bug_that_crashes(tmp_path):
     ],
 )
 def test_the_other_backend_sets_the_allocator_unless_it_is_set(environment, expected):
-    """And imports nothing; torch's allocator reads the setting when it starts."""
+    """Nothing is imported yet; torch's allocator reads the setting when it starts."""
     code = (
         f"import os, sys; os.environ |= {environment}\n"
         "from lib.engines.unsloth import import_first\n"

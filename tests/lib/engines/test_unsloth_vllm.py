@@ -1,4 +1,4 @@
-"""GRPO on the Unsloth backend with a real vLLM below the policy, told what Unsloth tells it.
+"""GRPO on the Unsloth backend with a real vLLM below the policy, set up as by Unsloth.
 
 Unsloth itself is the fake: the policy is transformers', and the two share no memory here.
 """
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.vllm
 
 
 def open_vllm(weights: Path, longest: int, rank: int) -> Any:
-    """As unsloth_zoo 2026.10.7's `load_vllm` does, with what a CPU needs."""
+    """Open vLLM as unsloth_zoo 2026.10.7's `load_vllm` does, with a CPU's settings."""
     compat.prepare_vllm()
     from vllm import LLM
     from vllm.lora.request import LoRARequest
@@ -46,7 +46,7 @@ def open_vllm(weights: Path, longest: int, rank: int) -> Any:
 
 @pytest.fixture(scope="class")
 def patched():
-    """The engines that the fake has opened; they end with the class."""
+    """List the engines opened by the fake; they end with the class."""
     opened: list[Any] = []
 
     def remembered(*args: Any) -> Any:
@@ -70,7 +70,7 @@ def settings():
 
 @pytest.fixture(scope="class")
 def engine(patched, base, settings):
-    """With an adapter that changes nothing yet."""
+    """Open the engine with an adapter still without effect."""
     policy = trainable_policy(base, base=base, settings=settings, seed=0, memory_share=0.5)
     opened = open_engine("vllm", base, base=base, **settings.loading, batch_size=8, policy=policy)
     opened.sync(policy)

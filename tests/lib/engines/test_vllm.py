@@ -1,4 +1,4 @@
-"""vLLM in this process: the contract, the policy's weights after a sync, and what is given back."""
+"""vLLM in this process: the contract, the policy's weights after a sync, and a clean end."""
 
 import gc
 import random
@@ -12,7 +12,7 @@ from lib.core.errors import UserError
 from lib.engines import compat
 from lib.engines.base import open_engine
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
-from tests.lib.engines.contract import EngineContract, drawn
+from tests.lib.engines.contract import EngineContract, random_sampling
 from tests.lib.engines.log_prob_gap import assert_follows, gap, moved
 from tests.live import held
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.vllm
 
 @pytest.fixture(scope="class")
 def engine(base):
-    """On the base model, ready for full weights."""
+    """Open the base model, ready for full weights."""
     settings = {"dtype": "float32", "attention": "sdpa", "max_seq_length": 256}
     opened = open_engine("vllm", base, base=base, **settings, batch_size=64)
     yield opened
@@ -39,7 +39,7 @@ class TestFullWeights(EngineContract):
     def test_more_prompts_than_one_step_reads_are_answered(self, engine):
         """A prompt read in parts would rewind the generator of its draws, and a CPU's cannot."""
         prompts = [[5 + (37 * i + j) % 500 for i in range(70)] for j in range(300)]
-        groups = engine.generate(prompts, drawn(num_completions=1, max_new_tokens=1))
+        groups = engine.generate(prompts, random_sampling(num_completions=1, max_new_tokens=1))
         assert [len(group) for group in groups] == [1] * 300
 
 
@@ -82,7 +82,7 @@ def test_closing_gives_weights_cache_and_processes_back(base, full, prompts):
     before = held()
     for _ in range(2):
         opened = open_engine("vllm", base, base=base, **full.loading, batch_size=8, policy=policy)
-        opened.generate(prompts, drawn(num_completions=2, max_new_tokens=4))
+        opened.generate(prompts, random_sampling(num_completions=2, max_new_tokens=4))
         opened.sync(policy)
         assert held().num_bytes > before.num_bytes + cache
         opened.close()
@@ -99,7 +99,7 @@ def test_heads_without_a_kernel_are_refused_in_one_line(base, smoke, tmp_path):
 
 
 def test_an_engine_is_put_on_the_gpu_of_a_number():
-    """As far as it can be seen without one: what vLLM's executor gives its worker."""
+    """Without a GPU, the number in the executor's arguments for its worker shows it."""
     compat.prepare_vllm()
     executor = compat.executor_on(1)
     on_gpu = executor.__new__(executor)
@@ -108,8 +108,8 @@ def test_an_engine_is_put_on_the_gpu_of_a_number():
     assert (rank, number) == (0, 1)
 
 
-def test_the_repairs_stand_where_they_are_said_to_be():
-    """A new vLLM may have moved them, or need them no longer."""
+def test_the_repaired_code_is_still_in_its_place():
+    """A new vLLM may have moved the code, or need no repair."""
     compat.prepare_vllm()
     import inspect
 

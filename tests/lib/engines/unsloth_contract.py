@@ -1,8 +1,7 @@
-"""What the Unsloth backend must do, with the fake on a CPU and with the real package on a GPU.
+"""Contract of the Unsloth backend, with the fake on a CPU and with the real package on a GPU.
 
-`python -m tests.lib.engines.unsloth_contract NAME FOLDER` runs one of `CHECKS` with the package
-that is installed, which has to be imported before whatever imports transformers: hence no such
-import up here.
+`python -m tests.lib.engines.unsloth_contract NAME FOLDER` runs one of `CHECKS` with the installed
+package. It has to be imported before transformers: hence no import here leads to transformers.
 """
 
 import sys
@@ -26,7 +25,7 @@ def settings(dtype: str = "bfloat16") -> Any:
 
 
 def write_base(folder: Path) -> Path:
-    """The smoke preset's base model."""
+    """Write the smoke preset's base model."""
     from lib.engines import tiny
     from lib.params import preset_params
     from lib.problems.generated import synthetic_sets
@@ -47,7 +46,7 @@ def adapters(policy: Any) -> dict[str, Any]:
     return {n: w.detach().cpu().clone() for n, w in policy.named_parameters() if "lora_" in n}
 
 
-def check_adapters_alone_are_trained(base: Path, scratch: Path, model: Any) -> None:
+def check_only_adapters_are_trained(base: Path, scratch: Path, model: Any) -> None:
     from lib.engines.policy import trainable_policy
 
     policy = trainable_policy(base, base=base, settings=model, seed=7)
@@ -83,7 +82,7 @@ def check_sft_trains_and_the_next_phase_goes_on_from_its_adapter(
 
 
 def grpo(base: Path, scratch: Path, model: Any, *, engine: str = "vllm") -> Any:
-    """A trainer for two steps, whose rewards vary, with a learning rate that shows."""
+    """Build a trainer of two steps, with varying rewards and a large learning rate."""
     from lib.params import preset_params
     from lib.problems.generated import synthetic_sets
     from tests.lib.training.steps import plain_grpo, varying
@@ -129,7 +128,7 @@ def check_grpo_trains_on_what_the_policy_generates_itself(
     base: Path, scratch: Path, model: Any
 ) -> None:
     trainer = grpo(base, scratch, model, engine="transformers")
-    # The policy brings its own.
+    # The policy checkpoints by itself.
     assert model.gradient_checkpointing
     assert trainer.args.gradient_checkpointing is False
     trainer.train()
@@ -148,7 +147,7 @@ CHECKS: dict[str, Check] = {
 
 
 def main() -> None:
-    """Run the check that the command line names."""
+    """Run the check named on the command line."""
     name, folder = sys.argv[1], Path(sys.argv[2])
     from lib.engines.unsloth import import_first
 

@@ -1,4 +1,4 @@
-"""What a stage does before it trains; started by launchers in tests."""
+"""Check the number of processes as a stage does before training; launchers start it in tests."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""A GRPO trainer on the smoke model, as most tests of training take steps with."""
+"""A GRPO trainer on the smoke model, for most tests of training."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from tests.lib.training.steps import build, letters, reward_with
 
 @pytest.fixture
 def built(sets, base, smoke, full, tmp_path):
-    """Builds one that trains all weights, with changes; rewarded for letters unless they say."""
+    """Build a trainer of all weights, with changes; its reward is letters unless they set one."""
 
     def builder(*, problems: int | None = None, **changes: Any) -> PolicyGradientTrainer:
         rows = list(sets.grpo)[:problems]

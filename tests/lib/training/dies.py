@@ -1,7 +1,7 @@
-"""The GRPO stage whose ranks are killed once the checkpoint of step 2 is whole, or, with the
-first argument `TERM`, whose second rank gets SIGTERM in step 1.
+"""Run the GRPO stage and kill its ranks once the checkpoint of step 2 is whole, or, with the first
+argument `TERM`, send the second rank SIGTERM in step 1.
 
-The second never sees a checkpoint: a shared folder may reach another machine late.
+The second rank never sees a checkpoint: a shared folder may reach another machine late.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Two ranks whose weights differ, as after training without averaged gradients."""
+"""Make the weights of two ranks differ, as after training without averaged gradients."""
 
 import sys
 import tempfile

@@ -1,4 +1,4 @@
-"""A rank of two, of which the second is killed the first time: the file that is named says so."""
+"""Run one rank of two; the second is killed once, and leaves the named file as a mark."""
 
 import os
 import signal

@@ -17,14 +17,14 @@ WRITTEN = ("model", "metrics", "curve", "validation-curve", "rollouts", "provena
 def grpo_stage(
     folder: Path, *, base: Path, sets: GeneratedSets, **changes: dict[str, Any]
 ) -> list[str]:
-    """What follows `python`, or a launcher.
+    """Return the arguments after `python`, or after a launcher.
 
     Args:
-        folder: gets what the stage reads; the stage writes `model`, `metrics`, … into it.
+        folder: gets the stage's inputs; the stage writes `model`, `metrics`, … into it.
         changes: of the smoke preset, by section.
     """
     content = YAML(typ="safe").load(compose_preset("smoke"))
-    # An untrained policy earns nothing with answers; how long it goes on varies.
+    # An untrained policy earns nothing with answers; its lengths vary.
     content["rollout"] |= {"temperature": 2.0, "max_new_tokens": 48}
     content["reward"]["extra"] = ["cosine_length"]
     content["reward"]["weights"].append(1.0)
@@ -45,7 +45,7 @@ def grpo_stage(
 
 
 def learned(folder: Path) -> bool:
-    """Whether the stage took its three steps, one of them along a gradient."""
+    """Return True if the stage took three steps, one of them along a gradient."""
     with (folder / "curve").open(encoding="utf-8", newline="") as file:
         points = list(csv.DictReader(file))
     return len(points) == 3 and any(float(point["grad_norm"]) > 0 for point in points)

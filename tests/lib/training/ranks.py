@@ -1,7 +1,7 @@
-"""GRPO as one process or as several, for tests that compare them.
+"""GRPO as one process or as several, for comparison.
 
 `python -m tests.lib.training.ranks FOLDER` (or torchrun with the same arguments) trains the smoke
-preset with the changes of FOLDER/changes.json, from FOLDER/base, and writes what each rank has:
+preset with the changes of FOLDER/changes.json, from FOLDER/base, and writes each rank's result to
 FOLDER/<ranks>-<rank>.pt. Completions are scripted; with a further argument, `shards` or `whole`,
 they are those of params' engine, and the weights are cut across the ranks by FSDP2 or not.
 """
@@ -32,13 +32,13 @@ from tests.lib.training.steps import letters, plain_grpo, reward_with
 
 
 def scripted(prompt: Sequence[int], number: int, end: int) -> tuple[int, ...]:
-    """A completion that depends only on its prompt and its place in the group: 2 to 10 tokens."""
+    """Make a completion from prompt and place in the group only: 2 to 10 tokens, then `end`."""
     draw = random.Random(f"{list(prompt)}/{number}")
     return (*draw.choices(range(20, 200), k=draw.randint(2, 10)), end)
 
 
 class Script:
-    """An engine of such completions, so that all ranks and trainers draw the same."""
+    """Engine of scripted completions: all ranks and trainers get the same."""
 
     def __init__(self, base: Path) -> None:
         self.tokenizer = load_tokenizer(base)
@@ -64,7 +64,7 @@ class Script:
 
 
 class Gradients(TrainerCallback):
-    """The gradients of the first optimiser step."""
+    """Gradients and completions of the first optimiser step."""
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer

@@ -1,4 +1,4 @@
-"""How likely the trainer finds what an engine sampled, under each cut of the distribution."""
+"""The trainer's probability of an engine's tokens, under each cut of the distribution."""
 
 import dataclasses
 from typing import Any
@@ -21,7 +21,7 @@ CUTS: list[dict[str, Any]] = [
 
 
 def assert_ratios(trainer: PolicyGradientTrainer, cut: dict[str, Any]) -> None:
-    """Trainer's to sampler's probability is 1 at every token, and not without the sampler's cuts.
+    """Assert a trainer-to-sampler ratio of 1 at every token, and below 1 without the cuts.
 
     Over one generation of rollouts, at the policy's weights.
     """

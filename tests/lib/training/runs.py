@@ -52,7 +52,7 @@ def outputs_in(folder: Path, stage: str) -> Outputs:
 
 
 def launch(program: str, *arguments: str | Path) -> "subprocess.CompletedProcess[str]":
-    """One of the environment's programs, run in the checkout's root with a thread a process."""
+    """Run one of the environment's programs in the checkout's root, with one thread a process."""
     # Two tests at once would take the same port, 29500.
     port = ["--standalone"] if program == "torchrun" else []
     return subprocess.run(
@@ -70,7 +70,7 @@ def launch(program: str, *arguments: str | Path) -> "subprocess.CompletedProcess
 def write_inputs(
     folder: Path, base: Path, sets: GeneratedSets, *, num_sft: int | None = None
 ) -> Path:
-    """What the phases read, into `folder`."""
+    """Write the phases' inputs into `folder`."""
     shutil.copytree(base, folder / "base")
     write_problems(folder / "sft.jsonl", sets.sft[:num_sft])
     write_problems(folder / "grpo.jsonl", sets.grpo)
@@ -82,7 +82,7 @@ def write_inputs(
 
 
 class StopAt(TrainerCallback):
-    """Ctrl-C after a step."""
+    """Interrupt training after a step, as Ctrl-C does."""
 
     def __init__(self, step: int) -> None:
         self.step = step

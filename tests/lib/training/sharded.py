@@ -1,7 +1,7 @@
-"""Training on two ranks of a CPU with the weights cut across them, through FSDP2, or without.
+"""Train on two ranks of a CPU, with the weights cut across them by FSDP2 or whole on both.
 
 `torchrun --nproc_per_node 2 -m tests.lib.training.sharded WAY STAGE FOLDER [STEP]` trains as `runs`
-does and writes FOLDER/<rank>.json: how many weights the rank held at the end, and of how many. WAY
+does and writes FOLDER/<rank>.json: the rank's number of weights at the end, and the model's. WAY
 is `shards` or `replicas`; before STEP both ranks are interrupted. Rank 1's completions are the
 shorter ones.
 """
@@ -28,7 +28,7 @@ CONFIG = Path("lib/presets/accelerate/fsdp2.yaml")
 
 
 def fsdp_environment(config: Path) -> dict[str, str]:
-    """What `accelerate launch --config_file` tells its processes about FSDP."""
+    """Return the FSDP variables of `accelerate launch --config_file`."""
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
     from accelerate.utils.launch import prepare_multi_gpu_env
 
@@ -63,7 +63,7 @@ def shard_on_cpu() -> None:
 
 
 def end_unevenly() -> None:
-    """Let rank 1 generate less, so that the ranks do not call the policy equally often."""
+    """Let rank 1 generate less: the ranks call the policy unequally often."""
     plain = PolicyGradientTrainer.roll_out_with
 
     def roll_out_with(self: PolicyGradientTrainer, engine: Engine, *, live: bool) -> None:
@@ -75,13 +75,13 @@ def end_unevenly() -> None:
 
 
 def count_weights(folder: Path) -> None:
-    """Write what each rank holds when weights are gathered."""
+    """Write the rank's number of weights when they are gathered."""
     plain = phase.gather_weights
 
     def gather_weights(trainer: Trainer) -> Any:
         weights = [weight.detach() for weight in trainer.model.parameters()]
         held = [w.to_local() if isinstance(w, DTensor) else w for w in weights]
-        counts = {"held": sum(w.numel() for w in held), "of": sum(w.numel() for w in weights)}
+        counts = {"held": sum(w.numel() for w in held), "total": sum(w.numel() for w in weights)}
         (folder / f"{os.environ['RANK']}.json").write_text(json.dumps(counts))
         return plain(trainer)
 

@@ -1,4 +1,4 @@
-"""A GRPO trainer on the smoke model whose rewards vary, for tests that take real steps."""
+"""Trainers on the smoke model, with varying rewards, for tests of real steps."""
 
 import copy
 import dataclasses
@@ -30,7 +30,7 @@ def plain_grpo(
     init: Path | None = None,
     **sections: Any,
 ) -> PolicyGradientTrainer:
-    """A trainer of `params`, but for whole sections."""
+    """Build a GRPO trainer of `params` with other `sections`."""
     write_problems(scratch / "problems.jsonl", problems)
     return grpo_setup(
         params.model_copy(update=sections),
@@ -44,7 +44,7 @@ def plain_grpo(
 def plain_sft(
     problems: Sequence[Problem], base: Path, params: Params, scratch: Path, **sections: Any
 ) -> Any:
-    """The same of SFT."""
+    """Build an SFT trainer of `params` with other `sections`."""
     write_problems(scratch / "problems.jsonl", problems)
     changed = params.model_copy(update=sections)
     return sft_setup(
@@ -65,11 +65,11 @@ def build(
     reward: dict[str, Any] | None = None,
     **grpo: Any,
 ) -> PolicyGradientTrainer:
-    """A trainer of the smoke preset with changes, one micro-batch a step.
+    """Build a trainer of the smoke preset with changes, one micro-batch a step.
 
     Args:
-        stop: where the untrained model soon ends most completions, and runs into the limit with
-            some; '' for nowhere.
+        stop: stop string, '' for none; with the default the untrained model soon ends most
+            completions, and runs into the limit with some.
     """
     whole = params.grpo.prompts_per_step * params.grpo.group_size
     unsaved = {"save_steps": 0, "keep_checkpoints": 0}
@@ -93,13 +93,13 @@ def build(
 
 
 def letters(completions: list[Any], **columns: Any) -> list[float]:
-    """A reward that an untrained model earns differently often: its share of letters."""
+    """Reward the share of letters: it varies with an untrained model."""
     texts = [completion[0]["content"] for completion in completions]
     return [sum(map(str.isalpha, text)) / max(len(text), 1) for text in texts]
 
 
 def varying(completions: list[Any], **columns: Any) -> list[float]:
-    """A reward that differs in every group, whatever the completions are."""
+    """Reward rows by their number: rewards differ in every group, for any completions."""
     return [float(number % 4) for number in range(len(completions))]
 
 
@@ -114,7 +114,7 @@ def reward_with(trainer: Any, *functions: Any) -> Any:
 
 
 class Steps(TrainerCallback):
-    """What each optimiser step was made of: the batch of its loss, and the gradients."""
+    """Batches, gradients and weights of all optimiser steps."""
 
     def __init__(self, trainer: PolicyGradientTrainer) -> None:
         self.trainer = trainer
@@ -124,7 +124,7 @@ class Steps(TrainerCallback):
         inner = trainer.compute_loss
 
         def remembered(model: Any, inputs: dict[str, MicroBatch], **kwargs: Any) -> Tensor:
-            # As it was before its loss, which adds the old policy's log-probs.
+            # Copied before the loss, which adds the old policy's log-probs.
             self.batches.append(copy.copy(inputs["batch"]))
             return inner(model, inputs, **kwargs)
 

@@ -1,6 +1,6 @@
 """Attention is computed in 16 bit from a trainer's construction to evaluation.
 
-Of every preset: `tests/pipeline/test_presets.py`.
+`tests/pipeline/test_presets.py` checks every preset.
 """
 
 import json

@@ -34,12 +34,12 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def some(built):
-    """Of four problems, two have equal rewards."""
+    """Build a trainer with equal rewards for two problems of four."""
     return lambda **changes: reward_with(built(**{**KNOBS, **changes}), letters_of_some)
 
 
 def letters_of_some(prompts: list[Any], completions: list[Any], **columns: Any) -> list[float]:
-    """Two problems of four have equal rewards."""
+    """Reward letters, and two problems of four equally."""
     counted = prompts[0], prompts[4]
     rewards = letters(completions=completions)
     return [
@@ -48,8 +48,8 @@ def letters_of_some(prompts: list[Any], completions: list[Any], **columns: Any) 
     ]
 
 
-def plainly(patch: pytest.MonkeyPatch) -> None:
-    """Rows as they were generated, each with its prompt, and none left out."""
+def score_plainly(patch: pytest.MonkeyPatch) -> None:
+    """Score all rows as generated, each with its prompt."""
     patch.setattr(PolicyGradientTrainer, "_without_gradient", lambda self, batch: False)
     patch.setattr(Scorer, "__init__", functools.partialmethod(_unshared, Scorer.__init__))
     patch.setattr(PolicyGradientTrainer, "_packs", False)
@@ -77,12 +77,12 @@ def assert_same_gradients(ours: dict[str, Tensor], plain: dict[str, Tensor]) -> 
 def test_the_gradient_is_that_of_rows_as_they_were_generated(some, smoke, monkeypatch, name):
     changes = OBJECTIVES.get(name, {"model": smoke.model})
     ours = last_gradients(some(**changes))
-    plainly(monkeypatch)
+    score_plainly(monkeypatch)
     assert_same_gradients(ours, last_gradients(some(**changes)))
 
 
 class OneEnds(TransformersEngine):
-    """One completion ends, after two tokens; the others run into the limit."""
+    """Engine: one completion ends, after two tokens; the others run into the limit."""
 
     def generate(self, *args: Any) -> Any:
         (first, *rest), *groups = super().generate(*args)
@@ -109,7 +109,7 @@ def test_few_tokens_give_one_gradient_in_any_micro_batches(some, loss):
 
 
 def forward_shapes(trainer: PolicyGradientTrainer) -> list[tuple[int, ...]]:
-    """Shapes that go through the policy to have gradients."""
+    """List the shapes of the policy's inputs in passes with gradients."""
     shapes: list[tuple[int, ...]] = []
 
     def note(module: Any, args: Any, kwargs: dict[str, Any]) -> None:
@@ -125,7 +125,7 @@ def test_prompts_are_computed_once_and_idle_rows_not_at_all(some, monkeypatch):
     shapes = forward_shapes(some())
     assert [rows for rows, _ in shapes] == [1, 4] * 2
     assert all(columns <= 17 for _, columns in shapes[1::2])
-    plainly(monkeypatch)
+    score_plainly(monkeypatch)
     plain = forward_shapes(some())
     assert [rows for rows, _ in plain] == [4] * 4
     area, plain_area = (sum(rows * columns for rows, columns in s) for s in (shapes, plain))

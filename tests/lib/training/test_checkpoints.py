@@ -20,34 +20,34 @@ from lib.training.phase.run import add_counts
 
 
 def write(folder: Checkpoints, step: int) -> Path:
-    """A checkpoint as the trainer writes it, sealed."""
+    """Write a checkpoint as the trainer does, and seal it."""
     written = folder.writing / f"checkpoint-{step}"
     written.mkdir(parents=True)
     (written / "model.safetensors").write_bytes(bytes([step]) * 64)
     (written / "optimizer.pt").write_bytes(b"state")
-    folder.seal(step, {"verifier": {"asked": step}})
+    folder.seal(step, {"verifier": {"calls": step}})
     return folder.folder / written.name
 
 
 @pytest.fixture
 def saved(tmp_path):
-    """Checkpoints of steps 5 and 10."""
+    """Write checkpoints of steps 5 and 10."""
     made = Checkpoints(tmp_path / "sft" / "0123")
     write(made, 5)
     write(made, 10)
     return made
 
 
-def spoken(checkpoints: Checkpoints) -> tuple[int | None, list[str]]:
+def newest_step(checkpoints: Checkpoints) -> tuple[int | None, list[str]]:
     lines: list[str] = []
     checkpoint = checkpoints.newest(lines.append)
     return (checkpoint_step(checkpoint) if checkpoint else None), lines
 
 
 def test_the_newest_whole_checkpoint_is_by_step(saved):
-    assert spoken(saved) == (10, [])
+    assert newest_step(saved) == (10, [])
     write(saved, 100)
-    assert spoken(saved) == (100, [])
+    assert newest_step(saved) == (100, [])
     saved.drop_all_but(2)
     assert [checkpoint_step(path) for path in saved.by_step()] == [10, 100]
 
@@ -65,7 +65,7 @@ def test_the_best_of_each_checkpoint_that_can_be_resumed_stays(saved):
 
 
 @pytest.mark.parametrize("damage", ["changed", "cut", "missing", "added", "no manifest", "garbled"])
-def test_a_damaged_checkpoint_is_said_and_the_one_before_is_used(saved, damage):
+def test_a_damaged_checkpoint_is_reported_and_the_older_one_used(saved, damage):
     weights = saved.folder / "checkpoint-10" / "model.safetensors"
     manifest = weights.with_name("manifest.json")
     match damage:
@@ -81,7 +81,7 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_is_used(saved, damage):
             manifest.unlink()
         case "garbled":
             manifest.write_bytes(b"{")
-    step, lines = spoken(saved)
+    step, lines = newest_step(saved)
     assert step == 5
     assert len(lines) == 1
     assert "checkpoint-10 is damaged (" in lines[0]
@@ -100,21 +100,21 @@ def test_weights_that_are_no_numbers_are_not_kept(tmp_path, last):
         seal.on_step_end(None, state, control, model=model)
 
 
-def test_a_half_written_checkpoint_is_said_and_never_used(saved):
+def test_a_half_written_checkpoint_is_reported_and_never_used(saved):
     half = saved.writing / "checkpoint-15"
     half.mkdir(parents=True)
     (half / "model.safetensors").write_bytes(b"half")
-    step, lines = spoken(saved)
+    step, lines = newest_step(saved)
     assert step == 10
     assert "half-written" in "".join(lines)
     saved.clear_writing()
-    assert spoken(saved) == (10, [])
+    assert newest_step(saved) == (10, [])
 
 
 def test_a_step_written_again_replaces_the_older_one(saved):
     (saved.folder / "checkpoint-10" / "model.safetensors").write_bytes(b"damaged")
     write(saved, 10)
-    assert spoken(saved) == (10, [])
+    assert newest_step(saved) == (10, [])
 
 
 def test_after_a_run_the_last_ones_are_kept_whole(saved):
@@ -152,7 +152,7 @@ def test_a_changed_param_input_or_rank_number_is_another_run(tmp_path, monkeypat
 
 
 def test_code_of_the_stage_is_another_run_and_other_code_is_not(tmp_path, monkeypatch):
-    """By what dvc.yaml lists, a path that params name included."""
+    """dvc.yaml lists a stage's code, with paths named by params."""
     for file in (
         "training/sft.py",
         "report/some.py",
@@ -179,6 +179,6 @@ def test_code_of_the_stage_is_another_run_and_other_code_is_not(tmp_path, monkey
 
 
 def test_counts_of_an_interrupted_run_are_added_up():
-    before = {"verifier": {"asked": 3, "late": 1}}
-    after = {"verifier": {"asked": 4, "new": 2, "late": 0}}
-    assert add_counts(before, after) == {"verifier": {"asked": 7, "new": 2, "late": 1}}
+    before = {"verifier": {"calls": 3, "late": 1}}
+    after = {"verifier": {"calls": 4, "new": 2, "late": 0}}
+    assert add_counts(before, after) == {"verifier": {"calls": 7, "new": 2, "late": 1}}

@@ -77,8 +77,8 @@ def test_the_loss_is_dpos_and_training_lowers_it(build, smoke, full, lora):
     assert points[-1]["rewards/accuracies"] == 1.0
 
 
-def test_an_adapter_goes_on_as_one_adapter(build, smoke, tmp_path):
-    """TRL keeps a frozen copy of it as the reference, which is no part of the checkpoint."""
+def test_an_adapter_is_trained_further_as_one_adapter(build, smoke, tmp_path):
+    """TRL's reference, a frozen copy of the adapter, is no part of the checkpoint."""
     first = build(model=smoke.model)
     first.train()
     save_policy(first.model, first.processing_class, tmp_path / "first")
@@ -141,7 +141,7 @@ def test_no_pair_and_a_pair_too_long_are_refused(build, full):
 
 
 def test_the_overridden_method_of_trl_is_the_one_that_was_read():
-    """A change here means: look again whether `PairTrainer` still does what it says."""
+    """TRL's method has the signature known to `PairTrainer`; after a change, read it again."""
     ours, theirs = (
         list(inspect.signature(trainer._prepare_dataset).parameters)
         for trainer in (PairTrainer, DPOTrainer)

@@ -32,7 +32,7 @@ def test_draws_are_keyed_and_no_two_ranks_share_one(built):
 
 
 def dull_for(dull: set[str], scored: list[str]) -> Reward:
-    """The same reward for every completion of some problems; notes what it scores."""
+    """Reward all completions of `dull` problems equally; add scored problems to `scored`."""
 
     def reward(prompts: Any, completions: Any, **columns: Any) -> list[float]:
         questions = [prompt[-1]["content"] for prompt in prompts]
@@ -47,7 +47,7 @@ def dull_for(dull: set[str], scored: list[str]) -> Reward:
 
 @pytest.fixture
 def dull(sets):
-    """Half of the problems."""
+    """Return half of the problems."""
     return {problem.problem for problem in list(sets.grpo)[::2]}
 
 
@@ -92,7 +92,7 @@ def test_no_group_without_signal_reaches_loss_or_metrics(train, dull):
 
 @pytest.mark.parametrize(("aggregation", "flat"), [("sum", 1.0), ("gdpo", 0.0)])
 def test_with_gdpo_a_group_has_a_signal_by_component(built, aggregation, flat):
-    """Two rewards that add up to a constant: only apart do they differ."""
+    """Two rewards add up to a constant, and differ only by component."""
 
     def other(completions: Any, **columns: Any) -> list[float]:
         return [-value for value in letters(completions)]
@@ -183,7 +183,7 @@ def test_a_group_of_masked_completions_is_replaced_too(train):
 
 @pytest.mark.slow
 def test_ranks_that_miss_unequal_numbers_of_groups_do_not_hang(base, tmp_path):
-    """gloo, two processes: one rank's problems have all a signal, the other's at first none."""
+    """With gloo, one rank's problems all have a signal, the other's at first none."""
     two = ["torchrun", "--nproc_per_node=2", "-m"]
     ran = launch(*two, "tests.lib.training.two_ranks", base, tmp_path)
     assert ran.returncode == 0, ran.stderr[-4000:]

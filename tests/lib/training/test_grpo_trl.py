@@ -34,7 +34,7 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
 
 
 def rollouts(prompts: list[Any], trainer: Any) -> dict[str, Any]:
-    """The same completions through TRL's `rollout_func`."""
+    """Return the scripted completions as TRL's `rollout_func`."""
     tokenizer = trainer.processing_class
     ids = encode(tokenizer, prompts)
     size = trainer.num_generations
@@ -78,7 +78,7 @@ def test_trls_reading_of_the_sources_batch_can_be_had(preset, tmp_path, monkeypa
     content["validation"]["engine"] = "transformers"
     params = parse_params(content, origin="params.yaml")
     arguments = grpo_arguments(params, scratch=tmp_path)
-    monkeypatch.setattr("lib.training.grpo.trl.GRPOTrainer", lambda **given: given["args"])
+    monkeypatch.setattr("lib.training.grpo.trl.GRPOTrainer", lambda **kwargs: kwargs["args"])
     config: Any = build_trl(
         [],
         grading=SimpleNamespace(weights=[1.0], rewards=[]),  # type: ignore[arg-type]
@@ -114,7 +114,7 @@ def test_trl_generates_and_trains_by_itself(built, smoke, full, lora):
 
 def test_trls_vllm_has_memory_for_the_params_lengths(built, smoke, monkeypatch):
     class Unopened(GRPOTrainer):
-        """TRL's trainer, which would open vLLM."""
+        """TRL's trainer, without opening vLLM."""
 
         def __init__(self, *, args: Any, **others: Any) -> None:
             self.args = args

@@ -1,4 +1,4 @@
-"""GRPO that rolls out with vLLM: the sampler is the policy at every step, or the run ends."""
+"""GRPO with vLLM's rollouts: the sampler is the policy at every step, or the run ends."""
 
 import pytest
 

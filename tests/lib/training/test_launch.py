@@ -1,4 +1,4 @@
-"""A launcher is held to what it was told, and the launch files say what exists."""
+"""A launcher starts the requested processes, and launch files use existing verbs and presets."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""An epoch's order is that of a run through all epochs before it."""
+"""An epoch has the same order in a resumed run as in an uninterrupted one."""
 
 from types import SimpleNamespace
 from typing import Any

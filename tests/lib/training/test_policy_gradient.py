@@ -26,7 +26,7 @@ GAP = "sampling/sampling_logp_difference"
 
 
 def log_softmax(model: Any, batch: MicroBatch) -> Tensor:
-    """[B, T, V] over the completions."""
+    """Compute [B, T, V] log-probs over the completions."""
     ids = torch.cat([batch.prompt_ids, batch.completion_ids], 1)
     seen = torch.cat([batch.prompt_mask, batch.completion_mask], 1)
     length = batch.completion_ids.shape[1]
@@ -34,9 +34,9 @@ def log_softmax(model: Any, batch: MicroBatch) -> Tensor:
 
 
 def log_probs(model: Any, batch: MicroBatch) -> Tensor:
-    """[B, T] of the completions' tokens."""
-    of_all = log_softmax(model, batch)
-    return of_all.gather(-1, batch.completion_ids.unsqueeze(-1)).squeeze(-1)
+    """Compute [B, T] log-probs of the completions' tokens."""
+    vocabulary = log_softmax(model, batch)
+    return vocabulary.gather(-1, batch.completion_ids.unsqueeze(-1)).squeeze(-1)
 
 
 OBJECTIVES: dict[str, dict[str, Any]] = {
@@ -58,12 +58,12 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
 
 
 def gradients(trainer: PolicyGradientTrainer, batch: MicroBatch, **knobs: Any) -> dict[str, Tensor]:
-    """Of the objective, at the trainer's weights, from log-probs of whole logits."""
+    """Compute the objective's gradients at the trainer's weights, from whole logits."""
     trainer.model.zero_grad()
-    of_all = log_softmax(trainer.model, batch)
-    scores = of_all.gather(-1, batch.completion_ids.unsqueeze(-1)).squeeze(-1)
+    vocabulary = log_softmax(trainer.model, batch)
+    scores = vocabulary.gather(-1, batch.completion_ids.unsqueeze(-1)).squeeze(-1)
     if knobs.get("entropy_coef"):
-        knobs["entropy"] = -(of_all.exp() * of_all).sum(-1)
+        knobs["entropy"] = -(vocabulary.exp() * vocabulary).sum(-1)
     loss_of(scores, batch.advantages, batch.loss_mask, **knobs).loss.backward()
     return {n: p.grad.clone() for n, p in trainer.model.named_parameters() if p.grad is not None}
 
@@ -71,7 +71,7 @@ def gradients(trainer: PolicyGradientTrainer, batch: MicroBatch, **knobs: Any) -
 def assert_gradients(
     theirs: dict[str, Tensor], ours: dict[str, Tensor], others: dict[str, Tensor] | None = None
 ) -> None:
-    """They are ours, and not those of another objective."""
+    """Assert that they are ours, and not another objective's."""
     largest = max(float(gradient.abs().max()) for gradient in theirs.values())
     assert largest > 1e-5
     torch.testing.assert_close(ours, theirs, atol=1e-4 * largest, rtol=1e-3)
@@ -81,7 +81,7 @@ def assert_gradients(
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_the_gradient_of_a_step_is_the_objectives(built, name):
-    """The second step on a batch, whose ratio is not 1; `reinforce` has one step on each."""
+    """The second step on a batch has a ratio other than 1; `reinforce` takes one step a batch."""
     common = {"max_steps": 2, "num_iterations": 2, "learning_rate": 0.02, "warmup_ratio": 0.0}
     trainer = built(**{**common, **OBJECTIVES[name]})
     initial = copy.deepcopy(trainer.model)
@@ -153,7 +153,7 @@ def test_the_entropy_bonus_keeps_the_policy_more_random(built):
 
 
 def test_a_micro_batch_without_signal_has_the_bonuss_gradient(built):
-    """Where all rewards are equal, only the entropy moves the policy."""
+    """With equal rewards, only the entropy moves the policy."""
 
     def moved(**changes: Any) -> bool:
         trainer = built(max_steps=1, micro_batch_size=4, warmup_ratio=0.0, **changes)
@@ -228,7 +228,7 @@ def test_a_knob_without_effect_is_refused(smoke, changes):
 
 
 class Stale(TransformersEngine):
-    """An engine that keeps a copy of the policy, and that nobody keeps in step with it."""
+    """Engine with a copy of the policy, never synced."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -305,7 +305,7 @@ def test_advantages_are_those_that_params_name(built, advantage):
 
 @pytest.mark.parametrize("lora", [True, False])
 def test_the_penalty_measures_from_where_grpo_starts(built, base, smoke, full, tmp_path, lora):
-    """An adapter starts from the adapter that SFT left, not from the base below it."""
+    """An adapter starts from SFT's adapter, not from the base below it."""
     init = base
     if lora:
         init = tmp_path / "sft"
@@ -362,7 +362,7 @@ def test_reward_functions_see_what_trl_hands_them_and_may_log(built, sets):
 
 
 class Cut(TransformersEngine):
-    """All completions run into the limit."""
+    """Engine: all completions run into the limit."""
 
     def generate(self, *args: Any) -> Any:
         groups = super().generate(*args)
@@ -370,7 +370,7 @@ class Cut(TransformersEngine):
 
 
 class Off(TransformersEngine):
-    """An engine with weights of its own whose log-probs differ by a known amount."""
+    """Engine with weights of its own; its log-probs differ by a known amount."""
 
     def __init__(self, *args: Any, shifts: list[float], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

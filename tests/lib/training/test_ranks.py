@@ -23,7 +23,7 @@ TWO = ["torchrun", "--nproc_per_node", "2"]
 
 
 def trained(folder: Path, processes: int, *way: str) -> list[dict[str, Any]]:
-    """What each rank came to."""
+    """Train, and return every rank's result."""
     program = ["torchrun", "--nproc_per_node", str(processes)] if processes > 1 else ["python"]
     ran = launch(*program, "-m", "tests.lib.training.ranks", folder, *way)
     assert ran.returncode == 0, ran.stderr
@@ -55,7 +55,7 @@ ENGINES = [
 
 @LORA
 @pytest.mark.parametrize("engine", ENGINES)
-def test_two_ranks_that_share_the_weights_sample_and_learn_what_one_process_does(
+def test_two_ranks_with_shards_sample_and_learn_as_one_process(
     engine,
     rank,
     base,
@@ -99,7 +99,7 @@ def test_the_stage_trains_on_two_ranks(base, sets, tmp_path):
     assert ran.returncode == 0, ran.stderr
     assert (tmp_path / "model/tokenizer.json").is_file()
     assert learned(tmp_path)
-    # Said by one of them, and before the first step.
+    # Printed by one rank, before the first step.
     (line,) = [line for line in ran.stdout.splitlines() if " runs on " in line]
     assert (
         line == "grpo runs on 2 ranks, each with the whole model and 2 x 4 of the 16 rows of a step"
@@ -107,7 +107,7 @@ def test_the_stage_trains_on_two_ranks(base, sets, tmp_path):
     assert ran.stdout.index(line) < ran.stdout.index("grpo step=1/3")
 
 
-def test_two_ranks_that_are_ended_come_to_an_undisturbed_runs_weights(base, sets, tmp_path):
+def test_ended_ranks_resume_to_an_undisturbed_runs_weights(base, sets, tmp_path):
     weights = {}
     for name, step in {"undisturbed": None, "killed": 2, "terminated": 1}.items():
         (tmp_path / name).mkdir()
@@ -116,7 +116,7 @@ def test_two_ranks_that_are_ended_come_to_an_undisturbed_runs_weights(base, sets
             dies = ["-m", "tests.lib.training.dies", *["TERM"] * (step == 1), *stage[2:]]
             ended = launch(*TWO, *dies).stderr
             assert ("SIGKILL" if step == 2 else "the same command resumes from step 1") in ended
-            # Rank 1, which sees no checkpoint, says what rank 0 does.
+            # Rank 1 sees no checkpoint, and reports rank 0's.
             assert "the same command starts again" not in ended
         ran = launch(*TWO, *stage)
         assert ran.returncode == 0, ran.stderr
@@ -146,7 +146,7 @@ def test_an_error_on_two_ranks_is_one_line(module, prompts, code, line, base, se
 
 
 def test_a_lost_rank_starts_again_on_two_nodes(tmp_path):
-    """Each node's launcher keeps a store, in which the others would find the dead one's address."""
+    """Launchers keep a store on every node; it must not give the dead rank's address."""
     meet = ("--rdzv_backend", "c10d", "--rdzv_endpoint", f"localhost:{free_port()}")
     node = ("-m", "stages.ranks", "--nnodes", "2", "--max-restarts", "1", *meet)
     worker = ("-m", "tests.lib.training.falls_out", tmp_path / "killed")

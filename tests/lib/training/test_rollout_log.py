@@ -1,4 +1,4 @@
-"""The rollouts that a GRPO run keeps to be read, on the smoke model."""
+"""Rollouts kept by a GRPO run for readers, on the smoke model."""
 
 import json
 from pathlib import Path

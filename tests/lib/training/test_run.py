@@ -1,4 +1,4 @@
-"""One road for every phase: skipped, whole, interrupted and gone on with, or refused."""
+"""One procedure for every phase: skipped, whole, interrupted and resumed, or refused."""
 
 import csv
 import functools
@@ -41,7 +41,7 @@ STEPS = 8
 
 @pytest.fixture(scope="module")
 def short(smoke):
-    """SFT of eight steps, saved and validated after each third."""
+    """Set SFT to eight steps, saved and validated after every third."""
     sft = {"num_epochs": 2, "batch_size": 8, "micro_batch_size": 4, "logging_steps": 2}
     sft |= {"save_steps": 3, "keep_checkpoints": 1, "eval_steps": 3}
     return changed(smoke, {"sft": sft})
@@ -60,7 +60,7 @@ def validator(sets, base, smoke, tmp_path_factory):
 
 @pytest.fixture
 def phase(sets, base, short, validator, tmp_path):
-    """Runs SFT to step `stop`, or to its end, into a folder that it gives back."""
+    """Run SFT to step `stop`, or to its end; return its folder."""
 
     def run(
         stop: int | None = None, *, params: Params = short, folder: str = "run", base: Path = base
@@ -81,7 +81,7 @@ def phase(sets, base, short, validator, tmp_path):
             outputs=outputs_in(tmp_path / folder, "sft"),
             settings=params.model_dump(),
             inputs={"base": base},
-            counts=lambda: {"verifier": {"asked": 1}},
+            counts=lambda: {"verifier": {"calls": 1}},
             validator=validator,
             scratch=tmp_path / folder / "scratch",
         )
@@ -91,7 +91,7 @@ def phase(sets, base, short, validator, tmp_path):
 
 
 def results(folder: Path, stage: str = "sft") -> dict[str, str]:
-    """By output, the model's hash and every other file's text."""
+    """Return, by output, the model's hash or the file's text."""
     written = {key: path for key, path in vars(outputs_in(folder, stage)).items() if path.exists()}
     return {
         key: hash_path(path) if path.is_dir() else path.read_text("utf-8")
@@ -148,7 +148,7 @@ def test_grpo_starts_from_an_adapter_that_was_trained_before(
     (other,) = adapter_faults(mine, rank=2 * lora.rank, alpha=lora.alpha)
     assert f"set model.lora.rank to it, not {2 * lora.rank}" in other
 
-    # As the stage is called, which trains nothing.
+    # With an adapter the stage trains nothing.
     monkeypatch.chdir(tmp_path)
     params = changed(smoke, {"sft": {"adapter": str(mine)}})
     assert list(input_problems(params)) == []
@@ -170,7 +170,7 @@ def test_grpo_starts_from_an_adapter_that_was_trained_before(
 
 def test_an_interrupted_phase_ends_with_the_files_of_a_whole_one(phase, base, capsys):
     whole = phase(folder="whole")
-    # every second step is logged, and every one that is saved
+    # Logged are every second step and all saved ones.
     for name, steps in {"curve": [2, 3, 4, 6, 8], "validation_curve": [0, 3, 6, 8]}.items():
         points = csv.DictReader(results(whole)[name].splitlines())
         assert [int(point["step"]) for point in points] == steps
@@ -186,8 +186,8 @@ def test_an_interrupted_phase_ends_with_the_files_of_a_whole_one(phase, base, ca
     twice = phase()
     assert "sft resumes from step 6 (" in capsys.readouterr().out
     ours, wholes = results(twice), results(whole)
-    # what was counted before each interruption counts
-    counts = [json.loads(one.pop("provenance"))["verifier"]["asked"] for one in (ours, wholes)]
+    # Counts from before an interruption are kept.
+    counts = [json.loads(one.pop("provenance"))["verifier"]["calls"] for one in (ours, wholes)]
     assert counts == [3, 1]
     assert ours == wholes
 
@@ -201,7 +201,7 @@ def test_an_interrupted_phase_ends_with_the_files_of_a_whole_one(phase, base, ca
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_leaves_a_checkpoint_that_a_whole_run_would_go_on_from(number, phase, monkeypatch):
+def test_a_signal_leaves_a_checkpoint_to_resume_from(number, phase, monkeypatch):
     whole, before = phase(folder="whole"), signal.getsignal(number)
 
     def signalled(self: StopAt, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -213,7 +213,7 @@ def test_a_signal_leaves_a_checkpoint_that_a_whole_run_would_go_on_from(number, 
 
     with monkeypatch.context() as patch:
         patch.setattr(StopAt, "on_step_begin", signalled)
-        # In the third step; the fourth one's end is the next that is logged, and none is saved at.
+        # The signal comes in step 3: the next logged step is 4, though none is saved there.
         with pytest.raises(UserError, match="resumes from step 4"):
             phase(stop=2)
     ours, wholes = results(phase()), results(whole)
@@ -222,7 +222,7 @@ def test_a_signal_leaves_a_checkpoint_that_a_whole_run_would_go_on_from(number, 
     assert signal.getsignal(number) == before
 
 
-def test_a_kept_checkpoint_is_asked_as_its_base_and_trains_on(phase, sets, base, short, tmp_path):
+def test_a_kept_checkpoint_is_prompted_as_its_base_and_resumes(phase, sets, base, short, tmp_path):
     base = Path(shutil.copytree(base, tmp_path / "base"))
     save_prompt(base, system="Be brief.", rendering=short.prompt.rendering)
     kept = phase(base=base) / f"scratch/sft/checkpoints/checkpoint-{STEPS}"
@@ -244,7 +244,7 @@ def test_completions_of_the_last_validation_are_kept(phase, monkeypatch):
     assert sets == ["held_out"] * 3 + ["harder"] * 3
     with (folder / "validation.csv").open(encoding="utf-8", newline="") as lines:
         *_, last = csv.DictReader(lines)
-    # Of the four that were measured, three are kept.
+    # Three of the four measured completions are kept.
     rewards = sum(row.reward for row in rows[:3])
     assert rewards <= 4 * float(last["mean_reward"]) + 1e-9 <= rewards + 1.25
 
@@ -254,11 +254,11 @@ SCORES = {
     0: {0: 0.5, 3: 0.25, 6: 0.0, 8: 0.5},
     8: {0: 0.0, 3: 0.25, 6: 0.0, 8: 0.5},
 }
-"""Answer accuracies of the held-back set by step, by the step that is best."""
+"""By best step, the held-back set's answer accuracy by step."""
 
 
 @pytest.mark.parametrize("best", SCORES)
-def test_the_best_checkpoint_is_handed_on_however_often_a_run_is_interrupted(
+def test_the_best_checkpoint_is_handed_on_after_interruptions(
     best,
     phase,
     base,
@@ -375,7 +375,7 @@ def start(stage: str, folder: Path) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(command, stdout=output, stderr=output, env=environment)
 
 
-def followed(folder: Path, stage: str) -> str:
+def training_log(folder: Path, stage: str) -> str:
     log = folder / "scratch" / stage / "training.log"
     return log.read_text(encoding="utf-8") if log.exists() else ""
 
@@ -386,7 +386,7 @@ def test_sigkill_at_random_moments_changes_nothing_in_the_end(
     name, sets, base, smoke, tmp_path, in_root
 ):
     stage, rank, changes = KILLED[name]
-    # An untrained policy answers nothing: what moves it is a reward that varies all the same.
+    # An untrained policy answers nothing: a reward of repetition varies all the same.
     content: dict[str, dict[str, Any]] = {
         "sft": {"save_steps": 5},
         "dpo": {"num_epochs": 3, "batch_size": 4, "micro_batch_size": 4, "save_steps": 2},
@@ -412,8 +412,8 @@ def test_sigkill_at_random_moments_changes_nothing_in_the_end(
     chance = random.Random(name)
     for steps in (6, chance.randrange(3), chance.randrange(1, 4)):
         process = start(stage, folder)
-        logged = followed(folder, stage).count("loss=") + steps
-        while followed(folder, stage).count("loss=") < logged and process.poll() is None:
+        logged = training_log(folder, stage).count("loss=") + steps
+        while training_log(folder, stage).count("loss=") < logged and process.poll() is None:
             time.sleep(0.02)  # the process has its share of two cores
         for _ in range(chance.randrange(200_000)):
             if process.poll() is not None:
@@ -421,5 +421,5 @@ def test_sigkill_at_random_moments_changes_nothing_in_the_end(
         process.kill()
         process.wait()
     assert start(stage, folder).wait() == 0, (folder / "output").read_text()
-    assert "resumes from step" in followed(folder, stage)
+    assert "resumes from step" in training_log(folder, stage)
     assert results(folder, stage) == whole

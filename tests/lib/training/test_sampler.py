@@ -1,4 +1,4 @@
-"""The trainer scores under the distribution that the sampler drew from, whatever cuts it."""
+"""The trainer scores under the sampler's distribution, whatever its cuts."""
 
 import json
 import shutil
@@ -38,7 +38,7 @@ def test_the_mean_ratio_is_one(built, cut, fused, monkeypatch):
 
 
 def test_steps_under_cuts_learn_from_the_cut_distribution(built):
-    """The gradient is that of log-probs over what is left, by autograd with the mask by hand."""
+    """The gradient is autograd's, of log-probs over the tokens left by a mask made by hand."""
     trainer = built(max_steps=1, loss="reinforce", rollout=CUT)
     steps = Steps(trainer)
     trainer.train()
@@ -90,7 +90,7 @@ def dropout_in_config(**ids: int) -> PreTrainedModel:
 
 
 def two_ropes(**ids: int) -> PreTrainedModel:
-    """Other frequencies beyond 64 positions."""
+    """Build a model with other frequencies beyond 64 positions."""
     rope = {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [4.0] * 8}
     first = {"original_max_position_embeddings": 64}
     shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
@@ -104,7 +104,7 @@ def two_ropes(**ids: int) -> PreTrainedModel:
 
 
 def based_on(build: Callable[..., PreTrainedModel], base: Path, folder: Path) -> Path:
-    """The smoke preset's checkpoint with a model of another architecture."""
+    """Write the smoke preset's checkpoint with a model of another architecture."""
     shutil.copytree(base, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
     tokenizer = load_tokenizer(base)
     torch.manual_seed(0)
@@ -127,7 +127,7 @@ def test_every_architecture_is_scored_as_it_was_sampled(
     (point,) = curve_points(trainer.state)
     assert point["sampling/sampling_logp_difference/max"] < 1e-4
     assert point["kl"] < 1e-6
-    # What is saved says of dropout what the start said.
+    # A saved config has the start's dropout.
     save_policy(trainer.model, trainer.processing_class, tmp_path / "saved")
     configs = [
         json.loads((folder / "config.json").read_text()) for folder in (own, tmp_path / "saved")

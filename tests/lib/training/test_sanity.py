@@ -1,4 +1,4 @@
-"""Problems that a checkpoint solves now and then come to be solved always (arXiv:2510.26788).
+"""GRPO turns problems solved now and then into problems always solved (arXiv:2510.26788).
 
 A test of the whole loop: an advantage of the wrong sign or without its centring, a mask that leaves
 out half of a completion, or a sampler with weights of the start, each ends below 95 %.
@@ -44,7 +44,7 @@ def test_what_is_solved_now_and_then_comes_to_be_solved(tmp_path):
             init=checkpoint,
             model=PARAMS.model,
             stop="".join(FORMAT.stop_strings),
-            # The half that all earn is what centring takes away.
+            # All earn the reward for the format: centring takes it away.
             reward={"weights": (1.0, 1.0)},
             prompts_per_step=len(problems),
             max_grad_norm=1.0,

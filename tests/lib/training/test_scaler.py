@@ -1,4 +1,4 @@
-"""`mixed_precision: fp16`: a scaled loss, whose gradients are those of float64 to float16's digits.
+"""`mixed_precision: fp16` scales the loss; gradients are float64's, to float16's digits.
 
 accelerate scales on GPUs only; here its scaler and its autocast are put in place on a CPU.
 """
@@ -23,7 +23,7 @@ from tests.lib.training.steps import Steps
 
 @pytest.fixture
 def scaled(built, full, monkeypatch):
-    """Builds a trainer that trains as on a GPU."""
+    """Build a trainer with a GPU's autocast and scaler on a CPU."""
     plain = grpo.shared_arguments
 
     def as_on_a_gpu(*args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def scaled(built, full, monkeypatch):
 
 
 def gradients_in_float64(model: Any, batch: MicroBatch) -> dict[str, Tensor]:
-    """Of the first update's loss, where every ratio is 1: -sum of A log p over the tokens."""
+    """Compute the first update's gradients, every ratio 1: the loss is -sum of A log p."""
     model = model.double().requires_grad_(True)
     model.zero_grad()
     loss = torch.zeros((), dtype=torch.float64)

@@ -18,19 +18,17 @@ from lib.core.errors import UserError
 from lib.training.phase.ranks import check_sharding
 from lib.training.phase.warning_signs import GAP
 from tests.lib.training.runs import launch, write_inputs
-from tests.lib.training.test_ranks import lora
-
-LORA = pytest.mark.parametrize("rank", [0, 8], ids=["full", "LoRA"])
+from tests.lib.training.test_ranks import LORA, lora
 
 
 @pytest.fixture
 def inputs(base, sets, tmp_path):
-    """Each run gets its own copy."""
+    """Write inputs, copied by every run."""
     return write_inputs(tmp_path / "inputs", base, sets, num_sft=48)
 
 
 def changes(rank: int) -> dict[str, Any]:
-    """Rewards that vary though the policy answers nothing; GRPO has a reference policy."""
+    """Vary rewards though the policy answers nothing; give GRPO a reference policy."""
     common = {"save_steps": 2, "keep_checkpoints": 1, "eval_steps": 2}
     return {
         "model": lora(rank),
@@ -56,7 +54,7 @@ def trained(
 
 
 def start(way: str, stage: str, folder: Path, *stop: str) -> "subprocess.CompletedProcess[str]":
-    """`alone` is one process."""
+    """Start training on two ranks; `alone` is one process."""
     if way == "alone":
         return launch("python", "-m", "tests.lib.training.runs", stage, folder)
     two = ["torchrun", "--nproc_per_node", "2", "-m", "tests.lib.training.sharded"]
@@ -78,9 +76,9 @@ def agree(one: Path, other: Path) -> None:
 
 
 def held(folder: Path) -> list[float]:
-    """The share of the weights that each rank held."""
+    """Return every rank's share of the weights."""
     counts = [read_json(folder / f"{rank}.json") for rank in range(2)]
-    return [count["held"] / count["of"] for count in counts]
+    return [count["held"] / count["total"] for count in counts]
 
 
 @pytest.mark.slow
@@ -95,7 +93,7 @@ def test_sft_on_two_ranks_writes_the_checkpoint_of_one_process(way, share, rank,
         for folder in (two, alone)
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-    # What each way trains on from differs (a rank's random state, shards); the model does not.
+    # Checkpoints differ in their state to resume from (random states, shards), not in the model.
     model = {path.name for path in (alone / "models/sft").iterdir()}
     for folder in (two, alone):
         kept = folder / "scratch/sft/checkpoints/checkpoint-3"
@@ -104,7 +102,7 @@ def test_sft_on_two_ranks_writes_the_checkpoint_of_one_process(way, share, rank,
 
 @pytest.mark.slow
 def test_the_best_of_sharded_weights_is_handed_on_whole(inputs):
-    """Nothing is answered rightly, so that the first point, of the base model, is the best."""
+    """Without a right answer, the first point, of the base model, is the best."""
     shutil.copy(inputs / "validation/harder.jsonl", inputs / "validation/validation.jsonl")
     sections = {"sft": changes(0)["sft"] | {"select": "best"}}
     sections["validation"] = {"sets": ["validation"]}
@@ -138,7 +136,7 @@ def test_sharded_weights_end_as_two_whole_copies_do(stage, rank, inputs):
 @LORA
 @pytest.mark.parametrize("engine", ["vllm", "vllm-server"])
 def test_sharded_weights_reach_vllm_as_whole_ones_do(engine, rank, inputs, request):
-    """To each rank's own engine, or from the first one to a server; all gather each weight."""
+    """Weights go to every rank's own engine, or from rank 0 to a server; all ranks gather them."""
     with pytest.MonkeyPatch.context() as patch:
         if engine == "vllm-server":
             patch.setenv("RECKON_VLLM_URL", request.getfixturevalue("vllm_url"))

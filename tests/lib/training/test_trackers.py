@@ -31,14 +31,14 @@ from tests.lib.training.steps import plain_grpo
 def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     own = [f"WANDB_{name}" for name in ("MODE", "PROJECT", "NAME", "ENTITY", "DIR")]
-    # Set first: what a tracker sets by itself stays no longer than the test.
+    # Set first, so that monkeypatch also restores the values set by a tracker.
     for name in ("REPORT_TO", "TENSORBOARD_LOGGING_DIR", *own, *USUAL):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
 
 
 def recorded(file: Path) -> list[wandb_internal_pb2.Record]:
-    """All records of an offline run's file: LevelDB's log format after a header of 7 bytes."""
+    """Read all records of an offline run's file: LevelDB's log format after a header of 7 bytes."""
     content, place, part = file.read_bytes(), 7, b""
     records = []
     while place + 7 <= len(content):
@@ -128,7 +128,7 @@ def test_nothing_is_recorded_unless_the_environment_asks(base, sets, smoke, tmp_
 
 
 class Recorder(TrainerCallback):
-    """A tracker that keeps what it is sent."""
+    """Tracker: keeps the runs and points sent to it."""
 
     def __init__(self) -> None:
         self.runs: list[tuple[str, dict[str, Any]]] = []

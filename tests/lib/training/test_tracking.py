@@ -1,4 +1,4 @@
-"""The lines that a run without a terminal is followed by."""
+"""Progress lines of a run without a terminal."""
 
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
@@ -66,8 +66,8 @@ def test_updates_on_old_rollouts_count_their_time_and_no_tokens(tmp_path, monkey
     ]
 
 
-def test_a_long_step_says_where_it_is(tmp_path, monkeypatch):
-    """After 20 s without a line, then every minute; the time left counts what the step took."""
+def test_a_long_step_reports_its_progress(tmp_path, monkeypatch):
+    """A line comes after 20 s, then every minute; the time left counts the step so far."""
     clock = 100.0
     monkeypatch.setattr("time.monotonic", lambda: clock)
     arguments = TrainingArguments(output_dir=str(tmp_path), gradient_accumulation_steps=8)

@@ -30,7 +30,7 @@ from tests.vllm_server import free_port
 
 @pytest.fixture
 def read(sets, base, smoke, tmp_path):
-    """Validators of the smoke preset, on an engine."""
+    """Build validators of the smoke preset, on an engine."""
     for name, problems in sets.benchmarks.items():
         write_problems(tmp_path / f"{name}.jsonl", problems[:4])
 
@@ -49,7 +49,7 @@ def validator(read):
 
 
 class Scripted:
-    """An engine that answers the first two of each set rightly, with and without working."""
+    """Engine: answers the first two of a set rightly, with and without reasoning."""
 
     def __init__(self, tokenizer, sets: GeneratedSets) -> None:
         self.tokenizer = tokenizer
@@ -122,7 +122,7 @@ ENGINES = [
         ]
     ),
 ]
-"""Of rollouts, of validation, and whether an adapter is trained."""
+"""Engine of rollouts, engine of validation, and True if an adapter is trained."""
 
 
 @pytest.mark.parametrize(("rolls_out", "validates", "lora"), ENGINES)

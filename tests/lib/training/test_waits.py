@@ -1,4 +1,4 @@
-"""What a micro-batch reads from the device: a GPU has to be waited for each time."""
+"""Reads of a micro-batch from the device: every one waits for a GPU."""
 
 import sys
 from collections import Counter
@@ -15,7 +15,7 @@ from lib.objectives.sampler import SamplerComparison
 from lib.training.grpo.curve import Curve
 
 READS = ("item", "tolist", "cpu", "numpy", "__bool__", "__float__", "__int__")
-"""Of a tensor; those that `torch.cuda.set_sync_debug_mode` finds besides are in `OPERATIONS`."""
+"""Methods of a tensor; `OPERATIONS` has the others of `torch.cuda.set_sync_debug_mode`."""
 
 OPERATIONS = ("aten.nonzero", "aten._local_scalar_dense", "aten.masked_select")
 
@@ -35,7 +35,7 @@ class Operations(TorchDispatchMode):
 
 @pytest.fixture
 def waits(monkeypatch):
-    """How often each thing was done that a GPU is waited for."""
+    """Count the operations with a wait for the GPU."""
     counts: Counter[str] = Counter()
     for name in READS:
         plain = getattr(torch.Tensor, name)
@@ -80,7 +80,7 @@ def test_a_micro_batch_is_not_waited_for(fused, built, monkeypatch, request):
     for batch in batches:
         trainer.compute_loss(trainer.model, {"batch": batch}).backward()
     assert len(batches) > 2
-    # Of its own transformers asks of each mask whether it has any padding (masking_utils.py 269).
+    # transformers itself looks for padding in every mask (masking_utils.py 269).
     assert counts.pop("transformers") == counts.pop("aten._local_scalar_dense") > 0
     assert not counts
 

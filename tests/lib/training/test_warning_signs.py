@@ -1,4 +1,4 @@
-"""Each sign shows on the curve that it is a sign of, once, with its numbers and its knob."""
+"""A warning sign shows once, on its own curve, with its numbers and its knob."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ LIMITS = Limits(lowest=-6.5, highest=12.5, max_new_tokens=48, gap=0.05)
 
 
 def curve(length: int = 30, **columns: Sequence[float]) -> list[Mapping[str, float]]:
-    """A healthy run, but for `columns`; the last value of a column goes on to the end."""
+    """Make a healthy curve, but for `columns`; a column's last value repeats to the end."""
     healthy = {
         "reward": [1.0],
         ANSWER_ACCURACY: [0.4],
@@ -41,7 +41,7 @@ def curve(length: int = 30, **columns: Sequence[float]) -> list[Mapping[str, flo
 
 
 def signs_of(points: Sequence[Mapping[str, float]], limits: Limits) -> list[dict[str, Any]]:
-    """All signs that a curve shows."""
+    """Return all signs of a curve."""
     callback = WarningSigns("grpo", limits)
     for point in points:
         callback.observe(point)
@@ -161,7 +161,7 @@ def test_a_real_run_that_earns_nothing_says_so_everywhere(
     tmp_path,
     capsys,
 ):
-    """The untrained policy; the curve has the columns that a reader diagnoses a run with."""
+    """The policy is untrained; the curve has the columns for a diagnosis."""
     outputs = outputs_in(tmp_path, "grpo")
     grpo = smoke.grpo.model_copy(update={"beta": 0.01})
     run_phase(

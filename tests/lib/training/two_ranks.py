@@ -1,4 +1,4 @@
-"""What each of two ranks runs in the test of dynamic sampling: `torchrun -m … BASE OUT`."""
+"""Run one of two ranks in the test of dynamic sampling: `torchrun -m … BASE OUT`."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ def main(base: Path, out: Path) -> None:
     steps: set[int] = set()
 
     def reward(completions: Any, log_metric: Any, **columns: Any) -> list[float]:
-        """Rank 1's first draw of every step has no signal, rank 0's has; each logs its own."""
+        """Give rank 1's first draw of every step no signal; log a metric of each rank."""
         log_metric("mine", 1.0 + 2 * rank)
         log_metric(f"on_{rank}", float(rank))
         first = trainer.state.global_step not in steps
