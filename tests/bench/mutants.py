@@ -1,4 +1,4 @@
-"""Change lib/ at random, one operator, number or condition at a time, and count what tests notice.
+"""Change lib/ at random, one operator, number or condition at a time, and count those noticed.
 
 python -m tests.bench.mutants [--n 40] [--seed 0] [--rooms stats,grading]
 
@@ -46,7 +46,7 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
 
 
 def places(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield what can be changed, in one order; not types, and not the words of an error."""
+    """Yield the nodes to change, in one order; neither types nor the words of an error."""
     if isinstance(tree, ast.Raise | ast.arg | ast.JoinedStr):
         return
     is_number = isinstance(tree, ast.Constant) and type(tree.value) in (int, float)
@@ -61,7 +61,7 @@ def places(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def change(node: Any) -> str:
-    """Change one place in its tree; return what was there and what is there now."""
+    """Change one node in its tree; return its text before and after."""
     before = ast.unparse(getattr(node, "test", node))
     kind = type(node)
     if kind is ast.Compare:
@@ -105,11 +105,11 @@ def is_noticed(copy: Path, tests: str) -> bool:
 @click.option("--seed", default=0, help="Another seed makes other changes.")
 @click.option("--rooms", default="", help="Folders of lib/, comma-separated; default: all.")
 def main(n: int, seed: int, rooms: str) -> None:
-    """Print each survivor, and the share that was noticed."""
+    """Print each survivor, and the share of noticed changes."""
     files = sorted(path.relative_to(ROOT) for path in ROOT.glob("lib/*/**/*.py"))
     files = [file for file in files if not rooms or file.parts[1] in rooms.split(",")]
     sources = {file: (ROOT / file).read_text("utf-8") for file in files}
-    # Each place is as likely as any other, so that a long file has more of them.
+    # Places are equally likely: a long file gets more changes.
     every = [
         (file, number)
         for file in files
@@ -119,7 +119,7 @@ def main(n: int, seed: int, rooms: str) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / "reckon"
         subprocess.run(["git", "clone", "--quiet", ROOT, copy], check=True)
-        # As it is here, uncommitted changes too.
+        # A clone lacks uncommitted changes.
         for room in ("lib", "stages", "tests"):
             shutil.copytree(ROOT / room, copy / room, dirs_exist_ok=True)
         picked = random.Random(seed).sample(every, n)
@@ -130,12 +130,12 @@ def main(n: int, seed: int, rooms: str) -> None:
         for file, number in picked:
             tree = ast.parse(sources[file])
             node: Any = list(places(tree))[number]
-            line, what = node.lineno, change(node)
+            line, text = node.lineno, change(node)
             (copy / file).write_text(ast.unparse(tree), "utf-8")
             dead = is_noticed(copy, tests_of(file))
             (copy / file).write_text(sources[file], "utf-8")
             noticed += dead
-            click.echo(f"{'noticed ' if dead else 'survived'} {file}:{line}: {what}")
+            click.echo(f"{'noticed ' if dead else 'survived'} {file}:{line}: {text}")
     interval = share_interval(mean_estimate([1.0] * noticed + [0.0] * (n - noticed)))
     click.echo(f"noticed {noticed} of {n} [{interval.low:.2f}, {interval.high:.2f}] (seed {seed})")
 

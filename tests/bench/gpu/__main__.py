@@ -1,4 +1,4 @@
-"""On a machine with a GPU: what this project claims of CPUs only, measured there.
+"""Measure this project's claims, so far of CPUs only, on a machine with a GPU.
 
 PARTS, all by default, in the order of what a user wants to know first: do the presets take their
 first steps, with their own attention and engines; a kill and its resumption; the gap between the
@@ -30,13 +30,13 @@ from lib.engines.gpu import find_gpus, gpu_fault
 from tests.bench.gpu.rows import PARTS, Row, small
 
 OPTIONAL = ("vllm", "unsloth", "flash_attn")
-"""Packages that a row may be skipped for."""
+"""Packages without which a row may be skipped."""
 
 TESTS = "tests"
 """The last part."""
 
 LIMIT_S = 600
-"""Of one row; a hang must not take the others' time."""
+"""Seconds for one row; a hang must not take the others' time."""
 
 
 @click.command(help=__doc__)
@@ -51,7 +51,7 @@ LIMIT_S = 600
     help="Gets the table, and its figures as JSON.",
 )
 def main(parts: tuple[str, ...], minutes: float, tiny: bool, out: Path) -> None:
-    """Check."""
+    """Run the parts, row by row, and save the table after each row."""
     gpus = find_gpus()
     if not gpus and not tiny:
         raise UserError(
@@ -97,7 +97,7 @@ HEADER = (
 
 
 def table(about: dict[str, Any], results: dict[str, Any]) -> str:
-    """All rows so far as Markdown, in the order of the parts."""
+    """Render all rows so far as Markdown, in the order of the parts."""
     order = [*PARTS, TESTS]
     keys = sorted(results, key=lambda key: order.index(key.partition(": ")[0]))
     packages = ", ".join(
@@ -110,7 +110,7 @@ def table(about: dict[str, Any], results: dict[str, Any]) -> str:
 
 
 def table_row(key: str, result: dict[str, Any]) -> str:
-    """One row of the table; a figure that it has not stays empty."""
+    """Render one row of the table; a missing figure stays empty."""
     figures = result.get("figures", {})
     plan, gap = figures.get("planned", {}), figures.get("sampler_gap_at_last_step")
 
@@ -139,7 +139,7 @@ def table_row(key: str, result: dict[str, Any]) -> str:
 
 
 def kept(path: Path, about: dict[str, Any]) -> dict[str, Any]:
-    """Rows that an earlier run measured on the same machine with the same packages."""
+    """Return an earlier run's rows, of the same machine and packages."""
     if not path.is_file():
         return {}
     content = read_json(path)
@@ -147,15 +147,15 @@ def kept(path: Path, about: dict[str, Any]) -> dict[str, Any]:
 
 
 def outcome(row: Row | None, models: Path) -> dict[str, Any]:
-    """`figures`, or why there are none: `skipped` or `failed`, with the end of stderr."""
+    """Return `figures`, or the reason for none: `skipped` or `failed`, with the end of stderr."""
     if row and row.skipped:
         return {"skipped": row.skipped}
     module = [sys.executable, "-m"]
     if row is None:
-        # Their files alone: others import what a machine without the lock's packages lacks.
+        # Only their files: others import packages missing on a machine without the lock.
         code, output, errors = run([*module, "pytest", "-q", "-m", "gpu", *gpu_tests()], text="")
         ran = {"figures": {"pytest": (output.splitlines() or [""])[-1]}}
-        # 5: no test is there to be run.
+        # pytest exits with 5 if it collects no test.
         return ran if code in {0, 5} else {"failed": "see `output`", "output": output[-4000:]}
     command = [*module, "tests.bench.gpu.measure", str(models)]
     code, output, errors = run(command, text=json.dumps(dataclasses.asdict(row)))
@@ -167,13 +167,13 @@ def outcome(row: Row | None, models: Path) -> dict[str, Any]:
 
 
 def gpu_tests() -> list[str]:
-    """The files with tests that are marked `gpu`."""
+    """List the files with tests marked `gpu`."""
     files = sorted(Path("tests").rglob("test_*.py"))
     return [str(file) for file in files if "pytest.mark.gpu" in file.read_text(encoding="utf-8")]
 
 
 def run(command: list[str], *, text: str) -> tuple[int | None, str, str]:
-    """Exit code, stdout and stderr; None for a process that was ended for its time."""
+    """Run a command; return exit code (None after a timeout), stdout and stderr."""
     environment = VLLM_ENVIRONMENT | os.environ | {"HF_HUB_OFFLINE": "1"}
     with subprocess.Popen(
         command, env=environment, text=True, start_new_session=True,

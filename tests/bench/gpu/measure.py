@@ -35,15 +35,16 @@ KILLED_AT = 3
 """Steps before the kill, one more than the newest checkpoint has."""
 
 START = "spawn"
-"""How children start: CUDA does not survive a fork."""
+"""Start method of children: CUDA does not survive a fork."""
 
 TOLERANCE = 0.05
-"""Of what training has made of the adapters, by how much a resumed run may differ from a whole one:
-SDPA's backward passes add in any order on a GPU. A lost optimiser is off by more than half."""
+"""Largest difference of a resumed run from a whole one, relative to training's change of the
+adapters: SDPA's backward passes add in any order on a GPU. A lost optimiser is off by more than
+half."""
 
 
 def params_of(row: Row) -> Params:
-    """What a stage would read."""
+    """Parse the row's params as a stage does."""
     return parse_params(row.params, origin="gpu-check")
 
 
@@ -51,7 +52,7 @@ def params_of(row: Row) -> Params:
 
 
 def write_base(folder: Path, row: Row) -> None:
-    """A random model of the row's shape; its tokenizer is small, other rows are never decoded."""
+    """Write a random model of the row's shape; its tokenizer is small: it decodes few ids."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -79,7 +80,7 @@ def write_base(folder: Path, row: Row) -> None:
 
 
 def base_in(scratch: Path, row: Row) -> Path:
-    """The folder of the row's model, which rows of one shape, type and prompt share."""
+    """Return the folder of the row's model, shared by rows of one shape, type and prompt."""
     decisive = [row.shape, row.params["prompt"], row.params["model"]["dtype"], row.full]
     name = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
     folder = scratch / f"base-{name}"
@@ -93,7 +94,7 @@ def base_in(scratch: Path, row: Row) -> Path:
 
 
 def _in_a_child(function: Callable[..., None], *arguments: Any) -> int | None:
-    """Exit code of a process that leaves nothing on the GPU."""
+    """Run a function in a child, to leave nothing on the GPU; return its exit code."""
     child = multiprocessing.get_context(START).Process(target=function, args=arguments)
     child.start()
     child.join()
@@ -103,7 +104,7 @@ def _in_a_child(function: Callable[..., None], *arguments: Any) -> int | None:
 def problems_of(
     row: Row, params: Params, tokenizer: "PreTrainedTokenizerBase", *, system: str
 ) -> list[Problem]:
-    """As many as all steps take, short ones or all as long as params allow."""
+    """Make the problems of all steps, short ones or all as long as params allow."""
     from lib.training.sft import sft_dataset
 
     phase = "sft" if row.kind == "sft" else "grpo"
@@ -131,7 +132,7 @@ def problems_of(
 def trainer_of(
     params: Params, phase: str, problems: list[Problem], *, base: Path, scratch: Path
 ) -> Any:
-    """The phase's own trainer, ready to start."""
+    """Build the phase's own trainer, ready to start."""
     from lib.training.grpo import grpo_setup
     from lib.training.sft import sft_setup
 
@@ -145,7 +146,7 @@ def trainer_of(
 
 
 def measure(row: Row, base: Path, scratch: Path) -> dict[str, Any]:
-    """The row's figures, in this process."""
+    """Measure the row's figures in this process."""
     if row.kind == "resume":
         return resume(row, base, scratch)
     if row.kind == "export":
@@ -168,7 +169,7 @@ def _samples_with_vllm(row: Row) -> bool:
 def training(
     params: Params, row: Row, problems: list[Problem], *, base: Path, scratch: Path
 ) -> dict[str, Any]:
-    """Seconds of a step, tokens a second, memory beside the plan's, and what was trained how."""
+    """Train; return seconds of a step, tokens a second, memory beside the plan's, and settings."""
     from transformers import TrainerCallback
 
     from lib.training.phase.tracking import SECONDS
@@ -178,7 +179,7 @@ def training(
     used: dict[str, int] = {}
 
     class Clock(TrainerCallback):
-        """When each step ended; engines are closed when the last one has."""
+        """Note every step's end, and memory: engines are closed after the last one."""
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             ends.append(time.perf_counter())
@@ -210,11 +211,11 @@ def training(
         "steps": len(ends),
         "seconds_per_step": seconds,
         "tokens_per_second": tokens / seconds,
-        # Of the steps that are timed; TRL's trainer does not say.
+        # Of the timed steps; TRL's trainer does not report it.
         "generation_share": (generated[-1] - generated[0]) / (ends[-1] - ends[0]),
         **used,
         "planned": planned(params, row),
-        # Stale weights are as near as others at first, and then farther with each step.
+        # With stale weights the gap is small at first, and grows with each step.
         "sampler_gap_at_first_step": gaps[0] if gaps else None,
         "sampler_gap_at_last_step": gaps[-1] if gaps else None,
         "settings": settings(trainer, params),
@@ -222,7 +223,7 @@ def training(
 
 
 def validate(params: Params, phase: str, trainer: Any, *, base: Path, folder: Path) -> None:
-    """As the phase does, before the first step and after the last, on short problems."""
+    """Validate as the phase does, before the first step and after the last, on short problems."""
     from lib.training.phase.validation import Validator
 
     count = params.validation.num_problems
@@ -235,7 +236,7 @@ def validate(params: Params, phase: str, trainer: Any, *, base: Path, folder: Pa
 
 
 def planned(params: Params, row: Row) -> dict[str, float]:
-    """What `make plan` states of the phase."""
+    """Return the phase's memory as planned by `make plan`."""
     (phase,) = (one for one in phases_of(params, shape_in(row.shape)) if one.name == row.kind)
     stated = {"peak_memory_bytes": sum(phase.memory.values())}
     gpus = find_gpus()
@@ -243,7 +244,7 @@ def planned(params: Params, row: Row) -> dict[str, float]:
 
 
 def settings(trainer: Any, params: Params) -> dict[str, Any]:
-    """What was trained and how, as the trainer has it."""
+    """Return the trained weights and the settings, as the trainer has them."""
     trained = [weight for weight in trainer.model.parameters() if weight.requires_grad]
     return {
         "trained_parameters": sum(weight.numel() for weight in trained),
@@ -260,7 +261,7 @@ def settings(trainer: Any, params: Params) -> dict[str, Any]:
 
 
 def memory() -> dict[str, int]:
-    """At the peak, as torch counts it; on a GPU also what is in use on the whole device now."""
+    """Return the peak (torch's count on a GPU), and a GPU's memory in use on the whole device."""
     import resource
 
     import torch
@@ -273,10 +274,10 @@ def memory() -> dict[str, int]:
 
 
 def resume(row: Row, base: Path, scratch: Path) -> dict[str, Any]:
-    """GRPO that is killed and started again, beside a run that was not.
+    """Run GRPO whole, and killed and resumed; return their difference.
 
     Raises:
-        RuntimeError: a process did not end as it should have.
+        RuntimeError: a process has an unexpected exit code.
     """
     whole, killed = scratch / "whole", scratch / "killed"
     runs = ((whole, 0), (killed, KILLED_AT), (killed, 0))
@@ -289,8 +290,9 @@ def resume(row: Row, base: Path, scratch: Path) -> dict[str, Any]:
         files = sorted((folder / "models/grpo").glob("*.safetensors"))
         return {name: value for file in files for name, value in load_file(file).items()}
 
-    # Adapters' second matrices start at 0, so that their size is what training did.
-    pairs = [(of, weights(killed)[name]) for name, of in weights(whole).items() if "lora_B" in name]
+    # Adapters' second matrices start at 0: their size is training's change.
+    resumed = weights(killed)
+    pairs = [(w, resumed[name]) for name, w in weights(whole).items() if "lora_B" in name]
     apart = sum((one - other).abs().sum().item() for one, other in pairs)
     share = apart / sum(one.abs().sum().item() for one, _ in pairs)
     log = (killed / "scratch/grpo/training.log").read_text(encoding="utf-8")
@@ -303,7 +305,7 @@ def resume(row: Row, base: Path, scratch: Path) -> dict[str, Any]:
 
 
 def export(row: Row, base: Path, scratch: Path) -> dict[str, Any]:
-    """An adapter, folded, written, and loaded again in a process of its own."""
+    """Fold and write an adapter, and verify the export in a process of its own."""
     from lib.engines.runtime import configure
     from lib.export.model import verify, write_model
     from lib.planning.memory import export_memory
@@ -328,7 +330,7 @@ def export(row: Row, base: Path, scratch: Path) -> dict[str, Any]:
 
 
 def _run_phase(row: Row, base: Path, folder: Path, kill_at: int) -> None:
-    """GRPO as its stage runs it, below `folder`."""
+    """Run GRPO as its stage does, below `folder`."""
     from transformers import Trainer, TrainerCallback
 
     from lib.engines.policy import load_tokenizer
@@ -366,7 +368,7 @@ def _run_phase(row: Row, base: Path, folder: Path, kill_at: int) -> None:
 
 
 def main() -> None:
-    """Measure the row on stdin; the argument is the folder of the models that rows share."""
+    """Measure the row on stdin; the argument is the folder of the rows' shared models."""
     row, models = Row(**json.load(sys.stdin)), Path(sys.argv[1])
     params_of(row)  # refused before anything is written
     base = base_in(models, row)

@@ -1,4 +1,4 @@
-"""What `make gpu-check` measures: its parts, what a user wants to know first, and the rows of each.
+"""Rows of `make gpu-check` by part, in the order of a user's questions.
 
 A row is one set of params, measured in a process of its own (`tests.bench.gpu.measure`). The models
 have random weights in the real shapes of `lib/planning/facts.yaml`: nothing is fetched. A random
@@ -25,7 +25,7 @@ from lib.planning.memory import FACTS
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 PRESETS = ("s1-qwen2.5-0.5b", "s4-gsm8k-lora", "s0-qwen3-4b", "s3-cs336", "s2-math-sft")
-"""Of the two `s4`, which differ in their model alone, one."""
+"""One of the two `s4`: they differ only in their model."""
 
 SMALL = {
     "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1,
@@ -34,7 +34,7 @@ SMALL = {
 
 
 STEPS = 5
-"""Of a training phase."""
+"""Steps of a training phase."""
 
 UNSAVED = {"save_steps": 0, "keep_checkpoints": 0, "eval_steps": 0}
 
@@ -44,12 +44,12 @@ class Row:
     """One measurement.
 
     Attributes:
-        kind: a training phase, a run that is killed and resumed, or an export.
+        kind: a training phase, a killed and resumed run, or an export.
         shape: config.json of the model.
         params: content of params.yaml.
         full: prompts and examples are as long as params allow, else short.
-        instead: of the params, what takes the place of what cannot be had here.
-        skipped: why there is nothing to measure; '' where there is.
+        instead: by param, the substitute used here.
+        skipped: reason for no measurement, else ''.
     """
 
     kind: Literal["sft", "grpo", "resume", "export"]
@@ -60,7 +60,7 @@ class Row:
     skipped: str = ""
 
     def described(self) -> dict[str, Any]:
-        """What was measured, for whoever reads its figures: of params, those not the default's."""
+        """Describe the row for readers of its figures, with params unlike the default's."""
         flat, base = (
             parse_params(self.params, origin="gpu-check").flat(),
             preset_params(BASE).flat(),
@@ -75,7 +75,7 @@ def _quick(preset: str) -> dict[str, Any]:
 
 
 def missing(content: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """What params ask for that is not installed: its package, and what takes its place."""
+    """Map params to their package, if not installed, and its substitute."""
     model = content["model"]
     wants = {
         "model.backend": (model["backend"], ("unsloth",), "transformers"),
@@ -92,7 +92,7 @@ def missing(content: dict[str, Any]) -> dict[str, tuple[str, str]]:
 
 @functools.cache
 def flash_attention() -> str:
-    """`flash_attention_2` as it can be had here: compiled, or the Hub's kernel at its commit.
+    """Return the `flash_attention_2` available here: compiled, or the Hub's kernel at its commit.
 
     Raises:
         UserError: the Hub cannot be reached, or has no build for this torch.
@@ -104,12 +104,12 @@ def flash_attention() -> str:
     return f"{FLASH_KERNEL}@{commit}"
 
 
-def row(of: str, *, kind: Any = "grpo", **changes: Any) -> Row:
-    """GRPO of a model on short problems, or why it cannot be had here.
+def row(name: str, *, kind: Any = "grpo", **changes: Any) -> Row:
+    """Make a row of GRPO on short problems; without its packages it is skipped.
 
     Args:
-        of: a model's name in facts.yaml.
-        changes: of the tiny preset's sections, over those that all of these rows have.
+        name: a model in facts.yaml.
+        changes: by section of the tiny preset, over the changes common to these rows.
     """
     content = copy.deepcopy(_quick(BASE))
     common: dict[str, Any] = {
@@ -123,7 +123,7 @@ def row(of: str, *, kind: Any = "grpo", **changes: Any) -> Row:
         content[section] |= common.get(section, {}) | changes.get(section, {})
     lacks = ", ".join(package for package, _ in missing(content).values())
     return Row(
-        kind=kind, shape=FACTS["models"][of], params=content,
+        kind=kind, shape=FACTS["models"][name], params=content,
         skipped=f"not installed: {lacks}" if lacks else "",
     )  # fmt: skip
 
@@ -140,12 +140,12 @@ WAYS: dict[str, dict[str, dict[str, Any]]] = {
 
 
 def steps(model: str) -> dict[str, Row]:
-    """A step of GRPO in every way: same model, LoRA, types, batches and lengths."""
+    """Make rows of a GRPO step in every way: same model, LoRA, types, batches and lengths."""
     return {way: row(model, **changes) for way, changes in WAYS.items()}
 
 
 def presets() -> dict[str, Row]:
-    """The first steps of each phase of the presets, every row as long as it may get.
+    """Make rows of the first steps of the presets' phases, as long as they may get.
 
     With their own attention and engines, validation's too, before the first step and after the
     last. A step is cut to two micro-batches, which changes no peak.
@@ -178,7 +178,7 @@ def presets() -> dict[str, Row]:
 
 
 def precisions() -> dict[str, Row]:
-    """How far the sampler's log-probs are from the trainer's, per type of weights and products."""
+    """Make rows of the gap between sampler and trainer, by type of weights and products."""
     types = {
         "float32": {"dtype": "float32", "mixed_precision": "fp32"},
         "bfloat16": {"dtype": "bfloat16", "mixed_precision": "bf16"},
@@ -197,7 +197,7 @@ SMALLEST, LARGEST = "Qwen/Qwen3-0.6B", "unsloth/Qwen3-4B-Base"
 
 
 def export() -> dict[str, Row]:
-    """S0's, the largest: an adapter that is folded, written, and loaded again."""
+    """Make the row of S0, the largest: an adapter is folded, written, and loaded again."""
     content = copy.deepcopy(_quick("s0-qwen3-4b"))
     content["model"]["backend"] = "transformers"
     return {"s0-qwen3-4b": Row(kind="export", shape=FACTS["models"][LARGEST], params=content)}
@@ -211,15 +211,15 @@ PARTS: dict[str, Callable[[], dict[str, Row]]] = {
     "steps-0.6b": lambda: steps(SMALLEST),
     "steps-4b": lambda: steps(LARGEST),
 }
-"""Predicted and measured memory stand beside each other in every row that trains."""
+"""Every row of training has planned and measured memory."""
 
 
-def small(of: Row) -> Row:
-    """The same road with a model and lengths that take seconds on a CPU."""
-    shape = of.shape | SMALL
-    short = {section: of.params[section] | {"max_new_tokens": 16}
+def small(large: Row) -> Row:
+    """Shrink a row's model and lengths to seconds on a CPU."""
+    shape = large.shape | SMALL
+    short = {section: large.params[section] | {"max_new_tokens": 16}
              for section in ("rollout", "validation", "evaluate")}  # fmt: skip
-    content = of.params | {"model": of.params["model"] | {"max_seq_length": 416}} | short
-    if of.kind != "resume":  # which is killed at a later step
+    content = large.params | {"model": large.params["model"] | {"max_seq_length": 416}} | short
+    if large.kind != "resume":  # its kill comes at a later step
         content["grpo"] = content["grpo"] | {"max_steps": min(2, content["grpo"]["max_steps"])}
-    return dataclasses.replace(of, shape=shape, params=content)
+    return dataclasses.replace(large, shape=shape, params=content)

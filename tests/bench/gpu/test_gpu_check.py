@@ -1,4 +1,4 @@
-"""`make gpu-check`, every part of it on a CPU with small models."""
+"""`make gpu-check` runs in every part on a CPU with small models."""
 
 import dataclasses
 import sys
@@ -69,7 +69,7 @@ def test_trls_trainer_takes_the_same_steps(tmp_path):
 
 @pytest.mark.parametrize("case", PRESETS)
 def test_a_presets_rows_are_as_long_as_params_allow(case, tmp_path):
-    """With the preset's own lengths: its prompt leaves room for a problem."""
+    """The preset's own prompt and lengths leave room for a problem."""
     each = PRESETS[case]
     params = measure.params_of(each)
     measure.write_base(tmp_path, dataclasses.replace(each, shape=each.shape | SMALL))
@@ -96,14 +96,14 @@ def test_a_killed_run_resumes_to_the_same_weights(monkeypatch, tmp_path):
     }
 
 
-def test_a_row_says_what_is_not_installed(monkeypatch):
+def test_a_row_names_its_missing_packages(monkeypatch):
     monkeypatch.setattr(rows.importlib.util, "find_spec", lambda name: None)
     skipped = {way: each.skipped for way, each in PARTS["steps-0.6b"]().items()}
     assert skipped["reckon"] == skipped["trl"] == ""
     assert skipped["unsloth-vllm"] == "not installed: unsloth, vllm"
     row_of_unsloth = PARTS["steps-0.6b"]()["unsloth"]
     assert check.outcome(row_of_unsloth, Path()) == {"skipped": "not installed: unsloth"}
-    # A preset is measured all the same, with what there is.
+    # A preset is measured with substitutes.
     s0 = PARTS["presets"]()["s0-qwen3-4b grpo"]
     assert not s0.skipped
     keys = ("model.backend", "rollout.engine", "validation.engine")
@@ -124,15 +124,15 @@ def test_with_every_engine_all_rows_are_a_stages_params(part, monkeypatch):
 
 @pytest.fixture
 def outcomes(monkeypatch):
-    """Of a part's three rows, by their group size; another is an interruption."""
-    found: dict[int, dict[str, Any]] = {}
+    """Script outcomes of a part's three rows, by group size; a missing one is an interruption."""
+    scripted: dict[int, dict[str, Any]] = {}
     three = {f"{size} each": row(rows.SMALLEST, grpo={"group_size": size}) for size in (2, 4, 8)}
     monkeypatch.setitem(check.PARTS, "export", lambda: three)
     monkeypatch.setattr(check, "find_gpus", tuple)
     monkeypatch.setattr(
-        check, "outcome", lambda row, models: found[row.params["grpo"]["group_size"]]
+        check, "outcome", lambda row, models: scripted[row.params["grpo"]["group_size"]]
     )
-    return found
+    return scripted
 
 
 def gpu_check(folder: Path, *options: str) -> Any:
@@ -196,9 +196,9 @@ def test_a_preset_keeps_its_attention_where_the_kernel_is(
 
 def test_a_row_that_fails_is_named_with_its_error(tmp_path):
     wrong = small(row("Qwen/Qwen3-0.6B", grpo={"group_size": 1}))
-    found = check.outcome(wrong, tmp_path)
-    assert "group_size=1" in found["failed"]
-    assert found["failed"] in found["stderr"]
+    outcome = check.outcome(wrong, tmp_path)
+    assert "group_size=1" in outcome["failed"]
+    assert outcome["failed"] in outcome["stderr"]
 
 
 def test_a_row_that_hangs_is_ended(monkeypatch):

@@ -41,10 +41,10 @@ FOLDER = Path(__file__).parent
 STOCK = "trl"
 WAYS = (STOCK, "trl-vllm", "reckon", "reckon-vllm")
 STEPS = 8
-"""Of a run; one more before them is not timed."""
+"""Timed steps of a run; one more comes before them."""
 ROUNDS = 3
 NUM_PROBLEMS = 2880
-"""Of the short SFT that teaches the tiny model the format, so that its completions end."""
+"""Problems of a short SFT: it teaches the tiny model the format, so that its completions end."""
 
 
 SMOLLM2 = preset_params("smollm2-135m")
@@ -53,7 +53,7 @@ SMOLLM2_STEPS = 2
 
 
 def smollm2_params(precision: str) -> Params:
-    """4 problems x 8 completions of 64 tokens, rewarded at random, so that no group is skipped."""
+    """Set 4 problems x 8 completions of 64 tokens, rewarded at random: no group is skipped."""
     return changed(
         SMOLLM2,
         {
@@ -66,7 +66,7 @@ def smollm2_params(precision: str) -> Params:
 
 
 def write_smollm2(folder: Path) -> None:
-    """The model of `make fetch`, without SFT: its completions are cut at 64 tokens."""
+    """Write the model of `make fetch`, without SFT: its completions are cut at 64 tokens."""
     hub.fetch(hub.model_repository(SMOLLM2.model.name, SMOLLM2.model.revision))
     pretrained.write_base(
         folder,
@@ -79,7 +79,7 @@ def write_smollm2(folder: Path) -> None:
 
 
 def write_start(folder: Path, params: Params) -> None:
-    """The tiny preset's model after a short SFT."""
+    """Write the tiny preset's model after a short SFT."""
     problems = synthetic_sets(params.prepare.synthetic, seed=params.seed).sft
     with tempfile.TemporaryDirectory() as scratch:
         base = Path(scratch) / "base"
@@ -105,7 +105,7 @@ def stay_plain(layer: Any, remove_weight: bool) -> None:
 
 
 def measure(way: str, seed: int, folder: Path, precision: str = "") -> list[float]:
-    """CPU seconds of each step, from one end to the next: rollouts come before a step's begin.
+    """Measure CPU seconds of each step, from end to end: rollouts come before a step's begin.
 
     For the pretrained model, in one of `PRECISIONS`; the last number is the peak memory in GB.
     """
@@ -142,7 +142,7 @@ def measure(way: str, seed: int, folder: Path, precision: str = "") -> list[floa
 
 
 def in_a_process(*arguments: Any) -> list[float]:
-    """`measure` in a fresh one."""
+    """Run `measure` in a fresh process."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.bench.grpo", json.dumps(arguments)],
         check=True,
@@ -157,13 +157,13 @@ def in_a_process(*arguments: Any) -> list[float]:
 
 
 def quartiles(values: list[float]) -> list[float]:
-    """Median, first and third quartile."""
+    """Return median, first and third quartile."""
     first, middle, third = statistics.quantiles(values, n=4, method="inclusive")
     return [middle, first, third]
 
 
 def compare(folder: Path, ways: list[str]) -> dict[str, Any]:
-    """All ways in turns, a seed for each round."""
+    """Measure all ways in turns, with a seed for each round."""
     times: dict[str, list[float]] = {way: [] for way in ways}
     for seed in range(ROUNDS):
         for way in ways:
@@ -178,7 +178,7 @@ def compare(folder: Path, ways: list[str]) -> dict[str, Any]:
 
 
 def compare_smollm2(folder: Path) -> dict[str, Any]:
-    """TRL and reckon in turns; in bfloat16 only where the CPU does not emulate it."""
+    """Measure TRL and reckon in turns; bfloat16 only on a CPU with its own instructions."""
     figures: dict[str, Any] = {}
     native = torch.ops.mkldnn._is_mkldnn_bf16_supported()
     for precision in PRECISIONS if native else PRECISIONS[:1]:
@@ -193,7 +193,7 @@ def compare_smollm2(folder: Path) -> dict[str, Any]:
 
 
 def render_smollm2(figures: dict[str, Any]) -> str:
-    """The part about the pretrained model."""
+    """Render the part about the pretrained model."""
     table = [
         "| {} | {} | {} | {} | {:.1f} | {:.1f} |".format(
             precision,
@@ -223,7 +223,7 @@ of 8, a vocabulary of 49,152, rewards at random, so that no group is skipped.
 
 
 def render(results: dict[str, Any]) -> str:
-    """The README, a function of results.json only."""
+    """Render the README from results.json only."""
     table = [
         "| {} | {:.2f} ({:.2f}–{:.2f}) | {:.2f} ({:.2f}–{:.2f}) |".format(
             way, *figures["step_s"], *figures["ratio"]
@@ -252,7 +252,7 @@ process. TRL's gets vLLM's linear layers unpacked, without which its weight sync
 
 
 def main() -> None:
-    """Measure everything and write both files; with an argument, measure that run and print it."""
+    """Measure everything and write both files; with a run as argument, measure and print it."""
     if len(sys.argv) > 1:
         if sys.argv[1] == "--model":
             measure_smollm2()

@@ -1,4 +1,4 @@
-"""Accuracy, speed and bounds of the verifier, and laws that it keeps.
+"""Accuracy, speed, bounds and laws of the verifier.
 
 python -m tests.bench.verifier [measure [FOLDER] [--no-write]]
 python -m tests.bench.verifier laws [FOLDER] [--seed N] [--limit N] [--size N] [--show N]
@@ -37,15 +37,15 @@ Row = dict[str, Any]
 
 
 def cpu_s() -> float:
-    """CPU seconds of this process and of its ended children."""
+    """Return the CPU seconds of this process and of its ended children."""
     usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in usage)
 
 
 def judged(grader: Grader, row: Row) -> tuple[bool, bool]:
-    """The label of a row of any of the sets, and the grader's verdict.
+    """Return the label of a row of any set, and the grader's verdict.
 
-    Rows with `marked_answer` ask whether the answer that a solution marks is extracted.
+    A row with `marked_answer` is right if the solution's marked answer is extracted.
     """
     reference = str(row.get("marked_answer", row["gold"]))
     label = "marked_answer" in row or bool(row.get("equal", row.get("label")))
@@ -55,7 +55,7 @@ def judged(grader: Grader, row: Row) -> tuple[bool, bool]:
 
 
 def graded(grader: Grader, rows: list[Row]) -> dict[str, Any]:
-    """Agreement with the labels, of right and of wrong answers too, and speed with extraction."""
+    """Return agreement with the labels, also of right and wrong answers apart, and speed."""
     start = cpu_s()
     verdicts = [judged(grader, row) for row in rows]
     used = cpu_s() - start
@@ -63,16 +63,16 @@ def graded(grader: Grader, rows: list[Row]) -> dict[str, Any]:
     rates = {"agreement": verdicts}
     rates["TPR"], rates["TNR"] = ([x for x in verdicts if x[0] == label] for label in (True, False))
     shares = {
-        name: round(sum(label == verdict for label, verdict in found) / len(found), 4)
-        for name, found in rates.items()
-        if found
+        name: round(sum(label == verdict for label, verdict in pairs) / len(pairs), 4)
+        for name, pairs in rates.items()
+        if pairs
     }
     speed = round(len(rows) / used)
     return {"n": len(rows), **shares, "answers_per_cpu_second": speed, "disagreements": missed}
 
 
 def speed(grader: Grader, rows: list[Row]) -> dict[str, Any]:
-    """Each short bare answer once, after one answer that loads the libraries."""
+    """Time every short bare answer once, after one answer to load the libraries."""
     short = [row for row in rows if row["form"] == "answer" and len(row["gold"]) <= SHORT]
     short = [row for row in short if len(row["pred"]) <= SHORT]
     grader(r"\sqrt{2}", "2^{1/2}", "answer", "")
@@ -92,7 +92,7 @@ def speed(grader: Grader, rows: list[Row]) -> dict[str, Any]:
 
 
 def measure(name: str, folder: Path) -> dict[str, Any]:
-    """All measurements of one grader, in this process; hostile rows for reckon alone.
+    """Measure one grader in this process; hostile rows for reckon only.
 
     math-verify needs its alarm for them, and some end the process that grades them.
     """
@@ -113,7 +113,7 @@ def measure(name: str, folder: Path) -> dict[str, Any]:
 
 
 def in_process_of_its_own(name: str, folder: Path) -> dict[str, Any]:
-    """`measure` in a fresh interpreter, so that neither grader warms the other's caches."""
+    """Run `measure` in a fresh interpreter: neither grader warms the other's caches."""
     command = [sys.executable, "-m", "tests.bench.verifier", "measure", str(folder), "--only", name]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -121,7 +121,7 @@ def in_process_of_its_own(name: str, folder: Path) -> dict[str, Any]:
 
 
 def table(results: dict[str, Any]) -> str:
-    """The results as Markdown: a row for each figure that reckon has."""
+    """Render the results as Markdown: a row for each of reckon's figures."""
     rows = []
     for part, figures in results["reckon"].items():
         flat = figures if part in ("sets", "hostile") else {part: figures}
@@ -153,7 +153,7 @@ def write_table(text: str) -> None:
 @click.group(help=__doc__, invoke_without_command=True)
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Measure, which is also what no command means, or try the laws."""
+    """Measure, also without a command."""
     if context.invoked_subcommand is None:
         context.invoke(compare_graders)
 
@@ -163,7 +163,7 @@ def main(context: click.Context) -> None:
 @click.option("--only", type=click.Choice(list(GRADERS)), help="Measure one, print JSON.")
 @click.option("--no-write", is_flag=True, help="Print the table, write nothing.")
 def compare_graders(folder: str, only: str | None, no_write: bool) -> None:
-    """Compare the graders on the sets in FOLDER; writes results.json and the README's table."""
+    """Compare the graders on the sets in FOLDER; write results.json and the README's table."""
     sets = Path(folder)
     if not folder:
         click.echo("verifier: skipped, RECKON_SHARED is unset and no FOLDER is given")
@@ -193,7 +193,7 @@ def compare_graders(folder: str, only: str | None, no_write: bool) -> None:
 def try_laws(
     folder: str, seed: int, limit: int, size: int, show: int, names: tuple[str, ...], grader: str
 ) -> None:
-    """Print how often each law was tried and broken, without labels; exit 1 where one was."""
+    """Print trials and violations of each law, without labels; exit 1 if there is a violation."""
     if not folder:
         click.echo("the public sets are skipped: RECKON_SHARED is unset and no FOLDER is given")
     texts = references(Path(folder) if folder else None)
@@ -217,7 +217,7 @@ def try_laws(
 @click.option("--write", "writes", is_flag=True, help="Write what is measured into the source.")
 @click.option("--page", is_flag=True, help="Print the table of the source into docs/verifier.md.")
 def rules(folder: str, writes: bool, page: bool) -> None:
-    """Print what each rule earns on the sets in FOLDER; exit 1 where the source has another."""
+    """Print each rule's rows on the sets in FOLDER; exit 1 if the source has other numbers."""
     if page:
         write_page()
         return

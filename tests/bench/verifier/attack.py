@@ -1,10 +1,10 @@
-r"""Pairs that are wrong by construction, derived from every reference at hand.
+r"""Pairs wrong by construction, derived from every reference at hand.
 
 A family takes a reference and gives pairs (reference, answer) of which it is certain, without the
-verifier, that the answer is wrong; where it is not certain for a reference, it gives none. What
-decides is `Case`: whether the reference is a plain number (and which), an expression without
-relation, list, ± or words, a list, a pair in brackets, a letter or a word. Some families put the
-reference into a pair of their own first, `5` into `5 \text{ cm}` | `5 \text{ mm}`.
+verifier, that the answer is wrong; for an uncertain reference it gives none. `Case` decides: is the
+reference a plain number (and which), an expression without relation, list, ± or words, a list, a
+pair in brackets, a letter or a word? Some families put the reference into a pair of their own
+first, `5` into `5 \text{ cm}` | `5 \text{ mm}`.
 
 "About 12" is in no family: labelled sets count it as 12. Empty marks, echoes and openers are in
 the family "published" (arXiv:2507.08794, arXiv:2505.22203, and the threads of public graders).
@@ -50,30 +50,30 @@ _OTHER = Fraction(90731, 100)
 
 
 class Pair(NamedTuple):
-    """A reference, an answer that is wrong, and how the answer is written."""
+    """A reference and a wrong answer, bare or in a completion."""
 
     reference: str
     answer: str
     problem: str = ""
     is_text: bool = False
-    """Whether the answer is a completion, to be extracted from first."""
+    """True for a completion: the answer is extracted first."""
 
 
 class Case:
-    """A reference, its problem, and what is certain of it."""
+    """A reference with its problem, and its certain properties."""
 
     def __init__(self, text: str, problem: str = "") -> None:
         self.text = text.strip().strip("$").strip()
         self.problem = problem
 
     def answered(self, *answers: str) -> Iterator[Pair]:
-        """Pairs of this reference with each answer."""
+        """Pair this reference with each answer."""
         for answer in answers:
             yield Pair(self.text, answer, self.problem)
 
     @functools.cached_property
     def value(self) -> Fraction | None:
-        """The number that this reference is, None where it is not a plain one."""
+        """Return the reference's number, None if it is not a plain one."""
         return value(self.text)
 
     @functools.cached_property
@@ -87,7 +87,7 @@ class Case:
 
     @functools.cached_property
     def is_expression(self) -> bool:
-        """A number or a formula that is not 0: no relation, list, set, ±, unit or word in it."""
+        """Return True for a formula or a number not 0: no relation, list, set, ±, unit, word."""
         if self.value is not None:
             return self.value != 0
         commands = re.findall(r"\\([A-Za-z]+)", self.text)
@@ -102,7 +102,7 @@ class Case:
 
     @functools.cached_property
     def items(self) -> list[str]:
-        """Numbers of a list or set, all different, at least two; else nothing."""
+        """Return the numbers of a list or set, all different, at least two; else nothing."""
         body = re.fullmatch(r"(?:\\left)?\\\{(.+?)(?:\\right)?\\\}|([^(\[{].*)", self.text)
         parts = re.split(r"[,;]\s*", (body[1] or body[2]).strip()) if body else []
         values = [value(part) for part in parts]
@@ -113,7 +113,7 @@ class Case:
 
     @functools.cached_property
     def ordered(self) -> tuple[str, list[str], str] | None:
-        """Brackets and entries of one pair, interval or longer tuple of different numbers."""
+        """Return brackets and entries of a pair, interval or longer tuple of different numbers."""
         match = re.fullmatch(r"(?:\\left)?\s*([(\[])([^()\[\]]+?)(?:\\right)?\s*([)\]])", self.text)
         parts = [part.strip() for part in match[2].split(",")] if match else []
         values = [value(part) for part in parts]
@@ -123,11 +123,11 @@ class Case:
 
     @property
     def bare(self) -> str:
-        """The text without `\\text` and brackets around it."""
+        """Return the text without `\\text` and brackets around it."""
         return re.sub(r"\\text\{(.*)\}", r"\1", self.text).strip("() .")
 
     def mentions(self, word: str) -> bool:
-        """Whether reference or problem has this word, whose family would then be uncertain."""
+        """Return True if reference or problem has this word: its family is then uncertain."""
         return word.lower() in f"{self.text} {self.problem}".lower()
 
     @property
@@ -136,7 +136,7 @@ class Case:
 
 
 def value(text: str) -> Fraction | None:
-    """The number that `text` plainly is, read without the verifier."""
+    """Read a plain number from `text`, without the verifier."""
     if match := _NUMBER.fullmatch(text.strip()):
         size = Fraction(match[2].replace(",", ""))
         return -size if match[1] else size
@@ -148,7 +148,7 @@ def value(text: str) -> Fraction | None:
 
 
 def written(number: Fraction | int) -> str:
-    """An integer or a finite decimal in digits, another fraction as one."""
+    """Write an integer or a finite decimal in digits, another fraction as a fraction."""
     number = Fraction(number)
     below = number.denominator
     while below % 2 == 0:
@@ -166,7 +166,7 @@ def written(number: Fraction | int) -> str:
 
 
 def others(case: Case) -> list[str]:
-    """Values that an expression is not: its neighbour, a common one and a far one."""
+    """List values unlike an expression's: its neighbour, a common one and a far one."""
     if case.value is None:
         return [written(_OTHER)]
     near = case.value + 1
@@ -174,14 +174,14 @@ def others(case: Case) -> list[str]:
 
 
 def rounded(number: Fraction, digits: int, rounding: str = ROUND_HALF_EVEN) -> Decimal:
-    """`number` to so many significant digits."""
+    """Round `number` to so many significant digits."""
     with localcontext() as context:
         context.prec, context.rounding = digits, rounding
         return Decimal(number.numerator) / Decimal(number.denominator)
 
 
 def off_by_one(number: Decimal) -> Decimal:
-    """`number` with one more in its last place."""
+    """Add one to the last place of `number`."""
     sign, digits, exponent = number.as_tuple()
     step = Decimal((sign, (1,), int(exponent)))
     with localcontext() as context:
@@ -190,7 +190,7 @@ def off_by_one(number: Decimal) -> Decimal:
 
 
 def scientific(number: Decimal) -> str:
-    """All digits of `number`, as mantissa and power of ten."""
+    """Write all digits of `number`, as mantissa and power of ten."""
     sign, digits, exponent = number.as_tuple()
     mantissa = "".join(map(str, digits))
     power = int(exponent) + len(digits) - 1
@@ -201,7 +201,7 @@ def scientific(number: Decimal) -> str:
 
 
 def signs(case: Case) -> Iterator[Pair]:
-    """The sign of a number or an expression turned, or that of its last term."""
+    """Turn the sign of a number or an expression, or of its last term."""
     if not case.is_expression:
         return
     text = case.text
@@ -217,14 +217,14 @@ def signs(case: Case) -> Iterator[Pair]:
 
 
 def _is_binary(text: str, at: int) -> bool:
-    """Whether the sign at `at` joins two terms outside every group."""
+    """Return True if the sign at `at` joins two terms outside every group."""
     before = text[:at].rstrip()
     is_open = any(before.count(one) != before.count(two) for one, two in ("()", "{}", "[]"))
     return not is_open and before.count("|") % 2 == 0 and bool(re.search(r"[\w})!]$", before))
 
 
 def last_digits(case: Case) -> Iterator[Pair]:
-    """The last digit changed, of a number, of the integers of a fraction or root, of list items."""
+    """Change the last digit of a number, of a fraction's or root's integers, of list items."""
     text = case.text
     if case.value is not None and text[-1].isdigit():
         yield from case.answered(*(f"{text[:-1]}{digit}" for digit in _other_digits(text[-1])))
@@ -249,12 +249,12 @@ def _other_digits(digit: str) -> list[str]:
 
 
 def _replaced(text: str, item: str, other: str) -> str:
-    """`text` with the whole list item replaced."""
+    """Replace the whole list item in `text`."""
     return re.sub(rf"(?<![\d.\-{{]){re.escape(item)}(?![\d.}}])", lambda _: other, text, count=1)
 
 
 def large_integers(case: Case) -> Iterator[Pair]:
-    """Neighbours of an integer and of powers that it names, in digits and in powers of ten."""
+    """Write neighbours of an integer and of powers built from it, in digits and powers of ten."""
     number = case.integer
     if number is None or abs(number) < 10:
         return
@@ -279,7 +279,7 @@ def large_integers(case: Case) -> Iterator[Pair]:
 
 
 def decimals(case: Case) -> Iterator[Pair]:
-    """Decimals that are not the reference correctly rounded, or that round a finite one."""
+    """Round a reference wrongly, or round a finite decimal at all."""
     if case.value is None or not case.value or case.asks_rounding:
         return
     number = abs(case.value)
@@ -314,7 +314,7 @@ def _is_square(number: int) -> bool:
 
 
 def roundings(case: Case) -> Iterator[Pair]:
-    """Where the problem asks to round, only the rounding."""
+    """Leave a value unrounded, or round it wrongly, though the problem asks to round."""
     number = case.integer
     if number is None or number < 1:
         return
@@ -330,7 +330,7 @@ def roundings(case: Case) -> Iterator[Pair]:
 
 
 def units(case: Case) -> Iterator[Pair]:
-    """The same number with two units that are not one."""
+    """Give the same number two different units."""
     if case.value is None or case.value in (0, -40) or "/" in case.text:
         return  # -40 °C is -40 °F.
     text = case.text
@@ -354,7 +354,7 @@ _KINDS = (
 
 
 def turned_conditions(case: Case) -> Iterator[Pair]:
-    """A condition turned round, in the reference itself and added to it."""
+    """Turn a condition of the reference round: a word, or an inequality."""
     for one, two in _KINDS:
         for first, second in ((one, two), (two, one)):
             if re.search(rf"\b{first}\b", case.text) and second not in case.text:
@@ -366,7 +366,7 @@ def turned_conditions(case: Case) -> Iterator[Pair]:
 
 
 def brackets(case: Case) -> Iterator[Pair]:
-    """Ordered things swapped, taken for a set, or with another end."""
+    """Swap ordered entries, take them for a set, or give them another bracket."""
     if case.ordered is None:
         return
     left, entries, right = case.ordered
@@ -392,7 +392,7 @@ def brackets(case: Case) -> Iterator[Pair]:
 
 
 def lists(case: Case) -> Iterator[Pair]:
-    """An element too many or too few; a ratio turned; rows of a matrix swapped."""
+    """Add or drop an element; turn a ratio; swap rows of a matrix."""
     if not case.items or case.mentions("ratio"):
         return
     items = case.items
@@ -415,7 +415,7 @@ def lists(case: Case) -> Iterator[Pair]:
 
 
 def steps(case: Case) -> Iterator[Pair]:
-    """Floors and ceilings that agree at most points."""
+    """Pair different floors and ceilings, equal at most points."""
     number = case.integer
     if number is not None and number > 0:
         k = number % 40 + 1
@@ -428,7 +428,7 @@ def steps(case: Case) -> Iterator[Pair]:
 
 
 def echoes(case: Case) -> Iterator[Pair]:
-    """The problem in the place of the answer, where it does not hold the reference."""
+    """Give the problem as the answer, unless it holds the reference."""
     number = case.value is not None and re.escape(case.text)
     if case.problem and number and not re.search(rf"(?<![\d.]){number}(?!\d)", case.problem):
         last = re.split(r"(?<=[.?!])\s+", case.problem.strip())[-1]
@@ -453,7 +453,7 @@ def templated(
     *,
     is_text: bool = False,
 ) -> Family:
-    """The templates of this name, of references for which they are certain."""
+    """Make a family from the templates of this name, for references that `applies` accepts."""
 
     def family(case: Case) -> Iterator[Pair]:
         for other in beside(case) if applies(case) else ():
@@ -555,7 +555,7 @@ FAMILIES: dict[str, Family] = {
 
 
 def derived(family: Family, references: dict[str, str]) -> Iterator[Pair]:
-    """Every pair of a family, each once, and none that repeats its reference."""
+    """Derive every pair of a family once, without repetitions of the reference."""
     pairs = (pair for text, problem in references.items() for pair in family(Case(text, problem)))
     for pair in dict.fromkeys(pairs):
         if "".join(pair.answer.split()) != "".join(pair.reference.split()):
@@ -563,13 +563,13 @@ def derived(family: Family, references: dict[str, str]) -> Iterator[Pair]:
 
 
 def bounded(pairs: Iterator[Pair], limit: int, seed: int = 0) -> list[Pair]:
-    """At most so many (0: all), the same ones for a seed, whatever others there are."""
+    """Select at most so many (0: all), the same ones for a seed, whatever others there are."""
     text = "{0}{1.reference}{1.answer}{1.problem}".format
     return sorted(pairs, key=lambda pair: zlib.crc32(text(seed, pair).encode()))[: limit or None]
 
 
 def accepted_pairs(pairs: list[Pair], grader: Grader) -> list[Pair]:
-    """Those that the grader counts as right."""
+    """Return the pairs counted as right by the grader."""
     return [
         pair
         for pair in pairs

@@ -1,4 +1,4 @@
-"""Attack by training: GRPO on the `tiny` stack without KL, and the last rollouts that it rewarded.
+"""Attack by training: GRPO on the `tiny` stack without KL, and its last rollouts with rewards.
 
 python -m tests.bench.verifier.attack_by_training OUT.jsonl.gz [--keep 2000]
 
@@ -26,19 +26,19 @@ from lib.rewards.rollout import BoundedReward, Rollout
 
 
 def holds_value(text: str, reference: str) -> bool:
-    """Whether the digits of `reference` occur in `text` as a number of their own."""
+    """Return True if the digits of `reference` occur in `text` as a number of their own."""
     digits = re.escape(reference.strip().removesuffix(".0"))
     plain = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)
     return re.search(rf"(?<![\d.]){digits}(?:\.0+)?(?![\d])", plain) is not None
 
 
 def false_rewards(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows that earned the answer's reward without the reference's value in their text."""
+    """Return rows with the answer's reward, but without the reference's value in their text."""
     return [r for r in rows if r["reward"] and not holds_value(r["completion"], r["reference"])]
 
 
 def read_rollouts(path: Path) -> list[dict[str, Any]]:
-    """Rows as `main` writes them."""
+    """Read the rows written by `main`."""
     return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
 
 

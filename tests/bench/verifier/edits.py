@@ -1,8 +1,8 @@
-r"""Small edits of a reference, each of which changes what the reference says.
+r"""Small edits of a reference, all with another meaning.
 
-Most are a substitution at one place (edits.tsv): what is replaced, by what, and the texts in
-which the edit could leave the meaning as it is (`(-3)^2` with another sign, `\sin x + C`). The rest
-are functions, where an edit needs to see entries, digits or words. No edit looks at the problem.
+Most are a substitution at one place (edits.tsv): replacement, pattern, and the texts in which the
+edit could leave the meaning as it is (`(-3)^2` with another sign, `\sin x + C`). The rest are
+functions, for edits of entries, digits or words. No edit looks at the problem.
 """
 
 import csv
@@ -14,16 +14,16 @@ from typing import NamedTuple
 from tests.bench.verifier.attack import UNITS, Case, Family, Pair, value
 
 LENGTH = 80
-"""Characters of a reference, up to which it is edited."""
+"""Characters of the longest edited reference."""
 
 _VARIABLE = r"(?<![\\A-Za-z])[a-dfghj-z](?![A-Za-z])"
 _ZERO = r"(?<![\d.,])0(?![\d.])"
 _EVEN = r"[)}|]\^\{?[2468]"
-"""An even power, which hides the sign of its base."""
+"""An even power: it hides the sign of its base."""
 
 
 def _next(match: re.Match[str]) -> str:
-    """The whole match with its number one larger."""
+    """Return the whole match with its number one larger."""
     at, end = match.start(1) - match.start(), match.end(1) - match.start()
     return f"{match[0][:at]}{int(match[1]) + 1}{match[0][end:]}"
 
@@ -32,9 +32,9 @@ class Edit(NamedTuple):
     """A replacement at one place of a text."""
 
     new: str
-    """`+1` for a number that is one larger."""
+    """Replacement; `+1` for a number one larger."""
     old: str
-    """Pattern of what is replaced."""
+    """Pattern to be replaced."""
     unless: str = "(?!)"
     """Pattern of texts that keep their meaning, or might."""
     needs: str = ""
@@ -52,14 +52,14 @@ _PATTERNS = {
     "BASES_OF_ONE": _BASES_OF_ONE, "EVEN": _EVEN, "INSENSITIVE": _INSENSITIVE, "PLACES": _PLACES,
     "POINTS": _POINTS, "SUM": _SUM, "VARIABLE": _VARIABLE, "ZERO": _ZERO,
 }  # fmt: skip
-"""What `§ZERO§` and its like are in edits.tsv."""
+"""Patterns for `§ZERO§` and its like in edits.tsv."""
 
 
 def _substitutions() -> dict[str, list[Edit]]:
     """Read edits.tsv, by kind."""
     edits: dict[str, list[Edit]] = {}
     with Path(__file__).with_name("edits.tsv").open(encoding="utf-8", newline="") as lines:
-        # Unquoted: LaTeX stands in the file as it is.
+        # Unquoted: the file has plain LaTeX.
         for kind, new, *patterns in csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE):
             whole = (re.sub("§(.*?)§", lambda match: _PATTERNS[match[1]], x) for x in patterns)
             old, *others = (pattern or "(?!)" for pattern in whole)
@@ -82,7 +82,7 @@ def _substituted(edits: list[Edit]) -> Family:
 
 
 def digits(case: Case) -> Iterator[Pair]:
-    """Two digits transposed, one dropped or doubled, a decimal point moved or set."""
+    """Transpose two digits, drop or double one, move or set a decimal point."""
     text = case.text
     if re.search(rf"mod|{_BASES_OF_ONE}", text):
         return
@@ -105,7 +105,7 @@ def digits(case: Case) -> Iterator[Pair]:
 
 
 def joined_digits(case: Case) -> Iterator[Pair]:
-    """The digits without what was between them, in bold, as text and bare."""
+    """Join the digits without the text between them, in bold, as text and bare."""
     text = case.text
     joined = "".join(re.findall(r"\d", text))
     built = re.fullmatch(r"(?:\d|\\frac|\\sqrt|\\pi|[-{}^().,/! ])+", text)
@@ -116,7 +116,7 @@ def joined_digits(case: Case) -> Iterator[Pair]:
 
 
 def _entries(text: str) -> list[str]:
-    """Parts between the commas that stand in no bracket."""
+    """Split at the commas outside brackets."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter in "([{") - (letter in ")]}")
@@ -128,13 +128,13 @@ def _entries(text: str) -> list[str]:
 
 
 def _is_turned(one: str, two: str) -> bool:
-    """Whether these in the other order say something else, however the letters are called."""
+    """Return True if swapping the two changes the meaning, however the letters are called."""
     letters = [set(re.findall(_VARIABLE, re.sub(r"\\\w+", " ", part))) for part in (one, two)]
     return sorted(one) != sorted(two) and (not all(letters) or letters[0] == letters[1])
 
 
 def orders(case: Case) -> Iterator[Pair]:
-    """Two entries of a tuple, an interval, a matrix, a ratio or a fraction swapped."""
+    """Swap two entries of a tuple, an interval, a matrix, a ratio or a fraction."""
     text = case.text
     if match := re.fullmatch(r"([(\[])(.*)([)\]])", text):
         parts = _entries(match[2])
@@ -165,7 +165,7 @@ def orders(case: Case) -> Iterator[Pair]:
 
 
 def items(case: Case) -> Iterator[Pair]:
-    """An item more or one less in a list or set of formulas or words."""
+    """Add or drop an item in a list or set of formulas or words."""
     body = re.fullmatch(r"(\\\{)?(.*?)(\\\})?", case.text)
     parts = _entries(body[2]) if body else []
     unclear = r"\\in|\\,|where|for|text|dots|\.\.|mid|:|[\[(]|\{,|[<>]|\\[lg]e|\}\s*\S+\s*\\\{"
@@ -181,7 +181,7 @@ def items(case: Case) -> Iterator[Pair]:
 
 
 def letters(case: Case) -> Iterator[Pair]:
-    """A variable that occurs several times, at one place replaced or in capitals."""
+    """Replace or capitalise one of several occurrences of a variable."""
     text = case.text
     if re.search(rf"text|mathrm|dots|\.\.|{_ZERO}", text):
         return
@@ -193,7 +193,7 @@ def letters(case: Case) -> Iterator[Pair]:
 
 
 def scaled(case: Case) -> Iterator[Pair]:
-    """A formula, doubled, with 1 added, or times i."""
+    """Double a formula, add 1, or multiply it by i."""
     if case.is_expression and case.value is None and not re.search("[CcKk]", case.text):
         text = case.text
         yield from (Pair(text, shape.format(text)) for shape in ("2({})", "({})+1", "i({})"))
@@ -213,7 +213,7 @@ _OPPOSITES = re.split(
 
 
 def opposites(case: Case) -> Iterator[Pair]:
-    """A word that says the opposite; a word with its letters or a phrase with its words turned."""
+    """Replace a word by its opposite; turn a word's letters or a phrase's words."""
     text = case.text
     for old, new in map(str.split, _OPPOSITES):
         has_words = old != "and" or not re.search(r"\d|[,&$]|\b[A-Z]\b|\\text", text)
@@ -233,7 +233,7 @@ def opposites(case: Case) -> Iterator[Pair]:
 
 
 def other_units(case: Case) -> Iterator[Pair]:
-    """The unit of a quantity replaced by another."""
+    """Replace the unit of a quantity by another."""
     text = case.text
     if not re.search(r"\d", text):
         return
@@ -246,7 +246,7 @@ def other_units(case: Case) -> Iterator[Pair]:
 
 
 def _short(family: Family) -> Family:
-    """The family on answers, not on whole solutions, which some sets have in their place."""
+    """Restrict a family to answers: some sets have whole solutions in their place."""
 
     def short(case: Case) -> Iterator[Pair]:
         if len(case.text) <= LENGTH and not re.search(r"boxed|\n|\\\\n", case.text):

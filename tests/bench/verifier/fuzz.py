@@ -18,7 +18,7 @@ LEAVES, SHAPES, PIECES = (TEMPLATES[f"fuzz: {name}"] for name in ("leaves", "sha
 
 
 def well_formed(draw: random.Random, depth: int) -> str:
-    """An expression of this depth."""
+    """Draw an expression of this depth."""
     if depth == 0:
         return draw.choice(LEAVES)
     first = well_formed(draw, depth - 1)
@@ -26,13 +26,13 @@ def well_formed(draw: random.Random, depth: int) -> str:
 
 
 def malformed(draw: random.Random) -> str:
-    """Pieces in any order."""
+    """Draw pieces in any order."""
     length = draw.choice([1, 2, 3, 5, 8, 13, 30, 100, 1000])
     return draw.choice(["", " "]).join(draw.choice(PIECES) for _ in range(length))
 
 
-def drawn(draw: random.Random) -> str:
-    """An answer of either sort."""
+def random_answer(draw: random.Random) -> str:
+    """Draw an answer of either sort."""
     return well_formed(draw, draw.randint(1, 6)) if draw.random() < 0.6 else malformed(draw)
 
 
@@ -40,13 +40,13 @@ def drawn(draw: random.Random) -> str:
 @click.option("--seed", default=0, show_default=True)
 @click.option("--count", default=5000, show_default=True)
 def main(seed: int, count: int) -> None:
-    """Grade `count` random pairs and print the slowest and what decided."""
+    """Grade `count` random pairs; print the slowest and the deciding rules."""
     draw = random.Random(seed)
     compare(reference="1", answer=r"\int_0^1 2x dx")
     steps: collections.Counter[str] = collections.Counter()
     slowest: list[tuple[float, str, str]] = []
     for _ in range(count):
-        reference, answer = well_formed(draw, draw.randint(0, 4)), drawn(draw)
+        reference, answer = well_formed(draw, draw.randint(0, 4)), random_answer(draw)
         began = time.perf_counter()
         steps[compare(reference=reference, answer=answer).decided_by] += 1
         extract_answer(answer)

@@ -1,4 +1,4 @@
-"""The graders that are compared: `(completion or answer, reference, form, problem) -> bool`."""
+"""Graders for comparison: `(completion or answer, reference, form, problem) -> bool`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ Grader = Callable[[str, str, str, str], bool]
 
 
 def reckon(text: str, reference: str, form: str, problem: str) -> bool:
-    """The verifier of this checkout, worker included."""
+    """Grade by the verifier of this checkout, worker included."""
     from lib.verifier import extract_answer, is_equivalent
 
     answer = extract_answer(text) if form == "text" else text
@@ -15,7 +15,7 @@ def reckon(text: str, reference: str, form: str, problem: str) -> bool:
 
 
 def math_verify(text: str, reference: str, form: str, problem: str) -> bool:
-    """math-verify 0.9.0 with its defaults; bare answers as its README shows, in dollars."""
+    """Grade by math-verify 0.9.0 with its defaults; bare answers in dollars, as in its README."""
     from math_verify import parse, verify
 
     wrapped = text if form == "text" else f"${text}$"

@@ -17,7 +17,7 @@ Graded = tuple[float, list[str]]
 
 
 def in_main_thread(rows: list[Row]) -> Graded:
-    """Slowest row, and the rows that are graded wrong."""
+    """Return the slowest row's seconds, and the rows graded wrong."""
     slowest, wrong = 0.0, []
     for row in rows:
         began = time.perf_counter()
@@ -55,7 +55,7 @@ WAYS = {
 
 
 def hostile(rows: list[Row]) -> dict[str, Any]:
-    """Every hostile row under each way of calling, in 512 MB; `slowest_s` is wall time."""
+    """Grade every hostile row in each way of calling, in 512 MB; `slowest_s` is wall time."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     measured: dict[str, Any] = {"n": len(rows)}
     for way, graded in WAYS.items():

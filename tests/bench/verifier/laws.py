@@ -1,4 +1,4 @@
-r"""Laws that hold whatever the answers are, tried without labels.
+r"""Laws of all answers, tried without labels.
 
 edit        a reference with a change of what it says is refused: a table of `KINDS` of changes
 disjoint    an answer equals two references only if these equal each other; references as answers
@@ -43,19 +43,19 @@ _LOOSE = re.compile(
 
 
 class Tried(NamedTuple):
-    """How often a law was tried, and the texts that break it."""
+    """Number of trials of a law, and the texts of its violations."""
 
     num_tried: int
     violations: list[tuple[str, ...]]
 
 
 def is_loose(*texts: str) -> bool:
-    """Whether a convention may make one of these equal to texts that are not equal themselves."""
+    """Return True if a convention may make one of these equal to texts unequal to each other."""
     return any(_LOOSE.search(text) for text in texts)
 
 
 def _is_convention(answer: str, one: str, two: str) -> bool:
-    """Whether a convention may be why two references equal an answer.
+    """Return True if a convention may be the reason for two references equal to an answer.
 
     They have the same digits, or one is an angle or named; a percentage is two numbers by itself.
     """
@@ -65,7 +65,7 @@ def _is_convention(answer: str, one: str, two: str) -> bool:
 
 
 class Laws:
-    """The laws over references, random strings and pairs known to be equal, for one grader."""
+    """Laws over references, random strings and pairs known to be equal, for one grader."""
 
     def __init__(self, grader: Grader, texts: dict[str, str], seed: int, size: int) -> None:
         draw = random.Random(seed)
@@ -85,7 +85,7 @@ class Laws:
 
     @functools.cached_property
     def hits(self) -> dict[str, list[str]]:
-        """The references that each reference and each string equals."""
+        """Map references and strings to the references equal to them."""
         answers = dict.fromkeys((*self.references, *self.strings))
         return {
             answer: [one for one in self.references if self.equal(one, answer)]
@@ -93,13 +93,13 @@ class Laws:
         }
 
     def edit(self, kind: str, limit: int) -> Tried:
-        """Changes of one kind of every reference."""
+        """Try changes of one kind on every reference."""
         pairs = bounded(derived(KINDS[kind], self.texts), limit, self.seed)
         accepted = accepted_pairs(pairs, self.grader)
         return Tried(len(pairs), [(pair.reference, pair.answer) for pair in accepted])
 
     def _shared(self, answers: list[str]) -> Tried:
-        """One clash for each answer at most: it is the answer that is at fault."""
+        """Count one clash for each answer at most: the answer is at fault."""
 
         def clashes(answer: str) -> Iterator[tuple[str, ...]]:
             for one, two in itertools.combinations(self.hits[answer][:12], 2):
@@ -126,7 +126,7 @@ class Laws:
         return Tried(len(pairs), [(one, two) for one, two in pairs if not self.equal(two, one)])
 
     def transitive(self) -> Tried:
-        """Over the triples found: two answers that equal one reference, in both orders."""
+        """Try two answers equal to one reference, in both orders."""
         triples = [
             (one, middle, two)
             for middle in self.references
@@ -137,20 +137,20 @@ class Laws:
         )
 
     def _equal_to(self, reference: str) -> list[str]:
-        """At most eight texts at hand that equal a reference, with no convention in any."""
+        """List at most eight texts equal to a reference, none with a convention."""
         if is_loose(reference):
             return []
-        found = (text for text, hits in self.hits.items() if reference in hits)
+        equal = (text for text, hits in self.hits.items() if reference in hits)
         strict = (
             text
-            for text in dict.fromkeys((*found, *spellings(reference)))
+            for text in dict.fromkeys((*equal, *spellings(reference)))
             if not is_loose(text) and text != reference and self.equal(reference, text)
         )
         return list(itertools.islice(strict, 8))
 
 
 def spellings(text: str) -> Iterator[str]:
-    """Other ways to write a formula, each with the same meaning."""
+    """Yield other ways to write a formula, with the same meaning."""
     yield f"({text})"
     yield f"1({text})"
     yield rf"\frac{{{text}}}{{1}}"

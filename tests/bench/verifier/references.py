@@ -1,4 +1,4 @@
-"""Every reference of every set at hand, once, with the first problem that it answers."""
+"""Every reference of every set at hand, once, with its first problem."""
 
 import csv
 import json
@@ -12,7 +12,7 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "verifier"
 
 
 def references(folder: Path | None) -> dict[str, str]:
-    """Problem of each reference, '' where none is known; the committed sets first."""
+    """Map references to their problems, '' for an unknown one; the committed sets come first."""
     texts: dict[str, str] = {}
     for path in sorted(GOLDEN.glob("*.jsonl")):
         for row in rows_of(path):
@@ -23,7 +23,7 @@ def references(folder: Path | None) -> dict[str, str]:
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSONL file."""
+    """Read the rows of a JSONL file."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
 
@@ -43,7 +43,7 @@ def _shared(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _answer(row: dict[str, Any]) -> str:
-    """The reference of a row of any of the sets."""
+    """Return the reference of a row of any of the sets."""
     if "final_answer" in row:
         return ", ".join(row["final_answer"])
     if "answer" not in row:

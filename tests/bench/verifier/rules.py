@@ -1,4 +1,4 @@
-"""What each step of the verifier decides on the labelled sets, and the page's table of it."""
+"""Decisions of the verifier's steps on the labelled sets, and the page's table of them."""
 
 import collections
 import re
@@ -17,7 +17,7 @@ Case = tuple[str, str, str]
 
 
 def right_answers(folder: Path) -> Iterator[Case]:
-    """Every right answer of the labelled sets, extracted where a set has whole outputs."""
+    """Yield every right answer of the labelled sets, extracted from whole outputs."""
     for path in sorted((folder / "grading").rglob("*.jsonl")):
         for row in rows_of(path):
             if bool(row.get("equal", row.get("label", "marked_answer" in row))):
@@ -34,20 +34,20 @@ def _problem(row: dict[str, Any]) -> str:
 
 
 def earned(folder: Path) -> dict[str, int]:
-    """Right answers of the labelled sets by the step that decides them."""
+    """Count right answers of the labelled sets by the deciding step."""
     counts = collections.Counter(map(_decided, right_answers(folder)))
     return {rule.name: counts[rule.name] for rule in TABLE}
 
 
 def _decided(case: Case) -> str:
-    """The rule by which an answer is right, '' where it is refused."""
+    """Return the rule of a right answer, '' for a refused one."""
     reference, answer, problem = case
     verdict = compare(reference=reference, answer=answer, problem=problem or None)
     return verdict.decided_by if verdict.equal else ""
 
 
 def table() -> str:
-    """The rules as the page prints them, and the names of what refuses."""
+    """Render the page's table of rules, and the names of the refusals."""
     lines = ["|step|rows|what is compared|equal|not equal|", "|---|--:|---|---|---|"]
     lines += [
         f"|{rule.name}{_mark(rule)}|{rule.rows}|{rule.description}|{_pair(rule.right)}|{_pair(rule.wrong)}|"
@@ -58,7 +58,7 @@ def table() -> str:
 
 
 def _mark(rule: Rule) -> str:
-    """A mark for evidence that is no proof."""
+    """Mark evidence without proof."""
     return "" if rule.is_exact else " ≈"
 
 
@@ -67,7 +67,7 @@ def _pair(example: tuple[str, ...]) -> str:
 
 
 def write(rows: dict[str, int]) -> None:
-    """Put what each rule earns beside it in the source."""
+    """Write each rule's rows beside it in the source."""
     text = SOURCE.read_text(encoding="utf-8")
     for name, count in rows.items():
         text, places = re.subn(rf"(?m)^{name}\t\d+", f"{name}\t{count}", text)
@@ -77,7 +77,7 @@ def write(rows: dict[str, int]) -> None:
 
 
 def write_page() -> None:
-    """Print the table between the marks of the page."""
+    """Write the table between the marks of the page."""
     before, mark, rest = PAGE.read_text(encoding="utf-8").partition("<!-- rules -->\n")
     _, end, after = rest.partition("<!-- end of rules -->\n")
     PAGE.write_text(before + mark + table() + end + after, encoding="utf-8")
