@@ -22,7 +22,7 @@ def write_gguf(file: Path) -> dict[str, torch.Tensor]:
     tokenizer.bos_token, tokenizer.chat_template = tokenizer.pad_token, TEMPLATE
     tokenizer.save_pretrained(source)
     with pytest.MonkeyPatch.context() as patch:
-        # It splits texts as no family does.
+        # The tokenizer splits texts unlike any known family.
         patch.setattr(export, "split_name", lambda tokenizer: "qwen2")
         ends = {tokenizer.eos_token_id}
         export.write_gguf(model, tokenizer, source, kind="q8_0", ends=ends).rename(file)

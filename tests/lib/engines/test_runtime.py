@@ -67,7 +67,7 @@ def test_reproducible_kernels_do_not_write_to_new_memory():
     deterministic.fill_uninitialized_memory = True
     prefer_reproducible_kernels()
     assert torch.are_deterministic_algorithms_enabled()
-    # Filled, new memory of whole numbers holds the largest of them.
+    # Filling sets new integers to their largest value.
     largest = torch.iinfo(torch.int64).max
     assert not all((torch.empty(64, dtype=torch.int64) == largest).all() for _ in range(8))
 

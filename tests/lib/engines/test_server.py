@@ -31,8 +31,7 @@ ROOT = Path(__file__).parents[3]
 class TestContract(EngineContract):
     @pytest.fixture
     def engine(self, vllm_url, base):
-        opened = connect(base, vllm_url)
-        opened.use_weights()
+        opened = engine_at(base, vllm_url)
         yield opened
         opened.close()
 
@@ -103,9 +102,7 @@ def test_weights_that_broke_off_are_used_by_nobody(vllm_url, base, full, prompts
     from lib.engines.transfer import PolicyWeights
 
     policy = moved(load_policy(base, base=base, settings=full))
-    engine, other = connect(base, vllm_url), connect(base, vllm_url)
-    for each in (engine, other):
-        each.use_weights()
+    engine, other = (engine_at(base, vllm_url) for _ in range(2))
     plain = PolicyWeights.__iter__
 
     def breaks_off(self: PolicyWeights) -> Iterator[tuple[str, torch.Tensor]]:
@@ -215,6 +212,13 @@ def connect(base: Path, url: str) -> ServerEngine:
         return ServerEngine(base, load_tokenizer(base))
 
 
+def engine_at(base: Path, url: str) -> ServerEngine:
+    """Connect, and generate with the server's own weights."""
+    engine = connect(base, url)
+    engine.use_weights()
+    return engine
+
+
 def test_a_server_that_is_down_is_refused_with_the_remedy(base):
     with pytest.raises(UserError, match=r"ConnectError.*make vllm-server"):
         connect(base, f"http://127.0.0.1:{free_port()}")
@@ -270,16 +274,15 @@ def choice(*versions: str) -> dict[str, object]:
 def test_answers_of_other_weights_are_not_used(base, stand_in, prompts, versions, happened):
     own = hash_path(base)
     made = [version.replace("own", own) for version in versions]
-    engine = connect(base, stand_in(serving(base, generate=(200, {"choices": [choice(*made)]}))))
-    engine.use_weights()
+    answer = 200, {"choices": [choice(*made)]}
+    engine = engine_at(base, stand_in(serving(base, generate=answer)))
     with pytest.raises(UserError, match=happened):
         engine.generate(prompts, random_sampling(num_completions=1))
 
 
 def test_an_adapter_that_a_new_server_lacks_is_explained(base, stand_in, prompts):
     unknown = (404, {"error": "The model `x` does not exist"})
-    engine = connect(base, stand_in(serving(base, generate=unknown)))
-    engine.use_weights()
+    engine = engine_at(base, stand_in(serving(base, generate=unknown)))
     with pytest.raises(UserError, match="started anew"):
         engine.generate(prompts, random_sampling())
 
@@ -287,8 +290,7 @@ def test_an_adapter_that_a_new_server_lacks_is_explained(base, stand_in, prompts
 def test_what_the_server_objects_to_is_passed_on(base, stand_in, prompts):
     now = (200, {"weight_version": hash_path(base)})
     busy = serving(base, generate=(400, {"error": "no room"}), weight_info=now)
-    engine = connect(base, stand_in(busy))
-    engine.use_weights()
+    engine = engine_at(base, stand_in(busy))
     with pytest.raises(UserError, match=r"400.*no room"):
         engine.generate(prompts, random_sampling())
 
@@ -324,8 +326,7 @@ def test_many_completions_are_seeded_as_one_request_would_be(base, stand_in, pro
         most.append(request["sampling_params"]["n"])
         return echo(request)
 
-    engine = connect(base, stand_in(serving(base, generate=answer)))
-    engine.use_weights()
+    engine = engine_at(base, stand_in(serving(base, generate=answer)))
     for group in tokens(engine, prompts, 1100):
         assert group == [(group[0] + i) % 500 for i in range(1100)]
     assert max(most) == 512
@@ -340,11 +341,9 @@ def test_two_servers_give_the_completions_of_one(base, stand_in, prompts, any_ve
             met.append(both.wait(60))
         return echo(request)
 
-    alone = connect(base, stand_in(serving(base, generate=echo)))
+    alone = engine_at(base, stand_in(serving(base, generate=echo)))
     urls = [stand_in(serving(base, generate=answer)) for _ in range(2)]
-    shared = connect(base, ",".join(urls))
-    for engine in (alone, shared):
-        engine.use_weights()
+    shared = engine_at(base, ",".join(urls))
     assert tokens(shared, prompts, 4) == tokens(alone, prompts, 4)
 
 
@@ -353,14 +352,11 @@ def test_a_server_that_falls_out_leaves_its_prompts_to_the_others(
 ):
     dead = stand_in(serving(base, generate=(0, None)))
     alive = stand_in(serving(base, generate=echo))
-    engine, alone = connect(base, f"{dead},{alive}"), connect(base, alive)
-    for each in (engine, alone):
-        each.use_weights()
+    engine, alone = (engine_at(base, urls) for urls in (f"{dead},{alive}", alive))
     assert tokens(engine, prompts, 4) == tokens(alone, prompts, 4)
     assert f"no answer from a vLLM server at {dead}" in capsys.readouterr().err
     assert [server.url for server in engine.servers] == [alive]
-    alone = connect(base, dead)
-    alone.use_weights()
+    alone = engine_at(base, dead)
     with pytest.raises(UserError, match="no answer"):
         tokens(alone, prompts, 4)
 

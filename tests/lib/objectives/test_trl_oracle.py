@@ -188,7 +188,7 @@ def test_the_entropy_bonus_and_its_coefficient_are_trls(
     monkeypatch,
 ):
     """The coefficient is fixed, steered below its target, or without effect above it."""
-    # One state for all of a process: a run that an earlier test interrupted left it as it was.
+    # The flag is the process's: a run interrupted by an earlier test leaves it unset.
     monkeypatch.setattr(trainer.accelerator, "sync_gradients", True)
     settings = {
         "entropy_coef": first,

@@ -71,7 +71,7 @@ def simulate() -> Iterator[tuple[str, Covered]]:
     )
     yield "unpaired difference", (on_even, on_edge)
     for seeds in SEEDS:
-        # Every interval is a call here: fewer of them, on a tenth of the rates.
+        # An interval over seeds is a call of its own: a tenth of the rates has to do.
         on_even = np.array([seeds_covered(n, rate, seeds, draws) for rate in even[4::10]])
         yield f"mean over {seeds} seeds", (on_even, on_even)
 

@@ -348,7 +348,7 @@ def test_reward_functions_see_what_trl_hands_them_and_may_log(built, sets):
 
     trainer.reward_funcs[0] = curious
     trainer.train()
-    assert [columns["trainer_state"].global_step for columns in seen] == [2, 2]  # one live object
+    assert [columns["trainer_state"].global_step for columns in seen] == [2, 2]  # one live state
     assert len(seen) == 2
     first = seen[0]
     assert first["completions"][0][0]["role"] == "assistant"

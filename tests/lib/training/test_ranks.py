@@ -11,14 +11,15 @@ import torch
 
 from lib.artifacts.problems import write_problems
 from lib.params import preset_params
+from lib.problems.generated import GeneratedSets
 from tests.lib.training.grpo_stage import grpo_stage, learned
 from tests.lib.training.runs import launch
+from tests.lib.training.steps import NO_CLIPPING
 from tests.vllm_server import free_port
 
 pytestmark = pytest.mark.slow
 
 LORA = pytest.mark.parametrize("rank", [0, 8], ids=["full", "LoRA"])
-NO_CLIPPING = 1e9
 TWO = ["torchrun", "--nproc_per_node", "2"]
 
 
@@ -31,13 +32,20 @@ def trained(folder: Path, processes: int, *way: str) -> list[dict[str, Any]]:
     return [torch.load(file, weights_only=False) for file in files]
 
 
+def write_run(
+    folder: Path, base: Path, sets: GeneratedSets, rank: int, **sections: dict[str, Any]
+) -> None:
+    """Write the inputs of a GRPO run of two steps, with a LoRA rank or 0 for all weights."""
+    shutil.copytree(base, folder / "base")
+    write_problems(folder / "grpo.jsonl", sets.grpo)
+    grpo = {"max_steps": 2, "max_grad_norm": NO_CLIPPING}
+    changes = {"model": lora(rank), "grpo": grpo, **sections}
+    (folder / "changes.json").write_text(json.dumps(changes), encoding="utf-8")
+
+
 @LORA
 def test_grpo_on_two_ranks_has_the_gradient_of_one(rank, base, sets, tmp_path):
-    shutil.copytree(base, tmp_path / "base")
-    write_problems(tmp_path / "grpo.jsonl", sets.grpo)
-    grpo = {"max_steps": 2, "max_grad_norm": NO_CLIPPING}
-    changes = {"model": lora(rank), "grpo": grpo}
-    (tmp_path / "changes.json").write_text(json.dumps(changes), encoding="utf-8")
+    write_run(tmp_path, base, sets, rank)
     (alone,) = trained(tmp_path, 1)
     first, second = trained(tmp_path, 2)
     assert max(gradient.abs().max().item() for gradient in alone["gradients"].values()) > 1e-3
@@ -66,11 +74,7 @@ def test_two_ranks_with_shards_sample_and_learn_as_one_process(
 ):
     if engine == "vllm-server":
         monkeypatch.setenv("RECKON_VLLM_URL", request.getfixturevalue("vllm_url"))
-    shutil.copytree(base, tmp_path / "base")
-    write_problems(tmp_path / "grpo.jsonl", sets.grpo)
-    grpo = {"max_steps": 2, "max_grad_norm": NO_CLIPPING}
-    changes = {"model": lora(rank), "grpo": grpo, "rollout": {"engine": engine}}
-    (tmp_path / "changes.json").write_text(json.dumps(changes), encoding="utf-8")
+    write_run(tmp_path, base, sets, rank, rollout={"engine": engine})
     (alone,) = trained(tmp_path, 1, "whole")
     ranks = trained(tmp_path, 2, "shards")
     assert len({*alone["completions"]}) > 4

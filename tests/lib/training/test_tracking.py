@@ -1,63 +1,69 @@
 """Progress lines of a run without a terminal."""
 
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from lib.training.phase.tracking import ProgressLines, timed
 
 
-def test_a_line_gives_the_pace_since_the_last_and_the_time_left(tmp_path, monkeypatch):
-    """Resumed at step 2 of 10: 2 steps of 5 s, then 2 of 10 s, half of them generation."""
-    clock = 100.0
-    monkeypatch.setattr("time.monotonic", lambda: clock)
-    arguments, control = TrainingArguments(output_dir=str(tmp_path)), TrainerControl()
-    state = TrainerState(
-        max_steps=10, global_step=2, log_history=[{"loss": 1.0, "num_tokens": 500.0}]
-    )
-    state.is_world_process_zero = True
-    lines: list[str] = []
-    progress = ProgressLines("grpo", ("reward",))
-    progress.say = lines.append
+@pytest.fixture
+def begin(tmp_path, monkeypatch):
+    """Begin a run on a clock that the test sets; `events` are the arguments of its events."""
 
-    progress.on_train_begin(arguments, state, control)
+    def started(
+        stage: str, *columns: str, state: dict[str, Any], **arguments: Any
+    ) -> SimpleNamespace:
+        progress, lines = ProgressLines(stage, columns), []
+        progress.say = lines.append
+        run = SimpleNamespace(clock=100.0, progress=progress, lines=lines)
+        monkeypatch.setattr("time.monotonic", lambda: run.clock)
+        run.state = TrainerState(**state)
+        run.state.is_world_process_zero = True
+        training = TrainingArguments(output_dir=str(tmp_path), **arguments)
+        run.events = training, run.state, TrainerControl()
+        progress.on_train_begin(*run.events)
+        return run
+
+    return started
+
+
+def test_a_line_gives_the_pace_since_the_last_and_the_time_left(begin):
+    """Resumed at step 2 of 10: 2 steps of 5 s, then 2 of 10 s, half of them generation."""
+    history = [{"loss": 1.0, "num_tokens": 500.0}]
+    state = {"max_steps": 10, "global_step": 2, "log_history": history}
+    run = begin("grpo", "reward", state=state)
     for step, now, tokens in ((4, 110.0, 1500.0), (6, 120.0, 2500.0)):
         with timed("generation"):
-            clock = now
-        clock += 10.0 if step == 6 else 0.0
-        state.global_step = step
+            run.clock = now
+        run.clock += 10.0 if step == 6 else 0.0
+        run.state.global_step = step
         logs = {"loss": 0.5, "reward": 0.25, "num_tokens": tokens}
-        progress.on_log(arguments, state, control, logs=logs)
-    progress.on_log(arguments, state, control, logs={"train_runtime": 30.0})
-    progress.on_train_end(arguments, state, control)
+        run.progress.on_log(*run.events, logs=logs)
+    run.progress.on_log(*run.events, logs={"train_runtime": 30.0})
+    run.progress.on_train_end(*run.events)
 
-    assert "loss near 0 is normal" in lines.pop(0)
-    assert lines == [
+    assert "loss near 0 is normal" in run.lines.pop(0)
+    assert run.lines == [
         "grpo step=4/10 reward=0.25 s/step=5 tokens/s=100 left=00:30",
         "grpo step=6/10 reward=0.25 s/step=10 tokens/s=50 left=00:30",
         "grpo time=00:30 s/step=7.5 tokens/s=67 generation=67%",
     ]
 
 
-def test_updates_on_old_rollouts_count_their_time_and_no_tokens(tmp_path, monkeypatch):
+def test_updates_on_old_rollouts_count_their_time_and_no_tokens(begin):
     """`num_iterations: 2`: 1,000 tokens in 8 s, and 2 s for the second update on them."""
-    clock = 100.0
-    monkeypatch.setattr("time.monotonic", lambda: clock)
-    arguments, control = TrainingArguments(output_dir=str(tmp_path)), TrainerControl()
-    state = TrainerState(max_steps=4)
-    state.is_world_process_zero = True
-    lines: list[str] = []
-    progress = ProgressLines("grpo", ())
-    progress.say = lines.append
+    run = begin("grpo", state={"max_steps": 4})
+    for step, seconds in enumerate((8.0, 2.0, 8.0, 2.0), start=1):
+        run.clock += seconds
+        run.state.global_step = step
+        tokens = {"num_tokens": 500.0 * (step + 1)} if step % 2 else {}
+        run.progress.on_log(*run.events, logs={"loss": 0.5, **tokens})
+    run.progress.on_train_end(*run.events)
 
-    progress.on_train_begin(arguments, state, control)
-    for seconds, tokens in ((8.0, {"num_tokens": 1000.0}), (2.0, {})) * 2:
-        clock += seconds
-        state.global_step += 1
-        if tokens:
-            tokens = {"num_tokens": 500.0 * (state.global_step + 1)}
-        progress.on_log(arguments, state, control, logs={"loss": 0.5, **tokens})
-    progress.on_train_end(arguments, state, control)
-
-    assert [line.partition(" left")[0] for line in lines[1:]] == [
+    assert [line.partition(" left")[0] for line in run.lines[1:]] == [
         "grpo step=1/4 s/step=8 tokens/s=125",
         "grpo step=2/4 s/step=2",
         "grpo step=3/4 s/step=8 tokens/s=100",
@@ -66,33 +72,24 @@ def test_updates_on_old_rollouts_count_their_time_and_no_tokens(tmp_path, monkey
     ]
 
 
-def test_a_long_step_reports_its_progress(tmp_path, monkeypatch):
+def test_a_long_step_reports_its_progress(begin):
     """A line comes after 20 s, then every minute; the time left counts the step so far."""
-    clock = 100.0
-    monkeypatch.setattr("time.monotonic", lambda: clock)
-    arguments = TrainingArguments(output_dir=str(tmp_path), gradient_accumulation_steps=8)
-    state, control = TrainerState(max_steps=3), TrainerControl()
-    state.is_world_process_zero = True
-    lines: list[str] = []
-    progress = ProgressLines("grpo", ())
-    progress.say = lines.append
-
-    progress.on_train_begin(arguments, state, control)
+    run = begin("grpo", state={"max_steps": 3}, gradient_accumulation_steps=8)
     for number in range(10):  # 10 s and 100 tokens each
-        progress.within("rollouts", 4 * number, 64, 100 * number)
-        clock += 10.0
+        run.progress.within("rollouts", 4 * number, 64, 100 * number)
+        run.clock += 10.0
     for _ in range(7):
-        progress.on_substep_end(arguments, state, control)
-        clock += 10.0
-    state.global_step = 1
-    progress.on_step_end(arguments, state, control)
-    progress.on_log(arguments, state, control, logs={"loss": 0.5})
-    clock += 30.0
-    progress.within("rollouts", 16, 64, 200)
-    clock += 60.0
-    progress.within("validation", 3, 32)
+        run.progress.on_substep_end(*run.events)
+        run.clock += 10.0
+    run.state.global_step = 1
+    run.progress.on_step_end(*run.events)
+    run.progress.on_log(*run.events, logs={"loss": 0.5})
+    run.clock += 30.0
+    run.progress.within("rollouts", 16, 64, 200)
+    run.clock += 60.0
+    run.progress.within("validation", 3, 32)
 
-    assert [line for line in lines if "note" not in line and "normal" not in line] == [
+    assert [line for line in run.lines if "note" not in line and "normal" not in line] == [
         "grpo step=1/3 rollouts 8/64, 10 tokens/s",
         "grpo step=1/3 rollouts 32/64, 10 tokens/s",
         "grpo step=1/3 training 5/8",
@@ -102,22 +99,13 @@ def test_a_long_step_reports_its_progress(tmp_path, monkeypatch):
     ]
 
 
-def test_long_steps_of_one_micro_batch_are_seen_before_one_is_logged(tmp_path, monkeypatch):
-    clock = 100.0
-    monkeypatch.setattr("time.monotonic", lambda: clock)
-    arguments = TrainingArguments(output_dir=str(tmp_path), logging_steps=5)
-    state, control = TrainerState(max_steps=9), TrainerControl()
-    state.is_world_process_zero = True
-    lines: list[str] = []
-    progress = ProgressLines("sft", ())
-    progress.say = lines.append
+def test_long_steps_of_one_micro_batch_are_seen_before_one_is_logged(begin):
+    run = begin("sft", state={"max_steps": 9}, logging_steps=5)
+    for run.state.global_step in (1, 2, 3):
+        run.clock += 45.0
+        run.progress.on_step_end(*run.events)
 
-    progress.on_train_begin(arguments, state, control)
-    for state.global_step in (1, 2, 3):
-        clock += 45.0
-        progress.on_step_end(arguments, state, control)
-
-    assert lines == [
+    assert run.lines == [
         "sft step=1/9 left=06:00 training 1/1",
         "sft step=3/9 left=04:30 training 1/1",
     ]
