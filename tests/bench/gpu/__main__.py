@@ -1,4 +1,4 @@
-"""Measure this project's claims, so far of CPUs only, on a machine with a GPU.
+"""Measure on a GPU what this project has so far claimed of CPUs only.
 
 PARTS, all by default, in the order of what a user wants to know first: do the presets take their
 first steps, with their own attention and engines; a kill and its resumption; the gap between the

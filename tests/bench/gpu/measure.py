@@ -261,7 +261,7 @@ def settings(trainer: Any, params: Params) -> dict[str, Any]:
 
 
 def memory() -> dict[str, int]:
-    """Return the peak (torch's count on a GPU), and a GPU's memory in use on the whole device."""
+    """Return the peak, by torch's count on a GPU, and the memory in use on the whole GPU."""
     import resource
 
     import torch

@@ -60,7 +60,7 @@ class Row:
     skipped: str = ""
 
     def described(self) -> dict[str, Any]:
-        """Describe the row for readers of its figures, with params unlike the default's."""
+        """Describe the row: its fields, with only the params that differ from the default."""
         flat, base = (
             parse_params(self.params, origin="gpu-check").flat(),
             preset_params(BASE).flat(),
@@ -75,7 +75,7 @@ def _quick(preset: str) -> dict[str, Any]:
 
 
 def missing(content: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """Map params to their package, if not installed, and its substitute."""
+    """Return, by param, the package that is not installed, and the value in its place."""
     model = content["model"]
     wants = {
         "model.backend": (model["backend"], ("unsloth",), "transformers"),
@@ -145,7 +145,7 @@ def steps(model: str) -> dict[str, Row]:
 
 
 def presets() -> dict[str, Row]:
-    """Make rows of the first steps of the presets' phases, as long as they may get.
+    """Make rows of the first steps of each phase of the presets, at the longest lengths.
 
     With their own attention and engines, validation's too, before the first step and after the
     last. A step is cut to two micro-batches, which changes no peak.

@@ -87,7 +87,7 @@ class Case:
 
     @functools.cached_property
     def is_expression(self) -> bool:
-        """Return True for a formula or a number not 0: no relation, list, set, ±, unit, word."""
+        """Return True for a number but 0, or a formula: no relation, list, set, ±, unit or word."""
         if self.value is not None:
             return self.value != 0
         commands = re.findall(r"\\([A-Za-z]+)", self.text)
@@ -279,7 +279,7 @@ def large_integers(case: Case) -> Iterator[Pair]:
 
 
 def decimals(case: Case) -> Iterator[Pair]:
-    """Round a reference wrongly, or round a finite decimal at all."""
+    """Round the reference wrongly, or round a finite decimal that needs no rounding."""
     if case.value is None or not case.value or case.asks_rounding:
         return
     number = abs(case.value)
@@ -415,7 +415,7 @@ def lists(case: Case) -> Iterator[Pair]:
 
 
 def steps(case: Case) -> Iterator[Pair]:
-    """Pair different floors and ceilings, equal at most points."""
+    """Pair different floors and ceilings that agree at most points."""
     number = case.integer
     if number is not None and number > 0:
         k = number % 40 + 1
@@ -555,7 +555,7 @@ FAMILIES: dict[str, Family] = {
 
 
 def derived(family: Family, references: dict[str, str]) -> Iterator[Pair]:
-    """Derive every pair of a family once, without repetitions of the reference."""
+    """Derive every pair of a family once, without answers that repeat the reference."""
     pairs = (pair for text, problem in references.items() for pair in family(Case(text, problem)))
     for pair in dict.fromkeys(pairs):
         if "".join(pair.answer.split()) != "".join(pair.reference.split()):

@@ -1,4 +1,4 @@
-r"""Small edits of a reference, all with another meaning.
+r"""Small edits of a reference that all change its meaning.
 
 Most are a substitution at one place (edits.tsv): replacement, pattern, and the texts in which the
 edit could leave the meaning as it is (`(-3)^2` with another sign, `\sin x + C`). The rest are

@@ -55,7 +55,7 @@ def is_loose(*texts: str) -> bool:
 
 
 def _is_convention(answer: str, one: str, two: str) -> bool:
-    """Return True if a convention may be the reason for two references equal to an answer.
+    """Return True if a convention may explain why two references equal an answer.
 
     They have the same digits, or one is an angle or named; a percentage is two numbers by itself.
     """

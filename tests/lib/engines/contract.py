@@ -26,7 +26,7 @@ def random_sampling(**changes) -> Sampling:
 
 
 def logits_of(plain, prompt: list[int], token_ids: tuple[int, ...]) -> torch.Tensor:
-    """Compute the [T, V] logits of the completion's tokens."""
+    """Compute the [T, V] logits that the completion's tokens were sampled from."""
     with torch.no_grad():
         logits = plain(torch.tensor([[*prompt, *token_ids]])).logits[0].double()
     return logits[len(prompt) - 1 : -1]

@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 OpenVllm = Callable[[Path, int, int], Any]
-"""From weights, longest sequence and rank to the object at `model.vllm_engine`."""
+"""Opens the object at `model.vllm_engine` from weights, longest sequence and rank."""
 
 
 class Calls(list[tuple[str, dict[str, Any]]]):

@@ -20,7 +20,7 @@ from lib.engines.transformers import TransformersEngine
 
 
 def install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put the imports of `lib.engines.vllm` for generating in vllm's place."""
+    """Put the names that `lib.engines.vllm` needs to generate in vllm's place."""
     module = types.ModuleType("vllm")
     module.__spec__ = importlib.machinery.ModuleSpec("vllm", None)
     module.SamplingParams = SimpleNamespace  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ TEMPLATE = "{% for message in messages %}<{{ message['content'] }}>{% endfor %}"
 
 
 def write_gguf(file: Path) -> dict[str, torch.Tensor]:
-    """Write a tiny Qwen2, its matrices in blocks (Q8_0); return the weights of these."""
+    """Write a tiny Qwen2, its matrices in blocks (Q8_0); return the dequantised weights."""
     source = write_model(file.parent / "source", architecture="qwen2")
     model = AutoModelForCausalLM.from_pretrained(source)
     tokenizer = AutoTokenizer.from_pretrained(source)

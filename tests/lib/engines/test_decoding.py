@@ -1,4 +1,4 @@
-"""Ends and positions out of the contract's reach."""
+"""Ends and positions that the contract cannot provoke at will."""
 
 from typing import Any
 
@@ -80,7 +80,7 @@ def test_tokens_beyond_a_longropes_switch_are_refused(base):
 
 
 class FloatSums(TorchDispatchMode):
-    """Refuse sums of floats, not deterministic on CUDA by torch's list."""
+    """Refuse cumulative sums of floats: torch lists them as not deterministic on CUDA."""
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
         assert "cumsum" not in str(function) or not args[0].is_floating_point()

@@ -1,4 +1,4 @@
-"""A GPU out of torch's reach ends a run before it trains on the CPU."""
+"""A GPU that torch cannot use ends a run before it trains on the CPU."""
 
 import importlib
 import math

@@ -78,7 +78,7 @@ def test_vllm_schedules_as_it_does_by_default(base, smoke, monkeypatch):
 
 
 def test_a_vllm_for_gpus_that_are_hidden_is_refused(base, smoke, monkeypatch):
-    """NVML would list them, and vLLM stop at an assertion: v1/worker/gpu_worker.py, 0.32.0."""
+    """Unrefused, vLLM asks NVML for them, and an assertion fails (gpu_worker.py, 0.32.0)."""
     with pytest.raises(UserError, match="CUDA_VISIBLE_DEVICES"):
         open_vllm(base, smoke, monkeypatch, is_cpu=False)
 

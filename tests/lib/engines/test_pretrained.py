@@ -257,7 +257,7 @@ def test_a_presets_attention_asks_the_network_for_nothing(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("auto", [AutoConfig, AutoTokenizer, AutoModelForCausalLM])
 def test_a_models_own_code_is_never_run_after_a_question(tmp_path, monkeypatch, auto):
-    """A question of transformers would take the line `y` of standard input for consent."""
+    """A question from transformers would take the line `y` of standard input for consent."""
     (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     named = {"AutoConfig": "own.Own", "AutoTokenizer": ["own.Own", None]}
     for name in ("config.json", "tokenizer_config.json"):
@@ -293,7 +293,7 @@ def test_an_adapter_that_can_run_code_is_refused(base, tmp_path, smoke):
 
 
 def test_nothing_else_calls_from_pretrained():
-    """The exceptions run no code of a model; Unsloth's has the same arguments."""
+    """The exceptions run no code of a model; Unsloth's call has `trust_remote_code=False`."""
     files = [
         path for folder in ("lib", "stages", "plugins") for path in ROOT.glob(f"{folder}/**/*.py")
     ]

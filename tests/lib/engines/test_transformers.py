@@ -1,4 +1,4 @@
-"""The transformers engine: the contract, on its own loop and on `generate`, and more."""
+"""The transformers engine: the contract, on its own loop and on `generate`, and its batches."""
 
 import contextlib
 from itertools import chain

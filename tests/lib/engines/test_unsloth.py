@@ -284,7 +284,7 @@ def test_trl_keeps_its_own_trainers_where_unsloth_has_put_others(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", unsloth_contract.CHECKS)
 def test_the_contract_for_real(tmp_path, name):
-    """A process of its own imports Unsloth before transformers, to be patched by it."""
+    """A process of its own imports Unsloth before transformers, which it patches."""
     for package in ("unsloth", "vllm")[: 1 + ("vllm" in name)]:
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")

@@ -99,7 +99,7 @@ def test_heads_without_a_kernel_are_refused_in_one_line(base, smoke, tmp_path):
 
 
 def test_an_engine_is_put_on_the_gpu_of_a_number():
-    """Without a GPU, the number in the executor's arguments for its worker shows it."""
+    """Seen without a GPU: vLLM's executor gives its worker the number."""
     compat.prepare_vllm()
     executor = compat.executor_on(1)
     on_gpu = executor.__new__(executor)

@@ -189,7 +189,7 @@ def test_the_heads_weight_has_the_gradient_of_whole_logits(tied, autocast):
 
 
 def nucleus(scores: Tensor) -> Tensor:
-    """Keep the most probable tokens of 80 % in all, by another route than the engine's."""
+    """Keep the most probable tokens that make up 80 %, by another route than the engine's."""
     probs, order = scores.softmax(-1).sort(-1, descending=True)
     kept = probs.cumsum(-1) - probs < 0.8
     return scores.masked_fill(~torch.zeros_like(kept).scatter(-1, order, kept), float("-inf"))

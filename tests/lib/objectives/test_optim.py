@@ -18,7 +18,7 @@ def network(dtype: torch.dtype = torch.float32) -> nn.Module:
 
 
 def groups(model: nn.Module) -> list[dict[str, Any]]:
-    """Group biases without weight decay and with a rate of their own, as trainers do."""
+    """Group biases apart, without weight decay and with a rate of their own, as trainers do."""
     named = list(model.named_parameters())
     return [
         {"params": [p for name, p in named if "weight" in name]},

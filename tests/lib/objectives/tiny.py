@@ -9,7 +9,7 @@ BOS, EOS, PAD = 128, 129, 130
 
 
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
-    """Build one token per ASCII character; EOS and PAD differ; no special tokens are added."""
+    """Build a tokenizer of one token per ASCII character; EOS and PAD differ; it adds no token."""
     characters = {chr(i): i for i in range(128)}
     vocabulary = characters | {"<bos>": BOS, "<eos>": EOS, "<pad>": PAD}
     by_character = Tokenizer(models.WordLevel(vocabulary, unk_token="\x00"))

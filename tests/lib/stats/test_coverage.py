@@ -88,14 +88,14 @@ def rates_covered(n: int, rates: Array) -> Array:
 def mean_covered(
     n: int, values: Array, rate: float, spread: float, generator: np.random.Generator
 ) -> float:
-    """Return the coverage of the mean of `values[right completions]`, difficulties unlike."""
+    """Return the coverage of a mean of `values[right completions]`; difficulties vary."""
     chances = stats.betabinom.pmf(np.arange(N + 1), N, rate * spread, (1 - rate) * spread)
     mean, se, _ = draw(n, values, chances, generator)
     return inside(share_bounds(mean, se, n), float(chances @ values / chances.sum()))
 
 
 def greedy_covered(n: int, changed: float, gains: float, generator: np.random.Generator) -> float:
-    """Return a paired difference's coverage: a share `changed` of grades, `gains` of it gains."""
+    """Return a paired difference's coverage: a share `changed` of grades changes, `gains` up."""
     chances = np.array([changed * (1 - gains), 1 - changed, changed * gains])
     return paired_covered(n, np.array([-1.0, 0.0, 1.0]), chances, generator)
 
@@ -169,7 +169,7 @@ def share_bounds(mean: Array, se: Array, n: int) -> tuple[Array, Array]:
 
 
 def inside(bounds: tuple[Array, Array], truth: float) -> float:
-    """Return the share of intervals around the truth."""
+    """Return the share of intervals that hold the truth."""
     low, high = bounds
     return float(np.mean((low - NOISE <= truth) & (truth <= high + NOISE)))
 

@@ -39,7 +39,7 @@ def some(built):
 
 
 def letters_of_some(prompts: list[Any], completions: list[Any], **columns: Any) -> list[float]:
-    """Reward letters, and two problems of four equally."""
+    """Reward letters in two problems of four, and the other two equally."""
     counted = prompts[0], prompts[4]
     rewards = letters(completions=completions)
     return [

@@ -91,7 +91,7 @@ def test_a_step_moves_adapters_only_and_they_are_saved(trainer, base, smoke, tmp
 
 
 def test_packed_rows_hold_every_example_and_learn_the_same(sets, base, smoke, full, tmp_path):
-    """In TRL's packed rows no token sees the example before it: the loss is padded rows'."""
+    """In TRL's packed rows no token sees the example before it; the loss equals padded rows'."""
     losses, sizes = [], []
     for packing in (True, False):
         params = smoke.model_copy(update={"sft": smoke.sft.model_copy(update={"packing": packing})})

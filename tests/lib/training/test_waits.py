@@ -35,7 +35,7 @@ class Operations(TorchDispatchMode):
 
 @pytest.fixture
 def waits(monkeypatch):
-    """Count the operations with a wait for the GPU."""
+    """Count the operations that wait for a GPU."""
     counts: Counter[str] = Counter()
     for name in READS:
         plain = getattr(torch.Tensor, name)

@@ -179,7 +179,7 @@ def test_nothing_in_an_answer_is_executed(text, tmp_path, monkeypatch, capsys):
 
 
 def asks_the_worker(number: int) -> tuple[bool, str]:
-    """Compare by the symbolic worker, wherever called; another question for each number."""
+    """Compare an integral that only the symbolic worker decides, another for each number."""
     verdict = compare(reference=str(number), answer=rf"\int_0^1 {2 * number} x \, dx")
     return verdict.equal, verdict.decided_by
 
