@@ -1,4 +1,4 @@
-"""An attention for a CPU that refuses float32, as flash-attention's kernels do."""
+"""Attention on a CPU that refuses float32, like flash-attention's kernels."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ NAME = "only_16_bit"
 
 
 def attend(module: Any, query: Any, key: Any, value: Any, mask: Any, **settings: Any) -> Any:
-    """SDPA; before it, what transformers does before it calls a flash kernel."""
+    """Cast as transformers does before a flash kernel, refuse float32, then run SDPA."""
     target = get_target_dtype(query, module)
     if target and query.dtype == torch.float32:
         query, key, value = (states.to(target) for states in (query, key, value))
@@ -25,7 +25,7 @@ def attend(module: Any, query: Any, key: Any, value: Any, mask: Any, **settings:
 
 
 def stand_in(patch: pytest.MonkeyPatch) -> None:
-    """Let every flash attention that params name be this one."""
+    """Replace every flash attention of params with `attend`."""
     ALL_ATTENTION_FUNCTIONS.register(NAME, attend)
     ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
     patch.setattr(policy, "with_kernel", lambda name: NAME if "flash" in name else name)

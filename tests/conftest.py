@@ -1,4 +1,4 @@
-"""Fixtures that several rooms share."""
+"""Fixtures for the tests of several packages."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 def run_command(
     *command: str | Path, cwd: Path = ROOT, **environment: str
 ) -> "subprocess.CompletedProcess[str]":
-    """A command that has ended, with what it printed; `environment` is added to this process's."""
+    """Run a command to its end and capture its output; `environment` adds to this process's."""
     return subprocess.run(
         command,
         cwd=cwd,
@@ -35,7 +35,7 @@ def run_command(
 def run_python(
     code: str, *arguments: str | Path, cwd: Path = ROOT, **environment: str
 ) -> "subprocess.CompletedProcess[str]":
-    """Code that has run in a process of its own."""
+    """Run code in a fresh process and capture its output."""
     return run_command(sys.executable, "-c", code, *arguments, cwd=cwd, **environment)
 
 
@@ -45,11 +45,11 @@ settings.load_profile("untimed")
 
 
 LONG = ("tests/docs/", "tests/pipeline/", "tests/lib/training/test_run.py")
-"""Files that run whole pipelines: first, so that no worker is left alone with one at the end."""
+"""Files that run whole pipelines: first, so that no worker runs one at the end by itself."""
 
 
 LONG_LIMIT_S = 3600
-"""Seconds that a test of minutes may take; others have pyproject's `timeout`."""
+"""Limit of a slow test in seconds; others have pyproject's `timeout`."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -62,27 +62,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def smoke():
-    """The smoke preset's params."""
+    """Load the smoke preset's params."""
     return preset_params("smoke")
 
 
 @pytest.fixture
 def in_root(monkeypatch):
-    """The checkout's root as the working directory."""
+    """Make the checkout's root the working directory."""
     monkeypatch.chdir(ROOT)
     yield ROOT
 
 
 @pytest.fixture(scope="session")
 def sets():
-    """The smoke preset's problems."""
+    """Generate the smoke preset's problems."""
     params = preset_params("smoke")
     return synthetic_sets(params.prepare.synthetic, seed=params.seed)
 
 
 @pytest.fixture(scope="session")
 def base(smoke, sets, tmp_path_factory):
-    """Tokenizer, random weights and system prompt (none) of the smoke preset."""
+    """Write the smoke preset's tokenizer, random weights and empty system prompt."""
     from lib.engines.tiny import write_tiny
 
     folder = tmp_path_factory.mktemp("models") / "base"
@@ -96,12 +96,12 @@ def base(smoke, sets, tmp_path_factory):
     save_system(folder, "")
     made = hash_path(folder)
     yield folder
-    assert hash_path(folder) == made, "a test wrote into the model that all of them share"
+    assert hash_path(folder) == made, "a test wrote into the base model, which all tests share"
 
 
 @pytest.fixture(scope="session")
 def prompts(base, sets):
-    """Six prompts of several lengths, not in their order."""
+    """Encode six prompts of different lengths, unsorted by length."""
     from lib.engines.base import encode
     from lib.engines.policy import load_tokenizer
 
@@ -111,7 +111,7 @@ def prompts(base, sets):
 
 @pytest.fixture(scope="session")
 def vllm_url(base, tmp_path_factory):
-    """A vLLM server of the smoke preset's base model."""
+    """Start a vLLM server of the smoke preset's base model."""
     log = tmp_path_factory.mktemp("server") / "log"
     preset = ROOT / "lib/presets/tiny-cpu.yaml"
     with vllm_server(ROOT, params=preset, model=base, log=log) as address:
@@ -120,6 +120,6 @@ def vllm_url(base, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def full(smoke):
-    """The smoke preset's model section without LoRA."""
+    """Return the smoke preset's model section without LoRA."""
     lora = smoke.model.lora.model_copy(update={"rank": 0})
     return smoke.model.model_copy(update={"lora": lora})

@@ -17,7 +17,7 @@ LAYOUT = {
 
 
 def num_tokens(code: str) -> int:
-    """Python's tokens of a file."""
+    """Count the tokens of Python source without layout, comments and docstrings."""
     texts: set[int] = set()
     for node in ast.walk(ast.parse(code)):
         match node:
@@ -28,7 +28,7 @@ def num_tokens(code: str) -> int:
 
 
 def size_of(*folders: str) -> str:
-    """Of the files that git knows."""
+    """Count tokens and files below `folders`, of tracked files only."""
     listed = subprocess.run(["git", "ls-files", *folders], stdout=subprocess.PIPE, text=True)
     files = [Path(name) for name in listed.stdout.split() if name.endswith(".py")]
     tokens = sum(num_tokens(file.read_text(encoding="utf-8")) for file in files)

@@ -1,7 +1,7 @@
-"""The commands that the documentation shows.
+"""Commands in the documentation's fenced blocks.
 
-A fenced block marked `sh` is commands; one marked `console` has them after `$ `, and what they
-print. A comment right above a block says how it differs: `<!-- not run: why -->` for what a test
+A fenced block marked `sh` is commands; one marked `console` has them after `$ `, with their
+output. A comment right above a block says how it differs: `<!-- not run: why -->` for what a test
 machine cannot do, `<!-- exits 2 -->` for a command that shows a failure (make makes 1 a 2).
 """
 
@@ -23,7 +23,7 @@ class Block:
     """One block of commands.
 
     Attributes:
-        script: shell text without what it prints; '' where a block shows output alone.
+        script: shell text without its output; '' where a block shows output only.
         not_run: why no test runs it, '' if one does.
         exit_code: of its last command.
     """
@@ -34,11 +34,11 @@ class Block:
 
 
 def blocks_of(page: Path) -> Iterator[Block]:
-    """The blocks of a page, in order."""
-    for found in _BLOCK.finditer(page.read_text(encoding="utf-8")):
-        note, text = found["note"] or "", textwrap.dedent(found["text"])
+    """Yield the blocks of a page, in order."""
+    for match in _BLOCK.finditer(page.read_text(encoding="utf-8")):
+        note, text = match["note"] or "", textwrap.dedent(match["text"])
         yield Block(
-            script=text if found["kind"] == "sh" else _typed(text),
+            script=text if match["kind"] == "sh" else _typed(text),
             not_run=note.removeprefix("not run: ") if note.startswith("not run: ") else "",
             exit_code=int(note.removeprefix("exits ")) if note.startswith("exits ") else 0,
         )

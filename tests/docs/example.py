@@ -1,8 +1,8 @@
 """README's example: the default against half of its GRPO steps, as `make compare` prints it.
 
-`python -m tests.docs.example FOLDER` renews both the record and README's block from a clone in
-which README's commands were run. Tests compare the block with what the record makes `make compare`
-print, and the record with the numbers of the committed run.
+`python -m tests.docs.example FOLDER` renews both the record and README's block from a clone
+after README's commands. Tests compare the block with the output of `make compare` on the record,
+and the record with the numbers of the committed run.
 """
 
 import json
@@ -25,23 +25,23 @@ SIDES = ("HEAD", "workspace")
 CURVES = "file:///home/you/reckon/data/scratch/compare/index.html"
 
 Grades = dict[str, dict[str, str]]
-"""Set and mode → side → how many completions of each problem are right, a digit a problem."""
+"""Set and mode → side → number of right completions by problem, one digit each."""
 
 
 def grades_in(folder: Path) -> Grades:
-    """The grades of both sides of a clone, whose problems are the same in the same order."""
+    """Read both sides' grades from a clone; their problems are the same in the same order."""
     os.chdir(folder)
     grades: Grades = {}
     for name, side in zip(SIDES, (DVCFileSystem(rev="HEAD"), DVCFileSystem()), strict=True):
         rows = graded_rows(side, Path("data/graded/grpo.jsonl"))
-        for (benchmark, mode), of in problem_grades(rows).items():
-            digits = "".join(str(sum(of[problem])) for problem in sorted(of))
+        for (benchmark, mode), by_problem in problem_grades(rows).items():
+            digits = "".join(str(sum(by_problem[problem])) for problem in sorted(by_problem))
             grades.setdefault(f"{benchmark} {mode}", {})[name] = digits
     return grades
 
 
 def rate(digits: str, *, mode: str) -> dict[str, float]:
-    """By problem, the share of right completions."""
+    """Return the share of right completions by problem."""
     return {
         str(place): int(digit) / (1 if mode == "greedy" else 8)
         for place, digit in enumerate(digits)
@@ -62,7 +62,7 @@ def comparisons(grades: Grades) -> Iterator[Comparison]:
 
 
 def printed(grades: Grades) -> str:
-    """What `make repro && make compare` ends with, without the pointers to more."""
+    """Render the end of `make repro && make compare`, without the pointers to more."""
     steps: list[dict[str, Any]] = [{"grpo.max_steps": 100}, {"grpo.max_steps": 50}]
     against = summarize(
         list(comparisons(grades)),
@@ -79,7 +79,7 @@ def printed(grades: Grades) -> str:
 
 
 def with_example(readme: str, grades: Grades) -> str:
-    """`readme` with what the record makes `make compare` print, up to the next command."""
+    """Replace the output of `make compare` in `readme`, up to the next command."""
     before, command, rest = readme.partition("make repro && make compare\n")
     return f"{before}{command}...\n{printed(grades)}\n{rest[rest.index('$ ') :]}"
 

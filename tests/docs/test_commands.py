@@ -1,4 +1,4 @@
-"""What the documentation tells a reader to type works, in the order of each page."""
+"""The documentation's commands work, in the order of each page."""
 
 import os
 import re
@@ -28,7 +28,7 @@ ELSEWHERE = {"compare", "dpo"}
 
 
 def scripts_of(page: Path) -> list[Block]:
-    """The blocks that are run; tests/pipeline/test_queue.py runs those that queue."""
+    """List a page's blocks to run; tests/pipeline/test_queue.py runs blocks with `--queue`."""
     blocks = (block for block in blocks_of(page) if block.script and not block.not_run)
     return [block for block in blocks if "--queue" not in block.script]
 
@@ -48,9 +48,8 @@ def test_what_a_command_names_exists(block):
         for module in re.findall(r"python -m ((?:stages|lib|tests)[\w.]*)", line):
             path = ROOT.joinpath(*module.split("."))
             assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), module
-            if (
-                module.startswith("stages.") and module != "stages.ranks"
-            ):  # torchrun has its options
+            # `stages.ranks` takes torchrun's options.
+            if module.startswith("stages.") and module != "stages.ranks":
                 source = path.with_suffix(".py").read_text(encoding="utf-8")
                 options = re.findall(r" --([a-z-]+)", line.split(module, 1)[1])
                 known_options = {*re.findall(r'"--([a-z-]+)"', source), "help", "params"}
@@ -59,7 +58,7 @@ def test_what_a_command_names_exists(block):
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
-    """A clone with this environment in which the smoke pipeline ran and was committed."""
+    """Run and commit the smoke pipeline in a clone with this environment."""
     clone = clone_with_smoke(tmp_path_factory.mktemp("docs") / "reckon")
     (clone.folder / ".venv").symlink_to(Path(sys.prefix))
     clone.repro()
@@ -79,12 +78,12 @@ def test_the_commands_of_a_page_run(ran, page):
 
 @pytest.mark.slow
 def test_the_table_of_experiments_shows_what_differs(ran):
-    in_bash("dvc exp remove --all-commits || true", ran)  # those of other pages
+    in_bash("dvc exp remove --all-commits || true", ran)  # experiments of other pages
     try:
         page = ROOT / "docs/compare.md"
         run_page(page, ran)
-        told = re.search(r"exp run --name (\w+) -S (\S+)=(\S+)", page.read_text("utf-8"))
-        name, key, value = told.groups()
+        example = re.search(r"exp run --name (\w+) -S (\S+)=(\S+)", page.read_text("utf-8"))
+        name, key, value = example.groups()
         table = in_bash("make experiments", ran).stdout
         head = next(line for line in table.splitlines() if "state" in line).split()
         assert head == ["state", "answer_accuracy", "pass_at_1", key]
@@ -101,7 +100,7 @@ def run_page(page: Path, clone: Clone) -> None:
 
 
 def in_bash(script: str, clone: Clone) -> subprocess.CompletedProcess[str]:
-    """What a reader would see who types `script` in the clone."""
+    """Run `script` in the clone's root, as a reader would type it."""
     environment = {name: value for name, value in os.environ.items() if "MAKE" not in name}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     environment["COLUMNS"] = "80"  # a terminal narrower than the tables

@@ -1,8 +1,8 @@
-"""What docs/from_their_commands.md gives for a source's command goes as far as a CPU allows.
+"""The commands of docs/from_their_commands.md take their first steps on a CPU.
 
 Overrides: `prepare`, and the first step of each phase. GPU engines are replaced by the page's own
 line for a machine without one, models by random ones of their architecture, sets by a few rows in
-their columns. Verbs: the command that make would run takes its arguments.
+their columns. Verbs: the recipe's command accepts its arguments.
 """
 
 import importlib
@@ -30,14 +30,14 @@ from tests.pipeline.test_presets import lay_out_checkout
 
 
 class FirstStep(TrainerCallback):
-    """Ends training after it."""
+    """A callback that ends training after the first step."""
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         control.should_training_stop = True
 
 
 OVERRIDES = {(preset[:2], span): preset for preset, span in reversed(OURS) if span[:3] == "-S "}
-"""S4's two models share their rows."""
+"""Preset by its first two letters and the override: S4's two models share their rows."""
 
 
 @pytest.mark.slow
@@ -83,6 +83,6 @@ def test_a_verb_runs_a_command_that_takes_its_arguments(command):
     ):
         module, *arguments = shlex.split(recipe)
         end = arguments.index("--") if "--" in arguments else len(arguments)
-        arguments.insert(end, "--help")  # ends it, once all of them were parsed
+        arguments.insert(end, "--help")  # click parses all arguments, then ends
         parsed = CliRunner().invoke(importlib.import_module(module).main, arguments)
         assert parsed.exit_code == 0, parsed.output

@@ -1,4 +1,4 @@
-"""What a page points at is there: files, headings, verbs of make."""
+"""A page's links, headings and verbs of make exist."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ def prose_of(page: Path) -> str:
 
 
 def anchors_of(page: Path) -> set[str]:
-    """Headings as GitHub makes anchors of them."""
+    """Turn headings into anchors as GitHub does: "## A public course" -> "a-public-course"."""
     headings = re.findall(r"^#+ (.+)$", prose_of(page), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -39,9 +39,9 @@ def broken_links_of(page: Path) -> Iterator[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_git_ignores_what_the_commands_of_a_page_write(page):
     written = re.findall(r"(?:OUT=|--out |--outfile )([\w./-]+)", page.read_text(encoding="utf-8"))
-    asked = ["git", "check-ignore", *(f"{path}/x" for path in written), "wandb/x"]
-    ran = run_command(*asked)
-    assert ran.stdout.split() == asked[2:]
+    command = ["git", "check-ignore", *(f"{path}/x" for path in written), "wandb/x"]
+    ran = run_command(*command)
+    assert ran.stdout.split() == command[2:]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

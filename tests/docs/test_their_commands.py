@@ -1,8 +1,8 @@
-"""What docs/from_their_commands.md gives for a source's command holds on its section's preset.
+"""The commands and values of docs/from_their_commands.md hold on their section's preset.
 
 `key: value` is in the preset; DVC takes `-S key=value`, params accept it and the plan can print it;
-`make evaluate` comes to its first token; a dotted name of `lib` can be imported. The verbs of make
-are those of every page (test_links.py).
+`make evaluate` comes to its first token; a dotted name of `lib` can be imported. The verbs
+of make are checked on every page by test_links.py.
 """
 
 import functools
@@ -89,7 +89,7 @@ def test_benchmarks_and_settings_are_taken(preset, span):
 
 @pytest.mark.parametrize(("preset", "span"), spans("make evaluate "))
 def test_an_evaluation_comes_to_its_first_token(preset, span, base, sets, tmp_path, monkeypatch):
-    """On tiny weights in the place that `make fetch` puts those of the Hub, which is not asked."""
+    """It runs on tiny weights in the folder of `make fetch`, without the Hub."""
     planned = run_command("make", "--dry-run", "--old-file=setup", *shlex.split(span)[1:]).stdout
     (recipe,) = re.findall(r"python -m stages.evaluate_model (.*)", planned.replace("\\\n", " "))
     content = params_of(preset).model_dump(mode="json")
@@ -105,7 +105,8 @@ def test_an_evaluation_comes_to_its_first_token(preset, span, base, sets, tmp_pa
         else:
             folder = model_repository(name, content["model"]["revision"] or "0" * 40).folder
         shutil.copytree(base, folder)
-        config = read_json(folder / "config.json")  # with room for the longest prompt
+        config = read_json(folder / "config.json")
+        # The longest prompt is beyond the smoke preset's positions.
         write_json(folder / "config.json", {**config, "max_position_embeddings": 4096})
         if folder == Path(name):
             rendering = {key: content["prompt"][key] for key in ("tags", "layout")}

@@ -1,4 +1,4 @@
-"""A stage that another Python runs says what to do instead of computing with other versions."""
+"""A stage on another Python stops with a remedy instead of running other versions."""
 
 import sys
 
@@ -23,8 +23,8 @@ def test_another_version_is_named_beside_the_locked_one(in_root, tmp_path):
 
 
 def installs(monkeypatch: pytest.MonkeyPatch, **versions: str) -> None:
-    found = environment._installed
-    monkeypatch.setattr(environment, "_installed", lambda name: versions.get(name) or found(name))
+    real = environment._installed
+    monkeypatch.setattr(environment, "_installed", lambda name: versions.get(name) or real(name))
 
 
 def test_an_extra_is_compared_with_its_own_lock(in_root, monkeypatch):
@@ -48,7 +48,7 @@ def test_a_package_has_the_version_of_whichever_build_is_there(monkeypatch):
 
 
 def test_a_python_without_the_packages_is_one_line():
-    """As `.venv/bin/dvc repro` finds one, which starts `python` of the system."""
+    """`.venv/bin/dvc repro` starts the system's `python`, so that this happens."""
     done = run_command(sys.executable, "-S", "-m", "stages.check")
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()

@@ -1,4 +1,4 @@
-"""What ends a stage is one line, and the traceback of a bug is in a file."""
+"""An error that ends a stage is one line; a bug's traceback goes into a file."""
 
 import re
 import subprocess
@@ -33,15 +33,15 @@ def test_a_full_disk_is_one_line(code):
 def test_a_bug_is_one_line_and_a_file(tmp_path):
     code = "import os; os.chdir(sys.argv[1])\nraise RuntimeError('a\\nbug')"
     (line,) = fails_with(f"import sys; {code}", str(tmp_path)).splitlines()
-    said, _, name = line.rpartition(" ")
-    assert said == "Error: RuntimeError: a bug; the traceback is in"
+    message, _, name = line.rpartition(" ")
+    assert message == "Error: RuntimeError: a bug; the traceback is in"
     assert "line 3, in <module>" in (tmp_path / name).read_text()
 
 
 def test_no_error_reaches_a_terminal_with_its_escapes():
     show = "from lib.core.errors import UserError\nUserError('é \\x1b[2J \\ud800').show()\n"
-    said = fails_with(f"{show}raise RuntimeError('\\x1b[3J')")
-    assert "é ⟨U+001B⟩[2J ⟨U+D800⟩" in said and "⟨U+001B⟩[3J" in said and "\x1b" not in said
+    stderr = fails_with(f"{show}raise RuntimeError('\\x1b[3J')")
+    assert "é ⟨U+001B⟩[2J ⟨U+D800⟩" in stderr and "⟨U+001B⟩[3J" in stderr and "\x1b" not in stderr
 
 
 def test_a_path_that_cannot_be_written_is_named():

@@ -1,4 +1,4 @@
-"""Plugins: names, files, and what is said of one that does not keep its promise."""
+"""Plugins: names, files, and the error of a plugin that breaks its contract."""
 
 import hashlib
 import signal
@@ -32,7 +32,7 @@ try_groups_of_4 = partial(try_advantage, group_size=4, num_rewards=2)
 
 @pytest.fixture
 def write(tmp_path, monkeypatch):
-    """Writes own.py of a role in an empty working directory; gives the name of `part` in it."""
+    """Write own.py of a role in an empty working directory; return the name of its `part`."""
     monkeypatch.chdir(tmp_path)
 
     def written(source, role="rewards"):
@@ -68,7 +68,7 @@ def test_a_plugin_is_a_name_in_a_file_of_a_role(name):
     ("section", "key"), [("prompt", "format"), ("grpo", "loss"), ("grpo", "advantage")]
 )
 def test_a_plugin_of_another_role_is_refused(section, key):
-    """Its file would be no dependency of the stages that use it."""
+    """Otherwise a stage would run a file outside its dependencies."""
     with pytest.raises(UserError, match=rf"{section}\.{key}: .*plugins/(formats|objectives)/"):
         faults({section: {key: "plugins/rewards/examples.py:brevity"}})
 
@@ -302,7 +302,6 @@ def test_check_tries_an_advantage_on_groups_of_the_runs_size(write):
 
 TAGGED = """
 from lib.prompts.formats import TaggedFormat
-from tests.lib.objectives.losses import loss_of
 class Own(TaggedFormat):
     {}
 part = Own(name='own', working={}, answer={}, opened_by_prompt=False)
@@ -310,7 +309,7 @@ part = Own(name='own', working={}, answer={}, opened_by_prompt=False)
 
 
 @pytest.mark.parametrize(
-    ("body", "working", "answer", "said"),
+    ("body", "working", "answer", "words"),
     [
         ("pass", ("", "</w>"), ("<a>", "</a>"), "four different tags"),
         ("def parse(self, completion): pass", ("<w>", "</w>"), ("<a>", "</a>"), "gave None"),
@@ -330,15 +329,15 @@ part = Own(name='own', working={}, answer={}, opened_by_prompt=False)
         ("pass", ("<w>", "</w>"), ("<a>", "</a>"), ""),
     ],
 )
-def test_check_tries_a_format_on_what_it_teaches(write, body, working, answer, said):
+def test_check_tries_a_format_on_what_it_teaches(write, body, working, answer, words):
     name = write(TAGGED.format(body, working, answer), "formats")
-    found = faults({"prompt": {"format": name}})
-    assert len(found) == bool(said)
-    assert all(fault.startswith(name) and said in fault for fault in found)
+    reported = faults({"prompt": {"format": name}})
+    assert len(reported) == bool(words)
+    assert all(fault.startswith(name) and words in fault for fault in reported)
 
 
 def faults(overlay: dict[str, Any], extra_weights: tuple[float, ...] = ()) -> list[str]:
-    """What `check` says of the default's params with `overlay`."""
+    """List the faults that `check` reports for the default params with `overlay`."""
     content = merged(read_yaml(ROOT / "params.yaml"), overlay)
     content["reward"]["weights"] += extra_weights
     return list(input_problems(parse_params(content, origin="params.yaml")))

@@ -1,4 +1,4 @@
-"""A run ends in good order, and never outlives the `dvc` that started it."""
+"""A run ends in good order, and never outlives its `dvc`."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ while True:
 STARTER = """
 import os, subprocess, sys
 environment = {**os.environ, "DVC_STAGE": "sft"}
-# a shell between the two, as DVC has it where the command is more than one word
+# DVC puts a shell between the two where the command is more than one word
 shell = subprocess.Popen(["/bin/sh", "-c", '"$0" -c "$1"; true', sys.executable, sys.argv[1]],
                          env=environment)
 shell.wait()
@@ -59,7 +59,7 @@ def test_a_stage_and_its_fork_end_by_sigterm_and_leave_no_file(slow, tmp_path, i
         assert [path.suffix for path in tmp_path.iterdir()] == [".partial"]
         os.kill(child, signal.SIGTERM)
         stage.send_signal(signal.SIGTERM)
-        # Read to its end, which the child holds too.
+        # The child holds the pipe too, so that this ends with the second of the two.
         assert stage.stderr.read().count("Traceback") == 1
     assert list(tmp_path.iterdir()) == []
 

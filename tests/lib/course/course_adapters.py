@@ -1,6 +1,6 @@
-"""The adapters that a public course (Stanford CS336, assignment 5) asks its students to write.
+"""Adapters for the test-suite of a public course (Stanford CS336, assignment 5).
 
-Its test-suite imports these names from `tests/adapters.py`: put this file there, and the suite
+The suite imports these names from `tests/adapters.py`: put this file there, and it
 runs against this library. Nothing is converted on the way.
 """
 

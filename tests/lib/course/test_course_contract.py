@@ -1,4 +1,4 @@
-"""Called as the public course's suite calls them: by its argument names, with its shapes.
+"""The course's functions take the public suite's argument names and shapes.
 
 Expected values are spelt out here in Python floats, not taken from the library.
 """

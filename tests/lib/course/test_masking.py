@@ -16,7 +16,7 @@ M = torch.tensor([[1, 0, 1], [0, 0, 1]])
     ],
 )
 def test_means_and_sums_are_of_what_the_mask_keeps(dim, mean, total):
-    """A mean over nothing is NaN, as in the course."""
+    """The mean of no elements is NaN, as in the course."""
     torch.testing.assert_close(masked_mean(X, M, dim), torch.tensor(mean), equal_nan=True)
     torch.testing.assert_close(masked_normalize(X, M, dim, 2.0), torch.tensor(total))
 

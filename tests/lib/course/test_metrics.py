@@ -1,12 +1,11 @@
-"""Responses are read as the course's own suite reads them, which docs/objectives.md says to run."""
+"""Responses are parsed as in the course's own suite; docs/objectives.md tells how to run it."""
 
 import re
-import subprocess
 import sys
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_command, run_python
 from tests.lib.course import course_adapters as adapters
 
 SUITE = """
@@ -51,9 +50,7 @@ before = {*sys.modules, *sys.stdlib_module_names, "lib"}
 from tests.lib.course import course_adapters
 print({name.partition(".")[0] for name in {*sys.modules} - before} - before - {"tests"})
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = run_python(code)
     assert done.stdout == "set()\n", done.stdout + done.stderr
 
 
@@ -73,5 +70,5 @@ def test_the_course_s_suite_runs_as_the_page_says(tmp_path):
         "~": str(tmp_path),
     }.items():
         script = script.replace(place, here)
-    done = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, check=False)
+    done = run_command("bash", "-euc", script)
     assert "1 passed" in done.stdout, done.stdout + done.stderr

@@ -40,7 +40,7 @@ def test_rows_are_the_stream_cut_and_labels_the_next_token(documents, seq_length
     labels = flat(row["labels"].tolist() for row in packed)
     assert inputs == stream[: len(inputs)]
     assert labels == stream[1 : len(inputs) + 1]
-    # only what cannot fill a row and its last label is dropped
+    # The last tokens are dropped where they cannot fill a row and its last label.
     assert 0 <= len(stream) - 1 - len(inputs) < seq_length or not stream
 
 

@@ -4,9 +4,7 @@ from lib.course import encode_alpaca, tokenize_prompt_and_output
 from tests.lib.objectives.tiny import BOS, EOS, PAD, tiny_tokenizer
 
 
-def test_labels_are_shifted_and_the_mask_marks_the_completion(
-    tokenizer,
-):
+def test_labels_are_shifted_and_the_mask_marks_the_completion(tokenizer):
     batch = tokenize_prompt_and_output(["ab", "c"], ["de", "fghi"], tokenizer)
     a, b, c, d, e, f, g, h, i = range(97, 106)
     assert batch["input_ids"].tolist() == [[a, b, d, e], [c, f, g, h]]
@@ -14,9 +12,7 @@ def test_labels_are_shifted_and_the_mask_marks_the_completion(
     assert batch["response_mask"].tolist() == [[False, True, True, False], [True] * 4]
 
 
-def test_the_mask_selects_exactly_the_completions_tokens(
-    tokenizer,
-):
+def test_the_mask_selects_exactly_the_completions_tokens(tokenizer):
     completions = ["x", "", "a longer one", "<eos>"]
     batch = tokenize_prompt_and_output(["p", "pq", "pqr", "p"], completions, tokenizer)
     for labels, mask, text in zip(
@@ -46,7 +42,7 @@ def test_an_alpaca_document_ends_with_one_eos(tokenizer):
 
 
 class EndsItself:
-    """A tokenizer that adds BOS and EOS by itself, as some do."""
+    """A tokenizer with automatic BOS and EOS, like Llama's."""
 
     pad_token_id, eos_token_id = PAD, EOS
 

@@ -1,4 +1,4 @@
-"""Completions are generated and resumed, graded one by one, and become rates with errors and n."""
+"""Completions are generated, resumed and graded one by one."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -13,10 +13,7 @@ from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE, Problem
 from lib.core.errors import UserError
 from lib.engines.base import GeneratedCompletion, Sampling
 from lib.engines.policy import load_tokenizer
-from lib.evaluation.completions import (
-    complete,
-    samplings,
-)
+from lib.evaluation.completions import complete, samplings
 from lib.grading.grade import grade_rows
 from lib.grading.metrics import headline_lines, summarise
 from lib.params import Params
@@ -36,7 +33,7 @@ SILENT = ""
 
 
 class ScriptedEngine:
-    """Answers a problem with its script, in the order of draws; counts its calls."""
+    """An engine that answers a problem with its script, in order, and counts its calls."""
 
     def __init__(self, base: Path, scripts: Mapping[str, Sequence[str]], *, last: int = -1) -> None:
         self.tokenizer = load_tokenizer(base)
@@ -60,7 +57,7 @@ class ScriptedEngine:
 
     def _script(self, prompt: Sequence[int]) -> Sequence[str]:
         text = self.tokenizer.decode(prompt)
-        return next(script for asked, script in self.scripts.items() if asked in text)
+        return next(script for question, script in self.scripts.items() if question in text)
 
 
 SCRIPTS = {"1 + 2": [RIGHT, LOOSE], "2 + 2": [WRONG, SILENT]}
@@ -71,15 +68,9 @@ Answer = Callable[..., list[dict[str, Any]]]
 
 @pytest.fixture
 def answer(smoke, base, tmp_path):
-    """Rows of completions in smoke's modes, or in other settings of `evaluate`."""
+    """Generate rows of completions in smoke's modes, or with other settings of `evaluate`."""
 
-    def answered(
-        problems=PROBLEMS,
-        *,
-        by=SCRIPTS,
-        folder="whole",
-        **evaluate,
-    ):
+    def answered(problems=PROBLEMS, *, by=SCRIPTS, folder="whole", **evaluate):
         complete(
             by if isinstance(by, ScriptedEngine) else ScriptedEngine(base, by),
             {"held_out": problems},
@@ -100,7 +91,7 @@ def answer(smoke, base, tmp_path):
 def graded(
     smoke: Params, rows: Sequence[Mapping[str, Any]], **reward: object
 ) -> list[GradedCompletion]:
-    """As `grade` reads them from a file."""
+    """Grade rows as the stage does, with other settings of `reward`."""
     changed = smoke.reward.model_copy(update=reward)
     return list(grade_rows(rows, reward=changed, max_new_tokens=smoke.evaluate.max_new_tokens))
 
@@ -152,7 +143,7 @@ def test_an_override_holds_for_its_benchmark_only(smoke):
     assert held_out["sampled"].num_completions == smoke.evaluate.num_samples
 
 
-def test_without_samples_there_are_greedy_numbers_alone(smoke, answer):
+def test_without_samples_there_are_greedy_numbers_only(smoke, answer):
     metrics = summarise(graded(smoke, answer(num_samples=0)))
     assert list(metrics["held_out"]) == ["greedy"]
     (line,) = headline_lines("grpo", metrics)
@@ -175,9 +166,9 @@ def test_without_a_terminal_a_long_evaluation_says_where_it_is(answer, monkeypat
     monkeypatch.setattr("lib.core.progress.FIRST_S", 0.0)
     monkeypatch.setattr("lib.core.progress.EVERY_S", 0.0)
     rows = answer(batch_size=2)
-    said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith("evaluate grpo completions 2/")
-    assert f"completions {len(rows)}/{len(rows)}" in said[-1]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("evaluate grpo completions 2/")
+    assert f"completions {len(rows)}/{len(rows)}" in lines[-1]
 
 
 def test_a_too_long_problem_is_refused_or_wrong_and_counted(smoke, base, tmp_path, capsys):
@@ -198,8 +189,8 @@ def test_a_too_long_problem_is_refused_or_wrong_and_counted(smoke, base, tmp_pat
     facts = complete(
         engine, {"held_out": problems}, scratch=tmp_path, long_is_wrong=True, **arguments
     )
-    said = capsys.readouterr().err
-    assert said.count(long.id) == 1
+    stderr = capsys.readouterr().err
+    assert stderr.count(long.id) == 1
     assert facts["sampling"]["held_out"]["greedy"]["num_too_long"] == 1
     rows = list(read_jsonl(tmp_path / "completions.jsonl"))
     numbers = summarise(graded(smoke, rows))["held_out"]
@@ -248,7 +239,7 @@ def test_other_weights_change_the_reward_and_nothing_else(smoke, answer):
     ]
 
 
-def test_the_tags_that_a_row_names_are_those_that_it_is_read_by(smoke, answer):
+def test_a_row_is_read_by_the_tags_that_it_names(smoke, answer):
     rows = answer(PROBLEMS[:1], by={"1 + 2": ["x</t><a>3</a>"] * 2})
     form = {"name": "working_out", "tags": ["<t>", "</t>", "<a>", "</a>"]}
     assert {row.label for row in graded(smoke, rows)} == {"00"}

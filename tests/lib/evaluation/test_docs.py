@@ -1,4 +1,4 @@
-"""What docs/evaluate.md shows is true."""
+"""The examples and names of docs/evaluate.md are valid."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""SIGKILL in the middle of an evaluation, the same command again: the same bytes."""
+"""After SIGKILL in an evaluation the same command writes the same bytes."""
 
 import os
 import signal
@@ -37,7 +37,7 @@ main(sys.argv[1:])
 
 @pytest.fixture(scope="module")
 def inputs(base, sets, tmp_path_factory):
-    """Params, problems and a base model, as the stage finds them."""
+    """Write params, problems and the base model's system prompt for the stage."""
     folder = tmp_path_factory.mktemp("inputs")
     params = YAML(typ="safe").load(compose_preset("smoke"))
     params["evaluate"] |= {"batch_size": 4, "benchmarks": ["held_out"]}
@@ -70,7 +70,7 @@ def evaluate(
     ).returncode
 
 
-def test_a_killed_evaluation_goes_on_and_writes_the_same_bytes(inputs, base, tmp_path):
+def test_a_killed_evaluation_resumes_and_writes_the_same_bytes(inputs, base, tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert evaluate(inputs, base, whole) == 0
     assert evaluate(inputs, base, killed, code=("-c", DYING)) == -signal.SIGKILL

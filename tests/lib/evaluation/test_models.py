@@ -39,7 +39,7 @@ ALPACA = [
 
 @pytest.fixture(scope="module")
 def sets_folder(tmp_path_factory):
-    """Small sets in the columns and files of the public ones."""
+    """Write small sets in the columns and files of the public sets."""
     folder = tmp_path_factory.mktemp("sets")
     write_jsonl(folder / "gsm8k.jsonl", GSM8K)
     write_json(folder / "alpaca.json", ALPACA)
@@ -51,7 +51,7 @@ def sets_folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def models(base, smoke, tmp_path_factory):
-    """`base`, and `grpo`, an adapter on it, as a run of the pipeline leaves them."""
+    """Write `base`, and its adapter `grpo`, as a run of the pipeline leaves them."""
     folder = tmp_path_factory.mktemp("pipeline")
     shutil.copytree(base, folder / "base")
     save_prompt(folder / "base", system="", rendering=smoke.prompt.rendering)
@@ -65,7 +65,7 @@ def run(*arguments: str) -> Result:
 
 @pytest.fixture(scope="module")
 def out(models, sets_folder, tmp_path_factory):
-    """What a run over two models wrote and said."""
+    """Evaluate two models; return the folder of results and the command's output."""
     folder, here = tmp_path_factory.mktemp("out"), Path.cwd()
     os.chdir(tmp_path_factory.mktemp("cwd"))
     ran = run(
@@ -81,7 +81,7 @@ def out(models, sets_folder, tmp_path_factory):
 
 
 def block(page: str, name: str) -> Any:
-    """What a page carries compressed."""
+    """Decode a page's compressed JSON block `name`."""
     (packed,) = re.findall(rf'<script type="text/plain" id="data-{name}">(.*?)</script>', page)
     return json.loads(zlib.decompress(base64.b64decode(packed)))
 
@@ -100,7 +100,7 @@ def test_each_model_gets_the_files_of_the_stage(out):
 
 def test_mmlu_is_broken_down_by_subject(out):
     by_subject = read_json(out[0] / "metrics/base.json")["mmlu"]["greedy"]["by_subject"]
-    assert {name: of["n"] for name, of in by_subject.items()} == {
+    assert {name: rates["n"] for name, rates in by_subject.items()} == {
         "abstract_algebra": 1,
         "college_mathematics": 2,
     }
@@ -109,8 +109,8 @@ def test_mmlu_is_broken_down_by_subject(out):
 
 def test_alpaca_eval_gets_the_json_that_it_reads(out):
     outputs = read_json(out[0] / "alpaca_eval/grpo.json")
-    assert [set(of) for of in outputs] == [{"dataset", "instruction", "output", "generator"}] * 2
-    assert [(of["dataset"], of["instruction"], of["generator"]) for of in outputs] == [
+    assert [set(row) for row in outputs] == [{"dataset", "instruction", "output", "generator"}] * 2
+    assert [(row["dataset"], row["instruction"], row["generator"]) for row in outputs] == [
         ("koala", "Write a line.", "grpo"),
         ("vicuna", "Name a city.", "grpo"),
     ]
@@ -127,8 +127,8 @@ def test_provenance_holds_what_it_takes_to_get_the_numbers_again(out):
 
 
 def test_the_table_has_all_models_and_their_paired_differences(out):
-    folder, said = out
-    assert "base → grpo, greedy" in said
+    folder, printed = out
+    assert "base → grpo, greedy" in printed
     assert "gsm8k" in (folder / "table.md").read_text("utf-8")
     numbers = read_json(folder / "table.json")
     assert numbers["differences"]["base_to_grpo"]["gsm8k"]["greedy_answer_accuracy"]["n"] == 3
@@ -137,7 +137,7 @@ def test_the_table_has_all_models_and_their_paired_differences(out):
 
 def test_the_page_has_each_prompt_as_the_model_read_it(out, models):
     problems = block((out[0] / "report.html").read_text("utf-8"), "problems")["problems"]
-    shown = {(of["benchmark"], of["id"]): of["prompt"] for of in problems}
+    shown = {(row["benchmark"], row["id"]): row["prompt"] for row in problems}
     tokenizer = load_tokenizer(models / "grpo")
     for row in read_jsonl(out[0] / "completions/grpo.jsonl"):
         read = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True)["input_ids"]
@@ -163,7 +163,7 @@ def test_a_mistake_is_one_line(options, key, models, sets_folder, tmp_path):
 
 
 def test_the_base_is_measured_in_another_format_by_name(models, sets, tmp_path, monkeypatch):
-    """As docs/evaluate.md has it, in a folder where a run was."""
+    """The command of docs/evaluate.md works in the folder of a finished run."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(models / "base", "data/models/base")
     write_problems(Path("data/problems/benchmarks/held_out.jsonl"), sets.benchmarks["held_out"][:3])

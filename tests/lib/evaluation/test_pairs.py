@@ -24,30 +24,30 @@ PROBLEMS = [Problem.create(problem=f"What is 1 + {n}?", reference=str(1 + n)) fo
 
 
 class Tokenizer:
-    """A token a character, so that ids can be read."""
+    """A tokenizer with one token per character, so that ids are readable."""
 
     def apply_chat_template(self, messages: list[dict[str, str]], **settings: object):
         return {"input_ids": [ord(character) for character in messages[-1]["content"]]}
 
 
 class Scripted:
-    """An engine that says what it was told to, whatever the sampling."""
+    """An engine that returns fixed completions by problem, for any sampling."""
 
     tokenizer = Tokenizer()
 
-    def __init__(self, said: Mapping[str, Sequence[tuple[str, Finish]]]) -> None:
-        self.said = said
+    def __init__(self, scripts: Mapping[str, Sequence[tuple[str, Finish]]]) -> None:
+        self.scripts = scripts
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[GeneratedCompletion]]:
-        asked = ["".join(map(chr, prompt)) for prompt in prompts]
+        problems = ["".join(map(chr, prompt)) for prompt in prompts]
         return [
             [
                 GeneratedCompletion(text=text, token_ids=tuple(map(ord, text)), finish=finish)
-                for text, finish in self.said[problem]
+                for text, finish in self.scripts[problem]
             ]
-            for problem in asked
+            for problem in problems
         ]
 
     def sync(self, policy: object) -> None:
@@ -61,33 +61,33 @@ def answer(value: str) -> str:
     return FORMAT.target(solution="", reference=value)
 
 
-def sampled(said: Mapping[int, Sequence[str | tuple[str, Finish]]]) -> list[list[Rollout]]:
-    """Groups of these completions of the problems; a bare text ended by itself."""
-    script = {
+def sampled(scripts: Mapping[int, Sequence[str | tuple[str, Finish]]]) -> list[list[Rollout]]:
+    """Judge a group of completions per problem number; a bare text ends with EOS."""
+    by_problem = {
         PROBLEMS[n].problem: [(c, "eos") if isinstance(c, str) else c for c in completions]
-        for n, completions in said.items()
+        for n, completions in scripts.items()
     }
-    num_completions = len(next(iter(script.values())))
+    num_completions = len(next(iter(by_problem.values())))
     return sample_groups(
-        Scripted(script),  # type: ignore[arg-type]
-        PROBLEMS[: len(said)],
+        Scripted(by_problem),  # type: ignore[arg-type]
+        PROBLEMS[: len(scripts)],
         grading=Grading(prompt_format=FORMAT),
         system="",
         sampling=Sampling(num_completions=num_completions, max_new_tokens=9, temperature=1.0),
     )
 
 
-def mined(said: Mapping[int, Sequence[str | tuple[str, Finish]]]) -> list[PreferencePair]:
-    return preference_pairs(PROBLEMS[: len(said)], sampled(said), at_most=1)
+def mined(scripts: Mapping[int, Sequence[str | tuple[str, Finish]]]) -> list[PreferencePair]:
+    return preference_pairs(PROBLEMS[: len(scripts)], sampled(scripts), at_most=1)
 
 
 def test_a_pair_is_right_and_wrong_of_one_problem_as_generated():
-    found = mined({0: [answer("1"), answer("7")], 1: [answer("9"), answer("2")]})
-    assert [(pair.chosen, pair.rejected) for pair in found] == [
+    pairs = mined({0: [answer("1"), answer("7")], 1: [answer("9"), answer("2")]})
+    assert [(pair.chosen, pair.rejected) for pair in pairs] == [
         (answer("1"), answer("7")),
         (answer("2"), answer("9")),
     ]
-    for pair, problem in zip(found, PROBLEMS, strict=False):
+    for pair, problem in zip(pairs, PROBLEMS, strict=False):
         prompt = conversation(problem.problem, system="")
         assert pair.prompt_ids == tuple(encode(Scripted.tokenizer, [prompt])[0])  # type: ignore[arg-type]
         assert pair.chosen_ids == tuple(map(ord, pair.chosen))
@@ -96,10 +96,10 @@ def test_a_pair_is_right_and_wrong_of_one_problem_as_generated():
 
 
 def test_a_right_answer_without_form_or_end_is_in_no_pair():
-    found = mined({0: ["The answer is 1", answer("7")], 1: [answer("2"), answer("9")]})
-    assert [pair.problem for pair in found] == [PROBLEMS[1].problem]
-    found = mined({0: [(answer("1"), "length"), answer("7")], 1: [answer("2"), answer("9")]})
-    assert [pair.problem for pair in found] == [PROBLEMS[1].problem]
+    pairs = mined({0: ["The answer is 1", answer("7")], 1: [answer("2"), answer("9")]})
+    assert [pair.problem for pair in pairs] == [PROBLEMS[1].problem]
+    pairs = mined({0: [(answer("1"), "length"), answer("7")], 1: [answer("2"), answer("9")]})
+    assert [pair.problem for pair in pairs] == [PROBLEMS[1].problem]
 
 
 def test_a_pass_rate_counts_answers_whatever_their_form():
@@ -123,12 +123,12 @@ def test_every_completion_is_used_before_any_is_used_again():
 
 
 def test_the_numbers_say_where_pairs_were_lost():
-    said = {
+    scripts = {
         0: [answer("1"), answer("7")],
         1: [answer("2"), answer("2")],
         2: [answer("0"), answer("0")],
     }
-    groups = sampled(said)
+    groups = sampled(scripts)
     assert sampling_metrics(groups, preference_pairs(PROBLEMS[:3], groups, at_most=1)) == {
         "num_rows": 1,
         "num_problems": 3,
@@ -140,7 +140,7 @@ def test_the_numbers_say_where_pairs_were_lost():
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("scripts", "words"),
     [
         (
             {0: [answer("7")] * 2},
@@ -153,6 +153,6 @@ def test_the_numbers_say_where_pairs_were_lost():
         ),
     ],
 )
-def test_without_any_pair_the_error_says_which_kind_is_missing(said, words):
+def test_without_any_pair_the_error_says_which_kind_is_missing(scripts, words):
     with pytest.raises(UserError, match=words):
-        mined(said)
+        mined(scripts)

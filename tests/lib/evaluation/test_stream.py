@@ -1,4 +1,4 @@
-"""What a kill leaves behind is cut to whole chunks, and other settings never take it over."""
+"""A killed run's rows are cut to whole chunks, and other settings never reuse them."""
 
 import json
 
@@ -28,7 +28,7 @@ def test_rows_come_sorted_without_what_only_the_stream_needs(path):
 
 @pytest.mark.parametrize("left", range(1, 4))
 def test_a_chunk_that_is_not_whole_is_generated_again(path, left):
-    """A third chunk of four rows, of which some and a half line were written before the kill."""
+    """The kill comes in the third chunk of four rows, in the middle of a line."""
     lines = [json.dumps(row) + "\n" for row in chunk(5, 6, 7, 8)]
     whole = path.read_bytes()
     with path.open("a") as file:

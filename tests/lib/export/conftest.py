@@ -1,4 +1,4 @@
-"""A checkpoint to export, and exporting it without the seconds that a fresh process takes."""
+"""Checkpoints to export, and an export without a fresh process, which takes seconds."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from lib.prompts.formats import conversation
 
 
 def make_adapter(base: Path, to: Path, params: Params) -> Path:
-    """A checkpoint whose adapter changes what the model says."""
+    """Write a checkpoint with a random adapter, so that its log-probs differ from the base's."""
     torch.manual_seed(0)
     policy = add_adapter(load_policy(base, base=base, settings=params.model), params.model.lora)
     for name, weight in policy.named_parameters():
@@ -26,7 +26,7 @@ def make_adapter(base: Path, to: Path, params: Params) -> Path:
 
 
 def make_model(config: PretrainedConfig, to: Path, *, base: Path, unused_rows: int = 8) -> Path:
-    """A model of random weights (biases too), with rows that the tokenizer has no token for."""
+    """Write random weights (biases too), with `unused_rows` more rows than tokens."""
     tokenizer = load_tokenizer(base)
     config = type(config)(**config.to_dict())
     config.vocab_size = len(tokenizer) + unused_rows
@@ -43,13 +43,13 @@ def make_model(config: PretrainedConfig, to: Path, *, base: Path, unused_rows: i
 
 @pytest.fixture(scope="session")
 def adapter(base, smoke, tmp_path_factory):
-    """An adapter on the smoke preset's base."""
+    """Write an adapter on the smoke preset's base."""
     return make_adapter(base, tmp_path_factory.mktemp("models") / "grpo", smoke)
 
 
 @pytest.fixture
 def export_to(smoke, sets, base, tmp_path):
-    """Export to tmp_path/export: settings of choice, four held-out prompts, 16 tokens each."""
+    """Export to tmp_path/export, verified on four held-out prompts; `settings` of `export`."""
 
     def run(
         checkpoint: Path,
@@ -77,5 +77,5 @@ def export_to(smoke, sets, base, tmp_path):
 
 @pytest.fixture
 def in_process(monkeypatch):
-    """Read in this process; that it works in a new one, `test_export` shows."""
+    """Verify in this process; `test_export` covers the fresh one."""
     monkeypatch.setattr(model, "read_afresh", read_forms)

@@ -1,4 +1,4 @@
-"""A Hub on loopback that takes one commit, or refuses."""
+"""A Hub on loopback: it takes one commit, or refuses."""
 
 import base64
 import json
@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class FakeHub(ThreadingHTTPServer):
-    """What it was sent stays in `files`, `tokens` and `created`."""
+    """A Hub that keeps its requests in `files`, `tokens` and `created`."""
 
     def __init__(self, status: int) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -31,7 +31,7 @@ class _Handler(BaseHTTPRequestHandler):
         token = self.headers.get("Authorization", "")
         self.server.tokens.add(token)
         if self.server.status != 200:
-            # A server that quotes what it was sent.
+            # It quotes the token, as a server might: the push must not print it.
             self._answer({"error": f"no right to write with {token}"}, self.server.status)
         elif self.path == "/api/repos/create":
             self.server.created.append(json.loads(body))
@@ -61,12 +61,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Keep stderr clean."""
 
 
 @contextmanager
 def fake_hub(status: int = 200) -> Iterator[FakeHub]:
-    """A hub that answers everything with `status`."""
+    """Serve a Hub with this status for every request."""
     hub = FakeHub(status)
     thread = threading.Thread(target=hub.serve_forever, daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""The card says what was measured, on what, and how to get it again, in the Hub's own format."""
+"""The card has results, their sources and the recipe, in the Hub's own format."""
 
 import pytest
 from huggingface_hub import ModelCard
@@ -18,7 +18,7 @@ METRICS = {
 
 @pytest.fixture
 def on_the_hub(smoke):
-    """Two training sets and one benchmark of the Hub."""
+    """Set params with two training sets and one benchmark of the Hub."""
     content = smoke.model_dump(mode="json")
     rows = {
         "adapter": "table",
@@ -84,7 +84,7 @@ def test_the_card_carries_numbers_prompt_stop_strings_and_hashes(on_the_hub):
         assert word in text
 
 
-def test_the_card_names_the_steps_that_were_chosen(on_the_hub):
+def test_the_card_names_the_selected_steps(on_the_hub):
     best = {"step": 50, "last_step": 100, "num_points": 3, "num_problems": 64}
     text = card(on_the_hub, selections={"sft": {**best, "answer_accuracy": 0.5}}).text
     assert " completions. sft hands on step 50 of 100, which of 3 points" in text
@@ -98,7 +98,7 @@ def test_random_weights_and_own_problems_name_nothing_on_the_hub(smoke):
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "init", "told"),
+    ("checkpoint", "init", "phases"),
     [
         ("base", (), ["not trained"]),
         ("sft", (), ["SFT"]),
@@ -107,7 +107,7 @@ def test_random_weights_and_own_problems_name_nothing_on_the_hub(smoke):
         ("dpo", ("grpo",), ["SFT", "GRPO", "DPO"]),
     ],
 )
-def test_the_card_tells_the_phases_of_the_checkpoint(smoke, checkpoint, init, told):
+def test_the_card_tells_the_phases_of_the_checkpoint(smoke, checkpoint, init, phases):
     params = smoke.model_copy(
         update={
             "dpo": smoke.dpo.model_copy(update={"init": init}),
@@ -115,7 +115,7 @@ def test_the_card_tells_the_phases_of_the_checkpoint(smoke, checkpoint, init, to
         }
     )
     (line,) = [line for line in card(params).text.splitlines() if line.startswith("Seed 3: ")]
-    assert [phase.split(" for ")[0] for phase in line[8:].rstrip(".").split(", then ")] == told
+    assert [phase.split(" for ")[0] for phase in line[8:].rstrip(".").split(", then ")] == phases
 
 
 def test_a_prompt_with_a_fence_of_its_own_stays_a_block(on_the_hub):

@@ -1,4 +1,4 @@
-"""What is exported says what the checkpoint says, or nothing is exported."""
+"""An export has the checkpoint's log-probs, or there is no export."""
 
 import dataclasses
 import json
@@ -42,22 +42,14 @@ def exported(adapter, tmp_path_factory):
     return tmp_path_factory.mktemp("models") / "export"
 
 
-def test_unsloth_loads_the_adapter_as_the_page_says(
-    adapter,
-    base,
-    tmp_path,
-    monkeypatch,
-    capsys,
-):
+def test_unsloth_loads_the_adapter_as_the_page_says(adapter, base, tmp_path, monkeypatch, capsys):
     export = tmp_path / "data/models/export"
     (export / "adapter").mkdir(parents=True)
     for name in ADAPTER_FILES:
         shutil.copyfile(adapter / name, export / "adapter" / name)
     config = read_json(export / "adapter/adapter_config.json")
-    write_json(
-        export / "adapter/adapter_config.json",
-        {**config, "base_model_name_or_path": str(base)},
-    )
+    local = {**config, "base_model_name_or_path": str(base)}
+    write_json(export / "adapter/adapter_config.json", local)
     load_tokenizer(base).save_pretrained(export)
     monkeypatch.chdir(tmp_path)
     calls = fake_unsloth.install(monkeypatch)
@@ -125,7 +117,7 @@ def test_generation_config_is_the_evaluations(smoke):
 
 @pytest.fixture
 def publish_to(smoke, sets, tmp_path):
-    """Publish to tmp_path/export with a card, four held-out problems measured."""
+    """Publish to tmp_path/export, with the card of four held-out problems."""
     for name, problems in sets.benchmarks.items():
         write_problems(tmp_path / f"problems/{name}.jsonl", problems[:4])
     numbers = {"greedy": {"answer_accuracy": 0.5, "format_accuracy": 0.5, "n": 4}}
@@ -149,13 +141,7 @@ FORMS = {
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize(("name", "tags", "layout"), sorted(FORMS))
 def test_others_generate_from_an_export_of_every_presets_form(
-    name,
-    tags,
-    layout,
-    sets,
-    smoke,
-    tmp_path,
-    publish_to,
+    name, tags, layout, sets, smoke, tmp_path, publish_to
 ):
     own_format = prompt_format(name, tags=tags, layout=layout)
     write_tiny(
@@ -167,10 +153,10 @@ def test_others_generate_from_an_export_of_every_presets_form(
     settings = GenerationSettings(max_new_tokens=8, temperature=0)
     (ours,) = build_text_generator(export).generate(["What is 2 + 2?"], settings)
     generator = pipeline("text-generation", model=str(export))
-    asked = [{"role": "user", "content": "What is 2 + 2?"}]
-    (theirs,) = generator(asked, max_new_tokens=8, do_sample=False)
+    messages = [{"role": "user", "content": "What is 2 + 2?"}]
+    (theirs,) = generator(messages, max_new_tokens=8, do_sample=False)
     assert theirs["generated_text"][-1]["content"] == ours.completion
-    # What lm-eval gives is the length of the whole, which a config's `max_new_tokens` overrules.
+    # lm-eval sets the length of prompt and completion; `max_new_tokens` in a config would win.
     ids = generator.tokenizer(ours.prompt, return_tensors="pt")
     length = ids["input_ids"].shape[1] + smoke.evaluate.max_new_tokens + 20
     written = generator.model.generate(**ids, max_length=length, min_length=length)
@@ -193,12 +179,12 @@ def test_a_harness_finds_the_answer_that_the_format_parses(name):
         cut = text
         for stop in own_format.stop_strings:
             cut = text.removesuffix(stop)
-        found = [each.strip() for each in re.findall(answer_pattern(own_format), cut)]
-        assert (found[-1] if found else None) == own_format.parse(text).answer
+        matches = [each.strip() for each in re.findall(answer_pattern(own_format), cut)]
+        assert (matches[-1] if matches else None) == own_format.parse(text).answer
 
 
 def resized(base: Path, to: Path) -> Path:
-    """The base with two tokens more, and three rows that no token has."""
+    """Write the base with two more tokens and three rows without a token."""
     tokenizer, larger = load_tokenizer(base), AutoModelForCausalLM.from_pretrained(base)
     tokenizer.add_tokens(["<hint>", "</hint>"])
     torch.manual_seed(1)
@@ -208,7 +194,7 @@ def resized(base: Path, to: Path) -> Path:
 
 
 def untied(base: Path, to: Path) -> Path:
-    """The base's shape with output weights of its own."""
+    """Write a model in the base's shape with untied output weights."""
     config = AutoConfig.from_pretrained(base)
     config.tie_word_embeddings = False
     return make_model(config, to, base=base, unused_rows=0)
@@ -217,13 +203,9 @@ def untied(base: Path, to: Path) -> Path:
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("change", [resized, untied])
 def test_other_vocabularies_and_embeddings_survive_in_every_form(
-    change,
-    base,
-    smoke,
-    tmp_path,
-    export_to,
+    change, base, smoke, tmp_path, export_to
 ):
-    """The smoke preset's own are tied; here they are not, or have rows that were added."""
+    """The smoke preset's embeddings are tied and have a row per token; these differ in one."""
     other = change(base, tmp_path / "base")
     adapter = make_adapter(other, tmp_path / "grpo", smoke)
     verified = export_to(adapter, base=other)
@@ -237,7 +219,7 @@ def test_other_vocabularies_and_embeddings_survive_in_every_form(
 
 
 def spoiling(monkeypatch: pytest.MonkeyPatch, spoil) -> None:
-    """Damage what was written before it is verified."""
+    """Damage the written files right before their verification."""
     read_here = model.read_afresh
 
     def damaged(request: Request):
@@ -249,7 +231,7 @@ def spoiling(monkeypatch: pytest.MonkeyPatch, spoil) -> None:
 
 @pytest.mark.usefixtures("in_process")
 def test_a_lost_adapter_is_noticed(adapter, base, export_to, monkeypatch):
-    """The classic fault: what is written is the base model."""
+    """The classic fault is an export of the base model."""
     spoiling(
         monkeypatch,
         lambda folder: shutil.copy(base / "model.safetensors", folder / "model.safetensors"),
@@ -283,8 +265,7 @@ def test_a_file_that_cannot_be_read_again_is_noticed_in_one_line(adapter, export
 
 @pytest.mark.usefixtures("in_process")
 def test_a_broken_fold_is_noticed(adapter, export_to, monkeypatch):
-    """What was folded and what was written agree here, and neither is what was trained."""
-
+    """Folded and written weights agree here; only the trained model differs."""
     monkeypatch.setattr(LoraModel, "merge_and_unload", LoraModel.unload)
     with pytest.raises(UserError, match=f"fold: {DIFFER}"):
         export_to(adapter)
@@ -311,7 +292,7 @@ def test_one_model_is_in_memory_at_a_time_and_none_at_the_proof(
     for module in (model, reload):
         monkeypatch.setattr(module, "score_answers", reading)
     export_to(adapter, dtype="bfloat16")
-    # Trained, folded, rounded; then what was written, and the adapter on its base.
+    # Trained, folded, rounded; then the written model, and the adapter on its base.
     assert len(most) == 5
     assert max(most) < 1.05 * one
     assert max(at_proof) < 0.05 * one
@@ -319,13 +300,9 @@ def test_one_model_is_in_memory_at_a_time_and_none_at_the_proof(
 
 @pytest.mark.usefixtures("in_process")
 def test_a_failed_proof_leaves_the_model_unverified(
-    adapter,
-    base,
-    tmp_path,
-    publish_to,
-    monkeypatch,
+    adapter, base, tmp_path, publish_to, monkeypatch
 ):
-    """It takes the place of the last export once it is verified, and not before."""
+    """A verified model replaces the last export; an unverified one does not."""
     own_base = tmp_path / "base"
     shutil.copytree(base, own_base)
     save_system(own_base, "")
@@ -350,7 +327,7 @@ def test_a_failed_proof_leaves_the_model_unverified(
 
 
 def answers(**changed: object) -> Answers:
-    """Of two prompts with one token and two; the third token is a near-tie."""
+    """Score two prompts with one token and two; the third token is a near-tie."""
     expected = Answers(
         prompts=[[1], [2]],
         vocab_size=50,
@@ -366,7 +343,7 @@ def answers(**changed: object) -> Answers:
     ("changed", "allowed"),
     [
         ({"log_probs": torch.tensor([-0.5, -0.53, -0.5])}, 0.01),
-        # A near-tie, of which a long export has some, is no fault; a clear lead that is lost is.
+        # Rounding may flip a near-tie, never a clear lead.
         ({"likeliest": torch.tensor([7, 8, 3])}, 0.03),
         ({"likeliest": torch.tensor([3, 8, 9])}, 0.9),
     ],
@@ -390,7 +367,7 @@ def test_no_tolerance_forgives_another_model(changed):
         check_same("x", answers(**changed), answers(), tolerance=1e9)
 
 
-def test_a_bounded_number_of_tokens_is_read_along(base, prompts):
+def test_a_bounded_number_of_tokens_is_scored(base, prompts):
     weights = load_merged(base, base=base, dtype="float32", attention="sdpa")
     own = [list(range(20, 60)), [21, 22, 23]]
     whole = score_answers(weights, prompts[:2], own)

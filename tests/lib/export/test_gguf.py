@@ -1,4 +1,4 @@
-"""A GGUF file says what the checkpoint says; llama.cpp and Ollama get its prompt and its ends."""
+"""A GGUF file has the checkpoint's log-probs, prompt and stop tokens, for llama.cpp and Ollama."""
 
 import re
 from pathlib import Path
@@ -50,13 +50,13 @@ MODELS: dict[str, tuple[PretrainedConfig, tuple[str, ...]]] = {
         LLAMA_BPE,
     ),
     "qwen2": (Qwen2Config(**SIZES), QWEN2),
-    # No multiple of 32: rows that are not whole blocks stay in float16.
+    # 48 is no multiple of a block's 32 weights: such rows stay in float16.
     "qwen3": (Qwen3Config(**{**SIZES, "hidden_size": 48}, head_dim=32), GPT2),
 }
 
 
 def split_by(tokenizer: Tokenizer, split: tuple[str, ...]) -> None:
-    """Let a tokenizer split texts in a way of `SPLITS`, as the families' own files have it."""
+    """Set a tokenizer's pre-tokenizer to a split of `SPLITS`, as in the families' own files."""
     parts: list[Any] = []
     for part in split:
         if part == "digits":
@@ -91,15 +91,9 @@ def test_the_file_says_what_the_checkpoint_says(name, kind, sets, smoke, export_
 
 
 @pytest.mark.usefixtures("in_process")
-def test_another_models_file_is_refused(
-    sets,
-    smoke,
-    export_to,
-    tmp_path,
-    monkeypatch,
-):
+def test_another_models_file_is_refused(sets, smoke, export_to, tmp_path, monkeypatch):
     base = write_base(tmp_path, sets, smoke, name="llama")
-    # Rows as transformers has them, in place of llama.cpp's.
+    # llama.cpp interleaves the rows of q and k; here they stay in transformers' order.
     monkeypatch.setattr("lib.export.gguf._interleaved", lambda weight, heads: weight)
     with pytest.raises(UserError, match="gguf: log-probs are off"):
         export_to(base, base=base, gguf="f16")
@@ -131,9 +125,9 @@ def test_the_file_has_tokens_ends_and_template(sets, smoke, export_to, tmp_path)
     # Go's template, rendered as Ollama does where there is a system prompt.
     (with_system,) = re.findall(r"{{ if .System }}(.*?){{ else }}", template, re.DOTALL)
     prompt = with_system.replace("{{ .System }}", system).replace("{{ .Prompt }}", "2 + 2?")
-    asked = [{"role": "user", "content": "2 + 2?"}]
+    messages = [{"role": "user", "content": "2 + 2?"}]
     assert prompt == tokenizer.apply_chat_template(
-        asked, add_generation_prompt=True, tokenize=False
+        messages, add_generation_prompt=True, tokenize=False
     )
     for setting in ('stop "<|end|>"', "temperature 1.0", "repeat_penalty 1.0", "top_k 0"):
         assert f"PARAMETER {setting}\n" in lines
@@ -177,5 +171,5 @@ def test_llama_cpp_says_the_checkpoints_greedy_tokens(name, sets, smoke, export_
         ids = prompt["input_ids"][0].tolist()
         assert ask("tokenize", content=text, add_special=True, parse_special=True) == ids
         expected = plain.generate(**prompt, max_new_tokens=12, do_sample=False)[0, len(ids) :]
-        said = ask("completion", prompt=ids, n_predict=12, temperature=0.0, return_tokens=True)
-        assert said[: len(expected)] == expected.tolist()
+        generated = ask("completion", prompt=ids, n_predict=12, temperature=0.0, return_tokens=True)
+        assert generated[: len(expected)] == expected.tolist()

@@ -1,4 +1,4 @@
-"""vLLM, where it is installed, says of an export what the checkpoint says, or there is none."""
+"""Where vLLM is installed, its log-probs of an export must equal the checkpoint's."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from tests.lib.engines import fake_vllm
 
 
 def in_place_of_vllm(monkeypatch: pytest.MonkeyPatch, folder: Path | None) -> None:
-    """Let a model of transformers stand where vLLM would: the export, or the one in `folder`."""
+    """Replace vLLM with transformers on the export, or on the model in `folder`."""
 
     def opened(name: str, written: Path, *, dtype: str, **_: object) -> TransformersEngine:
         weights = folder or written
@@ -33,7 +33,7 @@ def in_place_of_vllm(monkeypatch: pytest.MonkeyPatch, folder: Path | None) -> No
 def test_an_export_that_vllm_reads_alike_is_accepted(dtype, adapter, export_to, monkeypatch):
     in_place_of_vllm(monkeypatch, None)
     verified = export_to(adapter, dtype=dtype)
-    # In 16 bits a prompt that is read in one batch with longer ones rounds otherwise.
+    # In 16 bits the same prompt rounds differently in a batch with longer prompts.
     assert verified.errors["vllm"] < {"float32": 1e-5, "bfloat16": 5e-3}[dtype]
 
 
@@ -58,11 +58,7 @@ def test_an_export_that_vllm_reads_otherwise_is_refused(adapter, base, export_to
     ],
 )
 def test_a_model_that_vllm_cannot_run_is_exported_and_says_so(
-    raised,
-    refusal,
-    base,
-    export_to,
-    monkeypatch,
+    raised, refusal, base, export_to, monkeypatch
 ):
     def refuse(*_: object, **__: object) -> None:
         raise raised
@@ -75,7 +71,7 @@ def test_a_model_that_vllm_cannot_run_is_exported_and_says_so(
 
 
 def die(request: reload.Request) -> reload.Readings:
-    """What a fresh process does in place of `read_forms`: a kernel ends it on vLLM."""
+    """Replace `read_forms` in the fresh process: SIGKILL on vLLM, as a crashed kernel would."""
     if "vllm" in request.forms:
         os.kill(os.getpid(), signal.SIGKILL)
     return reload.read_forms(request)
@@ -98,7 +94,7 @@ def test_a_vllm_that_ends_its_process_costs_no_export(base, export_to, monkeypat
     ],
 )
 def test_a_vllm_without_memory_is_named_with_a_remedy(words, base, export_to, monkeypatch):
-    """What vLLM 0.32's v1/core/kv_cache_utils.py and v1/worker/utils.py raise."""
+    """The messages come from vLLM 0.32's v1/core/kv_cache_utils.py and v1/worker/utils.py."""
 
     def short(*_: object, **__: object) -> None:
         raise ValueError(words)

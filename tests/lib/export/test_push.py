@@ -1,4 +1,4 @@
-"""A push sends what was verified and nothing else, and no token is seen anywhere."""
+"""A push sends verified files only, and shows the token nowhere."""
 
 import subprocess
 from pathlib import Path
@@ -26,7 +26,7 @@ PROVENANCE = "reports/provenance/export.json"
 
 @pytest.fixture
 def run(tmp_path):
-    """Folders as a run leaves them: checkpoint, export, reports."""
+    """Write a finished run's folders: checkpoint, export, reports."""
     contents = {
         "models/grpo/model.safetensors": "weights",
         "models/export/README.md": "---\nlicense: mit\n---\n# A model\n",
@@ -77,9 +77,9 @@ def push_to(
     return done
 
 
-def assert_unseen(run: Path, *said: str) -> None:
-    """The token is in no output and in no file."""
-    assert not any(TOKEN in text for text in said)
+def assert_unseen(run: Path, *outputs: str) -> None:
+    """Assert that the token is in no output and in no file."""
+    assert not any(TOKEN in text for text in outputs)
     files = [path for path in run.rglob("*") if path.is_file()]
     assert files
     assert not [path for path in files if TOKEN.encode() in path.read_bytes()]
@@ -111,7 +111,7 @@ def test_all_goes_in_one_commit_and_the_token_in_its_header(run, monkeypatch):
 
 
 def one_line(run: Path, *more: str, **options: str) -> str:
-    """The error that a push ends with."""
+    """Push, expect failure, and return its one line on stderr."""
     shown = push(run, *more, **options)
     assert (shown.exit_code, shown.stdout) == (1, "")
     (line,) = shown.stderr.splitlines()
@@ -206,12 +206,12 @@ def test_registered_sets_have_results_that_the_hub_parses(smoke, run):
 
 
 @pytest.mark.parametrize(
-    ("status", "said"), [(401, "HF_TOKEN"), (403, "HF_TOKEN"), (400, "Bearer ***")]
+    ("status", "words"), [(401, "HF_TOKEN"), (403, "HF_TOKEN"), (400, "Bearer ***")]
 )
-def test_a_refusal_is_one_line_without_the_token(status, said, run, monkeypatch):
+def test_a_refusal_is_one_line_without_the_token(status, words, run, monkeypatch):
     with fake_hub(status) as hub:
         (line,) = push_to(hub.url, run, monkeypatch, expected=1).stderr.splitlines()
-    assert said in line
+    assert words in line
 
 
 def test_without_a_network_there_is_one_line(run, monkeypatch):
@@ -239,7 +239,7 @@ def test_no_token_is_one_line(token, run):
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "words"),
     [
         (
             lambda run: (run / "models/grpo/model.safetensors").write_text("trained on"),
@@ -255,9 +255,9 @@ def test_no_token_is_one_line(token, run):
         ),
     ],
 )
-def test_what_was_not_verified_is_not_pushed(spoil, said, run):
+def test_what_was_not_verified_is_not_pushed(spoil, words, run):
     spoil(run)
-    assert said in one_line(run, "--dry-run")
+    assert words in one_line(run, "--dry-run")
 
 
 @pytest.mark.parametrize("repo", ["", "model", "me/model/x", "https://huggingface.co/me/model"])

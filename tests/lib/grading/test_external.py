@@ -1,4 +1,4 @@
-"""Grading of stored completions: nothing is lost, every bad row is told."""
+"""Grading of stored completions loses no row and reports every bad one."""
 
 import json
 import subprocess
@@ -37,7 +37,7 @@ def graded(folder: Path, lines: list[str], **options: Any) -> tuple[list[str], l
     return summary, [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
 
 
-def test_columns_are_found_by_their_usual_names(tmp_path):
+def test_columns_are_read_by_their_usual_names(tmp_path):
     summary, rows = graded(tmp_path, [json.dumps(row) for row in ROWS])
     assert [row["grade"]["right"] for row in rows] == [True, False, True, True, True]
     assert [row["grade"]["answer"] for row in rows] == ["4", "5", r"\pi", "1/2", "7"]
@@ -49,7 +49,7 @@ def test_columns_are_found_by_their_usual_names(tmp_path):
 
 
 def test_what_lm_eval_and_vllm_write_is_read(tmp_path):
-    """lm-eval 0.4.13 `--log_samples`, vLLM 0.32 `run-batch`."""
+    """The rows are from lm-eval 0.4.13 `--log_samples` and vLLM 0.32 `run-batch`."""
     lm_eval = {
         "doc_id": 3,
         "doc": {"question": "How many?", "output": "17"},
@@ -150,7 +150,7 @@ def test_a_prompt_format_reads_between_its_marks(tmp_path):
 
 
 def against(folder: Path, names: list[Any], references: list[Any]) -> tuple[list[str], list[Any]]:
-    """The answers 1, 2, 3 with these ids, graded by references 1, 2, 3 with those; "-" for none."""
+    """Grade the answers 1, 2, 3 by the references 1, 2, 3, each with its ids; "-" for no id."""
 
     def lines(column: str, texts: list[str], ids: list[Any]) -> list[str]:
         rows = zip(ids, texts, strict=False)
@@ -175,8 +175,8 @@ def against(folder: Path, names: list[Any], references: list[Any]) -> tuple[list
 def test_references_are_matched_by_id_or_by_order(names, references, right, tmp_path):
     summary, rows = against(tmp_path, names, references)
     assert [row["grade"]["right"] for row in rows] == right
-    said = ["neither file has ids: 3 pairs, row by row"] * ("-" in references)
-    assert summary[: len(said) + 1] == [*said, "graded 3 problems"]
+    notes = ["neither file has ids: 3 pairs, row by row"] * ("-" in references)
+    assert summary[: len(notes) + 1] == [*notes, "graded 3 problems"]
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_command_without_a_file_says_how_to_name_one(source, fault):
 
 
 def test_the_command_needs_nothing_of_the_pipeline(tmp_path):
-    (tmp_path / "requirements").symlink_to(ROOT / "requirements")  # which a stage looks at first
+    (tmp_path / "requirements").symlink_to(ROOT / "requirements")  # the lock, checked first
     (tmp_path / "in.jsonl").write_text(json.dumps(ROWS[0]), encoding="utf-8")
     command = [sys.executable, "-m", "stages.grade", "file", str(tmp_path / "in.jsonl")]
     ran = subprocess.run(

@@ -10,12 +10,12 @@ TEXTS = {
     "3": ("1 + 2 = 3<end_working_out><SOLUTION>3</SOLUTION>", "I think it is 3"),
     "4": ("<end_working_out><SOLUTION>9</SOLUTION>", ""),
 }
-"""Two completions of each problem, by its reference; the first is the greedy one too."""
+"""Two completions of each problem by its reference; the first is the greedy completion too."""
 
 
 @pytest.fixture
 def rows(smoke):
-    """Completions of two problems, as `grade` reads them."""
+    """Grade the completions of two problems, read as `grade` does."""
     written = [
         {
             "benchmark": "held_out", "mode": mode, "checkpoint": "sft", "sample": sample,
@@ -55,12 +55,12 @@ def test_rates_stand_beside_their_error_and_n(rows):
 def test_numbers_over_attempts_are_of_samples_only(rows, mode, attempts, names):
     metrics = summarise([row for row in rows if row.mode == mode and row.sample < attempts])
     ours = ("maj_at", "pass_at", "pass_hat", "num_samples")
-    found = [name for name in sorted(metrics["held_out"][mode]) if name.startswith(ours)]
-    assert [name for name in found if not name.endswith("_se")] == names
+    reported = [name for name in sorted(metrics["held_out"][mode]) if name.startswith(ours)]
+    assert [name for name in reported if not name.endswith("_se")] == names
 
 
 def test_the_same_completions_again_leave_pass_at_1_as_it_is(rows):
-    """Where pass@1 is divided by k it halves (lighteval#771)."""
+    """A pass@1 that is divided by k halves instead (lighteval#771)."""
     sampled = [row for row in rows if row.mode == "sampled"]
     once, twice = (summarise(sampled * times)["held_out"]["sampled"] for times in (1, 2))
     assert (once["num_samples"], twice["num_samples"]) == (2, 4)

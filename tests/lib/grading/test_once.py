@@ -1,4 +1,4 @@
-"""A completion is read once and compared once, whoever asks; counted on the real calls."""
+"""A completion is read once and compared once, counted on the real calls."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -19,7 +19,7 @@ TEXT = "6 · 12<end_working_out><SOLUTION>{}</SOLUTION>"
 
 @pytest.fixture
 def calls(monkeypatch):
-    """How often each of these has been called since it was last cleared."""
+    """Count the calls of parsers and comparison, by name."""
     counts: Counter[str] = Counter()
 
     def counted(owner: Any, name: str) -> None:
@@ -50,7 +50,7 @@ def test_grade_reads_and_compares_a_completion_once(calls, smoke, text, answer):
     }  # fmt: skip
     (graded,) = grade_rows([row], reward=smoke.reward, max_new_tokens=16)
     assert graded.answer == answer
-    # Between marks there is nothing to look for.
+    # Between tags there is no answer to search for.
     assert calls == Counter(parse=1, compare=1, extract_answer=int("SOLUTION" not in text))
 
 
@@ -65,12 +65,12 @@ def test_a_step_reads_and_compares_each_completion_once(calls, sets, base, smoke
 
 @pytest.mark.parametrize("stack", ["tiny", "s0", "s1", "s4", "r1_zero", "boxed"])
 def test_no_stack_compares_the_answer_again(calls, stack):
-    """Its rewards, the accuracy and the grade share one verdict, through TRL's signature too."""
+    """A stack's rewards, accuracy and grade share one verdict, also through TRL's signature."""
     form = prompt_format(stack if stack in ("r1_zero", "boxed") else "working_out")
     names = rewards_of(stack)
     grading = Grading(names, [1.0] * len(names), prompt_format=form)
     text = form.target(solution="x", reference="70")
-    # A box is not between marks: the rules find it.
+    # A box is not between tags: the extraction rules find it.
     once = Counter(parse=1, compare=1, extract_answer=int(stack == "boxed"))
     columns = {"completions": [text], "reference": ["72"], "problem": ["6 · 12?"]}
     for reward in grading.rewards:

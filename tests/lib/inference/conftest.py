@@ -1,4 +1,4 @@
-"""Models that were taught one answer by heart, so that what they say is known."""
+"""Models overfitted on one completion, so that their output is known."""
 
 from pathlib import Path
 
@@ -20,10 +20,10 @@ def learn(folder: Path, to: Path, *, question: str, completion: str, system: str
 
     tokenizer = load_tokenizer(folder)
     model = AutoModelForCausalLM.from_pretrained(folder)
-    asked = [{"role": "user", "content": question}]
+    messages = [{"role": "user", "content": question}]
     if system:
-        asked.insert(0, {"role": "system", "content": system})
-    prompt = tokenizer.apply_chat_template(asked, add_generation_prompt=True)["input_ids"]
+        messages.insert(0, {"role": "system", "content": system})
+    prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
     answer = tokenizer(completion, add_special_tokens=False)["input_ids"]
     token_ids = torch.tensor([[*prompt, *answer]])
     labels = torch.tensor([[-100] * len(prompt) + answer])
@@ -40,16 +40,16 @@ def learn(folder: Path, to: Path, *, question: str, completion: str, system: str
 
 @pytest.fixture(scope="session")
 def teach(smoke, sets, tmp_path_factory):
-    """Make a model in `models/export` that answers one question in a format of choice."""
+    """Overfit a model in `models/export` on one answer in a prompt format."""
 
     def make(
-        chosen: PromptFormat, completion: str, *, system: str = "", model: Model = smoke.model
+        own_format: PromptFormat, completion: str, *, system: str = "", model: Model = smoke.model
     ) -> Path:
         models = tmp_path_factory.mktemp("models")
         base, export = models / "base", models / "export"
-        write_tiny(base, sets.sft, prompt_format=chosen, model=model, seed=smoke.seed)
+        write_tiny(base, sets.sft, prompt_format=own_format, model=model, seed=smoke.seed)
         learn(base, export, question=QUESTION, completion=completion, system=system)
-        rendering = {"name": chosen.name, "tags": chosen.marks, "layout": "plain"}
+        rendering = {"name": own_format.name, "tags": own_format.marks, "layout": "plain"}
         save_prompt(export, system=system, rendering=rendering)
         return export
 
@@ -58,15 +58,15 @@ def teach(smoke, sets, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def taught(teach):
-    """`working_out`, ended by EOS."""
-    chosen = prompt_format("working_out")
-    completion = chosen.target(solution=WORKING, reference="345") + "<|end|>"
-    return teach(chosen, completion)
+    """Overfit on `working_out`, ended by EOS."""
+    own_format = prompt_format("working_out")
+    completion = own_format.target(solution=WORKING, reference="345") + "<|end|>"
+    return teach(own_format, completion)
 
 
 @pytest.fixture(scope="session")
 def taught_to_go_on(teach):
-    """`r1_zero`, taught to talk on after its stop string and never to end."""
-    chosen = prompt_format("r1_zero")
-    completion = chosen.target(solution=WORKING, reference="345") + " and then more " * 8
-    return teach(chosen, completion)
+    """Overfit on `r1_zero` with text after its stop string, and no EOS."""
+    own_format = prompt_format("r1_zero")
+    completion = own_format.target(solution=WORKING, reference="345") + " and then more " * 8
+    return teach(own_format, completion)

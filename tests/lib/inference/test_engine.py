@@ -1,4 +1,4 @@
-"""The same solutions from vLLM where it is installed, and one line where it is not."""
+"""vLLM's solutions equal those of transformers."""
 
 import shutil
 from pathlib import Path
@@ -22,7 +22,7 @@ def plain(taught_to_go_on):
 
 @pytest.fixture
 def on_vllm():
-    """One model at a time in a process: what a test opens is closed after it."""
+    """Open models on vLLM and close them after the test: a process takes one at a time."""
     opened = []
 
     def open_one(folder: Path) -> TextGenerator:

@@ -1,4 +1,4 @@
-"""What lies in a model's folder decides how it is asked."""
+"""The files in a model's folder decide its prompt, base and engine settings."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ OTHER = {"name": "r1_zero", "tags": ("<a>", "</a>", "<b>", "</b>"), "layout": "p
 
 @pytest.fixture
 def models(base, smoke, tmp_path):
-    """`base`, and `sft`, an adapter on it, as a run leaves them."""
+    """Write `base`, and its adapter `sft`, as a run leaves them."""
     shutil.copytree(base, tmp_path / "base")
     save_prompt(tmp_path / "base", system="of the base", rendering=PLAIN)
     make_adapter(base, tmp_path / "sft", smoke)
@@ -151,23 +151,20 @@ def test_a_folder_without_a_model_says_what_it_lacks(tmp_path):
 @pytest.mark.parametrize(
     ("name", "remedy"), [(DEFAULT_MODEL, "dvc repro export"), ("./nowhere", "expected a folder")]
 )
-def test_a_path_that_is_none_is_not_asked_of_the_hub(name, remedy, tmp_path, monkeypatch):
+def test_a_missing_path_is_no_id_of_the_hub(name, remedy, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=remedy):
         find_model(name)
 
 
-def test_a_checkpoint_is_found_by_its_name(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [("sft", Path("data/models/sft")), ("org/name", model_repository("org/name", "0" * 40).folder)],
+)
+def test_a_checkpoint_or_a_fetched_model_is_read_by_name(name, folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "data/models/sft").mkdir(parents=True)
-    assert find_model("sft") == Path("data/models/sft")
-
-
-def test_a_model_that_make_fetch_brought_is_read_there(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    folder = model_repository("org/name", "0" * 40).folder
     folder.mkdir(parents=True)
-    assert find_model("org/name") == folder
+    assert find_model(name) == folder
 
 
 def test_a_hub_id_is_fetched_or_refused_in_one_line(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""What a model says is what it was taught, however it is asked."""
+"""A model repeats its training answer by batch, by stream and one by one."""
 
 import shutil
 
@@ -31,7 +31,7 @@ def streamed(generator: TextGenerator, question: str, settings: GenerationSettin
     return pieces, generator.stream(question, settings, pieces.append)
 
 
-def test_a_known_answer_is_given_with_its_reasoning(generator):
+def test_a_known_answer_comes_with_its_reasoning(generator):
     solution = generate_math_solution(QUESTION, generator, temperature=0)
     assert solution.answer == "345"
     assert solution.reasoning == WORKING
@@ -78,9 +78,9 @@ def test_an_error_of_the_listener_ends_the_generation(generator):
 
 
 def test_a_stream_shows_no_half_of_a_character(teach):
-    chosen = prompt_format("xml")
-    target = chosen.target(solution="½ × 46 = 23 €", reference="23") + "<|end|>"
-    generator = build_text_generator(teach(chosen, target))
+    own_format = prompt_format("xml")
+    target = own_format.target(solution="½ × 46 = 23 €", reference="23") + "<|end|>"
+    generator = build_text_generator(teach(own_format, target))
     pieces, solution = streamed(generator, QUESTION, GREEDY)
     assert "½ × 46 = 23 €" in solution.completion == "".join(pieces)
     assert not any("\ufffd" in piece for piece in pieces)
@@ -109,7 +109,7 @@ def test_samples_repeat_with_a_seed_and_differ_without(generator):
 
 
 def test_order_is_kept_and_no_neighbour_changes_a_completion(talker):
-    """The long question leaves less room than the others, only for itself."""
+    """A long question shortens its own completion only."""
     long = "4 + " * 11 + "4"
     questions = [long, QUESTION, OTHERS[0]]
     alone = [talker.generate([question], GREEDY)[0] for question in questions]

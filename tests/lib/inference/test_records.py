@@ -28,7 +28,7 @@ def test_a_row_holds_prompt_response_and_facts(tmp_path):
 
 
 def test_rows_of_two_writers_never_mix(tmp_path):
-    """Longer than what one `write` of Python's buffer takes."""
+    """The rows are longer than one `write` of Python's buffer."""
     path = tmp_path / "solutions.jsonl"
     writers = [
         subprocess.Popen([sys.executable, "-c", WRITER, path, name], cwd=ROOT) for name in "ab"

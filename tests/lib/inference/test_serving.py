@@ -1,4 +1,4 @@
-"""An export behind vLLM's OpenAI-compatible server is asked and stops as it was trained to."""
+"""An export behind vLLM's OpenAI-compatible server has its training's prompt and stop strings."""
 
 import socket
 import subprocess
@@ -21,7 +21,7 @@ R1 = prompt_format("r1_zero")
 
 @pytest.fixture(scope="module")
 def model(teach, smoke):
-    """Taught to answer, and then to talk on for ever; its heads are wide enough for vLLM."""
+    """Overfit on an answer with endless text after it; the heads are wide enough for vLLM."""
     wide = smoke.model.tiny.model_copy(update={"head_dim": 32})
     folder = teach(
         R1,
@@ -36,7 +36,7 @@ def model(teach, smoke):
 
 @pytest.fixture(scope="module")
 def address(model, tmp_path_factory):
-    """Of a server, started as `make serve-model` does."""
+    """Start a server with the command of `make serve-model`; return its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -49,12 +49,12 @@ def address(model, tmp_path_factory):
         check=True,
     ).stdout
     (command,) = [line for line in planned.splitlines() if line.startswith("python -m stages.")]
-    with log.open("wb") as said:
+    with log.open("wb") as output:
         server = subprocess.Popen(
             [sys.executable, *command.replace("'", "").split()[1:]],
             cwd=ROOT,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
         )
     url = f"http://127.0.0.1:{port}"
     try:
@@ -90,9 +90,9 @@ def test_template_and_stop_strings_apply_and_the_answer_is_right(address, model)
     choice = answer.choices[0]
     assert choice.finish_reason == "stop"
     assert choice.message.content.endswith("</answer>")
-    found = extract_answer(choice.message.content, prompt_format=R1)
-    assert found is not None
-    assert is_equivalent(reference="345", answer=found)
+    extracted = extract_answer(choice.message.content, prompt_format=R1)
+    assert extracted is not None
+    assert is_equivalent(reference="345", answer=extracted)
     prompt = load_tokenizer(model).apply_chat_template(
         [{"role": "user", "content": QUESTION}], add_generation_prompt=True
     )
@@ -100,6 +100,6 @@ def test_template_and_stop_strings_apply_and_the_answer_is_right(address, model)
 
 
 def test_a_client_that_names_its_own_stop_strings_gets_those(address):
-    said = ask(address, stop=["and then"]).choices[0].message.content
-    assert "</answer>" in said
-    assert not said.endswith("</answer>")
+    content = ask(address, stop=["and then"]).choices[0].message.content
+    assert "</answer>" in content
+    assert not content.endswith("</answer>")

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from unittest.mock import patch
 
@@ -13,7 +12,7 @@ from lib.core.errors import UserError
 from lib.inference.generator import Solution
 from lib.inference.terminal import Terminal
 from stages.solve import main
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_command
 from tests.lib.inference.conftest import QUESTION, WORKING
 
 
@@ -59,21 +58,21 @@ def test_a_conversation_survives_a_mistake(solve, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["-q", " "], "the question is empty"),
         (["-q", QUESTION, "--model", "no/such/model"], "no model at no/such/model"),
     ],
 )
-def test_a_mistake_is_one_line(arguments, said, solve):
+def test_a_mistake_is_one_line(arguments, message, solve):
     shown = solve(*arguments)
     assert (shown.exit_code, shown.stdout) == (1, "")
     (line,) = shown.stderr.splitlines()
-    assert line.startswith(f"Error: {said}")
+    assert line.startswith(f"Error: {message}")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "stdin", "said"),
+    ("arguments", "stdin", "words"),
     [
         ((), b"2 + 2?\n" + b"\xff\xfe\n", "line 2: not UTF-8"),
         (("--temperature", "nan"), b"", "nan is no number"),
@@ -81,14 +80,14 @@ def test_a_mistake_is_one_line(arguments, said, solve):
         (("--out", "."), b"", "is a directory"),
     ],
 )
-def test_hostile_input_is_one_line(arguments, stdin, said, solve):
+def test_hostile_input_is_one_line(arguments, stdin, words, solve):
     shown = solve(*arguments, stdin=stdin)
     assert shown.exit_code in (1, 2)
-    assert said in shown.stderr.splitlines()[-1]
+    assert words in shown.stderr.splitlines()[-1]
 
 
 def test_a_model_cannot_steer_the_terminal():
-    """Nor a path that a message quotes; JSON escapes what a terminal would act on."""
+    """Nor can a path in a message; JSON output escapes control characters."""
     steering = "\x1b[2J\x9b1m\u202e"
     solution = Solution(
         question="?", prompt="?", completion=steering, reasoning=None, answer=steering,
@@ -115,7 +114,7 @@ def test_a_model_cannot_steer_the_terminal():
 
 @pytest.fixture
 def recording(tmp_path):
-    """A checkout whose Python prints its arguments, one a line."""
+    """Make a checkout with a Python that prints its arguments, one a line."""
     shutil.copy(ROOT / "Makefile", tmp_path)
     for name, script in {
         "requirements/install.sh": "#!/bin/sh\n",
@@ -128,38 +127,27 @@ def recording(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "question",
-    ["What is 15 * 23?", 'It\'s "$x$" `or` $(2 + $$y; \\frac{1}{2}$ #?', "-3 + 5 = ?", ""],
+    ("variable", "option", "value"),
+    [
+        ("Q", "question", "What is 15 * 23?"),
+        ("Q", "question", 'It\'s "$x$" `or` $(2 + $$y; \\frac{1}{2}$ #?'),
+        ("Q", "question", "-3 + 5 = ?"),
+        ("Q", "question", ""),
+        ("MODEL", "model", "org/name"),
+    ],
 )
-def test_make_hands_a_question_on_as_it_was_typed(question, recording):
-    ran = subprocess.run(
-        ["make", "solve", f"Q={question}"],
-        cwd=recording,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert ran.stdout.splitlines() == ["-m", "stages.solve", f"--question={question}"]
-
-
-def test_make_without_a_question_gives_none(recording):
-    command = ["make", "solve", "MODEL=org/name"]
-    ran = subprocess.run(command, cwd=recording, capture_output=True, text=True, check=True)
-    assert ran.stdout.splitlines() == ["-m", "stages.solve", "--model=org/name"]
+def test_make_passes_a_variable_on_unchanged_and_no_other(variable, option, value, recording):
+    ran = run_command("make", "solve", f"{variable}={value}", cwd=recording)
+    assert ran.stdout.splitlines() == ["-m", "stages.solve", f"--{option}={value}"]
 
 
 def blocks(language: str) -> list[str]:
-    """The fenced code of docs/solve.md in one language."""
+    """List the fenced code of docs/solve.md in one language."""
     text = (ROOT / "docs/solve.md").read_text(encoding="utf-8")
     return [part.split("```")[0] for part in text.split(f"```{language}\n")[1:]]
 
 
-def test_the_python_of_the_docs_runs(
-    taught,
-    tmp_path,
-    monkeypatch,
-    capsys,
-):
+def test_the_python_of_the_docs_runs(taught, tmp_path, monkeypatch, capsys):
     shutil.copytree(taught, tmp_path / "data/models/export")
     monkeypatch.chdir(tmp_path)
     (code,) = blocks("python")

@@ -1,4 +1,4 @@
-"""A server ends completions where the model was taught to, whoever asks it."""
+"""A server ends completions at the model's stop strings, unless a request has its own."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ STOPS = ["</answer>"]
 
 
 def served(folder: Path, body: bytes, *, path: str = "/v1/chat/completions") -> bytes:
-    """The body that reaches the server, which comes in two parts."""
+    """Send a body in two parts; return the body after the middleware."""
     reached = {}
 
     async def app(scope, receive, send) -> None:

@@ -1,4 +1,4 @@
-"""A param that was changed and cannot act is named, with what would make it act."""
+"""A changed param without effect is named, with the params it waits for."""
 
 import shlex
 from itertools import pairwise
@@ -87,7 +87,7 @@ def test_plan_and_check_name_it():
 
 
 def gradient(*, away: float, **settings: Any) -> torch.Tensor:
-    """Of the loss on a tiny batch, from old log-probs that are `away` of the policy's."""
+    """Return the loss's gradient on a tiny batch, its old log-probs `away` from the policy's."""
     torch.manual_seed(0)
     log_probs, noise = torch.randn(6, 5).requires_grad_(), torch.randn(6, 5)
     loss_of(
@@ -124,9 +124,9 @@ def test_on_policy_losses_that_average_alike_are_one(losses):
     assert not torch.allclose(*apart)
 
 
-@pytest.mark.parametrize("block", [of for of in SHOWN if " -S " in of.values[0].script])
+@pytest.mark.parametrize("block", [case for case in SHOWN if " -S " in case.values[0].script])
 def test_what_an_example_varies_can_act(block, tmp_path):
-    """Of pages whose examples start from the default; of the others test_their_commands.py."""
+    """These examples start from the default; test_their_commands.py has the others."""
     for line in block.script.replace("\\\n", " ").splitlines():
         words = shlex.split(line)
         settings = [word for before, word in pairwise(words) if before == "-S"]

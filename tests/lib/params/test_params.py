@@ -31,7 +31,7 @@ Changes = dict[str, Any]
 
 
 def changed(changes: Changes, preset: str = "tiny-cpu") -> dict[str, Any]:
-    """The content of a preset with other values."""
+    """Return the content of a preset with other values."""
     content = YAML(typ="safe").load(compose_preset(preset))
     for key, value in changes.items():
         *above, last = (int(name) if name.isdigit() else name for name in key.split("."))
@@ -64,7 +64,7 @@ def test_all_problems_are_reported_at_once():
         {
             "sft.learning_rte": 0.1,
             "sft.warmup_ratio": 10,
-            # Two that one section contradicts itself in.
+            # Two contradictions within one section.
             "grpo.group_size": 1,
             "grpo.epsilon": 2.0,
             "prompt.format": "xlm",
@@ -84,7 +84,7 @@ def test_all_problems_are_reported_at_once():
 
 
 def test_a_wrong_entry_of_a_list_is_one_problem():
-    """The entry goes, and the list that is left must not be called too short beside it."""
+    """The shorter list must not count as a second problem."""
     source, benchmarks = "prepare.sft.sources.0.source", "evaluate.benchmarks"
     problems = problems_of({source: {"generator": "sftt"}, benchmarks: ["Held out"]})
     assert keys_of(problems) == [f"{source}.generator", f"{benchmarks}.0"]
@@ -208,7 +208,7 @@ def test_params_that_cannot_be_read_are_one_line(tmp_path):
         ("a: &a [1]\nb: [*a, *a]\n", r"line 2: an alias \(`\*name`\)"),
         ("a: " + "[" * 20_000, "line 1: nested deeper than 50"),
         ("<<<<<<< HEAD\nseed: 0\n=======\nseed: 1\n>>>>>>> x\n", "merge conflict.*git checkout"),
-        # What JSON has not: keys that are no text, a list in itself.
+        # YAML only, without a form in JSON: keys that are no text, a list in itself.
         ("? [a, b]\n: 1\n", "params.yaml"),
         ("a: &a [*a]\n", "params.yaml"),
         ("? {a: 1}\n: 1\n", "params.yaml"),
@@ -255,7 +255,7 @@ def test_a_device_that_an_engine_takes_is_accepted(preset):
 
 @pytest.mark.parametrize("name", preset_names())
 def test_every_preset_validates(name):
-    """It has no nulls, anchors or substitutions, which DVC and readers take in their own ways."""
+    """A preset has no nulls, anchors or substitutions: DVC and other readers differ on them."""
     text = compose_preset(name)
     assert not re.search(r"\$\{|&|(?<!\S)null(?!\S)", text)
     parse_params(YAML(typ="safe").load(text), origin=name)
@@ -295,7 +295,7 @@ def test_a_list_in_an_overlay_keeps_the_comments_after_it(tmp_path):
 
 
 def test_what_dvc_writes_for_one_key_changes_one_line(tmp_path):
-    """In scientific notation, which is read as a number."""
+    """The value is in scientific notation, and still a number to YAML 1.2."""
     path = tmp_path / "params.yaml"
     text = compose_preset("tiny-cpu")
     path.write_text(text, encoding="utf-8")
@@ -341,7 +341,7 @@ def test_a_float32_head_has_to_be_torchs(changes):
 
 @pytest.mark.parametrize(("learning_rate", "moved"), [(5e-6, 0.078), (1e-5, 0.156), (2e-5, 0.30)])
 def test_the_share_of_lost_updates_is_the_measured_one(learning_rate, moved):
-    """AdamW on bfloat16 weights of deviation 0.02, 100 steps of one sign."""
+    """Measured with AdamW on bfloat16 weights of deviation 0.02, 100 steps of one sign."""
     assert 1 - lost_updates(learning_rate) == pytest.approx(moved, abs=0.005)
     torch.manual_seed(0)
     weights = torch.nn.Parameter((0.02 * torch.randn(40_000)).to(torch.bfloat16))

@@ -18,7 +18,7 @@ KEPT = {
     "grpo": ("prompts_per_step", "group_size", "micro_batch_size", "loss", "learning_rate"),
     "evaluate": ("engine", "benchmarks", "max_new_tokens", "batch_size"),
 }
-"""What decides whether it fits and works; None for a whole section."""
+"""Keys with an effect on memory and method, by section; None for a whole section."""
 
 
 def _read(name: str, *, quick: bool) -> dict:
@@ -49,7 +49,7 @@ def test_each_phase_of_the_preset_takes_five_steps(name):
 
 @pytest.mark.parametrize("model", ["", "smollm2"])
 @pytest.mark.parametrize("name", PRESETS)
-def test_it_changes_nothing_without_effect(name, model):
+def test_quick_changes_nothing_without_effect(name, model):
     whole, quick = (
         doubts(parse_params(YAML(typ="safe").load(text), origin=name))
         for text in (

@@ -1,4 +1,4 @@
-"""What a card is filled with, and what several cards hold and take."""
+"""Micro-batches that fill a GPU, and the memory and time of several GPUs."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ GB = 10**9
 
 
 def most(params: Params, memory: int) -> float:
-    """The largest phase, as a share of the card."""
+    """Return the largest phase's memory as a share of the card."""
     phases = phases_of(params, shape_of(params.model))
     return max(phase.bytes_on(memory) for phase in phases if not phase.skipped) / memory
 
@@ -45,7 +45,7 @@ def test_a_card_is_filled_and_not_overfilled(name, card, checkpointing, sizes):
         assert most(changed(params, {**changes, **larger, **model}), card * GB) > FILL
 
 
-def test_the_loss_whose_gradient_depends_on_it_keeps_its_micro_batch():
+def test_a_loss_that_depends_on_its_micro_batch_keeps_it():
     params = changed(preset_params("s1-qwen2.5-0.5b"), {"grpo": {"loss": "bnpo"}})
     assert fitted(params, 80 * GB)["grpo"] == {"micro_batch_size": 8}
 
@@ -95,7 +95,7 @@ def test_ranks_share_out_what_is_held_and_gather_the_rest():
     for name in ("weights", "optimizer", "gradients"):
         assert of_four[name] == alone[name] // 4
     assert of_four["activations"] == alone["activations"]
-    # 7.6 billion weights in float32, of which two blocks and both tables are gathered.
+    # 7.6 billion weights in float32; two blocks and both embeddings are gathered at once.
     assert alone["weights"] == pytest.approx(30.5e9, rel=0.01)
     assert of_four["gathered"] == pytest.approx(4 * (2 * 233e6 + 2 * 545e6), rel=0.01)
 

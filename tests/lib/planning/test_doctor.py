@@ -1,4 +1,4 @@
-"""The doctor says why params cannot run on a machine, and finds nothing where they can."""
+"""The doctor names the reasons why params cannot run on a machine, and none where they can."""
 
 import dataclasses
 import threading
@@ -49,7 +49,7 @@ SERVER = dataclasses.replace(
 
 
 def card(size: int) -> Machine:
-    """A server whose GPU has that many GiB, one of them in use."""
+    """Return a server with a GPU of `size` GiB, one of them in use."""
     return dataclasses.replace(SERVER, gpus=(Gpu("", "580.1", size * GIB, (size - 1) * GIB),))
 
 
@@ -57,7 +57,7 @@ ELSEWHERE = {key: {"engine": "vllm-server"} for key in ("rollout", "validation")
 
 
 def problems(params: Params, machine: Machine) -> list[str]:
-    """What speaks against it, but for commits that `make fetch` has yet to look up."""
+    """List the findings' texts without commits to fetch, a matter of the network."""
     texts = (each.text for each in findings(params, machine))
     return [text for text in texts if "make fetch" not in text]
 
@@ -91,8 +91,8 @@ def test_every_preset_can_run_on_one_large_gpu(preset):
 )
 def test_ranks_share_out_a_model_and_a_micro_batch(ranks, shards, words):
     machine = dataclasses.replace(SERVER, launch=Launch(ranks, shards), memory=2**40)
-    found = problems(preset_params("qwen2.5-math-7b"), machine)
-    assert any(words in each for each in found) if words else found == []
+    reasons = problems(preset_params("qwen2.5-math-7b"), machine)
+    assert any(words in each for each in reasons) if words else reasons == []
     held = "1/8 of the model" if shards else "the whole model"
     lines = list(doctor_lines(machine, []))
     assert ranks != 8 or any(f"8 ranks, each with {held}" in line for line in lines)
@@ -245,7 +245,7 @@ def test_sampling_that_does_not_fit_names_its_knob(tiny):
     ("preset", "changes", "size", "words"),
     [
         ("s3-cs336", {}, 16, ["sft needs about 22.2 GiB", "lower sft."]),
-        # 4.02 billion weights in float32, and what they generate.
+        # 4.02 billion weights in float32, and the memory to generate with them.
         ("s0-qwen3-4b", {}, 18, ["export needs about 17.8 GiB", "on the CPU"]),
         # It trains in 9.9 GiB; of 14 GiB a vLLM beside it takes 0.3.
         ("s1-qwen2.5-0.5b", {}, 14, ["grpo needs about 14.6 GiB"]),
@@ -278,7 +278,7 @@ def test_a_server_that_does_not_answer_is_named(tiny, monkeypatch):
         server.shutdown()
     (silent,) = [each for each in findings(params, SERVER) if "no vLLM server" in each.text]
     assert silent.text.startswith("evaluate.engine=vllm-server: ") and url in silent.text
-    # `check` says it and goes on: the server needs what `prepare` makes.
+    # `check` warns and continues: the server needs the files of `prepare`.
     assert silent.weight == "likely"
     assert "cannot run" in verdict(params, SERVER)
 

@@ -1,4 +1,4 @@
-"""`make fetch`, with a folder in the Hub's layout in the Hub's place."""
+"""`make fetch` from a folder in the Hub's layout instead of the Hub."""
 
 import fnmatch
 import platform
@@ -31,11 +31,11 @@ from tests.pipeline.source_rows import open_math_reasoning
 KERNEL_COMMIT = "456789abcdef0123456789abcdef0123456789ab"
 SET_COMMIT = "89abcdef0123456789abcdef0123456789abcdef"
 
-NOT_FOUND = httpx.Response(404, request=httpx.Request("GET", "https://hub"))
+HTTP_404 = httpx.Response(404, request=httpx.Request("GET", "https://hub"))
 
 
 class Hub:
-    """`snapshot_download` over folders; `lost` breaks the connection after so many files."""
+    """`snapshot_download` over folders; the connection breaks after `lost` files."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.online, self.lost, self.copied = root, True, 99, []
@@ -45,7 +45,7 @@ class Hub:
             raise LocalEntryNotFoundError("no network")
         repository = self.root / f"{request['repo_type']}s--{repo_id.replace('/', '--')}"
         if not repository.is_dir():
-            raise RepositoryNotFoundError("404", response=NOT_FOUND)
+            raise RepositoryNotFoundError("404", response=HTTP_404)
         revision = request["revision"] or "main"
         branch = repository / "refs" / revision
         commit = branch.read_text() if branch.is_file() else revision
@@ -82,7 +82,7 @@ class Hub:
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch, sets):
-    """s0's model and SFT set on a Hub, and a checkout whose params name them at no commit."""
+    """Put s0's model and SFT set on a Hub; write params without their commits."""
     worked = [problem for problem in sets.sft if problem.solution][:40]
     stand_in = Hub(tmp_path / "hub")
     monkeypatch.setattr(huggingface_hub, "snapshot_download", stand_in.snapshot_download)
@@ -184,7 +184,7 @@ def test_the_flash_kernel_comes_in_the_builds_for_this_torch(hub):
     (repository / "refs/v3").write_text(KERNEL_COMMIT)
     torch, here = "".join(torch_version.split(".")[:2]), f"{platform.machine()}-linux"
     fitting = {f"torch{torch}-cxx11-cu130-{here}", f"torch-stable-abi211-cu130-{here}"}
-    # What kernels 0.16.2 refuses: another torch, a newer ABI, another first number of CUDA.
+    # kernels 0.16.2 refuses another torch, a newer ABI and another CUDA.
     others = ("torch26-cxx11-cu130", f"torch{torch}-cxx11-rocm63", "torch-stable-abi299-cu130",
               f"torch{torch}-cxx11-cu128", "torch-stable-abi211-cu128")  # fmt: skip
     for build in (*fitting, *(f"{other}-{here}" for other in others)):
@@ -227,5 +227,5 @@ def test_what_is_absent_and_out_of_reach_is_named(hub):
     assert "cannot be reached" in model and "Qwen3-4B-Base" in model
     assert "OpenMathReasoning-mini" in data
     hub.online = True
-    asked = sorted(input_problems(params, asks_hub=True))
-    assert len(asked) == 2 and all("run `make fetch`" in problem for problem in asked)
+    missing = sorted(input_problems(params, asks_hub=True))
+    assert len(missing) == 2 and all("run `make fetch`" in problem for problem in missing)

@@ -1,4 +1,4 @@
-"""What params name and is not there is found without torch, before anything runs."""
+"""Missing inputs of params are reported without torch, before anything runs."""
 
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def test_each_missing_file_is_named_with_its_key(smoke, tmp_path, monkeypatch):
     ]
     for problem, (key, file) in zip(input_problems(params), places, strict=True):
         assert problem.startswith(f"{key}: ") and file in problem
-    # What is there is read as `prepare` will read it.
+    # Existing files are read as `prepare` will read them.
     Path("data/raw").mkdir(parents=True)
     Path("data/raw/no.jsonl").write_text("")
     Path("data/raw/system.txt").write_text("\n")
@@ -85,7 +85,7 @@ def test_a_header_of_another_form_is_a_fault(tmp_path, header):
     [('{"num_hidden_layers": 1000000}', "1000000 of"), ("[]", "None of"), ("[" * 20_000, "nested")],
 )
 def test_layers_that_the_weights_lack_are_a_fault(tmp_path, config, word):
-    """Transformers builds each of them before it reads a weight."""
+    """Transformers would build all of them before it reads a weight."""
     folder = write_model(tmp_path / "mine", architecture="qwen2")
     (folder / "config.json").write_text(config)
     (fault,) = model_faults(folder)

@@ -1,7 +1,7 @@
-"""The memory that a plan states is what torch then allocates.
+"""The plan's memory equals torch's allocations.
 
-Peaks are counted by the sizes of the tensors that are alive, which on a CPU is what torch's
-allocator hands out; the resident size of a process adds libraries and what malloc keeps.
+Peaks count the sizes of live tensors, on a CPU the same as the memory of torch's allocator; the
+resident size of a process adds libraries and the blocks that malloc keeps.
 """
 
 import shutil
@@ -39,7 +39,7 @@ UNSAVED = {"save_steps": 0, "keep_checkpoints": 0, "eval_steps": 0}
 
 
 class LiveTensors(TorchDispatchMode):
-    """Bytes of the tensors that are alive, and the most there ever were."""
+    """Bytes of live tensors: `now`, and their maximum `peak`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class LiveTensors(TorchDispatchMode):
 
 
 def widened(base: Path, folder: Path, **sizes: int) -> Shape:
-    """The smoke preset's tokenizer with a larger model: its own is lost beside its logits."""
+    """Write a larger model for smoke's tokenizer: its own weights are few beside its logits."""
     shutil.copytree(base, folder)
     written = read_json(folder / "config.json")
     config = Qwen3Config(**{k: v for k, v in written.items() if k != "layer_types"} | sizes)
@@ -163,8 +163,10 @@ def test_a_phase_holds_what_the_plan_states_within_a_tenth(case, smoke, base, se
 
 @pytest.mark.slow
 def test_s1_at_its_real_shape_holds_what_the_plan_states():
-    """Under fake tensors: float32 weights under autocast, checkpointing, fused log-probs;
-    the second micro-batch of a step, when gradients and AdamW's state are there."""
+    """Fake tensors take no memory: float32 weights under autocast, checkpointing, fused log-probs.
+
+    It is the second micro-batch of a step: gradients and AdamW's state are allocated.
+    """
     params = preset_params("s1-qwen2.5-0.5b")
     shape = shape_of(params.model)
     rows, length = params.grpo.micro_batch_size, params.model.max_seq_length
