@@ -1,4 +1,4 @@
-"""The plan prints what the trainers then do, for every preset, without torch."""
+"""The plan equals the trainers' own values, for every preset, without torch."""
 
 import pytest
 from transformers import TrainingArguments
@@ -110,7 +110,7 @@ def test_evaluation_counts_every_set_sample_and_checkpoint():
 
 
 def test_rows_before_a_cut_are_the_most_there_can_be():
-    """One file of S3's set may hold fewer within 4,096 tokens; S0's were counted."""
+    """4,096 tokens may cut some of S3's rows; S0's rows were counted."""
     s3, s0 = ("\n".join(plan_lines(preset_params(name))) for name in ("s3-cs336", "s0-qwen3-4b"))
     assert "  data: at most 12,000 rows (" in s3
     assert "  data: 59 rows (" in s0
@@ -128,7 +128,7 @@ def test_a_plan_needs_no_torch():
 
 
 def test_a_known_model_takes_known_room():
-    """4.02 billion weights of 2 bytes and adapters of 4; and 4 KiB × 36 layers a token."""
+    """4.02 billion weights take 2 bytes each, adapters 4; a token 4 KiB in each of 36 layers."""
     params = preset_params("s0-qwen3-4b")
     shape = shape_of(params.model)
     memory, trained = phase_of(params, "grpo").memory, shape.trained(params.model)
@@ -139,7 +139,7 @@ def test_a_known_model_takes_known_room():
 
 
 def test_vllm_counts_where_it_is():
-    """S0's vLLM holds the policy's weights; S2's validates on another GPU, or else on the same."""
+    """S0's vLLM has the policy's weights; S2's validates on another GPU, or on the same."""
     s0 = phase_of(preset_params("s0-qwen3-4b"), "grpo")
     own = sum(s0.memory.values()) - s0.memory["weights"]
     assert s0.bytes_on(80 * GIB) == pytest.approx(own + 56 * GIB + GIB / 2)

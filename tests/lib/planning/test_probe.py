@@ -1,4 +1,4 @@
-"""The probe finds the largest micro-batch that memory holds, and says so when none does."""
+"""The probe finds the largest micro-batch that fits, or reports that none does."""
 
 import shutil
 import subprocess
@@ -28,7 +28,7 @@ PLENTY = 64 * 1024**3
 
 @pytest.fixture(scope="module")
 def own_base(base, tmp_path_factory):
-    """The base with a system prompt beside it, as `prepare` leaves it."""
+    """Copy the base with a system prompt beside it, as `prepare` leaves it."""
     folder = tmp_path_factory.mktemp("own") / "base"
     shutil.copytree(base, folder)
     save_system(folder, "")
@@ -37,7 +37,7 @@ def own_base(base, tmp_path_factory):
 
 @pytest.fixture
 def passes(monkeypatch):
-    """Shapes of the rows that the trainers' losses were taken of; [rows, prompt + completion]."""
+    """Record the shape of each batch in GRPO's loss: (rows, prompt + completion tokens)."""
     seen = []
     inner = PolicyGradientTrainer.compute_loss
 
@@ -57,7 +57,7 @@ def full(rank: int) -> list[Problem]:
 
 @pytest.fixture
 def room(monkeypatch):
-    """The largest micro-batch whose second step does not run out of a GPU's memory."""
+    """Raise CUDA's out-of-memory error in step 2 of a micro-batch above `rows`."""
     largest = {"rows": 1_000_000}
     inner = Trainer.training_step
 
@@ -80,7 +80,7 @@ def test_a_micro_batch_fits_or_does_not(smoke, own_base, room):
 
 
 def test_grpo_takes_two_steps_of_the_longest_rows(smoke, own_base, sets, tmp_path, passes):
-    """With the KL reference that params ask for; no micro-batch is left out."""
+    """The KL reference counts, and so does every micro-batch of a step."""
     params = changed(smoke, {"grpo": {"beta": 0.04, "micro_batch_size": 4}})
     write_problems(tmp_path / "grpo.jsonl", sets.grpo)
     problems, tokens = longest_first(params, "grpo", base=own_base, problems=tmp_path)
@@ -93,7 +93,7 @@ def test_grpo_takes_two_steps_of_the_longest_rows(smoke, own_base, sets, tmp_pat
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="the limit is for CPUs")
-def test_torchs_allocator_meets_the_limit_while_it_holds():
+def test_torchs_allocator_meets_the_limit_while_it_is_set():
     with probing._memory_limit(2**28):
         torch.zeros(2**20)
         with pytest.raises(RuntimeError) as error:
@@ -129,7 +129,7 @@ def test_the_longest_row_counts_all_that_may_be_generated(smoke, own_base, sets,
 
 @pytest.fixture
 def probe(own_base, tmp_path):
-    """Lines of the command for the smoke preset, with other values in its sections."""
+    """Run the command on the smoke preset with other values; return its lines."""
 
     def probed(**sections):
         content = YAML(typ="safe").load(compose_preset("smoke"))
@@ -163,7 +163,7 @@ def test_the_command_prints_what_to_set_or_why_not(probe, monkeypatch):
 
 @pytest.mark.parametrize(("largest", "words"), [(4, "sft.micro_batch_size: 4"), (0, "one row of")])
 def test_each_size_is_tried_in_a_process_of_its_own(largest, words, probe, monkeypatch):
-    """Of 16 rows a step; a process that the kernel ended for its memory counts as too large."""
+    """A step has 16 rows; a process killed by the kernel (-9) counts as out of memory."""
     sizes = []
 
     def tried(command, **_):

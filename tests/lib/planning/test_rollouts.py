@@ -1,4 +1,4 @@
-"""The verdict on a checkpoint's rollouts names what is wrong, with its numbers."""
+"""The verdict on a checkpoint's rollouts names each fault with its numbers."""
 
 import pytest
 
@@ -6,12 +6,7 @@ from lib.artifacts.problems import Problem
 from lib.engines.base import Finish, GeneratedCompletion
 from lib.engines.policy import load_tokenizer
 from lib.evaluation import sampling
-from lib.planning.rollouts import (
-    RolloutGroup,
-    diagnose,
-    report_lines,
-    tag_tokens,
-)
+from lib.planning.rollouts import RolloutGroup, diagnose, report_lines, tag_tokens
 from lib.prompts import prompt_format, save_system
 from lib.rewards.functions import Grading
 from lib.training.phase.warning_signs import Limits
@@ -69,7 +64,8 @@ def test_a_verdict_names_each_fault_with_its_numbers(rollouts, words):
 
 def test_the_report_shows_completions_and_tags_safely(base):
     tokens = tag_tokens(load_tokenizer(base), FORMAT)
-    assert all(len(pieces) == 1 for pieces in tokens.values())  # trained with the format's tags
+    # The base's tokenizer was trained with the format's tags.
+    assert all(len(pieces) == 1 for pieces in tokens.values())
     groups = [group(*answers(1, 2), "\x1b[31m\u202e")]
     tokens["<b>"] = ["<", "b", ">"]
     report = report_lines(groups, grading=GRADING, tokens=tokens, diagnosis=["all well"])
@@ -83,7 +79,7 @@ def test_the_report_shows_completions_and_tags_safely(base):
 
 
 def test_groups_are_graded_and_rewarded_as_params_say(smoke, base, tmp_path, monkeypatch):
-    """Of an engine that answers 4 to everything, every other time inside the format's tags."""
+    """The engine answers 4 in the format's tags, and every other time nothing."""
     used_format = prompt_format(**smoke.prompt.rendering)
     right, requested = used_format.target(solution="", reference="4"), []
 

@@ -1,6 +1,6 @@
-"""What a run of each system is: the table in docs/presets.md is the plan's.
+"""The table of runs in docs/presets.md equals the plan.
 
-`python -m tests.lib.planning.test_runs` prints the table anew.
+`python -m tests.lib.planning.test_runs` prints the table.
 """
 
 import dataclasses
@@ -51,7 +51,7 @@ def table() -> Iterator[str]:
 
 
 def on_16_gb() -> Iterator[tuple[str, Params]]:
-    """The presets that the docs fit to a T4, with their changes."""
+    """Yield the presets in the docs' T4 table, with their changes."""
     rows = re.findall(r"^\| `(s[14]\S*)`(.*?) \| `(\S+=.*?)` \|$", DOCS.read_text("utf-8"), re.M)
     for name, also, changes in rows:
         for preset in (name, *(name + other for other in re.findall("`(.+?)`", also))):
@@ -71,8 +71,8 @@ def test_what_the_docs_fit_to_16_gb_is_planned_below_15():
     for preset, params in planned.items():
         for phase in phases_of(params, shape_of(params.model)):
             assert phase.skipped or phase.bytes_on(t4.memory) <= 15 * 10**9, preset
-        found = findings(params, machine)
-        assert not [each.text for each in found if "make fetch" not in each.text]
+        texts = [each.text for each in findings(params, machine)]
+        assert not [text for text in texts if "make fetch" not in text]
 
 
 def test_the_table_in_the_docs_is_the_plans():

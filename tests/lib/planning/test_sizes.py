@@ -1,4 +1,4 @@
-"""Parameter counts from a shape are those of the model itself."""
+"""A shape's parameter count equals the model's own."""
 
 import json
 
@@ -18,7 +18,7 @@ PUBLISHED = {
     "Qwen/Qwen2.5-1.5B-Instruct": 1_543_714_304,
     "meta-llama/Llama-3.2-1B-Instruct": 1_235_814_400,
 }
-"""As the Hub's pages count the safetensors."""
+"""Parameters on the Hub's pages, counted from the safetensors."""
 
 
 @pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))

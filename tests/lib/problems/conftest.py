@@ -13,7 +13,7 @@ from lib.prompts import prompt_format
 
 @pytest.fixture
 def table_of(tmp_path):
-    """Problems as a table; of a text, the length is the reference."""
+    """Write problems as a table; a bare text's reference is its length."""
     count = iter(range(1000))
 
     def build(problems, *, source=0):
@@ -34,7 +34,7 @@ def texts(table: ProblemTable) -> list[str]:
 
 
 def words(batch: Sequence[str]) -> list[int]:
-    """Counts words in place of tokens."""
+    """Count words instead of tokens."""
     return [len(text.split()) for text in batch]
 
 
@@ -48,7 +48,7 @@ def counter(name: str = "xml", *, count: Any = words, eos_token: str = "<eos>") 
 def section(
     sft: dict[str, object] | None = None, grpo: dict[str, object] | None = None, **changes: object
 ) -> Prepare:
-    """The smoke preset's `prepare` with these changes, nested sections by name."""
+    """Return the smoke preset's `prepare` with changes, nested sections by name."""
     prepare = preset_params("smoke").prepare
     changes |= {"sft": prepare.sft.model_copy(update=sft or {})}
     changes |= {"grpo": prepare.grpo.model_copy(update=grpo or {})}

@@ -1,4 +1,4 @@
-"""Each public set by its adapter. The rows here are synthetic, made up in the form of the cards."""
+"""Adapters turn a public set's rows into problems; the rows here are synthetic."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Sources in, training sets out: what is dropped is counted, and nothing depends on chance."""
+"""Sources become training sets; dropped rows are counted by reason."""
 
 import json
 
@@ -17,9 +17,9 @@ QUESTIONS = [row["problem"] for row in GOOD]
 
 @pytest.fixture
 def assemble(tmp_path, monkeypatch):
-    """The SFT set of sources, each a list of rows, as `prepare` with these changes makes it.
+    """Build the SFT set of sources, each a list of rows, with changes of `prepare`.
 
-    Smoke's own settings except that bad rows are dropped and 100 words fit.
+    The settings are smoke's, except that bad rows are dropped and 100 words fit.
     """
     monkeypatch.chdir(tmp_path)
     raw = tmp_path / "data/raw"
@@ -94,7 +94,7 @@ def test_a_source_without_a_good_row_gives_the_reason(assemble, rows, why):
 
 
 @pytest.mark.parametrize("bad_rows", ["error", "drop"])
-def test_a_missing_column_is_to_be_named(assemble, bad_rows):
+def test_a_missing_column_asks_for_columns(assemble, bad_rows):
     rows = [{"task": row["problem"], "answer": row["answer"]} for row in GOOD]
     with pytest.raises(UserError, match=r"sft\.sources\[1\].*`problem`.*has task.*`columns:`"):
         assemble(GOOD, rows, bad_rows=bad_rows)

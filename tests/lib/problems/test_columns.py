@@ -1,4 +1,4 @@
-"""The column table: whatever a source calls its fields, one record comes out."""
+"""The column table turns a source's fields of any known name into the same record."""
 
 import itertools
 import math
@@ -185,8 +185,8 @@ def test_a_short_line_without_prose_is_a_bare_answer():
     assert [is_bare(text) for text in (*answers, *others)] == [True] * 5 + [False] * 4
 
 
-def test_a_wall_of_white_space_takes_no_time_to_speak_of():
-    """A pattern that began with white space was quadratic in it."""
+def test_much_white_space_takes_linear_time():
+    """A regular expression that begins with white space takes quadratic time on it."""
     assert read_worked("Add." + " " * 200_000 + "then stop") is None
     assert read_worked("Add.\n#### 1,234 \n\n") == ("1234", "Add.")
 

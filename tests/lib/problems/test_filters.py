@@ -34,7 +34,7 @@ def test_a_planted_near_duplicate_goes(table_of):
     assert "similarity 0.6" in kept.drops.examples["near_duplicate"][0]["found"]
 
 
-def test_a_problem_whose_number_alone_differs_is_another_problem(table_of):
+def test_a_problem_with_another_number_is_another_problem(table_of):
     table = table_of([FIRST, STORY.format(count=52, name="Natalia")])
     assert len(drop_near_duplicates(table, similarity=0.8)) == 2
 
@@ -53,7 +53,7 @@ def test_texts_too_short_for_a_5_gram_are_compared_whole(table_of, text):
 
 
 def test_problems_of_another_script_are_told_apart(table_of):
-    """Words of `[a-z0-9]` alone would see the same nothing in both."""
+    """`[a-z0-9]` would match no word in either."""
     apples, pears = "小明有三个苹果又买了五个一共有几个", "小红有七个梨送给朋友两个还剩几个"
     table = table_of([apples, pears, apples + "?"])
     assert texts(drop_near_duplicates(table, similarity=0.8)) == [apples, pears]
@@ -83,7 +83,7 @@ def _run(table, *, size=8, **benchmarks):
         "请问：三加四等于几？请写出过程。",
     ],
 )
-def test_a_planted_leak_is_found_whatever_its_spelling(table_of, leak):
+def test_a_planted_leak_is_dropped_in_any_spelling(table_of, leak):
     kept, _, drops = _run(table_of(["A clean one?", leak]), gsm8k=TEST)
     assert kept == ["A clean one?"]
     assert drops.counts == {"contaminated": 1}
@@ -100,7 +100,7 @@ COPIES = {
 
 
 @pytest.mark.parametrize("script", COPIES)
-def test_a_copy_is_found_in_any_script(table_of, script):
+def test_a_copy_is_dropped_in_any_script(table_of, script):
     copy = COPIES[script]
     kept, _, _ = _run(table_of(["A clean one?", f"12. {copy} 3"]), own=[copy, *TEST])
     assert kept == ["A clean one?"]

@@ -1,4 +1,4 @@
-"""The Hub, offline: a repository in the layout of the Hub's cache, at its pinned revision."""
+"""Sets of the Hub are read offline, from the Hub's cache at a pinned revision."""
 
 import re
 
@@ -45,7 +45,7 @@ GSM8K = HubSource(
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """A Hub cache that holds one revision of one repository."""
+    """Write a Hub cache with one revision of one repository."""
     snapshot = tmp_path / "datasets--openai--gsm8k" / "snapshots" / REVISION
     snapshot.mkdir(parents=True)
     (snapshot / "README.md").write_text(CARD)
@@ -97,15 +97,17 @@ def test_a_hub_that_cannot_be_reached_is_one_line(cache, tmp_path, monkeypatch):
             fetch_known("gsm8k", tmp_path / "raw")
 
 
-@pytest.mark.parametrize(("subset", "split"), [("mian", "train"), ("main", "validation")])
-def test_a_missing_subset_or_split_names_the_params(cache, subset, split):
-    with pytest.raises(UserError, match="check `subset`, `split` and `files`"):
-        _read(subset=subset, split=split)
-
-
-def test_an_id_that_is_none_is_an_error_about_params(cache):
-    with pytest.raises(UserError, match="no such repository or revision"):
-        _read(hub="open--ai/gsm8k")
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"subset": "mian"}, "check `subset`, `split` and `files`"),
+        ({"split": "validation"}, "check `subset`, `split` and `files`"),
+        ({"hub": "open--ai/gsm8k"}, "no such repository or revision"),
+    ],
+)
+def test_a_missing_repository_subset_or_split_is_named(cache, changes, fault):
+    with pytest.raises(UserError, match=fault):
+        _read(**changes)
 
 
 def test_a_known_set_is_written_under_data_raw_as_its_rows_are(cache, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""The `prepare` section of params, from sources to the files that the stages read."""
+"""`prepare` turns sources into the stages' input files."""
 
 import json
 from pathlib import Path
@@ -41,7 +41,7 @@ def content():
 
 @pytest.fixture(autouse=True)
 def checkout(tmp_path, monkeypatch):
-    """A working directory with two files under data/raw."""
+    """Make a working directory with two files under data/raw."""
     monkeypatch.chdir(tmp_path)
     raw = tmp_path / "data" / "raw"
     raw.mkdir(parents=True)
@@ -95,13 +95,13 @@ def test_a_tokenizer_learns_the_words_of_all_sets(content):
     assert learnt()[len(GSM8K) :] == made.grpo
 
 
-def test_validation_sets_are_drawn_by_content_and_not_empty(content):
+def test_validation_sets_are_selected_by_content_and_not_empty(content):
     content["prepare"]["validation_share"] = 0.2
     content["validation"] |= {"sets": ["validation", "harder"], "num_problems": 5}
     _prepare(content)
-    for drawn, among in (("validation", "validation"), ("harder", "benchmarks/harder")):
-        problems = sorted(read_problems(Path(f"out/{among}.jsonl")), key=lambda each: each.id)
-        assert list(read_problems(Path(f"out/validation/{drawn}.jsonl"))) == problems[:5]
+    for name, source in (("validation", "validation"), ("harder", "benchmarks/harder")):
+        problems = sorted(read_problems(Path(f"out/{source}.jsonl")), key=lambda each: each.id)
+        assert list(read_problems(Path(f"out/validation/{name}.jsonl"))) == problems[:5]
     assert {path.stem for path in Path("out/validation").iterdir()} == {"harder", "validation"}
     content["prepare"]["validation_share"] = 1e-9
     with pytest.raises(UserError, match=r"validation\.sets: `validation`"):
@@ -137,11 +137,11 @@ def test_duplicates_across_sources_and_leaks_are_dropped(content):
     assert "shares with farm" in dropped["grpo"]["contaminated"][0]["found"]
 
 
-@pytest.mark.parametrize("given_by", [["sft", "grpo"], ["grpo"]])
-def test_validation_is_held_back_of_both_sets_once(content, given_by):
+@pytest.mark.parametrize("sets", [["sft", "grpo"], ["grpo"]])
+def test_validation_is_held_back_of_both_sets_once(content, sets):
     both = [{"weight": "all", "source": _path("gsm8k")}]
     content["prepare"]["sft"]["sources"] = content["prepare"]["grpo"]["sources"] = both
-    content["prepare"] |= {"validation_share": 0.4, "validation_from": given_by}
+    content["prepare"] |= {"validation_share": 0.4, "validation_from": sets}
     metrics, _ = _prepare(content)
     held = [problem.id for problem in read_problems(Path("out/validation.jsonl"))]
     trained = {problem.id for problem in read_problems(Path("out/sft.jsonl"))}
@@ -206,7 +206,7 @@ def test_the_same_input_gives_the_same_bytes(content):
 
 
 def test_a_benchmark_holds_no_problem_twice(content, checkout):
-    """A problem with twice the draws would count twice."""
+    """A repeated problem would count twice in the rates."""
     twice = [*OWN, OWN[0]]
     lines = "".join(json.dumps(row) + "\n" for row in twice)
     (checkout / "data/raw/own.jsonl").write_text(lines)
@@ -233,7 +233,7 @@ PROMPT = "A conversation between User and Assistant. User: What is {n} + 1? Assi
 
 
 def _responses(content, rows, **sft):
-    """The SFT set of responses to r1_zero's prompts, as `math_jsonl` reads them."""
+    """Prepare the SFT set of responses to r1_zero's prompts; return dropped and kept rows."""
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     Path("data/raw/responses.jsonl").write_text(lines)
     source = _path("responses") | {"adapter": "math_jsonl"}

@@ -1,4 +1,4 @@
-"""Public sets as they are, from the folder that RECKON_SHARED names."""
+"""The real public sets can be read, from the folder in RECKON_SHARED."""
 
 import os
 import re
@@ -54,7 +54,7 @@ def test_gsm8k_answers_are_numbers_and_workings_have_no_marks(name):
 
 
 def _clean(rows, questions, folder):
-    """`rows` as a training set, cleaned of the benchmark `questions`."""
+    """Remove the benchmark `questions` from the training set `rows`."""
     problems = (problem for _, problem in rows)
     table = write_table(folder / "rows.arrow", problems, Drops())
     return decontaminate(table, [index_benchmark("gsm8k_test", questions, size=8)], size=8)

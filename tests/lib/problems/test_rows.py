@@ -1,4 +1,4 @@
-"""A row that cannot be read is named, and takes no other row with it."""
+"""An unreadable row is named, and the other rows stay readable."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Files under data/raw, in every form, give the same problems; whatever else is refused."""
+"""Files under data/raw give the same problems in every form; other files are refused."""
 
 import csv
 import json
@@ -73,16 +73,13 @@ def test_a_path_elsewhere_is_refused_with_its_import(raw, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "adapter", "message"),
-    [
-        ("none.jsonl", "table", r"none\.jsonl"),
-        ("notes.txt", "table", r"notes\.txt: .*\.jsonl"),
-    ],
+    ("name", "message"),
+    [("none.jsonl", r"none\.jsonl"), ("notes.txt", r"notes\.txt: .*\.jsonl")],
 )
-def test_what_cannot_be_read_is_refused_with_what_is_expected(raw, name, adapter, message):
+def test_what_cannot_be_read_is_refused_with_what_is_expected(raw, name, message):
     (raw / "notes.txt").write_text("no rows")
     with pytest.raises(UserError, match=message):
-        _read(raw, name, adapter=adapter)
+        _read(raw, name)
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "arrow"])
@@ -126,7 +123,7 @@ def test_one_split_or_none_needs_no_name(raw):
     assert (len(_read(raw, "own")), len(_read(raw, "two"))) == (10, 10)
 
 
-def test_a_saved_dictionary_of_splits_is_asked_for_one(raw):
+def test_a_saved_dictionary_of_splits_needs_a_split(raw):
     rows = Dataset.from_list(ROWS)
     DatasetDict({"train": rows, "test": rows}).save_to_disk(raw / "both")
     with pytest.raises(UserError, match=r"train, test.*`split:`"):

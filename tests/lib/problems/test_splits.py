@@ -60,7 +60,7 @@ def test_known_problems_stay_where_they_are(table_of):
     assert [text[-1] for text in texts(train)] == ["1", "3", "6"]
 
 
-def test_the_share_held_back_is_the_share_asked_for(table_of):
+def test_the_share_held_back_is_the_requested_one(table_of):
     table = table_of([f"problem {number}" for number in range(2000)])
     before: set[str] = set()
     for share in (0.0, 0.1, 0.5, 1.0):

@@ -24,20 +24,14 @@ PROBLEMS = st.lists(
 
 @settings(max_examples=30)
 @given(problems=PROBLEMS)
-def test_a_table_gives_back_what_was_written(tmp_path_factory, problems):
-    path = tmp_path_factory.mktemp("table") / "t.arrow"
-    assert list(write_table(path, problems, Drops())) == problems
+def test_a_table_and_json_lines_give_back_what_was_written(tmp_path_factory, problems):
+    folder = tmp_path_factory.mktemp("store")
+    assert list(write_table(folder / "t.arrow", problems, Drops())) == problems
+    write_problems(folder / "t.jsonl", problems)
+    assert list(read_problems(folder / "t.jsonl")) == problems
 
 
-@settings(max_examples=30)
-@given(problems=PROBLEMS)
-def test_json_lines_give_back_what_was_written(tmp_path_factory, problems):
-    path = tmp_path_factory.mktemp("lines") / "t.jsonl"
-    write_problems(path, problems)
-    assert list(read_problems(path)) == problems
-
-
-def test_selected_rows_keep_the_order_asked_for_and_their_source(table_of):
+def test_selected_rows_keep_the_requested_order_and_source(table_of):
     joined = join([table_of(["a", "b"], source=0), table_of(["c", "d"], source=1)])
     picked = joined.select([3, 0])
     assert texts(picked) == ["d", "a"]

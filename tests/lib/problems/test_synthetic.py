@@ -41,7 +41,7 @@ def numbers_in(problem: Problem) -> list[int]:
 
 
 def operands_of(problem: Problem) -> list[int]:
-    """The first number, then the number each step brings in."""
+    """List the first number and each step's new one: "2 + 3 = 5\\n5 * 4 = 20" -> [2, 3, 4]."""
     lines = [line.split() for line in problem.solution.splitlines()]
     return [int(lines[0][0]), *(int(line[2]) for line in lines)]
 
@@ -74,7 +74,7 @@ def test_a_solution_is_true_and_ends_in_the_reference():
 @pytest.mark.parametrize("settings", [TRAINING, WIDE])
 def test_a_text_gives_the_operands_and_one_distractor(settings):
     def order(numbers: list[int]) -> list[int]:
-        """The wide wording also has "6 a week for 3 weeks"."""
+        """Ignore the order of the wide wording, with phrases such as "6 a week for 3 weeks"."""
         return sorted(numbers) if settings is WIDE else numbers
 
     for problem in problems(count=500, settings=settings):
@@ -88,7 +88,7 @@ def test_a_text_gives_the_operands_and_one_distractor(settings):
         assert extra if DISTRACTOR in problem.tags else order(numbers) == operands
 
 
-def test_an_item_depends_on_seed_split_and_index_alone():
+def test_an_item_depends_on_seed_split_and_index_only():
     assert problems(count=5) == problems(count=50)[:5]
     assert problems(seed=0)[1:] != problems(seed=1)[:-1]
     assert not {p.id for p in problems(seed=0)} & {p.id for p in problems(seed=1)}
@@ -165,11 +165,11 @@ def test_shortening_depends_on_seed_and_problem_only():
 
 
 def test_an_equation_sequence_in_no_training_problem_is_tagged():
-    def told(name: str, solution: str) -> Problem:
+    def made(name: str, solution: str) -> Problem:
         return Problem.create(problem=name, reference="7", solution=solution, tags=(DISTRACTOR,))
 
-    training = [told("a", "2 - 1 = 1\n1 + 6 = 7"), told("b", "3 + 4 = 7")]
-    same, part, swapped = told("c", "3 + 4 = 7"), told("d", "1 + 6 = 7"), told("e", "4 + 3 = 7")
+    training = [made("a", "2 - 1 = 1\n1 + 6 = 7"), made("b", "3 + 4 = 7")]
+    same, part, swapped = made("c", "3 + 4 = 7"), made("d", "1 + 6 = 7"), made("e", "4 + 3 = 7")
     tagged = list(tag_unseen_equations([same, part, swapped], training=training))
     assert tagged[0] == same
     assert [problem.tags for problem in tagged[1:]] == [(DISTRACTOR, UNSEEN_EQUATIONS)] * 2

@@ -13,7 +13,7 @@ TEXTS = [
 
 @pytest.fixture(scope="session")
 def build_tokenizer():
-    """A byte-level BPE as Llama's: it puts BOS first whenever special tokens are asked for."""
+    """Train a byte-level BPE like Llama's: with special tokens, BOS comes first."""
 
     def build(chat_template, *, marks=(), bos=True):
         tokenizer = Tokenizer(BPE())

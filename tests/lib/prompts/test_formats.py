@@ -1,4 +1,4 @@
-"""What every format promises, and what each one promises by itself."""
+"""The contract of all prompt formats, and the details of each."""
 
 import pytest
 from hypothesis import given
@@ -38,7 +38,7 @@ def test_an_empty_completion_is_not_well_formed(name, completion):
     assert not parsed.format_ok
 
 
-def test_r1_zero_alone_stops_before_eos():
+def test_only_r1_zero_stops_before_eos():
     stops = {name: prompt_format(name).stop_strings for name in FORMATS}
     assert {name: strings for name, strings in stops.items() if strings} == {
         "r1_zero": ("</answer>",)
@@ -90,7 +90,7 @@ def test_r1_zero_prompt_is_the_papers_and_ends_inside_think():
 
 
 def test_r1_zeros_own_system_prompt_is_the_courses_file():
-    """`cs336_alignment/prompts/r1_zero.prompt`, byte for byte."""
+    """The file is `cs336_alignment/prompts/r1_zero.prompt`, byte for byte."""
     own_format = prompt_format("r1_zero")
     text = prompt_text(own_format, "What is 2 + 2?", system=own_format.instructions)
     assert text == (
@@ -134,7 +134,7 @@ def test_tags_of_choice_replace_the_formats_own():
 
 
 @pytest.mark.parametrize(
-    ("name", "tags", "said"),
+    ("name", "tags", "words"),
     [
         ("boxed", ["a", "b", "c", "d"], "has no tags"),
         ("xml", ["<a>", "</a>"], "expected four different tags"),
@@ -142,8 +142,8 @@ def test_tags_of_choice_replace_the_formats_own():
         ("xml", ["<a>", " ", "<b>", "</b>"], "expected four different tags"),
     ],
 )
-def test_tags_that_cannot_work_are_refused(name, tags, said):
-    with pytest.raises(UserError, match=said):
+def test_tags_that_cannot_work_are_refused(name, tags, words):
+    with pytest.raises(UserError, match=words):
         prompt_format(name, tags=tags)
 
 

@@ -1,12 +1,7 @@
 import pytest
 
 from lib.core.errors import UserError
-from lib.prompts import (
-    prompt_format,
-    saved_system,
-    system_prompt,
-    with_default_system,
-)
+from lib.prompts import prompt_format, saved_system, system_prompt, with_default_system
 
 XML = prompt_format("xml")
 

@@ -1,4 +1,4 @@
-"""Token by token: training, generation and our own rendering agree; one BOS, one EOS."""
+"""Training, generation and our own rendering agree token by token, with one BOS and one EOS."""
 
 from types import SimpleNamespace
 
@@ -10,7 +10,7 @@ from lib.prompts.formats import conversation
 from lib.prompts.template import LAYOUTS
 from lib.training.sft import sft_dataset
 
-CHOSEN = [
+FORMATS = [
     *((name, "plain") for name in PROMPT_FORMATS),
     *(("xml", layout) for layout in LAYOUTS if layout != "plain"),
     *(("working_out", layout) for layout in LAYOUTS if layout != "plain"),
@@ -20,7 +20,7 @@ PROBLEM = "How many clips (of 48) did she sell?"
 SOLUTION = "(48/2 = 24) and 24 more."
 
 
-@pytest.fixture(params=CHOSEN, ids="-".join)
+@pytest.fixture(params=FORMATS, ids="-".join)
 def own_format(request):
     name, layout = request.param
     return prompt_format(name, layout=layout)
@@ -33,7 +33,7 @@ def _conversation(own_format, system):
 
 
 def _encode(own_format, tokenizer, system):
-    """Token ids of prompt and completion as SFT gets them."""
+    """Encode prompt and completion as SFT does."""
     problem = Problem.create(problem=PROBLEM, reference="72", solution=SOLUTION)
     (row,) = sft_dataset([problem], tokenizer, prompt_format=own_format, system=system)
     start = row["completion_mask"].index(1)
@@ -65,7 +65,7 @@ def test_an_exported_template_gives_trainings_prompt_tokens(
         return tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
 
     assert ids(("user", PROBLEM)) == trained
-    # Once, where it is there already; and not at all where there is another one.
+    # The default is not repeated, and gives way to another system prompt.
     assert ids(("system", system), ("user", PROBLEM)) == trained
     text = tokenizer.decode(ids(("system", "Be brief."), ("user", PROBLEM)))
     assert "Be brief." in text
@@ -74,7 +74,7 @@ def test_an_exported_template_gives_trainings_prompt_tokens(
 
 @pytest.mark.parametrize("bos", [True, False])
 def test_sft_trains_on_the_prompt_tokens_of_generation(own_format, build_tokenizer, bos):
-    # Marks as tokens of their own: how the default's tokenizer is trained.
+    # The default's tokenizer is trained with the tags as tokens.
     tokenizer = build_tokenizer(own_format.chat_template, marks=own_format.marks, bos=bos)
     prompt, whole = _conversation(own_format, "Think first.")
     generation = tokenizer.apply_chat_template(prompt, add_generation_prompt=True)["input_ids"]
@@ -84,9 +84,7 @@ def test_sft_trains_on_the_prompt_tokens_of_generation(own_format, build_tokeniz
     assert ours.prompt_ids + ours.completion_ids == training
 
 
-def test_a_tokenizer_does_not_fuse_prompt_and_completion(
-    build_tokenizer,
-):
+def test_a_tokenizer_does_not_fuse_prompt_and_completion(build_tokenizer):
     own_format = prompt_format("working_out")
     tokenizer = build_tokenizer(own_format.chat_template)
     tokenizer.add_tokens([">("])
@@ -103,7 +101,8 @@ def test_bos_comes_first_and_eos_last_each_once(own_format, build_tokenizer):
     ids = encoded.prompt_ids + encoded.completion_ids
     assert (ids[0], ids[-1]) == (tokenizer.bos_token_id, tokenizer.eos_token_id)
     assert ids.count(tokenizer.bos_token_id) == ids.count(tokenizer.eos_token_id) == 1
-    assert tokenizer(PROBLEM)["input_ids"][0] == tokenizer.bos_token_id  # it would double it
+    # Plain tokenization adds BOS: after the template there would be two.
+    assert tokenizer(PROBLEM)["input_ids"][0] == tokenizer.bos_token_id
 
 
 def test_generation_marks_cover_answer_and_eos_and_nothing_else(own_format, build_tokenizer):

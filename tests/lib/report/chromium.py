@@ -15,18 +15,18 @@ FLAGS = (
     "--hide-scrollbars", "--remote-debugging-pipe", "--window-size=1280,900",
 )  # fmt: skip
 PATIENCE_S = 60
-"""Far above what a page needs: only a browser that hangs meets it."""
+"""Seconds, far above a page's needs: only a hanging browser exceeds it."""
 
 
 def executable() -> str | None:
-    """Chromium's path, None where there is none (Debian: `apt-get install chromium`)."""
+    """Find Chromium's path, or None (Debian: `apt-get install chromium`)."""
     return next(
         (path for name in ("chromium", "chromium-browser") if (path := shutil.which(name))), None
     )
 
 
 class Chromium:
-    """One page in one browser; everything it complained about is in `complaints`."""
+    """One page in one browser; errors and warnings of its console go to `complaints`."""
 
     def __init__(self, profile: Path) -> None:
         commands, self._send = os.pipe()
@@ -96,7 +96,7 @@ class Chromium:
             self.requests.append(params["request"]["url"])
 
     def evaluate(self, script: str):
-        """The JSON value of an expression; promises are awaited."""
+        """Evaluate an expression to its JSON value; promises are awaited."""
         answer = self.call(
             "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
         )
@@ -105,7 +105,7 @@ class Chromium:
         return answer["result"].get("value")
 
     def wait_for(self, script: str) -> None:
-        """Until the expression is true."""
+        """Poll until the expression is true."""
         deadline = time.monotonic() + PATIENCE_S
         while not self.evaluate(script):
             if time.monotonic() > deadline:

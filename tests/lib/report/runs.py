@@ -1,4 +1,4 @@
-"""Runs of the pipeline as files, small or large, made without a model."""
+"""Files of synthetic pipeline runs, small or large, without a model."""
 
 import math
 from pathlib import Path
@@ -15,7 +15,7 @@ STARTS = {"sft": "base", "grpo": "sft"}
 BENCHMARKS = ("held_out", "harder")
 FOLDERS = ("base", "graded", "metrics", "rollouts", "curves", "provenance")
 SKILL = {"base": 0.0, "sft": 0.33, "grpo": 0.62}
-DRAWN = {
+SAMPLING = {
     "num_problems": 24,
     "num_completions": 1,
     "temperature": 0.0,
@@ -105,7 +105,7 @@ def completion_rows(checkpoint: str, *, skill: float, problems: int, samples: in
 def write_run(
     folder: Path, *, problems: int = 24, samples: int = 4, skill=SKILL, hostile=(), skipped=()
 ) -> Path:
-    """A run's files under `folder`, a checkpoint for each skill.
+    """Write a run's files under `folder`, one checkpoint per skill.
 
     Hostile texts replace the first completions of each file.
     """
@@ -158,7 +158,7 @@ def noted(stage: str, *, skipped: bool = False) -> dict:
         "skipped": skipped,
         "stage": stage,
         "prompt": {"system": "Think."},
-        "sampling": {"held_out": {"greedy": DRAWN}, "harder": {"greedy": DRAWN}},
+        "sampling": {"held_out": {"greedy": SAMPLING}, "harder": {"greedy": SAMPLING}},
     }
 
 
@@ -181,7 +181,7 @@ def grpo_curve(steps: int) -> list[dict]:
 
 
 def training_rollouts(steps: int, *, problems: int = 3) -> list[dict]:
-    """Groups of two: the first answer is right from the middle of the training on."""
+    """Make groups of two; the first answer is right in the second half of the training."""
     rows = []
     for step in range(1, steps + 1):
         posed = problem("train", step % problems)

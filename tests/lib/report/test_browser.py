@@ -1,4 +1,4 @@
-"""The page in headless Chromium (Debian: `apt-get install chromium`)."""
+"""The report page works in headless Chromium (Debian: `apt-get install chromium`)."""
 
 import dataclasses
 
@@ -65,7 +65,7 @@ def shown(page, script):
     return page.evaluate(f"rollouts.shown.map((row) => {script})")
 
 
-def test_the_page_opens_and_asks_for_nothing_else(page, addresses):
+def test_the_page_opens_and_requests_nothing_else(page, addresses):
     for holder in range(page.evaluate("document.querySelectorAll('.charts').length")):
         page.evaluate(f"document.querySelectorAll('.charts')[{holder}].scrollIntoView()")
         page.wait_for(f"document.querySelectorAll('.charts')[{holder}].dataset.state === 'drawn'")
@@ -75,7 +75,7 @@ def test_the_page_opens_and_asks_for_nothing_else(page, addresses):
 
 
 def test_the_printed_page_has_its_charts(page):
-    """Those too that nobody has scrolled to."""
+    """Charts outside the viewport are printed too."""
     page.wait_for("document.querySelectorAll('.charts:not([data-state=drawn])').length === 0")
     with_charts = len(page.call("Page.printToPDF")["data"])
     page.evaluate("document.querySelectorAll('.plot').forEach((plot) => plot.replaceChildren())")
@@ -92,7 +92,7 @@ def test_what_is_folded_is_printed_and_folded_again(page):
 
 
 def test_the_first_screen_shows_numbers_figure_and_answers(page):
-    """Before any table; at 1280 x 900."""
+    """All three come before any table, at 1280 x 900."""
     tops = page.evaluate(
         "['.score', '#figure-headline', '#example', '.findings', 'table'].map((each) =>"
         " document.querySelector(each).getBoundingClientRect().top)"
@@ -281,7 +281,7 @@ def test_a_link_to_nothing_is_named(page, addresses, link):
     page.wait_for("document.getElementById('unknown').hidden")
 
 
-def test_completions_are_sorted_by_what_is_asked_for(page):
+def test_completions_are_sorted_in_the_selected_order(page):
     use(page, "#order", "reward")
     rewards = shown(page, "row.reward")
     assert rewards == sorted(rewards) and len(set(rewards)) > 1

@@ -48,7 +48,7 @@ def repository(repository_of_one_run, tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def repository_of_one_run(tmp_path_factory):
-    """A repository whose HEAD holds one run, as git and DVC see it."""
+    """Commit one run in a repository of git and DVC."""
     folder = tmp_path_factory.mktemp("repository")
     write_text(folder / "dvc.yaml", DVC_YAML)
     write_text(folder / "params.yaml", PARAMS)
@@ -63,7 +63,7 @@ def repository_of_one_run(tmp_path_factory):
 
 
 def in_shell(script, folder=None):
-    """Run `git` and `dvc` as somebody, with this environment's DVC."""
+    """Run a script with an author for git and this environment's DVC."""
     names = ("AUTHOR_NAME", "AUTHOR_EMAIL", "COMMITTER_NAME", "COMMITTER_EMAIL")
     path = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     environment = os.environ | {f"GIT_{name}": "t" for name in names} | path
@@ -107,7 +107,7 @@ def test_a_worse_model_is_seen_on_every_set(repository):
     assert " on harder, paired" in everything.tables[2].title and everything.findings == []
 
 
-def test_edited_params_are_said_to_be_stale_before_any_number(repository):
+def test_edited_params_are_called_stale_before_any_number(repository):
     edited = PARAMS.replace("group_size: 8", "group_size: 2")
     write_text(repository / "params.yaml", re.sub(r"_steps: \d+", "_steps: 7", edited))
     first, *others = compare().lines(markdown=False)
@@ -166,7 +166,7 @@ def test_what_cannot_be_paired_says_why_first(repository, cause):
 
 
 def test_the_command_fails_only_when_the_model_got_worse(repository):
-    # What one run found of its own phases is a line of its report.
+    # A fall between one run's own phases is a line of its report, no failure here.
     write_json(Path("reports/metrics/report.json"), {"sft_to_grpo": {"held_out": {"greedy": -0.3}}})
     same = CliRunner().invoke(main, ["--md"])
     assert (same.exit_code, "WORSE" in same.output) == (0, False)

@@ -12,7 +12,7 @@ from tests.lib.report.runs import STARTS, load, read, write_run
 def test_differences_are_those_of_the_completions(run):
     places = [(c.after, c.benchmark, c.mode, c.change.difference) for c in compare_checkpoints(run)]
     assert len(places) == 2 * 2 * 2
-    (change,) = (of for *place, of in places if place == ["grpo", "held_out", "greedy"])
+    (change,) = (last for *place, last in places if place == ["grpo", "held_out", "greedy"])
     before, after = (
         [row.answer_ok for row in run.completions[name] if row.mode == "greedy"][:24]
         for name in ("sft", "grpo")
@@ -37,7 +37,7 @@ def test_without_its_start_a_phase_follows_the_one_before(run):
     ("skill", "names"),
     [
         ({"base": 0.0, "sft": 0.9, "grpo": 0.2}, {"GRPO"}),
-        # What the untrained model lost is no alarm: teaching a format may cost answers.
+        # A fall from the untrained model is no alarm: teaching a format may cost answers.
         ({"base": 0.9, "sft": 0.3, "grpo": 0.3}, set()),
     ],
 )
@@ -47,7 +47,7 @@ def test_a_phase_that_made_the_model_worse_is_an_alarm(tmp_path, skill, names):
 
 
 def test_rows_that_make_no_pairs_are_refused(run):
-    """One attempt fewer at a problem, and another reference to it."""
+    """A problem has one attempt fewer, or another reference."""
     own = run.completions["sft"]
     first = next(row for row in own if row.mode == "sampled")
     name = first.problem_id
@@ -73,14 +73,14 @@ def test_a_fall_on_another_set_is_a_finding(tmp_path):
     ]
     report = build_report(dataclasses.replace(run, completions={**run.completions, "grpo": worse}))
     assert not any("WORSE" in alarm for alarm in report.alarms)
-    assert any("grpo" in of and " on harder −" in of for of in report.findings)
+    assert any("grpo" in line and " on harder −" in line for line in report.findings)
 
 
 def test_more_comparisons_ask_for_more_evidence():
     change = Difference(Estimate(-0.1, 0.05, 500), Interval(-0.2, 0.0), 0.03)
     one, other = (
-        Comparison(before="sft", after="grpo", benchmark=of, mode="greedy", change=change)
-        for of in ("a", "b")
+        Comparison(before="sft", after="grpo", benchmark=name, mode="greedy", change=change)
+        for name in ("a", "b")
     )
     assert len(list(alarms([one]))) == 1
     assert list(alarms([one, other])) == []

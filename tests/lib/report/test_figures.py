@@ -52,17 +52,17 @@ def test_validation_is_shown_from_step_0_by_set(figures):
     assert rows["harder", 50]["low"] == rows["harder", 50]["value"] == 0.5
 
 
-def test_the_step_handed_on_is_ringed_and_its_optimism_said(run):
+def test_the_selected_step_is_ringed_with_a_caveat(run):
     best = {"step": 50, "last_step": 100, "num_points": 3, "num_problems": 64}
     best |= {"answer_accuracy": 0.75, "answer_accuracy_se": 0.05}
-    chosen = dataclasses.replace(run, stage_metrics={"grpo": {"selected": best}})
-    for drawn in (validation_figure(chosen), headline_figure(chosen)):
-        ring = drawn.panels[-1].spec["layer"][-1]
+    selected = dataclasses.replace(run, stage_metrics={"grpo": {"selected": best}})
+    for figure in (validation_figure(selected), headline_figure(selected)):
+        ring = figure.panels[-1].spec["layer"][-1]
         assert ring["data"]["values"] == [best]
         assert {each["field"] for each in (STEP, ring["encoding"]["y"])} <= set(best)
-        assert "Ring: the step handed on" in drawn.caption
-        assert "<path" in figure_svg(drawn)
-    (sentence,) = caveats((), chosen)
+        assert "Ring: the step handed on" in figure.caption
+        assert "<path" in figure_svg(figure)
+    (sentence,) = caveats((), selected)
     assert "grpo hands on step 50 of 100" in sentence and "75.0 %: as a maximum" in sentence
     assert "Ring" not in validation_figure(run).caption
 

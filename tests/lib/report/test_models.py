@@ -1,4 +1,4 @@
-"""Models that anybody trained, as `make evaluate` compares them."""
+"""`make evaluate` compares models of any origin."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ from tests.lib.report.runs import load
 
 
 def side_by_side(run, **changes):
-    """The checkpoints of a run as models that have nothing to do with each other."""
+    """Treat a run's checkpoints as unrelated models."""
     starts = dict.fromkeys(run.checkpoints[1:], run.checkpoints[0])
     return dataclasses.replace(run, trained=False, starts=starts, **changes)
 
@@ -36,7 +36,7 @@ def test_models_are_compared_on_the_problems_both_answered(run):
     assert [each.change.difference.n for each in compared] == [23] * 4
 
 
-def test_what_has_no_grade_is_neither_compared_nor_drawn(run):
+def test_ungraded_completions_are_neither_compared_nor_plotted(run):
     ungraded = {
         name: [
             dataclasses.replace(row, decided_by=UNGRADED) if row.benchmark == "harder" else row
@@ -45,11 +45,11 @@ def test_what_has_no_grade_is_neither_compared_nor_drawn(run):
         for name, rows in run.completions.items()
     }
     form = {"harder": {"greedy": {"n": 8, "format_accuracy": 1.0}}}
-    metrics = {name: {**of, **form} for name, of in run.metrics.items()}
+    metrics = {name: {**rates, **form} for name, rates in run.metrics.items()}
     report = build_report(side_by_side(run, completions=ungraded, metrics=metrics))
     assert {each.benchmark for each in report.comparisons} == {"held_out"}
     only = side_by_side(run, completions=ungraded, metrics=metrics, benchmarks=("harder",))
     assert build_report(only).example is None
-    drawn = [panel.title for each in report.figures for panel in each.panels]
+    plotted = [panel.title for each in report.figures for panel in each.panels]
     tabled = [table.title for table in (*report.classes, *report.breakdowns)]
-    assert [title for title in (*drawn, *tabled) if "harder" in title] == ["harder"]  # the form
+    assert [title for title in (*plotted, *tabled) if "harder" in title] == ["harder"]  # the form

@@ -1,4 +1,4 @@
-"""Which completions a page holds, and that it stays small whatever the run."""
+"""A page has a limited part of a run's completions, the informative ones first."""
 
 import base64
 import dataclasses
@@ -9,11 +9,7 @@ import numpy as np
 import pytest
 
 from lib.artifacts import write_jsonl
-from lib.report.page import (
-    completion_blocks,
-    ranked_answers,
-    render_page,
-)
+from lib.report.page import completion_blocks, ranked_answers, render_page
 from lib.report.report import build_report
 from tests.lib.report.runs import completion_rows, load, read, write_run
 

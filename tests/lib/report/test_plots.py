@@ -28,7 +28,7 @@ plots:
 
 
 def table_of(run, stage, **changes):
-    """By series, its only row."""
+    """Return value, low and high by series, each of one row."""
     rows = long_table(dataclasses.replace(run, **changes), stage)
     return {
         row["series"]: [row[name] for name in ("value", "low", "high") if name in row]
@@ -49,7 +49,7 @@ def test_sets_of_validation_problems_have_their_own_bands(run):
     measured = {"answer_accuracy": [(0, 0.5)], "harder/answer_accuracy": [(0, 0.25)]}
     measured |= {"harder/answer_accuracy_se": [(0, 0.1)], "mean_reward": [(0, 1.0)]}
     table = table_of(run, "sft", validations={"sft": measured})
-    assert {name: of for name, of in table.items() if name.startswith("validation")} == {
+    assert {name: row for name, row in table.items() if name.startswith("validation")} == {
         "validation harder: answer accuracy": pytest.approx([0.25, 0.054, 0.446]),
         "validation: mean reward": [1.0],
     }
@@ -70,7 +70,7 @@ def test_what_is_zero_or_what_dvc_draws_anyway_is_left_out(run, tmp_path):
 def test_dvc_draws_one_column_of_each_stage_s_own_curves():
     stages = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
     for stage, column in OWN_PLOT.items():
-        curves = {name: of for plot in stages[stage]["plots"] for name, of in plot.items()}
+        curves = {name: axes for plot in stages[stage]["plots"] for name, axes in plot.items()}
         assert curves[f"${{curves}}/{stage}.csv"]["y"] == column
         assert curves[f"${{curves}}/{stage}_validation.csv"]["y"] == "answer_accuracy"
 
@@ -81,7 +81,7 @@ def test_the_page_of_dvc_has_the_installed_chart_library():
 
 
 @pytest.mark.slow
-def test_dvc_plots_are_drawn_without_the_network(run, tmp_path):
+def test_dvc_plots_work_without_the_network(run, tmp_path):
     if executable() is None:
         pytest.skip("no chromium on PATH (Debian: apt-get install chromium)")
     write_text(tmp_path / "dvc.yaml", DVC_YAML)

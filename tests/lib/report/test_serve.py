@@ -44,16 +44,16 @@ def test_a_page_of_another_name_reads_nothing(server, host, status):
 
 
 @pytest.mark.parametrize(
-    ("asked", "num_read"), [("GET /", 0), ("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 1)]
+    ("request_text", "num_read"), [("GET /", 0), ("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 1)]
 )
-def test_an_aborted_download_prints_nothing(server, tmp_path, capfd, asked, num_read):
+def test_an_aborted_download_prints_nothing(server, tmp_path, capfd, request_text, num_read):
     (tmp_path / "report.html").write_bytes(bytes(50_000_000))
     with socket.create_connection(server.server_address) as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        client.sendall(asked.encode())
+        client.sendall(request_text.encode())
         client.recv(num_read)
     server.shutdown()
-    server.server_close()  # waits for what is being answered
+    server.server_close()  # waits for open requests
     assert capfd.readouterr().err == ""
 
 

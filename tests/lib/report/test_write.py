@@ -10,7 +10,7 @@ from tests.lib.report.runs import CHECKPOINTS, HOSTILE, load, write_text
 
 
 def written(folder, run):
-    """Write the report of `run`; returns every file's bytes by name."""
+    """Write the report of `run`; return every file's bytes by name."""
     folder.mkdir()
     write_text(folder / "figures/old.svg", "of an earlier run, and removed")
     names = {"markdown": "report.md", "page": "report.html", "metrics": "report.json"}
