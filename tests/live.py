@@ -1,4 +1,4 @@
-"""What a process holds: the bytes of its tensors, and its child processes."""
+"""Live tensors and child processes of this process, to find leaks."""
 
 import gc
 import warnings
@@ -16,13 +16,16 @@ class Held(NamedTuple):
 
 
 def held() -> Held:
-    """What lives now. Garbage in a reference cycle lives until it is collected: nothing is here."""
+    """Count live tensors and child processes.
+
+    Nothing is collected first: garbage in a reference cycle counts as alive.
+    """
     # An open vLLM engine hides all objects from the collector's list.
     gc.unfreeze()
     sizes = {
         tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
         for tensor in _tensors()
-        # torch.compile's stand-ins, which vLLM leaves behind, have shapes and no memory.
+        # vLLM leaves meta tensors of torch.compile behind: shapes without memory.
         if tensor.untyped_storage().device.type != "meta"
     }
     children = psutil.Process().children(recursive=True)
@@ -31,6 +34,6 @@ def held() -> Held:
 
 def _tensors() -> list[torch.Tensor]:
     with warnings.catch_warnings():
-        # Some of torch's objects warn when they are asked for their class.
+        # Some of torch's objects warn on isinstance.
         warnings.simplefilter("ignore")
-        return [thing for thing in gc.get_objects() if isinstance(thing, torch.Tensor)]
+        return [each for each in gc.get_objects() if isinstance(each, torch.Tensor)]

@@ -1,4 +1,4 @@
-"""What `make` says to a newcomer: help by itself, and one clear line for each mistake."""
+"""`make` prints help, and one clear line for each mistake."""
 
 import os
 import re
@@ -10,12 +10,11 @@ import pytest
 from packaging.requirements import Requirement
 
 from lib.params import preset_names
-
-ROOT = Path(__file__).parents[1]
+from tests.conftest import ROOT
 
 
 def locked(name: str) -> dict[str, str]:
-    """Version by package on Python 3.11, the one that the extras are resolved for."""
+    """Read the locked version by package on Python 3.11, the extras' version."""
     lines = (ROOT / f"requirements/{name}.txt").read_text().splitlines()
     pins = [Requirement(line.removesuffix(" \\")) for line in lines if "==" in line]
     on = {"python_version": "3.11", "python_full_version": "3.11.7"}
@@ -24,7 +23,7 @@ def locked(name: str) -> dict[str, str]:
 
 
 def make(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    # Under `make test` the flags of that make would change what this one prints.
+    # Under `make test` the outer make's flags would change the output.
     plain = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     return subprocess.run(
         ["make", *arguments], cwd=cwd, env=plain, capture_output=True, text=True, check=False
@@ -32,7 +31,7 @@ def make(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
 
 
 def error_of(shown: subprocess.CompletedProcess[str]) -> str:
-    """The one line of a mistake."""
+    """Return the one line on stderr of a failed make."""
     assert shown.returncode == 2
     (line,) = [line for line in shown.stderr.splitlines() if not line.startswith("make:")]
     assert line.startswith("Error: ")
@@ -48,22 +47,25 @@ def test_make_alone_lists_every_verb_with_what_it_does():
 
 @pytest.fixture
 def bare(tmp_path):
-    """A checkout without `.venv`."""
+    """Make a checkout without `.venv`."""
     shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
     shutil.copy(ROOT / "Makefile", tmp_path)
     return tmp_path
 
 
-def fake_python(path: Path, *, version: str, otherwise: str = "exit 1") -> Path:
-    """A Python that knows its version, and does `otherwise` when it is asked for anything else."""
+def write_script(path: Path, text: str) -> Path:
+    """Write an executable shell script."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    supported = "0" if version in {"3.11", "3.12"} else "1"
-    path.write_text(
-        f'#!/bin/sh\ncase "$1" in\n--version) echo Python {version};;\n'
-        f"-c) exit {supported};;\n*) {otherwise};;\nesac\n"
-    )
+    path.write_text(f"#!/bin/sh\n{text}")
     path.chmod(0o755)
     return path
+
+
+def fake_python(path: Path, *, version: str, otherwise: str = "exit 1") -> Path:
+    """Write a Python that prints its version and runs `otherwise` on all other arguments."""
+    supported = "0" if version in {"3.11", "3.12"} else "1"
+    text = f'case "$1" in\n--version) echo Python {version};;\n'
+    return write_script(path, f"{text}-c) exit {supported};;\n*) {otherwise};;\nesac\n")
 
 
 @pytest.mark.parametrize(
@@ -95,18 +97,13 @@ def test_a_half_made_environment_does_not_stay(bare):
     ("torch", "exchanged"), [("", True), ("2.13.0+cpu", True), ("2.13.0", False)]
 )
 def test_with_a_gpu_torch_is_the_build_for_cuda(bare, torch, exchanged):
-    """A CPU build satisfies `torch==2.13.0` too, and then neither vLLM nor models are imported."""
+    """A CPU build satisfies `torch==2.13.0` too, but vLLM and models would fail to import."""
     version = locked("gpu")["torch"].removeprefix("==")
     torch = torch.replace("2.13.0", version)
-    python = bare / ".venv/bin/python"
-    python.parent.mkdir(parents=True)
     asks = f'*version_info*) ;;\n*"version(\'torch\')"*) echo "{torch}";;\n*version*) exit 1;;'
-    python.write_text(f'#!/bin/sh\ncase "$2" in\n{asks}\n*pip*) echo "$@" >>calls;;\nesac\n')
-    python.chmod(0o755)
-    driver = bare / "bin/nvidia-smi"
-    driver.parent.mkdir()
-    driver.write_text("#!/bin/sh\n")
-    driver.chmod(0o755)
+    python = f'case "$2" in\n{asks}\n*pip*) echo "$@" >>calls;;\nesac\n'
+    write_script(bare / ".venv/bin/python", python)
+    driver = write_script(bare / "bin/nvidia-smi", "")
     environment = os.environ | {"PATH": f"{driver.parent}:{os.environ['PATH']}"}
     subprocess.run(["requirements/install.sh", "gpu"], cwd=bare, env=environment, check=True)
     *first, last = [line.split("install ")[1] for line in (bare / "calls").read_text().splitlines()]
@@ -127,13 +124,13 @@ def test_every_locked_package_has_hashes(name):
 
 
 def test_the_locks_are_one_set_of_versions():
-    """An extra is installed beside the others, and must not exchange what they brought."""
+    """An extra is installed beside the others, and must not change their versions."""
     dev = locked("dev")
     for extra in ("cpu", "vllm-cpu", "gpu"):
         pins = locked(extra)
         common = pins.keys() & dev.keys()
         assert {name: pins[name] for name in common} == {name: dev[name] for name in common}
-        # What is left is the extra's own; of the default's there is none.
+        # Only the default has no packages of its own.
         assert (pins.keys() <= dev.keys()) == (extra == "cpu")
     assert locked("vllm-cpu")["transformers"] == locked("gpu")["transformers"]
 
@@ -159,16 +156,13 @@ def test_an_unknown_preset_is_one_line_that_lists_them(preset):
         ("push", "HUB_REPO"),
     ],
 )
-def test_what_a_person_gives_runs_nothing(bare, verb, variable):
-    """It reaches the stage as one word, whatever make or a shell would read in it."""
-    (bare / "requirements/install.sh").write_text("#!/bin/sh\n")
-    python = bare / ".venv/bin/python"
-    python.parent.mkdir(parents=True)
-    python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    python.chmod(0o755)
-    given = 'a $(touch X) $(shell touch X) `touch X` "q" it\'s $HOME;touch X #'
-    words = make(verb, f"{variable}={given}", cwd=bare).stdout.splitlines()
-    assert any(word.endswith(given) for word in words)
+def test_a_variable_of_make_runs_nothing(bare, verb, variable):
+    """It reaches the stage as one word, without expansion by make or a shell."""
+    write_script(bare / "requirements/install.sh", "")
+    write_script(bare / ".venv/bin/python", 'printf "%s\\n" "$@"\n')
+    value = 'a $(touch X) $(shell touch X) `touch X` "q" it\'s $HOME;touch X #'
+    words = make(verb, f"{variable}={value}", cwd=bare).stdout.splitlines()
+    assert any(word.endswith(value) for word in words)
     assert not (bare / "X").exists()
 
 
@@ -183,5 +177,5 @@ def test_the_vllm_server_makes_the_base_model_that_it_serves():
 
 
 @pytest.mark.parametrize(("verb", "words"), [("benchmarks", "gsm8k, "), ("grade", "COMPLETIONS=")])
-def test_what_a_verb_needs_is_asked_for(verb, words):
+def test_a_verb_without_its_variable_lists_the_choices(verb, words):
     assert words in error_of(make(verb))

@@ -1,4 +1,4 @@
-"""README's numbers are those of HEAD's files, its example is what is printed; the map is whole."""
+"""README's numbers, example and map equal the committed files, the output and the library."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The Python of docs/training.md runs as it stands there."""
+"""The Python code in docs/training.md runs unchanged."""
 
 import re
 import shutil
@@ -35,7 +35,7 @@ FROM_A_NAME, FROM_CHECKPOINTS = re.findall(
 
 @pytest.fixture
 def checkout(base, sets, tmp_path, monkeypatch):
-    """A working directory with problems, and one tiny model in each place."""
+    """Make a working directory with problems, and a tiny model as each checkpoint."""
     monkeypatch.chdir(tmp_path)
     Path("params.yaml").write_text(compose_preset("smoke"), encoding="utf-8")
     write_problems(Path("data/problems/grpo.jsonl"), sets.grpo)
@@ -66,10 +66,10 @@ def test_the_example_from_a_models_name_trains(checkout, capsys):
 
 
 def test_own_rewards_get_answers_and_an_open_run_the_curve(checkout, monkeypatch):
-    told = []
+    references = []
 
     def own(completions, reference_answer, reference_solution, **_):
-        told.extend(zip(reference_answer, reference_solution, strict=True))
+        references.extend(zip(reference_answer, reference_solution, strict=True))
         return [float(number % 4) for number in range(len(completions))]
 
     assert from_model.PRESET == "s1-qwen2.5-0.5b"
@@ -90,7 +90,7 @@ def test_own_rewards_get_answers_and_an_open_run_the_curve(checkout, monkeypatch
         assert run.config["seed"] == "my own"
         assert run.config["grpo.learning_rate"] == setup.trainer.args.learning_rate
         assert run.summary["train/reward"] == pytest.approx(curve[-1]["reward"])
-    assert {*told} <= solved and any(solution for _, solution in told)
+    assert {*references} <= solved and any(solution for _, solution in references)
 
 
 def test_own_problems_and_system_prompt_take_the_places_of_gsm8ks(checkout):
@@ -108,7 +108,7 @@ def test_own_problems_and_system_prompt_take_the_places_of_gsm8ks(checkout):
 
 def test_the_example_from_checkpoints_trains(checkout, capsys):
     (checkout / "data/models/base/system_prompt.txt").write_text("", encoding="utf-8")
-    said = printed_by(FROM_CHECKPOINTS, capsys)
-    assert said[0] == "16 ['format', 'answer']"
-    assert float(said[-1]) >= 0
+    lines = printed_by(FROM_CHECKPOINTS, capsys)
+    assert lines[0] == "16 ['format', 'answer']"
+    assert float(lines[-1]) >= 0
     assert (checkout / "data/scratch/mine/model/adapter_model.safetensors").is_file()

@@ -1,4 +1,4 @@
-"""A vLLM server for tests, started as `make vllm-server` starts one."""
+"""Start a vLLM server for tests, with the stage of `make vllm-server`."""
 
 import os
 import socket
@@ -23,7 +23,7 @@ def free_port() -> int:
 def vllm_server(
     checkout: Path, *, params: Path, model: Path, log: Path, port: int = 0
 ) -> Iterator[str]:
-    """The address of a server of `model` by the code in `checkout`; gone after the block."""
+    """Yield the address of a server of `model`, run from `checkout`; stop it after the block."""
     port = port or free_port()
     options = [f"--params={params}", f"--model={model}", f"--port={port}"]
     with log.open("w") as written:
@@ -50,7 +50,7 @@ def vllm_server(
 
 
 def served(address: str) -> list[str]:
-    """Names of the models that a server has: its own, then adapters."""
+    """List the names of a server's models: its own, then adapters."""
     return [model["id"] for model in httpx.get(f"{address}/v1/models").json()["data"]]
 
 

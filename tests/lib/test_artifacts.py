@@ -31,7 +31,7 @@ def test_metrics_are_sorted_and_of_fixed_precision(tmp_path):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "x", None])
-def test_metrics_hold_finite_numbers_alone(tmp_path, value):
+def test_metrics_hold_finite_numbers_only(tmp_path, value):
     for top in ({"deep": value}, [{"deep": value}]):
         with pytest.raises(ValueError, match="metric deep must be a finite number"):
             write_metrics(tmp_path / "m.json", {"top": top})
@@ -60,7 +60,7 @@ def test_a_block_that_fails_leaves_the_old_folder(tmp_path):
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_ctrl_c_while_a_file_takes_its_place_leaves_the_old_one(tmp_path, monkeypatch, call):
+def test_ctrl_c_while_a_file_is_replaced_leaves_the_old_one(tmp_path, monkeypatch, call):
     def interrupted(*_):
         raise KeyboardInterrupt
 
@@ -80,7 +80,7 @@ def test_of_two_writers_of_a_path_each_publishes_its_own(tmp_path):
     assert path.read_text() == "first"
 
 
-def test_what_a_killed_writer_left_is_removed(tmp_path):
+def test_a_killed_writers_partial_file_is_removed(tmp_path):
     with subprocess.Popen(["true"]) as ended:
         pass
     for pid in (ended.pid, os.getppid()):

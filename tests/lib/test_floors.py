@@ -1,14 +1,12 @@
 """Floor 0 stays light, and `lib` is the checkout's own."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 import lib
-from tests.conftest import run_python
+from tests.conftest import ROOT, run_command, run_python
 
-ROOT = Path(__file__).parents[2]
 TRAINERS = {"transformers", "trl", "peft", "accelerate", "datasets", "vllm", "unsloth", "wandb"}
 HEAVY = {"torch", "transformers", "trl", "vllm", "unsloth"}
 FLOOR_0 = ["artifacts", "core", "params", "problems", "prompts", "report", "rewards", "stats"]
@@ -16,7 +14,7 @@ FLOOR_0 += ["verifier"]
 
 
 def heavy_imports(code: str, heavy: set[str] = HEAVY) -> set[str]:
-    """Heavy packages in `sys.modules` after `code` ran in a process of its own."""
+    """Run `code` in a fresh process; return the heavy packages in its `sys.modules`."""
     report = f"{code}\nimport sys; print(*sorted({heavy} & set(sys.modules)))"
     shown = run_python(report)
     assert shown.returncode == 0, shown.stderr
@@ -35,7 +33,7 @@ def test_no_module_of_floor_0_imports_anything_heavy():
 
 
 def test_objectives_import_torch_and_no_trainer():
-    """Also that the checks here can fail."""
+    """It also shows that these checks can fail: torch is detected."""
     torch_only = heavy_imports("import lib.course, lib.training.phase.optim", {"torch", *TRAINERS})
     assert torch_only == {"torch"}
 
@@ -51,5 +49,4 @@ def test_lib_is_the_checkouts_own():
 
 @pytest.mark.parametrize("path", ["lib/params/__init__.py", "lib/artifacts/problems.py"])
 def test_git_does_not_ignore_the_library(path):
-    ignored = subprocess.run(["git", "check-ignore", "-q", path], cwd=ROOT, check=False)
-    assert ignored.returncode == 1
+    assert run_command("git", "check-ignore", "-q", path).returncode == 1

@@ -1,4 +1,4 @@
-"""Which of the project's files a stage can reach, read from the source's imports.
+"""Project files within a stage's reach, read from the source's imports.
 
 `python -m tests.pipeline.imports` writes them into dvc.yaml.
 """
@@ -20,8 +20,8 @@ PLUMBING = (
     "stages/__init__.py",
     "stages/options.py",
 )
-"""Exempt from dvc.yaml, with what only they import: how a stage is called and ended, and how a
-mistake is worded. The values of params are tracked by DVC themselves, as plugins are."""
+"""Exempt from dvc.yaml, with files imported by these only: they start and end a stage and word its
+errors. DVC tracks the values of params, and plugins, by themselves."""
 
 WHOLE = (
     "lib/artifacts",
@@ -37,34 +37,34 @@ WHOLE = (
     "lib/training/phase",
     "lib/verifier",
 )
-"""Rooms that dvc.yaml lists as folders where a stage reaches more than one file of them."""
+"""Packages with one entry in dvc.yaml, the folder, if a stage reaches several of their files."""
 
 
 STACKS = {
     "reward": "lib/rewards",
     "validation": "lib/rewards/stacks/${validation.stack}.py",
 }
-"""What a stage that builds rewards lists of them, by the first of its params: `reward.extra` may
-name any stack's, validation names one stack."""
+"""The entry in dvc.yaml of a stage with rewards, by the first of these sections in its params:
+`reward.extra` may name any stack's rewards, validation names one stack."""
 
 REGISTERED = re.compile(r"lib(\.\w+)+:\w+")
-"""How a registry names an implementation that is imported when it is asked for."""
+"""A registry's name of a lazily imported implementation: its module and the name in it."""
 
 
 def reachable(start: Path) -> set[Path]:
-    """Files that importing `start` can execute, function-level imports included."""
-    found: set[Path] = set()
+    """Collect the files an import of `start` can execute, function-level imports included."""
+    reached: set[Path] = set()
     waiting = [start]
     while waiting:
         file = waiting.pop()
-        if file not in found and not _is_plumbing(file):
-            found.add(file)
+        if file not in reached and not _is_plumbing(file):
+            reached.add(file)
             waiting += [path for name in imported(file) for path in files_of(name)]
-    return found
+    return reached
 
 
 def imported(file: Path) -> set[str]:
-    """Dotted names of the project's modules that `file` imports anywhere."""
+    """List the project's modules imported anywhere in `file`, by dotted name."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -77,7 +77,7 @@ def imported(file: Path) -> set[str]:
 
 
 def files_of(name: str) -> list[Path]:
-    """The module's file and the `__init__.py` of each package above it."""
+    """List the module's file and the `__init__.py` of each package above it."""
     parts = name.split(".")
     packages = [ROOT.joinpath(*parts[:end], "__init__.py") for end in range(1, len(parts) + 1)]
     module = ROOT.joinpath(*parts).with_suffix(".py")
@@ -85,12 +85,12 @@ def files_of(name: str) -> list[Path]:
 
 
 def dependencies(stage: Mapping[str, Any]) -> set[str]:
-    """What the `deps` of a stage of dvc.yaml must say about code."""
+    """Compute the code entries of a stage's `deps` in dvc.yaml."""
     start = script(stage)
     if start.name == "check.py":
-        # It writes the same whatever it imports.
+        # Its output does not depend on its imports.
         return {"stages/check.py"}
-    # It says what differs from the presets, which are read as data.
+    # The report reads presets as data, to list the params that differ.
     read = {"lib/presets"} if start.name == "report.py" else set[str]()
     reached = reachable(start)
     if ROOT / "lib/rewards/functions.py" in reached:
@@ -113,20 +113,20 @@ def _is_plumbing(file: Path) -> bool:
 
 
 def _holds_code(file: Path) -> bool:
-    """Whether a package's `__init__.py` does more than describe it."""
+    """Return True if a package's `__init__.py` has more than a docstring."""
     body = ast.parse(file.read_text(encoding="utf-8")).body
     return any(not isinstance(node, ast.Expr) for node in body)
 
 
 def script(stage: Mapping[str, Any]) -> Path:
-    """The file that a stage of dvc.yaml runs; two stages may run the same."""
+    """Return the script of a stage of dvc.yaml; two stages may share one."""
     module = re.search(r"-m stages\.(\w+)", stage["cmd"])
     assert module
     return ROOT / f"stages/{module[1]}.py"
 
 
 def write_dependencies() -> None:
-    """Replace the code deps of every stage in dvc.yaml; what stages exchange stays as it is."""
+    """Replace the code deps of every stage in dvc.yaml; deps on data and plugins stay."""
     yaml = YAML()
     yaml.indent(mapping=2, sequence=2, offset=0)
     yaml.width = 1000

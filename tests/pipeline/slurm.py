@@ -1,9 +1,9 @@
 """Two Slurm nodes on this host: the smoke preset over both, undisturbed and disturbed four times.
 
 GRPO loses a rank, is queued again as before a time limit, loses a node, and is cancelled and
-submitted anew. All models and metrics have to be the undisturbed run's, to the byte. Munge and
-Slurm (Debian: munge, slurm-wlm) run from a folder of their own, as who starts them, and end with
-it.
+submitted anew. All models and metrics have to equal the undisturbed run's, to the byte. Munge
+and Slurm (Debian: munge, slurm-wlm) run in a folder of their own, as the current user, and end with
+this command.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from tests.pipeline.test_end_to_end import Clone, clone_with_smoke
 from tests.pipeline.test_interruption import training_in
 
 NODES = (socket.gethostname(), f"{socket.gethostname()}-second")
-"""The first one's name has to resolve: the ranks meet there."""
+"""Names of the nodes; the first has to resolve: the ranks rendezvous there."""
 
 CONFIG = """\
 ClusterName=reckon
@@ -55,7 +55,7 @@ PartitionName=all Nodes=ALL Default=YES
 """
 
 STEPS, APART = 100, 20
-"""Of GRPO, in all and from one disturbance to the next."""
+"""GRPO's steps in total, and from one disturbance to the next."""
 
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT")
 
@@ -70,18 +70,18 @@ def run(*command: str, folder: Path = ROOT) -> str:
     return ran.stdout.strip()
 
 
-def wait(what: str, is_so: Callable[..., bool], *arguments: object) -> None:
-    """Wait until something is so."""
+def wait(event: str, happened: Callable[..., bool], *arguments: object) -> None:
+    """Poll until `happened` returns true; fail after LIMIT_S."""
     end = time.monotonic() + LIMIT_S
-    while not is_so(*arguments):
+    while not happened(*arguments):
         if time.monotonic() > end:
-            raise click.ClickException(f"no {what} within {LIMIT_S} s")
+            raise click.ClickException(f"no {event} within {LIMIT_S} s")
         time.sleep(0.2)
 
 
 @contextlib.contextmanager
 def cluster(folder: Path, *, cpus: int, port: int) -> Iterator[None]:
-    """Start munge, Slurm's controller and two nodes, with all of their files in `folder`."""
+    """Start munge, Slurm's controller and two nodes, all with their files in `folder`."""
     place = {"folder": folder, "nodes": NODES, "user": psutil.Process().username(), "cpus": cpus}
     config = CONFIG.format(port=port, ports=(port + 1, port + 2), **place)
     (folder / "slurm.conf").write_text(config)
@@ -104,7 +104,7 @@ def cluster(folder: Path, *, cpus: int, port: int) -> Iterator[None]:
         wait("two idle nodes", lambda: states() == ["idle", "idle"])
         yield
     finally:
-        # Jobs outlive the daemons that started them.
+        # Jobs outlive Slurm's daemons.
         with contextlib.suppress(subprocess.CalledProcessError):
             run("scancel", f"--user={place['user']}")
             wait("end of all jobs", lambda: not run("squeue", "--noheader"))
@@ -119,7 +119,7 @@ def states(*options: str) -> list[str]:
 
 
 def daemon_of(folder: Path, name: str) -> psutil.Process:
-    """Return a node's daemon, or another one."""
+    """Return the daemon of a node, or `slurmctld` or `munged`."""
     return psutil.Process(int((folder / f"{name}.pid").read_text()))
 
 
@@ -136,12 +136,12 @@ def state(job: str) -> str:
 
 def last_step(clone: Clone) -> int:
     """Return the step of GRPO's newest checkpoint; 0 without one."""
-    found = (clone.folder / "data/scratch/grpo").glob("*/checkpoint-*")
-    return max((int(path.name.rpartition("-")[2]) for path in found), default=0)
+    checkpoints = (clone.folder / "data/scratch/grpo").glob("*/checkpoint-*")
+    return max((int(path.name.rpartition("-")[2]) for path in checkpoints), default=0)
 
 
 def ranks_on(clone: Clone, node: str) -> list[psutil.Process]:
-    """Return what a node runs of a clone's GRPO, the launcher first."""
+    """Return the processes of a clone's GRPO on a node, the launcher first."""
     return [
         process
         for process in training_in(clone.folder)
@@ -152,17 +152,17 @@ def ranks_on(clone: Clone, node: str) -> list[psutil.Process]:
 
 
 def lose_rank(clone: Clone, job: str, folder: Path) -> None:
-    """Kill a rank, which its launcher starts again."""
+    """Kill a rank; its launcher starts it again."""
     ranks_on(clone, NODES[1])[-1].kill()
 
 
 def reach_time_limit(clone: Clone, job: str, folder: Path) -> None:
-    """Send what Slurm sends five minutes before the limit."""
+    """Send Slurm's signal of five minutes before the time limit."""
     run("scancel", "--batch", "--signal=USR1", job)
 
 
 def lose_node(clone: Clone, job: str, folder: Path) -> None:
-    """Kill a node's daemon and all that it runs; start it when Slurm has missed it."""
+    """Kill a node's daemon and its processes; restart the daemon once Slurm calls it down."""
     on_node = ranks_on(clone, NODES[1])
     for process in (daemon_of(folder, NODES[1]), on_node[0].parent(), *on_node):
         process.kill()
@@ -197,11 +197,11 @@ def reproduce(
 
 
 @click.command(help=__doc__)
-@click.option("--cpus", default=8, show_default=True, help="That each node claims to have.")
-@click.option("--port", default=17000, show_default=True, help="Of the controller; nodes follow.")
+@click.option("--cpus", default=8, show_default=True, help="CPUs that each node claims to have.")
+@click.option("--port", default=17000, show_default=True, help="The controller's; nodes follow.")
 @click.option("--out", type=click.Path(path_type=Path), help="A new folder, which is kept.")
 def main(cpus: int, port: int, out: Path | None) -> None:
-    """Compare."""
+    """Compare the disturbed run with the undisturbed one."""
     for tool in ("munged", "slurmd"):
         if not shutil.which(tool, path="/usr/sbin"):
             raise click.ClickException(f"no {tool} here; apt-get install slurm-wlm munge")

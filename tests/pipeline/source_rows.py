@@ -1,4 +1,4 @@
-"""Synthetic rows in the columns of the sets that presets name, as their public cards have them."""
+"""Synthetic rows in the columns of the presets' sets, after their public cards."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -115,15 +115,15 @@ ROWS: dict[str, Callable[[Problem], Row]] = {
     "olympiadbench": olympiadbench,
     "mmlu": mmlu,
 }
-"""What a preset's source holds, by the name of its set."""
+"""Function from a problem to a row, by the name of a known set or an adapter."""
 
 
 def lay_out(content: dict[str, Any], root: Path, *, worked: Sequence[Problem]) -> None:
-    """Write every source that `content` (a params.yaml) names, and point the params at its file.
+    """Write every source of `content` (a params.yaml), and point the params at its file.
 
     Args:
-        root: the checkout that gets a data/raw.
-        worked: what training sets hold; each benchmark holds two sums of its own.
+        root: the checkout, for data/raw.
+        worked: problems of the training sets; each benchmark gets two sums of its own.
     """
     prepare = content["prepare"]
     for entry in (*prepare["sft"]["sources"], *prepare["grpo"]["sources"]):
@@ -131,7 +131,7 @@ def lay_out(content: dict[str, Any], root: Path, *, worked: Sequence[Problem]) -
     truth = prepare["sft"]["truth_from"]
     truth[:] = [_written(source, root, worked) for source in truth]
     for number, entry in enumerate(prepare["benchmarks"]):
-        sums = [_sum(2 * number + which) for which in (1, 2)]
+        sums = [_sum(2 * number + step) for step in (1, 2)]
         entry["source"] = _written(entry["source"], root, sums)
 
 

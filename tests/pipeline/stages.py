@@ -1,4 +1,4 @@
-"""Stages in this process, below the working directory."""
+"""Run stages in this process, on files below the working directory."""
 
 import importlib
 from pathlib import Path
@@ -33,7 +33,7 @@ def export(checkpoint: str) -> None:
 
 
 def trainers_of_stages(patch: pytest.MonkeyPatch, *callbacks: Any) -> dict[str, Any]:
-    """The trainers that stages build from now on, with these callbacks too, by phase."""
+    """Return a dict that stages fill with their trainers, by phase; add callbacks to each."""
     built: dict[str, Any] = {}
     for phase in ("sft", "grpo"):
         module = importlib.import_module(f"lib.training.{phase}")

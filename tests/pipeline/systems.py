@@ -1,6 +1,6 @@
-"""The five systems as their sources have them, and what was filled in (docs/presets.md).
+"""Settings of the five systems from their sources, completed as in docs/presets.md.
 
-Literals alone: nothing here is read from a preset, so that a changed preset differs from it.
+Literals only: nothing here is read from a preset, so that a changed preset differs from it.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ ATTENTION_AND_MLP = {
 }
 
 IN_16_BIT = {"bf16": True, "gradient_checkpointing": True}
-"""Arguments of all trainers here."""
+"""Arguments of all systems' trainers."""
 
 S0: dict[str, Any] = {
     **IN_16_BIT,

@@ -1,4 +1,4 @@
-"""dvc.yaml against the code: what a stage reaches, reads and writes stands there, and no more."""
+"""dvc.yaml lists exactly the code, inputs and outputs of each stage."""
 
 import importlib
 import re
@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 
 from lib.params.model import Evaluate
 from lib.rewards.functions import STACKS
+from tests.conftest import run_command
 from tests.pipeline.imports import ROOT, dependencies, reachable, script
 
 DAG: dict[str, Any] = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))
@@ -21,7 +22,7 @@ STAGES = list(DAG["stages"])
 
 
 def resolved(text: str, *, checkpoint: str = "grpo", init: str = "sft") -> str:
-    """A path of dvc.yaml with its roots, the matrix item and what params name filled in."""
+    """Fill in the variables of a path in dvc.yaml: roots, matrix item and params."""
     values = {**ROOTS, "item.checkpoint": checkpoint, "export.checkpoint": checkpoint}
     values["validation.stack"] = "tiny"
     values["item.init"] = init
@@ -52,7 +53,7 @@ def test_a_stage_lists_exactly_the_code_that_it_reaches(stage):
 
 
 def test_completions_depend_on_nothing_that_grades():
-    """A changed verifier or reward must not generate anything again."""
+    """Otherwise a changed verifier or reward would generate all completions again."""
     assert not any(path.startswith("lib/verifier") for path in paths("evaluate", "deps"))
     assert "reward" not in DAG["stages"]["evaluate"]["params"]
     assert not any(path.startswith("lib/engines") for path in paths("grade", "deps"))
@@ -68,7 +69,7 @@ def test_completions_depend_on_nothing_that_grades():
     ],
 )
 def test_a_plugin_re_runs_its_role_s_stages(role, expected):
-    """Through everything that is made of what it changes; a reward and a loss retrain no SFT."""
+    """Stages downstream run again too; a reward or a loss retrains no SFT."""
     changed, rerun = {f"plugins/{role}"}, set[str]()
     for stage in STAGES * len(STAGES):
         if changed & paths(stage, "deps"):
@@ -80,7 +81,7 @@ def test_a_plugin_re_runs_its_role_s_stages(role, expected):
 
 @pytest.mark.parametrize("stack", sorted(STACKS))
 def test_a_stack_retrains_no_sft_that_validates_with_another(stack):
-    """With `validation.stack: tiny`; `reward.extra` may name a reward of any stack."""
+    """Here `validation.stack` is tiny; `reward.extra` may name a reward of any stack."""
     file = Path(f"lib/rewards/stacks/{stack}.py")
     users = {
         name for name in STAGES if any(file.is_relative_to(dep) for dep in paths(name, "deps"))
@@ -91,7 +92,7 @@ def test_a_stack_retrains_no_sft_that_validates_with_another(stack):
 
 @pytest.mark.parametrize("stack", sorted(STACKS))
 def test_a_stack_imports_only_what_its_sft_lists(stack):
-    """Not another stack, for one: nothing walks its imports, since it is imported by its name."""
+    """Stacks are imported by name, so that no import walk would see another stack behind one."""
     own = ROOT / f"lib/rewards/stacks/{stack}.py"
     imported = {file for file in reachable(own) - {own} if file.name != "__init__.py"}
     listed = [ROOT / dep for dep in paths("sft", "deps")]
@@ -100,16 +101,16 @@ def test_a_stack_imports_only_what_its_sft_lists(stack):
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stages_options_are_the_paths_that_dvc_knows(stage):
-    """What it writes is its outputs; what it reads lies below a dependency, or holds some."""
-    given = options(stage)
-    assert all(isinstance(option.type, click.Path) for option in given)
+    """It writes its outputs only; its inputs lie below a dependency, or above one."""
+    declared = options(stage)
+    assert all(isinstance(option.type, click.Path) for option in declared)
     read, written = (
-        {str(option.default) for option in given if (option.help or "").startswith(kind)}
+        {str(option.default) for option in declared if (option.help or "").startswith(kind)}
         for kind in ("Reads", "Writes")
     )
     assert written == paths(stage, "outs") | paths(stage, "metrics") | paths(stage, "plots")
-    # What `check` writes is there for the order, plugins are named by params, and the report reads
-    # its version in pyproject.toml.
+    # No option: the output of `check` (for the order only), plugins (params name them), and
+    # pyproject.toml (the report reads the version).
     data = paths(stage, "deps") - paths("check", "outs")
     data = {
         path for path in data if not (is_code(path) or path.startswith(("plugins", "pyproject")))
@@ -129,16 +130,15 @@ def test_evaluation_depends_on_all_its_knobs_but_the_checkpoints():
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_has_a_description_and_an_output_not_in_git(stage):
-    """Were all outputs in git, a fresh clone would skip the stage and show committed numbers."""
+    """With all outputs in git, a fresh clone would skip the stage and show committed numbers."""
     assert DAG["stages"][stage]["desc"]
     cached = [out for out in DAG["stages"][stage]["outs"] if isinstance(out, str)]
-    asked = [path + end for path in map(resolved, cached) for end in ("", "/x")]
-    git = subprocess.run(["git", "check-ignore", *asked], cwd=ROOT, check=False)
-    assert git.returncode == 0
+    ignored = [path + end for path in map(resolved, cached) for end in ("", "/x")]
+    assert run_command("git", "check-ignore", *ignored).returncode == 0
 
 
 def test_the_lock_was_made_from_the_code_beside_it(tmp_path):
-    """Each file and folder of code that dvc.lock names has, in HEAD, the hash that it has there."""
+    """The code in HEAD has the hashes of dvc.lock."""
     subprocess.run(["git", "clone", "-q", str(ROOT), str(tmp_path / "clone")], check=True)
     with Repo(str(tmp_path / "clone")) as repo:
         stale = [
@@ -152,6 +152,6 @@ def test_the_lock_was_made_from_the_code_beside_it(tmp_path):
 
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if stage != "report"])
 def test_the_run_cache_is_on(stage):
-    """An uncached output that is neither metric nor plot would switch it off (DVC 3.67)."""
+    """DVC 3.67 switches it off for a stage with an uncached output under `outs`."""
     outs = [out for out in DAG["stages"][stage]["outs"] if isinstance(out, dict)]
     assert not [out for out in outs for flags in out.values() if flags.get("cache") is False]

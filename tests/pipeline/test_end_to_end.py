@@ -1,4 +1,4 @@
-"""The whole DAG with the smoke preset in a scratch clone: what runs, what runs again, and why."""
+"""The whole DAG with the smoke preset in a scratch clone runs, and reruns after changes only."""
 
 import json
 import re
@@ -22,14 +22,14 @@ ALL += ["grade@base", "grade@sft", "grade@grpo", "export", "report"]
 
 
 class Clone:
-    """A clone of HEAD, and what its commands print."""
+    """A clone of HEAD; `first` lists the stages of its first run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.first: list[str] = []
 
     def run(self, *command: str, expected: int = 0) -> str:
-        """Standard output and errors of a command; fails on another exit code."""
+        """Run a command, assert its exit code, and return stdout and stderr together."""
         ran = subprocess.run(
             command,
             cwd=self.folder,
@@ -45,7 +45,7 @@ class Clone:
         return self.run(sys.executable, "-m", "dvc", *arguments)
 
     def repro(self) -> list[str]:
-        """Reproduce; the stages that really ran, in order."""
+        """Run `dvc repro`; list the executed stages in order."""
         return re.findall(r"^Running stage '(.+)':$", self.dvc("repro"), re.MULTILINE)
 
     def commit(self, message: str) -> None:
@@ -58,7 +58,7 @@ class Clone:
 
 
 def locked(clone: Clone) -> dict[str, Any]:
-    """What dvc.lock holds of the stages that train and measure; `check` has passed by then."""
+    """Read the stages in dvc.lock, except `check`: it passes before a failure."""
     return {**load_yaml(clone.folder / "dvc.lock")["stages"], "check": None}
 
 
@@ -71,7 +71,7 @@ def clone_with_smoke(folder: Path) -> Clone:
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
-    """A reproduced and committed clone; `first` holds the stages that its first run executed."""
+    """Reproduce and commit the smoke preset in a clone."""
     made = clone_with_smoke(tmp_path_factory.mktemp("end-to-end") / "reckon")
     made.first = made.repro()
     made.commit("Run smoke")
@@ -103,7 +103,7 @@ def test_the_summary_names_every_checkpoint_and_the_model(clone):
 
 
 def test_a_skipped_grpo_reruns_what_depends_on_it(clone):
-    """The checkpoint is passed on and labelled; put back, all but the report is in the cache."""
+    """SFT's checkpoint passes through; with the old params, all but the report is cached."""
     before = clone.read("dvc.lock")
     with modify_yaml(clone.folder / "params.yaml") as params:
         params["grpo"]["max_steps"] = 0
@@ -127,7 +127,7 @@ def test_a_skipped_grpo_reruns_what_depends_on_it(clone):
 
 
 def test_what_would_fail_stops_before_anything_is_lost(clone):
-    """A wrong value and an unknown key; an engine that cannot be had here and a missing file."""
+    """Wrong values and unknown keys fail early; so do a missing engine and a missing file."""
     models = hash_path(clone.folder / "data/models")
     wrong = {"sft": {"warmup_ratio": 10, "learning_rte": 1}}
     absent = {"model": {"backend": "unsloth"}, "prompt": {"system": "file:data/raw/missing.txt"}}
@@ -138,9 +138,9 @@ def test_what_would_fail_stops_before_anything_is_lost(clone):
         with modify_yaml(clone.folder / "params.yaml") as params:
             for section, values in changes.items():
                 params[section] |= values
-        said = clone.run(sys.executable, "-m", "dvc", "repro", expected=255)
-        assert all(name in said for name in named)
-        assert "Traceback" not in said
+        printed = clone.run(sys.executable, "-m", "dvc", "repro", expected=255)
+        assert all(name in printed for name in named)
+        assert "Traceback" not in printed
         assert clone.run("git", "status", "--porcelain").split() == ["M", "params.yaml"]
         assert hash_path(clone.folder / "data/models") == models
         clone.run("git", "checkout", "params.yaml")
@@ -152,37 +152,37 @@ def test_a_server_that_is_down_leaves_nothing_half_written(clone, monkeypatch):
     before = locked(clone)
     with modify_yaml(clone.folder / "params.yaml") as params:
         params["rollout"]["engine"] = "vllm-server"
-    said = clone.run(sys.executable, "-m", "dvc", "repro", expected=255)
-    (error,) = re.findall(r"^Error: .*", said, re.MULTILINE)
+    printed = clone.run(sys.executable, "-m", "dvc", "repro", expected=255)
+    (error,) = re.findall(r"^Error: .*", printed, re.MULTILINE)
     assert address in error
-    assert "Traceback" not in said
+    assert "Traceback" not in printed
     assert not list((clone.folder / "data/models").glob("*grpo*"))
     assert locked(clone) == before
-    assert "stages.grpo, exited with 1" in said
+    assert "stages.grpo, exited with 1" in printed
     clone.run("git", "checkout", "params.yaml")
     clone.dvc("checkout")
     assert clone.repro() == []
 
 
-def test_a_preset_does_not_overwrite_edits_that_nothing_holds(clone):
+def test_a_preset_does_not_overwrite_uncommitted_edits(clone):
     with modify_yaml(clone.folder / "params.yaml") as params:
         params["seed"] = 77
-    said = clone.run(sys.executable, "-m", "stages.preset", "tiny-cpu", expected=1)
-    assert said.startswith("Error: params.yaml has uncommitted edits")
+    printed = clone.run(sys.executable, "-m", "stages.preset", "tiny-cpu", expected=1)
+    assert printed.startswith("Error: params.yaml has uncommitted edits")
     assert "seed: 77" in clone.read("params.yaml")
     clone.run("git", "checkout", "params.yaml")
 
 
 def command_of(page: str) -> list[str]:
-    """What docs/<page>.md tells a reader to run, after the word `dvc`."""
+    """Split the command of docs/<page>.md into words, without the first, `dvc`."""
     (block,) = (each for each in blocks_of(ROOT / f"docs/{page}.md") if each.script)
     return shlex.split(block.script)[1:]
 
 
 @pytest.mark.slow
 def test_dpo_beside_the_other_phases_runs_only_what_is_new(clone):
-    said = clone.dvc(*command_of("dpo"))
-    ran = re.findall(r"^Running stage '(.+)':$", said, re.MULTILINE)
+    printed = clone.dvc(*command_of("dpo"))
+    ran = re.findall(r"^Running stage '(.+)':$", printed, re.MULTILINE)
     assert ran == ["check", "pairs@sft", "dpo@sft", "evaluate@dpo", "grade@dpo", "export", "report"]
 
     pairs = load_yaml(str(clone.folder / "params.yaml"))["dpo"]["pairs"]

@@ -1,5 +1,7 @@
-"""`dvc repro` is ended in the middle of training: nothing runs on, the next one resumes, and a
-second one beside it is refused."""
+"""`dvc repro` can be ended in training: no process stays, and the next one resumes.
+
+A second run of the same stage at the same time is refused.
+"""
 
 import functools
 import os
@@ -21,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
-    """A clone in which `prepare` has run, and whose sft takes a while."""
+    """Run `prepare` in a clone with a longer SFT."""
     made = clone_with_smoke(tmp_path_factory.mktemp("interruption") / "reckon")
     with modify_yaml(made.folder / "params.yaml") as params:
         params["sft"] |= {"num_epochs": 12, "logging_steps": 5, "save_steps": 10}
@@ -30,25 +32,25 @@ def clone(tmp_path_factory):
 
 
 def training_in(folder: Path) -> list[psutil.Process]:
-    """Processes that work in the clone."""
-    found = []
+    """List the live processes with `folder` as working directory."""
+    processes = []
     for process in psutil.process_iter():
         try:
             if process.cwd() == str(folder) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+                processes.append(process)
         except psutil.Error:
             continue
-    return found
+    return processes
 
 
 def wait_until_idle(folder: Path) -> None:
-    """Wait for the last process; one that never ends is for the whole run's time limit to end."""
+    """Wait for the last process; a hanging one meets pytest's time limit."""
     while training_in(folder):
         time.sleep(0.1)
 
 
 def start(clone: Clone) -> "subprocess.Popen[str]":
-    """`dvc repro sft` as the leader of a process group, as a terminal starts it."""
+    """Start `dvc repro sft` as the leader of a process group, as a terminal would."""
     return subprocess.Popen(
         [sys.executable, "-m", "dvc", "repro", "sft"],
         cwd=clone.folder,
@@ -56,19 +58,19 @@ def start(clone: Clone) -> "subprocess.Popen[str]":
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
-        # Where the tests run in the background of a shell, Ctrl-C is ignored, and so by children.
+        # A shell's background jobs ignore Ctrl-C, and so would their children.
         preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
 
 
 def read_until(running: "subprocess.Popen[str]", wanted: str) -> str:
-    """Output up to the line that holds `wanted`."""
-    said = ""
+    """Read the output up to the line with `wanted`."""
+    output = ""
     for line in running.stdout:
-        said += line
+        output += line
         if wanted in line:
-            return said
-    raise AssertionError(said)
+            return output
+    raise AssertionError(output)
 
 
 @pytest.mark.parametrize("how", ["sigterm", "ctrl-c"])
@@ -81,19 +83,19 @@ def test_nothing_outlives_dvc_and_the_next_repro_resumes(clone, how):
             running.send_signal(signal.SIGTERM)
         else:
             os.killpg(running.pid, signal.SIGINT)
-        # The output is read to its end once nobody can write to it any more.
-        said = running.stdout.read()
-    assert "resumes from step " in said
-    assert "Traceback" not in said
+        # This returns once no process has the pipe open any more.
+        output = running.stdout.read()
+    assert "resumes from step " in output
+    assert "Traceback" not in output
     wait_until_idle(clone.folder)
     assert not (clone.folder / "data/models/sft").exists()
     assert not list(clone.folder.rglob("*.partial"))
 
     with start(clone) as running:
         assert "sft resumes from step " in read_until(running, "sft step=")
-        # It keeps its lock and cannot come to its end before a second run has started.
+        # Stopped, it keeps its lock and cannot end before the second run starts.
         os.killpg(running.pid, signal.SIGSTOP)
-        said = clone.run(sys.executable, "-m", "stages.sft", expected=1)
-        assert any(f"process {process.pid}" in said for process in training_in(clone.folder))
+        output = clone.run(sys.executable, "-m", "stages.sft", expected=1)
+        assert any(f"process {process.pid}" in output for process in training_in(clone.folder))
         os.killpg(running.pid, signal.SIGKILL)
     wait_until_idle(clone.folder)

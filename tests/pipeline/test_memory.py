@@ -1,4 +1,4 @@
-"""Phases that run one after the other in one process leave nothing behind."""
+"""Phases in one process leave no tensors and no child processes behind."""
 
 import gc
 from multiprocessing import resource_tracker
@@ -12,13 +12,15 @@ from tests.live import held
 from tests.pipeline.stages import evaluate, export, grade, run
 
 ALLOWED_BYTES = 1024
-"""Constants that libraries keep; the smoke model's smallest matrix has 4096."""
+"""Constants of libraries stay; the smoke model's smallest matrix has 4096 bytes."""
 
 
 @pytest.fixture
 def uncollected(monkeypatch, tmp_path):
-    """Python's own garbage collection off, which may come late or never on a full GPU; the
-    process that is meant to stay started: what watches `multiprocessing`."""
+    """Switch garbage collection off: on a full GPU it may come too late.
+
+    `multiprocessing`'s resource tracker is meant to stay, so it starts before the first count.
+    """
     monkeypatch.chdir(tmp_path)
     resource_tracker.ensure_running()
     gc.collect()
@@ -32,7 +34,7 @@ def uncollected(monkeypatch, tmp_path):
 @pytest.mark.usefixtures("uncollected")
 @pytest.mark.parametrize("rank", [0, 8], ids=["full", "LoRA"])
 def test_each_phase_gives_its_tensors_and_processes_back(rank):
-    """With a reference policy in GRPO: a second adapter, or a second model."""
+    """GRPO has a reference policy here: a second adapter, or a second model."""
     content = preset_params("smoke").model_dump(mode="json")
     content["model"]["lora"]["rank"] = rank
     content["sft"]["num_epochs"], content["grpo"]["beta"] = 1, 0.1

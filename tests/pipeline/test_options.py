@@ -1,4 +1,4 @@
-"""A stage that lacks its input says who writes it."""
+"""A stage without its input names the command to run; outputs never replace others' files."""
 
 import importlib
 from pathlib import Path
@@ -26,7 +26,7 @@ def test_a_missing_input_is_one_line_that_says_what_to_run():
 
 
 def test_a_missing_file_beside_folders_lists_none(tmp_path):
-    """Folders stand for checkpoints: they are listed where a folder is missing, and only there."""
+    """Folders are checkpoints: a missing folder lists them, a missing file does not."""
     (tmp_path / "sft").mkdir()
     (tmp_path / "notes").touch()
     for name, there in (("grpo", True), ("rows.jsonl", False)):

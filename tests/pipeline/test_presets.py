@@ -1,10 +1,9 @@
-"""Each of the five systems runs through its stages on a CPU, as itself but small.
+"""The five systems run through their stages on a CPU, with their own settings but small.
 
-Changed are the weights' size, the number of steps (in SFT, of problems), and what cannot be had
-here: what needs a GPU (Unsloth, flash attention), other packages (vLLM) or the Hub. Completions
-that are graded are short, since random weights never end one; those of GRPO have the preset's own
-length. A preset's own values of all of that are asserted apart. What is asserted of a trainer is
-what it resolved its arguments to.
+Changed are the weights' size, the number of steps (in SFT, of problems), and parts that need a GPU
+(Unsloth, flash attention), other packages (vLLM) or the Hub. Graded completions are short, since
+random weights never end one; GRPO's have the preset's own length. Another test asserts the preset's
+own values of all of these. Assertions on a trainer are on its resolved arguments.
 """
 
 import dataclasses
@@ -30,18 +29,18 @@ from tests.pipeline.stages import evaluate, export, grade, metrics_of, run, trai
 from tests.pipeline.systems import ATTENTION_AND_MLP, SYSTEMS
 
 CPU = {"backend": "transformers"}
-"""What takes the place of settings that need a GPU."""
+"""Replacements of settings that need a GPU."""
 
 
 @pytest.fixture
 def checkout(request, tmp_path, monkeypatch):
-    """A folder with the preset's params made small, its data, and a Hub cache with its model."""
+    """Make a folder with the preset's params, made small, its data and its model in a Hub cache."""
     name = request.getfixturevalue("preset")
     content = YAML(typ="safe").load(compose_preset(name))
     content["evaluate"]["max_new_tokens"] = content["validation"]["max_new_tokens"] = 32
     if content["grpo"]["max_steps"]:
         content["grpo"]["max_steps"] = 2
-    # The others are models of the same shape.
+    # One checkpoint is enough: the others have the same shape.
     content["evaluate"]["checkpoints"] = [content["export"]["checkpoint"]]
     lay_out_checkout(content, tmp_path, monkeypatch, architecture=SYSTEMS[name]["architecture"])
     return content
@@ -50,17 +49,17 @@ def checkout(request, tmp_path, monkeypatch):
 def lay_out_checkout(
     content: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch, *, architecture: str
 ) -> None:
-    """Make `content` run on a CPU without a network, in `folder`, which becomes the current one."""
+    """Make `content` run on a CPU without a network; `folder` becomes the working directory."""
     small = preset_params("smoke").prepare.synthetic
     sets = synthetic_sets(small.model_copy(update={"num_sft": 60, "bare_answer_rate": 0.0}), seed=0)
     worked = [problem for problem in sets.sft if problem.solution]
     lay_out(content, folder, worked=worked)
-    # What `make fetch` writes where a preset cites no commit.
+    # `make fetch` would write a commit where a preset has none.
     revision = content["model"]["revision"] = content["model"]["revision"] or COMMIT
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(folder / "hub"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     stand_in(monkeypatch)
-    # That it works in a new process, tests/lib/export shows.
+    # tests/lib/export covers the verification in a new process.
     monkeypatch.setattr(exporting, "read_afresh", read_forms)
     write_snapshot(
         folder / "hub",
@@ -70,7 +69,7 @@ def lay_out_checkout(
         commit=revision,
     )
     content["model"] |= CPU
-    # The stand-in's tokenizer cuts prompts into more tokens than the real one.
+    # The tiny tokenizer needs more tokens for a prompt than the real one.
     content["model"]["max_seq_length"] += 256
     for section in ("validation", "rollout", "evaluate"):
         content[section]["engine"] = "transformers"
@@ -80,7 +79,7 @@ def lay_out_checkout(
 
 
 def resolved(trainer: Any, name: str) -> Any:
-    """What a trainer made of a setting, in the words of `tests.pipeline.systems`."""
+    """Return a trainer's resolved value of a setting, named as in `tests.pipeline.systems`."""
     if name == "optimizer":
         return type(getattr(trainer.optimizer, "optimizer", trainer.optimizer))
     if name == "sampling":
@@ -109,7 +108,8 @@ def test_a_preset_has_what_the_run_on_a_cpu_changes(preset):
     rollout, evaluate = own.rollout, own.evaluate
     engines = rollout.engine, rollout.gpu_memory_utilization, evaluate.engine
     assert engines == expected["engines"]
-    # A loop of decoding steps is launch-bound on a GPU; and one card is all that a preset needs.
+    # transformers' decoding loop is launch-bound on a GPU, so that validation is on vLLM; and a
+    # preset needs one GPU only.
     assert (own.validation.engine, rollout.device) == ("vllm", "")
     assert (own.sft.num_epochs, own.grpo.max_steps) == expected["phases"]
     assert (own.model.max_seq_length, rollout.max_new_tokens) == expected["lengths"]
@@ -157,7 +157,7 @@ def _check_policy(trainer: Any, expected: dict[str, Any]) -> None:
 
 
 def _check_trained_text(trainer: Any, expected: dict[str, Any]) -> None:
-    """Loss on the completion alone, its end included, after the system's own prompt."""
+    """Assert loss on the completion with its EOS only, after the system's own prompt."""
     assert trainer.args.completion_only_loss
     batch = trainer.data_collator([trainer.train_dataset[0]])
     tokens, trained = batch["input_ids"][0], batch["labels"][0] != -100

@@ -1,4 +1,4 @@
-"""Queued experiments: each runs its own params and its own code, new files once git knows them."""
+"""A queued experiment runs its own params and code, new files if git tracks them."""
 
 import shlex
 import shutil
@@ -20,7 +20,7 @@ MARKED = ("**_numbers(metrics)", '**_numbers({**metrics, "marked": MARK})')
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory):
-    """A clone in which runs up to SFT were queued and run, and what DVC printed."""
+    """Queue and run experiments up to SFT in a clone; yield it with DVC's output."""
     clone = clone_with_smoke(tmp_path_factory.mktemp("queue") / "reckon")
     clone.commit("Choose smoke")
     blocks = blocks_of(ROOT / "docs/scale_out.md")

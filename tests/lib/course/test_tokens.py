@@ -42,7 +42,7 @@ def test_an_alpaca_document_ends_with_one_eos(tokenizer):
 
 
 class EndsItself:
-    """A tokenizer with automatic BOS and EOS, like Llama's."""
+    """A tokenizer with automatic BOS and EOS."""
 
     pad_token_id, eos_token_id = PAD, EOS
 

@@ -1,4 +1,4 @@
-"""Where vLLM is installed, its log-probs of an export must equal the checkpoint's."""
+"""vLLM's log-probs of an export must equal the checkpoint's, if vLLM is installed."""
 
 import os
 import signal

@@ -1,6 +1,5 @@
 """An export behind vLLM's OpenAI-compatible server has its training's prompt and stop strings."""
 
-import socket
 import subprocess
 import sys
 
@@ -13,6 +12,7 @@ from lib.verifier import is_equivalent
 from lib.verifier.extract import extract_answer
 from tests.conftest import ROOT
 from tests.lib.inference.conftest import QUESTION, WORKING
+from tests.vllm_server import free_port
 
 pytestmark = pytest.mark.vllm
 
@@ -37,9 +37,7 @@ def model(teach, smoke):
 @pytest.fixture(scope="module")
 def address(model, tmp_path_factory):
     """Start a server with the command of `make serve-model`; return its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     log = tmp_path_factory.mktemp("serving") / "log"
     planned = subprocess.run(
         ["make", "--dry-run", "serve-model", f"MODEL={model}", f"PORT={port}"],

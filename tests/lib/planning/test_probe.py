@@ -1,4 +1,4 @@
-"""The probe finds the largest micro-batch that fits, or reports that none does."""
+"""The probe finds the largest micro-batch within a memory limit, or reports none."""
 
 import shutil
 import subprocess

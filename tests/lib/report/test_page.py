@@ -1,4 +1,4 @@
-"""A page has a limited part of a run's completions, the informative ones first."""
+"""A page stays small: of a long run it has a part of the completions."""
 
 import base64
 import dataclasses

@@ -3,17 +3,16 @@ import dataclasses
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
 
 from lib.report.write import OWN_PLOT, PAGE, long_table, plots_page
+from tests.conftest import ROOT
 from tests.lib.report.chromium import Chromium, executable
 from tests.lib.report.runs import write_text
 from tests.lib.report.test_write import written
 
-ROOT = Path(__file__).parents[3]
 DVC_YAML = """\
 plots:
 - reports/plots:

@@ -1,4 +1,4 @@
-"""Studies: what their files say, which experiments that makes, and what the numbers come to."""
+"""Studies: their definitions, experiments, statistics and pages."""
 
 import csv
 import dataclasses
@@ -85,15 +85,16 @@ def outcome_of(
     curves: dict[str, dict[str, float]] | None = None,
     training: dict[str, dict[str, float]] | None = None,
 ) -> Outcome:
-    """By variant, how many of 40 problems each seed has right, the first ones; and a curve.
+    """Build an outcome from the number of right answers by variant and seed.
 
-    On `harder`, all.
+    The first of 40 problems are right; on `harder`, all. `curves` has validation accuracies by
+    variant and step, `training` measures of the training by variant.
     """
     scores: dict[tuple[str, int], Scores] = {
         (variant, seed): {
             "held_out": {"greedy": {str(number): float(number < count) for number in range(40)}},
             "harder": {"greedy": {"0": 1.0}},
-            "": {of: {"all": value} for of, value in (training or {}).get(variant, {}).items()},
+            "": {key: {"all": value} for key, value in (training or {}).get(variant, {}).items()},
         }
         for variant, counts in right.items()
         for seed, count in zip(SEEDS, counts, strict=True)
@@ -127,17 +128,17 @@ def test_check_lets_every_committed_variant_pass(variant):
     assert {key: params.flat()[key] for key in expected} == expected
 
 
-# The last two: what `grpo.select: best` needs.
+# `grpo.select: best` needs the last two.
 TRAINED = ("grpo.", "reward.", "prepare.validation_share", "validation.sets")
 REINFORCED = [
-    {of: value for of, value in each.params.items() if of.startswith(TRAINED)}
+    {key: value for key, value in each.params.items() if key.startswith(TRAINED)}
     for (each,) in (param.values for param in COMMITTED)
     if each.checkpoint == "grpo"
 ]
 
 
 @pytest.mark.parametrize(
-    "own", [of for place, of in enumerate(REINFORCED) if of not in REINFORCED[:place]], ids=str
+    "own", [each for n, each in enumerate(REINFORCED) if each not in REINFORCED[:n]], ids=str
 )
 def test_grpo_takes_a_step_with_each_variants_params(own, sets, base, smoke, full, tmp_path):
     content = smoke.model_dump(mode="json")
@@ -167,7 +168,7 @@ def test_variants_with_the_same_params_are_one_run_per_seed():
         ({"variants": {"a": {"checkpoint": "last"}, "b": {"checkpoint": "sft"}}}, "checkpoint"),
     ],
 )
-def test_a_study_that_could_not_tell_is_refused(changes, key):
+def test_a_study_without_a_sound_comparison_is_refused(changes, key):
     with pytest.raises(ValueError, match=key):
         study(**changes)
 
@@ -215,7 +216,7 @@ def test_a_set_or_measure_that_no_run_gives_is_refused(line, changed, tmp_path, 
         load_study(STUDIES / "x.yaml")
 
 
-def test_what_a_seed_shares_runs_first_and_failures_are_raised(tmp_path, monkeypatch):
+def test_shared_experiments_run_first_and_failures_are_raised(tmp_path, monkeypatch):
     ended = []
 
     def run(experiment, scratch, state, processes):
@@ -244,7 +245,7 @@ except KeyboardInterrupt:
 sys.exit(1)
 """
 
-STUDY_ALONE = """
+RUN_STUDY = """
 import os, sys
 from pathlib import Path
 from lib.studies import experiments
@@ -262,13 +263,11 @@ experiments.run_study("s", study, scratch=Path(), jobs=2, log=print)
         ("s-sft-grpo-1", "experiment s-sft-grpo-1 failed", {"s-sft-grpo-0"}),
     ],
 )
-def test_a_study_that_is_stopped_ends_what_runs_and_starts_no_more(
-    fails, fault, interrupted, tmp_path
-):
+def test_a_stopped_study_ends_its_runs_and_starts_no_more(fails, fault, interrupted, tmp_path):
     (tmp_path / "fake.py").write_text(FAKE_DVC)
     own = {"PYTHONPATH": str(ROOT), "FAILS": fails, "DEFINITION": study().model_dump_json()}
     process = subprocess.Popen(
-        [sys.executable, "-u", "-c", STUDY_ALONE],
+        [sys.executable, "-u", "-c", RUN_STUDY],
         cwd=tmp_path,
         env={**os.environ, **own},
         stdout=subprocess.PIPE,
@@ -303,7 +302,7 @@ def test_a_study_is_a_path_or_a_name_with_or_without_its_ending(tmp_path):
         study_file("sedes")
 
 
-def test_a_fault_of_a_study_is_said_in_words(tmp_path):
+def test_a_fault_of_a_study_names_its_field(tmp_path):
     text = (ROOT / STUDIES / "seeds.yaml").read_text("utf-8")
     (tmp_path / "mine.yaml").write_text(re.sub(r"seeds: .*", "seeds: [0, 1]", text))
     with pytest.raises(UserError, match=r"mine\.yaml has 1 problem:\n  seeds: needs at least 3"):
@@ -342,10 +341,10 @@ def test_scores_are_per_problem_and_mode():
             "pass@4": {"q": 1.0},
             "pass@8": {"p": pytest.approx(0.5)},
             "pass@16": {"p": 1.0},
-            "distinct": {"q": pytest.approx(2 / 3)},  # of three pairs, one is of the same text
+            "distinct": {"q": pytest.approx(2 / 3)},  # one of three pairs has equal texts
         }
     }
-    # What training has not seen, apart; where that is every problem, not again.
+    # Unseen problems have measures of their own, unless all problems are unseen.
     new = [dataclasses.replace(row, tags=(UNSEEN_EQUATIONS,)) for row in rows]
     both = problem_scores(
         [row if row.problem_id == "p" else tagged for row, tagged in zip(rows, new, strict=True)]
@@ -356,7 +355,8 @@ def test_scores_are_per_problem_and_mode():
 
 def test_other_sets_measures_are_named_and_entropy_is_in_nats():
     right = {"sft": [10, 10, 10], "grpo": [20, 20, 20], "control": [20, 20, 20]}
-    training = {of: {"training": 0.5, "entropy": 0.25 if of == "sft" else 1.5} for of in right}
+    training = {name: {"training": 0.5, "entropy": 1.5} for name in right}
+    training["sft"]["entropy"] = 0.25
     both = study(benchmarks=("held_out", "harder"))
     metrics = metrics_of(right, training=training, definition=both)
     assert list(metrics["variants"]["sft"]) == [*("greedy", "harder greedy", "training", "entropy")]
@@ -368,8 +368,8 @@ def test_other_sets_measures_are_named_and_entropy_is_in_nats():
     assert [panel.title for panel in panels] == ["greedy", "harder greedy", "training"]
 
 
-def test_what_grpo_samples_is_measured_first_and_last(tmp_path, monkeypatch):
-    # A second iteration on the same completions has losses, and nothing that was sampled.
+def test_grpos_samples_are_measured_at_both_ends(tmp_path, monkeypatch):
+    # Every second step repeats the last completions: such a row has no sampling measures.
     sampled = [f"{2 * step - 1},{step / 100},{step / 20}\n{2 * step},,\n" for step in range(1, 21)]
     (tmp_path / "reports/curves").mkdir(parents=True)
     (tmp_path / "reports/curves/grpo.csv").write_text(
@@ -380,7 +380,7 @@ def test_what_grpo_samples_is_measured_first_and_last(tmp_path, monkeypatch):
     (both, control, *_) = experiments_of("s", study())
     scores = measurements(both)["scores"]
     assert scores["sft"][""] == {"training": {"all": 0.05}, "entropy": {"all": 0.01}}
-    assert {of: each["all"] for of, each in scores["grpo"][""].items()} == pytest.approx(
+    assert {name: each["all"] for name, each in scores["grpo"][""].items()} == pytest.approx(
         {"training": 0.975, "entropy": 0.195}
     )
     assert measurements(control)["scores"] == {"control": {}}
@@ -424,7 +424,7 @@ def test_the_verdict_follows_from_claim_and_interval(claim):
 
 
 def judged(*contrasts: dict[str, Any], mean: float, se: float) -> list[str]:
-    """The verdicts on claims about sft and grpo, of ten seeds of one mean."""
+    """Return the verdicts on claims about sft and grpo, from ten seeds with the same mean."""
     numbers = {"mean": mean, "se": se, "problem_se": 0.0}
     content = {"greedy": numbers | {f"seed_{seed}": mean for seed in range(10)}}
     metrics = {"variants": {"sft": content}, "comparisons": {"sft to grpo": content}}
@@ -454,7 +454,7 @@ REPORTS = ROOT / "reports/studies"
     "numbers", sorted(REPORTS.glob("*/study.json")), ids=lambda p: p.parent.name
 )
 def test_a_committed_page_says_what_its_numbers_say(numbers, tmp_path):
-    """`python -m stages.study --study NAME --pages` writes it again."""
+    """Renew a stale page with `python -m stages.study --study NAME --pages`."""
     name = numbers.parent.name
     shutil.copytree(numbers.parent, tmp_path / name)
     definition = ROOT / STUDIES / f"{name}.yaml"
@@ -466,7 +466,7 @@ def test_a_committed_page_says_what_its_numbers_say(numbers, tmp_path):
 
 
 def test_the_control_has_the_flops_that_its_claim_names():
-    """Per weight: 2 for each token sampled or read, 6 for each token trained on.
+    """FLOPs per weight: 2 for each token sampled or read, 6 for each token trained on.
 
     A prompt is read once for its group, and groups of equal rewards are not trained on.
     """
@@ -521,9 +521,9 @@ def test_a_finished_study_writes_its_numbers_their_origin_and_its_pages(tmp_path
     numbers = read_json(tmp_path / "more/study.json")
     assert numbers["made_from"] == origin and (tmp_path / "more/study.md").is_file()
     validated = {name: steps["0"] for name, steps in numbers["validation"].items()}
-    # Each with its own params; params.yaml has 64.
+    # Each variant has its own params; 64 comes from params.yaml.
     assert {name: each["n"] for name, each in validated.items()} == {"grpo": 64, "control": 10}
-    # Three times all right proves no certainty, and no rate is above 1.
+    # Three seeds with all answers right leave an interval, cut at 1.
     assert validated["control"]["low"] < 1.0 == validated["control"]["high"]
 
 
@@ -552,7 +552,7 @@ def test_the_curve_has_common_steps_and_the_control_as_a_level():
         for series in ("grpo", "control", "sft")
     }
     assert steps == {"grpo": [0, 10, 20, 30], "control": [0, 30], "sft": []}
-    # The control's last validation, on the problems of the curve; its rate over all is another.
+    # The level is the control's last validation: same problems as the curve, not all problems.
     (_, level) = (row["value"] for row in rows if row["series"] == "control")
     assert level == pytest.approx(0.4)
     first = metrics["validation"]["grpo"]["0"]
