@@ -46,6 +46,7 @@ def test_an_override_takes_its_first_steps(system, span, tmp_path, monkeypatch):
     preset, file = OVERRIDES[system, span], tmp_path / "params.yaml"
     trainers = trainers_of_stages(monkeypatch, FirstStep())
     file.write_text(compose_preset(preset), encoding="utf-8")
+    # An override may set the group size itself.
     without_gpu = [word for word in shlex.split(NO_GPU) if "group_size" not in word]
     words = [word for word in (*without_gpu, *shlex.split(span)) if word != "-S"]
     apply_overrides(str(file), [*words, "model.attention=sdpa"])

@@ -86,6 +86,7 @@ def test_a_killed_writers_partial_file_is_removed(tmp_path):
     for pid in (ended.pid, os.getppid()):
         (tmp_path / f".file.{pid}-1.partial").touch()
     write_json(tmp_path / "file", 1)
+    # The parent process lives, so that its partial file stays.
     assert {path.name for path in tmp_path.iterdir()} == {"file", f".file.{os.getppid()}-1.partial"}
 
 

@@ -94,6 +94,7 @@ def test_every_checkpoint_is_measured_on_every_benchmark(clone):
         assert metrics["held_out"]["greedy"]["n"] == 12
         assert metrics["harder"]["sampled"]["num_samples"] == 2
         rows = clone.read(f"data/graded/{checkpoint}.jsonl").splitlines()
+        # 12 problems of held_out and 6 of harder, one greedy completion and two samples each.
         assert len(rows) == (12 + 6) * (1 + 2)
 
 

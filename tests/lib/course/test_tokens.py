@@ -6,7 +6,7 @@ from tests.lib.objectives.tiny import BOS, EOS, PAD, tiny_tokenizer
 
 def test_labels_are_shifted_and_the_mask_marks_the_completion(tokenizer):
     batch = tokenize_prompt_and_output(["ab", "c"], ["de", "fghi"], tokenizer)
-    a, b, c, d, e, f, g, h, i = range(97, 106)
+    a, b, c, d, e, f, g, h, i = range(97, 106)  # the tiny tokenizer's ids are ASCII codes
     assert batch["input_ids"].tolist() == [[a, b, d, e], [c, f, g, h]]
     assert batch["labels"].tolist() == [[b, d, e, PAD], [f, g, h, i]]
     assert batch["response_mask"].tolist() == [[False, True, True, False], [True] * 4]

@@ -91,6 +91,7 @@ def test_each_model_gets_the_files_of_the_stage(out):
     for name in ("base", "grpo"):
         for kind in ("completions", "graded"):
             rows = list(read_jsonl(folder / kind / f"{name}.jsonl"))
+            # gsm8k greedy and twice sampled, mmlu greedy, alpaca_eval greedy.
             assert len(rows) == 3 + 3 * 2 + 3 + 2
             assert {row["checkpoint"] for row in rows} == {name}
         metrics = read_json(folder / f"metrics/{name}.json")

@@ -109,6 +109,7 @@ def test_a_vllm_without_memory_is_named_with_a_remedy(words, base, export_to, mo
 
 def test_vllm_takes_no_more_than_is_free(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    # Of the free memory at most 95 % is taken.
     for free, share in ((80, 0.9), (40, 0.475)):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda free=free: (free, 80))
         assert vllm._share_of_free(0.9) == pytest.approx(share)

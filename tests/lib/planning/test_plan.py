@@ -89,6 +89,7 @@ def test_counts_are_those_of_the_run_in_head():
     planned = evaluation_of(params)
     metrics = read_json(ROOT / "reports/metrics/evaluate/sft.json")
     rows = sum(metrics[name]["greedy"]["n"] for name in params.evaluate.benchmarks)
+    # One greedy completion and eight samples of each problem, by three checkpoints.
     assert (planned.prompts, planned.completions) == (rows, rows * (1 + 8) * 3)
 
 

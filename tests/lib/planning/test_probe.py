@@ -89,6 +89,7 @@ def test_grpo_takes_two_steps_of_the_longest_rows(smoke, own_base, sets, tmp_pat
     assert passes == [(16, tokens), (16, tokens)]
     passes.clear()
     assert fits(params, "grpo", **long, size=4)
+    # Two steps of 16 rows.
     assert [rows for rows, _ in passes] == [4] * 8
 
 

@@ -126,6 +126,7 @@ def test_a_part_of_a_short_problem_is_no_leak(table_of):
 def test_overlaps_are_counted_for_each_benchmark_by_itself(table_of):
     table = table_of([TEST[0], f"{TEST[0]} Again?", TEST[1]])
     _, overlaps, drops = _run(table, gsm8k=TEST, other=[TEST[1], "Never seen at all, anywhere."])
+    # Overlapping training rows, overlapping test problems, all test problems.
     assert {name: tuple(each.values()) for name, each in overlaps.items()} == {
         "gsm8k": (3, 2, 3),
         "other": (1, 1, 2),

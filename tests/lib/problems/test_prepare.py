@@ -1,12 +1,11 @@
 """`prepare` turns sources into the stages' input files."""
 
-import json
 from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
 
-from lib.artifacts import hash_path
+from lib.artifacts import hash_path, write_jsonl
 from lib.artifacts.problems import Problem, read_benchmarks, read_problems
 from lib.core.errors import UserError
 from lib.params import compose_preset, parse_params
@@ -46,8 +45,7 @@ def checkout(tmp_path, monkeypatch):
     raw = tmp_path / "data" / "raw"
     raw.mkdir(parents=True)
     for name, rows in [("gsm8k", GSM8K), ("own", OWN)]:
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
-        (raw / f"{name}.jsonl").write_text(lines)
+        write_jsonl(raw / f"{name}.jsonl", rows)
     return tmp_path
 
 
@@ -124,7 +122,7 @@ def test_files_generator_and_columns_mix_with_weights(content):
 
 
 def test_duplicates_across_sources_and_leaks_are_dropped(content):
-    Path("data/raw/test.jsonl").write_text(json.dumps(GSM8K[3]) + "\n")
+    write_jsonl(Path("data/raw/test.jsonl"), [GSM8K[3]])
     content["prepare"]["benchmarks"].append({"name": "farm", "source": _path("test")})
     twice = [{"weight": "all", "source": _path("gsm8k")}] * 2
     content["prepare"]["grpo"]["sources"] = twice
@@ -174,6 +172,7 @@ def test_a_difficulty_file_keeps_a_band_of_the_grpo_problems(content):
     }
     content["grpo"]["shuffle"] = False
     metrics, _ = _prepare(content)
+    # The band leaves out rates 0 and 1, 4 problems each.
     kept = [rates[problem.id].value for problem in read_problems(Path("out/grpo.jsonl"))]
     assert kept == [0.75] * 4 + [0.5] * 4 + [0.25] * 4
     assert metrics["grpo"]["dropped"]["pass_rate_outside_band"]["count"] == 8
@@ -207,9 +206,7 @@ def test_the_same_input_gives_the_same_bytes(content):
 
 def test_a_benchmark_holds_no_problem_twice(content, checkout):
     """A repeated problem would count twice in the rates."""
-    twice = [*OWN, OWN[0]]
-    lines = "".join(json.dumps(row) + "\n" for row in twice)
-    (checkout / "data/raw/own.jsonl").write_text(lines)
+    write_jsonl(checkout / "data/raw/own.jsonl", [*OWN, OWN[0]])
     source = _path("own", problem="task", reference="truth", solution="how")
     content["prepare"]["benchmarks"].append({"name": "mine", "source": source})
     figures, _ = _prepare(content)
@@ -234,8 +231,7 @@ PROMPT = "A conversation between User and Assistant. User: What is {n} + 1? Assi
 
 def _responses(content, rows, **sft):
     """Prepare the SFT set of responses to r1_zero's prompts; return dropped and kept rows."""
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
-    Path("data/raw/responses.jsonl").write_text(lines)
+    write_jsonl(Path("data/raw/responses.jsonl"), rows)
     source = _path("responses") | {"adapter": "math_jsonl"}
     content["prepare"]["sft"] |= {"sources": [{"weight": "all", "source": source}], **sft}
     content["prepare"]["bad_rows"] = "drop"
@@ -258,7 +254,7 @@ def test_a_wrong_response_is_judged_by_its_own_truth(content, column):
 
 def test_a_second_set_has_the_truth_of_responses(content):
     truth = [{"problem": f"What is  {n} + 1?", "answer": str(n + 1)} for n in range(30)]
-    Path("data/raw/truth.jsonl").write_text("".join(json.dumps(row) + "\n" for row in truth))
+    write_jsonl(Path("data/raw/truth.jsonl"), truth)
     rows = [_response(n, n + 1 + n % 2) for n in range(40)]
     dropped, kept = _responses(content, rows, correct_only=True, truth_from=[_path("truth")])
     assert dropped["solution_not_correct"]["count"] == 15

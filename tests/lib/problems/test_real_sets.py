@@ -63,5 +63,6 @@ def _clean(rows, questions, folder):
 def test_gsm8k_train_shares_8_grams_with_its_test_set(tmp_path):
     questions = [problem.problem for problem in _read("gsm8k/test.jsonl")]
     clean, overlaps = _clean(read_rows(RAW / "gsm8k/train.jsonl", raw=RAW), questions, tmp_path)
+    # Overlapping training rows, overlapping test problems, all test problems.
     assert tuple(overlaps["gsm8k_test"].values()) == (94, 80, 1319)
     assert clean.drops.counts == {"contaminated": 94}

@@ -137,6 +137,7 @@ def test_a_filter_keeps_what_matches_and_nothing_else(page, name, value, field):
 def test_search_finds_what_was_written_and_marks_it(page):
     choose(page, checkpoint="", benchmark="")
     search(page, "HAS 17")
+    # Three checkpoints, each with a greedy completion and four samples.
     assert count(page) == 3 * 5
     assert page.evaluate("document.querySelector('.question mark').textContent") == "has 17"
     search(page, "nothing has this text")

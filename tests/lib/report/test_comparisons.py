@@ -11,6 +11,7 @@ from tests.lib.report.runs import STARTS, load, read, write_run
 
 def test_differences_are_those_of_the_completions(run):
     places = [(c.after, c.benchmark, c.mode, c.change.difference) for c in compare_checkpoints(run)]
+    # Two phases, two benchmarks, two modes.
     assert len(places) == 2 * 2 * 2
     (change,) = (last for *place, last in places if place == ["grpo", "held_out", "greedy"])
     before, after = (

@@ -49,6 +49,7 @@ def test_a_page_of_another_name_reads_nothing(server, host, status):
 def test_an_aborted_download_prints_nothing(server, tmp_path, capfd, request_text, num_read):
     (tmp_path / "report.html").write_bytes(bytes(50_000_000))
     with socket.create_connection(server.server_address) as client:
+        # Close with a reset, as a browser does that gives up a download.
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.sendall(request_text.encode())
         client.recv(num_read)
