@@ -157,7 +157,7 @@ def test_an_unknown_preset_is_one_line_that_lists_them(preset):
     ],
 )
 def test_a_variable_of_make_runs_nothing(bare, verb, variable):
-    """It reaches the stage as one word, without expansion by make or a shell."""
+    """The value reaches the stage as one word, without expansion by make or a shell."""
     write_script(bare / "requirements/install.sh", "")
     write_script(bare / ".venv/bin/python", 'printf "%s\\n" "$@"\n')
     value = 'a $(touch X) $(shell touch X) `touch X` "q" it\'s $HOME;touch X #'

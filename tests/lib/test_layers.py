@@ -1,4 +1,4 @@
-"""The contract on imports fails on upward imports; `make check` runs it on the real ones."""
+"""The contract on imports fails on an upward import; `make check` applies it to the library."""
 
 import shutil
 import sys

@@ -65,7 +65,7 @@ LIMIT_S = 3600
 
 
 def run(*command: str, folder: Path = ROOT) -> str:
-    """Return the output of a command."""
+    """Run a command; return its output."""
     ran = subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True)
     return ran.stdout.strip()
 

@@ -101,7 +101,7 @@ def test_a_stack_imports_only_what_its_sft_lists(stack):
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stages_options_are_the_paths_that_dvc_knows(stage):
-    """It writes its outputs only; its inputs lie below a dependency, or above one."""
+    """Written paths are its outputs; read paths lie below a dependency, or above one."""
     declared = options(stage)
     assert all(isinstance(option.type, click.Path) for option in declared)
     read, written = (

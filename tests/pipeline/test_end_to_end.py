@@ -1,4 +1,4 @@
-"""The whole DAG with the smoke preset in a scratch clone runs, and reruns after changes only."""
+"""The whole DAG runs with the smoke preset in a scratch clone, and reruns changed stages only."""
 
 import json
 import re

@@ -157,7 +157,7 @@ def _check_policy(trainer: Any, expected: dict[str, Any]) -> None:
 
 
 def _check_trained_text(trainer: Any, expected: dict[str, Any]) -> None:
-    """Assert loss on the completion with its EOS only, after the system's own prompt."""
+    """Assert that loss is on completion and EOS only, after the system's own prompt."""
     assert trainer.args.completion_only_loss
     batch = trainer.data_collator([trainer.train_dataset[0]])
     tokens, trained = batch["input_ids"][0], batch["labels"][0] != -100

@@ -48,7 +48,7 @@ def test_a_package_has_the_version_of_whichever_build_is_there(monkeypatch):
 
 
 def test_a_python_without_the_packages_is_one_line():
-    """`.venv/bin/dvc repro` starts the system's `python`, so that this happens."""
+    """`.venv/bin/dvc repro` starts such a Python: the system's."""
     done = run_command(sys.executable, "-S", "-m", "stages.check")
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()

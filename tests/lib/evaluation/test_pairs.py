@@ -95,10 +95,9 @@ def test_a_pair_is_right_and_wrong_of_one_problem_as_generated():
         assert (pair.problem_id, pair.reference) == (problem.id, problem.reference)
 
 
-def test_a_right_answer_without_form_or_end_is_in_no_pair():
-    pairs = mined({0: ["The answer is 1", answer("7")], 1: [answer("2"), answer("9")]})
-    assert [pair.problem for pair in pairs] == [PROBLEMS[1].problem]
-    pairs = mined({0: [(answer("1"), "length"), answer("7")], 1: [answer("2"), answer("9")]})
+@pytest.mark.parametrize("right", ["The answer is 1", (answer("1"), "length")])
+def test_a_right_answer_without_form_or_end_is_in_no_pair(right):
+    pairs = mined({0: [right, answer("7")], 1: [answer("2"), answer("9")]})
     assert [pair.problem for pair in pairs] == [PROBLEMS[1].problem]
 
 

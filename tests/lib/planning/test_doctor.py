@@ -57,7 +57,7 @@ ELSEWHERE = {key: {"engine": "vllm-server"} for key in ("rollout", "validation")
 
 
 def problems(params: Params, machine: Machine) -> list[str]:
-    """List the findings' texts without commits to fetch, a matter of the network."""
+    """List the findings' texts, except about commits: `make fetch` looks them up."""
     texts = (each.text for each in findings(params, machine))
     return [text for text in texts if "make fetch" not in text]
 

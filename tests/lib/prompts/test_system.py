@@ -6,13 +6,11 @@ from lib.prompts import prompt_format, saved_system, system_prompt, with_default
 XML = prompt_format("xml")
 
 
-def test_text_is_the_system_prompt_itself():
-    assert system_prompt("Be brief.", prompt_format=XML) == "Be brief."
-    assert system_prompt("", prompt_format=XML) == ""
-
-
-def test_format_asks_for_the_formats_own_instructions():
-    assert system_prompt("format", prompt_format=XML) == XML.instructions
+@pytest.mark.parametrize(
+    ("setting", "text"), [("Be brief.", "Be brief."), ("", ""), ("format", XML.instructions)]
+)
+def test_a_system_prompt_is_a_text_or_the_formats_instructions(setting, text):
+    assert system_prompt(setting, prompt_format=XML) == text
 
 
 def test_a_file_is_read_without_the_blank_lines_around_it(tmp_path):

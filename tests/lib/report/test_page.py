@@ -1,4 +1,4 @@
-"""A page stays small: of a long run it has a part of the completions."""
+"""A page stays small: it has only a part of a long run's completions."""
 
 import base64
 import dataclasses
