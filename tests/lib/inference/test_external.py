@@ -157,14 +157,18 @@ def test_a_missing_path_is_no_id_of_the_hub(name, remedy, tmp_path, monkeypatch)
         find_model(name)
 
 
-@pytest.mark.parametrize(
-    ("name", "folder"),
-    [("sft", Path("data/models/sft")), ("org/name", model_repository("org/name", "0" * 40).folder)],
-)
-def test_a_checkpoint_or_a_fetched_model_is_read_by_name(name, folder, tmp_path, monkeypatch):
+def test_a_checkpoint_is_read_by_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "data/models/sft").mkdir(parents=True)
+    assert find_model("sft") == Path("data/models/sft")
+
+
+def test_a_model_that_make_fetch_brought_is_read_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    # The folder is resolved against the working directory, so only after the change.
+    folder = model_repository("org/name", "0" * 40).folder
     folder.mkdir(parents=True)
-    assert find_model(name) == folder
+    assert find_model("org/name") == folder
 
 
 def test_a_hub_id_is_fetched_or_refused_in_one_line(tmp_path, monkeypatch):
