@@ -44,8 +44,9 @@ _CALCULUS = names("sum prod int lim oint iint")
 _SYMBOLS = {"infty": "infinity", "imath": "i"}
 # The function of `\lfloor x \rfloor`, and the closing bracket.
 _ROUNDINGS = {"lfloor": ("floor", "rfloor"), "lceil": ("ceil", "rceil")}
+_OF_SEVERAL = names("max min gcd lcm")
 # Functions for which the exponent -1 means the inverse: `\sin^{-1} x` is arcsin.
-_RECIPROCAL = names("sin cos tan cot sec csc")
+_TRIGONOMETRIC = names("sin cos tan cot sec csc")
 _ACCENTS = names("vec hat tilde dot ddot overline overset overleftrightarrow")
 _FIGURES = names("angle triangle square widehat")
 _ENDS_OPERAND = re.compile(rf"[(\[{{|]|d[a-z]|{'|'.join(FUNCTIONS)}")
@@ -331,15 +332,18 @@ class Atoms:
             if exponent is not None:
                 raise Unparsable("a function of nothing")
             return symbol(name if base is None else f"{name}_{spelled(base)}")
-        if name in ("max", "min", "gcd", "lcm") and self.peek.text not in BRACKETS:
+        if name in _OF_SEVERAL and self.peek.text not in BRACKETS:
             raise Unparsable("a function of several without brackets")
         operand = self._operand()
         if not operand:
             raise Unparsable("a function of nothing")
+        # `log(8, 2)` has its base as the second argument, as in Python.
+        if len(operand) > 1 and name not in _OF_SEVERAL and name != "log":
+            raise Unparsable("a function of one with several arguments")
         # `\sin^{-1} x` is the inverse function, not 1 / sin(x).
-        if exponent is not None and exponent.value == -1 and name in _RECIPROCAL:
+        if exponent is not None and exponent.value == -1 and name in _TRIGONOMETRIC:
             return call(f"arc{name}", *operand)
-        if base and name != "log":
+        if base and (name != "log" or len(operand) > 1):
             raise Unparsable("a function with a base")
         applied = call(name, operand[0], base) if base else call(name, *operand)
         return applied if exponent is None else Node("power", (applied, exponent))
