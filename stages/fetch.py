@@ -55,6 +55,7 @@ def public_sets(names: tuple[str, ...]) -> None:
     from lib.params.data import known_sets
     from lib.problems.sources import adapter_of, fetch_known
 
+    # make passes SETS="gsm8k math500" as one argument.
     if not (wanted := " ".join(names).split()):
         raise UserError(f"which sets? `make benchmarks SETS=...` with {', '.join(known_sets())}")
     for name in wanted:

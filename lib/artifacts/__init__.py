@@ -53,7 +53,7 @@ def write_metrics(path: Path, metrics: Mapping[str, Any], **facts: Any) -> None:
     `dvc metrics diff` skips lists, so callers hide standard errors in a list (see `unlisted`).
 
     Args:
-        metrics: numbers, also in nested mappings and lists.
+        metrics: numbers, also in nested mappings and in mappings in lists.
         facts: further entries, written as they are; they may be text.
 
     Raises:
@@ -63,19 +63,22 @@ def write_metrics(path: Path, metrics: Mapping[str, Any], **facts: Any) -> None:
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Round the numbers of nested metrics; a list's items are kept, except for mappings."""
-    checked: dict[str, Any] = {}
+    """Round the numbers of nested metrics, also of mappings in lists; refuse any other value.
+
+    Other items of a list are neither rounded nor checked.
+    """
+    rounded: dict[str, Any] = {}
     for key, value in metrics.items():
         if isinstance(value, Mapping):
-            checked[key] = _numbers(value)
+            rounded[key] = _numbers(value)
         elif isinstance(value, list):
-            checked[key] = [_numbers(each) if isinstance(each, Mapping) else each for each in value]
+            rounded[key] = [_numbers(each) if isinstance(each, Mapping) else each for each in value]
         elif isinstance(value, int | float) and math.isfinite(value):
-            checked[key] = round(value, METRIC_DIGITS)
+            rounded[key] = round(value, METRIC_DIGITS)
         else:
             # JSON has no NaN or infinity, and `dvc metrics diff` cannot compare them.
             raise ValueError(f"metric {key} must be a finite number, got {value!r}")
-    return checked
+    return rounded
 
 
 def unlisted(metrics: Mapping[str, Any]) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class Repository:
         revision: a commit; for a branch or '', `make fetch` looks up the commit.
         files: globs of the needed files; () for all.
         named_by: the key in params.yaml that names the repository, for messages.
-        elsewhere: the remedy on a machine without access to the Hub.
+        elsewhere: the end of the error "the Hub cannot be reached; ...".
     """
 
     kind: Literal["model", "dataset", "kernel", "wheel"]

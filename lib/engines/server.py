@@ -315,16 +315,18 @@ class ServerEngine(VllmBase):
         """Continue without the servers in `gone`, and print the error of each.
 
         Raises:
-            ServerGone: none is left.
+            ServerGone: none is left; the first error.
         """
+        if not gone:
+            return
+        # The process group for weights includes the servers that are gone, so a new one is made.
+        self._trainer = None
         left = [server for server in self.servers if server not in gone]
+        if not left:
+            raise next(iter(gone.values()))
         for error in gone.values():
-            # The process group for weights includes the server that is gone, so a new one is made.
-            self._trainer = None
-            if not left:
-                raise error
             click.echo(f"{error.message}; its prompts go to the other servers", err=True)
-        self.servers = left or self.servers
+        self.servers = left
 
     def _stale(self, version: str) -> str:
         """Return the error message for completions of weights that this run did not send."""
@@ -345,9 +347,12 @@ class ServerEngine(VllmBase):
         wanted = hash_path(self.weights)
 
         def loaded() -> set[str]:
-            """Return the versions on the servers; for `FIRST`, the hash in the server's name."""
-            versions = [(server.version(), server.started_with) for server in self.servers]
-            return {first if version == FIRST else version for version, first in versions}
+            """Return the version of the weights on each server.
+
+            A server that was sent no weights reports `FIRST`; its name has its weights' hash.
+            """
+            pairs = [(server.version(), server.started_with) for server in self.servers]
+            return {started if version == FIRST else version for version, started in pairs}
 
         if self._of_first_rank(loaded) != {wanted}:
             _require_transfer()
@@ -396,10 +401,13 @@ class ServerEngine(VllmBase):
         def finish(server: Server) -> None:
             """End an update that was begun but not finished."""
             if server.version() == UNFINISHED:
-                with contextlib.suppress(Refusal):  # refused if the update is still open
+                # Only an open update can be finished; a server whose update is still open refuses
+                # to start one.
+                with contextlib.suppress(Refusal):
                     server.post("/start_weight_update")
                 server.post("/finish_weight_update")
 
+        # This also leaves out the servers that do not answer.
         self._of_each(finish)
 
     def _of_each(self, ask: Callable[[Server], Any]) -> None:

@@ -237,7 +237,11 @@ def find_model(model_id: str | Path) -> Path:
     if fetched := fetched_model(str(model_id)):
         return fetched
     # Without a commit the Hub's main branch is downloaded; no stage of the pipeline depends on it.
-    return download(Repository("model", str(model_id), "", MODEL_FILES, named_by="no such folder"))
+    # No key in params names this model: an error begins with "no such folder" instead.
+    on_hub = Repository(
+        "model", str(model_id), revision="", files=MODEL_FILES, named_by="no such folder"
+    )
+    return download(on_hub)
 
 
 def refuse_missing(model_id: str | Path) -> None:

@@ -307,10 +307,10 @@ class _FusedScores(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_log_probs: Tensor | None, grad_entropy: Tensor | None) -> Any:
-        # With u = dL / d log p_y and h = dL / dH, and the derivatives
+        # With u = dL / d log p_y and e = dL / dH, and the derivatives
         #     d log p_y / dz = onehot(y) − p,   dH / dz = −p · (log p + H),
         # the gradient is, times `scale` for the temperature,
-        #     dL / dz = u · onehot(y) − p · (u + h · (log p + H)).
+        #     dL / dz = u · onehot(y) − p · (u + e · (log p + H)).
         hidden, weight, bias, labels, norm, entropy = ctx.saved_tensors
         layer = _Layer(hidden, weight, bias, ctx.scale, dtype=ctx.dtype)
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
@@ -330,7 +330,7 @@ class _FusedScores(torch.autograd.Function):
             if grad_entropy is not None:
                 # [n, V] log p + H
                 log_p_plus_entropy = _finite_(log_p.clone()).add_(entropy[at, None])
-                # [n, V] scale · (u + h · (log p + H))
+                # [n, V] scale · (u + e · (log p + H))
                 slope = log_p_plus_entropy.mul_(ctx.scale * grad_entropy[at, None]).add_(upstream)
             # [n, V] dL / dz: exp_ makes p of log_p, scatter_add_ adds u · onehot(y).
             grad = log_p.exp_().mul_(-slope).scatter_add_(-1, labels[at, None], upstream)
@@ -338,6 +338,7 @@ class _FusedScores(torch.autograd.Function):
                 grad_bias += grad.sum(0)
             grad = grad.to(ctx.dtype)
             if grad_hidden is not None:
+                # Without a weight, the hidden states are the logits (`_Layer`).
                 grad_hidden[at] = grad if layer.weight is None else grad @ layer.weight
             if grad_weight is not None and ctx.dtype == norm.dtype:
                 # [V, n] @ [n, D], added in place
@@ -372,7 +373,7 @@ class _Layer:
         self.bias = None if bias is None else bias.to(dtype)
         self.scale, self.dtype = scale, dtype
         self.vocab_size = hidden.shape[-1] if weight is None else len(weight)
-        # Without rows: it has only the device and dtype of new tensors.
+        # Empty: `empty` takes the device and dtype of new tensors from it.
         self.like = at_least_float32(hidden[:0])
 
     def empty(self, *shape: int) -> Tensor:

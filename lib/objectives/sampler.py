@@ -7,8 +7,9 @@ sampler's, both after temperature, min-p, top-k and top-p:
     r_t = π(y_t) / q(y_t)       E_q[r_t] = 1 where the two have the same support
     token       w_t = g(r_t)                arXiv:2510.18855 (IcePop), whose g is mask
     sequence    w = g(Π_t r_t)              TRL's default, whose g is mask
-    truncate    g(r) = r within [floor, cap] truncated importance sampling (Ionides, 2008)
-    mask        g(r) = r, 0 outside of them drops tokens or completions unlike the policy's
+    truncate    g(r) = clamp(r, floor, cap) truncated importance sampling (Ionides, 2008)
+    mask        g(r) = r in [floor, cap],   drops tokens or completions unlike the policy's
+                       0 outside
     ESS         (Σ w)² / (n Σ w²)           Kish (1965): 1 for equal weights, 1/n for a single one
 
 The weight multiplies the token losses and not the KL penalty. The product over a completion is
@@ -70,12 +71,13 @@ def compare_with_sampler(
     """
     check_choice("correction", correction, get_args(Correction))
     level, bound = correction.split("_")
-    # [B, T] log r_t; without gradient, since the weight is no part of the objective.
+    # [B, T] log r_t; without gradient, since the weight is a constant factor of the loss.
     log_ratio = torch.where(mask.bool(), trainer_log_probs.detach() - sampler_log_probs, 0)
     # [B, T] or [B, 1]: the log of the product over a completion.
     total = log_ratio if level == "token" else log_ratio.sum(-1, keepdim=True)
     ratio = total.exp()
-    # truncate keeps the completion with less weight; mask drops it from the loss.
+    # Outside of the bounds, truncate moves the weight to the bound; mask drops the token or
+    # completion.
     outside = (ratio < floor) | (ratio > cap)
     weights = ratio.clamp(floor, cap) if bound == "truncate" else torch.where(outside, 0, ratio)
     return SamplerComparison(log_ratio.abs(), weights)

@@ -45,7 +45,8 @@ def math_jsonl(fields: Fields, columns: Mapping[str, str]) -> Problem:
         {"prompt": "A conversation … User: What is …? Assistant: <think>", "answer": "2",
          "response": " … </think> <answer> 2 </answer>"}
 
-    The reference comes from another column, or from `truth_from`.
+    The response may be wrong, so the reference is read from another column (`ground_truth`,
+    `answer`), or from the sets that the param `prepare.sft.truth_from` names.
     """
     column = columns.get("solution", "response")
     response = required_text(fields, (column,), field="solution")

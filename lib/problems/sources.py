@@ -70,7 +70,9 @@ def read_rows(
     split: str = "",
     raw: Path = RAW,
 ) -> SourceRows:
-    """Yield the rows of a file or folder under `raw`, or of a split on the Hub.
+    """Yield each row of a file or folder under `raw`, or of a split on the Hub, and its problem.
+
+    The fault of a row is in the problem's place.
 
     Args:
         at: the path, or the split on the Hub.
@@ -84,6 +86,7 @@ def read_rows(
     """
     reader = own_adapter(adapter) if is_plugin(adapter) else ADAPTERS[adapter]
     for row in _raw_rows(at, reader, split, raw):
+        # The file's reader could not parse the row: the fault is in place of its fields.
         if isinstance(row.fields, RowFault):
             yield row, row.fields
             continue
@@ -349,6 +352,7 @@ def fetch_known(name: str, folder: Path) -> tuple[Path, int]:
         commit, _ = look_up(dataset_repository(**splits[0].place))
         splits = tuple(split.model_copy(update={"revision": commit}) for split in splits)
     path = folder / f"{name}.jsonl"
+    # The end of the error "the Hub cannot be reached; ...".
     elsewhere = f"run `make benchmarks SETS={name}` where it can be, and bring {path} here"
     count = 0
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as lines:

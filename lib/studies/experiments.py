@@ -338,12 +338,12 @@ def _identity(experiment: Experiment, state: str) -> dict[str, Any]:
 
 
 def _run(experiment: Experiment, scratch: Path, state: str, processes: Processes) -> float:
-    """Run an experiment in a copy of the checkout, and return the seconds it took.
+    """Run an experiment in a copy of the checkout (--temp); return the seconds it took.
 
-    An older experiment of the same name is removed first. `--force` would replace it too, but
-    also switch off the run-cache.
+    Its measurements are written to `scratch`. An older experiment of the same name is removed
+    first: `--force` would replace it too, but also switch off the run-cache.
     """
-    # Experiments that run at a time compete for DVC's lock of the checkout, held for seconds.
+    # Parallel experiments compete for DVC's lock of the checkout; each holds it for seconds only.
     command = [*DVC, "--wait-for-lock", "exp"]
     start = time.monotonic()
     subprocess.run([*command, "remove", experiment.name], capture_output=True, check=False)
@@ -355,7 +355,6 @@ def _run(experiment: Experiment, scratch: Path, state: str, processes: Processes
         # and added (+) instead.
         sets += [f"-S=~{key}", f"-S=+{setting}"] if isinstance(value, dict) else ["-S", setting]
     run = [*command, "run", "--temp", "--name", experiment.name, *sets, *experiment.targets]
-    # --temp runs it in a copy of the checkout, so that the working tree stays as it is.
     processes.run(experiment.name, run)
     seconds = time.monotonic() - start
     content = {**_identity(experiment, state), "seconds": seconds, **measurements(experiment)}

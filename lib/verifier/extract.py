@@ -265,7 +265,7 @@ def _marked(text: str) -> str | None:
 
     `**Final answer:** 24` -> `24`. The answer may be on the line below the cue.
     """
-    for cue in _cues(text):
+    for cue in _cues(text):  # the last one first
         before_cue = text[text.rfind("\n", 0, cue.start()) + 1 : cue.start()]
         if _LINE_START.fullmatch(before_cue):
             rest = text[cue.end() : cue.end() + 2000].lstrip()

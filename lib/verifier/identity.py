@@ -354,10 +354,10 @@ def _terms(node: Node) -> list[tuple[Fraction, tuple[Node, ...]]]:
             if math.prod(map(len, sides)) <= _MAX_TERMS:
                 return [
                     (
-                        math.prod((x for x, _ in term), start=Fraction(1)),
-                        tuple(y for _, z in term for y in z),
+                        math.prod((times for times, _ in picked), start=Fraction(1)),
+                        tuple(factor for _, factors in picked for factor in factors),
                     )
-                    for term in itertools.product(*sides)
+                    for picked in itertools.product(*sides)
                 ]
         case Node("quotient", (above, below)):
             divisors = _terms(below)
@@ -368,6 +368,7 @@ def _terms(node: Node) -> list[tuple[Fraction, tuple[Node, ...]]]:
                     (Node("quotient", (number(1), Node("product", others))),) if others else ()
                 )
                 return [(times / divisor, factors + inverse) for times, factors in _terms(above)]
+    # All else is one term, also a product of too many terms and a divisor of several.
     return [(Fraction(1), (node,))]
 
 

@@ -389,13 +389,14 @@ def _decided(text: str, tokens: Tokens) -> Node | None:
     # The words after yes or no.
     words = {*match[2].split()}
     denies = match[1] in ("no", "false")
-    # A reason must have no hedge. Any other text must have only safe words, and deny if "no" does.
     if match[2].startswith(("because", "since")):
-        is_consistent = not (HEDGES | {"yes", "no"}) & words - {"is", "are", "and"}
+        # A reason may have any words but hedges (of these only is, are, and) or a second yes or no.
+        refused = (HEDGES - {"is", "are", "and"}) | {"yes", "no"}
+        is_consistent = not refused & words
     else:
-        is_consistent = words <= _SAFE | (_DENIALS if denies else set()) and denies == bool(
-            words & _DENIALS
-        )
+        # Other text has safe words only; a denial after no or false, none after yes or true.
+        allowed = _SAFE | _DENIALS if denies else _SAFE
+        is_consistent = words <= allowed and bool(words & _DENIALS) == denies
     return Node("phrase", (), match[1]) if is_consistent else None
 
 

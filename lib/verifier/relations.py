@@ -51,8 +51,8 @@ class Stated(NamedTuple):
 def stated(comparer: Comparer, node: Node) -> Stated | None:
     """Return the values and names in `node`, or None for a relation without a value (`x + y = 1`).
 
-    `x = 5` has the value 5 with the name x, `1, 2` has two values, and so has `±1`. Any node except
-    a relation, a list or a set is one value itself.
+    `x = 5` has the value 5 with the name x, and `1, 2` has two values. Any node except a relation,
+    a list, a set or a list in square brackets is one value, or two if it contains ±.
     """
     match node:
         case Node("relation"):
@@ -63,7 +63,7 @@ def stated(comparer: Comparer, node: Node) -> Stated | None:
             # In a set, ±a is two elements.
             values = tuple(value for item in items for value in signs(item))
             return Stated(values, ("",) * len(values), is_set=True)
-    # `[1, 2]` is an interval; one or more than two elements in square brackets are a list.
+    # `[1, 2]` is an interval. Any other number of elements in square brackets is a list.
     is_list = node.kind == "tuple" and node.name == "[]" and len(node.args) != 2
     values = node.args if is_list else tuple(signs(node))
     return Stated(values, ("",) * len(values), "[]" if is_list else ",")
@@ -180,10 +180,11 @@ def compare_stated(comparer: Comparer, reference: Node, answer: Node) -> Verdict
 def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdict:
     """Compare the values of a reference and an answer by name or in any order.
 
-    If only one side has names, the other side's values must come in the order of these names:
-    `x = 1, y = 2` equals `1, 2`, not `2, 1`.
+    If only the reference has names, the answer's values come in the order of the names, as written
+    or sorted: `x = 1, y = 2` equals `1, 2`, not `2, 1`. If only the answer has names, any order is
+    right, except that a tuple has the order of the sorted names.
     """
-    # `1 or 2` is one value, `1 and 2` is both.
+    # `joint` is the word between the values: `1 or 2` is one value, `1 and 2` is both.
     if {expected.joint, actual.joint} == {"and", "or"}:
         return Verdict(False, "list")
     if expected.joint == actual.joint == "[]":
@@ -200,7 +201,7 @@ def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdic
         return Verdict(False, "name")
     values = other.values
     is_tuple = len(values) == 1 and values[0].kind == "tuple"
-    # Any order: one name for all values, a set, or an answer's names that the reference lacks.
+    # Any order: one name (or none) for all values, a set, or names in the answer only.
     if len({*named.names}) == 1 or other.is_set or (named is actual and not is_tuple):
         step = "name" if any(named.names) else "list"
         return comparer.in_any_order(_distinct(expected), _distinct(actual), step)
@@ -317,12 +318,13 @@ def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Ver
     A quantifier over a whole set of numbers may be left out: `2n for all n` equals `2n`.
     """
     if reference.kind != answer.kind:
-        # Only one side has a quantifier, at index `place` of `sides`.
+        # Exactly one side is quantified, the one at index `place` of `sides`.
         sides = [reference, answer]
         place = sides.index(answer if answer.kind == "quantified" else reference)
         statement, membership = sides[place].args
         domain = membership.args[1]
-        # "any", or a set such as the integers or the positive reals.
+        # A quantifier may go unsaid over "any" or a whole set, such as the integers. An inequality
+        # without one is about the reals, so that for it only these may.
         is_whole = membership.name == "in" and _WHOLE.fullmatch(domain.name)
         if not is_whole or (is_region(statement) and domain != REALS):
             return Verdict(False, "quantifier")
@@ -335,15 +337,16 @@ def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Ver
         for side in (expected_membership, actual_membership)
     )
     domains = [domain_of(side.args[1]) for side in (expected_membership, actual_membership)]
-    # "for all n", without a set, may mean any set.
-    is_open = "any" in domains and not {"some", "no"} & {*domains}
-    is_alike = expected_membership.name == actual_membership.name and (
-        domains[0] == domains[1] or is_open
+    # "for all n", without a set, has the domain "any" and fits each set. "for some n" and "no n"
+    # have the word as their domain (`phrases`), and fit only themselves.
+    fits_any = "any" in domains and not {"some", "no"} & {*domains}
+    same_domain = expected_membership.name == actual_membership.name and (
+        domains[0] == domains[1] or fits_any
     )
     # The reference's letters must not be used for something else in the answer.
     if (
         len(expected_letters) != len(actual_letters)
-        or not is_alike
+        or not same_domain
         or ({*expected_letters} - {*actual_letters}) & free_symbols(actual)
     ):
         return Verdict(False, "quantifier")

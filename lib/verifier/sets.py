@@ -270,10 +270,10 @@ def domain_of(node: Node) -> str:
 
 
 def is_region(node: Node) -> bool:
-    r"""Return True for inequalities, and for sets of numbers without a list of elements.
+    r"""Return True for inequalities, x in any set, and sets of numbers without a list of elements.
 
-    True for `x > 1`, `\mathbb{R}`, `(0, 1) \cup (2, 3)` and `x \in (0, 1)`; False for a bare
-    `(0, 1)`, which may be a point, and for `\{1, 2\}`.
+    True for `x > 1`, `\mathbb{R}`, `(0, 1) \cup (2, 3)`, `x \in (0, 1)` and `x \in \{1, 2\}`;
+    False for a bare `(0, 1)`, which may be a point, and for a bare `\{1, 2\}`.
     """
     match node:
         case Node("quantified", (statement, _)):
@@ -282,8 +282,10 @@ def is_region(node: Node) -> bool:
             is_system = all(item.kind in ("relation", "list") for item in items)
             return is_system and any(map(is_region, items))
         case Node("relation", (_, domain), "in"):
+            # After ∈ a tuple is an interval, and listed elements constrain x too.
             return is_region(domain) or domain.kind in ("tuple", "set")
         case Node("relation", _, signs):
+            # `signs` is one text, such as "<= <".
             return any(sign in signs for sign in ("<", ">", "!="))
     return node.kind in _REGIONS or node.name.startswith("bb:")
 

@@ -235,7 +235,7 @@ def tokenize(text: str) -> tuple[Token, ...]:
     """
     if len(text) > MAX_ANSWER_CHARS:
         raise TooHard(f"more than {MAX_ANSWER_CHARS} characters")
-    text = repaired(text) if text else text
+    text = repaired(text)
     text = text if text.isascii() else _ascii(text)
     scanner = _Scanner(_DOUBLED.sub(r"\\", _unwrapped(text)))
     scanner.run()

@@ -389,6 +389,7 @@ class PolicyGradientTrainer(Trainer):
             torch.tensor([one.answer_ok for one in self.rollouts], device=totals.device)
         )
         components = rewards.view(*totals.shape, -1)
+        # A plugin's advantage replaces GDPO's too: it gets each reward's values (`components`).
         if self.grpo.reward_aggregation == "gdpo" and not callable(self.advantage):
             advantages = gdpo_advantages(components, self.reward_weights)
         else:
@@ -419,22 +420,22 @@ class PolicyGradientTrainer(Trainer):
         Args:
             advantages: [B].
         """
-        rows, size = self.rollouts, self.args.per_device_train_batch_size
-        # Row indices; a row's position decides its micro-batch.
-        order = list(range(len(rows)))
+        rollouts, size = self.rollouts, self.args.per_device_train_batch_size
+        # A row is an index into the rollouts; its position decides its micro-batch.
+        order = list(range(len(rollouts)))
         # B bools, read once a step, because each read waits for the GPU.
         signals = advantages.bool().tolist()
         if self._packs:
             group = self.grpo.group_size
-            # P bools.
-            by_group = [any(signals[at : at + group]) for at in range(0, len(rows), group)]
+            # P bools. A group's rows share its signal, so that sorting keeps them together.
+            by_group = [any(signals[at : at + group]) for at in range(0, len(rollouts), group)]
 
             def key(row: int) -> tuple[Any, ...]:
-                prompt = rows[row].prompt_ids
+                prompt = rollouts[row].prompt_ids
                 signal = by_group[row // group]
                 # The prompt itself keeps its rows together among prompts of the same length, so
                 # that the scorer computes it once.
-                return signal, len(prompt), prompt, rows[row].num_tokens
+                return signal, len(prompt), prompt, rollouts[row].num_tokens
 
             # Stable: rows of equal key keep the order of their samples.
             order.sort(key=key)
@@ -442,7 +443,8 @@ class PolicyGradientTrainer(Trainer):
         # tells which completions are truncated. The last token does not: a completion that a stop
         # string ended has no end token either.
         counted = [
-            [not (self.grpo.mask_truncated and row.truncated)] * row.num_tokens for row in rows
+            [not (self.grpo.mask_truncated and rollout.truncated)] * rollout.num_tokens
+            for rollout in rollouts
         ]
         # Tokens in the loss on all ranks. At least 1, for a step whose completions are all masked.
         total = max(self.curve.gather([float(sum(map(sum, counted)))]).sum().item(), 1.0)
@@ -450,7 +452,7 @@ class PolicyGradientTrainer(Trainer):
         parts = [order[start : start + size] for start in range(0, len(order), size)]
         return [
             self._collate(
-                [rows[row] for row in part],
+                [rollouts[row] for row in part],
                 rows=part,
                 counted=[counted[row] for row in part],
                 advantages=advantages[torch.tensor(part, device=advantages.device)],
@@ -519,7 +521,7 @@ class PolicyGradientTrainer(Trainer):
             return_outputs, num_items_in_batch: of `Trainer`'s signature, not used.
         """
         batch: MicroBatch = inputs["batch"]
-        if self._without_gradient(batch):
+        if self._can_skip(batch):
             # `Trainer` calls `backward` on the result, so it must require a gradient.
             return torch.zeros((), device=self.accelerator.device, requires_grad=True)
         # [b, T], with gradient
@@ -553,13 +555,14 @@ class PolicyGradientTrainer(Trainer):
             self._close_step()
         return loss.loss
 
-    def _without_gradient(self, batch: MicroBatch) -> bool:
-        """Return True if the batch can be skipped: it has no gradient, and no rank waits for it."""
+    def _can_skip(self, batch: MicroBatch) -> bool:
+        """Return True if the batch need not be computed: no gradient, and no rank waits for it."""
         # These terms give rows with zero advantage a gradient too.
         penalised = self.grpo.beta > 0 or self.bonus.is_used or is_plugin(self.grpo.loss)
         # A step's last micro-batch is always computed, on every rank: AdamW skips parameters
         # without a gradient, and DDP averages gradients in its backward pass. A sharded policy
         # gathers weights in each forward pass, so all ranks must make the same number of passes.
+        # Unsorted rows (bnpo) mix groups with and without signal: hardly a batch could be left out.
         needed = batch.last or self.is_fsdp_enabled or not self._packs or penalised
         return not (needed or batch.signal)
 

@@ -139,10 +139,10 @@ class Scorer:
             model: the policy, or its DDP or FSDP wrapper.
         """
         if self.fuses is None:
-            # Not in the constructor: only when training starts does accelerate put the policy under
-            # autocast and FSDP2 move it to its device, and a flash kernel refuses float32. Every
-            # rank checks at its first score, even if its batch is too small to fuse: under FSDP2 a
-            # forward pass is collective.
+            # `can_fuse` runs a forward pass, too early for the constructor: when training starts,
+            # accelerate puts the policy under autocast (a flash kernel refuses float32), and FSDP2
+            # moves it to its device. Every rank checks at its first score, even if its batch is too
+            # small to fuse: under FSDP2 a forward pass is collective.
             self.fuses = can_fuse(self.policy)
         # [b, C + T], padded on the left of the prompt and on the right of the completion.
         ids = torch.cat([batch.prompt_ids, batch.completion_ids], 1)

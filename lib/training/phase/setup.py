@@ -96,9 +96,10 @@ def shared_arguments(
 
 
 def prepare_trainer(trainer: Trainer, section: Optimisation) -> None:
-    """Set the optimiser named in params, and remove transformers' printing of logged dictionaries.
+    """Set the memory-efficient AdamW if params name it, and stop transformers' printing of logs.
 
-    The trainer still groups the parameters, builds the schedule and saves the optimiser's state.
+    The other optimiser, `adamw`, is the trainer's own. In either case the trainer groups the
+    parameters, builds the schedule and saves the optimiser's state.
     """
     trainer.remove_callback(PrinterCallback)
     if section.optimizer == "memory_efficient_adamw":

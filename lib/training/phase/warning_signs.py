@@ -325,12 +325,14 @@ def sampler_drift(points: list[Point], limits: Limits) -> str:
     so the run's own first gap is the measure.
     """
     first = _first_gap(points)
-    # A first gap of 0 (the policy's own weights) must not make rounding a drift.
+    # An engine that samples with the policy itself has a first gap of 0, and ten times 0 would make
+    # any rounding a drift.
     bound = DRIFT_FACTOR * max(first, ROUNDING)
-    gaps = _steady(points, f"{GAP}/mean", lambda value: value > bound)
-    return gaps and (
-        f"the sampler's log-probs have been {gaps} nats per token from the trainer's over {STREAK} "
-        f"logged steps, from {first:.3g} at the start, when their weights were the same: it rounds "
+    # "0.1 to 0.2", or "" without drift.
+    gap_range = _steady(points, f"{GAP}/mean", lambda value: value > bound)
+    return gap_range and (
+        f"the sampler's log-probs have been {gap_range} nats per token from the trainer's over "
+        f"{STREAK} logged steps, from {first:.3g} at the start, when their weights were the same: it rounds "
         "otherwise than it did, or is on other weights. Compare with rollout.engine=transformers"
     )
 

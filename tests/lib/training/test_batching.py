@@ -50,7 +50,7 @@ def letters_of_some(prompts: list[Any], completions: list[Any], **columns: Any) 
 
 def score_plainly(patch: pytest.MonkeyPatch) -> None:
     """Score all rows as generated, each with its prompt."""
-    patch.setattr(PolicyGradientTrainer, "_without_gradient", lambda self, batch: False)
+    patch.setattr(PolicyGradientTrainer, "_can_skip", lambda self, batch: False)
     patch.setattr(Scorer, "__init__", functools.partialmethod(_unshared, Scorer.__init__))
     patch.setattr(PolicyGradientTrainer, "_packs", False)
 
