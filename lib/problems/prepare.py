@@ -153,7 +153,7 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
                 table = write_table(folder / f"{key}.arrow", rows, drops, source=number)
                 if not len(table):
                     # All rows are bad: read again to raise the first fault, even under `drop`.
-                    list(good_rows(read(source), Drops(), "error", **needs))
+                    list(good_rows(read(source), Drops(), "refuse", **needs))
                     raise UserError("has no row")
             except UserError as error:
                 # Name the params key too: one file may be two sources, with different columns.
@@ -228,12 +228,13 @@ def good_rows(
     """Yield a source's usable problems; count the bad rows in `drops`, or raise.
 
     Args:
-        bad_rows: "error" or "drop".
+        bad_rows: "error" or "drop"; "refuse" is an error that does not offer "drop", for a source
+            without a good row.
         bare_answers: True if rows without a worked solution are good.
         truths: references by problem id (`truth_from`); they replace the rows' own.
 
     Raises:
-        UserError: a bad row if `bad_rows` is "error", or columns that params have to name.
+        UserError: a bad row unless `bad_rows` is "drop", or columns that params have to name.
     """
     for row, problem in rows:
         drops.num_read += 1
@@ -247,8 +248,8 @@ def good_rows(
             yield problem
             continue
         # An undecidable column affects every row and needs params, so `drop` does not hide it.
-        if bad_rows == "error" or fault.reason == "undecidable":
-            raise bad_row_error(row, fault)
+        if bad_rows != "drop" or fault.reason == "undecidable":
+            raise bad_row_error(row, fault, bad_rows)
         drops.add(fault.reason, row=row.place, detail=str(fault), text=text)
 
 

@@ -170,11 +170,15 @@ def _cells(batch: Any, index: int) -> Fields | RowFault:
     return fields
 
 
-def bad_row_error(row: RawRow, fault: RowFault) -> UserError:
-    """Return the error for a bad row, for `bad_rows: error`."""
-    drop = "set `prepare.bad_rows: drop` to leave such rows out and count them"
-    mend = {
-        "undecidable": "name its columns in `columns:`",
-        "missing_field": f"name its column in `columns:`, or {drop}",
-    }.get(fault.reason, f"mend the row, or {drop}")
-    return UserError(f"{row.place}: {fault}; {mend}")
+def bad_row_error(row: RawRow, fault: RowFault, bad_rows: str) -> UserError:
+    """Return the error for a bad row, with its remedies.
+
+    Args:
+        bad_rows: "error", which could be "drop"; "drop"; or "refuse" if no row is good.
+    """
+    by_columns = {"undecidable": "columns", "missing_field": "column"}.get(fault.reason)
+    mend = f"name its {by_columns} in `columns:`" if by_columns else "mend the row"
+    if bad_rows == "error" and fault.reason != "undecidable":
+        mend += ", or set `prepare.bad_rows: drop` to leave such rows out and count them"
+    none = "; no row is good, this is the first" if bad_rows == "refuse" else ""
+    return UserError(f"{row.place}: {fault}; {mend}{none}")

@@ -332,8 +332,9 @@ def sampler_drift(points: list[Point], limits: Limits) -> str:
     gap_range = _steady(points, f"{GAP}/mean", lambda value: value > bound)
     return gap_range and (
         f"the sampler's log-probs have been {gap_range} nats per token from the trainer's over "
-        f"{STREAK} logged steps, from {first:.3g} at the start, when their weights were the same: it rounds "
-        "otherwise than it did, or is on other weights. Compare with rollout.engine=transformers"
+        f"{STREAK} logged steps, from {first:.3g} at the start, when their weights were the same: "
+        "it rounds otherwise than it did, or is on other weights. Compare with "
+        "rollout.engine=transformers"
     )
 
 

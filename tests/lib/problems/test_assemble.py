@@ -89,8 +89,11 @@ def test_sft_rows_without_a_solution_are_bad(assemble):
     ("rows", "why"), [([], "no row"), ([{"problem": "?"}] * 2, "`reference`: missing")]
 )
 def test_a_source_without_a_good_row_gives_the_reason(assemble, rows, why):
-    with pytest.raises(UserError, match=rf"sft\.sources\[1\].*{why}"):
+    with pytest.raises(UserError, match=rf"sft\.sources\[1\].*{why}") as error:
         assemble(GOOD, rows)
+    # It is set, and would leave nothing.
+    assert "bad_rows: drop" not in error.value.message
+    assert ("no row is good" in error.value.message) is bool(rows)
 
 
 @pytest.mark.parametrize("bad_rows", ["error", "drop"])
