@@ -204,7 +204,7 @@ class ProgressLines(TrainerCallback):
         self.num_batches, self.stepped = 0, time.monotonic()
         if self.bar is not None:
             self.bar.update(state.global_step - self.bar.n)
-            if self.bar.disable:
+            if self.bar.disable and not control.should_log:
                 # A step of one micro-batch prints nothing else until it is logged.
                 batches = args.gradient_accumulation_steps
                 self.within("training", batches, batches)
