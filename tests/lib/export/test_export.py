@@ -57,9 +57,9 @@ def test_unsloth_loads_the_adapter_as_the_page_says(adapter, base, tmp_path, mon
     (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     names: dict[str, Any] = {}
     exec(compile(example.replace("=512", "=8"), "docs/export.md", "exec"), names)
-    loaded = calls.of("from_pretrained")
+    loaded = calls.arguments("from_pretrained")
     assert loaded["load_in_4bit"] is False and loaded["kwargs"] == {}
-    assert calls.of("for_inference")["model"] is names["model"]
+    assert calls.arguments("for_inference")["model"] is names["model"]
     weights = dict(names["model"].named_parameters())
     assert any("lora_B" in name and weight.abs().sum() > 0 for name, weight in weights.items())
     assert len(names["completion"]) == 8
