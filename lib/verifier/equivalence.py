@@ -60,7 +60,8 @@ def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict
         # `(B) words`, but the problem has no text of an option B to compare them with.
         if option is None and any(text.kind == "phrase" for text in texts):
             return Verdict(False, "choice")
-        value = option_value(option or "")
+        # Without an option to compare them with, two texts must equal each other: `(A) 3`, `(A) 4`.
+        value = option_value(option or "") or (texts[0] if texts else None)
         is_same = value is None or all(comparer.equal(value, text) for text in texts)
         return Verdict(letters[0] == letters[1] and is_same, "choice")
     # "(B) 12" for 12: the value counts.
