@@ -324,6 +324,8 @@ class Atoms:
         """
         base = exponent = None
         while mark := self.take("^", "_"):
+            if (exponent if mark.text == "^" else base) is not None:
+                raise Unparsable("a second base or exponent")
             if mark.text == "^":
                 exponent = self._exponent()
             else:
@@ -343,6 +345,8 @@ class Atoms:
         # `\sin^{-1} x` is the inverse function, not 1 / sin(x).
         if exponent is not None and exponent.value == -1 and name in _TRIGONOMETRIC:
             return call(f"arc{name}", *operand)
+        if exponent is not None and exponent.value == -1:
+            raise Unparsable("an inverse or a reciprocal")
         if base and (name != "log" or len(operand) > 1):
             raise Unparsable("a function with a base")
         applied = call(name, operand[0], base) if base else call(name, *operand)
@@ -367,7 +371,11 @@ class Atoms:
         Return a node (lower, upper, body); a missing bound is an empty list.
         """
         lower = upper = Node("list")
+        marks = ""
         while mark := self.take("^", "_"):
+            if mark.text in marks:
+                raise Unparsable("a second bound")
+            marks += mark.text
             if mark.text == "_":
                 lower = self.atom()
             else:
@@ -386,6 +394,10 @@ class Atoms:
             }
             lower = lower._replace(args=(new_index, *lower.args[1:]))
             body = substituted(body, renames)
+            # In `a_{ij}` the index i is text of a name, in which it is not renamed.
+            hidden = re.compile(rf"(?<![A-Za-z]){re.escape(index)}(?![A-Za-z])")
+            if any(hidden.search(part.name) for part in nodes(body) if part.kind == "symbol"):
+                raise Unparsable("an index inside a name")
         return Node("calculus", (lower, upper, body), name)
 
     def _group(self, opening: str) -> Node:
@@ -455,6 +467,8 @@ class Atoms:
         while self.peek.text != "end":
             cells.append(self._cell())
             if self.take("&"):
+                if self.peek.text == "end":
+                    raise Unparsable("an empty last cell")
                 continue
             rows.append(Node("tuple", tuple(cells), "row"))
             cells = []
@@ -524,7 +538,7 @@ class Atoms:
                 node = self._raised(node)
             elif token.text == "_":
                 node = self._lowered(node)
-            elif token.text == "degree":
+            elif token.text == "degree" and node.kind not in ("percent", "degree"):
                 node = self._degrees(node)
             elif token.text[0] == "'":
                 if node.kind != "symbol":
@@ -589,7 +603,7 @@ class Atoms:
         # `\chi^2(k)` is a distribution, no power.
         if node.kind == "symbol" and node.name == "chi" and self.peek.text == "(":
             return call(f"chi^{spelled(exponent)}", *self._arguments())
-        if node.kind == "matrix" and exponent.name in ("T", "top"):
+        if node.kind == "matrix" and exponent in (symbol("T"), symbol("top")):
             return _transposed(node)
         return Node("power", (node, exponent))
 

@@ -66,6 +66,9 @@ def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict
         return Verdict(letters[0] == letters[1] and is_same, "choice")
     # "(B) 12" for 12: the value counts.
     if answer.kind == "choice" and answer.args:
+        listed = option_value(options(comparer.problem).get(answer.name, ""))
+        if listed and not comparer.equal(listed, answer.args[0]):
+            return Verdict(False, "choice")
         return comparer.same(reference, answer.args[0]).via("choice")
     return Verdict(False, "choice") if is_marked else None
 

@@ -211,9 +211,9 @@ class Parser(Atoms):
             if self.peek.kind in ("text", "word") and left.kind != "label":
                 left = self._amount(self.with_unit(left))
             elif sign := self.take(*_PRODUCT_SIGNS):
-                left = _times(left, self.signed(), sign.text)
+                left = _times(left, self._after_sign(), sign.text)
             elif self.take(*_QUOTIENT_SIGNS):
-                left = Node("quotient", (left, self.signed()))
+                left = Node("quotient", (left, self._after_sign()))
             elif not self.in_set and self.take(":"):
                 terms = left.args if left.kind == "ratio" else (left,)
                 left = Node("ratio", (*terms, self.signed()))
@@ -244,7 +244,10 @@ class Parser(Atoms):
         """
         # The kind of the token before this factor, and the first token of it.
         last_kind, following = self.tokens[self.position - 1].kind, self.peek
-        may_be_mixed = following.kind == "number" or following == ("command", "frac")
+        # `2 3/4` is a mixed number, `(2) 3/4` a product.
+        may_be_mixed = last_kind == "number" and (
+            following.kind == "number" or following == ("command", "frac")
+        )
         right = self.power()
         if may_be_mixed and _is_integer(left):
             # `1 1/2`
@@ -282,6 +285,10 @@ class Parser(Atoms):
             operand = negated(operand) if sign == "-" and count % 2 else operand
         self.depth -= 1
         return operand
+
+    def _after_sign(self) -> Node:
+        """Parse the operand of a product or quotient sign; it may be a mixed number."""
+        return self.signed() if self.peek.text in _SIGNS else self._leading()
 
     def _leading(self) -> Node:
         """Parse what follows a sign: a power, or a mixed number, so that `-1 1/2` is -(1 1/2)."""

@@ -158,6 +158,8 @@ def compare_stated(comparer: Comparer, reference: Node, answer: Node) -> Verdict
     """
     # `5 ft, 3 in` is the amount `5 ft 3 in`.
     if "amount" in (reference.kind, answer.kind) and either("list", reference, answer):
+        if "or" in (reference.name, answer.name):
+            return Verdict(False, "unit")
         amounts = (node._replace(kind="amount") for node in (reference, answer))
         return compare_quantity(comparer, *amounts)
     sides = (reference, answer)
@@ -199,6 +201,9 @@ def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdic
     named, other = (expected, actual) if any(expected.names) else (actual, expected)
     if not all(names_agree(name, "", comparer.problem) for name in named.names):
         return Verdict(False, "name")
+    # `x = 1, y = 2` is not `y = 1, 2`: an equation among bare values has a name of its own.
+    if any(named.names) and any(value.kind == "relation" for value in other.values):
+        return Verdict(False, "name")
     values = other.values
     is_tuple = len(values) == 1 and values[0].kind == "tuple"
     # Any order: one name (or none) for all values, a set, or names in the answer only.
@@ -208,6 +213,8 @@ def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdic
     # `named` is the side with names. Without names, the values of `y = 2, x = 1` may be listed as
     # 2, 1 (in the order of the reference) or as 1, 2 (in the alphabet's order of the names); a
     # tuple is always (1, 2).
+    if len({*named.names}) < len(named.names):
+        return Verdict(False, "name")
     fields = dict(zip(named.names, named.values, strict=True))
     orders = [tuple(fields[name] for name in sorted(fields))]
     if is_tuple:
@@ -371,9 +378,16 @@ def compare_cases(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
     """
     if reference.kind != answer.kind or len(reference.args) != len(answer.args):
         return None if either("relation", reference, answer) else Verdict(False, "cases")
+    stated = [[_condition(row.args[-1]) for row in side.args] for side in (reference, answer)]
+    if any(conditions.count("otherwise") > 1 for conditions in stated):
+        return Verdict(False, "cases")
+    # In two cases, "otherwise" stands for any condition if the other side does not say it too.
+    is_settled = len(reference.args) == 2 and not all("otherwise" in each for each in stated)
     rest = list(answer.args)
     for row in reference.args:
-        match = next((other for other in rest if _same_case(comparer, row, other, reference)), None)
+        match = next(
+            (other for other in rest if _same_case(comparer, row, other, is_settled)), None
+        )
         if match is None:
             return Verdict(False, "cases")
         # Each case of the answer matches once.
@@ -381,14 +395,17 @@ def compare_cases(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
     return Verdict(True, "cases")
 
 
-def _same_case(comparer: Comparer, one: Node, two: Node, cases: Node) -> bool:
-    """Return True if two cases, rows (value, condition), are equal; `cases` is the reference."""
+def _same_case(comparer: Comparer, one: Node, two: Node, is_settled: bool) -> bool:
+    """Return True if two cases, rows (value, condition), are equal.
+
+    Args:
+        is_settled: True if "otherwise" needs no comparison, since the other case settles it.
+    """
     if len(one.args) != 2 or len(two.args) != 2 or not comparer.equal(one.args[0], two.args[0]):
         return False
     (_, left), (_, right) = one.args, two.args
     conditions = _condition(left), _condition(right)
-    # "otherwise" needs no comparison if there are two cases: the other case's condition settles it.
-    if conditions[0] == conditions[1] or ("otherwise" in conditions and len(cases.args) == 2):
+    if conditions[0] == conditions[1] or ("otherwise" in conditions and is_settled):
         return True
     # Sets of numbers are compared without the name of their variable: x > 1 would equal X > 1.
     return free_symbols(left) == free_symbols(right) and comparer.equal(left, right)

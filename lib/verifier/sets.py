@@ -108,7 +108,9 @@ def _real_set(node: Node) -> RealSet | None:
             return _together(map(real_set, parts), _COMBINATIONS[kind])
         # `x < 1 or x > 2` is a union, `x > 1, x < 2` an intersection.
         case Node("list", parts, joint) if all(part.kind in ("relation", "list") for part in parts):
-            return _together(map(real_set, parts), _union if joint == "or" else _intersection)
+            both = _together(map(real_set, parts), _union if joint == "or" else _intersection)
+            # x < 1, x > 2 has no solution if the comma is "and", so that it is read as no set.
+            return both if both and both.cuts else None
         case Node("builder", (variable, condition)):
             # `\{x \in \mathbb{R} : x > 0\}`: the variable is bound, so that the set has no name.
             if variable.kind == "relation" and variable.name == "in" and variable.args[1] == REALS:
@@ -330,8 +332,8 @@ def _interval(node: Node, other: Node) -> Node | None:
     `other`, the interval to compare with: only then x is the variable and a the end.
     """
     match node:
-        case Node("relation", (_, domain), "in"):
-            return _interval(domain, other)
+        case Node("relation", (variable, domain), "in"):
+            return _interval(domain, other) if variable.kind == "symbol" else None
         case Node("tuple", (_, _), name) if name in INTERVALS:
             return node
         case Node("relation", (first, *middle, last), name) if {*name.split()} <= {"<", "<="}:
@@ -532,7 +534,7 @@ def compare_grid(comparer: Comparer, reference: Node, answer: Node) -> Verdict |
     if any(part.name in _UNIT_VECTORS for part in (*nodes(reference), *nodes(answer))):
         # i + 2j + 0k is a vector in the plane: the k component is left out if it is 0.
         one, two = (
-            side[:2] if len(side) > 2 and exact_value(side[2][0]) == 0 else side
+            side[:2] if len(side) == 3 and exact_value(side[2][0]) == 0 else side
             for side in (one, two)
         )
     if _shape(one) != _shape(two):

@@ -173,6 +173,9 @@ def _calculus(name: str, lower: Node, upper: Node, body: Node) -> Any:
         return sympy.limit(_convert(body), letter, start, side)
     if name not in ("sum", "prod") or lower.name != "=":
         raise Undecided(name)
+    # sympy gives a sum from 3 to 1 a value; by the usual convention it is empty.
+    if (_convert(upper) - start).is_negative:
+        raise Undecided("bounds that fall")
     # An index is an integer, but `_convert` makes every symbol a real.
     index = sympy.Symbol("index", integer=True)
     total = sympy.Sum if name == "sum" else sympy.Product

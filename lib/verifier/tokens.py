@@ -48,8 +48,18 @@ _SIGNS = str.maketrans(
 )
 _CIRCLED = re.compile("([①-⑳]),?")
 _VULGAR = re.compile("[¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞]")
-_RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ]+")
-_LOWERED = re.compile("[₀₁₂₃₄₅₆₇₈₉₊₋]+")
+
+
+def _of_height(mark: str) -> re.Pattern[str]:
+    """Match the characters that Unicode decomposes with `mark`: <super> ² ˣ, <sub> ₁ ₓ."""
+    signs = (chr(code) for code in range(0xB2, 0x2E00) if chr(code) not in "ºª™℠")
+    return re.compile(
+        f"[{''.join(sign for sign in signs if unicodedata.decomposition(sign).startswith(mark))}]+"
+    )
+
+
+_RAISED = _of_height("<super>")
+_LOWERED = _of_height("<sub>")
 # A control character and the rest of a command that lost its backslash: a tab before "ext" was
 # `\text`, a form feed before "rac" was `\frac`.
 _DAMAGED = re.compile(
@@ -259,7 +269,7 @@ def _spelled(token: Token) -> str:
     return token.text.lower() if is_word else token.text
 
 
-_EUROPEAN = re.compile(r"\d{1,3}(?:[. ]\d{3})+,\d{1,2}")
+_EUROPEAN = re.compile(r"(\d{1,3}(?:.*\D\d{3})+),(\d{1,2})")
 
 
 def _plain_number(text: str) -> str:
@@ -270,8 +280,8 @@ def _plain_number(text: str) -> str:
     """
     if "(" in text or "\\overline" in text or "dot" in text or "..." in text:
         return re.sub(r"\s", "", text)
-    if _EUROPEAN.fullmatch(text):
-        text = text.replace(".", "").replace(",", ".")
+    if european := _EUROPEAN.fullmatch(text):
+        text = re.sub(r"\D", "", european[1]) + "." + european[2]
     mantissa, sign, power = text.lower().partition("e")
     # 1.234.567: two points group digits.
     mantissa = mantissa if mantissa.count(".") < 2 else mantissa.replace(".", "")

@@ -239,6 +239,8 @@ def spelled(node: Node) -> str:
 
     Used as a name: of a subscript, an accent, a variable or a label.
     """
+    if node.kind == "base":
+        return f"base:{node.name}_{node.value}"
     value = node.value if node.value is not None else node.name
     if node.args:
         inside = ",".join(map(spelled, node.args))
@@ -299,7 +301,7 @@ def is_name(node: Node) -> bool:
         return node.name not in FUNCTIONS or all(part.kind == "symbol" for part in parts)
     # m∠A
     if kind == "product":
-        return any(part.name.startswith("angle ") for part in parts)
+        return len(parts) == 2 and parts[0] == symbol("m") and parts[1].name.startswith("angle ")
     # dy/dx
     if kind == "quotient":
         return all(part.kind == "symbol" and _DIFFERENTIAL.match(part.name) for part in parts)
