@@ -343,10 +343,10 @@ class Atoms:
         if len(operand) > 1 and name not in _OF_SEVERAL and name != "log":
             raise Unparsable("a function of one with several arguments")
         # `\sin^{-1} x` is the inverse function, not 1 / sin(x).
-        if exponent is not None and exponent.value == -1 and name in _TRIGONOMETRIC:
-            return call(f"arc{name}", *operand)
         if exponent is not None and exponent.value == -1:
-            raise Unparsable("an inverse or a reciprocal")
+            if name not in _TRIGONOMETRIC:
+                raise Unparsable("an inverse or a reciprocal")
+            return call(f"arc{name}", *operand)
         if base and (name != "log" or len(operand) > 1):
             raise Unparsable("a function with a base")
         applied = call(name, operand[0], base) if base else call(name, *operand)

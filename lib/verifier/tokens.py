@@ -50,16 +50,15 @@ _CIRCLED = re.compile("([①-⑳]),?")
 _VULGAR = re.compile("[¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞]")
 
 
-def _of_height(mark: str) -> re.Pattern[str]:
-    """Match the characters that Unicode decomposes with `mark`: <super> ² ˣ, <sub> ₁ ₓ."""
-    signs = (chr(code) for code in range(0xB2, 0x2E00) if chr(code) not in "ºª™℠")
-    return re.compile(
-        f"[{''.join(sign for sign in signs if unicodedata.decomposition(sign).startswith(mark))}]+"
-    )
+def _decomposed_as(mark: str) -> re.Pattern[str]:
+    """Match runs of the characters that Unicode decomposes with `mark`: `<sub>` for ₁ and ₓ."""
+    # º is a degree sign in answers; ª, ™ and ℠ are words.
+    characters = (chr(code) for code in range(0xB2, 0x2E00) if chr(code) not in "ºª™℠")
+    marked = (each for each in characters if unicodedata.decomposition(each).startswith(mark))
+    return re.compile(f"[{''.join(marked)}]+")
 
 
-_RAISED = _of_height("<super>")
-_LOWERED = _of_height("<sub>")
+_RAISED, _LOWERED = _decomposed_as("<super>"), _decomposed_as("<sub>")
 # A control character and the rest of a command that lost its backslash: a tab before "ext" was
 # `\text`, a form feed before "rac" was `\frac`.
 _DAMAGED = re.compile(
@@ -269,7 +268,8 @@ def _spelled(token: Token) -> str:
     return token.text.lower() if is_word else token.text
 
 
-_EUROPEAN = re.compile(r"(\d{1,3}(?:.*\D\d{3})+),(\d{1,2})")
+# Digits in groups, then a decimal comma: `1.234,56`, `1\,234,5`.
+_EUROPEAN = re.compile(r"(\d{1,3}(?:\D+\d{3})+),(\d{1,2})")
 
 
 def _plain_number(text: str) -> str:

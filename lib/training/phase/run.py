@@ -314,8 +314,8 @@ def run_phase(
 def has_slow_bfloat16(trainer: Trainer) -> bool:
     """Return True if the policy is trained in bfloat16 on a CPU that emulates it.
 
-    The condition is oneDNN's. Without AVX-512, a product of 1,200 × 576 with 576 × 49,152 took 4
-    times as long as in float32, and its backward pass 45 times.
+    The condition is oneDNN's. Without AVX-512, a product of 1,200 × 576 with 576 × 49,152 took 3 to
+    4 times as long as in float32, and its backward pass 42 to 52 times.
     """
     half = trainer.args.bf16 or next(trainer.model.parameters()).dtype == torch.bfloat16
     onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]

@@ -104,6 +104,10 @@ def test_long_steps_of_one_micro_batch_are_seen_before_one_is_logged(begin):
     for run.state.global_step in (1, 2, 3):
         run.clock += 45.0
         run.progress.on_step_end(*run.events)
+    # A step that is logged has a line of its own.
+    run.clock += 90.0
+    run.events[-1].should_log = True
+    run.progress.on_step_end(*run.events)
 
     assert run.lines == [
         "sft step=1/9 left=06:00 training 1/1",

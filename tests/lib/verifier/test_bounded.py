@@ -49,6 +49,7 @@ HOSTILE = {
     "letters": "x" * 10**5,
     "list": ",".join(["1"] * 10**5),
     "thousands": "1" + ",111" * 20_000,
+    "fewer thousands": "1" + ",111" * 100,
     "equals": "=" * 10**5,
     "dollars": "$" * 50_000,
     "nested text": r"\text{" * 2000 + "a" + "}" * 2000,
