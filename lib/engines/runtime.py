@@ -32,9 +32,23 @@ def configure(*, seed: int, threads: int) -> None:
     # Without this variable, accelerate sets the number of threads again in a launched process.
     os.environ["OMP_NUM_THREADS"] = str(threads)
     prefer_reproducible_kernels()
+    use_common_cpu_kernels()
     transformers.set_seed(seed)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
+
+
+def use_common_cpu_kernels() -> None:
+    """Make torch and MKL use AVX2 kernels on a CPU with AVX-512 too.
+
+    AVX-512 kernels add in another order, and sampling turns a difference in rounding into another
+    run. Both libraries read these variables at their first operation; a user's own values stay
+    (`avx512` and `AUTO` are the fastest). oneDNN, which multiplies bfloat16 matrices, keeps the
+    CPU's own instructions.
+    """
+    os.environ.setdefault("MKL_CBWR", "AVX2")
+    if torch.cpu._is_avx512_supported():
+        os.environ.setdefault("ATEN_CPU_CAPABILITY", "avx2")
 
 
 def device_name() -> str:

@@ -40,6 +40,20 @@ def process_settings():
     fills.fill_uninitialized_memory = filled
 
 
+def test_a_cpu_with_avx512_computes_as_one_with_avx2():
+    script = (
+        "import os, torch, lib.engines.runtime as r; "
+        "torch.cpu._is_avx512_supported = lambda: True; r.configure(seed=0, threads=1); "
+        "print(os.environ['ATEN_CPU_CAPABILITY'], torch.backends.cpu.get_cpu_capability())"
+    )
+    own = {name: value for name, value in os.environ.items() if name != "ATEN_CPU_CAPABILITY"}
+    user = {"ATEN_CPU_CAPABILITY": "default"}
+    for chosen, kernels in ({}, "avx2 AVX2"), (user, "default DEFAULT"):
+        run = [sys.executable, "-c", script]
+        output = subprocess.run(run, env={**own, **chosen}, stdout=subprocess.PIPE, text=True)
+        assert output.stdout.strip() == kernels
+
+
 def test_a_process_on_each_node_has_the_threads_of_params():
     """Without a variable, accelerate's `PartialState` sets them anew (state.py, 1.15.0)."""
     script = (
