@@ -108,9 +108,32 @@ class Grading:
         ]
 
     def score(self, rollouts: Sequence[Rollout], **columns: Any) -> None:
-        """Set `rewards` and `reward` (the weighted sum) of B rollouts; `columns`: see `scores`."""
+        """Set `rewards` and `reward` (the weighted sum) of B rollouts.
+
+        Functions with TRL's signature get the fields of the rollouts and `columns` as keyword
+        arguments. `reference_solution` is empty unless it is in `columns`: graded completions have
+        none.
+        """
+        # Each a list of B values, under the names of TRL's GRPOTrainer and of its examples on
+        # GSM8K.
+        arguments = {
+            "prompts": [rollout.prompt for rollout in rollouts],
+            "completions": [as_messages(rollout.completion) for rollout in rollouts],
+            "completion_ids": [list(rollout.token_ids or ()) for rollout in rollouts],
+            "reference": [rollout.reference for rollout in rollouts],
+            "reference_answer": [rollout.reference for rollout in rollouts],
+            "reference_solution": [""] * len(rollouts),
+            "problem": [rollout.problem for rollout in rollouts],
+            **columns,
+        }
         # [F][B]: one list per reward function.
-        values = scores(self.rewards, rollouts, **columns)
+        values = [
+            # Judged rollouts go in directly: through TRL's signature they would be judged again.
+            list(map(function.score, rollouts))
+            if isinstance(function, RolloutReward)
+            else function(**arguments)
+            for function in self.rewards
+        ]
         for place, rollout in enumerate(rollouts):
             rollout.rewards = tuple(float(earned[place]) for earned in values)
             weighted = zip(self.weights, rollout.rewards, strict=True)
@@ -206,35 +229,6 @@ class RolloutReward:
         return list(map(self.score, self.grading.rollouts(completions, **columns)))
 
 
-def scores(
-    functions: Sequence[RewardFn], rollouts: Sequence[Rollout], **columns: Any
-) -> list[list[float]]:
-    """Compute the rewards [F][B]: one list per function, with one value per rollout.
-
-    Functions with TRL's signature get the fields of the rollouts and `columns` as keyword
-    arguments. `reference_solution` is empty unless it is in `columns`: graded completions have
-    none.
-    """
-    # Each a list of B values, under the names of TRL's GRPOTrainer and of its examples on GSM8K.
-    arguments = {
-        "prompts": [rollout.prompt for rollout in rollouts],
-        "completions": [as_messages(rollout.completion) for rollout in rollouts],
-        "completion_ids": [list(rollout.token_ids or ()) for rollout in rollouts],
-        "reference": [rollout.reference for rollout in rollouts],
-        "reference_answer": [rollout.reference for rollout in rollouts],
-        "reference_solution": [""] * len(rollouts),
-        "problem": [rollout.problem for rollout in rollouts],
-        **columns,
-    }
-    return [
-        # Judged rollouts go in directly: through TRL's signature they would be judged again.
-        list(map(function.score, rollouts))
-        if isinstance(function, RolloutReward)
-        else function(**arguments)
-        for function in functions
-    ]
-
-
 def accuracy(rollouts: Sequence[Rollout]) -> float:
     """Return the share of rollouts with a right answer."""
     return sum(rollout.answer_ok for rollout in rollouts) / len(rollouts)
@@ -322,32 +316,16 @@ def own_reward(name: str) -> BoundedReward | Callable[..., list[float]]:
     """
     own = load_plugin(name)
     reward = own if isinstance(own, BoundedReward) else BoundedReward(own, UNBOUNDED)
-    if not callable(reward.score):
+    function: Callable[..., Any] = reward.score
+    if not callable(function):
         raise UserError(f"{name}: expected a function or a BoundedReward, got {own!r}")
-
-    def numbers(count: int, inputs: str, *rollout: Rollout, **columns: Any) -> list[float]:
-        """Call the plugin with one rollout or TRL's columns; return `count` checked rewards.
-
-        `inputs` describes the arguments in error messages.
-        """
-        with guarded(name, inputs=inputs):
-            result: Any = reward.score(*rollout, **columns)
-            # TRL leaves None ("does not apply") out of the sum of rewards: 0 gives the same total.
-            values = [result] if rollout else [0.0 if value is None else value for value in result]
-        for value in values:
-            # Not math.isfinite, which raises for an integer beyond the floats.
-            if not (isinstance(value, int | float) and abs(value) <= sys.float_info.max):
-                shown = (
-                    "an integer beyond a float's range" if isinstance(value, int) else repr(value)
-                )
-                raise UserError(f"{name}: gave {shown} for {inputs}; expected a finite number")
-        if len(values) != count:
-            raise UserError(f"{name}: {len(values)} values for {inputs}; expected one for each")
-        return [float(value) for value in values]
 
     def score(rollout: Rollout) -> float:
         """Return the plugin's reward of one rollout."""
-        return numbers(1, _shown(rollout.completion), rollout)[0]
+        inputs = _shown(rollout.completion)
+        with guarded(name, inputs=inputs):
+            value = function(rollout)
+        return _finite(value, name=name, inputs=inputs)
 
     def score_all(
         completions: Sequence[Any],
@@ -359,13 +337,30 @@ def own_reward(name: str) -> BoundedReward | Callable[..., list[float]]:
         messages = [as_messages(completion_text(completion)) for completion in completions]
         first = _shown(messages[0][0]["content"]) if messages else "of none"
         inputs = f"{len(messages)} completions, the first {first}, and the columns "
-        return numbers(len(messages), inputs + ", ".join(columns), completions=messages, **columns)
+        inputs += ", ".join(columns)
+        with guarded(name, inputs=inputs):
+            values = list(function(completions=messages, **columns))
+        if len(values) != len(messages):
+            raise UserError(f"{name}: {len(values)} values for {inputs}; expected one for each")
+        # TRL leaves None ("does not apply") out of the sum of rewards: 0 gives the same total.
+        return [
+            0.0 if value is None else _finite(value, name=name, inputs=inputs) for value in values
+        ]
 
     score_all.__name__ = label(name)
     # TRL passes `completions` by name; a function of a `Rollout` has no such parameter.
-    if "completions" in inspect.signature(reward.score).parameters:
+    if "completions" in inspect.signature(function).parameters:
         return score_all
     return dataclasses.replace(reward, score=score)
+
+
+def _finite(value: Any, *, name: str, inputs: str) -> float:
+    """Return what the plugin `name` gave for `inputs` as a float; refuse all but finite numbers."""
+    # Not math.isfinite, which raises for an integer beyond the floats.
+    if isinstance(value, int | float) and abs(value) <= sys.float_info.max:
+        return float(value)
+    shown = "an integer beyond a float's range" if isinstance(value, int) else repr(value)
+    raise UserError(f"{name}: gave {shown} for {inputs}; expected a finite number")
 
 
 def _shown(text: str) -> str:
