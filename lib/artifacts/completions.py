@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lib.artifacts import read_records
-from lib.core.errors import UserError
 
 Finish = Literal["eos", "stop", "length"]
 """Finish reason: the model's end token, a stop string, or the length limit."""
@@ -92,8 +91,6 @@ def read_graded(path: Path) -> Iterator[GradedCompletion]:
     Raises:
         UserError: the file is missing, or a line is no graded completion; names file and line.
     """
-    if not path.exists():
-        raise UserError(f"{path}: no such file. `grade` writes it: run `dvc repro`")
     names = [field.name for field in dataclasses.fields(GradedCompletion)]
 
     def parse(row: Any) -> GradedCompletion:

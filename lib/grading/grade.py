@@ -13,12 +13,12 @@ from typing import Any
 from lib.artifacts import (
     ROOT,
     hash_code,
-    jsonl_writer,
     read_jsonl,
+    write_jsonl,
     write_metrics,
     write_provenance,
 )
-from lib.artifacts.completions import GeneratedCompletion, GradedCompletion
+from lib.artifacts.completions import GeneratedCompletion, GradedCompletion, read_graded
 from lib.grading.metrics import headline_lines, headline_metrics, summarise
 from lib.params.schema import Params
 from lib.params.training import Reward
@@ -84,17 +84,10 @@ def grade_file(
     # The verifier counts over the whole process: the difference is this file's part.
     before = counters()
     rows = grade_rows(read_jsonl(completions), reward=reward, max_new_tokens=max_new_tokens)
-    # Rows stream through the writer into the metrics: a whole file may not fit into memory.
-    with jsonl_writer(graded) as write:
-
-        def written(row: GradedCompletion) -> GradedCompletion:
-            """Write a row, and pass it on to `summarise`."""
-            write(dataclasses.asdict(row))
-            return row
-
-        summary = summarise(map(written, rows))
+    # Written and read again, row by row: a whole file may not fit into memory.
+    write_jsonl(graded, map(dataclasses.asdict, rows))
     after = counters()
-    return summary, {name: after[name] - before[name] for name in FAULTS}
+    return summarise(read_graded(graded)), {name: after[name] - before[name] for name in FAULTS}
 
 
 def grade_rows(

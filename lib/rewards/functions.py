@@ -19,8 +19,8 @@ from typing import Any
 from lib.artifacts.completions import GeneratedCompletion
 from lib.core.errors import UserError
 from lib.core.plugins import guarded, is_plugin, label, load_plugin
-from lib.prompts.formats import PromptFormat
-from lib.rewards.rollout import BoundedReward, Rollout, as_messages, completion_text
+from lib.prompts import Message, PromptFormat
+from lib.rewards.rollout import BoundedReward, Rollout
 from lib.verifier.extract import as_text
 from lib.verifier.rules import INEXACT
 
@@ -229,11 +229,6 @@ class RolloutReward:
         return list(map(self.score, self.grading.rollouts(completions, **columns)))
 
 
-def accuracy(rollouts: Sequence[Rollout]) -> float:
-    """Return the share of rollouts with a right answer."""
-    return sum(rollout.answer_ok for rollout in rollouts) / len(rollouts)
-
-
 def judged_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
     """Return the accuracy, and the share of right answers decided by each inexact step.
 
@@ -245,7 +240,19 @@ def judged_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
     shares = {
         f"{DECIDED_BY}{name}": right.count(name) / len(right) for name in INEXACT if name in right
     }
-    return {ANSWER_ACCURACY: accuracy(rollouts), **shares}
+    return {ANSWER_ACCURACY: len(right) / len(rollouts), **shares}
+
+
+def completion_text(completion: Any) -> str:
+    """Return the text of a completion from TRL: a text, or chat messages (the last one's text)."""
+    if isinstance(completion, str):
+        return completion
+    return as_text(completion[-1]["content"]) if completion else ""
+
+
+def as_messages(text: str) -> list[Message]:
+    """Return a completion as TRL's chat messages: one turn of the assistant."""
+    return [{"role": "assistant", "content": text}]
 
 
 def rewards_of(stack: str) -> tuple[str, ...]:

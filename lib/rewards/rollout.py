@@ -10,7 +10,7 @@ from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE
 from lib.core.errors import UserError
 from lib.prompts import Message, ParsedCompletion, PromptFormat
 from lib.verifier import Verdict, compare
-from lib.verifier.extract import as_text, extract_answer, last_boxed, parse_mmlu_letter
+from lib.verifier.extract import extract_answer, last_boxed, parse_mmlu_letter
 from lib.verifier.tokens import says_something
 
 
@@ -186,15 +186,3 @@ class BoundedReward:
             if settings.get(name) is None:
                 raise UserError(f"reward.{name}: not set, and a reward needs it")
         return self.bounds(settings) if callable(self.bounds) else self.bounds
-
-
-def completion_text(completion: Any) -> str:
-    """Return the text of a completion from TRL: a text, or chat messages (the last one's text)."""
-    if isinstance(completion, str):
-        return completion
-    return as_text(completion[-1]["content"]) if completion else ""
-
-
-def as_messages(text: str) -> list[Message]:
-    """Return a completion as TRL's chat messages: one turn of the assistant."""
-    return [{"role": "assistant", "content": text}]
