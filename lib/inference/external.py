@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = Path("data/models/export")
 PIPELINE_BASE = Path("data/models/base")
 
-STAGES = {"base": "prepare", "export": "export", **{name: name for name in ("sft", "grpo", "dpo")}}
+STAGES = {"base": "prepare", "sft": "sft", "dpo": "dpo", "grpo": "grpo", "export": "export"}
 """Name of a model below data/models → the stage that writes it."""
 
 OWN = "own"
