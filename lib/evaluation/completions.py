@@ -17,7 +17,6 @@ import json
 import math
 import os
 import shutil
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -121,9 +120,8 @@ def complete(
         # Indices of the problems, the shortest prompt first. `sorted` is stable: prompts of equal
         # length keep the order of their problems.
         by_length = sorted(range(len(problems)), key=lambda place: len(token_ids[place]))
-        room = math.inf if positions is None else positions
         # `<`: at least one position is left for the completion.
-        fitting = [place for place in by_length if len(token_ids[place]) < room]
+        fitting = [place for place in by_length if len(token_ids[place]) < (positions or math.inf)]
         # The prompts that do not fit are the longest ones, at the end of `by_length`.
         if too_long := by_length[len(fitting) :]:
             fault = (
@@ -347,22 +345,22 @@ def samplings(decoding: Decoding, *, prompt_format: PromptFormat, seed: int) -> 
         stop_strings=prompt_format.stop_strings,
         seed=seed,
     )
-    sampled = dataclasses.replace(
-        greedy,
-        num_completions=decoding.num_samples,
-        temperature=decoding.temperature,
-        top_p=decoding.top_p,
-    )
-    # Mode → (wanted, settings). A mode is not wanted if `greedy` is False, or `num_samples` 0.
-    modes = {GREEDY: (decoding.greedy, greedy), SAMPLED: (decoding.num_samples, sampled)}
-    return {mode: sampling for mode, (wanted, sampling) in modes.items() if wanted}
+    modes = {GREEDY: greedy} if decoding.greedy else {}
+    if decoding.num_samples:
+        modes[SAMPLED] = dataclasses.replace(
+            greedy,
+            num_completions=decoding.num_samples,
+            temperature=decoding.temperature,
+            top_p=decoding.top_p,
+        )
+    return modes
 
 
 def generate_missing(engine: Engine, tasks: Sequence[Task], *, label: str) -> None:
     """Generate the chunks that are missing on disk and append them, with a progress bar."""
     total = sum(sum(task.stream.sizes) for task in tasks)
     done = sum(task.stream.num_rows for task in tasks)
-    num_tokens, start = 0, time.monotonic()
+    num_tokens = 0
     with tqdm(
         total=total,
         # tqdm leaves completions of an earlier process out of its speed.
@@ -389,9 +387,6 @@ def generate_missing(engine: Engine, tasks: Sequence[Task], *, label: str) -> No
                 ]
                 task.stream.append(rows)
                 num_tokens += sum(row["num_tokens"] for row in rows)
-                # The speed is in tokens, since completions differ widely in length.
-                speed = num_tokens / max(time.monotonic() - start, 1e-9)
-                bar.set_postfix_str(f"{speed:,.0f} tokens/s", refresh=False)
                 bar.update(len(rows))
                 done += len(rows)
                 # Some engines never call `heartbeat`: report each chunk here.
