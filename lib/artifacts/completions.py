@@ -37,11 +37,6 @@ class GeneratedCompletion:
     finish: Finish
     log_probs: tuple[float, ...] | None = None
 
-    @property
-    def truncated(self) -> bool:
-        """True if the length limit ended the completion, not the model."""
-        return self.finish == "length"
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class GradedCompletion:

@@ -111,7 +111,8 @@ def sampling_metrics(
     """
     # [P] each: right and wrong completions per problem. A right answer in the wrong form counts in
     # neither.
-    right, wrong = ([sum(map(test, group)) for group in groups] for test in (is_right, is_wrong))
+    right = [sum(map(is_right, group)) for group in groups]
+    wrong = [sum(map(is_wrong, group)) for group in groups]
     num_problems = len(groups)
     return {
         "num_rows": len(rows),

@@ -4,7 +4,6 @@ Without torch: after a change of reward or verifier, stored completions are grad
 """
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -22,7 +21,7 @@ from lib.artifacts.completions import GeneratedCompletion, GradedCompletion, rea
 from lib.grading.metrics import headline_lines, headline_metrics, summarise
 from lib.params.schema import Params
 from lib.params.training import Reward
-from lib.prompts import prompt_format
+from lib.prompts import PromptFormat, prompt_format
 from lib.rewards.functions import FormatError, Grading
 from lib.rewards.rollout import Rollout
 from lib.verifier import counters
@@ -94,19 +93,8 @@ def grade_rows(
     rows: Iterable[Mapping[str, Any]], *, reward: Reward, max_new_tokens: int
 ) -> Iterator[GradedCompletion]:
     """Yield each row of a completions file as graded; rows of one problem must be adjacent."""
-
-    # Cached: the reward functions are built once per prompt format, not once per problem.
-    @functools.cache
-    def grading(name: str, tags: tuple[str, ...]) -> Grading:
-        """Return the rules for completions in the prompt format `name` with these tags."""
-        row_format = prompt_format(name, tags=tags)
-        settings = reward.settings(max_completion_tokens=max_new_tokens)
-        try:
-            return Grading(reward.names, reward.weights, prompt_format=row_format, **settings)
-        except FormatError:
-            # A reward cannot read this model's prompt format: only the verifier judges it.
-            return Grading(prompt_format=row_format)
-
+    # The reward functions are built once per prompt format, not once per problem.
+    gradings: dict[PromptFormat, Grading] = {}
     # Graded problem by problem, since a reward may compare the completions of a group.
     by_problem = itertools.groupby(
         rows, lambda row: (row["benchmark"], row["mode"], row["problem_id"])
@@ -120,7 +108,10 @@ def grade_rows(
             )
             for line in lines
         ]
-        rules = grading(first["prompt_format"]["name"], tuple(first["prompt_format"]["tags"]))
+        form = prompt_format(first["prompt_format"]["name"], tags=first["prompt_format"]["tags"])
+        if form not in gradings:
+            gradings[form] = _grading(form, reward, max_new_tokens)
+        rules = gradings[form]
         rollouts = rules.judge(
             generated,
             tags=tuple(first["tags"]),
@@ -129,6 +120,16 @@ def grade_rows(
         rules.score(rollouts)
         for line, rollout in zip(lines, rollouts, strict=True):
             yield graded_completion(rollout, grading=rules, **{name: line[name] for name in PLACE})
+
+
+def _grading(form: PromptFormat, reward: Reward, max_new_tokens: int) -> Grading:
+    """Return the rules for completions in a prompt format."""
+    settings = reward.settings(max_completion_tokens=max_new_tokens)
+    try:
+        return Grading(reward.names, reward.weights, prompt_format=form, **settings)
+    except FormatError:
+        # A reward cannot read this model's prompt format: only the verifier judges it.
+        return Grading(prompt_format=form)
 
 
 def graded_completion(rollout: Rollout, *, grading: Grading, **place: Any) -> GradedCompletion:

@@ -38,7 +38,7 @@ RATES: dict[str, Rate] = {
     "class_11": lambda row: row.label == "11",
 }
 
-ANSWER_RATES = (
+ANSWER_RATES: tuple[str, ...] = (
     "answer_accuracy",
     "strict_accuracy",
     "class_00",
@@ -71,9 +71,12 @@ def _summarise_mode(benchmark: str, mode: str, rows: GradedRows) -> dict[str, An
     # n counts problems, the independent units, not completions.
     metrics: dict[str, Any] = {"n": len(by_problem)}
     judged = not any(row.decided_by == UNGRADED for row in rows)
+    left_out = () if judged else ANSWER_RATES
+    # A model of another format has no rewards, for which a mean of 0 would mislead.
+    if not rows[0].rewards:
+        left_out = (*left_out, "mean_reward")
     for name, value in RATES.items():
-        # A model of another format has no rewards, for which a mean of 0 would mislead.
-        if (judged or name not in ANSWER_RATES) and (rows[0].rewards or name != "mean_reward"):
+        if name not in left_out:
             metrics |= _with_error(name, estimate_rate(rows, value))
     if mode == SAMPLED:
         metrics["num_samples"] = num_samples
