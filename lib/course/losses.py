@@ -162,10 +162,6 @@ def compute_group_normalized_rewards(
     Raises:
         ValueError: the lists differ in length, or B is not a multiple of G, or G < 2.
     """
-    if len(rollout_responses) != len(repeated_ground_truths):
-        raise ValueError(
-            f"{len(rollout_responses)} completions but {len(repeated_ground_truths)} references"
-        )
     if not rollout_responses or group_size < 1 or len(rollout_responses) % group_size:
         raise ValueError(
             f"{len(rollout_responses)} completions are not whole groups of {group_size}"

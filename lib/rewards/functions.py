@@ -77,8 +77,10 @@ class Grading:
 
     def _function(self, name: str) -> RewardFn:
         """Return the named reward as a function with TRL's signature."""
-        # A plugin may have TRL's signature already.
-        reward = own_reward(name) if is_plugin(name) else load_reward(name)
+        reward: BoundedReward | RewardFn = load_reward(name)
+        if is_plugin(name):
+            # May have TRL's signature already.
+            reward = checked_plugin(name, reward)
         return RolloutReward(name, reward, self) if isinstance(reward, BoundedReward) else reward
 
     def rollout(self, completion: str, **fields: Any) -> Rollout:
@@ -276,9 +278,14 @@ def reward_names() -> list[str]:
 def load_reward(name: str) -> BoundedReward:
     """Find the reward `name`: `stack:name` imports one stack, a bare name all of them.
 
+    A plugin that is a function gets no bounds.
+
     Raises:
         UserError: no stack has it; lists the known rewards.
     """
+    if is_plugin(name):
+        own = load_plugin(name)
+        return own if isinstance(own, BoundedReward) else BoundedReward(own, UNBOUNDED)
     stack, _, bare = name.rpartition(":")
     # A bare name imports every stack, so params' stack is passed on as `stack:name`.
     for file in [stack] if stack else STACKS:
@@ -301,8 +308,7 @@ def stack_range(
     """
     lowest = highest = 0.0
     for name, weight in zip(names, weights, strict=True):
-        reward = load_plugin(name) if is_plugin(name) else load_reward(name)
-        ends = reward.range(settings) if isinstance(reward, BoundedReward) else UNBOUNDED
+        ends = load_reward(name).range(settings)
         # Sorted, since a negative weight swaps the ends. A weight of 0 needs its own case: for an
         # unbounded reward, 0 · ∞ is NaN.
         low, high = sorted(weight * end for end in ends) if weight else (0.0, 0.0)
@@ -310,22 +316,19 @@ def stack_range(
     return lowest, highest
 
 
-def own_reward(name: str) -> BoundedReward | Callable[..., list[float]]:
-    """Load the plugin `name` as a reward whose every call is checked.
+def checked_plugin(name: str, reward: BoundedReward) -> BoundedReward | RewardFn:
+    """Return the reward of the plugin `name` with every call checked.
 
-    The plugin is a `BoundedReward`, a function from a `Rollout` to a number, or a function with
-    TRL's signature, recognised by its parameter `completions`. In the list that the latter returns,
-    None counts as 0.
+    The plugin's function is from a `Rollout` to a number, or has TRL's signature, recognised by its
+    parameter `completions`. In the list that the latter returns, None counts as 0.
 
     Raises:
         UserError: it is none of these; or, on a call, it raises or returns anything but finite
             numbers.
     """
-    own = load_plugin(name)
-    reward = own if isinstance(own, BoundedReward) else BoundedReward(own, UNBOUNDED)
     function: Callable[..., Any] = reward.score
     if not callable(function):
-        raise UserError(f"{name}: expected a function or a BoundedReward, got {own!r}")
+        raise UserError(f"{name}: expected a function or a BoundedReward, got {function!r}")
 
     def score(rollout: Rollout) -> float:
         """Return the plugin's reward of one rollout."""
