@@ -77,10 +77,9 @@ class Grading:
 
     def _function(self, name: str) -> RewardFn:
         """Return the named reward as a function with TRL's signature."""
-        reward: BoundedReward | RewardFn = load_reward(name)
-        if is_plugin(name):
-            # May have TRL's signature already.
-            reward = checked_plugin(name, reward)
+        loaded = load_reward(name)
+        # A plugin may have TRL's signature already.
+        reward = checked_plugin(name, loaded) if is_plugin(name) else loaded
         return RolloutReward(name, reward, self) if isinstance(reward, BoundedReward) else reward
 
     def rollout(self, completion: str, **fields: Any) -> Rollout:
