@@ -16,6 +16,7 @@ import contextlib
 import functools
 import hashlib
 import importlib.util
+import itertools
 import os
 import re
 import signal
@@ -24,8 +25,11 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
+from concurrent.futures import thread as executors
 from pathlib import Path
 from typing import Any
+
+import click
 
 from lib.core.errors import UserError
 
@@ -101,17 +105,20 @@ def guarded(name: str, *, inputs: str = "") -> Iterator[None]:
         inputs: the arguments of the call as text for the message; '' for none.
 
     Raises:
-        UserError: the plugin raises or exits, takes longer than the limit, or changes the working
-            directory.
+        UserError: the plugin raises or exits, takes longer than the limit, changes the working
+            directory, or leaves a thread running.
     """
-    file, folder = Path(name.partition(":")[0]), Path.cwd()
+    file, folder, threads = Path(name.partition(":")[0]), Path.cwd(), set(threading.enumerate())
     call = inputs and f", called with {inputs}"  # '' if there are no inputs
     try:
-        with _time_limit():
+        with _time_limit(name):
             yield
         # All paths of the pipeline are relative to the checkout.
         if Path.cwd() != folder:
             raise UserError("changed the working directory; use absolute paths instead")
+        for thread in {*threading.enumerate()} - threads:
+            if _is_running(thread, file):
+                raise UserError(f"left the thread `{thread.name}` running; join it")
     except KeyboardInterrupt:
         raise
     # BaseException: `sys.exit()` in a plugin would end the stage with exit code 0.
@@ -120,21 +127,34 @@ def guarded(name: str, *, inputs: str = "") -> Iterator[None]:
         raise UserError(f"{name}: {_where(error, file)}{call}") from error
 
 
+MAX_RINGS = 3
+"""Number of timeout errors that a plugin may catch before the process is ended. One is raised each
+second."""
+
+
 class PluginTimeoutError(BaseException):
     """A call's time limit is over. Not an `Exception`: plugins may have `except Exception`."""
 
 
 @contextlib.contextmanager
-def _time_limit() -> Iterator[None]:
+def _time_limit(name: str) -> Iterator[None]:
     """Raise PluginTimeoutError in the block after the time limit; main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield  # without a limit: signals reach the main thread only
         return
     seconds = float(os.environ.get(TIMEOUT_VARIABLE) or 600)
     fault = f"no result after {seconds:g} s ({TIMEOUT_VARIABLE})"
+    num_alarms = itertools.count(1)
 
     def on_alarm(*_: object) -> None:
-        """Handle SIGALRM."""
+        """Handle SIGALRM: raise the error, or end the process if it was caught too often."""
+        if next(num_alarms) > MAX_RINGS:
+            # A plugin that retries under a bare `except:` catches every error, so only ending the
+            # process helps. Files get their names when complete: none is left half-written.
+            click.echo(
+                f"Error: {name}: {fault}, and it caught the error {MAX_RINGS} times", err=True
+            )
+            os._exit(1)
         raise PluginTimeoutError(fault)
 
     outer_handler, start = signal.signal(signal.SIGALRM, on_alarm), time.monotonic()
@@ -153,6 +173,31 @@ def _time_limit() -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, max(remaining - elapsed, 1e-3), interval)
 
 
+def _is_running(thread: threading.Thread, file: Path) -> bool:
+    """Return True if a thread that the plugin started must not stay: it is alive after one more
+    second, and runs the plugin's code or would keep the process from ending.
+    """
+    # No frame: the thread has ended.
+    frame = sys._current_frames().get(thread.ident or 0)
+    if frame is None:
+        return False
+    stack = traceback.extract_stack(frame)
+    # Daemons and the workers of thread pools may stay, as long as none of the plugin's code runs in
+    # them: Python ends them with the process. Any other thread would keep it from ending.
+    pool_code = executors.__file__
+    blocks_exit = not thread.daemon and all(each.filename != pool_code for each in stack)
+    if not (blocks_exit or _lines(stack, file)):
+        return False
+    thread.join(1)
+    return thread.is_alive()
+
+
+def _lines(frames: traceback.StackSummary, file: Path) -> list[int | None]:
+    """Return the line numbers of the frames in the plugin's file, the innermost last."""
+    # A frame has the absolute path; its last three parts are plugins/<role>/<file>.py.
+    return [frame.lineno for frame in frames if Path(frame.filename).parts[-3:] == file.parts]
+
+
 def _where(error: BaseException, file: Path) -> str:
     """Format an exception with its innermost line in the plugin's file.
 
@@ -163,26 +208,22 @@ def _where(error: BaseException, file: Path) -> str:
     # A file that does not parse has no frame in the traceback.
     if isinstance(error, SyntaxError):
         return f"{file}:{error.lineno}: {error.msg}"
-    # Line 1 if no frame is in the file, as for a call with wrong arguments.
-    line: int | None = 1
-    for frame in traceback.extract_tb(error.__traceback__):
-        # A frame has the absolute path; its last three parts are plugins/<role>/<file>.py.
-        if Path(frame.filename).parts[-3:] == file.parts:
-            line = frame.lineno
+    # The list's last entry is the innermost line. It is 1 if no frame is in the file, as for a call
+    # with wrong arguments.
+    line = [1, *_lines(traceback.extract_tb(error.__traceback__), file)][-1]
     return f"{file}:{line}: {type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _refuse_siblings(file: Path) -> None:
     """Refuse a plugin that imports from plugins/: provenance would not record the other file."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        match node:
-            case ast.Import():
-                modules = [each.name for each in node.names]
-            case ast.ImportFrom():
-                # A relative import (level > 0), such as `from . import x`, is from plugins/ too.
-                modules = ["plugins" if node.level else str(node.module)]
-            case _:
-                continue
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        if isinstance(node, ast.Import):
+            modules = [each.name for each in node.names]
+        else:
+            # A relative import (level > 0), such as `from . import x`, is from plugins/ too.
+            modules = ["plugins" if node.level else str(node.module)]
         if any(module.partition(".")[0] == "plugins" for module in modules):
             raise UserError(
                 f"{file}:{node.lineno}: imports another plugin, whose changes would be in no "

@@ -22,7 +22,7 @@ from lib.problems.rows import RowFault
 from lib.problems.sources import read_rows
 from lib.prompts import prompt_format, save_prompt, saved_format
 from lib.rewards.functions import Grading, stack_range
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_python
 from tests.lib.objectives.losses import loss_of
 
 Write = Callable[..., str]
@@ -160,6 +160,10 @@ HOSTILE = {
     "def part(rollout): return -(10**9000)": "an integer beyond",
     "import os\ndef part(rollout): os.chdir('/'); return 1.0": "changed the working directory",
     "import os\ndef part(rollout): os.chdir('/'); 1 / 0": ":2: ZeroDivisionError",
+    "import threading, time\ndef stay(): time.sleep(9)\ndef part(rollout):"
+    " threading.Thread(target=stay, daemon=True, name='own').start(); return 1.0": "`own` running",
+    "import threading, time\ndef part(rollout):"
+    " threading.Thread(target=time.sleep, args=(2,), name='c').start(); return 1.0": "`c` running",
     "def part(rollout):\n  while True: pass": "PluginTimeoutError: no result after 0.2 s",
     "def part(rollout):\n  while True:\n    try:\n      while True: pass\n"
     "    except Exception: pass": "no result after 0.2 s (PLUGIN_TIMEOUT_S)",
@@ -180,6 +184,21 @@ def test_whatever_a_reward_does_is_one_line_that_names_it(write, source, monkeyp
     assert HOSTILE[source] in caught.value.message
     assert "\n" not in caught.value.message
     assert Path.cwd() == here
+
+
+def test_a_reward_that_catches_its_time_limit_ends_the_process(write):
+    retry = "  while True:\n    try: time.sleep(9)\n    except: pass"
+    name = write(f"import time\ndef part(rollout):\n{retry}")
+    code = f"from lib.core.plugins import *\nwith guarded({name!r}): load_plugin({name!r})(0)"
+    ended = run_python(code, cwd=Path.cwd(), PYTHONPATH=str(ROOT), PLUGIN_TIMEOUT_S="0.2")
+    assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
+    assert ended.stderr.startswith(f"Error: {name}: no result after 0.2 s")
+
+
+def test_a_pool_that_idles_is_no_thread_of_the_plugins(write):
+    pool = "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(2)\n"
+    name = write(f"{pool}def part(rollout): return pool.submit(len, rollout.completion).result()")
+    assert scores(name, "four") == [4.0]
 
 
 def test_a_call_leaves_the_alarm_that_was_set(write):
