@@ -3,12 +3,16 @@
 Params: evaluate (checkpoints, benchmarks), export (checkpoint), dpo (init).
 """
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
+from ruamel.yaml import YAML
 
 from lib.core.git import git
 from lib.params import load_params
+from lib.params.schema import leaves
 from stages.options import reads_params
 
 
@@ -28,17 +32,59 @@ def main(params_file: Path) -> None:
     )
     for line in summary_lines(run):
         click.echo(line)
-    # Only files that a run writes: edited code is the user's own change.
-    modified = git("diff", "--name-only", "HEAD", "--", "reports", "dvc.lock", strict=False).split()
-    if modified:
-        click.echo(
-            f"git:     {len(modified)} tracked files differ from the last commit; "
-            "`make compare` shows both runs, `git commit -am` keeps this one, "
-            "`git checkout -- reports dvc.lock` restores the other"
-        )
+    for line in git_lines():
+        click.echo(line)
     click.echo("model:   data/models/export")
     click.echo("report:  reports/report.md, reports/report.html (`make serve`)")
     click.echo("studies: reports/studies/index.html")
+
+
+def git_lines() -> Iterator[str]:
+    """Yield one line if a run changed tracked files: their number, the cause, the remedy."""
+    # Only files that a run writes: edited code is the user's own change.
+    modified = git("diff", "--name-only", "HEAD", "--", "reports", "dvc.lock", strict=False).split()
+    if not modified:
+        return
+    if causes := changed_since_commit():
+        more = f" and {len(causes) - 3} more" if len(causes) > 3 else ""
+        why = f"this run differs from the last commit's in {', '.join(causes[:3])}{more}"
+        advice = "`make compare` shows both"
+    else:
+        # The inputs are the same and the bytes differ: only rounding can be the cause.
+        why = "another CPU rounds differently"
+        advice = "`git checkout -- reports dvc.lock` restores them"
+    yield (
+        f"git:     {len(modified)} tracked files modified ({why}); {advice}, "
+        "`git commit -am` keeps them"
+    )
+
+
+def changed_since_commit() -> list[str]:
+    """List the params, code and raw data in which this run differs from the last commit's."""
+    # dvc.lock has params and hashes of the last run, in HEAD and here.
+    lock = Path("dvc.lock")
+    here = lock.read_text("utf-8") if lock.exists() else ""
+    committed = git("show", "HEAD:dvc.lock", strict=False)
+    old, new = (dict(_inputs(text)) for text in (committed, here))
+    return sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+
+
+def _inputs(lock: str) -> Iterator[tuple[str, Any]]:
+    """Yield each input of a run: name and value of a param, path and hash of an external dep.
+
+    Args:
+        lock: text of dvc.lock; '' gives nothing.
+    """
+    stages = (YAML(typ="safe").load(lock) or {}).get("stages", {}).values()
+    # A dep that is the output of a stage is left out: it differs only because an input does.
+    outs = [Path(out["path"]) for stage in stages for out in stage.get("outs", ())]
+    for stage in stages:
+        for dep in stage.get("deps", ()):
+            path = Path(dep["path"])  # a dep may be a file of an out, or a folder of outs
+            if not any(path.is_relative_to(out) or out.is_relative_to(path) for out in outs):
+                yield dep["path"], dep["md5"]
+        for params in stage.get("params", {}).values():
+            yield from leaves(params)
 
 
 if __name__ == "__main__":

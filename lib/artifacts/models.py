@@ -52,12 +52,25 @@ def model_faults(folder: Path) -> Iterator[str]:
     weights = sorted(folder.glob("*.safetensors"))
     if not weights:
         yield f"{folder} has no *.safetensors; other weights can run code"
+    num_tensors = 0
     for path in weights:
         try:
             # Only headers are read: some kilobytes per file instead of gigabytes.
-            check_tensors(path)
+            num_tensors += len(tensors_of(path))
         except UserError as error:
             yield f"{error.message}; copy it again"
+            return
+    try:
+        config = read_json(folder / "config.json", remedy="copy it again")
+    except UserError as error:
+        yield error.message
+        return
+    # None if config.json is no object. A config without the entry passes, as 0.
+    layers = (config.get("num_hidden_layers") or 0) if isinstance(config, dict) else None
+    # Every layer has a tensor. transformers builds all layers before it reads a weight, so that a
+    # config with a million layers would fill the memory.
+    if weights and not (isinstance(layers, int) and layers <= num_tensors):
+        yield f"{folder}/config.json: num_hidden_layers {layers} of {num_tensors} tensors"
 
 
 def adapter_faults(folder: Path, *, rank: int, alpha: int) -> Iterator[str]:
@@ -71,7 +84,7 @@ def adapter_faults(folder: Path, *, rank: int, alpha: int) -> Iterator[str]:
         yield f"{folder} holds no LoRA adapter: expected {' and '.join(ADAPTER_FILES)} in it"
         return
     try:
-        check_tensors(weights)
+        tensors_of(weights)
         # `dict` raises if the JSON is a list or a number.
         saved = dict(read_json(config))
     except (UserError, TypeError, ValueError) as error:
@@ -104,14 +117,15 @@ def describe_selection(phase: str, best: Mapping[str, float]) -> str:
     )
 
 
-def check_tensors(path: Path) -> None:
-    """Check that a safetensors file is whole.
+def tensors_of(path: Path) -> list[str]:
+    """Return the names of the tensors in a safetensors file.
 
     Raises:
         UserError: header and size of the file do not fit together, as in a truncated copy.
     """
     try:
         # `safe_open` reads only the header, with any framework: no weights, no torch.
-        safe_open(path, framework="np")
+        with safe_open(path, framework="np") as file:
+            return list(file.keys())
     except SafetensorError as error:
         raise UserError(f"{path}: not a whole safetensors file ({error})") from error

@@ -1,12 +1,14 @@
 """Find any model by folder or Hub id, read its prompt format, and open an engine for it."""
 
 import dataclasses
+import json
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from jinja2 import TemplateError
 
 from lib.artifacts import read_json
 from lib.artifacts.models import GGUF, model_faults
@@ -15,7 +17,7 @@ from lib.engines.base import Engine
 from lib.engines.registry import ENGINES
 from lib.prompts import PromptFormat, prompt_format, saved_format, saved_system
 from lib.prompts.formats import conversation
-from lib.prompts.saved import SYSTEM_FILE
+from lib.prompts.saved import SYSTEM_FILE, with_default_system
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -28,6 +30,21 @@ STAGES = {"base": "prepare", "sft": "sft", "dpo": "dpo", "grpo": "grpo", "export
 
 OWN = "own"
 """Layout name for the model's own chat template."""
+
+SECONDS, MEMORY_BYTES, CHARACTERS = 3, 2 * 1024**3, 10**6
+"""Limits on rendering one short question: CPU time, address space, and length of the prompt."""
+
+# Program of a child process: renders the request from stdin and prints the prompt's length. It sets
+# limits, since Jinja's sandbox bounds neither nested loops nor the length of a text. CPU time is
+# counted from the end of the imports (`spent`).
+_TRIAL = f"""
+import json, resource, sys
+from transformers.utils.chat_template_utils import render_jinja_template
+resource.setrlimit(resource.RLIMIT_AS, ({MEMORY_BYTES}, {MEMORY_BYTES}))
+spent = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))
+resource.setrlimit(resource.RLIMIT_CPU, (spent + {SECONDS}, spent + {SECONDS}))
+print(len(render_jinja_template(add_generation_prompt=True, **json.load(sys.stdin))[0][0]))
+"""
 
 # `owner/name` or `name`. Laxer than params' HUB_ID: models such as `gpt2` have no owner.
 _HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
@@ -105,8 +122,11 @@ class ExternalModel:
         if self.template is None:
             with loading(self.folder):
                 tokenizer = load_tokenizer(self.folder)
-            # Before the weights are loaded, which may take minutes.
-            try_template(tokenizer, system=self.system, folder=self.folder)
+            # A template of this project needs no trial; any other is first rendered in a child
+            # process with limits, since a template is a program that may loop for ever.
+            own = self.known_format.chat_template if self.known_format else ""
+            if tokenizer.chat_template not in (own, with_default_system(own, self.system)):
+                try_template(tokenizer, system=self.system, folder=self.folder)
         with loading(self.folder):
             opened = open_engine(
                 engine,
@@ -263,17 +283,34 @@ def _first_model(places: Sequence[Path], *, adapter: Path) -> Path:
 
 
 def try_template(tokenizer: "PreTrainedTokenizerBase", *, system: str, folder: Path) -> None:
-    """Render one question by the tokenizer's chat template.
+    """Render one question by the tokenizer's chat template in a child process with limits.
 
     Raises:
-        UserError: the template fails, for example because it knows no system role.
+        UserError: the template fails (for example, because it knows no system role), takes too long
+            or too much memory, or makes an endless prompt.
     """
-    question = conversation("What is 2 + 3?", system=system)
-    try:
-        tokenizer.apply_chat_template(question, add_generation_prompt=True, tokenize=False)
-    except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-        role = ", SYSTEM= asks without a system prompt" if system else ""
-        raise UserError(
-            f"{folder}: its chat template fails: {str(error)[:200]}; "
-            f"PROMPT_FORMAT=boxed/chatml takes another{role}"
-        ) from error
+    request = {
+        "conversations": [conversation("What is 2 + 3?", system=system)],
+        # If the tokenizer has several named templates, this is the one for plain conversations.
+        "chat_template": tokenizer.get_chat_template(),
+        **tokenizer.special_tokens_map,
+    }
+    command = [sys.executable, "-c", _TRIAL]
+    tried = subprocess.run(
+        command, input=json.dumps(request), capture_output=True, text=True, check=False
+    )
+    # A negative status is the signal that ended the process; these two end it at the CPU limit.
+    if tried.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+        fault = f"takes more than {SECONDS} s"
+    elif tried.returncode:
+        # An aborted process may have written nothing to stderr.
+        words = tried.stderr.strip().splitlines() or [f"exit status {tried.returncode}"]
+        fault = f"fails: {words[-1][:200]}"
+    elif int(tried.stdout) > CHARACTERS:
+        fault = f"makes {int(tried.stdout):,} characters of a short question"
+    else:
+        return
+    role = ", SYSTEM= asks without a system prompt" if system else ""
+    raise UserError(
+        f"{folder}: its chat template {fault}; PROMPT_FORMAT=boxed/chatml takes another{role}"
+    )

@@ -85,12 +85,13 @@ def test_a_named_format_takes_the_place_of_the_models_own(base, tmp_path):
     ("template", "words"),
     [
         ("{{ raise_exception('no system role') }}", "no system role.*SYSTEM="),
-        ("{{ 1 / 0 }}", "division by zero"),
-        ("{{ messages.of.none }}", "no attribute 'of'"),
+        ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "3 s"),
+        ("{{ 'a' * 9000000000 }}", "MemoryError"),
+        ("{{ 'a' * 9000000 }}", "9,000,000 characters"),
         ("{% if %}", "Expected an expression"),
     ],
 )
-def test_a_chat_template_is_tried_before_the_weights(base, tmp_path, template, words):
+def test_a_chat_template_is_tried_once_under_limits(base, tmp_path, template, words):
     folder = tmp_path / "other"
     shutil.copytree(base, folder)
     (folder / "chat_template.jinja").write_text(template)

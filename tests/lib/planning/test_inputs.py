@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lib.artifacts.models import check_tensors, model_faults
+from lib.artifacts.models import model_faults, tensors_of
 from lib.core.errors import UserError
 from lib.params import parse_params, preset_params
 from lib.planning.inputs import input_problems
@@ -64,7 +64,7 @@ def test_a_truncated_model_is_a_fault(tmp_path):
     for cut in (0, 5, 100, len(content) - 1):
         weights.write_bytes(content[:cut])
         with pytest.raises(UserError, match=r"model\.safetensors: not a whole"):
-            check_tensors(weights)
+            tensors_of(weights)
     (folder / "tokenizer.json").unlink()
     tokenizer, broken = model_faults(folder)
     assert "no tokenizer" in tokenizer
@@ -77,4 +77,16 @@ def test_a_truncated_model_is_a_fault(tmp_path):
 def test_a_header_of_another_form_is_a_fault(tmp_path, header):
     (tmp_path / "weights").write_bytes(len(header).to_bytes(8, "little") + header)
     with pytest.raises(UserError, match="weights: not a whole safetensors file"):
-        check_tensors(tmp_path / "weights")
+        tensors_of(tmp_path / "weights")
+
+
+@pytest.mark.parametrize(
+    ("config", "word"),
+    [('{"num_hidden_layers": 1000000}', "1000000 of"), ("[]", "None of"), ("[" * 20_000, "nested")],
+)
+def test_layers_that_the_weights_lack_are_a_fault(tmp_path, config, word):
+    """Transformers would build all of them before it reads a weight."""
+    folder = write_model(tmp_path / "mine", architecture="qwen2")
+    (folder / "config.json").write_text(config)
+    (fault,) = model_faults(folder)
+    assert "config.json: " in fault and word in fault
