@@ -37,12 +37,10 @@ end_with_dvc()
 end_in_good_order()
 report_crashes()
 leave_tensorflow()
-for _name, _value in {
-    "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "UNSLOTH_DISABLE_STATISTICS": "1",
-    # `make fetch` downloaded the models and sets in params, and `check` verified that.
-    **({"HF_HUB_OFFLINE": "1"} if DVC_STAGE in os.environ else {}),
-}.items():
-    # A variable that the user has set stays.
-    os.environ.setdefault(_name, _value)
+# A variable that the user has set stays.
+os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+os.environ.setdefault("UNSLOTH_DISABLE_STATISTICS", "1")
+# `make fetch` downloaded the models and sets in params, and `check` verified that.
+if DVC_STAGE in os.environ:
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")

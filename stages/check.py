@@ -34,10 +34,8 @@ def main(params_file: Path, checked: Path) -> None:
         if problem.weight != "certain":
             click.echo(f"check: {problem.text}", err=True)
     if reasons := [problem.text for problem in problems if problem.weight == "certain"]:
-        lines = "\n".join(f"  {reason}" for reason in reasons)
         # All reasons at once: one run of `check` is enough to see them.
-        counted = "1 reason" if len(reasons) == 1 else f"{len(reasons)} reasons"
-        raise UserError(f"this run would fail for {counted}:\n{lines}")
+        raise UserError("\n  ".join(["this run would fail:", *reasons]))
     checked.write_text(CHECKED, encoding="utf-8")
 
 

@@ -69,6 +69,32 @@ def doctor(params_file: Path) -> None:
         raise SystemExit(1)
 
 
+@main.command(hidden=True)
+@reads_params
+@reads("--problems", "data/problems", "the sets of problems")
+@reads("--base", "data/models/base", "the untrained checkpoint")
+@click.option("--limit", type=int, required=True, help="Memory limit on a CPU, in bytes.")
+@click.argument("phase")
+@click.argument("size", type=int)
+def probe_size(
+    params_file: Path, problems: Path, base: Path, limit: int, phase: str, size: int
+) -> None:
+    """Try a micro-batch of SIZE for `memory-probe`; the exit code tells whether it fits."""
+    params = load_params(params_file)
+    from lib.engines.unsloth import import_first
+
+    generates = params.rollout.engine == "vllm" and phase == "grpo"
+    import_first(params.model.backend, generates=generates)
+    # Imported after Unsloth, which must precede transformers, TRL and PEFT.
+    from lib.engines.runtime import configure
+    from lib.planning.probe import OUT_OF_MEMORY, fits, longest_first
+
+    configure(seed=params.seed, threads=params.torch_threads)
+    rows, tokens = longest_first(params, phase, base=base, problems=problems)
+    enough = fits(params, phase, base=base, problems=rows, tokens=tokens, size=size, limit=limit)
+    raise SystemExit(0 if enough else OUT_OF_MEMORY)
+
+
 @main.command()
 @reads_params
 @reads("--problems", "data/problems", "the sets of problems")
@@ -78,16 +104,7 @@ def doctor(params_file: Path) -> None:
     type=click.FloatRange(min=0, min_open=True),
     help="Memory limit on a CPU; default: 80 % of the available memory.",
 )
-@click.option(
-    "--one", type=(str, int), hidden=True, help="Phase and micro-batch size to try in this process."
-)
-def memory_probe(
-    params_file: Path,
-    problems: Path,
-    base: Path,
-    limit_gib: float | None,
-    one: tuple[str, int] | None,
-) -> None:
+def memory_probe(params_file: Path, problems: Path, base: Path, limit_gib: float | None) -> None:
     """Find and print the largest micro-batch that fits into memory for the current params.
 
     Runs two steps of the phase's own trainer on the longest rows that `prepare` wrote, with ever
@@ -95,33 +112,15 @@ def memory_probe(
     completions have the longest length.
     """
     params = load_params(params_file)
-    if one:
-        from lib.engines.unsloth import import_first
-
-        generates = params.rollout.engine == "vllm" and one[0] == "grpo"
-        import_first(params.model.backend, generates=generates)
-    # Imported after Unsloth, which must precede transformers, TRL and PEFT.
     import psutil
 
-    from lib.engines.runtime import configure
     from lib.planning.memory import batch_of
-    from lib.planning.probe import OUT_OF_MEMORY, fits, longest_first
+    from lib.planning.probe import OUT_OF_MEMORY, longest_first
 
-    # In bytes. The other 20 % are left to other processes.
-    free = 0.8 * psutil.virtual_memory().available
-    limit = int(limit_gib * 1024**3 if limit_gib else free)
-    if one:
-        configure(seed=params.seed, threads=params.torch_threads)
-        phase, size = one
-        rows, tokens = longest_first(params, phase, base=base, problems=problems)
-        enough = fits(
-            params, phase, base=base, problems=rows, tokens=tokens, size=size, limit=limit
-        )
-        # The parent process reads the exit code.
-        raise SystemExit(0 if enough else OUT_OF_MEMORY)
-    paths = [f"--params={params_file}", f"--problems={problems}", f"--base={base}"]
-    # The same paths and params as this process.
-    command = [sys.executable, "-m", "stages.preflight", "memory-probe", *paths]
+    # The other 20 % are left to other processes.
+    limit = int(limit_gib * 1024**3 if limit_gib else 0.8 * psutil.virtual_memory().available)
+    command = [sys.executable, "-m", "stages.preflight", "probe-size", f"--limit={limit}"]
+    command += [f"--params={params_file}", f"--problems={problems}", f"--base={base}"]
     for phase, section in (("sft", params.sft), ("grpo", params.grpo)):
         if section.skipped:
             click.echo(f"memory-probe {phase} skipped: {section.skipped}")
@@ -130,9 +129,8 @@ def memory_probe(
         batch = batch_of(params, phase)
         # Only divisors, since gradient accumulation needs whole micro-batches.
         for size in (size for size in range(batch, 0, -1) if batch % size == 0):
-            arguments = [f"--limit-gib={limit / 1024**3}", "--one", phase, str(size)]
             # Each size in a new process: a failed allocation leaves memory fragmented.
-            code = subprocess.run([*command, *arguments], check=False).returncode
+            code = subprocess.run([*command, phase, str(size)], check=False).returncode
             if code == 0:
                 break
             # The kernel ends a process that is too large by SIGKILL. Other codes are bugs.

@@ -1,5 +1,6 @@
 """Write params.yaml from a preset (a name from lib/presets, or the path of an overlay)."""
 
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -38,10 +39,8 @@ def main(preset: str, model: str, quick: bool, fit: bool, card: str) -> None:
             "commit them, or drop them with `git checkout params.yaml`"
         )
     PARAMS_FILE.write_text(text, encoding="utf-8")
-    # A text times False is ''.
-    other, short = f" with {model}" if model else "", ", QUICK" * quick + ", FIT" * fit
     click.echo(
-        f"params.yaml is now {preset}{other}{short}; "
+        f"params.yaml is now {preset}; "
         "run `make fetch` if it names models or sets of the Hub, then `make all`"
     )
 
@@ -50,11 +49,10 @@ def _is_preset(path: Path) -> bool:
     """Return True if this command wrote the file, from any preset and options: no edits to lose."""
     # FIT's values depend on the GPU, so these lines are left out of the comparison.
     text = _FITTED.sub("", path.read_text(encoding="utf-8"))
+    written = itertools.product(preset_names(), ("", *model_names()), (False, True))
     return any(
         text == _FITTED.sub("", compose_preset(name, model=model, quick=quick))
-        for name in preset_names()
-        for model in ("", *model_names())
-        for quick in (False, True)
+        for name, model, quick in written
     )
 
 

@@ -4,13 +4,11 @@ Files are written whole or not at all, with equal bytes for equal content.
 """
 
 import csv
-import functools
 import glob
 import hashlib
 import importlib.metadata
 import json
 import math
-import operator
 import os
 import re
 import shutil
@@ -155,17 +153,17 @@ class JsonLine(NamedTuple):
     fault: ValueError | None
 
 
-def json_lines(path: Path) -> Iterator[JsonLine]:
+def json_lines(path: Path, *, remedy: str = "expected a JSONL file") -> Iterator[JsonLine]:
     """Yield each line of a JSONL file with its value, or with its fault if it is not JSON.
 
     Raises:
-        UserError: the file cannot be opened.
+        UserError: the file cannot be opened; ends with `remedy`.
     """
     try:
         # Opened as bytes: in text mode, one undecodable line would end the iteration.
         lines = path.open("rb")
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; expected a JSONL file") from error
+        raise UserError(f"{path}: {error.strerror}; {remedy}") from error
     with lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
@@ -178,25 +176,15 @@ def json_lines(path: Path) -> Iterator[JsonLine]:
             yield JsonLine(number, line.decode("utf-8-sig", "replace").strip(), value, fault)
 
 
-@contextmanager
-def jsonl_writer(path: Path) -> Iterator[Callable[[Mapping[str, Any]], object]]:
-    """Yield a function that writes one row as a line of JSON; for rows that arrive one by one.
-
-    The file appears when the block ends, or not at all after an error.
-    """
+def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write one JSON object per line, as the rows arrive; the file appears whole or not at all."""
     with (
         replacing(path) as partial,
         partial.open("w", encoding="utf-8", errors=ENCODING_ERRORS) as lines,
     ):
-        # ensure_ascii=False: formulas and accents stay readable in the file.
-        yield lambda row: lines.write(json.dumps(row, ensure_ascii=False) + "\n")
-
-
-def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write one JSON object per line; the file appears whole or not at all."""
-    with jsonl_writer(path) as write:
         for row in rows:
-            write(row)
+            # ensure_ascii=False: formulas and accents stay readable in the file.
+            lines.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
@@ -224,7 +212,7 @@ def read_records(
     Raises:
         UserError: the file cannot be opened, or a line is no record; names file and line.
     """
-    for line in json_lines(path):
+    for line in json_lines(path, remedy=remedy):
         try:
             if line.fault:
                 raise line.fault
@@ -316,16 +304,13 @@ def stage_code(stage: str, settings: Mapping[str, Any]) -> dict[str, str]:
         stage: its name in dvc.yaml.
         settings: params by section, for paths with a param in them (`${validation.stack}`).
     """
-    deps = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"][stage]["deps"]
-    code = [dep for dep in deps if dep.startswith(("lib/", "stages/"))]
-
-    def value(key: re.Match[str]) -> str:
-        """Return the param of a match: `${a.b}` -> settings["a"]["b"]."""
-        return str(functools.reduce(operator.getitem, key[1].split("."), settings))
-
-    # DVC resolves these templates in the same way: with another stack, a stage has other code.
-    paths = [re.sub(r"\$\{([\w.]+)\}", value, path) for path in code]
-    return {path: hash_code(ROOT / path) for path in paths}
+    code = {}
+    for dep in YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"][stage]["deps"]:
+        if dep.startswith(("lib/", "stages/")):
+            # DVC fills in params in the same way: with another stack, a stage has other code.
+            path = re.sub(r"\$\{(\w+)\.(\w+)\}", lambda key: settings[key[1]][key[2]], dep)
+            code[path] = hash_code(ROOT / path)
+    return code
 
 
 def hash_code(path: Path) -> str:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lib.artifacts import read_records
-from lib.core.errors import UserError
 
 Finish = Literal["eos", "stop", "length"]
 """Finish reason: the model's end token, a stop string, or the length limit."""
@@ -37,11 +36,6 @@ class GeneratedCompletion:
     token_ids: tuple[int, ...]
     finish: Finish
     log_probs: tuple[float, ...] | None = None
-
-    @property
-    def truncated(self) -> bool:
-        """True if the length limit ended the completion, not the model."""
-        return self.finish == "length"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,8 +86,6 @@ def read_graded(path: Path) -> Iterator[GradedCompletion]:
     Raises:
         UserError: the file is missing, or a line is no graded completion; names file and line.
     """
-    if not path.exists():
-        raise UserError(f"{path}: no such file. `grade` writes it: run `dvc repro`")
     names = [field.name for field in dataclasses.fields(GradedCompletion)]
 
     def parse(row: Any) -> GradedCompletion:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 CourseLossType = Literal["no_baseline", "reinforce_with_baseline", "grpo_clip"]
-Value = TypeVar("Value")
+Argument = TypeVar("Argument")
 
 
 def get_response_log_probs(
@@ -162,10 +162,6 @@ def compute_group_normalized_rewards(
     Raises:
         ValueError: the lists differ in length, or B is not a multiple of G, or G < 2.
     """
-    if len(rollout_responses) != len(repeated_ground_truths):
-        raise ValueError(
-            f"{len(rollout_responses)} completions but {len(repeated_ground_truths)} references"
-        )
     if not rollout_responses or group_size < 1 or len(rollout_responses) % group_size:
         raise ValueError(
             f"{len(rollout_responses)} completions are not whole groups of {group_size}"
@@ -359,7 +355,7 @@ def _check_column(name: str, column: Tensor, log_probs: Tensor) -> None:
         raise ValueError(f"{name}: expected [{len(log_probs)}, 1], got {list(column.shape)}")
 
 
-def _needed(name: str, value: Value | None, loss_type: str) -> Value:
+def _needed(name: str, value: Argument | None, loss_type: str) -> Argument:
     """Return an argument; raise ValueError if it is None, since `loss_type` needs it."""
     if value is None:
         raise ValueError(f"{loss_type} needs `{name}`")

@@ -4,8 +4,8 @@ Prompts of similar length share a chunk, so that little of a batch is padding. T
 depend on seed and prompt, not on earlier chunks.
 
 A run resumes. Its scratch folder is named by its fingerprint, a hash of settings, inputs, versions
-and code, so that changed settings start afresh. A chunk counts as done once all of its rows are on
-disk; half a line or half a chunk after a kill is cut off and generated again. The result has the
+and code, so that changed settings start afresh. Each chunk is one transaction of an SQLite file:
+after a kill, all of its rows are there or none, and then it is generated again. The result has the
 bytes of a run that was never stopped.
 """
 
@@ -15,9 +15,8 @@ import hashlib
 import itertools
 import json
 import math
-import os
 import shutil
-import time
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -121,9 +120,8 @@ def complete(
         # Indices of the problems, the shortest prompt first. `sorted` is stable: prompts of equal
         # length keep the order of their problems.
         by_length = sorted(range(len(problems)), key=lambda place: len(token_ids[place]))
-        room = math.inf if positions is None else positions
         # `<`: at least one position is left for the completion.
-        fitting = [place for place in by_length if len(token_ids[place]) < room]
+        fitting = [place for place in by_length if len(token_ids[place]) < (positions or math.inf)]
         # The prompts that do not fit are the longest ones, at the end of `by_length`.
         if too_long := by_length[len(fitting) :]:
             fault = (
@@ -152,17 +150,21 @@ def complete(
                     token_ids=token_ids,
                     chunks=chunks,
                     too_long=too_long,
-                    stream=Stream(
-                        scratch / f"{benchmark}.{mode}.jsonl",
-                        [len(chunk) * sampling.num_completions for chunk in chunks],
-                    ),
                 )
             )
-    generate_missing(engine, tasks, label=label)
-    # On disk, chunks are in the order of prompt length; `rows` yields the order of the problems.
-    answered = itertools.chain.from_iterable(task.stream.rows() for task in tasks)
-    rows = itertools.chain(answered, *(task.unanswered() for task in tasks))
-    write_jsonl(completions, ({"checkpoint": label, **row} for row in rows))
+    scratch.mkdir(parents=True, exist_ok=True)
+    with contextlib.closing(sqlite3.connect(scratch / "rows.sqlite")) as table:
+        # A place is the index of a problem in its task, a sample the number of a completion of it.
+        table.execute(
+            "CREATE TABLE IF NOT EXISTS rows (task INTEGER, place INTEGER, sample INTEGER, "
+            "row TEXT, PRIMARY KEY (task, place, sample))"
+        )
+        generate_missing(engine, tasks, table, label=label)
+        # Chunks were stored in the order of prompt length.
+        stored = table.execute("SELECT row FROM rows ORDER BY task, place, sample")
+        answered = (json.loads(row) for (row,) in stored)
+        rows = itertools.chain(answered, *(task.unanswered() for task in tasks))
+        write_jsonl(completions, ({"checkpoint": label, **row} for row in rows))
     template = str(engine.tokenizer.chat_template)
     modes: dict[str, dict[str, Any]] = {}
     for task in tasks:
@@ -208,72 +210,6 @@ def scratch_of(name: str, *, root: Path = SCRATCH / "evaluate") -> Iterator[Path
         shutil.rmtree(folder)
 
 
-class Stream:
-    """The scratch file of one benchmark's rows in one mode, written chunk by chunk.
-
-    Args:
-        path: JSONL file; complete chunks of an earlier process are kept.
-        sizes: number of rows of each chunk, in order.
-    """
-
-    def __init__(self, path: Path, sizes: Sequence[int]) -> None:
-        self.path = path
-        self.sizes = sizes
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.num_done = self._cut()
-
-    @property
-    def num_rows(self) -> int:
-        """The number of rows in complete chunks on disk."""
-        return sum(self.sizes[: self.num_done])
-
-    def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Append the next chunk; it is on disk when this returns.
-
-        Args:
-            rows: each has `place`, the index of its problem, and `sample`, its number among the
-                completions of that problem.
-        """
-        # One `writelines` and one fsync a chunk: a power cut loses at most the last chunk.
-        with self.path.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-            # flush hands the rows to the kernel, fsync to the disk.
-            file.flush()
-            os.fsync(file.fileno())
-        self.num_done += 1
-
-    def _cut(self) -> int:
-        """Truncate the file after its last complete chunk; return the number of complete chunks."""
-        with self.path.open("a+b") as file:
-            # "a+b" opens at the end, and creates the file if it is missing.
-            file.seek(0)
-            # A last line without a line break is incomplete: the process was killed.
-            lengths = (len(line) for line in file if line.endswith(b"\n"))
-            # byte_ends[i]: bytes of the first i lines; it has one entry more than there are lines.
-            byte_ends = list(itertools.accumulate(lengths, initial=0))
-            # row_ends[j]: rows of the first j chunks. Sizes 2, 2 give [0, 2, 4].
-            row_ends = list(itertools.accumulate(self.sizes, initial=0))
-            # A chunk is complete if all of its lines are there. row_ends[0] is no chunk, hence - 1.
-            num_done = sum(num_rows < len(byte_ends) for num_rows in row_ends) - 1
-            file.truncate(byte_ends[row_ends[num_done]])
-        return num_done
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows in the order of problem and sample, without their `place`."""
-        # Only offsets are sorted in memory: the texts of a long evaluation may not fit.
-        offset, index = 0, []
-        with self.path.open("rb") as file:
-            for line in file:
-                row = json.loads(line)
-                index.append((row["place"], row["sample"], offset))
-                offset += len(line)
-            for _, _, start in sorted(index):
-                file.seek(start)
-                row = json.loads(file.readline())
-                del row["place"]
-                yield row
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
     """The completions of one benchmark in one mode, cut into chunks.
@@ -284,7 +220,6 @@ class Task:
         token_ids: [P] the prompts as token ids.
         chunks: the places of each chunk; every place occurs once, here or in `too_long`.
         too_long: places of problems whose prompt leaves no position for an answer.
-        stream: the rows that are on disk.
     """
 
     benchmark: str
@@ -296,7 +231,6 @@ class Task:
     token_ids: Sequence[Sequence[int]]
     chunks: Sequence[Sequence[int]]
     too_long: Sequence[int]
-    stream: Stream
 
     def unanswered(self) -> Iterator[dict[str, Any]]:
         """Yield the rows of problems in `too_long`: their completions are empty and truncated."""
@@ -347,22 +281,26 @@ def samplings(decoding: Decoding, *, prompt_format: PromptFormat, seed: int) -> 
         stop_strings=prompt_format.stop_strings,
         seed=seed,
     )
-    sampled = dataclasses.replace(
-        greedy,
-        num_completions=decoding.num_samples,
-        temperature=decoding.temperature,
-        top_p=decoding.top_p,
+    modes = {GREEDY: greedy} if decoding.greedy else {}
+    if decoding.num_samples:
+        modes[SAMPLED] = dataclasses.replace(
+            greedy,
+            num_completions=decoding.num_samples,
+            temperature=decoding.temperature,
+            top_p=decoding.top_p,
+        )
+    return modes
+
+
+def generate_missing(
+    engine: Engine, tasks: Sequence[Task], table: sqlite3.Connection, *, label: str
+) -> None:
+    """Generate the chunks that are missing in `table` and store them, with a progress bar."""
+    total = sum(
+        len(chunk) * task.sampling.num_completions for task in tasks for chunk in task.chunks
     )
-    # Mode → (wanted, settings). A mode is not wanted if `greedy` is False, or `num_samples` 0.
-    modes = {GREEDY: (decoding.greedy, greedy), SAMPLED: (decoding.num_samples, sampled)}
-    return {mode: sampling for mode, (wanted, sampling) in modes.items() if wanted}
-
-
-def generate_missing(engine: Engine, tasks: Sequence[Task], *, label: str) -> None:
-    """Generate the chunks that are missing on disk and append them, with a progress bar."""
-    total = sum(sum(task.stream.sizes) for task in tasks)
-    done = sum(task.stream.num_rows for task in tasks)
-    num_tokens, start = 0, time.monotonic()
+    (done,) = table.execute("SELECT count(*) FROM rows").fetchone()
+    num_tokens = 0
     with tqdm(
         total=total,
         # tqdm leaves completions of an earlier process out of its speed.
@@ -379,20 +317,28 @@ def generate_missing(engine: Engine, tasks: Sequence[Task], *, label: str) -> No
         engine.heartbeat = lambda ended, _, tokens: beat(
             "completions", done + ended, total, num_tokens + tokens
         )
-        for task in tasks:
-            for chunk in task.chunks[task.stream.num_done :]:
+        for number, task in enumerate(tasks):
+            stored = {
+                place
+                for (place,) in table.execute("SELECT place FROM rows WHERE task = ?", [number])
+            }
+            # A chunk is stored whole: its first place tells.
+            for chunk in (chunk for chunk in task.chunks if chunk[0] not in stored):
                 groups = engine.generate([task.token_ids[place] for place in chunk], task.sampling)
                 rows = [
-                    {"place": place, **task.row(place, sample, completion)}
+                    (number, place, sample, json.dumps(task.row(place, sample, completion)))
                     for place, group in zip(chunk, groups, strict=True)
                     for sample, completion in enumerate(group)
                 ]
-                task.stream.append(rows)
-                num_tokens += sum(row["num_tokens"] for row in rows)
-                # The speed is in tokens, since completions differ widely in length.
-                speed = num_tokens / max(time.monotonic() - start, 1e-9)
-                bar.set_postfix_str(f"{speed:,.0f} tokens/s", refresh=False)
+                store_chunk(table, rows)
+                num_tokens += sum(len(one.token_ids) for group in groups for one in group)
                 bar.update(len(rows))
                 done += len(rows)
                 # Some engines never call `heartbeat`: report each chunk here.
                 beat("completions", done, total, num_tokens)
+
+
+def store_chunk(table: sqlite3.Connection, rows: Sequence[tuple[int, int, int, str]]) -> None:
+    """Store the rows of a chunk: all or none, and on disk when this returns."""
+    with table:
+        table.executemany("INSERT INTO rows VALUES (?, ?, ?, ?)", rows)

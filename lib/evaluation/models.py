@@ -211,14 +211,13 @@ def every_setting(text: str) -> dict[str, str]:
     for word in text.split():
         key, sign, values = word.partition("=")
         choices.append([f"{key}{sign}{value}" for value in values.split(",")])
-    # Only words with several values are in the label. In `itertools.product` the last word varies
-    # fastest, which orders the rows of the results table.
-    return {
-        "".join(
-            f".{word}" for word, options in zip(words, choices, strict=True) if len(options) > 1
-        ): " ".join(words)
-        for words in itertools.product(*choices)
-    }
+    combinations = {}
+    # The last word varies fastest, which orders the rows of the results table.
+    for words in itertools.product(*choices):
+        # Only words with several values are in the label.
+        varied = [word for word, options in zip(words, choices, strict=True) if len(options) > 1]
+        combinations["".join(f".{word}" for word in varied)] = " ".join(words)
+    return combinations
 
 
 def apply_settings(

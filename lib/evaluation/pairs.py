@@ -5,6 +5,7 @@ sampled.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 
 from lib.artifacts.problems import Problem
@@ -110,7 +111,8 @@ def sampling_metrics(
     """
     # [P] each: right and wrong completions per problem. A right answer in the wrong form counts in
     # neither.
-    right, wrong = ([sum(map(test, group)) for group in groups] for test in (is_right, is_wrong))
+    right = [sum(map(is_right, group)) for group in groups]
+    wrong = [sum(map(is_wrong, group)) for group in groups]
     num_problems = len(groups)
     return {
         "num_rows": len(rows),
@@ -129,14 +131,12 @@ def matched_pairs(group: Sequence[Rollout], *, at_most: int) -> Iterator[tuple[R
     """
     # Equal completions count once, by their token ids: copies would get more weight. A dict keeps
     # the order.
-    rights, wrongs = (
-        list({rollout.token_ids: rollout for rollout in group if test(rollout)}.values())
-        for test in (is_right, is_wrong)
-    )
+    distinct = {rollout.token_ids: rollout for rollout in group}.values()
+    rights, wrongs = list(filter(is_right, distinct)), list(filter(is_wrong, distinct))
     # By diagonals of the table rights × wrongs: (0, 0), (1, 1), … before (0, 1), (1, 0), …, so that
     # no completion dominates the pairs.
     places = sorted(
-        ((i, j) for i in range(len(rights)) for j in range(len(wrongs))),
+        itertools.product(range(len(rights)), range(len(wrongs))),
         key=lambda place: (abs(place[0] - place[1]), place),
     )
     for i, j in places[:at_most]:

@@ -41,7 +41,7 @@ def grade_external(
     *,
     references: Path | None = None,
     prompt_format: PromptFormat | None = None,
-    stack: str = "",
+    math_verify: bool = False,
 ) -> Iterator[str]:
     """Grade every row of `source`, write it with its grade to `out`, and return a summary.
 
@@ -50,8 +50,7 @@ def grade_external(
             id, or by row number if neither file has ids.
         prompt_format: format of the completions: answers are read between its marks, and grades get
             `format_ok`. None reads answers in any layout.
-        stack: name of a stack of rewards of 0 or 1 to compute too, such as `math_verify`; '' for
-            none.
+        math_verify: also grade by the stack `math_verify`, for comparison.
 
     Returns:
         Lines with the bad rows, each rate with its interval over problems and, if rows have
@@ -62,7 +61,8 @@ def grade_external(
     """
     # `boxed` has no marks, so that answers of any layout are extracted by the verifier's rules.
     grading = Grading(
-        rewards_of(stack) if stack else (), prompt_format=prompt_format or PROMPT_FORMATS["boxed"]
+        rewards_of("math_verify") if math_verify else (),
+        prompt_format=prompt_format or PROMPT_FORMATS["boxed"],
     )
     lines = list(json_lines(source))
     reference_rows, notes = _paired_references(references, lines) if references else ({}, [])
@@ -147,35 +147,32 @@ def _verdict(
         return {"error": f"expected an object, got {type(row).__name__}"}
     # lm-eval's `--log_samples` keeps the benchmark's own columns below `doc`.
     doc = row["doc"] if isinstance(row.get("doc"), dict) else {}
-    fields = {column: _first(row, column) for column in COLUMN_NAMES}
-    # These two may be in the row, in its `doc`, or in another file: the first one found counts.
-    for column in ("reference", "problem"):
-        values = (_first(each, column) for each in (row, doc, reference_row))
-        fields[column] = next((value for value in values if value is not None), None)
     # A completion is preferred to a bare answer: our extraction is the same for all models.
-    text, problem = _text(fields["completion"]), _text(fields["problem"])
-    is_answer = text is None and fields["answer"] is not None
-    if text is None and not is_answer:
+    text, answer = _text(_first("completion", row)), _first("answer", row)
+    if text is None and answer is None:
         return {"error": f"expected one completion in one of {COLUMN_NAMES['completion']}"}
+    # These two may be in the row, in its `doc`, or in another file: the first one found counts.
+    problem = _text(_first("problem", row, doc, reference_row))
+    reference = _first("reference", row, doc, reference_row)
     # A worked solution of GSM8K ends in "#### 42", and lm-eval keeps it whole as `answer`.
-    reference = "" if fields["reference"] is None else str(fields["reference"])
-    if not (reference := reference.rpartition("####")[2].strip()):
+    reference = "" if reference is None else str(reference).rpartition("####")[2].strip()
+    if not reference:
         return {"error": f"no reference in any of {COLUMN_NAMES['reference']}"}
     rollout = grading.rollout(
-        str(fields["answer"]) if text is None else text,
+        str(answer) if text is None else text,
         reference=reference,
         problem=problem,
-        is_answer=is_answer,
+        is_answer=text is None,
     )
     grading.score([rollout])
     # The key of the problem is the first of these that exists. Completions with the same key form
     # one cluster of the standard error.
-    named_by = (fields["id"], problem, reference)
+    named_by = (_first("id", row), problem, reference)
     grade = {
         "right": rollout.answer_ok,
         "answer": rollout.answer,
         "reason": rollout.verdict.decided_by,
-        "label": LABELS.get(str(fields["label"]).lower().removesuffix(".0")),
+        "label": LABELS.get(str(_first("label", row)).lower().removesuffix(".0")),
         "problem": next(str(each) for each in named_by if each not in (None, "")),
         **({"format_ok": rollout.format_ok} if form else {}),
         **grading.by_name(rollout),
@@ -197,8 +194,8 @@ def _paired_references(
     remedy = "one reference a line, with an `id` as in the completions"
     references = list(read_records(path, dict, what="a row", remedy=remedy))
     # Ids of the reference rows, and line number → id of the completions; None for no id.
-    names = [_first(row, "id") for row in references]
-    wanted = {line.number: _first(_row(line), "id") for line in lines}
+    names = [_first("id", row) for row in references]
+    wanted = {line.number: _first("id", _row(line)) for line in lines}
     # By order only if no row of either file has an id; otherwise a shifted row would go unnoticed.
     no_ids = all(name is None for name in (*names, *wanted.values()))
     if no_ids and len(references) == len(lines):
@@ -225,12 +222,11 @@ def _paired_references(
     }, []
 
 
-def _first(row: Mapping[str, Any], column: str) -> Any:
-    """Return the value of the first of a column's usual names in `row`; None if there is none."""
+def _first(column: str, *rows: Mapping[str, Any]) -> Any:
+    """Return the first value under a column's usual names in the first row with one, or None."""
+    values = (row.get(name) for row in rows for name in COLUMN_NAMES[column].split())
     # null counts as missing: exports of tables write it for an empty cell.
-    return next(
-        (row[name] for name in COLUMN_NAMES[column].split() if row.get(name) is not None), None
-    )
+    return next((value for value in values if value is not None), None)
 
 
 def _text(value: Any, depth: int = 8) -> str | None:

@@ -4,7 +4,6 @@ Without torch: after a change of reward or verifier, stored completions are grad
 """
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -13,16 +12,16 @@ from typing import Any
 from lib.artifacts import (
     ROOT,
     hash_code,
-    jsonl_writer,
     read_jsonl,
+    write_jsonl,
     write_metrics,
     write_provenance,
 )
-from lib.artifacts.completions import GeneratedCompletion, GradedCompletion
+from lib.artifacts.completions import GeneratedCompletion, GradedCompletion, read_graded
 from lib.grading.metrics import headline_lines, headline_metrics, summarise
 from lib.params.schema import Params
 from lib.params.training import Reward
-from lib.prompts import prompt_format
+from lib.prompts import PromptFormat, prompt_format
 from lib.rewards.functions import FormatError, Grading
 from lib.rewards.rollout import Rollout
 from lib.verifier import counters
@@ -84,36 +83,18 @@ def grade_file(
     # The verifier counts over the whole process: the difference is this file's part.
     before = counters()
     rows = grade_rows(read_jsonl(completions), reward=reward, max_new_tokens=max_new_tokens)
-    # Rows stream through the writer into the metrics: a whole file may not fit into memory.
-    with jsonl_writer(graded) as write:
-
-        def written(row: GradedCompletion) -> GradedCompletion:
-            """Write a row, and pass it on to `summarise`."""
-            write(dataclasses.asdict(row))
-            return row
-
-        summary = summarise(map(written, rows))
+    # Written and read again, row by row: a whole file may not fit into memory.
+    write_jsonl(graded, map(dataclasses.asdict, rows))
     after = counters()
-    return summary, {name: after[name] - before[name] for name in FAULTS}
+    return summarise(read_graded(graded)), {name: after[name] - before[name] for name in FAULTS}
 
 
 def grade_rows(
     rows: Iterable[Mapping[str, Any]], *, reward: Reward, max_new_tokens: int
 ) -> Iterator[GradedCompletion]:
     """Yield each row of a completions file as graded; rows of one problem must be adjacent."""
-
-    # Cached: the reward functions are built once per prompt format, not once per problem.
-    @functools.cache
-    def grading(name: str, tags: tuple[str, ...]) -> Grading:
-        """Return the rules for completions in the prompt format `name` with these tags."""
-        row_format = prompt_format(name, tags=tags)
-        settings = reward.settings(max_completion_tokens=max_new_tokens)
-        try:
-            return Grading(reward.names, reward.weights, prompt_format=row_format, **settings)
-        except FormatError:
-            # A reward cannot read this model's prompt format: only the verifier judges it.
-            return Grading(prompt_format=row_format)
-
+    # The reward functions are built once per prompt format, not once per problem.
+    gradings: dict[PromptFormat, Grading] = {}
     # Graded problem by problem, since a reward may compare the completions of a group.
     by_problem = itertools.groupby(
         rows, lambda row: (row["benchmark"], row["mode"], row["problem_id"])
@@ -127,7 +108,10 @@ def grade_rows(
             )
             for line in lines
         ]
-        rules = grading(first["prompt_format"]["name"], tuple(first["prompt_format"]["tags"]))
+        form = prompt_format(first["prompt_format"]["name"], tags=first["prompt_format"]["tags"])
+        if form not in gradings:
+            gradings[form] = _grading(form, reward, max_new_tokens)
+        rules = gradings[form]
         rollouts = rules.judge(
             generated,
             tags=tuple(first["tags"]),
@@ -136,6 +120,16 @@ def grade_rows(
         rules.score(rollouts)
         for line, rollout in zip(lines, rollouts, strict=True):
             yield graded_completion(rollout, grading=rules, **{name: line[name] for name in PLACE})
+
+
+def _grading(form: PromptFormat, reward: Reward, max_new_tokens: int) -> Grading:
+    """Return the rules for completions in a prompt format."""
+    settings = reward.settings(max_completion_tokens=max_new_tokens)
+    try:
+        return Grading(reward.names, reward.weights, prompt_format=form, **settings)
+    except FormatError:
+        # A reward cannot read this model's prompt format: only the verifier judges it.
+        return Grading(prompt_format=form)
 
 
 def graded_completion(rollout: Rollout, *, grading: Grading, **place: Any) -> GradedCompletion:

@@ -38,11 +38,7 @@ RATES: dict[str, Rate] = {
     "class_11": lambda row: row.label == "11",
 }
 
-HEADLINE = r"answer_accuracy|(pass_at|pass_hat|maj_at)_\d+"
-"""Pattern of the metrics that compare checkpoints, such as `pass_at_8`; those of the format are
-added in `headline_metrics`."""
-
-ANSWER_RATES = (
+ANSWER_RATES: tuple[str, ...] = (
     "answer_accuracy",
     "strict_accuracy",
     "class_00",
@@ -75,9 +71,12 @@ def _summarise_mode(benchmark: str, mode: str, rows: GradedRows) -> dict[str, An
     # n counts problems, the independent units, not completions.
     metrics: dict[str, Any] = {"n": len(by_problem)}
     judged = not any(row.decided_by == UNGRADED for row in rows)
+    left_out = () if judged else ANSWER_RATES
+    # A model of another format has no rewards, for which a mean of 0 would mislead.
+    if not rows[0].rewards:
+        left_out = (*left_out, "mean_reward")
     for name, value in RATES.items():
-        # A model of another format has no rewards, for which a mean of 0 would mislead.
-        if (judged or name not in ANSWER_RATES) and (rows[0].rewards or name != "mean_reward"):
+        if name not in left_out:
             metrics |= _with_error(name, estimate_rate(rows, value))
     if mode == SAMPLED:
         metrics["num_samples"] = num_samples
@@ -107,13 +106,13 @@ def _attempts(by_problem: Collection[GradedRows], k: int) -> dict[str, float]:
     numbers: dict[str, float] = {}
     # [P] of (N, c): completions of a problem, and how many of them are right.
     counts = [(len(samples), sum(row.answer_ok for row in samples)) for samples in by_problem]
-    # For k = 8: pass_at_1, pass_at_8, pass_hat_8. For k = 1 only pass_at_1, which pass^1 equals.
-    for name, chance, attempts in (
-        *(("pass_at", pass_at_k, attempts) for attempts in sorted({1, k})),
-        *(("pass_hat", pass_hat_k, attempts) for attempts in {k} - {1}),
-    ):
-        chances = [chance(num_completions=n, num_correct=c, k=attempts) for n, c in counts]
-        numbers |= _with_error(f"{name}_{attempts}", mean_estimate(chances))
+    for attempts in sorted({1, k}):
+        chances = [pass_at_k(num_completions=n, num_correct=c, k=attempts) for n, c in counts]
+        numbers |= _with_error(f"pass_at_{attempts}", mean_estimate(chances))
+    # pass^1 equals pass@1.
+    if k > 1:
+        chances = [pass_hat_k(num_completions=n, num_correct=c, k=k) for n, c in counts]
+        numbers |= _with_error(f"pass_hat_{k}", mean_estimate(chances))
     votes = [
         maj_at_k(
             answers=[row.answer for row in samples],
@@ -157,19 +156,20 @@ def headline_metrics(summary: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]
     metrics: dict[str, Any] = {}
     for benchmark, modes in summary.items():
         for mode, numbers in modes.items():
-            # The format is reported for greedy answers; for sampled ones if there are no others.
-            form = (
-                "|format_accuracy|mean_equations" if mode == GREEDY or GREEDY not in modes else ""
-            )
-            # `fullmatch` keeps "pass_at_8" and "pass_at_8_se", and leaves out "by_level".
-            name = re.compile(rf"n|num_samples|({HEADLINE}{form})(_se)?")
-            kept = {key: value for key, value in numbers.items() if name.fullmatch(key)}
             # For sampled answers, answer_accuracy equals pass_at_1.
-            if mode == SAMPLED:
-                kept = {key: kept[key] for key in kept if not key.startswith("answer_accuracy")}
-            errors = {key: value for key, value in kept.items() if key.endswith("_se")}
-            rates = {key: value for key, value in kept.items() if key not in errors}
-            metrics.setdefault(benchmark, {})[mode] = rates | {"standard_errors": [errors]}
+            rates = "answer_accuracy" if mode == GREEDY else r"(pass_at|pass_hat|maj_at)_\d+"
+            # The format is reported for greedy answers; for sampled ones if there are no others.
+            if mode == GREEDY or GREEDY not in modes:
+                rates += "|format_accuracy|mean_equations"
+            kept = {
+                key: value
+                for key, value in numbers.items()
+                if re.fullmatch(f"n|num_samples|{rates}", key)
+            }
+            errors = {
+                key: value for key, value in numbers.items() if re.fullmatch(f"({rates})_se", key)
+            }
+            metrics.setdefault(benchmark, {})[mode] = kept | {"standard_errors": [errors]}
     return metrics
 
 

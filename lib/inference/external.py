@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = Path("data/models/export")
 PIPELINE_BASE = Path("data/models/base")
 
-STAGES = {"base": "prepare", "export": "export", **{name: name for name in ("sft", "grpo", "dpo")}}
+STAGES = {"base": "prepare", "sft": "sft", "dpo": "dpo", "grpo": "grpo", "export": "export"}
 """Name of a model below data/models → the stage that writes it."""
 
 OWN = "own"
@@ -189,12 +189,14 @@ def external_model(
         template, positions = load_tokenizer(folder).chat_template, read_max_positions(base_folder)
         dtype = read_dtype(base_folder)
     name, _, layout = format_name.partition("/")
-    # The first format file in `places` counts.
-    form = next((each for each in map(saved_format, places) if each), None)
     own = not name or layout == OWN
+    form: PromptFormat | None
     if name:
         # With the model's own template the layout is never rendered, so any layout will do.
         form = prompt_format(name, layout=layout if layout and not own else "plain")
+    else:
+        # The first format file in `places` counts.
+        form = next((each for each in map(saved_format, places) if each), None)
     if own and template is None:
         raise UserError(
             f"{folder} has no chat template, so its prompt is unknown; expected an export, "

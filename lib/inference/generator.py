@@ -7,11 +7,13 @@ print(generate_math_solution("What is 15 * 23?", generator).answer)
 """
 
 import dataclasses
+import fcntl
+import json
 import math
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lib.artifacts.completions import Finish, GeneratedCompletion
 from lib.core.errors import UserError
@@ -23,9 +25,6 @@ from lib.verifier.extract import extract_answer
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig
-import fcntl
-import json
-from typing import Any
 
 # Part of torch: works on any device, without another package.
 ATTENTION = "sdpa"

@@ -31,7 +31,7 @@ from lib.params.load import round_trip
 from lib.problems.rows import RowFault
 from lib.prompts import PromptFormat, prompt_format, system_prompt
 from lib.prompts.formats import ParsedCompletion, TaggedFormat, conversation
-from lib.rewards.functions import Grading, scores
+from lib.rewards.functions import Grading
 
 
 def repositories_of(params: Params) -> list[Repository]:
@@ -190,8 +190,8 @@ def _try_rewards(params: Params, own_format: PromptFormat) -> None:
     ]
     logged = dict.fromkeys(("log_metric", "log_extra"), lambda *metric: None)
     # As `grade` calls rewards, then as GRPO does.
-    scores(grading.rewards, rollouts)
-    scores(grading.rewards, rollouts, trainer_state=None, **logged)
+    grading.score(rollouts)
+    grading.score(rollouts, trainer_state=None, **logged)
 
 
 def _try_format(name: str, own_format: PromptFormat) -> None:

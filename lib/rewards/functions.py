@@ -19,8 +19,8 @@ from typing import Any
 from lib.artifacts.completions import GeneratedCompletion
 from lib.core.errors import UserError
 from lib.core.plugins import guarded, is_plugin, label, load_plugin
-from lib.prompts.formats import PromptFormat
-from lib.rewards.rollout import BoundedReward, Rollout, as_messages, completion_text
+from lib.prompts import Message, PromptFormat
+from lib.rewards.rollout import BoundedReward, Rollout
 from lib.verifier.extract import as_text
 from lib.verifier.rules import INEXACT
 
@@ -77,8 +77,9 @@ class Grading:
 
     def _function(self, name: str) -> RewardFn:
         """Return the named reward as a function with TRL's signature."""
+        loaded = load_reward(name)
         # A plugin may have TRL's signature already.
-        reward = own_reward(name) if is_plugin(name) else load_reward(name)
+        reward = checked_plugin(name, loaded) if is_plugin(name) else loaded
         return RolloutReward(name, reward, self) if isinstance(reward, BoundedReward) else reward
 
     def rollout(self, completion: str, **fields: Any) -> Rollout:
@@ -108,9 +109,32 @@ class Grading:
         ]
 
     def score(self, rollouts: Sequence[Rollout], **columns: Any) -> None:
-        """Set `rewards` and `reward` (the weighted sum) of B rollouts; `columns`: see `scores`."""
+        """Set `rewards` and `reward` (the weighted sum) of B rollouts.
+
+        Functions with TRL's signature get the fields of the rollouts and `columns` as keyword
+        arguments. `reference_solution` is empty unless it is in `columns`: graded completions have
+        none.
+        """
+        # Each a list of B values, under the names of TRL's GRPOTrainer and of its examples on
+        # GSM8K.
+        arguments = {
+            "prompts": [rollout.prompt for rollout in rollouts],
+            "completions": [as_messages(rollout.completion) for rollout in rollouts],
+            "completion_ids": [list(rollout.token_ids or ()) for rollout in rollouts],
+            "reference": [rollout.reference for rollout in rollouts],
+            "reference_answer": [rollout.reference for rollout in rollouts],
+            "reference_solution": [""] * len(rollouts),
+            "problem": [rollout.problem for rollout in rollouts],
+            **columns,
+        }
         # [F][B]: one list per reward function.
-        values = scores(self.rewards, rollouts, **columns)
+        values = [
+            # Judged rollouts go in directly: through TRL's signature they would be judged again.
+            list(map(function.score, rollouts))
+            if isinstance(function, RolloutReward)
+            else function(**arguments)
+            for function in self.rewards
+        ]
         for place, rollout in enumerate(rollouts):
             rollout.rewards = tuple(float(earned[place]) for earned in values)
             weighted = zip(self.weights, rollout.rewards, strict=True)
@@ -206,40 +230,6 @@ class RolloutReward:
         return list(map(self.score, self.grading.rollouts(completions, **columns)))
 
 
-def scores(
-    functions: Sequence[RewardFn], rollouts: Sequence[Rollout], **columns: Any
-) -> list[list[float]]:
-    """Compute the rewards [F][B]: one list per function, with one value per rollout.
-
-    Functions with TRL's signature get the fields of the rollouts and `columns` as keyword
-    arguments. `reference_solution` is empty unless it is in `columns`: graded completions have
-    none.
-    """
-    # Each a list of B values, under the names of TRL's GRPOTrainer and of its examples on GSM8K.
-    arguments = {
-        "prompts": [rollout.prompt for rollout in rollouts],
-        "completions": [as_messages(rollout.completion) for rollout in rollouts],
-        "completion_ids": [list(rollout.token_ids or ()) for rollout in rollouts],
-        "reference": [rollout.reference for rollout in rollouts],
-        "reference_answer": [rollout.reference for rollout in rollouts],
-        "reference_solution": [""] * len(rollouts),
-        "problem": [rollout.problem for rollout in rollouts],
-        **columns,
-    }
-    return [
-        # Judged rollouts go in directly: through TRL's signature they would be judged again.
-        list(map(function.score, rollouts))
-        if isinstance(function, RolloutReward)
-        else function(**arguments)
-        for function in functions
-    ]
-
-
-def accuracy(rollouts: Sequence[Rollout]) -> float:
-    """Return the share of rollouts with a right answer."""
-    return sum(rollout.answer_ok for rollout in rollouts) / len(rollouts)
-
-
 def judged_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
     """Return the accuracy, and the share of right answers decided by each inexact step.
 
@@ -251,7 +241,19 @@ def judged_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
     shares = {
         f"{DECIDED_BY}{name}": right.count(name) / len(right) for name in INEXACT if name in right
     }
-    return {ANSWER_ACCURACY: accuracy(rollouts), **shares}
+    return {ANSWER_ACCURACY: len(right) / len(rollouts), **shares}
+
+
+def completion_text(completion: Any) -> str:
+    """Return the text of a completion from TRL: a text, or chat messages (the last one's text)."""
+    if isinstance(completion, str):
+        return completion
+    return as_text(completion[-1]["content"]) if completion else ""
+
+
+def as_messages(text: str) -> list[Message]:
+    """Return a completion as TRL's chat messages: one turn of the assistant."""
+    return [{"role": "assistant", "content": text}]
 
 
 def rewards_of(stack: str) -> tuple[str, ...]:
@@ -275,9 +277,14 @@ def reward_names() -> list[str]:
 def load_reward(name: str) -> BoundedReward:
     """Find the reward `name`: `stack:name` imports one stack, a bare name all of them.
 
+    A plugin that is a function gets no bounds.
+
     Raises:
         UserError: no stack has it; lists the known rewards.
     """
+    if is_plugin(name):
+        own = load_plugin(name)
+        return own if isinstance(own, BoundedReward) else BoundedReward(own, UNBOUNDED)
     stack, _, bare = name.rpartition(":")
     # A bare name imports every stack, so params' stack is passed on as `stack:name`.
     for file in [stack] if stack else STACKS:
@@ -300,8 +307,7 @@ def stack_range(
     """
     lowest = highest = 0.0
     for name, weight in zip(names, weights, strict=True):
-        reward = load_plugin(name) if is_plugin(name) else load_reward(name)
-        ends = reward.range(settings) if isinstance(reward, BoundedReward) else UNBOUNDED
+        ends = load_reward(name).range(settings)
         # Sorted, since a negative weight swaps the ends. A weight of 0 needs its own case: for an
         # unbounded reward, 0 · ∞ is NaN.
         low, high = sorted(weight * end for end in ends) if weight else (0.0, 0.0)
@@ -309,45 +315,26 @@ def stack_range(
     return lowest, highest
 
 
-def own_reward(name: str) -> BoundedReward | Callable[..., list[float]]:
-    """Load the plugin `name` as a reward whose every call is checked.
+def checked_plugin(name: str, reward: BoundedReward) -> BoundedReward | RewardFn:
+    """Return the reward of the plugin `name` with every call checked.
 
-    The plugin is a `BoundedReward`, a function from a `Rollout` to a number, or a function with
-    TRL's signature, recognised by its parameter `completions`. In the list that the latter returns,
-    None counts as 0.
+    The plugin's function is from a `Rollout` to a number, or has TRL's signature, recognised by its
+    parameter `completions`. In the list that the latter returns, None counts as 0.
 
     Raises:
         UserError: it is none of these; or, on a call, it raises or returns anything but finite
             numbers.
     """
-    own = load_plugin(name)
-    reward = own if isinstance(own, BoundedReward) else BoundedReward(own, UNBOUNDED)
-    if not callable(reward.score):
-        raise UserError(f"{name}: expected a function or a BoundedReward, got {own!r}")
-
-    def numbers(count: int, inputs: str, *rollout: Rollout, **columns: Any) -> list[float]:
-        """Call the plugin with one rollout or TRL's columns; return `count` checked rewards.
-
-        `inputs` describes the arguments in error messages.
-        """
-        with guarded(name, inputs=inputs):
-            result: Any = reward.score(*rollout, **columns)
-            # TRL leaves None ("does not apply") out of the sum of rewards: 0 gives the same total.
-            values = [result] if rollout else [0.0 if value is None else value for value in result]
-        for value in values:
-            # Not math.isfinite, which raises for an integer beyond the floats.
-            if not (isinstance(value, int | float) and abs(value) <= sys.float_info.max):
-                shown = (
-                    "an integer beyond a float's range" if isinstance(value, int) else repr(value)
-                )
-                raise UserError(f"{name}: gave {shown} for {inputs}; expected a finite number")
-        if len(values) != count:
-            raise UserError(f"{name}: {len(values)} values for {inputs}; expected one for each")
-        return [float(value) for value in values]
+    function: Callable[..., Any] = reward.score
+    if not callable(function):
+        raise UserError(f"{name}: expected a function or a BoundedReward, got {function!r}")
 
     def score(rollout: Rollout) -> float:
         """Return the plugin's reward of one rollout."""
-        return numbers(1, _shown(rollout.completion), rollout)[0]
+        inputs = _shown(rollout.completion)
+        with guarded(name, inputs=inputs):
+            value = function(rollout)
+        return _finite(value, name=name, inputs=inputs)
 
     def score_all(
         completions: Sequence[Any],
@@ -359,13 +346,30 @@ def own_reward(name: str) -> BoundedReward | Callable[..., list[float]]:
         messages = [as_messages(completion_text(completion)) for completion in completions]
         first = _shown(messages[0][0]["content"]) if messages else "of none"
         inputs = f"{len(messages)} completions, the first {first}, and the columns "
-        return numbers(len(messages), inputs + ", ".join(columns), completions=messages, **columns)
+        inputs += ", ".join(columns)
+        with guarded(name, inputs=inputs):
+            values = list(function(completions=messages, **columns))
+        if len(values) != len(messages):
+            raise UserError(f"{name}: {len(values)} values for {inputs}; expected one for each")
+        # TRL leaves None ("does not apply") out of the sum of rewards: 0 gives the same total.
+        return [
+            0.0 if value is None else _finite(value, name=name, inputs=inputs) for value in values
+        ]
 
     score_all.__name__ = label(name)
     # TRL passes `completions` by name; a function of a `Rollout` has no such parameter.
-    if "completions" in inspect.signature(reward.score).parameters:
+    if "completions" in inspect.signature(function).parameters:
         return score_all
     return dataclasses.replace(reward, score=score)
+
+
+def _finite(value: Any, *, name: str, inputs: str) -> float:
+    """Return what the plugin `name` gave for `inputs` as a float; refuse all but finite numbers."""
+    # Not math.isfinite, which raises for an integer beyond the floats.
+    if isinstance(value, int | float) and abs(value) <= sys.float_info.max:
+        return float(value)
+    shown = "an integer beyond a float's range" if isinstance(value, int) else repr(value)
+    raise UserError(f"{name}: gave {shown} for {inputs}; expected a finite number")
 
 
 def _shown(text: str) -> str:

@@ -2,18 +2,16 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, wraps
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import Any
 
 from lib.artifacts.completions import UNGRADED, Finish
 from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE
 from lib.core.errors import UserError
 from lib.prompts import Message, ParsedCompletion, PromptFormat
 from lib.verifier import Verdict, compare
-from lib.verifier.extract import as_text, extract_answer, last_boxed, parse_mmlu_letter
+from lib.verifier.extract import extract_answer, last_boxed, parse_mmlu_letter
 from lib.verifier.tokens import says_something
-
-Value = TypeVar("Value")
 
 
 # eq=False: rollouts are compared and hashed by identity, so that long texts are not compared.
@@ -57,8 +55,10 @@ class Rollout:
     rewards: Sequence[float] = ()
     reward: float = 0
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    # Verdicts by answer text, and results of `once_per_rollout` by function.
-    memo: dict[Any, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
+    # By answer text.
+    verdicts: dict[str | None, Verdict] = dataclasses.field(
+        default_factory=dict, init=False, repr=False
+    )
 
     @property
     def num_tokens(self) -> int:
@@ -116,12 +116,11 @@ class Rollout:
         answer = answer and answer.strip()
         # Stored by text, since a stack's rewards may extract different answers, and the verifier's
         # symbolic worker can take seconds for one.
-        if answer not in self.memo:
-            self.memo[answer] = compare(
+        if answer not in self.verdicts:
+            self.verdicts[answer] = compare(
                 reference=self.reference, answer=answer, problem=self.problem
             )
-        verdict: Verdict = self.memo[answer]
-        return verdict
+        return self.verdicts[answer]
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -160,20 +159,6 @@ class Rollout:
         return f"{self.format_ok:d}{self.answer_ok:d}"
 
 
-def once_per_rollout(read: Callable[[Rollout], Value]) -> Callable[[Rollout], Value]:
-    """Cache the result of `read` in each rollout, since several rewards of a stack call it."""
-
-    @wraps(read)
-    def once(rollout: Rollout) -> Value:
-        # `in`, not `get`: a stored result may be None.
-        if read not in rollout.memo:
-            rollout.memo[read] = read(rollout)
-        value: Value = rollout.memo[read]
-        return value
-
-    return once
-
-
 @dataclasses.dataclass(frozen=True)
 class BoundedReward:
     """A reward of a stack or a plugin, with its range.
@@ -201,15 +186,3 @@ class BoundedReward:
             if settings.get(name) is None:
                 raise UserError(f"reward.{name}: not set, and a reward needs it")
         return self.bounds(settings) if callable(self.bounds) else self.bounds
-
-
-def completion_text(completion: Any) -> str:
-    """Return the text of a completion from TRL: a text, or chat messages (the last one's text)."""
-    if isinstance(completion, str):
-        return completion
-    return as_text(completion[-1]["content"]) if completion else ""
-
-
-def as_messages(text: str) -> list[Message]:
-    """Return a completion as TRL's chat messages: one turn of the assistant."""
-    return [{"role": "assistant", "content": text}]

@@ -4,9 +4,10 @@ The graders: equal text, our verifier, and Hugging Face's math-verify, which ext
 itself. With weights 0, 1, 0, 0 only our verifier counts, and the others are logged.
 """
 
+import functools
 from typing import Any
 
-from lib.rewards.rollout import BoundedReward, Rollout, once_per_rollout
+from lib.rewards.rollout import BoundedReward, Rollout
 
 
 def string_match(rollout: Rollout) -> float:
@@ -20,16 +21,20 @@ def sympy_match(rollout: Rollout) -> float:
     return float(rollout.answer_ok)
 
 
-@once_per_rollout
 def math_verify(rollout: Rollout) -> float:
     """Return 1.0 if math-verify, with its defaults, finds completion and reference equal.
 
     Its failures count as wrong.
     """
+    # The whole completion, from which math-verify extracts the answer by its own rules.
+    return _verified(rollout.reference, rollout.completion)
+
+
+# `graders_disagree` asks again for each completion of a batch, and sympy may take seconds.
+@functools.lru_cache(maxsize=4096)
+def _verified(reference: str, text: str) -> float:
     from math_verify import parse, verify
 
-    # The whole completion, from which math-verify extracts the answer by its own rules.
-    reference, text = rollout.reference, rollout.completion
     # math-verify reads LaTeX only between dollars. `verify` takes the reference first, and is not
     # symmetric.
     right: Any = parse(reference if "$" in reference else f"${reference}$")

@@ -5,7 +5,7 @@ The prompt ends with the opening tag of the reasoning, so completions are not se
 
 import re
 
-from lib.rewards.rollout import BoundedReward, Rollout, once_per_rollout
+from lib.rewards.rollout import BoundedReward, Rollout
 from lib.verifier.evaluate import as_number
 
 # "-1,234.50"; at the end of a sentence also its full stop: "72."
@@ -49,7 +49,6 @@ def check_numbers(rollout: Rollout) -> float:
     return 3.0 if right else -1.5
 
 
-@once_per_rollout
 def _tagged_answer(rollout: Rollout) -> str | None:
     """Return the stripped text between the answer's tags; None if the form is broken.
 

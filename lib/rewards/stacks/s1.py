@@ -2,7 +2,7 @@
 
 import re
 
-from lib.rewards.rollout import BoundedReward, Rollout, once_per_rollout
+from lib.rewards.rollout import BoundedReward, Rollout
 from lib.verifier.evaluate import as_number
 
 TOLERANCE = 1e-6
@@ -36,7 +36,6 @@ def xml_format(rollout: Rollout) -> float:
     return 0.025 * sum(tag.lower() in text for tag in rollout.marks)
 
 
-@once_per_rollout
 def _answer(rollout: Rollout) -> str | None:
     """Return the text in the first answer tags, in any case; without them, the number after
     `####`.

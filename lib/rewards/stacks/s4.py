@@ -31,14 +31,12 @@ def integer(rollout: Rollout) -> float:
 def strict_format(rollout: Rollout) -> float:
     """Return 0.5 if the completion is two blocks, every tag on its own line, and nothing else."""
     start, end, opening, closing = rollout.marks
-    text, head, tail = rollout.completion.removesuffix("\n"), f"{start}\n", f"\n{closing}"
-    # The place of the two middle tags, −1 if missing. `find`, not a regular expression with two
-    # `.*`: the time is linear in the text.
-    between = text.find(f"\n{end}\n{opening}\n", len(head))
-    # `tail` must begin after the middle tags: without this check, one line break between `opening`
-    # and `closing` would match as the end of the one and the start of the other.
-    inside = len(text) - len(tail) >= between + len(f"\n{end}\n{opening}\n")
-    return 0.5 if text.startswith(head) and text.endswith(tail) and between > 0 and inside else 0.0
+    text = rollout.completion.removesuffix("\n")
+    # `partition`, not a regular expression with two `.*`: the time is linear in the text.
+    _, middle, answer = text[len(f"{start}\n") :].partition(f"\n{end}\n{opening}\n")
+    # `answer` needs a line break of its own, beside that of the middle tags.
+    whole = text.startswith(f"{start}\n") and middle and answer.endswith(f"\n{closing}")
+    return 0.5 if whole else 0.0
 
 
 def soft_format(rollout: Rollout) -> float:

@@ -99,7 +99,7 @@ class EngineContract:
         ]
         first = next(length for length, text in enumerate(texts) if stop in text)
         assert stopped.finish == "stop"
-        assert not stopped.truncated
+        assert stopped.finish != "length"
         assert stopped.token_ids == free.token_ids[:first]
         assert stopped.text == texts[first][: texts[first].index(stop) + len(stop)]
 

@@ -1,46 +1,25 @@
-"""A killed run's rows are cut to whole chunks, and other settings never reuse them."""
+"""A killed run keeps whole chunks, and other settings never reuse them."""
 
-import json
+import contextlib
+import sqlite3
 
 import pytest
 
-from lib.evaluation.completions import Stream, rows_fingerprint, scratch_of
+from lib.evaluation.completions import rows_fingerprint, scratch_of, store_chunk
 from tests.conftest import ROOT, run_python
 
 
-def chunk(*places: int) -> list[dict[str, int]]:
-    return [{"place": place, "sample": 0, "value": 10 * place} for place in places]
+def test_a_chunk_that_was_not_stored_whole_is_not_there(tmp_path):
+    def connect():
+        return contextlib.closing(sqlite3.connect(tmp_path / "rows.sqlite"))
 
-
-@pytest.fixture
-def path(tmp_path):
-    stream = Stream(tmp_path / "a.greedy.jsonl", [2, 2, 1])
-    stream.append(chunk(3, 1))
-    stream.append(chunk(0, 4))
-    return stream.path
-
-
-def test_rows_come_sorted_without_what_only_the_stream_needs(path):
-    stream = Stream(path, [2, 2, 1])
-    stream.append(chunk(2))
-    assert list(stream.rows()) == [{"sample": 0, "value": value} for value in (0, 10, 20, 30, 40)]
-
-
-@pytest.mark.parametrize("left", range(1, 4))
-def test_a_chunk_that_is_not_whole_is_generated_again(path, left):
-    """The kill comes in the third chunk of four rows, in the middle of a line."""
-    lines = [json.dumps(row) + "\n" for row in chunk(5, 6, 7, 8)]
-    whole = path.read_bytes()
-    with path.open("a") as file:
-        file.write("".join(lines[: left - 1]) + lines[left - 1][:9])
-    stream = Stream(path, [2, 2, 4])
-    assert (stream.num_done, stream.num_rows) == (2, 4)
-    assert path.read_bytes() == whole
-
-
-def test_a_line_without_its_end_is_no_line(path):
-    path.write_bytes(path.read_bytes()[:-1])
-    assert Stream(path, [2, 2, 1]).num_done == 1
+    with connect() as table:
+        table.execute("CREATE TABLE rows (task INTEGER, place INTEGER, sample INTEGER, row TEXT)")
+        store_chunk(table, [(0, 3, 0, "{}"), (0, 1, 0, "{}")])
+        with pytest.raises(sqlite3.Error):
+            store_chunk(table, [(0, 2, 0, "{}"), (0, 4)])
+    with connect() as table:
+        assert table.execute("SELECT place FROM rows").fetchall() == [(3,), (1,)]
 
 
 def test_settings_and_inputs_each_name_another_folder(tmp_path):

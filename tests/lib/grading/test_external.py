@@ -71,7 +71,7 @@ def test_what_lm_eval_and_vllm_write_is_read(tmp_path):
 
 
 def test_three_graders_are_held_against_labels_and_each_other(tmp_path):
-    summary, rows = graded(tmp_path, [json.dumps(row) for row in ROWS], stack="math_verify")
+    summary, rows = graded(tmp_path, [json.dumps(row) for row in ROWS], math_verify=True)
     graders = ("string_match", "sympy_match", "math_verify")
     assert [[row["grade"][name] for name in graders] for row in rows] == [
         [1, 1, 1],

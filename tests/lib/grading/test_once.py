@@ -11,7 +11,7 @@ from lib.grading.grade import PLACE, grade_rows, graded_completion
 from lib.prompts import prompt_format
 from lib.prompts.formats import BoxedFormat, TaggedFormat
 from lib.rewards import rollout
-from lib.rewards.functions import Grading, accuracy, rewards_of
+from lib.rewards.functions import ANSWER_ACCURACY, Grading, judged_metrics, rewards_of
 from tests.lib.training.steps import plain_grpo
 
 TEXT = "6 · 12<end_working_out><SOLUTION>{}</SOLUTION>"
@@ -84,5 +84,5 @@ def test_no_stack_compares_the_answer_again(calls, stack):
     assert calls == once + once
     assert (graded.answer, graded.label) == ("70", "10")
 
-    assert accuracy(rollouts) == 0.0
+    assert judged_metrics(rollouts)[ANSWER_ACCURACY] == 0.0
     assert calls["compare"] == 2

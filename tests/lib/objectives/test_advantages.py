@@ -83,7 +83,7 @@ def test_rewards_are_scored_in_order_and_described():
 
 @pytest.mark.parametrize(
     ("completions", "references", "match"),
-    [(["a", "b"], [""], "2 completions but 1"), (["a", "b", "c"], [""] * 3, "whole groups of 2")],
+    [(["a", "b"], [""], "argument 2 is shorter"), (["a", "b", "c"], [""] * 3, "whole groups of 2")],
 )
 def test_lists_that_do_not_fit_are_refused(completions, references, match):
     with pytest.raises(ValueError, match=match):

@@ -20,7 +20,7 @@ from lib.problems.selection import token_counter
 from lib.prompts import prompt_format, save_system
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from stages import preflight
-from stages.preflight import memory_probe
+from stages.preflight import memory_probe, probe_size
 from tests.lib.training.runs import changed
 
 PLENTY = 64 * 1024**3
@@ -146,13 +146,13 @@ def probe(own_base, tmp_path):
     return probed
 
 
-COMMAND = [sys.executable, "-m", "stages.preflight", "memory-probe"]
+COMMAND = [sys.executable, "-m", "stages.preflight", "probe-size"]
 
 
 def test_the_command_prints_what_to_set_or_why_not(probe, monkeypatch):
     def here(command, **_):
         assert command[:4] == COMMAND
-        done = CliRunner().invoke(memory_probe, command[4:])
+        done = CliRunner().invoke(probe_size, command[4:])
         return subprocess.CompletedProcess(command, done.exit_code)
 
     monkeypatch.setattr(preflight, "subprocess", SimpleNamespace(run=here))
