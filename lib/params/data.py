@@ -151,12 +151,12 @@ class GeneratorSource(Section):
     """The set to take; the generator's sets share no problem (`prepare.synthetic`)."""
 
 
-def how_to_import(path: Path, *, raw: Path = RAW) -> str:
+def how_to_import(path: Path) -> str:
     """Return the error text for a source outside of data/raw, with the command to import it."""
     return (
-        f"{path} is not under {raw}/, so an edit of it would re-run nothing; "
-        f"import it with `dvc import-url {path} {raw}/{path.name}` "
-        f"(or copy a small file there and commit it) and name {raw}/{path.name} in params.yaml"
+        f"{path} is not under {RAW}/, so an edit of it would re-run nothing; "
+        f"import it with `dvc import-url {path} {RAW}/{path.name}` "
+        f"(or copy a small file there and commit it) and name {RAW}/{path.name} in params.yaml"
     )
 
 
@@ -253,7 +253,7 @@ class PathSource(RowsSource):
     """Files under data/raw."""
 
     path: Annotated[str, AfterValidator(under_raw)]
-    """A JSONL, JSON, CSV, Parquet or Arrow file, or a folder of such."""
+    """A JSONL, JSON, CSV or Parquet file, a folder of such, or one that `save_to_disk` wrote."""
     split: str = ""
     """One of a folder's splits, as the file names spell it; omitted if there is only one."""
 
