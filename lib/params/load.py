@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import YAMLError
-from ruamel.yaml.events import AliasEvent
+from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
 
 from lib.core.errors import UserError
 from lib.params.data import UNION_TAGS
@@ -27,6 +27,9 @@ from lib.params.schema import Params
 from lib.params.section import Section, suggest
 
 PARAMS_FILE = Path("params.yaml")
+
+MAX_DEPTH = 50
+"""Levels of lists and mappings in a YAML file; params.yaml has 7."""
 
 AnySection = TypeVar("AnySection", bound=Section)
 
@@ -50,15 +53,20 @@ def read_yaml(path: Path, *, aliases: bool = False) -> dict[str, Any]:
         aliases: True allows YAML aliases (`*name`).
 
     Raises:
-        UserError: no such file, no YAML (with the line), an alias, or no mapping.
+        UserError: no such file, no YAML (with the line), an alias, too deep, or no mapping.
     """
     try:
         text = path.read_text(encoding="utf-8")
         # Checked by events, before any value is built: nine nested lists of nine aliases each
-        # would become 9^9 values.
+        # would become 9^9 values, and the time for unclosed brackets grows with their number cubed.
+        depth = 0
         for event in YAML(typ="safe").parse(text):
+            line = event.start_mark.line + 1
+            # + 1 at the start of a list or mapping, - 1 at its end.
+            depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+            if depth > MAX_DEPTH:
+                raise UserError(f"{path}: line {line}: nested deeper than {MAX_DEPTH} levels")
             if isinstance(event, AliasEvent) and not aliases:
-                line = event.start_mark.line + 1
                 raise UserError(
                     f"{path}: line {line}: an alias (`*name`); write out what it stands for"
                 )

@@ -151,7 +151,7 @@ def index_benchmark(name: str, texts: Sequence[str], *, size: int) -> BenchmarkI
 
     Texts too short for an n-gram are kept as words, by their first word.
     """
-    grams: list[str] = []
+    hashes: list[int] = []
     rows: list[int] = []
     short: dict[str, list[tuple[list[str], int]]] = {}
     for row, text in enumerate(texts):
@@ -159,12 +159,11 @@ def index_benchmark(name: str, texts: Sequence[str], *, size: int) -> BenchmarkI
         # Lengths are in half words: two characters of an unspaced script make one word.
         if words and sum(map(_half_words, words)) < 2 * size:
             short.setdefault(words[0], []).append((words, row))
-        own = _grams(words, size)
-        grams += own
+        hashes += map(digest, own := _grams(words, size))
         rows += [row] * len(own)
-    hashes = _hashes(grams)
-    order = np.argsort(hashes, kind="stable")
-    return BenchmarkIndex(name, len(texts), hashes[order], np.array(rows, np.int32)[order], short)
+    joined = np.array(hashes, np.uint64)
+    order = np.argsort(joined, kind="stable")
+    return BenchmarkIndex(name, len(texts), joined[order], np.array(rows, np.int32)[order], short)
 
 
 def _words(text: str) -> list[str]:
