@@ -13,8 +13,6 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
-    ValidationInfo,
-    field_validator,
 )
 from ruamel.yaml import YAML
 
@@ -151,12 +149,12 @@ class GeneratorSource(Section):
     """The set to take; the generator's sets share no problem (`prepare.synthetic`)."""
 
 
-def how_to_import(path: Path, *, raw: Path = RAW) -> str:
+def how_to_import(path: Path) -> str:
     """Return the error text for a source outside of data/raw, with the command to import it."""
     return (
-        f"{path} is not under {raw}/, so an edit of it would re-run nothing; "
-        f"import it with `dvc import-url {path} {raw}/{path.name}` "
-        f"(or copy a small file there and commit it) and name {raw}/{path.name} in params.yaml"
+        f"{path} is not under {RAW}/, so an edit of it would re-run nothing; "
+        f"import it with `dvc import-url {path} {RAW}/{path.name}` "
+        f"(or copy a small file there and commit it) and name {RAW}/{path.name} in params.yaml"
     )
 
 
@@ -236,24 +234,17 @@ class RowsSource(LimitedSource):
     columns: dict[RecordField, str]
     """Field of a problem → its column, for columns whose names the adapter does not know."""
 
-    @field_validator("columns")
-    @classmethod
-    def _refuse_unread_columns(cls, columns: dict[RecordField, str], info: ValidationInfo) -> Any:
-        """Refuse `columns` for an adapter with fixed column names."""
-        # `adapter` is declared first, so that it is validated by now; a wrong one is not in `data`.
-        adapter = info.data.get("adapter")
-        if columns and adapter in WITH_FIXED_COLUMNS:
-            raise ValueError(
-                f"adapter `{adapter}` knows its columns and would ignore these; set {{}}"
-            )
-        return columns
+    def contradictions(self) -> Iterator[str]:
+        """Yield a fault if the adapter has fixed column names, and `columns` others."""
+        if self.columns and self.adapter in WITH_FIXED_COLUMNS:
+            yield f"columns: adapter `{self.adapter}` knows its own and ignores these; set {{}}"
 
 
 class PathSource(RowsSource):
     """Files under data/raw."""
 
     path: Annotated[str, AfterValidator(under_raw)]
-    """A JSONL, JSON, CSV, Parquet or Arrow file, or a folder of such."""
+    """A JSONL, JSON, CSV or Parquet file, a folder of such, or one that `save_to_disk` wrote."""
     split: str = ""
     """One of a folder's splits, as the file names spell it; omitted if there is only one."""
 
@@ -341,18 +332,15 @@ class Ingredient(Section):
     """Sources with numbers are mixed in the ratio of the numbers; `all` takes every row."""
     source: Source
 
-    @field_validator("source")
-    @classmethod
-    def _refuse_without_answers(cls, source: Source) -> Source:
-        """Refuse a source of problems without answers as training data."""
+    def contradictions(self) -> Iterator[str]:
+        """Yield a fault if the problems have no answers to train on."""
         # A `hub` or `path` source has an adapter, a known set only its name; a generator neither.
-        name = getattr(source, "adapter", None) or getattr(source, "known", None)
+        name = getattr(self.source, "adapter", None) or getattr(self.source, "known", None)
         if name in WITHOUT_ANSWERS:
-            raise ValueError(
-                f"`{name}` has problems without answers, "
+            yield (
+                f"source: `{name}` has problems without answers, "
                 "which can be a benchmark but no training data"
             )
-        return source
 
 
 class SftData(Section):
@@ -408,14 +396,11 @@ class Benchmark(Section):
     """Name of the set in `evaluate.benchmarks`."""
     source: Source
 
-    @field_validator("name")
-    @classmethod
-    def _refuse_training_set(cls, name: str) -> str:
-        """Refuse the name of a training set."""
+    def contradictions(self) -> Iterator[str]:
+        """Yield a fault if the name is that of a training set."""
         # reports/metrics/prepare.json has one `num_<name>` for each set of either kind.
-        if name in TRAINING_SETS:
-            raise ValueError(f"`{name}` is the name of a training set; choose another")
-        return name
+        if self.name in TRAINING_SETS:
+            yield f"name: `{self.name}` is the name of a training set; choose another"
 
 
 class LengthSettings(Section):
@@ -454,24 +439,18 @@ class Prepare(Section):
         benchmarks = [benchmark.source for benchmark in self.benchmarks]
         return (*training, *benchmarks, *self.sft.truth_from)
 
-    @field_validator("benchmarks")
-    @classmethod
-    def _refuse_same_name(cls, benchmarks: tuple[Benchmark, ...]) -> tuple[Benchmark, ...]:
-        """Refuse two benchmarks of the same name."""
-        # The name of a benchmark is its file name: a second one would replace the first.
-        _once(tuple(benchmark.name for benchmark in benchmarks))
-        return benchmarks
-
     def contradictions(self) -> Iterator[str]:
-        """Yield a fault if benchmark problems could get into the training sets."""
-        trained_on = (*self.sft.sources, *self.grpo.sources)
+        """Yield faults of the benchmarks: one name twice, or problems that training has too."""
+        # The name of a benchmark is its file name: a second one would replace the first.
+        if twice := first_repeated([benchmark.name for benchmark in self.benchmarks]):
+            yield f"benchmarks: `{twice}` is listed twice"
         # Generated sets cannot leak: each split has its own bucket of the content hash.
-        # Training sets, benchmarks: True if one of their sources is not generated.
-        from_outside = [
+        trained_on = (*self.sft.sources, *self.grpo.sources)
+        can_leak = all(
             any(isinstance(entry.source, LimitedSource) for entry in entries)
             for entries in (trained_on, self.benchmarks)
-        ]
-        if not self.contamination_ngram and all(from_outside):
+        )
+        if can_leak and not self.contamination_ngram:
             yield (
                 "contamination_ngram=0 would train on problems that a training set shares with "
                 "a benchmark, and neither is only generated; "

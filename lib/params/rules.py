@@ -211,28 +211,21 @@ def _unsloth(params: Params) -> Iterator[str]:
 def _devices(params: Params) -> Iterator[str]:
     """Report a `rollout.device` without an engine to use it: it would be ignored silently."""
     grpo, rollout, validation = params.grpo, params.rollout, params.validation
-    # TRL opens its own engine, and a shared one is on the policy's GPU: neither takes a device.
     shared = _on_policy_weights(params)
-    rolls_out = not (grpo.skipped or "rollout.engine" in shared or grpo.trainer == "trl")
-    # Phase → its section; None if its validation runs on the policy's own weights.
-    phases = {
-        "sft": None if "validation.engine" in shared else params.sft,
-        # GRPO validates with the engine of its rollouts.
-        "grpo": None if "rollout.engine" in shared else grpo,
-        "dpo": params.dpo,
-    }
-    validates = any(
-        phase and not phase.skipped and phase.eval_steps
-        for name, phase in phases.items()
-        if name in params.starts
-    )
-    if rollout.device and not (
-        (rolls_out and ENGINES[rollout.engine].takes_device)
-        or (validates and ENGINES[validation.engine].takes_device)
-    ):
-        kind = (
-            " on the policy's own weights (backend unsloth)" if "rollout.engine" in shared else ""
-        )
+    # The engines that this run opens on a GPU of their own.
+    engines = []
+    # TRL opens its own engine, and a shared one is on the policy's GPU: neither takes a device.
+    if not (grpo.skipped or grpo.trainer == "trl" or "rollout.engine" in shared):
+        engines.append(rollout.engine)
+    # Phase → the engine that keeps its validation on the policy's GPU if it shares the weights.
+    # GRPO validates with the engine of its rollouts.
+    validates_beside = {"sft": "validation.engine", "grpo": "rollout.engine", "dpo": ""}
+    for name in params.starts:
+        phase: Optimisation = getattr(params, name)
+        if phase.eval_steps and not (phase.skipped or validates_beside[name] in shared):
+            engines.append(validation.engine)
+    if rollout.device and not any(ENGINES[engine].takes_device for engine in engines):
+        kind = " on the policy's own weights (backend unsloth)" * ("rollout.engine" in shared)
         yield (
             f"rollout.device={rollout.device}: no engine of this run takes it (rollouts: "
             f"{grpo.skipped or rollout.engine + kind}; validation: {validation.engine}); "

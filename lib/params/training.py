@@ -101,10 +101,7 @@ class Sft(Optimisation):
         """Yield faults of the batch sizes, and of packing with grouping by length."""
         yield from super().contradictions()
         yield from indivisible(
-            f"batch_size={self.batch_size}",
-            self.batch_size,
-            self.micro_batch_size,
-            unit="examples",
+            f"batch_size={self.batch_size}", self.batch_size, self.micro_batch_size
         )
         # Packed rows all have length max_seq_length.
         if self.packing and self.group_by_length:
@@ -211,7 +208,7 @@ class Grpo(Optimisation):
     """Optimiser steps; 0 skips the phase."""
     prompts_per_step: Positive
     """Problems per step (P)."""
-    group_size: int
+    group_size: Positive
     """Completions per problem (G)."""
     num_iterations: Positive
     """Optimiser steps on one batch of rollouts."""
@@ -308,11 +305,12 @@ class Grpo(Optimisation):
         # A generation is cut into updates, and each update into micro-batches.
         what = f"prompts_per_step={self.prompts_per_step} x group_size={self.group_size}"
         rows, updates = self.prompts_per_step * self.group_size, self.updates_per_rollout
-        yield from indivisible(what, rows, updates, unit="completions", key="updates_per_rollout")
-        if rows % updates == 0:
+        if rows % updates:
+            yield from indivisible(what, rows, updates, key="updates_per_rollout")
+        else:
             if updates > 1:
                 what += f" / updates_per_rollout={updates}"
-            yield from indivisible(what, rows // updates, self.micro_batch_size, unit="completions")
+            yield from indivisible(what, self.batch_size, self.micro_batch_size)
         fits = self.advantage == "group" or is_plugin(self.advantage)
         if self.reward_aggregation == "gdpo" and not fits:
             yield (
@@ -415,7 +413,7 @@ class Dpo(Optimisation):
         """Yield faults of the batch sizes, and of label smoothing for the loss."""
         yield from super().contradictions()
         yield from indivisible(
-            f"batch_size={self.batch_size}", self.batch_size, self.micro_batch_size, unit="pairs"
+            f"batch_size={self.batch_size}", self.batch_size, self.micro_batch_size
         )
         # The loss `exo_pair` takes the logarithm of label_smoothing (trl 1.14).
         if self.loss == "exo_pair" and not self.label_smoothing:
@@ -428,23 +426,18 @@ class Dpo(Optimisation):
 
 
 def indivisible(
-    what: str, total: int, part: int, *, unit: str, key: str = "micro_batch_size"
+    what: str, total: int, part: int, *, key: str = "micro_batch_size"
 ) -> Iterator[str]:
-    """Yield an error if `part` does not divide a batch, with the nearest numbers that do.
+    """Yield an error if `part` does not divide a batch, with the two nearest numbers that do.
 
     Args:
         what: the setting of the batch, like "batch_size=30", for the message.
         total: rows of the batch.
         part: the value of `key`, such as the rows of a micro-batch.
-        unit: name of the rows, for the message.
         key: the setting to change.
     """
-    if total % part == 0:
-        return
-    divisors = [number for number in range(1, total + 1) if total % number == 0]
-    # 1 and the total are divisors, so that a neighbour exists on either side.
-    below = max(number for number in divisors if number < part or number == 1)
-    above = min(number for number in divisors if number > part or number == total)
-    yield (
-        f"{what} = {total} {unit} a step cannot be cut into {key}={part}; use {below} or {above}"
-    )
+    if total % part:
+        divisors = [number for number in range(1, total + 1) if total % number == 0]
+        nearest = sorted(sorted(divisors, key=lambda number: abs(number - part))[:2])
+        numbers = " or ".join(map(str, nearest))
+        yield f"{what} = {total} rows a step cannot be cut into {key}={part}; use {numbers}"

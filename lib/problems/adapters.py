@@ -9,31 +9,21 @@ among them::
     {"problem": "…", "level": "Level 5", "type": "Algebra", "solution": "… \\\\boxed{2}."}
 """
 
-import dataclasses
 import re
 from collections.abc import Callable, Mapping
 
 from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE, RESPONSE, Problem
 from lib.core.errors import UserError
 from lib.core.plugins import guarded, load_plugin
-from lib.problems.columns import problem_text, required_text, text_of, to_problem
+from lib.problems.columns import required_text, text_of, to_problem
 from lib.problems.rows import Fields, RowFault
 from lib.prompts.formats import response_parts
 
 LETTERS = ("A", "B", "C", "D")
 
 
-@dataclasses.dataclass(frozen=True)
-class Adapter:
-    """The conversion of one set's rows into problems.
-
-    Attributes:
-        convert: called with a row's fields, and the columns by record field from params.
-        csv_names: columns of CSV files without a header.
-    """
-
-    convert: Callable[[Fields, Mapping[str, str]], Problem]
-    csv_names: tuple[str, ...] = ()
+Adapter = Callable[[Fields, Mapping[str, str]], Problem]
+"""Called with a row's fields, and the columns by record field from params."""
 
 
 def math_jsonl(fields: Fields, columns: Mapping[str, str]) -> Problem:
@@ -48,18 +38,19 @@ def math_jsonl(fields: Fields, columns: Mapping[str, str]) -> Problem:
     The response may be wrong, so the reference is read from another column (`ground_truth`,
     `answer`), or from the sets that the param `prepare.sft.truth_from` names.
     """
-    column = columns.get("solution", "response")
-    response = required_text(fields, (column,), field="solution")
+    answer_column = columns.get("solution", "response")
+    response = required_text(fields, (answer_column,), field="solution")
     # From a response without an answer, SFT would learn not to answer.
     if response_parts(response) is None:
         detail = "marks no answer, as if cut off; expected <answer> or \\boxed{}"
-        raise RowFault("no_answer", field=column, detail=detail)
-    prompt = problem_text(fields, (columns.get("problem", "prompt"),))
+        raise RowFault("no_answer", field=answer_column, detail=detail)
+    column = columns.get("problem", "prompt")
+    prompt = required_text(fields, (column,), field="problem", role="user")
     # If the prompt is already in the `r1_zero` template, only the question inside it is kept, since
     # the prompt format adds its own text.
     inside = re.fullmatch(r"A conversation between .*?\bUser: (.*?)\s*Assistant:.*", prompt, re.S)
     own = {**fields, "prompt": inside[1] if inside else prompt}
-    renamed = {**columns, "problem": "prompt", "solution": column}
+    renamed = {**columns, "problem": "prompt", "solution": answer_column}
     return to_problem(own, renamed, tags=(RESPONSE,))
 
 
@@ -104,7 +95,7 @@ def dapo(fields: Fields, columns: Mapping[str, str]) -> Problem:
          \\n\\nIn triangle …\\n\\nRemember to put your answer on its own line after …"}],
          "reward_model": {"ground_truth": "34", …}}
     """
-    prompt = problem_text(fields, ("prompt",))
+    prompt = required_text(fields, ("prompt",), field="problem", role="user")
     stripped = _DAPO_SUFFIX.sub("", _DAPO_PREFIX.sub("", prompt, count=1)).strip()
     reward_model = fields.get("reward_model")
     truth = reward_model.get("ground_truth") if isinstance(reward_model, dict) else None
@@ -125,37 +116,28 @@ def mmlu(fields: Fields, columns: Mapping[str, str]) -> Problem:
         {"question": "Find …", "subject": "abstract_algebra", "choices": ["0", "4", "2", "6"],
          "answer": 1}
     """
-    question = problem_text(fields, ("question",))
-    # The Hub has one list; CSV rows have a column per letter (`csv_names`).
+    question = required_text(fields, ("question",), field="problem", role="user")
+    # The Hub has one list; CSV rows have a column per letter (`CSV_NAMES`).
     options = fields.get("choices") or [fields.get(letter) for letter in LETTERS]
-    if not isinstance(options, list) or len(options) != len(LETTERS):
+    if not isinstance(options, list) or len(options) != 4:
         raise RowFault("wrong_type", field="choices", detail="expected four options")
     # As columns named by letters, so that a fault names the option by its letter.
     named = dict(zip(LETTERS, options, strict=True))
     lines = [f"{each}. {required_text(named, (each,), field=each)}" for each in LETTERS]
+    answer = str(fields.get("answer")).strip()
+    # The Hub counts options from 0; CSV files have the letter.
+    letter = dict(zip("0123", LETTERS, strict=True)).get(answer, answer)
+    if letter not in LETTERS:
+        detail = f"expected A, B, C, D or 0 to 3, found {fields.get('answer')!r}"
+        raise RowFault("wrong_type", field="answer", detail=detail)
     # CSV rows have no subject: the file is called `<subject>_test.csv`.
     subject = fields.get("subject") or re.sub(r"_(test|dev|val)$", "", str(fields.get("file", "")))
     return Problem.create(
         problem="\n".join([question, *lines]),
-        reference=_letter(fields.get("answer")),
+        reference=letter,
         subject=text_of(subject, "subject"),
         tags=(MULTIPLE_CHOICE,),
     )
-
-
-def _letter(answer: object) -> str:
-    """Return an answer as a letter, from a letter or an index.
-
-    Raises:
-        RowFault: it is neither.
-    """
-    text = str(answer).strip()
-    # The Hub counts options from 0; CSV files have the letter.
-    letter = LETTERS[int(text)] if text in ("0", "1", "2", "3") else text
-    if letter not in LETTERS:
-        detail = f"expected A, B, C, D or 0 to 3, found {answer!r}"
-        raise RowFault("wrong_type", field="answer", detail=detail)
-    return letter
 
 
 def olympiadbench(fields: Fields, columns: Mapping[str, str]) -> Problem:
@@ -215,16 +197,19 @@ def own_adapter(name: str) -> Adapter:
             raise RowFault("unreadable", detail=f"{name} returned {renamed!r}; expected a mapping")
         return to_problem(renamed, columns)
 
-    return Adapter(convert)
+    return convert
 
 
 ADAPTERS: dict[str, Adapter] = {
-    "table": Adapter(to_problem),
-    "math_jsonl": Adapter(math_jsonl),
-    "open_math_reasoning": Adapter(open_math_reasoning),
-    "dapo": Adapter(dapo),
-    "mmlu": Adapter(mmlu, csv_names=("question", *LETTERS, "answer")),
-    "olympiadbench": Adapter(olympiadbench),
-    "alpaca_eval": Adapter(alpaca_eval),
+    "table": to_problem,
+    "math_jsonl": math_jsonl,
+    "open_math_reasoning": open_math_reasoning,
+    "dapo": dapo,
+    "mmlu": mmlu,
+    "olympiadbench": olympiadbench,
+    "alpaca_eval": alpaca_eval,
 }
 """Adapters by their name in params."""
+
+CSV_NAMES = {"mmlu": ("question", *LETTERS, "answer")}
+"""Columns of CSV files without a header, by adapter."""

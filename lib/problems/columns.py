@@ -91,27 +91,13 @@ def to_problem(
     # MATH's "Level 5" and MATH-500's 5.0 (here "5") become 5; a level without a number stays text.
     number = _LEVEL.fullmatch(level)
     return Problem.create(
-        problem=problem_text(fields, candidates["problem"]),
+        problem=required_text(fields, candidates["problem"], field="problem", role="user"),
         reference=reference,
         solution=solution,
         subject=_first_text(fields, candidates["subject"])[1],
         level=int(number[1]) if number else level,
         tags=tags,
     )
-
-
-def problem_text(fields: Fields, candidates: Sequence[str]) -> str:
-    """Return a row's question: a text, or the only user turn of chat messages.
-
-    A system turn is dropped: `prompt.system` replaces it.
-
-    Raises:
-        RowFault: no such column, or neither text nor such messages in it.
-    """
-    column, value = _first_value(fields, candidates)
-    if not column:
-        raise _absent(fields, candidates, field="problem")
-    return text_of(value, column, role="user")
 
 
 def _reference_and_solution(
@@ -144,12 +130,10 @@ def _reference_and_solution(
         reference, solution = worked
         return reference, solution or _solution(fields, others)
     # A longer text may be a solution with an unmarked answer. Unless params name its column, it is
-    # accepted as an answer only if the column is not `solution` and another one has a solution.
-    # `any` is False for ("", ""): no other column.
-    solution_elsewhere = column != "solution" and any(
-        _first_value(fields, [name for name in SOLUTION if name != column])
-    )
-    if not (reference_is_named or solution_elsewhere or is_bare(text)):
+    # accepted as an answer only if the column is not `solution` and `elsewhere` has a solution.
+    elsewhere, _ = _first_value(fields, [name for name in SOLUTION if name != column])
+    is_answer = reference_is_named or (column != "solution" and elsewhere) or is_bare(text)
+    if not is_answer:
         detail = f"cannot tell whether this is an answer or a solution: {excerpt(text, 60)!r}"
         raise RowFault("undecidable", field=column, detail=detail)
     return text, _solution(fields, others)
@@ -162,16 +146,19 @@ def _solution(fields: Fields, candidates: Sequence[str]) -> str:
     return worked[1] if worked else text
 
 
-def required_text(fields: Fields, candidates: Sequence[str], *, field: str) -> str:
-    """Return the first nonempty column's text.
+def required_text(
+    fields: Fields, candidates: Sequence[str], *, field: str, role: str = "assistant"
+) -> str:
+    """Return the first nonempty column's text: of chat messages, the only turn of `role`.
 
     Raises:
-        RowFault: all are empty, or the value is no text.
+        RowFault: all are empty, or the value is no text and has no such turn.
     """
-    column, text = _first_text(fields, candidates)
+    column, value = _first_value(fields, candidates)
     if not column:
         raise _absent(fields, candidates, field=field)
-    return text
+    # A question is the user's turn; a system turn is dropped, since `prompt.system` replaces it.
+    return text_of(value, column, role=role)
 
 
 def _first_text(fields: Fields, candidates: Sequence[str]) -> tuple[str, str]:

@@ -18,7 +18,7 @@ import hashlib
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +44,8 @@ _UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
 # A character of an unspaced script, or a run of other letters and digits:
 # "let x=3, 中文" -> "let", "x", "3", "中", "文".
 _WORD = re.compile(rf"([{_UNSPACED}])|[^\W_{_UNSPACED}]+")
-# "1,234", "-3.5", "$12", "1e6". All parts are optional: "" matches too.
-_NUMERIC = re.compile(r"[-+−]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:e[-+]?\d+)?", re.I)
+# "1,234", "-3.5", "$12", "1e6". All parts are optional, but one digit is required: `(?=.*\d)`.
+_NUMERIC = re.compile(r"(?=.*\d)[-+−]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:e[-+]?\d+)?", re.I)
 
 
 def digest(text: str) -> int:
@@ -91,7 +91,9 @@ def drop_near_duplicates(table: ProblemTable, *, similarity: float) -> ProblemTa
         # Sorted: the earliest match is reported, whatever order the index returns.
         for candidate in sorted(kept.query(signature)):
             text = table.rows[candidate]["problem"]
-            exact = jaccard(shingles, _grams(_words(text), SHINGLE_SIZE))
+            others = _grams(_words(text), SHINGLE_SIZE)
+            # Two texts without words are not alike: 0 / 1.
+            exact = len(shingles & others) / max(len(shingles | others), 1)
             if exact >= similarity:
                 return "near_duplicate", f"similarity {exact:.3f} to: {text}"[:300]
         # Row indices are unique, so that the check for known keys is skipped.
@@ -99,12 +101,6 @@ def drop_near_duplicates(table: ProblemTable, *, similarity: float) -> ProblemTa
         return None
 
     return table.keep(resembles)
-
-
-def jaccard(left: set[str], right: set[str]) -> float:
-    """Return |left ∩ right| / |left ∪ right|; 0 for two empty sets: they are not alike."""
-    union = len(left | right)
-    return len(left & right) / union if union else 0.0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -125,45 +121,49 @@ class BenchmarkIndex:
     rows: NDArray[np.int32]
     short: Mapping[str, Sequence[tuple[list[str], int]]]
 
-    def hits(self, hashes: NDArray[np.uint64]) -> set[int]:
-        """Return the benchmark rows with an n-gram among these hashes."""
-        # [N_query] each: the range of equal entries for each hash, by binary search.
-        starts = np.searchsorted(self.hashes, hashes, side="left")
-        ends = np.searchsorted(self.hashes, hashes, side="right")
-        hit = starts < ends
-        ranges = zip(starts[hit], ends[hit], strict=True)
-        return {int(row) for start, end in ranges for row in self.rows[start:end]}
+    def shared(
+        self, words: Sequence[str], grams: Sequence[str], hashes: NDArray[np.uint64]
+    ) -> dict[int, str]:
+        """Return row → shared text of each benchmark problem that a training problem overlaps.
 
-    def whole(self, words: list[str]) -> dict[int, str]:
-        """Return row → text of the short benchmark problems contained whole in `words`."""
-        return {
+        Args:
+            words: the words of the training problem.
+            grams: its n-grams.
+            hashes: the hash of each.
+        """
+        # Short benchmark problems that the training problem contains whole.
+        texts = {
             row: " ".join(short)
             for start, word in enumerate(words)
             for short, row in self.short.get(word, ())
             if words[start : start + len(short)] == short
         }
+        # The range of equal entries for each hash, by binary search; most ranges are empty.
+        starts, ends = (np.searchsorted(self.hashes, hashes, side) for side in ("left", "right"))
+        for gram, start, end in zip(grams, starts, ends, strict=True):
+            for row in self.rows[start:end].tolist():
+                texts.setdefault(row, gram)
+        return texts
 
 
-def index_benchmark(name: str, texts: Iterable[str], *, size: int) -> BenchmarkIndex:
+def index_benchmark(name: str, texts: Sequence[str], *, size: int) -> BenchmarkIndex:
     """Index the n-grams of a benchmark's problem texts by their hashes, in ascending order.
 
     Texts too short for an n-gram are kept as words, by their first word.
     """
-    # An array per text. An empty one comes first, so that a benchmark of no texts can be
-    # concatenated too.
-    hashes, rows = [np.empty(0, np.uint64)], [np.empty(0, np.int32)]
+    hashes: list[int] = []
+    rows: list[int] = []
     short: dict[str, list[tuple[list[str], int]]] = {}
     for row, text in enumerate(texts):
         words = _words(text)
         # Lengths are in half words: two characters of an unspaced script make one word.
         if words and sum(map(_half_words, words)) < 2 * size:
             short.setdefault(words[0], []).append((words, row))
-        hashes.append(_hashes(_grams(words, size)))
-        rows.append(np.full(len(hashes[-1]), row, np.int32))
-    joined = np.concatenate(hashes)
+        hashes += map(digest, own := _grams(words, size))
+        rows += [row] * len(own)
+    joined = np.array(hashes, np.uint64)
     order = np.argsort(joined, kind="stable")
-    # - 1: the empty array is no text.
-    return BenchmarkIndex(name, len(hashes) - 1, joined[order], np.concatenate(rows)[order], short)
+    return BenchmarkIndex(name, len(texts), joined[order], np.array(rows, np.int32)[order], short)
 
 
 def _words(text: str) -> list[str]:
@@ -178,7 +178,7 @@ def _words(text: str) -> list[str]:
 
 def _half_words(word: str) -> int:
     """Return a word's length in half words: 1 for a character of an unspaced script, else 2."""
-    return 1 if len(word) == 1 and _UNSPACED_CHARACTER.match(word) else 2
+    return 1 if _UNSPACED_CHARACTER.fullmatch(word) else 2
 
 
 def _grams(words: Sequence[str], size: int) -> set[str]:
@@ -201,7 +201,7 @@ def _grams(words: Sequence[str], size: int) -> set[str]:
     return grams
 
 
-def _hashes(grams: Iterable[str]) -> NDArray[np.uint64]:
+def _hashes(grams: Sequence[str]) -> NDArray[np.uint64]:
     """Hash each n-gram: [N]."""
     return np.array([digest(gram) for gram in grams], dtype=np.uint64)
 
@@ -222,37 +222,33 @@ def decontaminate(
     hits: dict[str, set[int]] = {benchmark.name: set() for benchmark in benchmarks}
     train_rows: Counter[str] = Counter()
 
-    def leaks(index: int, problem: Problem) -> tuple[str, str] | None:
+    def leak(_: int, problem: Problem) -> tuple[str, str] | None:
         fault, words = None, _words(problem.problem)
-        grams = _grams(words, size)
+        # Sorted, so that every run reports the same n-gram.
+        grams = sorted(_grams(words, size))
         hashes = _hashes(grams)
         for benchmark in benchmarks:
-            whole = benchmark.whole(words)
-            if rows := benchmark.hits(hashes) | whole.keys():
+            if texts := benchmark.shared(words, grams, hashes):
                 # No early exit after the first benchmark: the metrics count every overlap.
                 train_rows[benchmark.name] += 1
-                hits[benchmark.name] |= rows
-                # Searched again for the message, since hashes do not tell the shared n-gram.
-                parts = (gram for gram in sorted(grams) if benchmark.hits(_hashes([gram])))
-                shared = next(iter(whole.values()), "") or next(parts)
-                fault = fault or ("contaminated", f"shares with {benchmark.name}: {shared}")
+                hits[benchmark.name] |= texts.keys()
+                text = next(iter(texts.values()))
+                fault = fault or ("contaminated", f"shares with {benchmark.name}: {text}")
         return fault
 
-    return table.keep(leaks), {
-        name: {
-            "train_rows": train_rows[name],
-            "benchmark_rows": len(hits[name]),
-            "benchmark_size": num_problems,
+    return table.keep(leak), {
+        each.name: {
+            "train_rows": train_rows[each.name],
+            "benchmark_rows": len(hits[each.name]),
+            "benchmark_size": each.num_problems,
         }
-        for name, num_problems in ((each.name, each.num_problems) for each in benchmarks)
+        for each in benchmarks
     }
 
 
 def is_numeric(reference: str) -> bool:
     """Return True for one integer or decimal, with or without thousands separators."""
-    text = reference.strip()
-    # A digit is required, since all parts of the pattern are optional.
-    return any(sign.isdigit() for sign in text) and bool(_NUMERIC.fullmatch(text))
+    return bool(_NUMERIC.fullmatch(reference.strip()))
 
 
 def check_numeric(_: int, problem: Problem) -> tuple[str, str] | None:

@@ -20,8 +20,9 @@ import hashlib
 import operator
 import random
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -61,34 +62,22 @@ WORDING_FILES = {"short": ("stories.yaml",), "wide": ("stories.yaml", "stories_w
 _EQUATION = re.compile(r"(\d{1,9}) ?([-+*/]) ?(\d{1,9}) ?= ?(\d{1,9})(?!\d)")
 
 
-@dataclasses.dataclass(frozen=True)
-class Wording:
-    """The sentences of the word problems, with fields in braces (explained in stories.yaml).
-
-    Attributes:
-        people: (name, subject pronoun, possessive) of each, such as ("Elif", "she", "her").
-        stories: one setting each: its things, and sentences by operation.
-        whens: times and places that open a sentence, for `wide` only.
-    """
-
-    people: tuple[Sequence[str], ...]
-    stories: tuple[Mapping[str, Any], ...]
-    whens: tuple[str, ...]
-
-
 @cache
-def wording(name: str) -> Wording:
-    """Read the sentences of `prepare.synthetic.wording: NAME`, joined over its files."""
-    files = [
-        YAML(typ="safe").load(Path(__file__).with_name(file).read_text(encoding="utf-8"))
-        for file in WORDING_FILES[name]
-    ]
-    return Wording(
-        **{
-            key: tuple(entry for file in files for entry in file.get(key, ()))
-            for key in ("people", "stories", "whens")
-        }
-    )
+def wording(name: str) -> dict[str, list[Any]]:
+    """Read the sentences of `prepare.synthetic.wording: NAME`, joined over its files.
+
+    They have fields in braces, which stories.yaml explains. By key:
+
+        people   [name, subject pronoun, possessive] of each, such as ["Elif", "she", "her"]
+        stories  a mapping for each setting: its things, and sentences by operation
+        whens    times and places that open a sentence, for `wide` only
+    """
+    joined: dict[str, list[Any]] = defaultdict(list)
+    for file in WORDING_FILES[name]:
+        text = Path(__file__).with_name(file).read_text(encoding="utf-8")
+        for key, entries in YAML(typ="safe").load(text).items():
+            joined[key] += entries
+    return joined
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,38 +97,35 @@ class GeneratedSets:
         return {"sft": self.sft, "grpo": self.grpo, **self.benchmarks}[name]
 
 
+# Every source that names one of the sets calls this.
+@lru_cache(maxsize=1)
 def synthetic_sets(settings: Synthetic, *, seed: int) -> GeneratedSets:
     """Generate all sets; no two share a problem.
 
     No set holds a problem twice. Benchmark problems with an equation sequence in neither training
     set are tagged: they cannot be solved from memory.
     """
-    # Weights of the levels 1, 2, …; `only_harder` is followed by the weight 1 of `harder_level`.
-    demonstrated, only_harder = settings.levels_of("sft"), (0.0,) * (settings.harder_level - 1)
+    sft_levels = settings.levels_of("sft")
+    # Split → number of problems, and weights of the levels 1, 2, … in place of `level_weights`.
     # Tests have the levels of SFT; GRPO may train on other ones.
-    levels = {
-        "sft": demonstrated,
-        "grpo": settings.levels_of("grpo"),
-        "test": demonstrated,
-        "test_harder": (*only_harder, 1.0),
+    splits = {
+        "sft": (settings.num_sft, sft_levels),
+        "grpo": (settings.num_grpo, settings.levels_of("grpo")),
+        "test": (settings.num_held_out, sft_levels),
+        # Weight 0 for all levels below `harder_level`.
+        "test_harder": (settings.num_harder, (0.0,) * (settings.harder_level - 1) + (1.0,)),
     }
-    sizes = (settings.num_sft, settings.num_grpo, settings.num_held_out, settings.num_harder)
-    # Each split generates with its own weights in place of `level_weights`.
     sft, grpo, held_out, harder = (
-        _distinct(
-            split, size, settings.model_copy(update={"level_weights": levels[split]}), seed=seed
-        )
-        for split, size in zip(levels, sizes, strict=True)
+        _distinct(split, size, settings.model_copy(update={"level_weights": weights}), seed=seed)
+        for split, (size, weights) in splits.items()
     )
-    benchmarks = {"held_out": held_out, "harder": harder}
-    # Taken before `shorten_solutions`, since equations are read from the complete solutions.
-    training = [*sft, *grpo]
     return GeneratedSets(
         sft=list(shorten_solutions(sft, share=settings.bare_answer_rate, seed=seed)),
         grpo=grpo,
         benchmarks={
-            name: list(tag_unseen_equations(problems, training=training))
-            for name, problems in benchmarks.items()
+            # With SFT's complete solutions, since equations are read from them.
+            name: list(tag_unseen_equations(problems, training=[*sft, *grpo]))
+            for name, problems in (("held_out", held_out), ("harder", harder))
         },
     )
 
@@ -207,7 +193,7 @@ def _digest(text: str) -> int:
 def _problem(rng: random.Random, level: int, settings: Synthetic) -> Problem:
     """Draw a problem of `level` steps from any bucket."""
     words = wording(settings.wording)
-    story = rng.choice(words.stories)
+    story = rng.choice(words["stories"])
     chain = equation_chain(rng, num_steps=level, settings=settings)
     # Drawn even at a rate of 0, so that the rate does not change the later draws.
     has_distractor = rng.random() < settings.distractor_rate
@@ -271,7 +257,7 @@ def equation_chain(
 
 def _tell(
     rng: random.Random,
-    wording: Wording,
+    wording: Mapping[str, Sequence[Any]],
     story: Mapping[str, Any],
     chain: Sequence[Equation],
     max_distractor: int,
@@ -281,7 +267,7 @@ def _tell(
     Args:
         max_distractor: largest number of a distractor sentence; 0 for no such sentence.
     """
-    (name, she, her), (friend, _, _) = rng.sample(wording.people, 2)
+    (name, she, her), (friend, _, _) = rng.sample(wording["people"], 2)
     words = {"name": name, "she": she, "She": she.capitalize(), "her": her, "friend": friend}
     words["things"] = rng.choice(story["things"])
     first, moves = chain[0], chain[1:]
@@ -294,7 +280,7 @@ def _tell(
     for equation in moves:
         move = rng.choice(story["moves"][equation.operation])
         if "{when}" in move:
-            words["when"] = rng.choice(wording.whens)
+            words["when"] = rng.choice(wording["whens"])
         sentences.append(move.format(n=equation.right, **words))
     if max_distractor:
         fact = rng.choice(story["distractors"])

@@ -12,11 +12,10 @@ Each step counts its dropped rows in the table's `Drops`.
 
 import dataclasses
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lib.artifacts import replacing
 from lib.artifacts.problems import INSTRUCTION, Problem, write_problems
@@ -25,6 +24,7 @@ from lib.params.data import AnySource, GeneratorSource, GrpoData, LimitedSource,
 from lib.params.section import HELD_BACK_SET
 from lib.params.training import Validation
 from lib.problems.filters import (
+    BenchmarkIndex,
     check_correct,
     check_numeric,
     decontaminate,
@@ -33,7 +33,7 @@ from lib.problems.filters import (
     index_benchmark,
 )
 from lib.problems.generated import synthetic_sets
-from lib.problems.rows import RawRow, RowFault, bad_row_error
+from lib.problems.rows import RawRow, RowFault
 from lib.problems.selection import (
     TokenCounter,
     draw,
@@ -122,105 +122,115 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
         UserError: a source cannot be read or has no good row, a row is bad and `bad_rows` is not
             `drop`, or a training set ends up empty.
     """
-    # Cached: generated once for all sources, and only if one of them needs it.
-    generated = cache(lambda: synthetic_sets(prepare.synthetic, seed=seed))
-
-    def read(source: AnySource) -> SourceRows:
-        """Yield (row, problem or fault) of any source, the generator's sets too."""
-        if not isinstance(source, GeneratorSource):
-            yield from read_source(source, raw=raw)
-            return
-        for number, problem in enumerate(generated().named(source.generator), start=1):
-            yield RawRow(f"generator {source.generator}", number, {}), problem
-
     with scratch_folder() as folder:
-
-        def table_of(
-            source: AnySource,
-            drops: Drops,
-            key: str,
-            *,
-            number: int = 0,
-            **needs: Any,
-        ) -> ProblemTable:
-            """Read the good rows of one source into a table, cut to the source's `limit`.
-
-            `key` names the source in errors and its file, `number` is its place in the set;
-            `needs` are options of `good_rows`.
-            """
-            rows = good_rows(read(source), drops, prepare.bad_rows, **needs)
-            try:
-                table = write_table(folder / f"{key}.arrow", rows, drops, source=number)
-                if not len(table):
-                    # All rows are bad: read again to raise the first fault, even under `drop`.
-                    list(good_rows(read(source), Drops(), "refuse", **needs))
-                    raise UserError("has no row")
-            except UserError as error:
-                # Name the params key too: one file may be two sources, with different columns.
-                raise UserError(f"{key}: {error.message}") from error
-            if not isinstance(source, LimitedSource) or source.limit == "all":
-                return table
-            # A constant seed, so that a limited source has the same problems in every run.
-            kept = draw(table, source.limit, seed=0)
-            drops.count("over_limit", len(table) - len(kept))
-            return kept
-
+        reader = SourceReader(prepare, seed, raw, folder)
         # Benchmarks first: training sets are decontaminated against them.
-        benchmarks = {
-            each.name: drop_exact_duplicates(
-                table_of(each.source, Drops(), f"prepare.benchmarks ({each.name})")
-            )
-            for each in prepare.benchmarks
-        }
+        benchmarks = {}
+        for each in prepare.benchmarks:
+            table = reader.table(f"prepare.benchmarks ({each.name})", each.source, Drops())
+            benchmarks[each.name] = drop_exact_duplicates(table)
         size = prepare.contamination_ngram
         indices = [
-            index_benchmark(name, table.column("problem"), size=size)
+            index_benchmark(name, list(table.column("problem")), size=size)
             for name, table in benchmarks.items()
             if size
         ]
         truths = None
         for source in prepare.sft.truth_from:
-            with_truth = table_of(source, Drops(), "prepare.sft.truth_from")
+            table = reader.table("prepare.sft.truth_from", source, Drops())
             # Content hash → reference, since the two sources share a problem's text but no key.
-            truths = dict(zip(*map(with_truth.column, ("id", "reference")), strict=True))
-        training = []
-        for name, data in (("sft", prepare.sft), ("grpo", prepare.grpo)):
-            # All sources of a set share these counts.
-            drops, tables = Drops(), []
-            needs: dict[str, Any] = {}
-            if isinstance(data, SftData):
-                needs = {"bare_answers": data.bare_answers, "truths": truths}
-            for number, source in enumerate(entry.source for entry in data.sources):
-                key = f"prepare.{name}.sources[{number}]"
-                tables.append(table_of(source, drops, key, number=number, **needs))
-            # After joining, so that the first of two sources with the same problem keeps it.
-            table = drop_exact_duplicates(join(tables))
-            if prepare.near_duplicate_similarity < 1:
-                table = drop_near_duplicates(table, similarity=prepare.near_duplicate_similarity)
-            table, overlaps = decontaminate(table, indices, size=size)
-            if data.numeric_only:
-                table = table.keep(check_numeric)
+            truths = dict(zip(table.column("id"), table.column("reference"), strict=True))
+        needs = {"bare_answers": prepare.sft.bare_answers, "truths": truths}
+        sft = reader.training_set("sft", prepare.sft, indices, **needs)
+        if prepare.sft.correct_only:
             # After the cheap filters, since it parses every solution.
-            if isinstance(data, SftData) and data.correct_only:
-                table = table.keep(check_correct)
-            training.append(
-                TrainingSet(
-                    name=name,
-                    data=data,
-                    train=table,
-                    validation=table.select([]),
-                    overlaps=overlaps,
-                )
-            )
-            training[-1].refuse_empty()
-        sft, grpo = training
+            sft.train = sft.train.keep(check_correct)
+        grpo = reader.training_set("grpo", prepare.grpo, indices)
+        sft.refuse_empty()
+        grpo.refuse_empty()
         yield ProblemSets((sft, grpo), benchmarks)
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceReader:
+    """Reads sources into tables.
+
+    Attributes:
+        seed: seed of the generator.
+        raw: the folder of all path sources.
+        folder: the folder of the tables' Arrow files.
+    """
+
+    prepare: Prepare
+    seed: int
+    raw: Path
+    folder: Path
+
+    def training_set(
+        self,
+        name: str,
+        data: SftData | GrpoData,
+        benchmarks: Sequence[BenchmarkIndex],
+        **needs: Any,
+    ) -> TrainingSet:
+        """Read a training set without bad rows, duplicates, leaks and answers that are no number.
+
+        `needs` are options of `good_rows`.
+        """
+        # All sources of a set share these counts.
+        drops = Drops()
+        tables = [
+            self.table(f"prepare.{name}.sources[{n}]", entry.source, drops, number=n, **needs)
+            for n, entry in enumerate(data.sources)
+        ]
+        # After joining, so that the first of two sources with the same problem keeps it.
+        table = drop_exact_duplicates(join(tables))
+        if (similarity := self.prepare.near_duplicate_similarity) < 1:
+            table = drop_near_duplicates(table, similarity=similarity)
+        table, overlaps = decontaminate(table, benchmarks, size=self.prepare.contamination_ngram)
+        if data.numeric_only:
+            table = table.keep(check_numeric)
+        return TrainingSet(
+            name=name, data=data, train=table, validation=table.select([]), overlaps=overlaps
+        )
+
+    def table(
+        self, key: str, source: AnySource, drops: Drops, *, number: int = 0, **needs: Any
+    ) -> ProblemTable:
+        """Read the good rows of one source into a table, cut to the source's `limit`.
+
+        Args:
+            key: name of the source in errors, and of its file. One file may be two sources, with
+                different columns.
+            number: place of the source in its set.
+            needs: options of `good_rows`.
+        """
+        try:
+            rows = good_rows(self._rows(source), drops, self.prepare.bad_rows, **needs)
+            table = write_table(self.folder / f"{key}.arrow", rows, drops, source=number)
+        except UserError as error:
+            raise UserError(f"{key}: {error.message}") from error
+        if not isinstance(source, LimitedSource) or source.limit == "all":
+            return table
+        # A constant seed, so that a limited source has the same problems in every run.
+        kept = draw(table, source.limit, seed=0)
+        drops.count("over_limit", len(table) - len(kept))
+        return kept
+
+    def _rows(self, source: AnySource) -> SourceRows:
+        """Yield (row, problem or fault) of any source, the generator's sets too."""
+        if not isinstance(source, GeneratorSource):
+            yield from read_source(source, raw=self.raw)
+            return
+        generated = synthetic_sets(self.prepare.synthetic, seed=self.seed)
+        for number, problem in enumerate(generated.named(source.generator), start=1):
+            yield RawRow(f"generator {source.generator}", number, {}), problem
 
 
 def good_rows(
     rows: SourceRows,
     drops: Drops,
-    bad_rows: str,
+    bad_rows: Literal["error", "drop"],
     *,
     bare_answers: bool = True,
     truths: Mapping[str, str] | None = None,
@@ -228,29 +238,40 @@ def good_rows(
     """Yield a source's usable problems; count the bad rows in `drops`, or raise.
 
     Args:
-        bad_rows: "error" or "drop"; "refuse" is an error that does not offer "drop", for a source
-            without a good row.
         bare_answers: True if rows without a worked solution are good.
         truths: references by problem id (`truth_from`); they replace the rows' own.
 
     Raises:
-        UserError: a bad row unless `bad_rows` is "drop", or columns that params have to name.
+        UserError: a bad row unless `bad_rows` is "drop", columns that params have to name, or no
+            good row.
     """
+    num_good, first_error = 0, ""
     for row, problem in rows:
         drops.num_read += 1
-        if truths is not None and isinstance(problem, Problem):
-            problem = dataclasses.replace(problem, reference=truths.get(problem.id, ""))
-        if isinstance(problem, RowFault):
-            fault, text = problem, ""
-        elif missing := _missing_part(problem, bare_answers=bare_answers):
-            fault, text = missing, problem.problem
+        if isinstance(problem, Problem):
+            if truths is not None:
+                problem = dataclasses.replace(problem, reference=truths.get(problem.id, ""))
+            fault = _missing_part(problem, bare_answers=bare_answers)
+            if not fault:
+                num_good += 1
+                yield problem
+                continue
+            text = problem.problem
         else:
-            yield problem
-            continue
+            fault, text = problem, ""
+        by_columns = fault.reason in ("undecidable", "missing_field")
+        mend = "name its columns in `columns:`" if by_columns else "mend the row"
+        error = f"{row.place}: {fault}; {mend}"
         # An undecidable column affects every row and needs params, so `drop` does not hide it.
-        if bad_rows != "drop" or fault.reason == "undecidable":
-            raise bad_row_error(row, fault, bad_rows)
+        if fault.reason == "undecidable":
+            raise UserError(error)
+        if bad_rows == "error":
+            remedy = "set `prepare.bad_rows: drop` to leave such rows out and count them"
+            raise UserError(f"{error}, or {remedy}")
+        first_error = first_error or f"{error}; no row is good, this is the first"
         drops.add(fault.reason, row=row.place, detail=str(fault), text=text)
+    if not num_good:
+        raise UserError(first_error or "has no row")
 
 
 def _missing_part(problem: Problem, *, bare_answers: bool) -> RowFault | None:
@@ -258,10 +279,12 @@ def _missing_part(problem: Problem, *, bare_answers: bool) -> RowFault | None:
     if not (bare_answers or problem.solution):
         detail = "no worked solution; set `bare_answers: true` if bare answers are meant"
         return RowFault("missing_field", field="solution", detail=detail)
-    if not problem.reference and INSTRUCTION not in problem.tags:
+    if INSTRUCTION in problem.tags:
+        return None
+    if not problem.reference:
         detail = "no reference of its own; name a set that has it in `truth_from:`"
         return RowFault("missing_field", field="reference", detail=detail)
-    if INSTRUCTION not in problem.tags and (unreadable := reference_problem(problem.reference)):
+    if unreadable := reference_problem(problem.reference):
         detail = f"{problem.reference!r} cannot be graded by: {unreadable}"
         return RowFault("unparseable_answer", field="reference", detail=detail)
     return None
@@ -293,27 +316,29 @@ def finish_sets(
     Raises:
         UserError: the prompts leave no token for a completion, or no problem is left.
     """
+    sft, grpo = sets.training
     for each in sets.training:
-        data = each.data
-        table, each.limits = drop_too_long(
+        each.train, each.limits = drop_too_long(
             each.name,
             each.train,
             counter,
             prepare.lengths,
             max_seq_length=max_seq_length,
-            completions=isinstance(data, SftData),
+            completions=each is sft,
         )
-        band = data.difficulty if isinstance(data, GrpoData) and data.difficulty.file else None
-        rates = read_pass_rates(Path(band.file)) if band else {}
-        if band:
-            table = keep_band(table, rates, band)
+    band = prepare.grpo.difficulty
+    rates = read_pass_rates(Path(band.file)) if band.file else {}
+    if band.file:
+        grpo.train = keep_band(grpo.train, rates, band)
+    for each in sets.training:
         share = prepare.validation_share if each.name in prepare.validation_from else 0.0
         # Before mixing, so that new weights move no problem to the other side.
-        table, each.validation = split(table, share=share)
+        table, each.validation = split(each.train, share=share)
+        data = each.data
         each.train = mix(table, data.sources, limit=data.num_train_examples, seed=seed)
-        # After mixing, which orders problems by source.
-        if band and band.easy_first:
-            each.train = easy_to_hard(each.train, rates)
+    # After mixing, which orders problems by source.
+    if band.file and band.easy_first:
+        grpo.train = easy_to_hard(grpo.train, rates)
     # A problem held back in one set must not be trained on in the other.
     held_back = {name for each in sets.training for name in each.validation.column("id")}
 

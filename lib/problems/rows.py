@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lib.artifacts import json_lines, parse_json
-from lib.core.errors import UserError
 
 if TYPE_CHECKING:
     # Not at run time: params import the adapters, and through them this module.
@@ -168,17 +167,3 @@ def _cells(batch: Any, index: int) -> Fields | RowFault:
             detail = f"not UTF-8 at byte {error.start + 1}"
             return RowFault("bad_utf8", field=name, detail=detail)
     return fields
-
-
-def bad_row_error(row: RawRow, fault: RowFault, bad_rows: str) -> UserError:
-    """Return the error for a bad row, with its remedies.
-
-    Args:
-        bad_rows: "error", which could be "drop"; "drop"; or "refuse" if no row is good.
-    """
-    by_columns = {"undecidable": "columns", "missing_field": "column"}.get(fault.reason)
-    mend = f"name its {by_columns} in `columns:`" if by_columns else "mend the row"
-    if bad_rows == "error" and fault.reason != "undecidable":
-        mend += ", or set `prepare.bad_rows: drop` to leave such rows out and count them"
-    none = "; no row is good, this is the first" if bad_rows == "refuse" else ""
-    return UserError(f"{row.place}: {fault}; {mend}{none}")

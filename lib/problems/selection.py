@@ -26,7 +26,7 @@ from lib.artifacts.problems import Problem
 from lib.core.errors import UserError
 from lib.params.data import Difficulty, Ingredient, LengthSettings
 from lib.problems.filters import digest
-from lib.problems.store import ProblemTable, batches, join
+from lib.problems.store import ProblemTable, join
 from lib.prompts import PromptFormat, prompt_text, special_tokens
 from lib.prompts.formats import render_target
 
@@ -106,7 +106,7 @@ def drop_too_long(
     # [N] tokens of each row's prompt and completion.
     prompts: list[int] = []
     answers: list[int] = []
-    for batch in batches(table):
+    for batch in table.batches():
         prompts += counter.prompts(batch)
         # GRPO generates its completions, so they count 0 tokens here.
         answers += counter.completions(batch) if completions else [0] * len(batch)

@@ -6,7 +6,6 @@ path: its provenance holds the file's hash.
 """
 
 import dataclasses
-import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -18,7 +17,7 @@ from datasets import Dataset, DatasetDict
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 
 from lib.artifacts import replacing
-from lib.artifacts.hub import dataset_repository, find, look_up
+from lib.artifacts.hub import Repository, dataset_repository, find, look_up
 from lib.artifacts.problems import Problem, read_problems
 from lib.core.errors import UserError
 from lib.core.plugins import is_plugin
@@ -32,11 +31,11 @@ from lib.params.data import (
     known_sets,
 )
 from lib.params.section import suggest
-from lib.problems.adapters import ADAPTERS, Adapter, own_adapter
+from lib.problems.adapters import ADAPTERS, CSV_NAMES, own_adapter
 from lib.problems.rows import RawRow, RowFault, read_arrow_rows, read_csv_rows, read_json_rows
 from lib.problems.store import scratch_folder
 
-FILE_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".arrow")
+FILE_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 
 BENCHMARKS_FOLDER = Path("data/problems/benchmarks")
 
@@ -45,6 +44,9 @@ _SPLIT = re.compile(
     r"(?<![a-z])(train|training|test|testing|validation|valid|val|dev|eval)(?![a-z])"
 )
 """The word for the split in a file's or folder's name."""
+
+_LOADING_ERRORS = (DatasetGenerationError, DatasetNotFoundError, OSError, ValueError)
+"""Errors of `datasets` for files that it cannot read, and for a wrong subset or split."""
 
 Content = TypeVar("Content")
 """A split's files, or its loaded set."""
@@ -57,16 +59,20 @@ def read_source(source: PathSource | HubSource | KnownSource, *, raw: Path = RAW
     """Yield the rows of a source in params; see `read_rows`."""
     # A set on the Hub is one or more splits, read one after the other.
     for part in (source,) if isinstance(source, PathSource) else hub_splits(source):
-        at = Path(part.path) if isinstance(part, PathSource) else part
-        columns = {str(field): column for field, column in part.columns.items()}
-        yield from read_rows(at, adapter=part.adapter, columns=columns, split=part.split, raw=raw)
+        yield from read_rows(
+            Path(part.path) if isinstance(part, PathSource) else part,
+            adapter=part.adapter,
+            columns=part.columns,
+            split=part.split,
+            raw=raw,
+        )
 
 
 def read_rows(
     at: Path | HubSource,
     *,
     adapter: str = "table",
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[Any, str] | None = None,
     split: str = "",
     raw: Path = RAW,
 ) -> SourceRows:
@@ -84,33 +90,31 @@ def read_rows(
     Raises:
         UserError: a path is missing or outside `raw`, or a Hub set cannot be fetched.
     """
-    reader = own_adapter(adapter) if is_plugin(adapter) else ADAPTERS[adapter]
-    for row in _raw_rows(at, reader, split, raw):
+    convert = own_adapter(adapter) if is_plugin(adapter) else ADAPTERS[adapter]
+    for row in _raw_rows(at, adapter, split, raw):
         # The file's reader could not parse the row: the fault is in place of its fields.
         if isinstance(row.fields, RowFault):
             yield row, row.fields
             continue
         try:
-            yield row, reader.convert(row.fields, columns or {})
+            yield row, convert(row.fields, columns or {})
         except RowFault as fault:
             yield row, fault
 
 
-def _raw_rows(at: Path | HubSource, adapter: Adapter, split: str, raw: Path) -> Iterator[RawRow]:
+def _raw_rows(at: Path | HubSource, adapter: str, split: str, raw: Path) -> Iterator[RawRow]:
     """Yield a source's rows before conversion, read by the Hub's or the file suffix's reader."""
     if isinstance(at, HubSource):
-        with scratch_folder() as cache:
-            yield from read_arrow_rows(load_split(at, cache=cache), origin=hub_label(at))
+        yield from _hub_rows(at)
         return
     for path in _files(at, split=split, raw=raw):
         match path.suffix:
             case ".jsonl" | ".json":
                 yield from read_json_rows(path)
             case ".csv":
-                yield from read_csv_rows(path, names=adapter.csv_names)
+                yield from read_csv_rows(path, names=CSV_NAMES.get(adapter, ()))
             case _:
-                with scratch_folder() as cache:
-                    yield from _arrow_rows(path, split, cache)
+                yield from _arrow_rows(path, split)
 
 
 def _files(path: Path, *, split: str, raw: Path) -> list[Path]:
@@ -126,24 +130,19 @@ def _files(path: Path, *, split: str, raw: Path) -> list[Path]:
     # A folder written by `save_to_disk` is one set, not a folder of source files.
     if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
         return [path]
-    candidates = [path] if path.is_file() else sorted(path.rglob("*"))
-    # Hidden files and folders (.git, .cache) belong to tools and hold no data.
-    files = [
-        file
-        for file in candidates
-        if file.suffix in FILE_SUFFIXES
-        and not any(part.startswith(".") for part in file.relative_to(path).parts)
-    ]
-    if not files:
-        raise UserError(f"{path}: expected {', '.join(FILE_SUFFIXES)}, or a folder of such")
     splits: dict[str, list[Path]] = {}
-    for file in files:
-        _refuse_links(file, raw=raw)
-        name = str(file.relative_to(path if path.is_dir() else path.parent))
-        # Searched in the path below the source, so that a folder `test/` names a split too.
-        match = _SPLIT.search(name.lower())
-        # Files without such a word form a split of their own.
-        splits.setdefault(match[1] if match else "others", []).append(file)
+    for file in [path] if path.is_file() else sorted(path.rglob("*")):
+        below = file.relative_to(path.parent if path.is_file() else path)
+        # Hidden files and folders (.git, .cache) belong to tools and hold no data.
+        hidden = any(part.startswith(".") for part in below.parts)
+        if file.suffix in FILE_SUFFIXES and not hidden:
+            _refuse_links(file, raw=raw)
+            # Searched in the path below the source, so that a folder `test/` names a split too.
+            match = _SPLIT.search(str(below).lower())
+            # Files without such a word form a split of their own.
+            splits.setdefault(match[1] if match else "others", []).append(file)
+    if not splits:
+        raise UserError(f"{path}: expected {', '.join(FILE_SUFFIXES)}, or a folder of such")
     return _select_split(path, splits, split)
 
 
@@ -157,7 +156,7 @@ def _refuse_links(path: Path, *, raw: Path) -> None:
         raise UserError(f"{path} is a broken link; remove it")
     # DVC hashes data/raw only: no stage would depend on the target of a link to elsewhere.
     if not path.resolve().is_relative_to(raw.resolve()):
-        raise UserError(how_to_import(path, raw=raw))
+        raise UserError(how_to_import(path))
 
 
 def _select_split(path: Path, splits: Mapping[str, Content], split: str) -> Content:
@@ -177,29 +176,29 @@ def _select_split(path: Path, splits: Mapping[str, Content], split: str) -> Cont
     )
 
 
-def _arrow_rows(path: Path, split: str, cache: Path) -> Iterator[RawRow]:
-    """Yield the rows of a Parquet or Arrow file or folder; one fault if it is damaged."""
-    try:
-        dataset = _load_arrow(path, split, cache)
-    except (DatasetGenerationError, DatasetNotFoundError, OSError, ValueError) as error:
-        cause = " ".join(str(error.__cause__ or error).split())
-        detail = f"not a whole {path.suffix.lstrip('.') or 'Arrow'} file ({cause})"
-        yield RawRow(str(path), 0, RowFault("unreadable", detail=detail))
-        return
-    yield from read_arrow_rows(dataset, origin=str(path))
+def _arrow_rows(path: Path, split: str) -> Iterator[RawRow]:
+    """Yield the rows of a Parquet file, or of a folder that `save_to_disk` wrote.
+
+    A damaged one is a single fault.
+    """
+    with scratch_folder() as cache:
+        try:
+            if path.suffix == ".parquet":
+                loaded = Dataset.from_parquet(str(path), cache_dir=str(cache))
+            else:
+                loaded = datasets.load_from_disk(str(path))
+        except _LOADING_ERRORS as error:
+            detail = f"not a whole {path.suffix.lstrip('.') or 'Arrow'} file ({_cause(error)})"
+            yield RawRow(str(path), 0, RowFault("unreadable", detail=detail))
+            return
+        # Several sets in one folder are a DatasetDict.
+        rows = _select_split(path, loaded, split) if isinstance(loaded, DatasetDict) else loaded
+        yield from read_arrow_rows(rows, origin=str(path))
 
 
-def _load_arrow(path: Path, split: str, cache: Path) -> Dataset:
-    """Load a Parquet or Arrow file, or a folder that `save_to_disk` wrote."""
-    if path.suffix == ".parquet":
-        return Dataset.from_parquet(str(path), cache_dir=str(cache))
-    if path.suffix == ".arrow":
-        return Dataset.from_file(str(path))
-    # A folder of `save_to_disk`: one set, or several as a DatasetDict.
-    loaded = datasets.load_from_disk(str(path))
-    if isinstance(loaded, DatasetDict):
-        return _select_split(path, loaded, split)
-    return loaded
+def _cause(error: Exception) -> str:
+    """Return the cause of one of `_LOADING_ERRORS` on one line."""
+    return " ".join(str(error.__cause__ or error).split())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -274,13 +273,10 @@ def _locate(query: str) -> tuple[str, Path]:
             f"from the Hub, and BENCHMARKS={name}=PATH reads a copy that is here already"
         )
     own = sorted(path.stem for path in BENCHMARKS_FOLDER.glob("*.jsonl"))
-    if not own and not difflib.get_close_matches(name, known_sets()):
-        raise UserError(
-            f"benchmark `{name}`: no run here made {BENCHMARKS_FOLDER}; `dvc repro prepare` writes "
-            "the sets of params.yaml, and any path will do too"
-        )
-    names = suggest(name, [*own, *known_sets()])
-    raise UserError(f"no benchmark `{name}`; {names} Any path will do too")
+    raise UserError(
+        f"no benchmark `{name}` in {BENCHMARKS_FOLDER}, where `dvc repro prepare` writes the sets "
+        f"of params.yaml; any path will do too, {suggest(name, [*own, *known_sets()])}"
+    )
 
 
 def adapter_of(name: str) -> str:
@@ -302,40 +298,39 @@ def _whole_rows(path: Path, adapter: str) -> Iterator[Problem]:
         yield problem
 
 
-def hub_label(source: HubSource) -> str:
-    """Format a split on the Hub for messages: "owner/name@revision subset/split"."""
-    subset = f"{source.subset}/" if source.subset else ""
-    return f"{source.hub}@{source.revision[:8]} {subset}{source.split}"
-
-
-def load_split(source: HubSource, *, cache: Path, elsewhere: str = "") -> Dataset:
-    """Load the split, memory-mapped.
+def _hub_rows(source: HubSource, *, elsewhere: str = Repository.elsewhere) -> Iterator[RawRow]:
+    """Yield the rows of a split on the Hub.
 
     Args:
-        cache: folder for the files that `datasets` converts.
-        elsewhere: remedy in the error on a machine without access to the Hub; '' keeps the usual
-            one, `make fetch` elsewhere.
+        elsewhere: remedy in the error on a machine without access to the Hub.
 
     Raises:
         UserError: no network, no such repository, revision, subset or split, or no permission.
     """
-    repository = dataset_repository(**source.place)
-    if elsewhere:
-        repository = dataclasses.replace(repository, elsewhere=elsewhere)
-    folder = find(repository)
-    options: dict[str, Any] = {"split": source.split, "cache_dir": str(cache)}
+    folder = find(dataclasses.replace(dataset_repository(**source.place), elsewhere=elsewhere))
+    subset = f"{source.subset}/" if source.subset else ""
+    label = f"{source.hub}@{source.revision[:8]} {subset}{source.split}"
+    options: dict[str, Any] = {}
     if source.files:
         # The card's row count covers all files, and `files` may select some of them.
         options["verification_mode"] = "no_checks"
         options["data_files"] = {source.split: source.files}
-    try:
-        return datasets.load_dataset(str(folder), source.subset or None, **options)
-    except (DatasetGenerationError, DatasetNotFoundError, ValueError, OSError) as error:
-        cause = " ".join(str(error.__cause__ or error).split())
-        raise UserError(
-            f"{hub_label(source)}: {cause}; check `subset`, `split` and `files` of this source in "
-            "params.yaml"
-        ) from error
+    # `datasets` converts the files into the cache, and memory-maps them there.
+    with scratch_folder() as cache:
+        try:
+            rows = datasets.load_dataset(
+                str(folder),
+                source.subset or None,
+                split=source.split,
+                cache_dir=str(cache),
+                **options,
+            )
+        except _LOADING_ERRORS as error:
+            raise UserError(
+                f"{label}: {_cause(error)}; check `subset`, `split` and `files` of this source in "
+                "params.yaml"
+            ) from error
+        yield from read_arrow_rows(rows, origin=label)
 
 
 def fetch_known(name: str, folder: Path) -> tuple[Path, int]:
@@ -356,13 +351,10 @@ def fetch_known(name: str, folder: Path) -> tuple[Path, int]:
     elsewhere = f"run `make benchmarks SETS={name}` where it can be, and bring {path} here"
     count = 0
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as lines:
-        for source in splits:
-            with scratch_folder() as cache:
-                split = load_split(source, cache=cache, elsewhere=elsewhere)
-                for row in read_arrow_rows(split, origin=hub_label(source)):
-                    if isinstance(row.fields, RowFault):
-                        raise UserError(f"{row.place}: {row.fields}")
-                    # default=str: Arrow has dates and decimals, JSON has not.
-                    lines.write(json.dumps(row.fields, ensure_ascii=False, default=str) + "\n")
-                    count += 1
+        for row in (row for split in splits for row in _hub_rows(split, elsewhere=elsewhere)):
+            if isinstance(row.fields, RowFault):
+                raise UserError(f"{row.place}: {row.fields}")
+            # default=str: Arrow has dates and decimals, JSON has not.
+            lines.write(json.dumps(row.fields, ensure_ascii=False, default=str) + "\n")
+            count += 1
     return path, count

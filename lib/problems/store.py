@@ -35,8 +35,6 @@ _SCHEMA = pyarrow.schema(
 """Columns: a record's fields, with `level` (a number or a text) as JSON, and the index of the
 record's source."""
 
-_FIELDS = _SCHEMA.names[:-1]
-
 NUM_EXAMPLES = 3
 """Example rows per reason in provenance."""
 
@@ -96,13 +94,6 @@ def scratch_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-def batches(problems: Iterable[Problem]) -> Iterator[list[Problem]]:
-    """Yield problems, `BATCH` at a time."""
-    remaining = iter(problems)
-    while batch := list(itertools.islice(remaining, BATCH)):
-        yield batch
-
-
 Check = Callable[[int, Problem], tuple[str, str] | None]
 """Called with a row's index and problem; returns reason and detail to drop it, None to keep it."""
 
@@ -123,11 +114,16 @@ class ProblemTable:
         return len(self.rows)
 
     def __iter__(self) -> Iterator[Problem]:
-        for batch in self.rows.iter(batch_size=BATCH):
-            # A batch is columns, {name: [BATCH values]}; zip turns it into rows.
-            for values in zip(*(batch[name] for name in _FIELDS), strict=True):
-                row = dict(zip(_FIELDS, values, strict=True))
-                yield Problem(**row | {"level": json.loads(row["level"]), "tags": (*row["tags"],)})
+        return itertools.chain.from_iterable(self.batches())
+
+    def batches(self) -> Iterator[list[Problem]]:
+        """Yield the problems, `BATCH` at a time."""
+        records: Any = self.rows.remove_columns("source").with_format("arrow")
+        for batch in records.iter(batch_size=BATCH):
+            yield [
+                Problem(**row | {"level": json.loads(row["level"]), "tags": tuple(row["tags"])})
+                for row in batch.to_pylist()
+            ]
 
     def column(self, name: str) -> Iterator[Any]:
         """Return one column's values in order."""

@@ -315,24 +315,25 @@ def prompt_format(name: str, *, tags: Sequence[str] = (), layout: str = "plain")
         UserError: an unknown format or layout (lists the known ones), or tags that do not suit the
             format.
     """
-    if is_plugin(name):
-        own_format = _own_format(name)
-    elif name in PROMPT_FORMATS:
-        own_format = PROMPT_FORMATS[name]
-    else:
+    own_format = load_plugin(name) if is_plugin(name) else PROMPT_FORMATS.get(name)
+    if own_format is None:
         raise UserError(f"prompt.format: no format `{name}`; there are {', '.join(PROMPT_FORMATS)}")
+    if not isinstance(own_format, PromptFormat):
+        raise UserError(f"{name}: expected a TaggedFormat or a BoxedFormat, got {own_format!r}")
+    if is_plugin(name):
+        # Named as in params, so that a saved format finds the plugin again.
+        own_format = dataclasses.replace(own_format, name=name)
     if tags:
         own_format = _with_tags(own_format, tags)
-    return own_format if layout == "plain" else _with_layout(own_format, layout)
-
-
-def _own_format(name: str) -> PromptFormat:
-    """Load a plugin's format."""
-    own = load_plugin(name)
-    if not isinstance(own, PromptFormat):
-        raise UserError(f"{name}: expected a TaggedFormat or a BoxedFormat, got {own!r}")
-    # Named as in params, so that a saved format finds the plugin again.
-    return dataclasses.replace(own, name=name)
+    if layout == "plain":
+        return own_format
+    if layout not in LAYOUTS:
+        raise UserError(f"prompt.layout: no layout `{layout}`; there are {', '.join(LAYOUTS)}")
+    if own_format.layout is not PLAIN:
+        raise UserError(
+            f"prompt.layout: `{name}` has its own text around the question; use `plain`"
+        )
+    return dataclasses.replace(own_format, layout=LAYOUTS[layout])
 
 
 def _with_tags(own_format: PromptFormat, tags: Sequence[str]) -> TaggedFormat:
@@ -350,17 +351,6 @@ def _with_tags(own_format: PromptFormat, tags: Sequence[str]) -> TaggedFormat:
     return dataclasses.replace(
         own_format, working=(tags[0], tags[1]), answer=(tags[2], tags[3]), stop_strings=stops
     )
-
-
-def _with_layout(own_format: PromptFormat, layout: str) -> PromptFormat:
-    """Return the format with the layout of this name, such as "chatml"."""
-    if layout not in LAYOUTS:
-        raise UserError(f"prompt.layout: no layout `{layout}`; there are {', '.join(LAYOUTS)}")
-    if own_format.layout is not PLAIN:
-        raise UserError(
-            f"prompt.layout: `{own_format.name}` has its own text around the question; use `plain`"
-        )
-    return dataclasses.replace(own_format, layout=LAYOUTS[layout])
 
 
 def prompt_text(

@@ -248,7 +248,10 @@ def test_a_benchmark_of_the_pipeline_comes_before_a_fetched_one(sets_folder, tmp
     [
         ("data/models/sft", "data/models/sft is missing: no run made it yet; run `dvc repro sft`"),
         ("base", "data/models/base is missing: no run made it yet; run `dvc repro prepare`"),
-        ("{base}", "benchmark `held_out`: no run here made data/problems/benchmarks; `dvc repro"),
+        (
+            "{base}",
+            "no benchmark `held_out` in data/problems/benchmarks, where `dvc repro",
+        ),
         ("no/such/model", "no model at no/such/model; expected a folder"),
     ],
 )

@@ -4,12 +4,12 @@ import pytest
 
 from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE
 from lib.params.data import ADAPTERS as NAMES
-from lib.problems.adapters import ADAPTERS
+from lib.problems.adapters import ADAPTERS, CSV_NAMES
 from lib.problems.rows import RowFault, read_csv_rows
 
 
 def _convert(adapter, fields, columns=None):
-    return ADAPTERS[adapter].convert(fields, columns or {})
+    return ADAPTERS[adapter](fields, columns or {})
 
 
 CASES = {
@@ -94,7 +94,7 @@ def test_a_row_of_a_public_set_becomes_the_record(adapter, fields, expected):
 def test_mmlu_csv_rows_become_questions_with_lettered_options(tmp_path):
     file = tmp_path / "elementary_mathematics_test.csv"
     file.write_text("What is 1+1?,1,2,3,4,B\n")
-    (row,) = read_csv_rows(file, names=ADAPTERS["mmlu"].csv_names)
+    (row,) = read_csv_rows(file, names=CSV_NAMES["mmlu"])
     problem = _convert("mmlu", row.fields)
     assert problem.problem == "What is 1+1?\nA. 1\nB. 2\nC. 3\nD. 4"
     assert (problem.reference, problem.subject) == ("B", "elementary_mathematics")

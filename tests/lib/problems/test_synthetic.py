@@ -145,7 +145,7 @@ def test_a_quarter_of_the_problems_has_a_distractor():
 
 
 def test_every_story_tells_every_operation_in_several_ways():
-    for story in wording("wide").stories:
+    for story in wording("wide")["stories"]:
         assert len(story["openings"]) >= 2
         for operation in "+-*/":
             moves, starts = story["moves"][operation], story["starts"][operation]
