@@ -84,12 +84,12 @@ class Study(Section):
 
 
 def study_file(name: str) -> Path:
-    """Find a study's file by path, or by name in `studies/` with or without .yaml.
+    """Find a study's file by path, or by name in `studies/`.
 
     Raises:
         UserError: there is none; lists the known ones.
     """
-    for path in (Path(name), STUDIES / name, STUDIES / f"{name}.yaml"):
+    for path in (Path(name), STUDIES / f"{name}.yaml"):
         if path.suffix == ".yaml" and path.is_file():
             return path
     known = ", ".join(sorted(file.stem for file in STUDIES.glob("*.yaml")))
