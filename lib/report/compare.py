@@ -38,6 +38,9 @@ from lib.stats import independent_difference, rate_estimate
 
 WORKSPACE = "workspace"
 
+# The interpreter of this process: a `dvc` on PATH may belong to another environment.
+DVC = [sys.executable, "-m", "dvc"]
+
 NO_RATES = ("check", "export", "report")
 """Stages whose changes alter no rate."""
 
@@ -403,8 +406,7 @@ def draw_curves(base: str, folder: Path) -> str:
     Raises:
         UserError: DVC failed; the message quotes the first line of stderr.
     """
-    # The DVC of this environment, since another `dvc` may come first on PATH.
-    command = [sys.executable, "-m", "dvc", "plots", "diff", base, "--out", str(folder)]
+    command = [*DVC, "plots", "diff", base, "--out", str(folder)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
         reason = result.stderr.strip().splitlines() or ["no message"]

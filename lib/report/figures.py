@@ -266,34 +266,26 @@ def reward_figure(run: Run) -> Figure:
     return Figure("rewards", "Rewards before and after", caption, tuple(panels), columns=3)
 
 
-PUBLISHED = {
-    "match_format_exactly": " S0's source states: mean reward −6.5 in the "
-    "first 20 steps, −3 to 0 by step 50, 0 to +5 by step 100; validated, format %, answer % and "
-    "reward are 85, 50, 4.0 after SFT, 95, 65, 7.5 at step 50 and 98, 70, 9.0 at step 100.",
-}
-"""Reward name → the curve that its source published (docs/expectations.md)."""
-
-
 def curve_figure(stage: str, curve: LoggedCurve) -> Figure:
     """Draw one stage's training curves, a panel per measure; rewards by component share one."""
-    titles, components = CURVES[stage], reward_components(curve)
+    titles = CURVES[stage]
     # Measures that are zero at every step, like KL without a reference policy, get no panel: the
     # caption names them.
     flat = [name for name in titles if name in curve and not any(v for _, v in curve[name])]
     # Panel title → {logged column: name of the line}.
-    measures = {"total reward": {"reward": "reward"}, "reward by component": components} | {
-        title: {name: name} for name, title in titles.items() if name not in flat
+    lines = {
+        "total reward": {"reward": "reward"},
+        "reward by component": reward_components(curve),
+        **{title: {name: name} for name, title in titles.items() if name not in flat},
     }
     panels = []
-    for title, names in measures.items():
-        rows = [row for name, series in names.items() for row in series_rows(curve, name, series)]
+    for title, names in lines.items():
+        rows = [row for name, line in names.items() for row in series_rows(curve, name, line)]
         if rows:
             panels.append(_curve_panel(title, rows, list(names.values())))
     caption = "Faint: each logged step. Strong: running mean."
     if stage == "grpo":
         caption += f" {LOSS_CAPTION}"
-    for name in components.values():
-        caption += PUBLISHED.get(name, "")
     if flat:
         caption += f" Zero throughout: {', '.join(titles[name] for name in flat)}."
     return Figure(f"{stage}_curves", f"Training: {stage}", caption, tuple(panels))
@@ -363,22 +355,21 @@ def validation_figure(run: Run) -> Figure:
     """
     panels = []
     for stage, curve in run.validations.items():
-        # A column is named `set/answer_accuracy`, or only `answer_accuracy` for the first set.
-        sets = {
-            column.rpartition("/")[0] or "first set": column
-            for column, values in curve.items()
-            if values and column.rpartition("/")[2] == "answer_accuracy"
-        }
-        rows = [
+        names, rows = [], []
+        for column, values in curve.items():
+            # `set/answer_accuracy`, or only `answer_accuracy` for the first set.
+            benchmark, _, measure = column.rpartition("/")
+            if measure == "answer_accuracy" and values:
+                names.append(benchmark or "first set")
+                rows += series_rows(curve, column, names[-1], error=f"{column}_se")
+        for row in rows:
             # Cut to [0, 1]: a normal interval can be wider, and the band would leave the axis. A
             # row without an error gets a band of no width.
-            row | {end: min(1.0, max(0.0, row.get(end, row["value"]))) for end in ("low", "high")}
-            for name, column in sets.items()
-            for row in series_rows(curve, column, name, error=f"{column}_se")
-        ]
+            for end in ("low", "high"):
+                row[end] = min(1.0, max(0.0, row.get(end, row["value"])))
         if rows:
             title, best = f"{stage}, answer accuracy", run.selections.get(stage)
-            panels.append(learning_curve(rows, title=title, series=list(sets), best=best))
+            panels.append(learning_curve(rows, title=title, series=names, best=best))
     caption = "Greedy answers to validation problems with 95 % bands; dashed: at step 0."
     if run.selections:
         caption += " Ring: the step handed on, best on the held-back set."

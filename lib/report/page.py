@@ -137,11 +137,8 @@ def ranked_rollouts(rollouts: Sequence[TrainingRollout]) -> list[list[TrainingRo
     together: dict[str, list[TrainingRollout]] = defaultdict(list)
     for rollout in rollouts:
         together[rollout.problem].append(rollout)
-    return sorted(
-        together.values(),
-        # Problems of many steps show best how answers change.
-        key=lambda rows: (-len({row.step for row in rows}), _shuffle_key(rows[0].problem)),
-    )
+    # Problems of many steps show best how answers change.
+    return sorted(together.values(), key=lambda rows: -len({row.step for row in rows}))
 
 
 def fit(

@@ -186,21 +186,19 @@ def long_table(run: Run, stage: str) -> list[dict[str, Any]]:
     # problem's completions as one gives an upper bound of the step's standard error.
     scale = 1 / math.sqrt(settings.get("prompts_per_step", math.nan))
     components = {name: f"reward: {reward}" for name, reward in reward_components(curve).items()}
-    titles = {"reward": "total reward"} | components | CURVES[stage]
     # TRL logs `rewards/<function>/std` beside each mean.
     stds = {"reward": "reward_std"} | {name: name.replace("/mean", "/std") for name in components}
-    series = [
-        series_rows(curve, name, title, error=stds.get(name, ""), scale=scale)
-        for name, title in titles.items()
+    series = []
+    for name, title in {"reward": "total reward", **components, **CURVES[stage]}.items():
         # dvc.yaml draws that column from the stage's own CSV.
-        if name != OWN_PLOT[stage]
-    ]
-    titles_of = SERIES["validation"]
+        if name != OWN_PLOT[stage]:
+            error = stds.get(name, "")
+            series.append(series_rows(curve, name, title, error=error, scale=scale))
     for name in validation:
         benchmark, _, measure = name.rpartition("/")
         # Columns of the first set have no set name; dvc.yaml draws its answer accuracy.
-        if measure in titles_of and name != "answer_accuracy":
-            title = f"validation {benchmark}".strip() + f": {titles_of[measure]}"
+        if measure in SERIES["validation"] and name != "answer_accuracy":
+            title = f"validation {benchmark}".strip() + f": {SERIES['validation'][measure]}"
             series.append(series_rows(validation, name, title, error=f"{name}_se"))
     # Git tracks these files; digits beyond what a plot shows would only make diffs larger.
     return [

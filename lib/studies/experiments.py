@@ -14,7 +14,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter, defaultdict, deque
@@ -31,7 +30,7 @@ from lib.core.errors import UserError
 from lib.core.git import git
 from lib.params.load import read_yaml
 from lib.problems.generated import UNSEEN_EQUATIONS
-from lib.report.compare import graded_rows
+from lib.report.compare import DVC, graded_rows
 from lib.report.comparisons import problem_grades
 from lib.stats import pass_at_k
 from lib.studies.definition import Study, hydra
@@ -48,9 +47,6 @@ UNSEEN = "unseen"
 
 ENTROPY = "entropy"
 """The only measure in nats per token; all others are rates."""
-
-# The interpreter of this process: a `dvc` on PATH may belong to another environment.
-DVC = [sys.executable, "-m", "dvc"]
 
 GRACE_S = 30.0
 """Seconds to wait after each of SIGINT, SIGTERM and SIGKILL."""
