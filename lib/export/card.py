@@ -1,7 +1,6 @@
 """The model card: base model, measured numbers, prompt, and the way to make the model again."""
 
 import dataclasses
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -13,7 +12,7 @@ from lib.params import Params
 from lib.params.data import Benchmark, Prepare, hub_splits
 from lib.params.model import Export
 from lib.prompts import PromptFormat
-from lib.stats import Estimate, Interval, share_interval
+from lib.stats import Estimate, rate_estimate, share_interval
 
 CARD_METRICS = {
     ("greedy", "answer_accuracy"): "answer accuracy, greedy",
@@ -30,21 +29,23 @@ class CardRow:
     Attributes:
         benchmark: name of the set of problems.
         label: the metric's name, for readers.
-        value: a rate in [0, 1].
-        interval: its 95 % interval.
-        n: number of problems.
+        rate: in [0, 1], over problems.
     """
 
     benchmark: str
     label: str
-    value: float
-    interval: Interval
-    n: int
+    rate: Estimate
+
+    @property
+    def percent(self) -> float:
+        """The rate in percent, with one decimal."""
+        return round(100 * self.rate.value, 1)
 
     @property
     def range(self) -> str:
-        """The interval in percent, like "41.2 … 48.9"."""
-        return f"{100 * self.interval.low:.1f} … {100 * self.interval.high:.1f}"
+        """The 95 % interval in percent, like "41.2 … 48.9"."""
+        interval = share_interval(self.rate)
+        return f"{100 * interval.low:.1f} … {100 * interval.high:.1f}"
 
 
 def model_card(
@@ -86,8 +87,8 @@ def model_card(
     # Sorted, so that the same inputs give the same card, byte by byte.
     hashes = "\n".join(f"- {name}: `{value}`" for name, value in sorted(inputs.items()))
     rows = "\n".join(
-        f"| {each.benchmark} | {each.label} | {100 * each.value:.1f} | {each.range} | {each.n} |"
-        for each in rates
+        f"| {row.benchmark} | {row.label} | {row.percent} | {row.range} | {row.rate.n} |"
+        for row in rates
     )
     return f"""---
 {_header(rates, prepare=params.prepare, base_model=on_hub, export=export).to_yaml()}
@@ -157,13 +158,9 @@ def card_rows(metrics: Mapping[str, Any], benchmarks: Sequence[str]) -> Iterator
         modes = metrics[benchmark]
         for (mode, name), label in CARD_METRICS.items():
             # Not measured: `evaluate.greedy` is false, or `num_samples` is 0.
-            if mode not in modes:
-                continue
-            numbers = modes[mode]
-            value, n = numbers[name], int(numbers["n"])
-            # No error is stored for a single problem: NaN, and the largest spread is assumed.
-            interval = share_interval(Estimate(value, numbers.get(f"{name}_se", math.nan), n))
-            yield CardRow(benchmark=benchmark, label=label, value=value, interval=interval, n=n)
+            if mode in modes:
+                rate = rate_estimate(modes[mode], name)
+                yield CardRow(benchmark=benchmark, label=label, rate=rate)
 
 
 def _header(
@@ -179,8 +176,8 @@ def _header(
             dataset_name=each.benchmark,
             # An id of hf.co/metrics, as EvalResult expects; metric_name is free text.
             metric_type="accuracy",
-            metric_name=f"{each.label} (%; 95 % interval {each.range}, n = {each.n})",
-            metric_value=round(100 * each.value, 1),
+            metric_name=f"{each.label} (%; 95 % interval {each.range}, n = {each.rate.n})",
+            metric_value=each.percent,
         )
         for each in rates
     ]

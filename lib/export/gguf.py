@@ -109,18 +109,22 @@ def write_gguf(
         scaled: torch.Tensor = model.get_submodule("model.rotary_emb").inv_freq.cpu()
         factors = rope["rope_theta"] ** -exponents / scaled
         writer.add_tensor("rope_freqs.weight", factors.numpy())
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     tensor_names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
     for name, weight in model.state_dict().items():
         # A file without an output layer tells llama.cpp that the layer is tied to the embeddings.
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
-        if config.model_type == "llama" and ".q_proj." in name:
-            weight = _interleaved(weight, config.num_attention_heads)
-        elif config.model_type == "llama" and ".k_proj." in name:
-            weight = _interleaved(weight, config.num_key_value_heads)
-        stored = gguf.GGMLQuantizationType.F32 if weight.ndim == 1 else block
-        if weight.ndim > 1 and weight.shape[-1] % gguf.GGML_QUANT_SIZES[block][0]:
-            stored = gguf.GGMLQuantizationType.F16  # its rows cannot be cut into whole blocks
+        module = name.split(".")[-2]
+        if config.model_type == "llama" and module in heads:
+            weight = _interleaved(weight, heads[module])
+        if weight.ndim == 1:
+            stored = gguf.GGMLQuantizationType.F32
+        elif weight.shape[-1] % gguf.GGML_QUANT_SIZES[block][0]:
+            # Its rows cannot be cut into whole blocks.
+            stored = gguf.GGMLQuantizationType.F16
+        else:
+            stored = block
         packed = gguf.quantize(weight.float().cpu().numpy(), stored)
         gguf_name = tensor_names.get_name(name, (".weight", ".bias"))
         if gguf_name is None:
@@ -234,36 +238,44 @@ def modelfile(
     Raises:
         UserError: a text holds three quotes, which would end it in a Modelfile.
     """
-
-    def rendered(system: str) -> str:
-        """Render the chat template as a Go template for one prompt."""
-        text: Any = tokenizer.apply_chat_template(
-            conversation("PROMPT-HERE", system=system), add_generation_prompt=True, tokenize=False
-        )
-        # Ollama's templates are Go's: double braces in the text itself are quoted, before the
-        # placeholders become variables.
-        text = text.replace("{{", '{{ "{{" }}').replace("PROMPT-HERE", "{{ .Prompt }}")
-        return str(text.replace("SYSTEM-HERE", "{{ .System }}"))
-
-    # An f-string halves the braces: {{ if .System }}…{{ else }}…{{ end }}{{ .Response }}.
-    template = f"{{{{ if .System }}}}{rendered('SYSTEM-HERE')}{{{{ else }}}}{rendered('')}"
-    texts = {"TEMPLATE": f"{template}{{{{ end }}}}{{{{ .Response }}}}"}
+    template = (
+        "{{ if .System }}"
+        + _go_template(tokenizer, system="SYSTEM-HERE")
+        + "{{ else }}"
+        + _go_template(tokenizer, system="")
+        + "{{ end }}{{ .Response }}"
+    )
+    texts = {"TEMPLATE": template}
     if system:
         texts["SYSTEM"] = system
     for name, text in texts.items():
         if '"""' in text:
             raise UserError(f'export.gguf: {name} of a Modelfile cannot hold """: {text!r}')
     stops = [*stop_strings, *(tokenizer.convert_ids_to_tokens(end) for end in sorted(ends))]
-    settings: list[tuple[str, object]] = [
-        *(("stop", f'"{stop}"') for stop in stops),
-        ("temperature", evaluate.temperature),
-        ("top_p", evaluate.top_p),
+    settings = {
+        "temperature": evaluate.temperature,
+        "top_p": evaluate.top_p,
         # Ollama cuts and punishes repetition by default; the evaluation does neither.
-        ("top_k", 0),
-        ("min_p", 0.0),
-        ("repeat_penalty", 1.0),
-        ("num_predict", evaluate.max_new_tokens),
-        ("num_ctx", max_seq_length),
+        "top_k": 0,
+        "min_p": 0.0,
+        "repeat_penalty": 1.0,
+        "num_predict": evaluate.max_new_tokens,
+        "num_ctx": max_seq_length,
+    }
+    lines = [
+        f"FROM ./{file.name}",
+        *(f'{name} """{text}"""' for name, text in texts.items()),
+        *(f'PARAMETER stop "{stop}"' for stop in stops),
+        *(f"PARAMETER {name} {value}" for name, value in settings.items()),
     ]
-    lines = [f"FROM ./{file.name}", *(f'{name} """{text}"""' for name, text in texts.items())]
-    return "\n".join([*lines, *(f"PARAMETER {name} {value}" for name, value in settings), ""])
+    return "\n".join([*lines, ""])
+
+
+def _go_template(tokenizer: PreTrainedTokenizerBase, *, system: str) -> str:
+    """Render the chat template for one prompt, as a Go template: Ollama's are Go's."""
+    text = tokenizer.apply_chat_template(
+        conversation("PROMPT-HERE", system=system), add_generation_prompt=True, tokenize=False
+    )
+    # Double braces in the text itself are quoted, before the placeholders become variables.
+    text = str(text).replace("{{", '{{ "{{" }}')
+    return text.replace("PROMPT-HERE", "{{ .Prompt }}").replace("SYSTEM-HERE", "{{ .System }}")

@@ -141,12 +141,8 @@ def publish(
         UserError: a form's answers differ from the checkpoint's, or it cannot be loaded.
     """
     prompt, export = params.prompt, params.export
-    headline = params.evaluate.benchmarks[0]
     benchmarks = read_benchmarks(problems, params.evaluate.benchmarks)
-    held_out = benchmarks[headline][: export.num_verified]
-    # Only generated sets are published in an export; other sets belong to other people.
-    sources = {each.name: each.source for each in params.prepare.benchmarks}
-    generated = [name for name in benchmarks if isinstance(sources[name], GeneratorSource)]
+    held_out = benchmarks[params.evaluate.benchmarks[0]][: export.num_verified]
     own_format, system = prompt_format(**prompt.rendering), saved_system(base)
     prompts = [conversation(problem.problem, system=system) for problem in held_out]
     # Beside `to`, so that the final rename stays within one file system and is atomic.
@@ -167,15 +163,17 @@ def publish(
             rendering=prompt.rendering,
             generation=Generation(own_format.stop_strings, longest),
         )
-        own_limits = {each.benchmark: each.max_new_tokens for each in params.evaluate.overrides}
-        for name in generated:
-            write_task(
-                folder,
-                name,
-                benchmarks[name],
-                prompt_format=own_format,
-                max_new_tokens=own_limits.get(name, longest),
-            )
+        limits = {each.benchmark: each.max_new_tokens for each in params.evaluate.overrides}
+        for benchmark in params.prepare.benchmarks:
+            # Only generated sets are published in an export; others belong to other people.
+            if benchmark.name in benchmarks and isinstance(benchmark.source, GeneratorSource):
+                write_task(
+                    folder,
+                    benchmark.name,
+                    benchmarks[benchmark.name],
+                    prompt_format=own_format,
+                    max_new_tokens=limits.get(benchmark.name, longest),
+                )
         # Folded weights are a derived work of the base model: its licence goes with them.
         if (base / LICENSE).is_file():
             shutil.copyfile(base / LICENSE, folder / LICENSE)
@@ -295,11 +293,7 @@ def write_model(
         tolerance = ARITHMETIC[export.dtype]
         errors["rounding"] = check_same("rounding", answers, trained, tolerance=tolerance)
 
-    weights.generation_config = generation_config(
-        evaluate,
-        ends=ends,
-        pad=tokenizer.pad_token_id,
-    )
+    weights.generation_config = generation_config(evaluate, ends=ends, pad=tokenizer.pad_token_id)
     # transformers writes safetensors, in which equal weights have equal bytes.
     weights.save_pretrained(to, max_shard_size=SHARD_SIZE)
     forms["merged"] = Form(export.dtype, answers, SAME)

@@ -53,26 +53,21 @@ def collect(export: Path, *, reports: Path, phase: str, commit: str) -> list[Com
     uploads = []
     for path in _files(export):
         name = path.relative_to(export).as_posix()
-        uploads.append(
-            CommitOperationAdd(name, _with_commit(path, commit) if name == CARD else path)
-        )
-    metrics = reports / f"metrics/evaluate/{phase}.json"
-    uploads.extend(
-        eval_results(
-            export, date=git("log", "-1", "--format=%cs", "--", f"{metrics}", strict=False)
-        )
-    )
+        content: Path | bytes = path
+        if name == CARD:
+            content = path.read_bytes() + f"\nMade at commit `{commit}`.\n".encode()
+        uploads.append(CommitOperationAdd(name, content))
+    evaluated = f"{reports / f'metrics/evaluate/{phase}.json'}"
+    date = git("log", "-1", "--format=%cs", "--", evaluated, strict=False)
+    uploads.extend(eval_results(export, date=date))
     for folder in TRAINING:
         for path in _files(reports / folder):
-            if path.relative_to(reports.parent).as_posix() not in outs:
-                continue
-            uploads.append(
-                CommitOperationAdd(f"training/{path.relative_to(reports).as_posix()}", path)
-            )
+            if path.relative_to(reports.parent).as_posix() in outs:
+                name = f"training/{path.relative_to(reports).as_posix()}"
+                uploads.append(CommitOperationAdd(name, path))
     if (reports / f"curves/{phase}.csv").is_file():
-        uploads.append(
-            CommitOperationAdd("training/trainer_state.json", trainer_state(reports, phase))
-        )
+        state = trainer_state(reports, phase)
+        uploads.append(CommitOperationAdd("training/trainer_state.json", state))
     return uploads
 
 
@@ -86,22 +81,21 @@ def eval_results(export: Path, *, date: str) -> Iterator[CommitOperationAdd]:
     """
     entries: dict[str, EvalResultEntry] = {}
     for result in ModelCard.load(export / CARD).data.eval_results or ():
-        dataset = (result.dataset_type, result.dataset_config, result.dataset_split)
-        if dataset in REGISTERED and result.dataset_type not in entries:
+        split = (result.dataset_type, result.dataset_config, result.dataset_split)
+        if split in REGISTERED and result.dataset_type not in entries:
             entries[result.dataset_type] = EvalResultEntry(
                 dataset_id=result.dataset_type,
-                task_id=REGISTERED[dataset],
+                task_id=REGISTERED[split],
                 value=result.metric_value,
                 dataset_revision=result.dataset_revision,
                 date=date or None,
                 notes=result.metric_name,
             )
-    for name, entry in entries.items():
+    for dataset, entry in entries.items():
         content = io.BytesIO()
         YAML(typ="safe").dump(eval_result_entries_to_yaml([entry]), content)
-        yield CommitOperationAdd(
-            f".eval_results/{name.replace('/', '--')}.yaml", content.getvalue()
-        )
+        name = f".eval_results/{dataset.replace('/', '--')}.yaml"
+        yield CommitOperationAdd(name, content.getvalue())
 
 
 def trainer_state(reports: Path, phase: str) -> bytes:
@@ -109,17 +103,17 @@ def trainer_state(reports: Path, phase: str) -> bytes:
 
     The trainer's own file contains clock times, which would change the hash of a checkpoint.
     """
-    # A cell is empty if its value was not logged at this step.
-    log = [
-        {name: float(value) for name, value in row.items() if value}
-        for curve in (phase, f"{phase}_validation")
-        if (path := reports / f"curves/{curve}.csv").is_file()
-        for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines())
-    ]
-    log = [{**point, "step": int(point["step"])} for point in log]
+    log: list[dict[str, Any]] = []
+    for curve in (phase, f"{phase}_validation"):
+        path = reports / f"curves/{curve}.csv"
+        if path.is_file():
+            for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
+                # A cell is empty if its value was not logged at this step.
+                point = {name: float(value) for name, value in row.items() if value}
+                log.append({**point, "step": int(point["step"])})
     # One log has both curves, as transformers has training and evaluation in one log.
     log.sort(key=lambda point: point["step"])
-    steps = int(max((point["step"] for point in log), default=0))
+    steps = max((point["step"] for point in log), default=0)
     state = TrainerState(global_step=steps, max_steps=steps, log_history=log)
     content = json.dumps(dataclasses.asdict(state), indent=2, sort_keys=True)
     return f"{content}\n".encode()
@@ -137,14 +131,12 @@ def check_current(
         raise UserError(f"{export}: nothing is exported yet; run `dvc repro export`")
     # Hashes are compared and not file times, since a checkout changes all times.
     recorded = read_json(provenance)
-    if not (isinstance(recorded, dict) and isinstance(recorded.get("inputs"), dict)):
-        raise UserError(f"{provenance} is not the provenance of an export; run `dvc repro export`")
     if not checkpoint.is_dir():
         raise UserError(
             f"{checkpoint} is missing, so that the export cannot be compared with it; "
             "run `dvc checkout`, or `dvc repro export`"
         )
-    if hash_path(checkpoint) != recorded["inputs"].get("checkpoint"):
+    if hash_path(checkpoint) != recorded.get("inputs", {}).get("checkpoint"):
         raise UserError(f"{export} is older than {checkpoint}; run `dvc repro export`")
     if settings != recorded.get("settings"):
         raise UserError(f"{export} was made with other params; run `dvc repro export`")
@@ -217,9 +209,3 @@ def _files(folder: Path) -> list[Path]:
     """List the files below a folder, sorted."""
     # Hidden files are left out: .gitignore, which DVC writes beside outputs.
     return sorted(path for path in folder.rglob("*") if path.is_file() and path.name[0] != ".")
-
-
-def _with_commit(card: Path, commit: str) -> bytes:
-    """Return the card's content with a line that names the commit."""
-    text = card.read_text(encoding="utf-8")
-    return f"{text}\nMade at commit `{commit}`.\n".encode()

@@ -96,11 +96,12 @@ def read_afresh(request: Request) -> Readings:
         UserError: a form of transformers cannot be loaded.
     """
     forms = dict(request.forms)
-    on_vllm = {"vllm": forms.pop("vllm")} if "vllm" in forms else {}
+    on_vllm = forms.pop("vllm", None)
     readings = _in_new_process(dataclasses.replace(request, forms=forms))
     if on_vllm:
         try:
-            readings |= _in_new_process(dataclasses.replace(request, forms=on_vllm))
+            alone = dataclasses.replace(request, forms={"vllm": on_vllm})
+            readings |= _in_new_process(alone)
         except UserError as error:  # a crash in one of vLLM's kernels ends the process
             readings["vllm"] = error.message
     return readings
@@ -138,8 +139,7 @@ def read_forms(request: Request) -> Readings:
         except Exception as error:  # vLLM raises any type, which must not make the export fail
             if kind != "vllm":
                 raise
-            reason = str(error).strip().splitlines()
-            readings[kind] = ": ".join([type(error).__name__, *reason[-1:]])
+            readings[kind] = f"{type(error).__name__}: {error}".removesuffix(": ")
             if isinstance(error, UserError):
                 readings[kind] = error.message
     return readings
@@ -190,37 +190,31 @@ def score_answers(
     """Score each completion after its prompt with `model`, one row at a time."""
     # Switches dropout off.
     model.eval()
-    pairs = zip(prompts, completions, strict=True)
-    # Three tensors [N]: those [T] of all completions, joined.
-    log_probs, likeliest, margins = (
-        torch.cat(parts) for parts in zip(*(_read_one(model, *pair) for pair in pairs), strict=True)
-    )
+    log_probs, likeliest, margins = [], [], []
+    for prompt, completion in zip(prompts, completions, strict=True):
+        # [1, prompt + T - 1] one row without padding. The last token is left out: it predicts
+        # nothing that is scored.
+        ids = torch.tensor([prompt + completion[:-1]], device=model.device)
+        with torch.inference_mode():
+            # [T, V], in float32: in 16 bits, log_softmax would lose more than the comparison
+            # allows.
+            logits = model(input_ids=ids, logits_to_keep=len(completion)).logits[0].float()
+        tokens = torch.tensor(completion, device=model.device)
+        log_probs.append(logits.log_softmax(-1).gather(-1, tokens[:, None])[:, 0].cpu())
+        # [T, 2] values and ids of the best two tokens.
+        best = logits.topk(2)
+        likeliest.append(best.indices[:, 0].cpu())
+        margins.append((best.values[:, 0] - best.values[:, 1]).cpu())
+    scored = torch.cat(log_probs)
     return Answers(
         prompts=prompts,
         # The weights' rows, not config.vocab_size: tokens may have been added.
         vocab_size=model.get_output_embeddings().weight.shape[0],
-        log_probs=log_probs,
-        likeliest=likeliest,
-        places=list(range(len(log_probs))),
-        margins=margins,
+        log_probs=scored,
+        likeliest=torch.cat(likeliest),
+        places=list(range(len(scored))),
+        margins=torch.cat(margins),
     )
-
-
-def _read_one(
-    model: PreTrainedModel, prompt: list[int], completion: list[int]
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return log-probs, likeliest tokens and margins [T] of one completion's tokens."""
-    # [1, prompt + T - 1] one row without padding. The last token is left out: it predicts nothing
-    # that is scored.
-    ids = torch.tensor([prompt + completion[:-1]], device=model.device)
-    with torch.inference_mode():
-        # [T, V], in float32: in 16 bits, log_softmax would lose more than the comparison allows.
-        logits = model(input_ids=ids, logits_to_keep=len(completion)).logits[0].float()
-    tokens = torch.tensor(completion, device=model.device)
-    log_probs = logits.log_softmax(-1).gather(-1, tokens[:, None])[:, 0]
-    # Values and ids of the best two tokens, each transposed to [2, T].
-    (first, second), (likeliest, _) = (values.T for values in logits.topk(2))
-    return log_probs.cpu(), likeliest.cpu(), (first - second).cpu()
 
 
 def check_same(kind: str, answers: Answers, expected: Answers, *, tolerance: float) -> float:
@@ -233,13 +227,11 @@ def check_same(kind: str, answers: Answers, expected: Answers, *, tolerance: flo
     Raises:
         UserError: the answers differ; the message names the difference.
     """
-    log_probs, likeliest, margins = (
-        values[answers.places]
-        for values in (expected.log_probs, expected.likeliest, expected.margins)
-    )
-    error = float((answers.log_probs - log_probs).abs().mean())
+    places = answers.places
+    error = float((answers.log_probs - expected.log_probs[places]).abs().mean())
     # The largest lead that was overturned; 0 if all likeliest tokens are the same.
-    flip = float(torch.where(answers.likeliest != likeliest, margins, 0.0).max())
+    other = answers.likeliest != expected.likeliest[places]
+    flip = float(torch.where(other, expected.margins[places], 0.0).max())
     if answers.prompts != expected.prompts:
         fault = "its tokenizer encodes the prompts differently"
     elif answers.vocab_size != expected.vocab_size:

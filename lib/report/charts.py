@@ -7,7 +7,6 @@ in `report.html`. A panel has no width: `figure_svg` sets one, the page lets its
 import dataclasses
 import itertools
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,23 +43,6 @@ class Panel:
 
     title: str
     spec: Spec
-
-    @property
-    def reserve(self) -> int:
-        """Height in pixels to reserve on the page, so that a chart drawn late moves nothing.
-
-        Measured in Chromium: 53 for the axis below the plot; for a legend above it, 10 and 15 more
-        per line.
-        """
-        # A panel without colours has no legend.
-        color = self.spec["encoding"].get("color") or {"legend": None}
-        # {"legend": None} hides the legend. Without the key "legend", or without its "columns",
-        # Vega-Lite draws a legend of one line: 99 is more columns than any legend has names.
-        legend = color.get("legend", {})
-        num_lines = 0
-        if legend is not None:
-            num_lines = math.ceil(len(color["scale"]["domain"]) / legend.get("columns", 99))
-        return int(self.spec["height"]) + 53 + 10 * bool(num_lines) + 15 * num_lines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,11 +116,13 @@ def colored_by(name: str, values: Sequence[str], colors: Sequence[str] = PALETTE
     """Return the colour channel of the field `name`: the i-th of `values` has the i-th colour."""
     # Longer names get fewer columns: the panel's edge would cut them off.
     num_columns = max(1, LEGEND_CHARACTERS // max(map(len, values), default=1))
-    # labelLimit 0 lifts Vega-Lite's default of 160 pixels.
-    wrapped = {"legend": {"columns": num_columns, "labelLimit": 0}}
-    # No legend for a single value; lines of num_columns names if there are more names than that;
-    # else {}: Vega-Lite's own legend of one line.
-    legend = {"legend": None} if len(values) < 2 else wrapped if len(values) > num_columns else {}
+    # Without a key: Vega-Lite's own legend of one line.
+    legend: Spec = {}
+    if len(values) < 2:
+        legend = {"legend": None}
+    elif len(values) > num_columns:
+        # labelLimit 0 lifts Vega-Lite's default of 160 pixels.
+        legend = {"legend": {"columns": num_columns, "labelLimit": 0}}
     # An explicit domain keeps each colour when a value has no row here; by default Vega-Lite sorts
     # the values by name.
     scale = {"domain": list(values), "range": list(colors_of(values, colors).values())}
@@ -159,9 +143,12 @@ def whiskers(
     encoding = {
         "y": category("label", sort=list(labels), title=None, axis={"labelLimit": 220}),
         "color": colored_by("checkpoint", checkpoints),
-        "tooltip": [category(name) for name in ("label", "checkpoint")]
-        + [quantity(name, format=".3f") for name in ("value", "low", "high")]
-        + [quantity("n")],
+        "tooltip": [
+            category("label"),
+            category("checkpoint"),
+            *(quantity(name, format=".3f") for name in ("value", "low", "high")),
+            quantity("n"),
+        ],
     }
     # A second dot on the same line would hide the first.
     if len(checkpoints) > 1:
@@ -188,10 +175,7 @@ def learning_curve(
         series: names of the lines, in the order of their colours.
         best: a point to draw a ring around, {"step", "answer_accuracy"}.
     """
-    encoding = {
-        "x": STEP,
-        "color": colored_by("series", series, SERIES_COLORS),
-    }
+    encoding = {"x": STEP, "color": colored_by("series", series, SERIES_COLORS)}
     # `first_value` is the dashed line: every row of a series gets the value of the first step.
     layers = [LAYERS[name] for name in ("band", "first_value", "points")]
     if best:

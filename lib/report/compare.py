@@ -5,7 +5,6 @@ others from DVC's cache. `make compare` and `make experiments` print the results
 """
 
 import dataclasses
-import math
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,6 @@ from lib.artifacts.completions import GradedCompletion, read_graded
 from lib.core.errors import UserError
 from lib.core.git import git
 from lib.params import PARAMS_FILE
-from lib.params.data import RAW
 from lib.params.schema import leaves
 from lib.report.comparisons import (
     ALPHA,
@@ -36,9 +34,12 @@ from lib.report.comparisons import (
 )
 from lib.report.tables import comparison_table
 from lib.report.text import MISSING, Table, alarm_lines, markdown_table, table_lines
-from lib.stats import Estimate, independent_difference
+from lib.stats import independent_difference, rate_estimate
 
 WORKSPACE = "workspace"
+
+# The interpreter of this process: a `dvc` on PATH may belong to another environment.
+DVC = [sys.executable, "-m", "dvc"]
 
 NO_RATES = ("check", "export", "report")
 """Stages whose changes alter no rate."""
@@ -55,11 +56,6 @@ MAX_CAUSES = 5
 STALE = (
     "The workspace is stale: {} changed since its last run, so the numbers below are outdated. "
     "`make repro` renews them."
-)
-
-NOTHING_RUN = (
-    "Nothing was run here: the workspace's numbers are the committed ones, {}. `make repro` "
-    "generates its completions."
 )
 
 
@@ -83,7 +79,8 @@ class RevisionComparison:
 
     def lines(self, *, markdown: bool) -> Iterator[str]:
         """Format the comparison for a terminal or a pull request."""
-        yield from (f"> {note}\n" for note in self.notes) if markdown else self.notes
+        for note in self.notes:
+            yield f"> {note}\n" if markdown else note
         for table in self.tables:
             if not table.rows:
                 yield f"{table.title}: no difference"
@@ -92,12 +89,12 @@ class RevisionComparison:
             else:
                 yield from table_lines(table)
         yield from self.findings
-        # Addresses of local files are of no use in a pull request.
-        if not markdown:
+        if markdown:
+            yield from (f"**{alarm}**" for alarm in self.alarms)
+        else:
+            # Addresses of local files are of no use in a pull request.
             yield self.more
-        yield from (
-            (f"**{alarm}**" for alarm in self.alarms) if markdown else alarm_lines(self.alarms)
-        )
+            yield from alarm_lines(self.alarms)
 
 
 def compare_with(
@@ -119,40 +116,38 @@ def compare_with(
     """
     git("rev-parse", "--git-dir")
     # Without `rev`, DVCFileSystem reads the workspace.
-    sides = DVCFileSystem(rev=base), DVCFileSystem()
+    then, now = DVCFileSystem(rev=base), DVCFileSystem()
     try:
-        params = [_leaves(side, PARAMS_FILE) for side in sides]
-        # Several stages depend on one file: each cause is named once.
-        causes = [*dict.fromkeys(stale_causes(Repo().status()))]
+        old_params, new_params = _params(then), _params(now)
+        notes = stale_notes(Repo().status())
     except DvcException as error:
         raise UserError(
             f"BASE={base}: {error}; `git log --oneline` and `dvc exp list` list the revisions"
         ) from error
-    # [base, workspace]. A revision older than the key `export.checkpoint` gets the workspace's
-    # value.
-    exported = [side.get("export.checkpoint", params[1]["export.checkpoint"]) for side in params]
+    new_checkpoint = new_params["export.checkpoint"]
+    # A revision older than this key gets the workspace's value.
+    old_checkpoint = old_params.get("export.checkpoint", new_checkpoint)
     rows = {
-        name: graded_rows(side, graded / f"{checkpoint}.jsonl")
-        for name, side, checkpoint in zip((base, WORKSPACE), sides, exported, strict=True)
+        base: graded_rows(then, graded / f"{old_checkpoint}.jsonl"),
+        WORKSPACE: graded_rows(now, graded / f"{new_checkpoint}.jsonl"),
     }
-    measured_on = _read(sides[0], metrics / "report.json").get("measured_on", [])
-    # '' if the two sides can be compared problem by problem.
-    reason = why_unpaired(rows, " / ".join(measured_on), remedy=remedy_of(base))
-    if reason:
-        old, new = (
-            unlisted(_read(side, metrics / f"evaluate/{checkpoint}.json"))
-            for side, checkpoint in zip(sides, exported, strict=True)
+    measured_on = _read(then, metrics / "report.json").get("measured_on", [])
+    if reason := why_unpaired(base, rows, " / ".join(measured_on)):
+        notes.append(reason)
+        comparisons = compare_metrics(
+            base,
+            old=unlisted(_read(then, metrics / f"evaluate/{old_checkpoint}.json")),
+            new=unlisted(_read(now, metrics / f"evaluate/{new_checkpoint}.json")),
         )
-        comparisons = compare_metrics(base, old, new)
     else:
         comparisons = list(compare_pair(rows, before=base, after=WORKSPACE))
     return summarize(
         comparisons,
-        params=params,
+        params=params_table(old_params, new_params, base=base, everything=everything),
         base=base,
         headline=headline,
         how="unpaired" if reason else "paired",
-        notes=[*stale_notes(causes), *([reason] if reason else [])],
+        notes=notes,
         curves=draw_curves(base, plots),
         everything=everything,
     )
@@ -161,7 +156,7 @@ def compare_with(
 def summarize(
     comparisons: Sequence[Comparison],
     *,
-    params: Sequence[Mapping[str, Any]],
+    params: Table,
     base: str,
     headline: str,
     how: str,
@@ -172,7 +167,7 @@ def summarize(
     """Build the printed comparison of two revisions: tables, findings and alarms.
 
     Args:
-        params: both sides' params by dotted key, `base` first.
+        params: the table of differing params.
         how: "paired" or "unpaired".
         curves: address of the page of curves.
     """
@@ -180,16 +175,13 @@ def summarize(
     # False sorts before True: the headline set first, the others by name.
     sets = sorted(benchmarks, key=lambda name: (name != headline, name))
     shown = sets if everything else sets[:1]
-    old, new = params
+    rates = [
+        comparison_table(name, comparisons, title=f"Exported model on {name}, {how}")
+        for name in shown
+    ]
     return RevisionComparison(
         notes=notes,
-        tables=[
-            params_table(old, new, base=base, limit=None if everything else MAX_PARAMS),
-            *(
-                comparison_table(name, comparisons, title=f"Exported model on {name}, {how}")
-                for name in shown
-            ),
-        ],
+        tables=[params, *rates],
         findings=[
             describe(comparison)
             for comparison in comparisons
@@ -209,9 +201,9 @@ def _read(side: DVCFileSystem, file: Path) -> dict[str, Any]:
         return {}
 
 
-def _leaves(side: DVCFileSystem, file: Path) -> dict[str, Any]:
-    """Read one side's file by dotted key, as in `dvc params diff`: {"grpo.max_steps": 60}."""
-    return dict(leaves(_read(side, file)))
+def _params(side: DVCFileSystem) -> dict[str, Any]:
+    """Read one side's params by dotted key, as in `dvc params diff`: {"grpo.max_steps": 60}."""
+    return dict(leaves(_read(side, PARAMS_FILE)))
 
 
 def graded_rows(side: DVCFileSystem, file: Path) -> tuple[GradedCompletion, ...]:
@@ -227,69 +219,64 @@ def graded_rows(side: DVCFileSystem, file: Path) -> tuple[GradedCompletion, ...]
         return tuple(read_graded(local))
 
 
-def stale_causes(status: Mapping[str, Sequence[Any]]) -> Iterator[str]:
-    """Yield the params, code and data that changed since the last run and can change a rate.
+def stale_notes(status: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Return one warning on what changed since the last run and can change a rate; [] if nothing.
 
     ::
 
         {"grpo": [{"changed deps": {"params.yaml": {"grpo.max_steps": "modified"},
                                     "lib/rewards": "modified"}}]}
-        -> "grpo.max_steps", "lib/rewards"
+        -> "The workspace is stale: grpo.max_steps, lib/rewards changed …"
 
     Args:
         status: `Repo.status()`, by stage. Files that a fresh clone lacks (`deleted`, `not in
             cache`) do not count as changed.
     """
+    # A dict as an ordered set, since several stages depend on one file.
+    causes: dict[str, None] = {}
     for stage, changes in status.items():
         for change in changes if stage not in NO_RATES else ():
             # DVC reports "changed command" and "always changed" as plain strings.
             if isinstance(change, str):
-                yield f"{stage} ({change})"
+                causes[f"{stage} ({change})"] = None
                 continue
             # Changed outs are left out: DVC lists them in a fresh clone too.
             for path, state in change.get("changed deps", {}).items():
                 # params.yaml has a mapping of changed keys, other deps one word.
                 if isinstance(state, Mapping):
-                    yield from state
+                    causes |= dict.fromkeys(state)
                 elif state != "deleted":
-                    yield f"{path} (any file in it counts)" if path == str(RAW) else path
-
-
-def stale_notes(causes: Sequence[str]) -> Iterator[str]:
-    """Yield one warning that names the causes; nothing if there are none."""
-    if causes:
-        more = [f"{len(causes) - MAX_CAUSES} more"] if len(causes) > MAX_CAUSES else []
-        yield STALE.format(", ".join([*causes[:MAX_CAUSES], *more]))
-
-
-def remedy_of(base: str) -> str:
-    """Explain in a sentence how to get a revision's graded completions."""
-    # Experiment name → commit hash, whatever commit the experiment started from.
-    hashes = {name: rev for group in experiments().values() for name, rev in group}
-    if base not in hashes:
-        return "Runs made and committed here (`git commit -am`) are compared in pairs from then on."
-    first = f" after {REMOTE_REMEDY} in both clones" if lacks_remote(hashes[base]) else ""
-    return f"If `dvc exp push` sent them, `dvc exp pull origin {base}` fetches them{first}."
+                    causes[path] = None
+    named = list(causes)[:MAX_CAUSES]
+    if len(causes) > MAX_CAUSES:
+        named.append(f"{len(causes) - MAX_CAUSES} more")
+    return [STALE.format(", ".join(named))] if named else []
 
 
 def why_unpaired(
-    rows: Mapping[str, Sequence[GradedCompletion]], measured_on: str, *, remedy: str
+    base: str, rows: Mapping[str, Sequence[GradedCompletion]], measured_on: str
 ) -> str:
     """Explain why the sides cannot be compared problem by problem; '' if they can.
 
     Args:
-        rows: graded completions of the revision, then of `WORKSPACE`.
+        rows: graded completions of the revision `base`, and of `WORKSPACE`.
         measured_on: the machine of the revision.
-        remedy: the sentence of `remedy_of`.
     """
     # Unpaired, the spread between problems stays in the interval (arXiv:2411.00640, section 4).
     wider = "so the exported models are compared unpaired, with wider intervals"
-    machine = f" (run on: {measured_on})" if measured_on else ""
     if not rows[WORKSPACE]:
-        return NOTHING_RUN.format(wider)
-    for name, completions in rows.items():
-        if not completions:
-            return f"DVC's cache has no graded completions of {name}{machine}, {wider}. {remedy}"
+        return (
+            "Nothing was run here: the workspace's numbers are the committed ones, "
+            f"{wider}. `make repro` generates its completions."
+        )
+    if not rows[base]:
+        machine = f" (run on: {measured_on})" if measured_on else ""
+        remedy = (
+            "Runs made and committed here (`git commit -am`) are compared in pairs from then on"
+        )
+        if any(base == name for group in experiments().values() for name, _ in group):
+            remedy = f"If `dvc exp push` sent them, `dvc exp pull origin {base}` fetches them"
+        return f"DVC's cache has no graded completions of {base}{machine}, {wider}. {remedy}."
     # (benchmark, mode) → problem ids, for either side.
     old, new = (
         {setting: problems.keys() for setting, problems in problem_grades(completions).items()}
@@ -298,7 +285,9 @@ def why_unpaired(
     return "" if old == new else f"The two sides answer different problems, {wider}."
 
 
-def compare_metrics(base: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Comparison]:
+def compare_metrics(
+    base: str, *, old: Mapping[str, Any], new: Mapping[str, Any]
+) -> list[Comparison]:
     """Compare two checkpoints by their committed metrics, as independent samples (unpaired).
 
     The intervals are wider than those of paired problems, so that fewer differences raise an alarm.
@@ -308,45 +297,38 @@ def compare_metrics(base: str, old: Mapping[str, Any], new: Mapping[str, Any]) -
         old: metrics of the revision's exported checkpoint.
         new: metrics of the workspace's exported checkpoint.
     """
-    before, after = _estimates(old), _estimates(new)
-    return [
-        Comparison(
-            before=base,
-            after=WORKSPACE,
-            benchmark=benchmark,
-            mode=mode,
-            change=independent_difference(before=estimate, after=after[benchmark, mode]),
-        )
-        for (benchmark, mode), estimate in before.items()
-        if (benchmark, mode) in after
-    ]
-
-
-def _estimates(metrics: Mapping[str, Any]) -> dict[tuple[str, str], Estimate]:
-    """Return a checkpoint's headline rates by benchmark and mode."""
-    # The condition, evaluated first, assigns `numbers`. A missing standard error is NaN.
-    return {
-        (benchmark, mode): Estimate(
-            numbers[measure], numbers.get(f"{measure}_se", math.nan), int(numbers.get("n", 1))
-        )
-        for benchmark, modes in metrics.items()
-        for mode, measure in MEASURES.items()
-        if measure in (numbers := modes.get(mode, {}))
-    }
+    comparisons = []
+    for benchmark, modes in old.items():
+        for mode, measure in MEASURES.items():
+            before, after = modes.get(mode, {}), new.get(benchmark, {}).get(mode, {})
+            if measure in before and measure in after:
+                change = independent_difference(
+                    before=rate_estimate(before, measure), after=rate_estimate(after, measure)
+                )
+                comparisons.append(
+                    Comparison(
+                        before=base,
+                        after=WORKSPACE,
+                        benchmark=benchmark,
+                        mode=mode,
+                        change=change,
+                    )
+                )
+    return comparisons
 
 
 def params_table(
-    old: Mapping[str, Any], new: Mapping[str, Any], *, base: str, limit: int | None
+    old: Mapping[str, Any], new: Mapping[str, Any], *, base: str, everything: bool
 ) -> Table:
-    """List the params that differ, the first `limit` of them."""
+    """List the params that differ: all, or the first `MAX_PARAMS` of them."""
     rows = [
         (name, _value(old.get(name)), _value(new.get(name)))
         for name in sorted({**old, **new})
         # A key that one side lacks is a difference too: its cell is "–".
         if old.get(name) != new.get(name)
     ]
-    if limit and len(rows) > limit:
-        rows[limit:] = [(f"and {len(rows) - limit} more", "", "")]
+    if len(rows) > MAX_PARAMS and not everything:
+        rows[MAX_PARAMS:] = [(f"and {len(rows) - MAX_PARAMS} more", "", "")]
     return Table(f"Params, {base} against the workspace", ("", base, WORKSPACE), tuple(rows))
 
 
@@ -374,8 +356,7 @@ def experiments_lines(*, everything: bool) -> Iterator[str]:
     Args:
         everything: list the experiments of all commits, instead of the last commit's.
     """
-    git("rev-parse", "--git-dir")
-    by_commit, head = experiments(), git("rev-parse", "HEAD")
+    head, by_commit = git("rev-parse", "HEAD"), experiments()
     commits = list(dict.fromkeys([head, *by_commit])) if everything else [head]
     yield from table_lines(experiments_table(commits))
     listing = [each for commit in commits for each in by_commit.get(commit, ())]
@@ -391,27 +372,25 @@ def experiments_table(commits: Sequence[str]) -> Table:
 
     A failed or unfinished experiment shows no rates: DVC would report its parent's.
     """
-    rows = exp_show(revs=list(commits))
+    experiments = exp_show(revs=list(commits))
     # DVC adds the file's name to a metric only if several files have the key. These keys are in
     # one file only (`run_metrics` in write.py).
-    names = [name for name in rows[0] if name.startswith("exported.")]
-    params = _leaves(DVCFileSystem(), PARAMS_FILE)
+    names = [name for name in experiments[0] if name.startswith("exported.")]
     # Params that differ between rows. As text, since lists in params.yaml cannot be hashed.
-    knobs = [name for name in params if len({str(row.get(name)) for row in rows}) > 1]
-    return Table(
-        "Experiments, with the params that differ",
-        ("", "state", *(name.removeprefix("exported.") for name in names), *knobs),
-        tuple(
-            (
-                row["Experiment"] or row["rev"],
-                # Rows of commits and of the workspace have no state.
-                (state := row["State"] or "Success").lower(),
-                *(_value(row.get(name)) if state == "Success" else MISSING for name in names),
-                *(_value(row.get(name)) for name in knobs),
-            )
-            for row in rows
-        ),
-    )
+    knobs = [
+        name
+        for name in _params(DVCFileSystem())
+        if len({str(each.get(name)) for each in experiments}) > 1
+    ]
+    rows = []
+    for each in experiments:
+        # Rows of commits and of the workspace have no state.
+        state = each["State"] or "Success"
+        rates = [_value(each.get(name)) if state == "Success" else MISSING for name in names]
+        values = [_value(each.get(name)) for name in knobs]
+        rows.append((each["Experiment"] or each["rev"], state.lower(), *rates, *values))
+    header = ("", "state", *(name.removeprefix("exported.") for name in names), *knobs)
+    return Table("Experiments, with the params that differ", header, tuple(rows))
 
 
 def _value(value: Any) -> str:
@@ -427,8 +406,7 @@ def draw_curves(base: str, folder: Path) -> str:
     Raises:
         UserError: DVC failed; the message quotes the first line of stderr.
     """
-    # The DVC of this environment, since another `dvc` may come first on PATH.
-    command = [sys.executable, "-m", "dvc", "plots", "diff", base, "--out", str(folder)]
+    command = [*DVC, "plots", "diff", base, "--out", str(folder)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
         reason = result.stderr.strip().splitlines() or ["no message"]

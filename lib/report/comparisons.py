@@ -11,12 +11,7 @@ from lib.artifacts.completions import GREEDY, SAMPLED, UNGRADED, GradedCompletio
 from lib.core.errors import UserError
 from lib.report.inputs import Run
 from lib.report.text import p_value, points
-from lib.stats import (
-    Difference,
-    minimum_detectable_difference,
-    num_attempts,
-    paired_difference,
-)
+from lib.stats import Difference, num_attempts, paired_difference
 
 MEASURES = {GREEDY: "answer_accuracy", SAMPLED: "pass_at_1"}
 """Mode → headline measure; both are means over problems of a problem's mean grade."""
@@ -41,19 +36,6 @@ class Comparison:
     benchmark: str
     mode: str
     change: Difference
-
-    @property
-    def detectable(self) -> float:
-        """Smallest true difference, in [0, 1], to be detected with a power of 80 %.
-
-        nan if no problem changed, since the spread is then unknown.
-        """
-        se, n = self.change.difference.se, self.change.difference.n
-        # `not se > 0` also catches NaN.
-        if n < 2 or not se > 0:
-            return math.nan
-        # se = sd / √n
-        return minimum_detectable_difference(sd=se * math.sqrt(n), n=n)
 
 
 def compare_checkpoints(run: Run) -> list[Comparison]:
@@ -83,17 +65,17 @@ def compare_pair(
             num_attempts(grades, what=f"{name}: {benchmark}, {mode}")
     for (benchmark, mode), grades in earlier.items():
         others = later.get((benchmark, mode), {})
-        # Kept in the order of the file: floating-point sums depend on the order of their terms.
-        if shared := [problem for problem in grades if problem in others]:
+        # In the order of the file: floating-point sums depend on the order of their terms.
+        shared = [problem for problem in grades if problem in others]
+        if shared:
             # One number per problem, since samples of a problem are not independent
             # (arXiv:2411.00640).
-            old, new = ({key: fmean(side[key]) for key in shared} for side in (grades, others))
+            change = paired_difference(
+                before={problem: fmean(grades[problem]) for problem in shared},
+                after={problem: fmean(others[problem]) for problem in shared},
+            )
             yield Comparison(
-                before=before,
-                after=after,
-                benchmark=benchmark,
-                mode=mode,
-                change=paired_difference(before=old, after=new),
+                before=before, after=after, benchmark=benchmark, mode=mode, change=change
             )
 
 
@@ -101,18 +83,16 @@ def _check_references(
     completions: Mapping[str, Sequence[GradedCompletion]], *, before: str, after: str
 ) -> None:
     """Raise UserError if two checkpoints were graded by different references for one problem."""
-    # (benchmark, problem id) → (checkpoint, reference), as first seen.
-    known: dict[tuple[str, str], tuple[str, str]] = {}
-    for name in (before, after):
-        for row in completions[name]:
-            problem = row.benchmark, row.problem_id
-            where, reference = known.setdefault(problem, (name, row.reference))
-            if reference != row.reference:
-                raise UserError(
-                    f"{row.benchmark}: problem {row.problem_id} has the reference `{reference}` "
-                    f"in {where} and `{row.reference}` in {name}; grade both by the same "
-                    "references (`dvc repro`)"
-                )
+    # (benchmark, problem id) → reference.
+    known = {(row.benchmark, row.problem_id): row.reference for row in completions[before]}
+    for row in completions[after]:
+        reference = known.get((row.benchmark, row.problem_id), row.reference)
+        if reference != row.reference:
+            raise UserError(
+                f"{row.benchmark}: problem {row.problem_id} has the reference `{reference}` "
+                f"in {before} and `{row.reference}` in {after}; grade both by the same "
+                "references (`dvc repro`)"
+            )
 
 
 def problem_grades(
@@ -148,16 +128,12 @@ def describe(comparison: Comparison) -> str:
     n = 200)."
     """
     place, change = f"on {comparison.benchmark}", comparison.change
-    # No problem changed: a sentence is clearer than an interval around 0.0.
-    if change.difference.value == change.difference.se == 0:
-        return f"no grade changed {place} ({comparison.mode})."
     what = {GREEDY: "greedy answer accuracy", SAMPLED: "sampled pass@1"}[comparison.mode]
     verdict = "" if change.p_value < ALPHA else "; no difference beyond noise"
-    p = p_value(change.p_value)
     return (
         f"{what} {place} {points(change.difference.value)} points "
         f"(95 % interval {points(change.interval.low)} to {points(change.interval.high)}, "
-        f"p {p if p.startswith('<') else f'= {p}'}, n = {change.difference.n}){verdict}."
+        f"p {p_value(change.p_value)}, n = {change.difference.n}){verdict}."
     )
 
 
@@ -169,7 +145,7 @@ def comparison_metrics(comparisons: Sequence[Comparison]) -> dict[str, Any]:
         {"sft_to_grpo": {"held_out": {"greedy_answer_accuracy": {
             "difference", "difference_se", "p_value", "n", "low", "high"}}}}
 
-    NaN and infinite numbers are left out.
+    NaN is left out.
     """
     tree: dict[str, Any] = {}
     for comparison in comparisons:
@@ -179,14 +155,15 @@ def comparison_metrics(comparisons: Sequence[Comparison]) -> dict[str, Any]:
             "difference_se": change.difference.se,
             "p_value": change.p_value,
             "n": change.difference.n,
-            **dataclasses.asdict(change.interval),
+            "low": change.interval.low,
+            "high": change.interval.high,
         }
         benchmarks = tree.setdefault(f"{comparison.before}_to_{comparison.after}", {})
         measure = f"{comparison.mode}_{MEASURES[comparison.mode]}"
         benchmarks.setdefault(comparison.benchmark, {})[measure] = {
-            # JSON has neither NaN nor Infinity.
+            # JSON has no NaN, the error of a single problem.
             name: value
             for name, value in numbers.items()
-            if math.isfinite(value)
+            if not math.isnan(value)
         }
     return tree

@@ -3,9 +3,11 @@
 import copy
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
+
+import numpy as np
 
 from lib.artifacts.completions import GradedCompletion
 from lib.report.charts import (
@@ -29,7 +31,7 @@ from lib.report.comparisons import problem_grades
 from lib.report.inputs import LoggedCurve, Run
 from lib.report.tables import BREAKDOWNS, CLASSES, Columns, groups_of, main_mode, measures
 from lib.report.text import percent, source
-from lib.stats import Estimate, mean_estimate, pass_at_k, share_interval
+from lib.stats import Estimate, mean_estimate, pass_at_k, rate_estimate, share_interval
 
 # Columns have TRL's names, so that `grpo.trainer: trl` fills the same panels.
 SERIES: dict[str, dict[str, str]] = json.loads(source("series.json"))
@@ -47,7 +49,7 @@ HEADLINE_RATES = 3
 """Rates in the first figure: greedy, pass@1, pass@k."""
 
 MAX_BINS = 12
-"""Most bars of a reward histogram."""
+"""Most bars of a reward histogram; with more distinct rewards, bins of equal width."""
 
 NORMAL_95 = 1.96
 """Half-width of a normal 95 % interval in standard errors."""
@@ -55,18 +57,47 @@ NORMAL_95 = 1.96
 
 def report_figures(run: Run) -> list[Figure]:
     """Build all figures that the run has numbers for."""
-    # In BY_BENCHMARK, `words` are the figure's name, title and caption.
     figures = [
         headline_figure(run),
-        *(
-            Figure(*words, tuple(panel for each in run.benchmarks for panel in panels(run, each)))
-            for panels, words in BY_BENCHMARK.items()
+        _by_benchmark(run, rate_panels, "accuracy", "All rates", "Dots with 95 % intervals."),
+        _by_benchmark(
+            run,
+            breakdown_panels,
+            "breakdown",
+            "By level, tag and subject",
+            "Greedy answer accuracy with 95 % intervals.",
+        ),
+        _by_benchmark(
+            run,
+            pass_at_k_panels,
+            "pass_at_k",
+            "pass@k",
+            "Chance that at least one of k samples is right, with 95 % bands.",
+        ),
+        _by_benchmark(
+            run,
+            class_panels,
+            "classes",
+            "Four classes",
+            "Format and answer, graded separately; share of completions.",
         ),
         reward_figure(run),
         validation_figure(run),
         *(curve_figure(stage, run.curves[stage]) for stage in CURVES if stage in run.curves),
     ]
     return [each for each in figures if each.panels]
+
+
+def _by_benchmark(
+    run: Run,
+    panels: Callable[[Run, str], Iterator[Panel]],
+    name: str,
+    title: str,
+    caption: str,
+) -> Figure:
+    """Build a figure from the panels of every benchmark."""
+    drawn = [panel for benchmark in run.benchmarks for panel in panels(run, benchmark)]
+    return Figure(name, title, caption, tuple(drawn))
 
 
 def headline_figure(run: Run) -> Figure:
@@ -120,7 +151,7 @@ def _rate_panel(run: Run, title: str, rates: Sequence[tuple[str, str, Columns]])
         rates: (label, metric name, numbers by checkpoint) of each row, from top to bottom.
     """
     rows = [
-        {"label": label, "checkpoint": checkpoint, **_bounds(numbers, name)}
+        {"label": label, "checkpoint": checkpoint, **_interval(rate_estimate(numbers, name))}
         for label, name, columns in rates
         for checkpoint, numbers in columns.items()
         if name in numbers
@@ -203,7 +234,14 @@ def reward_figure(run: Run) -> Figure:
         name: [row.reward for row in run.completions[name] if row.benchmark == benchmark]
         for name in run.checkpoints
     }
-    label_of, order = _bins([reward for values in rewards.values() for reward in values])
+    distinct = sorted({reward for values in rewards.values() for reward in values})
+    # Most stacks give few distinct rewards: exact values are clearer than bins.
+    if len(distinct) <= MAX_BINS:
+        edges = [*distinct, math.inf]
+        order = [f"{reward:g}" for reward in distinct]
+    else:
+        edges = list(np.histogram_bin_edges(distinct, MAX_BINS))
+        order = [f"{(low + high) / 2:.2f}" for low, high in pairwise(edges)]
     encoding = {
         "x": category(
             "bin",
@@ -218,59 +256,36 @@ def reward_figure(run: Run) -> Figure:
     panels = []
     # Without any reward there is no panel.
     for name, color in colors_of(run.checkpoints).items() if order else ():
-        counts = Counter(map(label_of, rewards[name]))
+        counts, _ = np.histogram(rewards[name], edges)
         # A checkpoint without completions gets shares of 0 instead of a division by 0.
-        rows = [{"bin": label, "share": counts[label] / max(1, counts.total())} for label in order]
+        shares = (counts / max(1, counts.sum())).tolist()
+        rows = [{"bin": label, "share": share} for label, share in zip(order, shares, strict=True)]
         mark = {"type": "bar", "color": color, "tooltip": True}
         panels.append(panel_of(name, rows, 140, encoding, mark=mark))
     caption = f"Total reward of all completions of {benchmark}; share of completions."
     return Figure("rewards", "Rewards before and after", caption, tuple(panels), columns=3)
 
 
-def _bins(values: Sequence[float]) -> tuple[Callable[[float], str], list[str]]:
-    """Return a function from a reward to its bin's label, and the labels from left to right.
-
-    Up to `MAX_BINS` distinct rewards are a bin each, [0, 1, 1] -> "0", "1". More are put into
-    `MAX_BINS` bins of equal width, labelled by their centres.
-    """
-    distinct = sorted(set(values))
-    # Most stacks give few distinct rewards: exact values are clearer than bins.
-    if len(distinct) <= MAX_BINS:
-        return (lambda value: f"{value:g}"), [f"{value:g}" for value in distinct]
-    low, width = distinct[0], (distinct[-1] - distinct[0]) / MAX_BINS
-    labels = [f"{low + width * (index + 0.5):.2f}" for index in range(MAX_BINS)]
-    # `min` puts the largest reward, at the upper edge, into the last bin.
-    return (lambda value: labels[min(MAX_BINS - 1, int((value - low) / width))]), labels
-
-
-PUBLISHED = {
-    "match_format_exactly": " S0's source states: mean reward −6.5 in the "
-    "first 20 steps, −3 to 0 by step 50, 0 to +5 by step 100; validated, format %, answer % and "
-    "reward are 85, 50, 4.0 after SFT, 95, 65, 7.5 at step 50 and 98, 70, 9.0 at step 100.",
-}
-"""Reward name → the curve that its source published (docs/expectations.md)."""
-
-
 def curve_figure(stage: str, curve: LoggedCurve) -> Figure:
     """Draw one stage's training curves, a panel per measure; rewards by component share one."""
-    titles, components = CURVES[stage], reward_components(curve)
+    titles = CURVES[stage]
     # Measures that are zero at every step, like KL without a reference policy, get no panel: the
     # caption names them.
     flat = [name for name in titles if name in curve and not any(v for _, v in curve[name])]
     # Panel title → {logged column: name of the line}.
-    measures = {"total reward": {"reward": "reward"}, "reward by component": components} | {
-        title: {name: name} for name, title in titles.items() if name not in flat
+    lines = {
+        "total reward": {"reward": "reward"},
+        "reward by component": reward_components(curve),
+        **{title: {name: name} for name, title in titles.items() if name not in flat},
     }
     panels = []
-    for title, names in measures.items():
-        rows = [row for name, series in names.items() for row in series_rows(curve, name, series)]
+    for title, names in lines.items():
+        rows = [row for name, line in names.items() for row in series_rows(curve, name, line)]
         if rows:
             panels.append(_curve_panel(title, rows, list(names.values())))
     caption = "Faint: each logged step. Strong: running mean."
     if stage == "grpo":
         caption += f" {LOSS_CAPTION}"
-    for name in components.values():
-        caption += PUBLISHED.get(name, "")
     if flat:
         caption += f" Zero throughout: {', '.join(titles[name] for name in flat)}."
     return Figure(f"{stage}_curves", f"Training: {stage}", caption, tuple(panels))
@@ -340,32 +355,25 @@ def validation_figure(run: Run) -> Figure:
     """
     panels = []
     for stage, curve in run.validations.items():
-        # A column is named `set/answer_accuracy`, or only `answer_accuracy` for the first set.
-        sets = {
-            column.rpartition("/")[0] or "first set": column
-            for column, values in curve.items()
-            if values and column.rpartition("/")[2] == "answer_accuracy"
-        }
-        rows = [
+        names, rows = [], []
+        for column, values in curve.items():
+            # `set/answer_accuracy`, or only `answer_accuracy` for the first set.
+            benchmark, _, measure = column.rpartition("/")
+            if measure == "answer_accuracy" and values:
+                names.append(benchmark or "first set")
+                rows += series_rows(curve, column, names[-1], error=f"{column}_se")
+        for row in rows:
             # Cut to [0, 1]: a normal interval can be wider, and the band would leave the axis. A
             # row without an error gets a band of no width.
-            row | {end: min(1.0, max(0.0, row.get(end, row["value"]))) for end in ("low", "high")}
-            for name, column in sets.items()
-            for row in series_rows(curve, column, name, error=f"{column}_se")
-        ]
+            for end in ("low", "high"):
+                row[end] = min(1.0, max(0.0, row.get(end, row["value"])))
         if rows:
             title, best = f"{stage}, answer accuracy", run.selections.get(stage)
-            panels.append(learning_curve(rows, title=title, series=list(sets), best=best))
+            panels.append(learning_curve(rows, title=title, series=names, best=best))
     caption = "Greedy answers to validation problems with 95 % bands; dashed: at step 0."
     if run.selections:
         caption += " Ring: the step handed on, best on the held-back set."
     return Figure("validation", "Validation while training", caption, tuple(panels))
-
-
-def _bounds(numbers: Mapping[str, float], name: str) -> dict[str, float]:
-    """Return {"value", "low", "high", "n"} of the rate `name`, with its 95 % interval."""
-    error = numbers.get(f"{name}_se", math.nan)
-    return _interval(Estimate(numbers[name], error, int(numbers.get("n", 1))))
 
 
 def _interval(estimate: Estimate) -> dict[str, float]:
@@ -374,24 +382,3 @@ def _interval(estimate: Estimate) -> dict[str, float]:
     bounds = {"value": estimate.value, "low": interval.low, "high": interval.high}
     # The page embeds these numbers; more digits add bytes and change no pixel.
     return {name: round(bound, 5) for name, bound in bounds.items()} | {"n": estimate.n}
-
-
-BY_BENCHMARK: dict[Callable[[Run, str], Iterator[Panel]], tuple[str, str, str]] = {
-    rate_panels: ("accuracy", "All rates", "Dots with 95 % intervals."),
-    breakdown_panels: (
-        "breakdown",
-        "By level, tag and subject",
-        "Greedy answer accuracy with 95 % intervals.",
-    ),
-    pass_at_k_panels: (
-        "pass_at_k",
-        "pass@k",
-        "Chance that at least one of k samples is right, with 95 % bands.",
-    ),
-    class_panels: (
-        "classes",
-        "Four classes",
-        "Format and answer, graded separately; share of completions.",
-    ),
-}
-"""Function that draws a benchmark's panels → its figure's name, title and caption."""

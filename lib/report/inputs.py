@@ -145,7 +145,7 @@ def load_run(
         starts=dict(starts),
         benchmarks=tuple(benchmarks),
         exported=exported,
-        metrics={name: _json_object(graded / f"{name}.json") for name in checkpoints},
+        metrics={name: read_json(graded / f"{name}.json") for name in checkpoints},
         completions=completions,
         prompts={
             name: rendered_prompts(
@@ -234,18 +234,9 @@ def rendered_prompts(rows: Iterable[GradedCompletion], *, base: Path, system: st
     }
 
 
-def _optional_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; {} if the file is missing."""
-    return _json_object(path) if path.exists() else {}
-
-
-def _json_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object; raise UserError if the file has another value."""
-    content = read_json(path)
-    # A list would fail later, without the file's name in the message.
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: not a JSON object; `dvc repro` writes it again")
-    return content
+def _optional_json(path: Path) -> Any:
+    """Read a JSON file; {} if it is missing."""
+    return read_json(path) if path.exists() else {}
 
 
 def read_curve(path: Path) -> LoggedCurve:

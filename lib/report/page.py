@@ -2,9 +2,9 @@
 
 Completions and the chart library are compressed, one block per checkpoint, and unpacked after the
 first paint. Completions are hostile text: they reach the page as JSON inside base64, and scripts
-show them as text nodes only. A page has all completions if they fit. Otherwise it has the first
-ones in `READING_ORDER`, so that the page of any run opens at once and can be sent by mail. The
-stages' JSONL files have every completion.
+show them as text nodes only. A page has all completions if they fit. Otherwise it has the
+first ones of `ranked_answers`, so that the page of any run opens at once and can be sent by mail.
+The stages' JSONL files have every completion.
 """
 
 import base64
@@ -41,12 +41,6 @@ ROLLOUTS_BUDGET = 750_000
 COMPRESSION = 12
 """Upper bound of the characters per compressed byte of many completions, where `fit` starts."""
 
-READING_ORDER = ("regressions", "failures", "others")
-"""Kinds of groups: an answer got worse; the exported checkpoint is wrong; all others.
-
-A group holds the answers of all checkpoints to one problem in one decoding mode.
-"""
-
 COMPLETION_FIELDS = (
     "mode",
     "sample",
@@ -71,21 +65,15 @@ PER_PROBLEM = ("problem", "reference", "prompt")
 def render_page(report: Report) -> str:
     """Render the whole page."""
     run = report.run
-    ranked = ranked_answers(run)
     answers, blocks = fit(
-        [group for groups in ranked.values() for group in groups],
+        ranked_answers(run),
         lambda groups: completion_blocks(run, groups),
         budget=COMPLETIONS_BUDGET,
     )
     rollouts, training = fit(ranked_rollouts(run.rollouts), training_blocks, budget=ROLLOUTS_BUDGET)
-    # `shown`: (kind, completions on the page, completions in all). Groups are compared by identity,
-    # since rows have dicts and lists and cannot be hashed.
-    fitting, shown = {id(group) for group in answers}, []
-    for kind, groups in ranked.items():
-        count = sum(len(group) for group in groups if id(group) in fitting)
-        shown.append((kind, count, sum(map(len, groups))))
     # The legend explains only the reasons that occur, the most frequent first.
-    reasons = Counter(row.decided_by for rows in run.all_completions.values() for row in rows)
+    completions = [row for rows in run.all_completions.values() for row in rows]
+    reasons = Counter(row.decided_by for row in completions)
     return render_template(
         "page.html.j2",
         report=report,
@@ -98,7 +86,8 @@ def render_page(report: Report) -> str:
         beginning=lambda text: visible(shorten(text, EXAMPLE_CHARACTERS)),
         ending=_ending,
         reasons=[(name, REASONS.get(name, name)) for name, _ in reasons.most_common()],
-        shown=shown,
+        num_answers=sum(map(len, answers)),
+        num_completions=len(completions),
         num_rollouts=sum(map(len, rollouts)),
         blocks={
             "charts": pack_json([dataclasses.asdict(figure) for figure in report.figures]),
@@ -110,35 +99,37 @@ def render_page(report: Report) -> str:
     )
 
 
-def ranked_answers(run: Run) -> dict[str, list[list[GradedCompletion]]]:
-    """Group the answers to each problem in each mode, and sort the groups by `READING_ORDER`.
+def ranked_answers(run: Run) -> list[list[GradedCompletion]]:
+    """Group all checkpoints' answers to each problem in each mode, the most informative first.
 
-    A regression is a wrong answer to a problem that the checkpoint's parent answered right, in the
-    sample of the same number.
-
-    Returns:
-        Kind → groups. Within a kind, greedy groups come first, then all follow a hash order.
+    First groups in which an answer got worse, then those in which the exported checkpoint is wrong,
+    then the others; among equals, greedy groups first, then a hash order.
     """
     # (benchmark, problem, mode) → (checkpoint, sample) → completion.
-    together: dict[tuple[str, str, str], dict[tuple[str, int], GradedCompletion]]
-    together = defaultdict(dict)
+    groups: dict[tuple[str, str, str], dict[tuple[str, int], GradedCompletion]] = defaultdict(dict)
     for name, rows in run.all_completions.items():
         for row in rows:
-            together[row.benchmark, row.problem_id, row.mode][name, row.sample] = row
-    ranked: dict[str, list[list[GradedCompletion]]] = {kind: [] for kind in READING_ORDER}
+            groups[row.benchmark, row.problem_id, row.mode][name, row.sample] = row
     # False sorts before True: greedy groups first.
-    for key in sorted(together, key=lambda key: (key[2] != GREEDY, _shuffle_key(*key))):
-        answers = together[key]
-        wrong = [place for place, row in answers.items() if not row.answer_ok]
-        # The parent's answer, sample by sample. The untrained checkpoint has no parent: the key
-        # ("", sample) gives None.
-        earlier = (answers.get((run.origins.get(name, ""), sample)) for name, sample in wrong)
-        if any(row and row.answer_ok for row in earlier):
-            kind = "regressions"
-        else:
-            kind = "failures" if any(name == run.exported for name, _ in wrong) else "others"
-        ranked[kind].append(list(answers.values()))
-    return ranked
+    keys = sorted(
+        groups,
+        key=lambda key: (_rank(run, groups[key]), key[2] != GREEDY, _shuffle_key(*key)),
+    )
+    return [list(groups[key].values()) for key in keys]
+
+
+def _rank(run: Run, answers: Mapping[tuple[str, int], GradedCompletion]) -> int:
+    """Return 0 if an answer got worse, 1 if the exported checkpoint is wrong, else 2.
+
+    An answer got worse if the parent of its checkpoint was right in the sample of the same number.
+    """
+    wrong = [place for place, row in answers.items() if not row.answer_ok]
+    for name, sample in wrong:
+        # The untrained checkpoint has no parent: the key ("", sample) gives None.
+        earlier = answers.get((run.origins.get(name, ""), sample))
+        if earlier and earlier.answer_ok:
+            return 0
+    return 1 if any(name == run.exported for name, _ in wrong) else 2
 
 
 def ranked_rollouts(rollouts: Sequence[TrainingRollout]) -> list[list[TrainingRollout]]:
@@ -146,11 +137,8 @@ def ranked_rollouts(rollouts: Sequence[TrainingRollout]) -> list[list[TrainingRo
     together: dict[str, list[TrainingRollout]] = defaultdict(list)
     for rollout in rollouts:
         together[rollout.problem].append(rollout)
-    return sorted(
-        together.values(),
-        # Problems of many steps show best how answers change.
-        key=lambda rows: (-len({row.step for row in rows}), _shuffle_key(rows[0].problem)),
-    )
+    # Problems of many steps show best how answers change.
+    return sorted(together.values(), key=lambda rows: -len({row.step for row in rows}))
 
 
 def fit(

@@ -37,6 +37,8 @@ from lib.report.text import Table, percent
 NUM_TRANSCRIPTS = 5
 """Number of right completions that are shown, and number of wrong ones."""
 
+Preset = tuple[str, Mapping[str, Any], Sequence[str]]
+"""The preset nearest to the settings: its name, its values, and the keys that differ."""
 
 CONDITIONS = {
     "num_problems": "problems",
@@ -104,12 +106,14 @@ def build_report(run: Run) -> Report:
         for each in comparisons
         if run.trained and each.before != untrained and each.benchmark == sets[0]
     ]
-    facts, provenance = facts_and_provenance(run)
+    settings = _merged(run.provenance, "settings")
+    # Unrelated models have no preset.
+    preset = nearest_preset(settings, shown=_text) if run.trained else None
     breakdowns = [breakdown(metrics, name, by) for name in sets for by in BREAKDOWNS]
     classes = [class_table(metrics, name) for name in sets]
     return Report(
         run=run,
-        facts=facts,
+        facts=list(facts(run, settings, preset)),
         alarms=[*alarms(judged), *training_warnings(run.provenance)],
         example=select_example(run),
         findings=[
@@ -127,7 +131,7 @@ def build_report(run: Run) -> Report:
         breakdowns=[table for table in breakdowns if table.rows],
         classes=[table for table in classes if table.rows],
         transcripts=select_transcripts(run),
-        provenance=provenance,
+        provenance=provenance_tables(run, settings, preset),
         comparisons=comparisons,
     )
 
@@ -166,28 +170,25 @@ def select_example(run: Run) -> Example | None:
     answers: dict[str, dict[str, GradedCompletion]] = defaultdict(dict)
     for name in run.checkpoints:
         for row in _main_rows(run, name):
-            if row.decided_by == UNGRADED:
-                continue
-            # The first sample, if the benchmark was only sampled.
-            answers[row.problem_id].setdefault(name, row)
+            if row.decided_by != UNGRADED:
+                # The first sample, if the benchmark was only sampled.
+                answers[row.problem_id].setdefault(name, row)
     # A model may have skipped a problem that exceeds its context.
     full = [each for each in answers.values() if len(each) == len(run.checkpoints)]
     if not full:
         return None
-    gains, losses = (
-        [each for each in full if (each[before].answer_ok, each[after].answer_ok) == verdicts]
-        for verdicts in ((False, True), (True, False))
-    )
-    # Length over all checkpoints' answers, in characters.
-    candidates = sorted(
-        gains or full, key=lambda each: sum(len(row.completion) for row in each.values())
-    )
+    gains = [each for each in full if each[after].answer_ok > each[before].answer_ok]
+    num_losses = sum(each[after].answer_ok < each[before].answer_ok for each in full)
     caption = "One problem, answered by each"
     if gains:
         caption = (
             f"One of {len(gains)} problems that {after} answers right and {before} does not; "
-            f"{len(losses)} the other way round"
+            f"{num_losses} the other way round"
         )
+    # Length over all checkpoints' answers, in characters.
+    candidates = sorted(
+        gains or full, key=lambda each: sum(len(row.completion) for row in each.values())
+    )
     return Example(caption, candidates[len(candidates) // 2])
 
 
@@ -218,49 +219,55 @@ def conditions(run: Run) -> Table:
     """
     record = run.provenance.get(f"evaluate/{run.checkpoints[0]}", {})
     rows = tuple(
-        (
-            f"{benchmark}, {mode}",
-            *(f"{sampling[key]:.9g}" for key in CONDITIONS),
-        )
+        (f"{benchmark}, {mode}", *(f"{sampling[key]:.9g}" for key in CONDITIONS))
         for benchmark in run.benchmarks
         for mode, sampling in record.get("sampling", {}).get(benchmark, {}).items()
     )
     return Table("How each benchmark was answered", ("", *CONDITIONS.values()), rows)
 
 
-def facts_and_provenance(run: Run) -> tuple[list[tuple[str, str]], list[Table]]:
-    """Return the header's facts, such as ("seed", "0"), and the four provenance tables.
+def facts(
+    run: Run, settings: Mapping[str, str], preset: Preset | None
+) -> Iterator[tuple[str, str]]:
+    """Yield the header's facts, such as ("seed", "0").
 
-    The tables list settings and versions once for all stages, then each stage's input hashes and
-    metrics. Settings that differ from the nearest preset come first, beside the preset's value.
     There is no date: the page shows its file's, so that equal runs have equal bytes.
     """
-    settings = _settings(run.provenance, "settings")
-    facts = [("seed", settings.get("seed", "?"))]
-    header: tuple[str, ...] = ("key", "value")
-    rows: list[tuple[str, ...]] = [*settings.items()]
-    num_changed = 0
-    if run.trained:
-        preset, values, changed = nearest_preset(settings, shown=_text)
-        header, num_changed = (*header, f"preset {preset}"), len(changed)
+    if preset:
+        name, _, changed = preset
+        plural = "s" if len(changed) > 1 else ""
+        count = f" with {len(changed)} change{plural}" if changed else ""
+        yield "model", _model(settings)
+        yield "preset", name + count
+    yield "seed", settings.get("seed", "?")
+    # Several devices if stages ran on different machines.
+    devices = {record["device"]: None for record in run.provenance.values() if "device" in record}
+    if devices:
+        yield "measured on", " / ".join(devices)
+    # `git log -S<hash>` finds the run's commit (docs/report.md).
+    yield "run", hash_json(run.provenance)[:12]
+    # `lib` is not installed, so there is no package metadata.
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    yield project["name"], project["version"]
+
+
+def provenance_tables(run: Run, settings: Mapping[str, str], preset: Preset | None) -> list[Table]:
+    """Return four tables: settings and versions of all stages, then each one's inputs and metrics.
+
+    Settings that differ from the nearest preset come first, bold, beside the preset's value.
+    """
+    used = Table("settings", ("key", "value"), tuple(settings.items()))
+    if preset:
+        name, values, changed = preset
         rows = [(key, settings[key], values[key]) for key in changed]
         # An empty last cell means that the value equals the preset's.
         rows += [(key, value, "") for key, value in settings.items() if key not in changed]
-        count = f" with {num_changed} change{'s' if num_changed > 1 else ''}" if changed else ""
-        facts = [("model", _model(settings)), ("preset", preset + count), *facts]
-    devices = {record["device"]: None for record in run.provenance.values() if "device" in record}
-    # Several devices if stages ran on different machines; no entry (times False) without any.
-    facts += [("measured on", " / ".join(devices))] * bool(devices)
-    # `git log -S<hash>` finds the run's commit (docs/report.md).
-    facts.append(("run", hash_json(run.provenance)[:12]))
-    # `lib` is not installed, so there is no package metadata.
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    facts.append((project["name"], project["version"]))
-    versions = _settings(run.provenance, "versions")
+        header = ("key", "value", f"preset {name}")
+        used = Table("settings", header, tuple(rows), frozenset(range(len(changed))))
     inputs = {f"{stage} ←": record.get("inputs", {}) for stage, record in run.provenance.items()}
-    return facts, [
-        # The settings that differ from the preset come first, and are bold.
-        Table("settings", header, tuple(rows), frozenset(range(num_changed))),
+    versions = _merged(run.provenance, "versions")
+    return [
+        used,
         Table("versions", ("key", "value"), tuple(versions.items())),
         Table("inputs", ("stage ← what it read", "hash"), _rows(inputs)),
         Table("stages", ("metric", "value"), _rows(run.stage_metrics)),
@@ -276,7 +283,7 @@ def _rows(records: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, str], ..
     )
 
 
-def _settings(provenance: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, str]:
+def _merged(provenance: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, str]:
     """Merge the stages' settings by dotted key; stages that disagree give "value / value".
 
     Args:

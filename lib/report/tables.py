@@ -151,10 +151,11 @@ def comparison_table(
             f"{each.before} → {each.after}, {each.mode}",
             points(each.change.difference.value),
             f"{points(each.change.interval.low)} … {points(each.change.interval.high)}",
-            p_value(each.change.p_value),
+            # In a cell, without the "= " of a sentence.
+            p_value(each.change.p_value).lstrip("= "),
             str(each.change.difference.n),
             # A detectable size has no direction, and `points` signs every number.
-            points(each.detectable).lstrip("+"),
+            points(each.change.detectable).lstrip("+"),
         )
         for each in comparisons
         if each.benchmark == benchmark

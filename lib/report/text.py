@@ -52,7 +52,7 @@ def rate_parts(
     If the error rounds to 0.0 (all `n` problems are right, or all wrong), a bound of the 95 %
     interval replaces it: "100.0", "(≥ 99.1)".
     """
-    if value is None or math.isnan(value):
+    if value is None:
         return MISSING, ""
     number = f"{100 * value:.1f}"
     if se is not None and round(100 * se, 1) > 0:
@@ -77,10 +77,9 @@ def decimal(
 
     An error that would be printed as 0 is left out.
     """
-    if value is None or math.isnan(value):
+    if value is None:
         return MISSING
-    # `not … > 0` also catches NaN.
-    error = "" if se is None or not round(se, digits) > 0 else f" ± {se:.{digits}f}"
+    error = f" ± {se:.{digits}f}" if se and round(se, digits) > 0 else ""
     return f"{value:.{digits}f}{error}"
 
 
@@ -94,12 +93,13 @@ def points(value: float) -> str:
     if math.isnan(value):
         return MISSING
     # U+2212 is as wide as the plus sign, so that columns align.
-    return f"{100 * value:+.1f}".replace("-", "−").replace("inf", "∞")
+    return f"{100 * value:+.1f}".replace("-", "−")
 
 
-def p_value(value: float) -> str:
-    """Format a p-value, never as 0."""
-    return "< 0.0001" if value < 0.0001 else f"{value:.4f}"
+def p_value(value: float, *, digits: int = 4) -> str:
+    """Format a p-value for a sentence, never as 0: "= 0.0321", "< 0.0001"."""
+    smallest = 10**-digits
+    return f"< {smallest:.{digits}f}" if value < smallest else f"= {value:.{digits}f}"
 
 
 def shorten(text: str, limit: int) -> str:

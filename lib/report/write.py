@@ -34,9 +34,6 @@ from lib.report.text import (
 SUMMARY = ("answer accuracy", "pass@", "pass^", "maj@", "format accuracy", "equations")
 """Prefixes of the row titles in the terminal's summary."""
 
-MOST_COLUMNS = 4
-"""Most models that are columns of the table; with more, each model is a row."""
-
 PAGE = Path(".dvc/plots/page.html")
 """Page template of `dvc plots`."""
 
@@ -96,9 +93,11 @@ def run_metrics(report: Report) -> dict[str, Any]:
     run = report.run
     # Only the first benchmark, since `dvc exp show` has one line per experiment.
     modes = run.metrics[run.exported].get(run.benchmarks[0], {})
-    rates = [(modes.get(mode, {}), name) for mode, name in MEASURES.items()]
+    exported = {
+        name: modes[mode][name] for mode, name in MEASURES.items() if name in modes.get(mode, {})
+    }
     numbers: dict[str, Any] = {
-        "exported": {name: measures[name] for measures, name in rates if name in measures},
+        "exported": exported,
         # As a list, which `dvc metrics diff` skips: it then shows the differences below, without
         # errors and p-values.
         "paired": [comparison_metrics(report.comparisons)],
@@ -114,25 +113,19 @@ def write_models(run: Run, folder: Path) -> list[Table]:
     """Write `table.md`, `table.json` (the unrounded numbers) and `report.html` for models.
 
     Returns:
-        For each benchmark: the headline table (a row per model if there are more than
-        `MOST_COLUMNS`), the differences from the first model, and accuracy by subject.
+        For each benchmark: the headline table, the differences from the first model, and accuracy
+        by subject.
     """
     report = build_report(run)
     tables = []
     for benchmark in run.benchmarks:
-        rates = headline_table(run.metrics, benchmark)
-        if len(run.metrics) > MOST_COLUMNS:
-            rows = [row for row in rates.rows if row[0].startswith(SUMMARY)]
-            # Transposed: a row per model.
-            first, *others = zip(rates.header, *rows, strict=True)
-            rates = Table(rates.title, first, tuple(others))
+        tables.append(headline_table(run.metrics, benchmark))
         differences = comparison_table(benchmark, report.comparisons)
+        if differences.rows:
+            tables.append(differences)
         by_subject = breakdown(run.metrics, benchmark, "by_subject")
-        tables += [
-            rates,
-            *([differences] if differences.rows else []),
-            *([by_subject] if len(by_subject.rows) > 1 else []),
-        ]
+        if len(by_subject.rows) > 1:
+            tables.append(by_subject)
     sections = (f"**{table.title}**\n\n{markdown_table(table)}\n" for table in tables)
     _write(folder / "table.md", "\n".join(sections))
     _write(folder / "report.html", render_page(report))
@@ -193,21 +186,19 @@ def long_table(run: Run, stage: str) -> list[dict[str, Any]]:
     # problem's completions as one gives an upper bound of the step's standard error.
     scale = 1 / math.sqrt(settings.get("prompts_per_step", math.nan))
     components = {name: f"reward: {reward}" for name, reward in reward_components(curve).items()}
-    titles = {"reward": "total reward"} | components | CURVES[stage]
     # TRL logs `rewards/<function>/std` beside each mean.
     stds = {"reward": "reward_std"} | {name: name.replace("/mean", "/std") for name in components}
-    series = [
-        series_rows(curve, name, title, error=stds.get(name, ""), scale=scale)
-        for name, title in titles.items()
+    series = []
+    for name, title in {"reward": "total reward", **components, **CURVES[stage]}.items():
         # dvc.yaml draws that column from the stage's own CSV.
-        if name != OWN_PLOT[stage]
-    ]
-    titles_of = SERIES["validation"]
+        if name != OWN_PLOT[stage]:
+            error = stds.get(name, "")
+            series.append(series_rows(curve, name, title, error=error, scale=scale))
     for name in validation:
         benchmark, _, measure = name.rpartition("/")
         # Columns of the first set have no set name; dvc.yaml draws its answer accuracy.
-        if measure in titles_of and name != "answer_accuracy":
-            title = f"validation {benchmark}".strip() + f": {titles_of[measure]}"
+        if measure in SERIES["validation"] and name != "answer_accuracy":
+            title = f"validation {benchmark}".strip() + f": {SERIES['validation'][measure]}"
             series.append(series_rows(validation, name, title, error=f"{name}_se"))
     # Git tracks these files; digits beyond what a plot shows would only make diffs larger.
     return [

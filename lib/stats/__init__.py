@@ -5,17 +5,13 @@ every standard error is computed over problems (arXiv:2411.00640).
 """
 
 from lib.stats.attempts import maj_at_k, num_attempts, pass_at_k, pass_hat_k
-from lib.stats.differences import (
-    Difference,
-    independent_difference,
-    minimum_detectable_difference,
-    paired_difference,
-)
+from lib.stats.differences import Difference, independent_difference, paired_difference
 from lib.stats.estimates import (
     Estimate,
     Interval,
     clustered_mean,
     mean_estimate,
+    rate_estimate,
     share_interval,
 )
 from lib.stats.seeds import SeedsMean, holm, seeds_mean
@@ -30,11 +26,11 @@ __all__ = [
     "independent_difference",
     "maj_at_k",
     "mean_estimate",
-    "minimum_detectable_difference",
     "num_attempts",
     "paired_difference",
     "pass_at_k",
     "pass_hat_k",
+    "rate_estimate",
     "seeds_mean",
     "share_interval",
 ]

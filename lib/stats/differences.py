@@ -32,6 +32,20 @@ class Difference:
     interval: Interval
     p_value: float
 
+    @property
+    def detectable(self) -> float:
+        """The smallest true difference that as many problems would show with chance `POWER`.
+
+        NaN for a single problem, or if no problem changed: the spread is then unknown.
+        """
+        # `not se > 0` also catches NaN.
+        if not self.difference.se > 0:
+            return math.nan
+        # In standard errors: the difference at which the interval excludes 0 in `POWER` of all
+        # experiments. `stdtrit` is the quantile of Student's t.
+        quantile = float(stdtrit(self.difference.n - 1, (1 + LEVEL) / 2))
+        return (quantile + NormalDist().inv_cdf(POWER)) * self.difference.se
+
     def is_worse(self, alpha: float = 0.05) -> bool:
         """Return True if `after` is significantly below `before`, at level `alpha`."""
         return self.difference.value < 0 and self.p_value < alpha
@@ -112,25 +126,6 @@ def independent_difference(*, before: Estimate, after: Estimate) -> Difference:
         interval=_interval(centre, error),
         p_value=_p_value(centre, error),
     )
-
-
-def minimum_detectable_difference(*, sd: float, n: int) -> float:
-    """Return the smallest true difference that a test on n problems detects with chance `POWER`.
-
-    Args:
-        sd: standard deviation over problems of the paired difference (√n times its standard
-            error); for two 0/1 scores at most √(share of problems on which they disagree).
-        n: number of problems, at least 2.
-
-    Raises:
-        ValueError: n < 2.
-    """
-    if n < 2:
-        raise ValueError(f"n={n}; a spread needs at least 2 problems")
-    # In standard errors: the difference at which the interval excludes 0 in `POWER` of all
-    # experiments. `stdtrit` is the quantile of Student's t.
-    reach = float(stdtrit(n - 1, (1 + LEVEL) / 2)) + NormalDist().inv_cdf(POWER)
-    return reach * sd / math.sqrt(n)
 
 
 def _interval(centre: float, error: float) -> Interval:

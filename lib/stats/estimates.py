@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from statistics import NormalDist
 
 import numpy as np
@@ -38,6 +38,14 @@ class Estimate:
     n: int
 
 
+def rate_estimate(numbers: Mapping[str, float], name: str) -> Estimate:
+    """Return the rate `name` of a mode's metrics: {name, "<name>_se", "n"}.
+
+    The metrics have no standard error of a single problem, or of a rate measured elsewhere: NaN.
+    """
+    return Estimate(numbers[name], numbers.get(f"{name}_se", math.nan), int(numbers.get("n", 1)))
+
+
 def mean_estimate(values: ArrayLike) -> Estimate:
     """Average one value per problem, with standard error s / √n.
 
@@ -65,10 +73,8 @@ def clustered_mean(values: ArrayLike, clusters: Sequence[Hashable]) -> Estimate:
         ValueError: no values, or not one cluster per value.
     """
     flat = np.asarray(values, dtype=np.float64)
-    if flat.ndim != 1 or flat.size == 0:
-        raise ValueError(f"values has shape {flat.shape}; expected [N] with N of at least 1")
-    if len(clusters) != flat.size:
-        raise ValueError(f"{flat.size} values but {len(clusters)} clusters")
+    if flat.size == 0:
+        raise ValueError("no values to average")
     # Clusters by number, in the order of their first completion.
     numbers = {cluster: number for number, cluster in enumerate(dict.fromkeys(clusters))}
     mean = float(flat.mean())

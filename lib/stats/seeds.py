@@ -21,8 +21,8 @@ class SeedsMean:
 
     Attributes:
         value: the mean.
-        se: its standard error over seeds; NaN for one seed.
-        num_seeds: the number of seeds.
+        se: its standard error over seeds.
+        num_seeds: the number of seeds, S of at least 3 (a study's minimum).
         problem_se: its standard error over problems, 0 if the value is not a mean over problems.
             It bounds interval and p-values from below: seeds that agree by accident prove no more
             than their problems do.
@@ -35,19 +35,17 @@ class SeedsMean:
 
     @property
     def freedom(self) -> float:
-        """Degrees of freedom of the standard error: (S + 1) / 2, at most S - 1.
+        """Degrees of freedom of the standard error: (S + 1) / 2.
 
         It is about half of S - 1, which would be right for normal values. Results of seeds are
         often skewed (one or two are far from the rest), and the variance of s² grows with the
         kurtosis. docs/statistics.md has the coverage.
         """
-        return min(self.num_seeds - 1, (self.num_seeds + 1) / 2)
+        return (self.num_seeds + 1) / 2
 
     @property
     def interval(self) -> Interval:
-        """The 95 % interval by Student's t; unbounded for one seed."""
-        if self.num_seeds < 2:
-            return Interval(-math.inf, math.inf)
+        """The 95 % interval by Student's t."""
         over_seeds = float(stdtrit(self.freedom, (1 + LEVEL) / 2)) * self.se
         reach = max(over_seeds, Z * self.problem_se)
         return Interval(self.value - reach, self.value + reach)
@@ -59,8 +57,6 @@ class SeedsMean:
 
     def p_above(self, bound: float) -> float:
         """Return the one-sided p-value of the hypothesis "the true mean is at most `bound`"."""
-        if self.num_seeds < 2:
-            return 1.0
         below = bound - self.value
         # `stdtr` is the distribution function of Student's t. se is 0 if all values are equal: the
         # p-value is then 0 or 1.
@@ -90,14 +86,9 @@ def seeds_mean(values: ArrayLike, *, problem_se: Sequence[float] = ()) -> SeedsM
         values: [S] the rate or the paired difference of each seed.
         problem_se: [S] standard error of each seed over its own problems; the mean's is
             √(Σ se²) / S. Empty if the value is not a mean over problems.
-
-    Raises:
-        ValueError: no values.
     """
     each = np.asarray(values, dtype=np.float64)
-    if each.size == 0:
-        raise ValueError("no values; expected one for each seed")
-    se = float(each.std(ddof=1)) / math.sqrt(each.size) if each.size > 1 else math.nan
+    se = float(each.std(ddof=1)) / math.sqrt(each.size)
     # hypot(*problem_se) = √(Σ se²), and 0 without arguments.
     return SeedsMean(float(each.mean()), se, each.size, math.hypot(*problem_se) / each.size)
 

@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -69,9 +69,10 @@ class Study(Section):
     comparisons: Annotated[tuple[Contrast, ...], Field(min_length=1)]
 
     def contradictions(self) -> Iterator[str]:
-        for name in (name for each in self.comparisons for name in (each.before, each.after)):
-            if name not in self.variants:
-                yield f"comparisons: no variant `{name}`; there are {', '.join(self.variants)}"
+        for each in self.comparisons:
+            for name in (each.before, each.after):
+                if name not in self.variants:
+                    yield f"comparisons: no variant `{name}`; there are {', '.join(self.variants)}"
         if len(set(self.seeds)) < len(self.seeds):
             yield f"seeds: {list(self.seeds)}; expected different ones"
 
@@ -84,12 +85,12 @@ class Study(Section):
 
 
 def study_file(name: str) -> Path:
-    """Find a study's file by path, or by name in `studies/` with or without .yaml.
+    """Find a study's file by path, or by name in `studies/`.
 
     Raises:
         UserError: there is none; lists the known ones.
     """
-    for path in (Path(name), STUDIES / name, STUDIES / f"{name}.yaml"):
+    for path in (Path(name), STUDIES / f"{name}.yaml"):
         if path.suffix == ".yaml" and path.is_file():
             return path
     known = ", ".join(sorted(file.stem for file in STUDIES.glob("*.yaml")))
@@ -110,19 +111,19 @@ def load_study(path: Path) -> Study:
         study = _over_preset(study, usual)
     sets = study.benchmarks or usual.evaluate.benchmarks[:1]
     study = study.model_copy(update={"benchmarks": sets})
-    # What the study names, to be checked against what each variant's params measure.
-    requested = {
-        "benchmarks": sets,
-        "measure": [each.measure for each in study.comparisons if each.measure],
-    }
+    compared = [each.measure for each in study.comparisons if each.measure]
     for name, variant in study.variants.items():
         evaluate = with_params(current, variant, origin=f"{path}: variants.{name}").evaluate
-        known = {"benchmarks": evaluate.benchmarks, "measure": _measures(study, evaluate)}
-        for key, names in requested.items():
-            if unknown := [each for each in names if each not in known[key]]:
-                there = ", ".join(known[key])
-                raise UserError(f"{path}: {key}: no `{unknown[0]}`; there are {there}")
+        _check_known(sets, evaluate.benchmarks, origin=f"{path}: benchmarks")
+        _check_known(compared, _measures(study, evaluate), origin=f"{path}: measure")
     return study
+
+
+def _check_known(names: Iterable[str], known: Sequence[str], *, origin: str) -> None:
+    """Raise UserError for a name that is not among the `known` ones."""
+    for name in names:
+        if name not in known:
+            raise UserError(f"{origin}: no `{name}`; there are {', '.join(known)}")
 
 
 def _measures(study: Study, evaluate: Evaluate) -> list[str]:

@@ -14,7 +14,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter, defaultdict, deque
@@ -31,10 +30,10 @@ from lib.core.errors import UserError
 from lib.core.git import git
 from lib.params.load import read_yaml
 from lib.problems.generated import UNSEEN_EQUATIONS
-from lib.report.compare import graded_rows
+from lib.report.compare import DVC, graded_rows
 from lib.report.comparisons import problem_grades
 from lib.stats import pass_at_k
-from lib.studies.definition import Study, Variant, hydra
+from lib.studies.definition import Study, hydra
 
 Scores = dict[str, dict[str, dict[str, float]]]
 """Benchmark → measure → problem id → score. The measures of `TRAINING` are in the benchmark "",
@@ -48,9 +47,6 @@ UNSEEN = "unseen"
 
 ENTROPY = "entropy"
 """The only measure in nats per token; all others are rates."""
-
-# The interpreter of this process: a `dvc` on PATH may belong to another environment.
-DVC = [sys.executable, "-m", "dvc"]
 
 GRACE_S = 30.0
 """Seconds to wait after each of SIGINT, SIGTERM and SIGKILL."""
@@ -69,18 +65,18 @@ class Experiment:
     """One run of the pipeline: a seed, and the params of one or more variants.
 
     Attributes:
-        variants: the variants that share this run, by name.
+        checkpoints: variant → its checkpoint, for the variants that share this run.
     """
 
     name: str
     seed: int
     params: Mapping[str, Any]
-    variants: Mapping[str, Variant]
+    checkpoints: Mapping[str, str]
 
     @property
     def targets(self) -> list[str]:
         """The DVC stages to bring up to date."""
-        return sorted({f"grade@{variant.checkpoint}" for variant in self.variants.values()})
+        return sorted({f"grade@{checkpoint}" for checkpoint in self.checkpoints.values()})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,20 +97,20 @@ class Outcome:
 
 def experiments_of(name: str, study: Study) -> list[Experiment]:
     """List the experiments, seed by seed; variants with the same params share one."""
-    groups: dict[str, dict[str, Variant]] = {}
+    groups: dict[str, dict[str, str]] = {}
     for variant_name, variant in study.variants.items():
         # A dict cannot be a key; its sorted JSON can.
         key = json.dumps(variant.params, sort_keys=True)
-        groups.setdefault(key, {})[variant_name] = variant
+        groups.setdefault(key, {})[variant_name] = variant.checkpoint
     return [
         Experiment(
-            name=f"{name}-{'-'.join(variants)}-{seed}",
+            name=f"{name}-{'-'.join(checkpoints)}-{seed}",
             seed=seed,
             params=json.loads(key),
-            variants=variants,
+            checkpoints=checkpoints,
         )
         for seed in study.seeds
-        for key, variants in groups.items()
+        for key, checkpoints in groups.items()
     ]
 
 
@@ -169,18 +165,13 @@ def run_study(
         processes.end()
         pool.shutdown()
     stored = [(each, _stored(each, scratch, state)) for each in experiments]
-    # `scores` and `validation` by (variant, seed); variants of one experiment have its seed.
-    return Outcome(
-        **{
-            kind: {
-                (variant, each.seed): content[kind][variant]
-                for each, content in stored
-                for variant in each.variants
-            }
-            for kind in ("scores", "validation")
-        },
-        hours=sum(content["seconds"] for _, content in stored) / 3600,
-    )
+    scores, validation = {}, {}
+    for each, measured in stored:
+        for variant in each.checkpoints:
+            scores[variant, each.seed] = measured["scores"][variant]
+            validation[variant, each.seed] = measured["validation"][variant]
+    hours = sum(measured["seconds"] for _, measured in stored) / 3600
+    return Outcome(scores=scores, validation=validation, hours=hours)
 
 
 class Processes:
@@ -333,8 +324,11 @@ def _stored(experiment: Experiment, scratch: Path, state: str) -> Mapping[str, A
 
 def _identity(experiment: Experiment, state: str) -> dict[str, Any]:
     """Return the code, params and checkpoints behind an experiment's scores, stored with them."""
-    checkpoints = {name: variant.checkpoint for name, variant in experiment.variants.items()}
-    return {"state": state, "params": dict(experiment.params), "checkpoints": checkpoints}
+    return {
+        "state": state,
+        "params": dict(experiment.params),
+        "checkpoints": dict(experiment.checkpoints),
+    }
 
 
 def _run(experiment: Experiment, scratch: Path, state: str, processes: Processes) -> float:
@@ -369,17 +363,14 @@ def measurements(experiment: Experiment) -> dict[str, Any]:
         {"scores": variant → `Scores`, "validation": variant → training step → greedy accuracy}.
     """
     side = DVCFileSystem(rev=experiment.name)
-    checkpoints = {name: variant.checkpoint for name, variant in experiment.variants.items()}
-    measured: dict[str, dict[str, Any]] = {"scores": {}, "validation": {}}
-    for name, checkpoint in checkpoints.items():
-        scores = problem_scores(graded_rows(side, Path(f"data/graded/{checkpoint}.jsonl")))
+    scores, validation = {}, {}
+    for name, checkpoint in experiment.checkpoints.items():
+        scores[name] = problem_scores(graded_rows(side, Path(f"data/graded/{checkpoint}.jsonl")))
         # Only if this experiment ran GRPO: otherwise its commit has the default run's curve.
-        if "grpo" in checkpoints.values():
-            scores[""] = _sampled(side, checkpoint)
-        measured["scores"][name] = scores
-        curve = _curve(side, f"{checkpoint}_validation", "answer_accuracy")
-        measured["validation"][name] = curve
-    return measured
+        if "grpo" in experiment.checkpoints.values():
+            scores[name][""] = _sampled(side, checkpoint)
+        validation[name] = _curve(side, f"{checkpoint}_validation", "answer_accuracy")
+    return {"scores": scores, "validation": validation}
 
 
 def _sampled(side: DVCFileSystem, checkpoint: str) -> dict[str, dict[str, float]]:

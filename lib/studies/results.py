@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 from lib.artifacts import read_json
 from lib.core.errors import UserError
 from lib.report.charts import Figure, figure_svg, learning_curve, whiskers
-from lib.report.text import Table, markdown_table, percent, points, render_template
+from lib.report.text import Table, markdown_table, p_value, percent, points, render_template
 from lib.stats import (
     SeedsMean,
     holm,
@@ -85,22 +85,21 @@ def study_metrics(
                 for step in sorted(steps, key=int)
             }
     comparisons: dict[str, dict[str, Any]] = {}
-    for each in study.comparisons:
-        comparisons[each.name] = {}
+    for claim in study.comparisons:
+        comparisons[claim.name] = {}
         for measure in measures:
             changes = [
                 paired_difference(
-                    before=scores[each.before, seed][measure],
-                    after=scores[each.after, seed][measure],
+                    before=scores[claim.before, seed][measure],
+                    after=scores[claim.after, seed][measure],
                 )
                 for seed in seeds
             ]
-            comparisons[each.name][measure] = _over_seeds(
-                seeds,
-                [change.difference for change in changes],
-                # The standard errors, from the 95 % intervals.
-                [(own.high - own.low) / (2 * Z) for own in (each.interval for each in changes)],
-            )
+            intervals = [change.interval for change in changes]
+            # The standard errors, from the 95 % intervals.
+            errors = [(each.high - each.low) / (2 * Z) for each in intervals]
+            estimates = [change.difference for change in changes]
+            comparisons[claim.name][measure] = _over_seeds(seeds, estimates, errors)
     return {
         "variants": rates,
         "comparisons": comparisons,
@@ -157,19 +156,20 @@ def claim_verdicts(study: Study, metrics: Mapping[str, Any]) -> list[str]:
     """
     measures = _measures(metrics)
     headline = "pass@1" if "pass@1" in measures else measures[0]
-    judged = []
-    for each in study.comparisons:
-        numbers = metrics["comparisons"][each.name][each.measure or headline]
-        # `SeedsMean` again, for its tests: from standard error, number of seeds, problem error.
-        errors = numbers["se"], len(study.seeds), numbers["problem_se"]
-        judged.append((each, numbers, SeedsMean(numbers["mean"], *errors)))
-    # Exploratory comparisons are not tested, so that they cost the claims no power. `adjusted` has
-    # a p-value for each of the others, in their order.
-    tested = [_p_value(each, mean) for each, _, mean in judged if not each.exploratory]
-    adjusted = iter(holm(tested))
+    numbers = [
+        metrics["comparisons"][each.name][each.measure or headline] for each in study.comparisons
+    ]
+    # `SeedsMean` again, for its tests.
+    means = [
+        SeedsMean(own["mean"], own["se"], len(study.seeds), own["problem_se"]) for own in numbers
+    ]
+    # Exploratory comparisons are not tested, so that they cost the claims no power.
+    claims = [place for place, each in enumerate(study.comparisons) if not each.exploratory]
+    corrected = holm([_p_value(study.comparisons[place], means[place]) for place in claims])
+    p_values = dict(zip(claims, corrected, strict=True))
     return [
-        _verdict(each, numbers, mean, None if each.exploratory else next(adjusted), headline)
-        for each, numbers, mean in judged
+        _verdict(each, numbers[place], means[place], p_values.get(place), headline)
+        for place, each in enumerate(study.comparisons)
     ]
 
 
@@ -206,10 +206,10 @@ def _verdict(
     claim: Contrast,
     numbers: Mapping[str, float],
     mean: SeedsMean,
-    p_value: float | None,
+    p: float | None,
     headline: str,
 ) -> str:
-    """Return the sentence for one comparison; `p_value` is corrected, None if exploratory.
+    """Return the sentence for one comparison; `p` is corrected, None if exploratory.
 
     "**As claimed**: `grpo` against `sft` in pass@1: +20.4 points (+18.5 to +22.3), above on 10 of
     10 seeds; expected better; p < 0.001."
@@ -218,27 +218,22 @@ def _verdict(
     seen = "better" if interval.low > 0 else "worse" if interval.high < 0 else "no difference"
     # The two-sided test of better and worse ignores the sign.
     expected = {"better": mean.value > 0, "worse": mean.value < 0}.get(claim.expect, True)
-    if p_value is None:
+    if p is None:
         verdict = "Exploratory"
-    elif p_value < ALPHA and expected:
+    elif p < ALPHA and expected:
         verdict = "As claimed"
     else:
         refuted = seen in REFUTED_BY.get(claim.expect, ("better", "worse"))
         verdict = "Not as claimed" if refuted else "Not settled"
     of_seeds = [value for key, value in numbers.items() if key.startswith("seed_")]
     wanted = WANTED.get(claim.expect, claim.expect).format(claim.margin)
-    chance = "" if p_value is None else f"; p {_chance(p_value)}"
+    chance = "" if p is None else f"; p {p_value(p, digits=3)}"
     return (
         f"**{verdict}**: `{claim.after}` against `{claim.before}` in {claim.measure or headline}: "
         f"{points(mean.value)} points ({points(interval.low)} to {points(interval.high)}), above "
         f"on {sum(value > 0 for value in of_seeds)} of {len(of_seeds)} seeds; expected "
         f"{wanted}{chance}."
     )
-
-
-def _chance(p_value: float) -> str:
-    """Format a p-value behind "p ": "< 0.001", "= 0.024"."""
-    return "< 0.001" if p_value < 0.001 else f"= {p_value:.3f}"
 
 
 def _measures(metrics: Mapping[str, Any]) -> list[str]:
@@ -259,28 +254,12 @@ def study_markdown(
     Args:
         changed: names of the study's inputs that have changed since its experiments ran.
     """
-    differences = Table(
-        "Differences in points",
-        ("comparison", "measure", "mean", *(f"seed {seed}" for seed in study.seeds)),
-        tuple(
-            (
-                name.replace(" to ", " → "),
-                measure,
-                _range(numbers, measure, points),
-                *(_form(measure, points)(numbers[measure][f"seed_{seed}"]) for seed in study.seeds),
-            )
-            # Each pair of variants once: two claims may be about one pair.
-            for name in dict.fromkeys(each.name for each in study.comparisons)
-            for numbers in [metrics["comparisons"][name]]
-            for measure in _measures(metrics)
-        ),
-    )
     return render_template(
         "study.md.j2",
         title=name,
         study=study,
         verdicts=claim_verdicts(study, metrics),
-        tables=(rates_table(study, metrics), differences),
+        tables=(rates_table(study, metrics), differences_table(study, metrics)),
         table=markdown_table,
         figures=study_figures(study, metrics),
         hours=metrics["hours"],
@@ -331,17 +310,15 @@ def _curve_figure(
         for name, steps in metrics["validation"].items()
         if study.variants[name].checkpoint == "sft" and study.variants[name].params not in starts
     }
-    steps = sorted({int(step) for curve in curves.values() for step in curve})
     rows: list[dict[str, Any]] = [
-        {"step": step, "series": variant, **_bounds(numbers)}
+        {"step": step, "series": variant, **_bounds(curve[str(step)])}
         for variant, curve in curves.items()
-        for step in steps
-        if (numbers := curve.get(str(step)))
-    ] + [
-        {"step": step, "series": variant, **_bounds(numbers)}
-        for variant, numbers in levels.items()
-        for step in (steps[0], steps[-1])
+        for step in sorted(map(int, curve))
     ]
+    validated = [row["step"] for row in rows]
+    for variant, numbers in levels.items():
+        for step in (min(validated), max(validated)):
+            rows.append({"step": step, "series": variant, **_bounds(numbers)})
     title = f"greedy accuracy on {study.benchmarks[0].replace('_', '-')} problems"
     panel = learning_curve(rows, title=title, series=[*curves, *levels])
     return Figure("curve", "While GRPO trains", "Means over seeds, 95 % bands.", (panel,), 1)
@@ -375,8 +352,11 @@ def write_pages(
     # Read from the file, whose numbers are rounded, so that page and file agree.
     metrics = read_json(own / "study.json") if (own / "study.json").is_file() else {}
     rates = metrics.get("variants", {})
-    keys = {key for measures in rates.values() for numbers in measures.values() for key in numbers}
-    seeds = {key for key in keys if key.startswith("seed_")}
+    # Every measure has every seed.
+    first: Mapping[str, float] = next(
+        (numbers for measures in rates.values() for numbers in measures.values()), {}
+    )
+    seeds = {key for key in first if key.startswith("seed_")}
     # An edited definition has other variants or seeds than the numbers.
     if (set(rates), seeds) != (set(study.variants), {f"seed_{seed}" for seed in study.seeds}):
         raise UserError(
@@ -410,13 +390,30 @@ def rates_table(study: Study, metrics: Mapping[str, Any], *, what: str = "") -> 
     rows = tuple(
         (
             f"{measure}, nats" if measure == ENTROPY else measure,
-            *(_range(rates[name], measure).replace(" to ", "–") for name in study.variants),
+            *(
+                _range(rates[name][measure], measure, percent).replace(" to ", "–")
+                for name in study.variants
+            ),
         )
         # The measures on unseen equations come first.
         for measure in sorted(_measures(metrics), key=lambda name: not name.startswith(UNSEEN))
     )
     header = f"{what}%, mean of {len(study.seeds)} seeds (95 % interval)"
     return Table("Rates", (header, *study.variants), rows)
+
+
+def differences_table(study: Study, metrics: Mapping[str, Any]) -> Table:
+    """Build the table of differences: a row per pair of variants and measure, a column per seed."""
+    rows = []
+    # Each pair once: two claims may be about one pair.
+    for pair in dict.fromkeys(each.name for each in study.comparisons):
+        for measure in _measures(metrics):
+            numbers = metrics["comparisons"][pair][measure]
+            mean = _range(numbers, measure, points)
+            seeds = [_number(numbers[f"seed_{seed}"], measure, points) for seed in study.seeds]
+            rows.append((pair.replace(" to ", " → "), measure, mean, *seeds))
+    header = ("comparison", "measure", "mean", *(f"seed {seed}" for seed in study.seeds))
+    return Table("Differences in points", header, tuple(rows))
 
 
 def studies_page(folder: Path) -> str:
@@ -427,22 +424,20 @@ def studies_page(folder: Path) -> str:
         markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
         content = markdown.render(page.read_text("utf-8"))
         # Figures are embedded, so that the page is one file.
-        for figure in re.findall(r'<img src="\w+\.svg"[^>]*>', content):
-            svg = page.parent / figure.split('"')[1]
-            content = content.replace(figure, svg.read_text("utf-8"))
+        for image, figure in re.findall(r'(<img src="(\w+\.svg)"[^>]*>)', content):
+            content = content.replace(image, (page.parent / figure).read_text("utf-8"))
         pages[page.parent.name] = content
     return render_template("studies.html.j2", pages=pages)
 
 
-def _range(rates: Mapping[str, Any], measure: str, form: Callable[[float], str] = percent) -> str:
+def _range(numbers: Mapping[str, float], measure: str, form: Callable[[float], str]) -> str:
     """Format a measure's mean and interval: "53.4 (50.7 to 56.2)", entropy "0.260 (…)" in nats."""
-    own = _form(measure, form)
-    return "{} ({} to {})".format(
-        *(own(rates[measure][bound]) for bound in ("mean", "low", "high"))
-    )
+    mean, low, high = (_number(numbers[key], measure, form) for key in ("mean", "low", "high"))
+    return f"{mean} ({low} to {high})"
 
 
-def _form(measure: str, form: Callable[[float], str]) -> Callable[[float], str]:
-    """Return `form`, or for entropy a formatter in nats; `points` gives its differences a sign."""
-    signed = "+" if form is points else ""
-    return form if measure != ENTROPY else lambda nats: f"{nats:{signed}.3f}".replace("-", "−")
+def _number(value: float, measure: str, form: Callable[[float], str]) -> str:
+    """Format a rate by `percent`, or a difference by `points`; entropy in nats, signed alike."""
+    if measure != ENTROPY:
+        return form(value)
+    return f"{value:{'+' if form is points else ''}.3f}".replace("-", "−")

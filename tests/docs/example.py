@@ -11,11 +11,10 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from dvc.api import DVCFileSystem
 
-from lib.report.compare import graded_rows, summarize
+from lib.report.compare import graded_rows, params_table, summarize
 from lib.report.comparisons import Comparison, problem_grades
 from lib.stats import paired_difference
 from tests.conftest import ROOT
@@ -63,10 +62,10 @@ def comparisons(grades: Grades) -> Iterator[Comparison]:
 
 def printed(grades: Grades) -> str:
     """Render the end of `make repro && make compare`, without the pointers to more."""
-    steps: list[dict[str, Any]] = [{"grpo.max_steps": 100}, {"grpo.max_steps": 50}]
+    old, new = {"grpo.max_steps": 100}, {"grpo.max_steps": 50}
     against = summarize(
         list(comparisons(grades)),
-        params=steps,
+        params=params_table(old, new, base="HEAD", everything=False),
         base="HEAD",
         headline="held_out",
         how="paired",

@@ -251,7 +251,7 @@ def test_no_token_is_one_line(token, run):
         (lambda run: (run / "models/grpo").rename(run / "elsewhere"), "is missing"),
         *(
             (lambda run, text=text: run.joinpath(PROVENANCE).write_text(text), "dvc repro")
-            for text in ("[]", "{}", '{"inputs": {}}', "[" * 9000)
+            for text in ("{}", '{"inputs": {}}', "[" * 9000)
         ),
     ],
 )

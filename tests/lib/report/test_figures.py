@@ -6,7 +6,6 @@ import pytest
 
 from lib.report.charts import STEP, figure_svg
 from lib.report.figures import (
-    curve_figure,
     headline_figure,
     pass_at_k_curve,
     report_figures,
@@ -65,13 +64,3 @@ def test_the_selected_step_is_ringed_with_a_caveat(run):
     (sentence,) = caveats((), selected)
     assert "grpo hands on step 50 of 100" in sentence and "75.0 %: as a maximum" in sentence
     assert "Ring" not in validation_figure(run).caption
-
-
-def test_what_s0_published_stands_beside_its_measured_curve():
-    def caption(reward):
-        means = {"reward": [(1, -6.5)], f"rewards/{reward}/mean": [(1, -1.0)]}
-        return curve_figure("grpo", means).caption
-
-    assert "−6.5 in the first 20 steps" in caption("match_format_exactly")
-    assert "85, 50, 4.0 after SFT, 95, 65, 7.5 at step 50" in caption("match_format_exactly")
-    assert "source" not in caption("format")

@@ -22,14 +22,6 @@ def test_a_missing_file_is_named_with_what_writes_it(tmp_path, name):
         read(folder)
 
 
-@pytest.mark.parametrize("name", ["graded/sft.json", "provenance/grpo.json"])
-def test_a_list_in_place_of_numbers_is_named(tmp_path, name):
-    folder = write_run(tmp_path, problems=2)
-    (tmp_path / name).write_text("[1]", encoding="utf-8")
-    with pytest.raises(UserError, match=rf"{name}: not a JSON object"):
-        read(folder)
-
-
 @pytest.mark.parametrize(
     ("text", "key"), [("epoch,loss\n1,2\n", "step"), ("step,loss\n1,low\n", "curve.csv:2")]
 )

@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.stats import (
+    Difference,
     Estimate,
+    Interval,
     independent_difference,
     mean_estimate,
-    minimum_detectable_difference,
     paired_difference,
 )
 
@@ -91,10 +92,10 @@ def test_unknown_error_of_one_side_is_no_evidence():
     assert change.interval.low <= 0 <= change.interval.high
 
 
-def test_minimum_detectable_difference_is_seen_4_times_in_5():
+def test_a_detectable_difference_is_seen_4_times_in_5():
     generator = np.random.default_rng(2)
     n, sd = 80, 0.6
-    effect = minimum_detectable_difference(sd=sd, n=n)
+    effect = Difference(Estimate(0.0, sd / math.sqrt(n), n), Interval(0.0, 0.0), 1.0).detectable
     zeros = np.zeros(n)
     changes = [compare(zeros, generator.normal(effect, sd, size=n)) for _ in range(1500)]
     detected = sum(difference.is_better() for difference in changes) / len(changes)

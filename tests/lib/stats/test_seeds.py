@@ -43,11 +43,6 @@ def test_seeds_that_agree_prove_no_more_than_their_problems():
     assert bounded.p_value == pytest.approx(2 * stats.norm.sf(0.1 / (0.05 / 3)))
 
 
-def test_one_seed_proves_nothing():
-    mean = seeds_mean([0.3])
-    assert mean.interval.low == -math.inf and mean.p_value == 1.0
-
-
 def test_interval_and_p_value_agree():
     mean = SeedsMean(0.2, 0.1, 7)
     edge = SeedsMean(mean.interval.high - mean.value, 0.1, 7)

@@ -154,7 +154,7 @@ def test_grpo_takes_a_step_with_each_variants_params(own, sets, base, smoke, ful
 def test_variants_with_the_same_params_are_one_run_per_seed():
     runs = experiments_of("s", study())
     assert len(runs) == 2 * len(SEEDS)
-    both = [each for each in runs if set(each.variants) == {"sft", "grpo"}]
+    both = [each for each in runs if each.checkpoints == {"sft": "sft", "grpo": "grpo"}]
     assert [each.seed for each in both] == list(SEEDS)
     assert both[0].targets == ["grade@grpo", "grade@sft"]
     assert len({each.name for each in runs}) == len(runs)
@@ -194,7 +194,7 @@ def test_a_variant_may_change_only_what_params_have(checkpoint, params, key):
 def test_scores_are_kept_for_the_same_code_and_params_only(tmp_path):
     (first, *_) = experiments_of("s", study())
     write_json(tmp_path / f"{first.name}.json", {**_identity(first, "code"), "scores": {}})
-    other = dataclasses.replace(first, variants={"sft": Variant(checkpoint="base")})
+    other = dataclasses.replace(first, checkpoints={"sft": "base"})
     assert _stored(first, tmp_path, "code")
     assert not _stored(first, tmp_path, "other code")
     assert not _stored(dataclasses.replace(first, params={"grpo.epsilon": 0.1}), tmp_path, "code")
@@ -293,11 +293,11 @@ def test_the_time_left_is_that_of_two_at_a_time():
     assert [line.rpartition("=")[2] for line in lines] == ["0", "15", "30"]
 
 
-def test_a_study_is_a_path_or_a_name_with_or_without_its_ending(tmp_path):
+def test_a_study_is_a_path_or_a_name(tmp_path):
     own = tmp_path / "mine.yaml"
     own.touch()
     assert study_file(str(own)) == own
-    assert study_file("seeds") == study_file("seeds.yaml") == STUDIES / "seeds.yaml"
+    assert study_file("seeds") == STUDIES / "seeds.yaml"
     with pytest.raises(UserError, match="controls, diversity, longer"):
         study_file("sedes")
 
