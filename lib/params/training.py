@@ -68,6 +68,11 @@ class Optimisation(Section):
         """The reason for skipping the phase, in words; '' if it runs."""
         return ""
 
+    @property
+    def steps_per_rollout(self) -> int:
+        """The number of optimiser steps on the same completions; 1 for a phase without rollouts."""
+        return 1
+
     def contradictions(self) -> Iterator[str]:
         """Yield a fault if checkpoints should be kept, but none is saved."""
         # Kept checkpoints are a subset of the saved ones.
@@ -289,12 +294,17 @@ class Grpo(Optimisation):
         # The division is exact: `indivisible` below refuses a remainder.
         return self.prompts_per_step * self.group_size // self.updates_per_rollout
 
+    @property
+    def steps_per_rollout(self) -> int:
+        """The number of optimiser steps on the completions of one generation."""
+        return self.num_iterations * self.updates_per_rollout
+
     def contradictions(self) -> Iterator[str]:
         """Yield faults of steps, batch sizes, and settings that loss or advantage cannot use."""
         yield from super().contradictions()
         if self.group_size < 2:
             yield f"group_size={self.group_size}; group-relative advantages need at least 2"
-        steps = self.num_iterations * self.updates_per_rollout
+        steps = self.steps_per_rollout
         # A checkpoint holds no rollouts, so a run cannot resume between two updates on the same
         # rollouts.
         if self.save_steps % steps:

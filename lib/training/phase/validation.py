@@ -162,11 +162,7 @@ class Validator(TrainerCallback):
         return answers
 
     def on_train_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Measure step 0 of a new run.
 
@@ -179,11 +175,7 @@ class Validator(TrainerCallback):
             self._answers(kwargs["model"])
 
     def on_step_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Measure every `steps` and at the end, before the step's checkpoint saves the point."""
         if state.global_step % self.steps == 0 or state.global_step == state.max_steps:
