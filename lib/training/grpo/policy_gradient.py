@@ -28,6 +28,7 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 import torch
@@ -177,12 +178,7 @@ class PolicyGradientTrainer(Trainer):
         if self.grpo.dynamic_sampling:
             groups = self._refill(groups)
         self.rollouts = [rollout for group in groups for rollout in group]
-        self.curve.add_lengths(
-            [one.num_tokens for one in self.rollouts], [one.truncated for one in self.rollouts]
-        )
-        # Once per completion that is trained on, so that each refill round counts by its share.
-        for rollout in self.rollouts:
-            self.curve.add(rollout.metrics)
+        self.curve.add_rollouts(self.rollouts)
         # Advantages need all rewards, so that rows can only be packed afterwards.
         batches = self._arrange(self._advantages())
         if self.reference:
@@ -240,7 +236,7 @@ class PolicyGradientTrainer(Trainer):
         # TRL's count: prompt and completion tokens of every rollout, replaced groups included.
         rollouts = [rollout for group in groups for rollout in group]
         length = sum(len(one.prompt_ids) + one.num_tokens for one in rollouts)
-        self.state.num_input_tokens_seen += int(self.curve.gather([float(length)]).sum())
+        self.state.num_input_tokens_seen += int(self.curve.gather([length]).sum())
         self.curve.values["num_tokens"] = [self.state.num_input_tokens_seen]
         # Columns for reward functions: a problem's value G times, so B values in each column.
         extra = {
@@ -318,7 +314,7 @@ class PolicyGradientTrainer(Trainer):
         missing = [place for place, signal in enumerate(signals) if not signal]
         round_ = 0
         # `wanted`: the largest number of missing groups on any rank.
-        while (wanted := int(self.curve.gather([float(len(missing))]).max())) and round_ < rounds:
+        while (wanted := int(self.curve.gather([len(missing)]).max())) and round_ < rounds:
             round_ += 1
             new_groups = self._sample(self._others(wanted, round_), round_=round_)
             new_signals = self._with_signal(new_groups)
@@ -338,7 +334,7 @@ class PolicyGradientTrainer(Trainer):
                 "completions too alike: choose others (`make difficulty`) or a larger "
                 "grpo.group_size, raise the rounds, or set grpo.dynamic_sampling_fallback: train"
             )
-        self.curve.record("dynamic_sampling/rounds", float(round_))
+        self.curve.record("dynamic_sampling/rounds", round_)
         shares = {
             "frac_without_signal": 1 - sum(signals) / len(signals),
             "frac_unfilled": len(missing) / len(groups),
@@ -414,47 +410,29 @@ class PolicyGradientTrainer(Trainer):
     def _arrange(self, advantages: Tensor) -> list[MicroBatch]:
         """Cut the step's B rollouts into micro-batches of `per_device_train_batch_size` rows.
 
-        If `_packs`, rows are sorted first, so that similar rows share a micro-batch: by signal
-        (groups without signal come first), prompt length, prompt, and completion length.
+        If `_packs`, rows are sorted first, so that similar rows share a micro-batch.
 
         Args:
             advantages: [B].
         """
         rollouts, size = self.rollouts, self.args.per_device_train_batch_size
-        # A row is an index into the rollouts; its position decides its micro-batch.
-        order = list(range(len(rollouts)))
         # B bools, read once a step, because each read waits for the GPU.
         signals = advantages.bool().tolist()
-        if self._packs:
-            group = self.grpo.group_size
-            # P bools. A group's rows share its signal, so that sorting keeps them together.
-            by_group = [any(signals[at : at + group]) for at in range(0, len(rollouts), group)]
-
-            def key(row: int) -> tuple[Any, ...]:
-                prompt = rollouts[row].prompt_ids
-                signal = by_group[row // group]
-                # The prompt itself keeps its rows together among prompts of the same length, so
-                # that the scorer computes it once.
-                return signal, len(prompt), prompt, rollouts[row].num_tokens
-
-            # Stable: rows of equal key keep the order of their samples.
-            order.sort(key=key)
-        # For each row a bool per token, True for tokens in the loss. The engine's finish reason
-        # tells which completions are truncated. The last token does not: a completion that a stop
-        # string ended has no end token either.
-        counted = [
-            [not (self.grpo.mask_truncated and rollout.truncated)] * rollout.num_tokens
-            for rollout in rollouts
-        ]
-        # Tokens in the loss on all ranks. At least 1, for a step whose completions are all masked.
-        total = max(self.curve.gather([float(sum(map(sum, counted)))]).sum().item(), 1.0)
-        # Rows without signal come first, so that whole micro-batches of them can be left out.
+        # A row is an index into the rollouts; its position decides its micro-batch.
+        order = self._sorted_rows(signals) if self._packs else list(range(len(rollouts)))
         parts = [order[start : start + size] for start in range(0, len(order), size)]
+        # [B] True for a completion in the loss. The engine's finish reason tells which are
+        # truncated. The last token does not: a completion that a stop string ended has no end
+        # token either.
+        counted = [not (self.grpo.mask_truncated and rollout.truncated) for rollout in rollouts]
+        tokens = sum(rollout.num_tokens for rollout in compress(rollouts, counted))
+        # Tokens in the loss on all ranks. At least 1, for a step whose completions are all masked.
+        total = max(self.curve.gather([tokens]).sum().item(), 1.0)
         return [
             self._collate(
                 [rollouts[row] for row in part],
-                rows=part,
                 counted=[counted[row] for row in part],
+                rows=part,
                 advantages=advantages[torch.tensor(part, device=advantages.device)],
                 signal=any(signals[row] for row in part),
                 # Trainer averages the loss over micro-batches, and DDP over ranks. This smaller
@@ -471,14 +449,36 @@ class PolicyGradientTrainer(Trainer):
         # bnpo divides by the tokens of a micro-batch, so sorting rows would change its loss.
         return self.grpo.loss != "bnpo"
 
-    def _collate(self, rollouts: Sequence[Rollout], *, counted: Any, **kwargs: Any) -> MicroBatch:
+    def _sorted_rows(self, signals: Sequence[bool]) -> list[int]:
+        """Return the rows [B] in the order of the micro-batches.
+
+        Args:
+            signals: [B] True for an advantage other than 0.
+        """
+        group = self.grpo.group_size
+
+        def key(row: int) -> tuple[Any, ...]:
+            rollout, start = self.rollouts[row], row - row % group
+            # A group's rows share its signal, so that sorting keeps them together. Rows without
+            # signal come first, so that whole micro-batches of them can be left out.
+            signal = any(signals[start : start + group])
+            # The prompt itself keeps its rows together among prompts of the same length, so that
+            # the scorer computes it once.
+            return signal, len(rollout.prompt_ids), rollout.prompt_ids, rollout.num_tokens
+
+        # Stable: rows of equal key keep the order of their samples.
+        return sorted(range(len(self.rollouts)), key=key)
+
+    def _collate(
+        self, rollouts: Sequence[Rollout], *, counted: Sequence[bool], **fields: Any
+    ) -> MicroBatch:
         """Pad b rollouts to the tensors of a micro-batch.
 
         Args:
-            counted: for each rollout a list of bools, True for tokens in the loss.
-            kwargs: the other fields of the micro-batch.
+            counted: [b] True for a completion in the loss.
+            fields: the other fields of the micro-batch.
         """
-        pad, device = self.processing_class.pad_token_id, self.accelerator.device
+        device = self.accelerator.device
         prompts = [rollout.prompt_ids for rollout in rollouts]
         ids = [rollout.token_ids or () for rollout in rollouts]
         # A completion may have no log-probs (`GeneratedCompletion.log_probs`); its row is then 0.
@@ -486,23 +486,23 @@ class PolicyGradientTrainer(Trainer):
         # On the CPU, because the sizes of the results of `unique` and `nonzero` depend on values:
         # on a GPU each would wait for its queue. Padded with -1, which is no token, so that rows
         # are equal only if their prompts are.
-        padded = pad_rows(prompts, value=-1, left=True)
+        padded, completions = pad_rows(prompts, value=-1, left=True), pad_rows(ids, value=-1)
         distinct, owner = torch.unique(padded, dim=0, return_inverse=True)
+        real = completions >= 0  # [b, T]
         # Rows of T + 1 entries, as `Scorer._scores` has them; the last one is never a token.
-        kept = pad_rows([[True] * len(row) + [False] for row in ids], value=False)
+        places = torch.nn.functional.pad(real, (0, 1)).flatten().nonzero()[:, 0]
+        pad = self.processing_class.pad_token_id
         return MicroBatch(
             prompts=distinct.to(device),
             owner=owner.to(device),
-            places=kept.flatten().nonzero()[:, 0].to(device),
-            prompt_ids=pad_rows(prompts, value=pad, left=True).to(device),
-            prompt_mask=pad_rows([[1] * len(row) for row in prompts], value=0, left=True).to(
-                device
-            ),
-            completion_ids=pad_rows(ids, value=pad).to(device),
-            completion_mask=pad_rows([[1] * len(row) for row in ids], value=0).to(device),
-            loss_mask=pad_rows(counted, value=False).to(device),
+            places=places.to(device),
+            prompt_ids=padded.where(padded >= 0, pad).to(device),
+            prompt_mask=(padded >= 0).long().to(device),
+            completion_ids=completions.where(real, pad).to(device),
+            completion_mask=real.long().to(device),
+            loss_mask=(real & torch.tensor(counted).unsqueeze(-1)).to(device),
             sampler_log_probs=pad_rows(log_probs, value=0.0).to(device),
-            **kwargs,
+            **fields,
         )
 
     # The loss
