@@ -92,7 +92,7 @@ class PolicyGradientTrainer(Trainer):
             loss=objective(grpo.loss),
             clip_low=grpo.epsilon,
             # params.yaml has no nulls: a 0 means "as epsilon" here, and "no bound" below.
-            clip_high=grpo.epsilon_high or None,
+            clip_high=grpo.epsilon_high or grpo.epsilon,
             delta=grpo.delta or None,
             ratio_level=grpo.importance_level,
             kl_coef=grpo.beta,
