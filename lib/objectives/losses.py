@@ -39,6 +39,7 @@ import torch
 from torch import Tensor
 
 from lib.objectives import LOSSES, Average
+from lib.objectives.logprobs import TokenScores
 from lib.objectives.penalties import kl_per_token
 
 TokenLoss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -74,32 +75,26 @@ class Objective:
     max_completion_length: int | None = None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(kw_only=True)
 class LossInputs:
-    """One micro-batch as a loss reads it.
+    """One micro-batch as a loss reads it, beside the policy's scores.
 
     Attributes:
-        log_probs: [B, T] of the policy in training.
         advantages: [B], one per completion.
-        mask: [B, T], 1 on the tokens that count; elsewhere nothing is read.
+        loss_mask: [B, T], 1 on the tokens that count; elsewhere nothing is read.
         old_log_probs: [B, T] of the policy before the first update on these completions; None for
             the policy itself (ratio 1, with its gradient).
         correction: [B, 1] or [B, T] weights w (`lib.objectives.sampler`), which multiply the token
-            losses but not the KL penalty.
+            losses but not the KL penalty; None for 1.
         reference_log_probs: [B, T] of the reference policy, needed with a `kl_coef`.
-        entropy: [B, T], with gradient; needed when `entropy_coef` is not 0.
-        entropy_coef: c in this step.
         num_tokens: the divisor of `dapo`, `cispo` and the entropy; see `average_token_losses`.
     """
 
-    log_probs: Tensor
     advantages: Tensor
-    mask: Tensor
+    loss_mask: Tensor
     old_log_probs: Tensor | None = None
     correction: Tensor | None = None
     reference_log_probs: Tensor | None = None
-    entropy: Tensor | None = None
-    entropy_coef: float = 0.0
     num_tokens: float | None = None
 
 
@@ -120,17 +115,23 @@ class PolicyLoss:
     kl: Tensor
 
 
-def policy_loss(inputs: LossInputs, objective: Objective) -> PolicyLoss:
+def policy_loss(
+    scores: TokenScores, inputs: LossInputs, objective: Objective, *, entropy_coef: float = 0.0
+) -> PolicyLoss:
     """Compute the loss of one micro-batch: token losses, correction, KL, average, entropy bonus.
+
+    Args:
+        scores: [B, T] of the policy in training; the entropy with gradient for an `entropy_coef`.
+        entropy_coef: c in this step.
 
     Raises:
         ValueError: the objective needs an input that is None.
     """
-    mask = inputs.mask.bool()
+    mask = inputs.loss_mask.bool()
     # [B, 1] broadcasts over tokens: the whole completion shares one advantage.
     credit = inputs.advantages.unsqueeze(-1)
     # Padding may hold anything, −∞ too; a 0 keeps NaN out of 0 · x and of its gradient.
-    log_probs = inputs.log_probs.masked_fill(~mask, 0)
+    log_probs = scores.log_probs.masked_fill(~mask, 0)
     # On policy, ρ is 1, and its gradient that of log π.
     old = log_probs.detach()
     if inputs.old_log_probs is not None:
@@ -178,11 +179,10 @@ def policy_loss(inputs: LossInputs, objective: Objective) -> PolicyLoss:
         max_completion_length=objective.max_completion_length,
         num_tokens=inputs.num_tokens,
     )
-    if inputs.entropy_coef and inputs.entropy is not None:
-        mean = average_token_losses(
-            inputs.entropy, mask, average="step_tokens", num_tokens=inputs.num_tokens
+    if entropy_coef:
+        loss = loss - entropy_coef * average_token_losses(
+            scores.entropy, mask, average="step_tokens", num_tokens=inputs.num_tokens
         )
-        loss = loss - inputs.entropy_coef * mean
     return PolicyLoss(loss, clipped, kl.detach())
 
 

@@ -16,7 +16,7 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import Tensor
 
-from lib.objectives.losses import PolicyLoss
+from lib.objectives.losses import LossInputs, PolicyLoss
 from lib.objectives.sampler import SamplerComparison, effective_sample_share
 from lib.rewards.rollout import Rollout
 from lib.training.phase.warning_signs import GAP
@@ -95,23 +95,15 @@ class Curve:
             # A micro-batch without a token that counts has no extreme.
             self._extremes[name].append(torch.where(mask.any(), value, math.nan).view(1))
 
-    def add_loss(
-        self, loss: PolicyLoss, *, entropy: Tensor, advantages: Tensor, mask: Tensor, kl: bool
-    ) -> None:
-        """Add the entropy, clipped shares and KL of a micro-batch.
-
-        Args:
-            entropy: [b, T] of the policy.
-            advantages: [b].
-            kl: True if the loss has a KL penalty; without one, no KL is added.
-        """
-        credit = advantages.unsqueeze(-1)
+    def add_loss(self, loss: PolicyLoss, entropy: Tensor, batch: LossInputs) -> None:
+        """Add the policy's entropy [b, T], clipped shares and, with a KL penalty, KL."""
+        credit, mask = batch.advantages.unsqueeze(-1), batch.loss_mask
         # The clip bounds the ratio from below where A < 0 (δ from above), from above where A > 0.
         low, high = loss.clipped & (credit < 0), loss.clipped & (credit > 0)
         self._add("entropy", entropy, mask)
         for name, clipped in {"low": low, "high": high, "region": low | high}.items():
             self._add(f"clip_ratio/{name}_mean", clipped.float(), mask)
-        if kl:
+        if batch.reference_log_probs is not None:
             self._add("kl", loss.kl, mask)
         tokens = mask.sum(-1)
         for name, clipped in {"low_min": low, "high_max": high}.items():

@@ -41,7 +41,7 @@ from lib.core.errors import UserError
 from lib.core.plugins import is_plugin
 from lib.engines.base import Engine, NotFiniteError, Sampling, encode
 from lib.objectives.advantages import gdpo_advantages, group_advantages, has_signal
-from lib.objectives.losses import LossInputs, Objective, policy_loss
+from lib.objectives.losses import Objective, policy_loss
 from lib.objectives.own import objective
 from lib.objectives.penalties import EntropyCoefficient
 from lib.objectives.sampler import compare_with_sampler
@@ -530,27 +530,8 @@ class PolicyGradientTrainer(Trainer):
         if batch.old_log_probs is None:
             batch.old_log_probs = scores.log_probs.detach()
             self._compare_with_sampler(batch)
-        loss = policy_loss(
-            LossInputs(
-                log_probs=scores.log_probs,
-                advantages=batch.advantages,
-                mask=batch.loss_mask,
-                old_log_probs=batch.old_log_probs,
-                correction=batch.correction,
-                reference_log_probs=batch.reference_log_probs,
-                entropy=scores.entropy,
-                entropy_coef=self.bonus.step_coefficient,
-                num_tokens=batch.num_tokens,
-            ),
-            self.objective,
-        )
-        self.curve.add_loss(
-            loss,
-            entropy=scores.entropy.detach(),
-            advantages=batch.advantages,
-            mask=batch.loss_mask,
-            kl=self.grpo.beta > 0,
-        )
+        loss = policy_loss(scores, batch, self.objective, entropy_coef=self.bonus.step_coefficient)
+        self.curve.add_loss(loss, scores.entropy.detach(), batch)
         if batch.last:
             self._close_step()
         return loss.loss

@@ -51,7 +51,7 @@ from lib.training.phase.ranks import (
 )
 from lib.training.phase.rollout_log import rollout_rows
 from lib.training.phase.tracking import Announcer, ProgressLines, Tracker, curve_points
-from lib.training.phase.validation import Validator, validation_columns, validation_points
+from lib.training.phase.validation import Validator, validation_points
 from lib.training.phase.warning_signs import WarningSigns, all_signs
 
 Counts = Mapping[str, Mapping[str, int]]
@@ -279,8 +279,7 @@ def write_results(
         write_jsonl(outputs.rollouts, rollouts)
     # A phase without validation still writes its files, since DVC expects all outs.
     if validator:
-        columns = validation_columns(list(validator.sets))
-        write_curve(outputs.validation_curve, validation_points(state), columns=columns)
+        write_curve(outputs.validation_curve, validation_points(state), columns=validator.columns)
         if outputs.validation_completions:
             rows = map(dataclasses.asdict, validator.rows)
             write_jsonl(outputs.validation_completions, rows)

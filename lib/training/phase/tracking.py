@@ -328,7 +328,7 @@ class Tracker(TrainerCallback):
 
     def watch(self, trainer: Trainer) -> None:
         """Track a trainer: receive its events, and read its rollouts and rollout log."""
-        self.trainer = trainer
+        self.trainer: Any = trainer
         if self.callbacks:
             trainer.add_callback(self)
 
@@ -367,7 +367,7 @@ class Tracker(TrainerCallback):
             for name in self.callbacks.keys() & {"wandb", "trackio"}:
                 # Both packages have the classes `Histogram` and `Table`.
                 tracker: Any = sys.modules[name]
-                media = self._distributions(tracker) | _completions(tracker, rows)
+                media = self._media(tracker, rows)
                 tracker.log({**media, "train/global_step": state.global_step})
 
     def on_train_end(
@@ -377,21 +377,22 @@ class Tracker(TrainerCallback):
         for callback in self.callbacks.values():
             callback.on_train_end(args, state, control, **kwargs)
 
-    def _distributions(self, tracker: Any) -> dict[str, Any]:
-        """Return a histogram of each reward over the last rollouts; {} if there are none."""
-        rollouts = getattr(self.trainer, "rollouts", ())
-        functions = getattr(self.trainer, "reward_funcs", ()) if rollouts else ()
-        return {
-            f"distribution/{function.__name__}": tracker.Histogram(
-                [row.rewards[index] for row in rollouts]
-            )
-            for index, function in enumerate(functions)
-        }
+    def _media(self, tracker: Any, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return a histogram of each reward over the last rollouts, and a table of `rows`.
 
-
-def _completions(tracker: Any, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a tracker's table of the new rows of the rollout log; {} if there are none."""
-    # A new table at each log, as TRL has it: W&B cannot append to a table.
-    names = ("step", "problem", "completion", "reward", "advantage")
-    table = [row["rewards"] | {name: row[name] for name in names} for row in rows]
-    return {"completions": tracker.Table(dataframe=pandas.DataFrame(table))} if table else {}
+        Args:
+            tracker: the package, W&B's or Trackio's.
+            rows: new rows of the rollout log.
+        """
+        media: dict[str, Any] = {}
+        # TRL's trainer keeps no rollouts.
+        if rollouts := getattr(self.trainer, "rollouts", ()):
+            for index, function in enumerate(self.trainer.reward_funcs):
+                values = [rollout.rewards[index] for rollout in rollouts]
+                media[f"distribution/{function.__name__}"] = tracker.Histogram(values)
+        if rows:
+            names = ("step", "problem", "completion", "reward", "advantage")
+            table = [row["rewards"] | {name: row[name] for name in names} for row in rows]
+            # A new table at each log, as TRL has it: W&B cannot append to a table.
+            media["completions"] = tracker.Table(dataframe=pandas.DataFrame(table))
+        return media
