@@ -85,7 +85,7 @@ class PolicyGradientTrainer(Trainer):
         self.problems = problems
         self.grading = grading
         # [F]
-        self.reward_weights = torch.tensor(grading.weights)
+        self.reward_weights = torch.tensor(grading.weights, device=self.accelerator.device)
         self.grpo = grpo
         self.advantage = objective(grpo.advantage)
         self.objective = Objective(
@@ -104,8 +104,9 @@ class PolicyGradientTrainer(Trainer):
         # The engine's version of the weights at the last roll-out ("" before the first), and the
         # last step's mean gap between sampler and trainer in nats per token.
         self._synced, self._gap = "", math.nan
-        self.engine: Engine | None = None
-        self.live = False
+        # Set by `roll_out_with`.
+        self.engine: Engine
+        self.live: bool
         self.rollouts: list[Rollout] = []
         """The B rollouts of the last roll-out, G consecutive ones for each problem."""
         self.batches: list[MicroBatch] = []
@@ -147,7 +148,6 @@ class PolicyGradientTrainer(Trainer):
 
     def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
         """Train, and close the engine however training ends."""
-        assert self.engine is not None
         with contextlib.closing(self.engine):
             return super().train(*args, **kwargs)
 
@@ -170,7 +170,6 @@ class PolicyGradientTrainer(Trainer):
 
     def roll_out(self) -> list[MicroBatch]:
         """Sample, score and arrange this step's rollouts, and return the micro-batches."""
-        assert self.engine is not None
         # A policy that FSDP2 shards is not gathered here: an engine with a copy of the weights
         # gathers one parameter at a time.
         self._check_version(self.engine.sync(self.accelerator.unwrap_model(self.model_wrapped)))
@@ -216,7 +215,6 @@ class PolicyGradientTrainer(Trainer):
         Raises:
             UserError: the policy's logits are NaN or infinite.
         """
-        assert self.engine is not None
         # The key has the step, so that a resumed run samples what an uninterrupted one would. It
         # lacks the rank: engines add the prompt, so that several ranks sample what one rank would.
         seed = keyed_seed(self.args.seed, "rollout", self.state.global_step, round_, 0)
@@ -258,15 +256,16 @@ class PolicyGradientTrainer(Trainer):
         # Values logged during this call, by name.
         metrics: dict[str, list[float]] = defaultdict(list)
         self.extra_columns = {}
-        # TRL's keyword arguments of a reward function.
-        callbacks = {
-            "trainer_state": self.state,
-            "log_metric": lambda name, value: metrics[name].append(value),
-            "log_extra": lambda name, values: self.extra_columns.update({name: list(values)}),
-        }
         with timed("rewards"):
             metrics |= {name: [value] for name, value in judged_metrics(rollouts).items()}
-            self.grading.score(rollouts, **columns, **callbacks)
+            self.grading.score(
+                rollouts,
+                **columns,
+                # TRL's keyword arguments of a reward function.
+                trainer_state=self.state,
+                log_metric=lambda name, value: metrics[name].append(value),
+                log_extra=lambda name, values: self.extra_columns.update({name: list(values)}),
+            )
         # A function may log a name several times; the point holds its mean.
         means = {name: sum(logged) / len(logged) for name, logged in metrics.items()}
         for rollout in rollouts:
@@ -279,8 +278,7 @@ class PolicyGradientTrainer(Trainer):
 
     def _totals(self, rewards: Tensor) -> Tensor:
         """Return the weighted sum over F of rewards [groups · G, F], as [groups, G]."""
-        totals = (rewards * self.reward_weights.to(rewards)).sum(-1)  # [groups · G]
-        return totals.view(-1, self.grpo.group_size)
+        return (rewards * self.reward_weights).sum(-1).view(-1, self.grpo.group_size)
 
     def _signals(self, rewards: Tensor) -> Tensor:
         """Return a mask [groups], True for groups whose totals differ.
@@ -292,7 +290,7 @@ class PolicyGradientTrainer(Trainer):
         """
         if self.grpo.reward_aggregation == "sum":
             return has_signal(self._totals(rewards))
-        weighted = (rewards * self.reward_weights.to(rewards)).T  # [F, groups · G]
+        weighted = (rewards * self.reward_weights).T  # [F, groups · G]
         return has_signal(weighted.reshape(len(weighted), -1, self.grpo.group_size)).any(0)
 
     # Dynamic sampling
@@ -529,7 +527,18 @@ class PolicyGradientTrainer(Trainer):
         # The first of `num_iterations` passes: the policy is still the one that sampled.
         if batch.old_log_probs is None:
             batch.old_log_probs = scores.log_probs.detach()
-            self._compare_with_sampler(batch)
+            comparison = compare_with_sampler(
+                batch.old_log_probs,
+                batch.sampler_log_probs,
+                batch.loss_mask,
+                correction=self.grpo.sampler_correction,
+                cap=self.grpo.correction_cap,
+                floor=self.grpo.correction_floor,
+            )
+            self.curve.add_comparison(comparison, batch.loss_mask)
+            # A live engine samples with these very weights: the gap is rounding only.
+            if not self.live:
+                batch.correction = comparison.weights
         loss = policy_loss(scores, batch, self.objective, entropy_coef=self.bonus.step_coefficient)
         self.curve.add_loss(loss, scores.entropy.detach(), batch)
         if batch.last:
@@ -546,25 +555,6 @@ class PolicyGradientTrainer(Trainer):
         # Unsorted rows (bnpo) mix groups with and without signal: hardly a batch could be left out.
         needed = batch.last or self.is_fsdp_enabled or not self._packs or penalised
         return not (needed or batch.signal)
-
-    def _compare_with_sampler(self, batch: MicroBatch) -> None:
-        """Add the gap between sampler and trainer to the curve, and set the batch's correction.
-
-        It is measured before the first update on the batch.
-        """
-        assert batch.old_log_probs is not None
-        comparison = compare_with_sampler(
-            batch.old_log_probs,
-            batch.sampler_log_probs,
-            batch.loss_mask,
-            correction=self.grpo.sampler_correction,
-            cap=self.grpo.correction_cap,
-            floor=self.grpo.correction_floor,
-        )
-        self.curve.add_comparison(comparison, batch.loss_mask)
-        # A live engine samples with these very weights: the gap is rounding only.
-        if not self.live:
-            batch.correction = comparison.weights
 
     def _close_step(self) -> None:
         """Average the step's metrics over all ranks, check the gap, and steer the entropy bonus.

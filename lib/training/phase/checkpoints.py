@@ -14,7 +14,6 @@ import dataclasses
 import os
 import shutil
 import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -234,15 +233,10 @@ class SaveOnSignal(TrainerCallback):
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
-        """Record signals during the block. Ctrl-C still ends the run at once.
-
-        In another thread than the main one nothing is recorded: Python allows no handler there.
-        """
-        in_main = threading.current_thread() is threading.main_thread()
-        numbers = (signal.SIGTERM, signal.SIGUSR1) if in_main else ()
+        """Record signals during the block. Ctrl-C still ends the run at once."""
         before = {
             number: signal.signal(number, lambda number, _: self.signals.add(number))
-            for number in numbers
+            for number in (signal.SIGTERM, signal.SIGUSR1)
         }
         try:
             yield

@@ -42,11 +42,10 @@ from lib.training.phase.checkpoints import (
     checkpoint_step,
     run_fingerprint,
 )
-from lib.training.phase.launch import check_world_size, is_main_process, num_processes
+from lib.training.phase.launch import Launch, check_world_size, is_main_process, num_processes
 from lib.training.phase.ranks import (
     check_ranks_agree,
     check_sharding,
-    describe_ranks,
     gather_weights,
 )
 from lib.training.phase.rollout_log import rollout_rows
@@ -162,8 +161,8 @@ def run_phase(
             # Every rank builds a trainer and loads the weights.
             trainer = build(checkpoints.writing)
             check_sharding(trainer)
-            if num_processes() > 1:
-                say(f"{stage} runs on {describe_ranks(trainer)}")
+            if (ranks := num_processes()) > 1:
+                say(f"{stage} runs on {Launch(ranks, shards=trainer.is_fsdp_enabled)}")
             compat.order_by_epoch(trainer)
             if has_slow_bfloat16(trainer):
                 say(
