@@ -70,11 +70,7 @@ def debug(params_file: Path, problems: Path, base: Path, checkpoint: str, n: int
     diagnosis = diagnose(
         groups,
         written=tags,
-        limits=Limits.from_reward(
-            reward,
-            max_new_tokens=rollout.max_new_tokens,
-            sft=not params.sft.skipped or bool(params.sft.adapter),
-        ),
+        limits=Limits.from_reward(reward, max_new_tokens=rollout.max_new_tokens),
         temperature=rollout.temperature,
     )
     click.echo(f"{folder} at temperature {rollout.temperature:g}, top-p {rollout.top_p:g}\n")

@@ -37,7 +37,7 @@ from lib.objectives.logprobs import (
     score_labels,
     selective_log_softmax,
 )
-from lib.objectives.losses import average_token_losses, check_choice, clipped_surrogate
+from lib.objectives.losses import average_token_losses, clipped_surrogate
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -224,9 +224,8 @@ def compute_grpo_clip_loss(
         ValueError: a shape that would broadcast along the wrong axis.
     """
     _check_column("advantages", advantages, policy_log_probs)
-    # `high=None`: symmetric, 1 + ε above.
     losses, clipped = clipped_surrogate(
-        advantages, policy_log_probs - old_log_probs, low=cliprange, high=None
+        advantages, policy_log_probs - old_log_probs, low=cliprange, high=cliprange
     )
     return losses, {"is_clipped": clipped, "clip_fraction": clipped.to(losses.dtype).mean()}
 
@@ -255,7 +254,9 @@ def compute_policy_gradient_loss(
     Raises:
         ValueError: unknown name, or an argument that it needs is None.
     """
-    check_choice("loss_type", loss_type, get_args(CourseLossType))
+    if loss_type not in get_args(CourseLossType):
+        known = ", ".join(get_args(CourseLossType))
+        raise ValueError(f"loss_type: no `{loss_type}`; there are {known}")
     if loss_type == "no_baseline":
         rewards = _needed("raw_rewards", raw_rewards, loss_type)
         return compute_naive_policy_gradient_loss(rewards, policy_log_probs), {}

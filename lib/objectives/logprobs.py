@@ -274,17 +274,20 @@ class _FusedScores(torch.autograd.Function):
         truncate: Truncate | None,
         rows: int,
     ) -> tuple[Tensor, Tensor]:
-        # Given logits keep their dtype, whatever autocast is set to.
-        dtype = hidden.dtype if weight is None else _compute_dtype(hidden)
+        # Autocast has ended before the backward pass, so its dtype is saved. Given logits keep
+        # theirs.
+        device, dtype = hidden.device.type, hidden.dtype
+        if weight is not None and torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
         layer = _Layer(hidden, weight, bias, scale, dtype=dtype)
         # [N] each; norm is logsumexp(z_S).
-        log_probs, entropy, norm = layer.empty(3, len(hidden))
-        # Fresh memory for each chunk would take as long as half of its product: the kernel clears
-        # every page of it.
-        logits, probabilities = (
-            layer.empty(min(rows, len(hidden)), layer.vocab_size) for _ in range(2)
-        )
-        for at in _slices(len(hidden), rows):
+        log_probs, entropy, norm = layer.wide.new_empty(3, len(hidden))
+        # [rows, V] each. Fresh memory for each chunk would take as long as half of its product: the
+        # kernel clears every page of it.
+        logits = layer.wide.new_empty(min(rows, len(hidden)), layer.vocab_size)
+        probabilities = torch.empty_like(logits)
+        for start in range(0, len(hidden), rows):
+            at = slice(start, start + rows)
             z = layer.logits(hidden[at], out=logits)
             # [n] before the cuts: a label outside of S keeps its logit.
             label = z.gather(-1, labels[at, None]).squeeze(-1)
@@ -299,7 +302,7 @@ class _FusedScores(torch.autograd.Function):
         # The parameters themselves are saved, not their autocast copies: FSDP2 frees the gathered
         # weight after the forward pass, and gathers it again into the same tensor.
         ctx.save_for_backward(hidden, weight, bias, labels, norm, entropy)
-        ctx.scale, ctx.truncate, ctx.rows, ctx.dtype = scale, truncate, rows, layer.dtype
+        ctx.scale, ctx.truncate, ctx.rows, ctx.dtype = scale, truncate, rows, dtype
         # `backward` gets None for an output without gradient, instead of a tensor of zeros.
         ctx.set_materialize_grads(False)
         return log_probs, entropy
@@ -318,8 +321,9 @@ class _FusedScores(torch.autograd.Function):
         # Summed over the chunks in float32, whatever the weight's type.
         grad_weight = torch.zeros_like(weight, dtype=norm.dtype) if needs_weight else None
         grad_bias = torch.zeros_like(bias, dtype=norm.dtype) if needs_bias else None
-        logits = layer.empty(min(ctx.rows, len(hidden)), layer.vocab_size)
-        for at in _slices(len(hidden), ctx.rows):
+        logits = layer.wide.new_empty(min(ctx.rows, len(hidden)), layer.vocab_size)
+        for start in range(0, len(hidden), ctx.rows):
+            at = slice(start, start + ctx.rows)
             z = layer.logits(hidden[at], out=logits)
             # [n, V] log p, from the logits computed again.
             log_p = (ctx.truncate(z) if ctx.truncate else z).sub_(norm[at, None])
@@ -373,12 +377,8 @@ class _Layer:
         self.bias = None if bias is None else bias.to(dtype)
         self.scale, self.dtype = scale, dtype
         self.vocab_size = hidden.shape[-1] if weight is None else len(weight)
-        # Empty: `empty` takes the device and dtype of new tensors from it.
-        self.like = at_least_float32(hidden[:0])
-
-    def empty(self, *shape: int) -> Tensor:
-        """Allocate an uninitialized tensor of float32 or wider, the dtype of logits and scores."""
-        return self.like.new_empty(shape)
+        # Empty: new tensors for logits and scores take their device and dtype from it.
+        self.wide = at_least_float32(hidden[:0])
 
     def logits(self, rows: Tensor, *, out: Tensor) -> Tensor:
         """Compute the logits [n, V] of n rows into the start of `out`, and return that part."""
@@ -394,21 +394,6 @@ class _Layer:
             z.copy_(linear(rows.to(self.dtype), self.weight, self.bias))
         # 1 / temperature
         return z.mul_(self.scale) if self.scale != 1 else z
-
-
-def _compute_dtype(hidden: Tensor) -> torch.dtype:
-    """Return autocast's dtype if autocast is on, else that of `hidden`.
-
-    The forward pass saves it, since autocast has ended before the backward pass.
-    """
-    device = hidden.device.type
-    autocast = torch.is_autocast_enabled(device)
-    return torch.get_autocast_dtype(device) if autocast else hidden.dtype
-
-
-def _slices(total: int, size: int) -> list[slice]:
-    """Cut `total` rows into slices of at most `size`: 5 and 2 -> [0:2], [2:4], [4:5]."""
-    return [slice(start, min(start + size, total)) for start in range(0, total, size)]
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:

@@ -33,13 +33,14 @@ Shapes: B completions, T tokens.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from lib.objectives import LOSSES, Average
-from lib.objectives.penalties import KLEstimator, kl_per_token
+from lib.objectives.logprobs import TokenScores
+from lib.objectives.penalties import kl_per_token
 
 TokenLoss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """A plugin's loss: maps log-probs [B, T], old log-probs [B, T], advantages [B, 1] and mask [B, T]
@@ -55,78 +56,46 @@ class Objective:
         loss: a name from the module's table, as in `grpo.loss`; or a plugin's function, which
             computes the token losses itself.
         clip_low: ε; the ratio is clipped at 1 − ε.
-        clip_high: ε_high; the ratio is clipped at 1 + ε_high. None: ε.
+        clip_high: ε_high; the ratio is clipped at 1 + ε_high.
         delta: δ; None for the one-sided clip where A < 0. `reinforce` and `cispo` do not read it.
         ratio_level: "sequence" is GSPO.
-        kl_coef: β.
-        kl_estimator: TRL and GRPO use k3.
+        kl_coef: β; the estimator is k3, as in GRPO and TRL.
         kl_weighted: multiply the estimate by ρ (DeepSeek-V3.2, arXiv:2512.02556; TRL's default),
-            which makes k1 and k3 unbiased for the policy in training, in value and gradient.
+            which makes it unbiased for the policy in training, in value and gradient.
         max_completion_length: the longest length allowed, in tokens; the divisor of `dr_grpo`.
-
-    Raises:
-        ValueError: unknown names.
     """
 
     loss: str | TokenLoss
     clip_low: float = 0.2
-    clip_high: float | None = None
+    clip_high: float = 0.2
     delta: float | None = None
     ratio_level: RatioLevel = "token"
     kl_coef: float = 0.0
-    kl_estimator: KLEstimator = "k3"
     kl_weighted: bool = True
     max_completion_length: int | None = None
 
-    def __post_init__(self) -> None:
-        if not callable(self.loss):
-            check_choice("loss", self.loss, tuple(LOSSES))
-        check_choice("ratio_level", self.ratio_level, get_args(RatioLevel))
 
-    @property
-    def high(self) -> float:
-        """The upper clip range, ε_high."""
-        return self.clip_low if self.clip_high is None else self.clip_high
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(kw_only=True)
 class LossInputs:
-    """One micro-batch as a loss reads it.
+    """One micro-batch as a loss reads it, beside the policy's scores.
 
     Attributes:
-        log_probs: [B, T] of the policy in training.
         advantages: [B], one per completion.
-        mask: [B, T], 1 on the tokens that count; elsewhere nothing is read.
+        loss_mask: [B, T], 1 on the tokens that count; elsewhere nothing is read.
         old_log_probs: [B, T] of the policy before the first update on these completions; None for
-            the policy itself (ratio 1, with its gradient). `reinforce` does not read it.
+            the policy itself (ratio 1, with its gradient).
         correction: [B, 1] or [B, T] weights w (`lib.objectives.sampler`), which multiply the token
-            losses but not the KL penalty.
+            losses but not the KL penalty; None for 1.
         reference_log_probs: [B, T] of the reference policy, needed with a `kl_coef`.
-        entropy: [B, T], with gradient; needed when `entropy_coef` is not 0.
-        entropy_coef: c in this step.
         num_tokens: the divisor of `dapo`, `cispo` and the entropy; see `average_token_losses`.
-
-    Raises:
-        ValueError: wrong shapes, or a missing entropy.
     """
 
-    log_probs: Tensor
     advantages: Tensor
-    mask: Tensor
+    loss_mask: Tensor
     old_log_probs: Tensor | None = None
     correction: Tensor | None = None
     reference_log_probs: Tensor | None = None
-    entropy: Tensor | None = None
-    entropy_coef: float = 0.0
     num_tokens: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.advantages.shape != self.log_probs.shape[:1]:
-            raise ValueError(
-                f"advantages: expected [{len(self.log_probs)}], got {self.advantages.shape}"
-            )
-        if self.entropy_coef and self.entropy is None:
-            raise ValueError(f"entropy_coef={self.entropy_coef} needs `entropy`")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,37 +115,49 @@ class PolicyLoss:
     kl: Tensor
 
 
-def policy_loss(inputs: LossInputs, objective: Objective) -> PolicyLoss:
+def policy_loss(
+    scores: TokenScores, inputs: LossInputs, objective: Objective, *, entropy_coef: float = 0.0
+) -> PolicyLoss:
     """Compute the loss of one micro-batch: token losses, correction, KL, average, entropy bonus.
+
+    Args:
+        scores: [B, T] of the policy in training; the entropy with gradient for an `entropy_coef`.
+        entropy_coef: c in this step.
 
     Raises:
         ValueError: the objective needs an input that is None.
     """
-    # A name, or a plugin's function.
-    mask, token_loss = inputs.mask, objective.loss
+    mask = inputs.loss_mask.bool()
     # [B, 1] broadcasts over tokens: the whole completion shares one advantage.
-    credit, ignored = inputs.advantages.unsqueeze(-1), ~mask.bool()
+    credit = inputs.advantages.unsqueeze(-1)
     # Padding may hold anything, −∞ too; a 0 keeps NaN out of 0 · x and of its gradient.
-    log_probs = inputs.log_probs.masked_fill(ignored, 0)
-    if inputs.old_log_probs is None or token_loss == "reinforce":
-        # On policy: ρ is 1, and its gradient that of log π.
-        old = log_probs.detach()
-    else:
-        old = inputs.old_log_probs.masked_fill(ignored, 0)
+    log_probs = scores.log_probs.masked_fill(~mask, 0)
+    # On policy, ρ is 1, and its gradient that of log π.
+    old = log_probs.detach()
+    if inputs.old_log_probs is not None:
+        old = inputs.old_log_probs.masked_fill(~mask, 0)
     log_ratio = log_importance_ratio(log_probs, old, mask, level=objective.ratio_level)
-    # [B, T] losses, and the mask of `PolicyLoss.clipped`.
+
+    # Only the last two losses clip.
+    clipped = torch.zeros_like(mask)
+    # A name, or a plugin's function.
+    token_loss = objective.loss
     if callable(token_loss):
-        losses, clipped = token_loss(log_probs, old, credit, ~ignored), torch.zeros_like(ignored)
+        losses = token_loss(log_probs, old, credit, mask)
     elif token_loss == "reinforce":
-        losses, clipped = -credit * log_probs, torch.zeros_like(ignored)
+        losses = -credit * log_probs
     elif token_loss == "cispo":
         # The ratio is a weight without gradient (arXiv:2506.13585, equation 4).
-        ratio, most = log_ratio.detach().exp(), 1 + objective.high
+        ratio, most = log_ratio.detach().exp(), 1 + objective.clip_high
         losses = -ratio.clamp(max=most) * credit * log_probs
         clipped = (ratio > most) & (credit > 0)
     else:
         losses, clipped = clipped_surrogate(
-            credit, log_ratio, low=objective.clip_low, high=objective.high, delta=objective.delta
+            credit,
+            log_ratio,
+            low=objective.clip_low,
+            high=objective.clip_high,
+            delta=objective.delta,
         )
     # The sampler's correction weighs this term only; the KL penalty below stays unweighted.
     if inputs.correction is not None:
@@ -185,8 +166,7 @@ def policy_loss(inputs: LossInputs, objective: Objective) -> PolicyLoss:
     if objective.kl_coef:
         if inputs.reference_log_probs is None:
             raise ValueError(f"kl_coef={objective.kl_coef} needs `reference_log_probs`")
-        reference = inputs.reference_log_probs.masked_fill(ignored, 0)
-        kl = kl_per_token(log_probs, reference, estimator=objective.kl_estimator)
+        kl = kl_per_token(log_probs, inputs.reference_log_probs.masked_fill(~mask, 0))
         if objective.kl_weighted:
             # Unbiased in value and gradient for tokens of an older policy.
             kl = kl * log_ratio.exp()
@@ -195,15 +175,14 @@ def policy_loss(inputs: LossInputs, objective: Objective) -> PolicyLoss:
         losses,
         mask,
         # All plugins are averaged like `dapo`.
-        average="step_tokens" if callable(token_loss) else LOSSES[token_loss].average,
+        average=LOSSES["dapo" if callable(token_loss) else token_loss].average,
         max_completion_length=objective.max_completion_length,
         num_tokens=inputs.num_tokens,
     )
-    if inputs.entropy_coef and inputs.entropy is not None:
-        mean = average_token_losses(
-            inputs.entropy, mask, average="step_tokens", num_tokens=inputs.num_tokens
+    if entropy_coef:
+        loss = loss - entropy_coef * average_token_losses(
+            scores.entropy, mask, average="step_tokens", num_tokens=inputs.num_tokens
         )
-        loss = loss - inputs.entropy_coef * mean
     return PolicyLoss(loss, clipped, kl.detach())
 
 
@@ -212,7 +191,7 @@ def clipped_surrogate(
     log_ratio: Tensor,
     *,
     low: float,
-    high: float | None,
+    high: float,
     delta: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return PPO's loss per token, and a mask of the tokens without gradient because of the clip.
@@ -220,11 +199,11 @@ def clipped_surrogate(
     Args:
         advantages: [B, 1].
         log_ratio: [B, T], or [B, 1] for a ratio per sequence; both results have this shape.
-        low, high, delta: ε, ε_high (None: ε) and δ (None: no bound) of the module's equations.
+        low, high, delta: ε, ε_high and δ (None: no bound) of the module's equations.
     """
     ratio = log_ratio.exp()
     # clip(ρ, 1−ε, 1+ε_high)
-    clipped_ratio = ratio.clamp(1 - low, 1 + (low if high is None else high))
+    clipped_ratio = ratio.clamp(1 - low, 1 + high)
     # δ binds only where A < 0: for A > 0 the clip at 1 + ε_high comes first.
     bounded = ratio if delta is None else ratio.clamp(max=delta)
     unclipped, clipped = bounded * advantages, clipped_ratio * advantages
@@ -292,13 +271,3 @@ def average_token_losses(
         # Each token of the optimiser step weighs the same.
         return kept.sum() / num_tokens
     return kept.sum() / mask.sum().clamp(min=1)
-
-
-def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Refuse a value outside of `choices`; `name` is the setting's, for the message.
-
-    Raises:
-        ValueError: another value; lists the choices.
-    """
-    if value not in choices:
-        raise ValueError(f"{name}: no `{value}`; there are {', '.join(choices)}")

@@ -22,12 +22,10 @@ Shapes: B completions, T tokens.
 """
 
 import dataclasses
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
-
-from lib.objectives.losses import check_choice
 
 Correction = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 """`<level>_<g>` of the module's table: one weight per token or per completion, and what g does with
@@ -65,11 +63,7 @@ def compare_with_sampler(
         mask: [B, T], 1 on the tokens that count.
         correction: see `Correction`.
         cap, floor: largest and smallest weight.
-
-    Raises:
-        ValueError: unknown correction.
     """
-    check_choice("correction", correction, get_args(Correction))
     level, bound = correction.split("_")
     # [B, T] log r_t; without gradient, since the weight is a constant factor of the loss.
     log_ratio = torch.where(mask.bool(), trainer_log_probs.detach() - sampler_log_probs, 0)

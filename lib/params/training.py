@@ -68,6 +68,11 @@ class Optimisation(Section):
         """The reason for skipping the phase, in words; '' if it runs."""
         return ""
 
+    @property
+    def steps_per_rollout(self) -> int:
+        """The number of optimiser steps on the same completions; 1 for a phase without rollouts."""
+        return 1
+
     def contradictions(self) -> Iterator[str]:
         """Yield a fault if checkpoints should be kept, but none is saved."""
         # Kept checkpoints are a subset of the saved ones.
@@ -286,12 +291,23 @@ class Grpo(Optimisation):
         # The division is exact: `indivisible` below refuses a remainder.
         return self.prompts_per_step * self.group_size // self.updates_per_rollout
 
+    @property
+    def steps_per_rollout(self) -> int:
+        """The number of optimiser steps on the completions of one generation."""
+        return self.num_iterations * self.updates_per_rollout
+
     def contradictions(self) -> Iterator[str]:
         """Yield faults of steps, batch sizes, and settings that loss or advantage cannot use."""
         yield from super().contradictions()
+        yield from self._step_faults()
+        yield from self._objective_faults()
+        yield from self._dynamic_sampling_faults()
+
+    def _step_faults(self) -> Iterator[str]:
+        """Yield faults of the numbers of steps, completions and micro-batches."""
         if self.group_size < 2:
             yield f"group_size={self.group_size}; group-relative advantages need at least 2"
-        steps = self.num_iterations * self.updates_per_rollout
+        steps = self.steps_per_rollout
         # A checkpoint holds no rollouts, so a run cannot resume between two updates on the same
         # rollouts.
         if self.save_steps % steps:
@@ -311,6 +327,9 @@ class Grpo(Optimisation):
             if updates > 1:
                 what += f" / updates_per_rollout={updates}"
             yield from indivisible(what, self.batch_size, self.micro_batch_size)
+
+    def _objective_faults(self) -> Iterator[str]:
+        """Yield faults of settings that the loss or the advantage cannot use."""
         fits = self.advantage == "group" or is_plugin(self.advantage)
         if self.reward_aggregation == "gdpo" and not fits:
             yield (
@@ -335,11 +354,10 @@ class Grpo(Optimisation):
                 f"num_iterations={self.num_iterations}; loss `{self.loss}` has no ratio to correct "
                 "for rollouts of an older policy: use 1, or another loss"
             )
-        if self.importance_level == "sequence" and (
-            not self.loss_facts.uses_ratio or is_plugin(self.loss)
-        ):
-            reason = "forms its own ratios" if is_plugin(self.loss) else "has no ratio"
-            yield f"importance_level=sequence; loss `{self.loss}` {reason}: use token"
+        # A plugin forms its own ratios.
+        has_ratio = self.loss_facts.uses_ratio and not is_plugin(self.loss)
+        if self.importance_level == "sequence" and not has_ratio:
+            yield f"importance_level=sequence; loss `{self.loss}` takes no such ratio: use token"
         if self.delta and not self.loss_facts.clips:
             yield f"delta={self.delta:g} has no effect with loss={self.loss}; set it to 0.0"
         highest = 1 + (self.epsilon_high or self.epsilon)
@@ -350,6 +368,9 @@ class Grpo(Optimisation):
                 f"delta={self.delta:g} is not above 1 + epsilon_high = {highest:g}, where it would "
                 "take the place of the clip; 4.0 is usual, 0.0 is none"
             )
+
+    def _dynamic_sampling_faults(self) -> Iterator[str]:
+        """Yield settings of dynamic sampling without effect."""
         # Raw rewards as advantages move the policy even if a group's rewards are equal.
         if self.dynamic_sampling and self.advantage == "none":
             yield (

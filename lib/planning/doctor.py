@@ -346,7 +346,7 @@ def doctor_lines(machine: Machine, problems: Sequence[Finding]) -> Iterator[str]
         f"disk: {in_bytes(machine.disk)} free"
     )
     if machine.launch.ranks > 1:
-        yield str(machine.launch)
+        yield f"LAUNCH starts {machine.launch}"
     for part, packages in OPTIONAL_PACKAGES.items():
         available = " ".join(sorted(packages & machine.packages))
         yield f"{part}: {_missing_part(part, machine) or f'yes ({available})'}"

@@ -258,7 +258,7 @@ def plan_lines(params: Params) -> Iterator[str]:
     yield f"plan: base model {name or 'tiny Qwen3 from random weights'}: {count}"
     launch = launch_in_environment()
     if launch.ranks > 1:
-        yield f"  {launch}"
+        yield f"  LAUNCH starts {launch}"
     phases = list(phases_of(params, shape, launch))
     stages = [f"({each.name} passed on)" if each.skipped else each.stage for each in phases]
     last = f"evaluate@{{{','.join(evaluate.checkpoints)}}} → export {params.export.checkpoint}"

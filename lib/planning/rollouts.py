@@ -11,7 +11,7 @@ from lib.prompts import PromptFormat
 from lib.report.text import shorten
 from lib.rewards.functions import Grading
 from lib.rewards.rollout import Rollout
-from lib.training.phase.warning_signs import Limits
+from lib.training.phase.warning_signs import FORMAT_REMEDY, Limits
 
 SHOWN_CHARS = 400
 """Printed characters per completion."""
@@ -80,7 +80,7 @@ def diagnose(
             f"on {alike} of {len(groups)} problems; raise rollout.temperature (now {temperature:g})"
         )
     faults += [
-        f"no completion writes {tag}: {limits.format_remedy}"
+        f"no completion writes {tag}: {FORMAT_REMEDY}"
         for tag in written
         if not any(tag in each.completion for each in rows)
     ]

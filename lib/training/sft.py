@@ -12,7 +12,7 @@ from lib.core.errors import UserError
 from lib.engines.policy import load_tokenizer, trainable_policy
 from lib.engines.unsloth import shares_weights
 from lib.params.schema import Params
-from lib.prompts import Message, PromptFormat
+from lib.prompts import PromptFormat
 from lib.prompts.formats import conversation, render_target
 from lib.training.phase.setup import Setup, prepare_trainer, prompt_settings, shared_arguments
 from lib.training.phase.tracking import ProgressLines
@@ -85,30 +85,20 @@ def sft_dataset(
     and could fuse the end of the prompt and the start of the completion into one token. Training
     would then see another prompt than generation, and TRL only warns.
     """
-    return Dataset.from_list(
-        [
-            _tokens(
-                conversation(problem.problem, system=system),
-                render_target(problem, prompt_format),
-                tokenizer,
-            )
-            for problem in problems
-        ]
-    )
-
-
-def _tokens(
-    prompt: list[Message], target: str, tokenizer: PreTrainedTokenizerBase
-) -> dict[str, list[int]]:
-    """Return the columns of one example: token ids, and a mask of 1 on the target's tokens.
-
-    For a prompt of 3 tokens and a target of 2 with its EOS, the mask is [0, 0, 0, 1, 1].
-    """
-    # `return_dict`, since Unsloth's patched tokenizers return bare token ids by default.
-    rendered = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)
-    prompt_ids = rendered["input_ids"]
-    completion_ids = tokenizer(target + tokenizer.eos_token, add_special_tokens=False)["input_ids"]
-    return {
-        "input_ids": [*prompt_ids, *completion_ids],
-        "completion_mask": [0] * len(prompt_ids) + [1] * len(completion_ids),
-    }
+    rows = []
+    for problem in problems:
+        prompt = conversation(problem.problem, system=system)
+        # `return_dict`, since Unsloth's patched tokenizers return bare token ids by default.
+        rendered = tokenizer.apply_chat_template(
+            prompt, add_generation_prompt=True, return_dict=True
+        )
+        prompt_ids = rendered["input_ids"]
+        target = render_target(problem, prompt_format) + tokenizer.eos_token
+        target_ids = tokenizer(target, add_special_tokens=False)["input_ids"]
+        row = {
+            "input_ids": [*prompt_ids, *target_ids],
+            # For a prompt of 3 tokens and a target of 2 with its EOS: [0, 0, 0, 1, 1].
+            "completion_mask": [0] * len(prompt_ids) + [1] * len(target_ids),
+        }
+        rows.append(row)
+    return Dataset.from_list(rows)

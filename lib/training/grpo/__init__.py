@@ -42,7 +42,7 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
             completion; the processes cannot share a step; rollouts can be longer than the positions
             of one RoPE scale; or the engine is missing.
     """
-    grpo, rollout, reward, model = params.grpo, params.rollout, params.reward, params.model
+    grpo, rollout, model = params.grpo, params.rollout, params.model
     # Checked before the policy is loaded, which can take minutes.
     check_engine(rollout.engine, init, base=base)
     read = list(read_problems(problems))
@@ -51,8 +51,109 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
             f"grpo.prompts_per_step={grpo.prompts_per_step}: there are only {len(read)} GRPO "
             "problems; lower it, or let `prepare.grpo` keep more"
         )
+    policy, tokenizer = load_grpo_policy(params, init=init, base=base), load_tokenizer(init)
+    prompt_format, system = prompt_settings(params, base)
+    prompts = [conversation(problem.problem, system=system) for problem in read]
+    # Prompts are encoded as by the engine, with the chat template.
+    longest = max(map(len, encode(tokenizer, prompts)))
+    # The tokens for a completion. One token stays unused, as in S0's source, where
+    # max_prompt_length is the longest prompt + 1.
+    room = model.max_seq_length - longest - 1
+    if room < 1:
+        raise UserError(
+            f"model.max_seq_length={model.max_seq_length}: the longest GRPO prompt has {longest} "
+            f"tokens, which leaves none for a completion; raise it above {longest + 1}, or lower "
+            "prepare.lengths.prompt_percentile"
+        )
+    if room < rollout.max_new_tokens:
+        if is_main_process():
+            click.echo(
+                f"grpo completions get the {room} tokens that prompts of up to {longest} leave in "
+                f"model.max_seq_length={model.max_seq_length}"
+            )
+        rollout = rollout.model_copy(update={"max_new_tokens": room})
+    grading = Grading(
+        params.reward.names,
+        params.reward.weights,
+        prompt_format=prompt_format,
+        **params.reward.settings(max_completion_tokens=rollout.max_new_tokens),
+    )
+    limits = Limits.from_reward(
+        params.reward, max_new_tokens=rollout.max_new_tokens, dtype=model.inference_dtype
+    )
+    arguments = grpo_arguments(params, scratch=scratch)
+    common = {
+        "model": policy,
+        "processing_class": tokenizer,
+        "callbacks": [ProgressLines("grpo", LINE_COLUMNS), WarningSigns("grpo", limits)],
+    }
+    rows = [
+        {
+            "prompt": prompt,
+            "problem": problem.problem,
+            "reference": problem.reference,
+            # Column names of reward functions written for TRL's examples.
+            "reference_answer": problem.reference,
+            "reference_solution": problem.solution,
+            "tags": list(problem.tags),
+        }
+        for problem, prompt in zip(read, prompts, strict=True)
+    ]
+    trainer: Trainer
+    if grpo.trainer == "trl":
+        # Imported here: TRL's GRPOTrainer imports vLLM if it is installed.
+        from lib.training.grpo.trl import build_trl
+
+        # It needs no engine: it generates by itself.
+        trainer = build_trl(
+            rows, grading=grading, arguments=arguments, grpo=grpo, rollout=rollout,
+            settings=model, **common,
+        )  # fmt: skip
+    else:
+        trainer = PolicyGradientTrainer(
+            args=TrainingArguments(**arguments),
+            problems=rows,
+            grading=grading,
+            grpo=grpo,
+            sampling=Sampling(
+                **rollout.decoding,
+                num_completions=grpo.group_size,
+                stop_strings=prompt_format.stop_strings,
+                seed=params.seed,
+            ),
+            **common,
+        )
+        engine = open_engine(
+            rollout.engine,
+            init,
+            base=base,
+            **model.loading,
+            # All completions of this process at once.
+            batch_size=grpo.prompts_per_step * grpo.group_size // num_processes(),
+            policy=trainer.model,
+            memory_share=rollout.gpu_memory_utilization,
+            device=rollout.device,
+        )
+        trainer.roll_out_with(engine, live=ENGINES[rollout.engine].live)
+        if grpo.log_problems:
+            log = RolloutLog(trainer, grpo=grpo, max_new_tokens=rollout.max_new_tokens)
+            trainer.add_callback(log)
+    prepare_trainer(trainer, grpo)
+    return Setup(
+        trainer=trainer, problems=read, rewards=grading.rewards, settings=params.model_dump()
+    )
+
+
+def load_grpo_policy(params: Params, *, init: Path, base: Path) -> Any:
+    """Load the checkpoint `init` for training, without dropout.
+
+    Raises:
+        UserError: the model has a router loss, or its RoPE scale changes below the length that
+            params allow.
+    """
+    model, rollout = params.model, params.rollout
     # TRL's trainer generates by itself, and its vLLM has weights of its own.
-    shared = grpo.trainer != "trl" and shares_weights(model, engine=rollout.engine)
+    shared = params.grpo.trainer != "trl" and shares_weights(model, engine=rollout.engine)
     policy = trainable_policy(
         init,
         base=base,
@@ -74,113 +175,7 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
         )
     # Ratios compare the policy with itself: dropout would make them noise.
     switch_off_noise(policy)
-    tokenizer, (prompt_format, system) = load_tokenizer(init), prompt_settings(params, base)
-    prompts = [conversation(problem.problem, system=system) for problem in read]
-    # Prompts are encoded as by the engine, with the chat template.
-    longest = max(map(len, encode(tokenizer, prompts)))
-    # The tokens for a completion. One token stays unused, as in S0's source, where
-    # max_prompt_length is the longest prompt + 1.
-    room, binds = model.max_seq_length - longest - 1, ""
-    if room < 1:
-        raise UserError(
-            f"model.max_seq_length={model.max_seq_length}: the longest GRPO prompt has {longest} "
-            f"tokens, which leaves none for a completion; raise it above {longest + 1}, or lower "
-            "prepare.lengths.prompt_percentile"
-        )
-    if room < rollout.max_new_tokens:
-        # The binding limit in words, for messages.
-        binds = (
-            f"the {room} tokens that prompts of up to {longest} leave in "
-            f"model.max_seq_length={model.max_seq_length}"
-        )
-        if is_main_process():
-            click.echo(f"grpo completions get {binds}")
-        rollout = rollout.model_copy(update={"max_new_tokens": room})
-    grading = Grading(
-        reward.names,
-        reward.weights,
-        prompt_format=prompt_format,
-        **reward.settings(max_completion_tokens=rollout.max_new_tokens),
-    )
-    arguments = grpo_arguments(params, scratch=scratch)
-    common = {
-        "model": policy,
-        "processing_class": tokenizer,
-        "callbacks": [
-            ProgressLines("grpo", LINE_COLUMNS),
-            WarningSigns(
-                "grpo",
-                Limits.from_reward(
-                    reward,
-                    max_new_tokens=rollout.max_new_tokens,
-                    dtype=model.inference_dtype,
-                    binds=binds,
-                    sft=not params.sft.skipped or bool(params.sft.adapter),
-                ),
-            ),
-        ],
-    }
-    rows = [
-        {
-            "prompt": prompt,
-            "problem": problem.problem,
-            "reference": problem.reference,
-            # Column names of reward functions written for TRL's examples.
-            "reference_answer": problem.reference,
-            "reference_solution": problem.solution,
-            "tags": list(problem.tags),
-        }
-        for problem, prompt in zip(read, prompts, strict=True)
-    ]
-    trainer: Trainer
-    if grpo.trainer == "trl":
-        # Imported here: TRL's GRPOTrainer imports vLLM if it is installed.
-        from lib.training.grpo.trl import build_trl
-
-        trainer = build_trl(
-            rows, grading=grading, arguments=arguments, grpo=grpo, rollout=rollout,
-            settings=model, **common,
-        )  # fmt: skip
-    else:
-        trainer = PolicyGradientTrainer(
-            args=TrainingArguments(**arguments),
-            problems=rows,
-            grading=grading,
-            grpo=grpo,
-            sampling=Sampling(
-                **rollout.decoding,
-                num_completions=grpo.group_size,
-                stop_strings=prompt_format.stop_strings,
-                seed=params.seed,
-            ),
-            **common,
-        )
-    prepare_trainer(trainer, grpo)
-    setup = Setup(
-        trainer=trainer,
-        problems=read,
-        rewards=trainer.reward_funcs,
-        settings=params.model_dump(),
-    )
-    # TRL's trainer needs no engine: it generates by itself.
-    if not isinstance(trainer, PolicyGradientTrainer):
-        return setup
-    live = ENGINES[rollout.engine].live
-    engine = open_engine(
-        rollout.engine,
-        init,
-        base=base,
-        **model.loading,
-        # All completions of this process at once.
-        batch_size=grpo.prompts_per_step * grpo.group_size // num_processes(),
-        policy=trainer.model,
-        memory_share=rollout.gpu_memory_utilization,
-        device=rollout.device,
-    )
-    trainer.roll_out_with(engine, live=live)
-    if grpo.log_problems:
-        trainer.add_callback(RolloutLog(trainer, grpo=grpo, max_new_tokens=rollout.max_new_tokens))
-    return setup
+    return policy
 
 
 def grpo_arguments(params: Params, *, scratch: Path) -> dict[str, Any]:

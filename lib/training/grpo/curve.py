@@ -16,8 +16,9 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import Tensor
 
-from lib.objectives.losses import PolicyLoss
+from lib.objectives.losses import LossInputs, PolicyLoss
 from lib.objectives.sampler import SamplerComparison, effective_sample_share
+from lib.rewards.rollout import Rollout
 from lib.training.phase.warning_signs import GAP
 
 RATIO = "sampling/importance_sampling_ratio"
@@ -33,19 +34,14 @@ class Curve:
         self.values: dict[str, list[float]] = defaultdict(list)
         """Column name → one value per step since the last point."""
         # This process's numbers of the current step, by column. `_sums`: [2], a sum and a count.
-        # `_extremes`: tensors [2, n], n candidates for a minimum or maximum, and for each a 1 if it
-        # counts, else a 0. All stay on the device, since a read would wait for its queue.
+        # `_extremes`: tensors [n] of candidates for a minimum or maximum, NaN if they do not count.
+        # All stay on the device, since a read would wait for its queue.
         self._sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(2, dtype=torch.float64))
         self._extremes: dict[str, list[Tensor]] = defaultdict(list)
 
     def record(self, name: str, value: float) -> None:
         """Record one number of this step; every rank must pass the same number."""
         self.values[name].append(value)
-
-    def add(self, numbers: Mapping[str, float]) -> None:
-        """Add a completion's numbers to the step's means; other ranks may have other names."""
-        for name, number in numbers.items():
-            self._sums[name] += torch.tensor([number, 1.0])
 
     def gather(self, local: Sequence[Any]) -> Tensor:
         """Concatenate the rows of all ranks: [n, ...] on each rank -> [n · ranks, ...], float32."""
@@ -67,10 +63,10 @@ class Curve:
         self.record("reward", totals.mean().item())
         self.record("reward_std", _std(totals.flatten()))
 
-    def add_lengths(self, lengths: Sequence[int], truncated: Sequence[bool]) -> None:
-        """Record the lengths of this process's completions, and the truncated share."""
+    def add_rollouts(self, rollouts: Sequence[Rollout]) -> None:
+        """Record the lengths of all ranks' completions and their truncated share; add metrics."""
         # [B · ranks] each: lengths in tokens, and 1 for a truncated completion.
-        every, cut = self.gather(list(zip(lengths, truncated, strict=True))).T
+        every, cut = self.gather([(one.num_tokens, one.truncated) for one in rollouts]).T
         self.record("completions/clipped_ratio", cut.mean().item())
         # TRL logs 0 where no completion ended by itself.
         ended = torch.zeros(1) if cut.all() else every[cut == 0]
@@ -78,6 +74,11 @@ class Curve:
             for statistic in ("mean", "min", "max"):
                 value = getattr(values, statistic)().item()
                 self.record(f"completions/{statistic}_{name}", value)
+        # Once per completion that is trained on, so that each refill round counts by its share.
+        # Other ranks may have metrics of other names.
+        for rollout in rollouts:
+            for name, number in rollout.metrics.items():
+                self._sums[name] += torch.tensor([number, 1.0])
 
     def add_comparison(self, comparison: SamplerComparison, mask: Tensor) -> None:
         """Add a micro-batch's distance between sampler and trainer."""
@@ -85,37 +86,30 @@ class Curve:
         self._add(f"{GAP}/mean", gap, mask)
         self._add(f"{RATIO}/mean", weights, mask)
         self._add(SQUARE, weights.square(), mask)
-        extremes = {f"{GAP}/max": gap.max(), f"{RATIO}/min": weights.amin()}
-        for name, value in {**extremes, f"{RATIO}/max": weights.amax()}.items():
-            self._add_candidates(name, value.view(1), mask.any().view(1))
+        extremes = {
+            f"{GAP}/max": gap.max(),
+            f"{RATIO}/min": weights.min(),
+            f"{RATIO}/max": weights.max(),
+        }
+        for name, value in extremes.items():
+            # A micro-batch without a token that counts has no extreme.
+            self._extremes[name].append(torch.where(mask.any(), value, math.nan).view(1))
 
-    def add_loss(
-        self, loss: PolicyLoss, *, entropy: Tensor, advantages: Tensor, mask: Tensor, kl: bool
-    ) -> None:
-        """Add the entropy, clipped shares and KL of a micro-batch.
-
-        Args:
-            entropy: [b, T] of the policy.
-            advantages: [b].
-            kl: True if the loss has a KL penalty; without one, no KL is added.
-        """
-        credit = advantages.unsqueeze(-1)
+    def add_loss(self, loss: PolicyLoss, entropy: Tensor, batch: LossInputs) -> None:
+        """Add the policy's entropy [b, T], clipped shares and, with a KL penalty, KL."""
+        credit, mask = batch.advantages.unsqueeze(-1), batch.loss_mask
         # The clip bounds the ratio from below where A < 0 (δ from above), from above where A > 0.
         low, high = loss.clipped & (credit < 0), loss.clipped & (credit > 0)
         self._add("entropy", entropy, mask)
         for name, clipped in {"low": low, "high": high, "region": low | high}.items():
             self._add(f"clip_ratio/{name}_mean", clipped.float(), mask)
-        if kl:
+        if batch.reference_log_probs is not None:
             self._add("kl", loss.kl, mask)
         tokens = mask.sum(-1)
         for name, clipped in {"low_min": low, "high_max": high}.items():
-            # [b] the clipped share of each completion's tokens; NaN without tokens, not counted.
+            # [b] the clipped share of each completion's tokens; NaN without tokens.
             shares = (clipped.float() * mask).sum(-1) / tokens
-            self._add_candidates(f"clip_ratio/{name}", shares, tokens > 0)
-
-    def _add_candidates(self, name: str, values: Tensor, kept: Tensor) -> None:
-        """Add n candidates [n] for the step's minimum or maximum; those with mask `kept` count."""
-        self._extremes[name].append(torch.stack([values.double(), kept.double()]))
+            self._extremes[f"clip_ratio/{name}"].append(shares)
 
     def _add(self, name: str, values: Tensor, mask: Tensor) -> None:
         """Add a micro-batch to a mean of the step.
@@ -135,27 +129,32 @@ class Curve:
         gathered only here, once a step: ranks skip different numbers of micro-batches and log
         different columns, so that collective calls in each micro-batch would not match up.
         """
-        own = {name: total.tolist() for name, total in self._sums.items()}
-        choices = {name: torch.cat(parts, 1).T.tolist() for name, parts in self._extremes.items()}
-        kept = {name: [value for value, valid in rows if valid] for name, rows in choices.items()}
-        # A pair for each rank: column → [sum, count], and column → candidates that count.
-        ranks = gather_object([(own, kept)])
+        own_sums = {name: pair.tolist() for name, pair in self._sums.items()}
+        own_extremes = {name: torch.cat(parts).tolist() for name, parts in self._extremes.items()}
         self._sums.clear()
         self._extremes.clear()
+        # By column, the values of all ranks: pairs of a sum and a count, and candidates.
+        pairs: dict[str, list[list[float]]] = defaultdict(list)
+        extremes: dict[str, list[float]] = defaultdict(list)
+        for rank_sums, rank_extremes in gather_object([(own_sums, own_extremes)]):
+            for name, pair in rank_sums.items():
+                pairs[name].append(pair)
+            for name, values in rank_extremes.items():
+                extremes[name] += values
         means: dict[str, float] = {}
-        for name in sorted({name for sums, _ in ranks for name in sums}):
-            totals = [sums[name] for sums, _ in ranks if name in sums]
-            if count := sum(count for _, count in totals):
-                means[name] = sum(total for total, _ in totals) / count
+        for name in sorted(pairs):
+            total, count = map(sum, zip(*pairs[name], strict=True))
+            if count:
+                means[name] = total / count
         if (square := means.pop(SQUARE, None)) is not None:
             # Kish's effective sample size as a share, from the mean weight and mean squared weight.
             means[ESS] = effective_sample_share(means[f"{RATIO}/mean"], square)
         for name, value in means.items():
             self.record(name, value)
-        for name in sorted({name for _, extremes in ranks for name in extremes}):
-            every = [value for _, extremes in ranks for value in extremes.get(name, ())]
-            if every:
-                self.record(name, min(every) if name.endswith("min") else max(every))
+        for name in sorted(extremes):
+            counted = [value for value in extremes[name] if not math.isnan(value)]
+            if counted:
+                self.record(name, min(counted) if name.endswith("min") else max(counted))
         return means
 
     def take_point(self) -> dict[str, float]:

@@ -28,6 +28,7 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 import torch
@@ -40,7 +41,7 @@ from lib.core.errors import UserError
 from lib.core.plugins import is_plugin
 from lib.engines.base import Engine, NotFiniteError, Sampling, encode
 from lib.objectives.advantages import gdpo_advantages, group_advantages, has_signal
-from lib.objectives.losses import LossInputs, Objective, policy_loss
+from lib.objectives.losses import Objective, policy_loss
 from lib.objectives.own import objective
 from lib.objectives.penalties import EntropyCoefficient
 from lib.objectives.sampler import compare_with_sampler
@@ -84,14 +85,14 @@ class PolicyGradientTrainer(Trainer):
         self.problems = problems
         self.grading = grading
         # [F]
-        self.reward_weights = torch.tensor(grading.weights)
+        self.reward_weights = torch.tensor(grading.weights, device=self.accelerator.device)
         self.grpo = grpo
         self.advantage = objective(grpo.advantage)
         self.objective = Objective(
             loss=objective(grpo.loss),
             clip_low=grpo.epsilon,
             # params.yaml has no nulls: a 0 means "as epsilon" here, and "no bound" below.
-            clip_high=grpo.epsilon_high or None,
+            clip_high=grpo.epsilon_high or grpo.epsilon,
             delta=grpo.delta or None,
             ratio_level=grpo.importance_level,
             kl_coef=grpo.beta,
@@ -103,8 +104,9 @@ class PolicyGradientTrainer(Trainer):
         # The engine's version of the weights at the last roll-out ("" before the first), and the
         # last step's mean gap between sampler and trainer in nats per token.
         self._synced, self._gap = "", math.nan
-        self.engine: Engine | None = None
-        self.live = False
+        # Set by `roll_out_with`.
+        self.engine: Engine
+        self.live: bool
         self.rollouts: list[Rollout] = []
         """The B rollouts of the last roll-out, G consecutive ones for each problem."""
         self.batches: list[MicroBatch] = []
@@ -146,7 +148,6 @@ class PolicyGradientTrainer(Trainer):
 
     def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
         """Train, and close the engine however training ends."""
-        assert self.engine is not None
         with contextlib.closing(self.engine):
             return super().train(*args, **kwargs)
 
@@ -169,7 +170,6 @@ class PolicyGradientTrainer(Trainer):
 
     def roll_out(self) -> list[MicroBatch]:
         """Sample, score and arrange this step's rollouts, and return the micro-batches."""
-        assert self.engine is not None
         # A policy that FSDP2 shards is not gathered here: an engine with a copy of the weights
         # gathers one parameter at a time.
         self._check_version(self.engine.sync(self.accelerator.unwrap_model(self.model_wrapped)))
@@ -177,12 +177,7 @@ class PolicyGradientTrainer(Trainer):
         if self.grpo.dynamic_sampling:
             groups = self._refill(groups)
         self.rollouts = [rollout for group in groups for rollout in group]
-        self.curve.add_lengths(
-            [one.num_tokens for one in self.rollouts], [one.truncated for one in self.rollouts]
-        )
-        # Once per completion that is trained on, so that each refill round counts by its share.
-        for rollout in self.rollouts:
-            self.curve.add(rollout.metrics)
+        self.curve.add_rollouts(self.rollouts)
         # Advantages need all rewards, so that rows can only be packed afterwards.
         batches = self._arrange(self._advantages())
         if self.reference:
@@ -220,7 +215,6 @@ class PolicyGradientTrainer(Trainer):
         Raises:
             UserError: the policy's logits are NaN or infinite.
         """
-        assert self.engine is not None
         # The key has the step, so that a resumed run samples what an uninterrupted one would. It
         # lacks the rank: engines add the prompt, so that several ranks sample what one rank would.
         seed = keyed_seed(self.args.seed, "rollout", self.state.global_step, round_, 0)
@@ -240,7 +234,7 @@ class PolicyGradientTrainer(Trainer):
         # TRL's count: prompt and completion tokens of every rollout, replaced groups included.
         rollouts = [rollout for group in groups for rollout in group]
         length = sum(len(one.prompt_ids) + one.num_tokens for one in rollouts)
-        self.state.num_input_tokens_seen += int(self.curve.gather([float(length)]).sum())
+        self.state.num_input_tokens_seen += int(self.curve.gather([length]).sum())
         self.curve.values["num_tokens"] = [self.state.num_input_tokens_seen]
         # Columns for reward functions: a problem's value G times, so B values in each column.
         extra = {
@@ -262,15 +256,16 @@ class PolicyGradientTrainer(Trainer):
         # Values logged during this call, by name.
         metrics: dict[str, list[float]] = defaultdict(list)
         self.extra_columns = {}
-        # TRL's keyword arguments of a reward function.
-        callbacks = {
-            "trainer_state": self.state,
-            "log_metric": lambda name, value: metrics[name].append(value),
-            "log_extra": lambda name, values: self.extra_columns.update({name: list(values)}),
-        }
         with timed("rewards"):
             metrics |= {name: [value] for name, value in judged_metrics(rollouts).items()}
-            self.grading.score(rollouts, **columns, **callbacks)
+            self.grading.score(
+                rollouts,
+                **columns,
+                # TRL's keyword arguments of a reward function.
+                trainer_state=self.state,
+                log_metric=lambda name, value: metrics[name].append(value),
+                log_extra=lambda name, values: self.extra_columns.update({name: list(values)}),
+            )
         # A function may log a name several times; the point holds its mean.
         means = {name: sum(logged) / len(logged) for name, logged in metrics.items()}
         for rollout in rollouts:
@@ -283,8 +278,7 @@ class PolicyGradientTrainer(Trainer):
 
     def _totals(self, rewards: Tensor) -> Tensor:
         """Return the weighted sum over F of rewards [groups · G, F], as [groups, G]."""
-        totals = (rewards * self.reward_weights.to(rewards)).sum(-1)  # [groups · G]
-        return totals.view(-1, self.grpo.group_size)
+        return (rewards * self.reward_weights).sum(-1).view(-1, self.grpo.group_size)
 
     def _signals(self, rewards: Tensor) -> Tensor:
         """Return a mask [groups], True for groups whose totals differ.
@@ -296,7 +290,7 @@ class PolicyGradientTrainer(Trainer):
         """
         if self.grpo.reward_aggregation == "sum":
             return has_signal(self._totals(rewards))
-        weighted = (rewards * self.reward_weights.to(rewards)).T  # [F, groups · G]
+        weighted = (rewards * self.reward_weights).T  # [F, groups · G]
         return has_signal(weighted.reshape(len(weighted), -1, self.grpo.group_size)).any(0)
 
     # Dynamic sampling
@@ -318,7 +312,7 @@ class PolicyGradientTrainer(Trainer):
         missing = [place for place, signal in enumerate(signals) if not signal]
         round_ = 0
         # `wanted`: the largest number of missing groups on any rank.
-        while (wanted := int(self.curve.gather([float(len(missing))]).max())) and round_ < rounds:
+        while (wanted := int(self.curve.gather([len(missing)]).max())) and round_ < rounds:
             round_ += 1
             new_groups = self._sample(self._others(wanted, round_), round_=round_)
             new_signals = self._with_signal(new_groups)
@@ -338,7 +332,7 @@ class PolicyGradientTrainer(Trainer):
                 "completions too alike: choose others (`make difficulty`) or a larger "
                 "grpo.group_size, raise the rounds, or set grpo.dynamic_sampling_fallback: train"
             )
-        self.curve.record("dynamic_sampling/rounds", float(round_))
+        self.curve.record("dynamic_sampling/rounds", round_)
         shares = {
             "frac_without_signal": 1 - sum(signals) / len(signals),
             "frac_unfilled": len(missing) / len(groups),
@@ -414,47 +408,29 @@ class PolicyGradientTrainer(Trainer):
     def _arrange(self, advantages: Tensor) -> list[MicroBatch]:
         """Cut the step's B rollouts into micro-batches of `per_device_train_batch_size` rows.
 
-        If `_packs`, rows are sorted first, so that similar rows share a micro-batch: by signal
-        (groups without signal come first), prompt length, prompt, and completion length.
+        If `_packs`, rows are sorted first, so that similar rows share a micro-batch.
 
         Args:
             advantages: [B].
         """
         rollouts, size = self.rollouts, self.args.per_device_train_batch_size
-        # A row is an index into the rollouts; its position decides its micro-batch.
-        order = list(range(len(rollouts)))
         # B bools, read once a step, because each read waits for the GPU.
         signals = advantages.bool().tolist()
-        if self._packs:
-            group = self.grpo.group_size
-            # P bools. A group's rows share its signal, so that sorting keeps them together.
-            by_group = [any(signals[at : at + group]) for at in range(0, len(rollouts), group)]
-
-            def key(row: int) -> tuple[Any, ...]:
-                prompt = rollouts[row].prompt_ids
-                signal = by_group[row // group]
-                # The prompt itself keeps its rows together among prompts of the same length, so
-                # that the scorer computes it once.
-                return signal, len(prompt), prompt, rollouts[row].num_tokens
-
-            # Stable: rows of equal key keep the order of their samples.
-            order.sort(key=key)
-        # For each row a bool per token, True for tokens in the loss. The engine's finish reason
-        # tells which completions are truncated. The last token does not: a completion that a stop
-        # string ended has no end token either.
-        counted = [
-            [not (self.grpo.mask_truncated and rollout.truncated)] * rollout.num_tokens
-            for rollout in rollouts
-        ]
-        # Tokens in the loss on all ranks. At least 1, for a step whose completions are all masked.
-        total = max(self.curve.gather([float(sum(map(sum, counted)))]).sum().item(), 1.0)
-        # Rows without signal come first, so that whole micro-batches of them can be left out.
+        # A row is an index into the rollouts; its position decides its micro-batch.
+        order = self._sorted_rows(signals) if self._packs else list(range(len(rollouts)))
         parts = [order[start : start + size] for start in range(0, len(order), size)]
+        # [B] True for a completion in the loss. The engine's finish reason tells which are
+        # truncated. The last token does not: a completion that a stop string ended has no end
+        # token either.
+        counted = [not (self.grpo.mask_truncated and rollout.truncated) for rollout in rollouts]
+        tokens = sum(rollout.num_tokens for rollout in compress(rollouts, counted))
+        # Tokens in the loss on all ranks. At least 1, for a step whose completions are all masked.
+        total = max(self.curve.gather([tokens]).sum().item(), 1.0)
         return [
             self._collate(
                 [rollouts[row] for row in part],
-                rows=part,
                 counted=[counted[row] for row in part],
+                rows=part,
                 advantages=advantages[torch.tensor(part, device=advantages.device)],
                 signal=any(signals[row] for row in part),
                 # Trainer averages the loss over micro-batches, and DDP over ranks. This smaller
@@ -471,14 +447,36 @@ class PolicyGradientTrainer(Trainer):
         # bnpo divides by the tokens of a micro-batch, so sorting rows would change its loss.
         return self.grpo.loss != "bnpo"
 
-    def _collate(self, rollouts: Sequence[Rollout], *, counted: Any, **kwargs: Any) -> MicroBatch:
+    def _sorted_rows(self, signals: Sequence[bool]) -> list[int]:
+        """Return the rows [B] in the order of the micro-batches.
+
+        Args:
+            signals: [B] True for an advantage other than 0.
+        """
+        group = self.grpo.group_size
+
+        def key(row: int) -> tuple[Any, ...]:
+            rollout, start = self.rollouts[row], row - row % group
+            # A group's rows share its signal, so that sorting keeps them together. Rows without
+            # signal come first, so that whole micro-batches of them can be left out.
+            signal = any(signals[start : start + group])
+            # The prompt itself keeps its rows together among prompts of the same length, so that
+            # the scorer computes it once.
+            return signal, len(rollout.prompt_ids), rollout.prompt_ids, rollout.num_tokens
+
+        # Stable: rows of equal key keep the order of their samples.
+        return sorted(range(len(self.rollouts)), key=key)
+
+    def _collate(
+        self, rollouts: Sequence[Rollout], *, counted: Sequence[bool], **fields: Any
+    ) -> MicroBatch:
         """Pad b rollouts to the tensors of a micro-batch.
 
         Args:
-            counted: for each rollout a list of bools, True for tokens in the loss.
-            kwargs: the other fields of the micro-batch.
+            counted: [b] True for a completion in the loss.
+            fields: the other fields of the micro-batch.
         """
-        pad, device = self.processing_class.pad_token_id, self.accelerator.device
+        device = self.accelerator.device
         prompts = [rollout.prompt_ids for rollout in rollouts]
         ids = [rollout.token_ids or () for rollout in rollouts]
         # A completion may have no log-probs (`GeneratedCompletion.log_probs`); its row is then 0.
@@ -486,23 +484,23 @@ class PolicyGradientTrainer(Trainer):
         # On the CPU, because the sizes of the results of `unique` and `nonzero` depend on values:
         # on a GPU each would wait for its queue. Padded with -1, which is no token, so that rows
         # are equal only if their prompts are.
-        padded = pad_rows(prompts, value=-1, left=True)
+        padded, completions = pad_rows(prompts, value=-1, left=True), pad_rows(ids, value=-1)
         distinct, owner = torch.unique(padded, dim=0, return_inverse=True)
+        real = completions >= 0  # [b, T]
         # Rows of T + 1 entries, as `Scorer._scores` has them; the last one is never a token.
-        kept = pad_rows([[True] * len(row) + [False] for row in ids], value=False)
+        places = torch.nn.functional.pad(real, (0, 1)).flatten().nonzero()[:, 0]
+        pad = self.processing_class.pad_token_id
         return MicroBatch(
             prompts=distinct.to(device),
             owner=owner.to(device),
-            places=kept.flatten().nonzero()[:, 0].to(device),
-            prompt_ids=pad_rows(prompts, value=pad, left=True).to(device),
-            prompt_mask=pad_rows([[1] * len(row) for row in prompts], value=0, left=True).to(
-                device
-            ),
-            completion_ids=pad_rows(ids, value=pad).to(device),
-            completion_mask=pad_rows([[1] * len(row) for row in ids], value=0).to(device),
-            loss_mask=pad_rows(counted, value=False).to(device),
+            places=places.to(device),
+            prompt_ids=padded.where(padded >= 0, pad).to(device),
+            prompt_mask=(padded >= 0).long().to(device),
+            completion_ids=completions.where(real, pad).to(device),
+            completion_mask=real.long().to(device),
+            loss_mask=(real & torch.tensor(counted).unsqueeze(-1)).to(device),
             sampler_log_probs=pad_rows(log_probs, value=0.0).to(device),
-            **kwargs,
+            **fields,
         )
 
     # The loss
@@ -529,28 +527,20 @@ class PolicyGradientTrainer(Trainer):
         # The first of `num_iterations` passes: the policy is still the one that sampled.
         if batch.old_log_probs is None:
             batch.old_log_probs = scores.log_probs.detach()
-            self._compare_with_sampler(batch)
-        loss = policy_loss(
-            LossInputs(
-                log_probs=scores.log_probs,
-                advantages=batch.advantages,
-                mask=batch.loss_mask,
-                old_log_probs=batch.old_log_probs,
-                correction=batch.correction,
-                reference_log_probs=batch.reference_log_probs,
-                entropy=scores.entropy,
-                entropy_coef=self.bonus.step_coefficient,
-                num_tokens=batch.num_tokens,
-            ),
-            self.objective,
-        )
-        self.curve.add_loss(
-            loss,
-            entropy=scores.entropy.detach(),
-            advantages=batch.advantages,
-            mask=batch.loss_mask,
-            kl=self.grpo.beta > 0,
-        )
+            comparison = compare_with_sampler(
+                batch.old_log_probs,
+                batch.sampler_log_probs,
+                batch.loss_mask,
+                correction=self.grpo.sampler_correction,
+                cap=self.grpo.correction_cap,
+                floor=self.grpo.correction_floor,
+            )
+            self.curve.add_comparison(comparison, batch.loss_mask)
+            # A live engine samples with these very weights: the gap is rounding only.
+            if not self.live:
+                batch.correction = comparison.weights
+        loss = policy_loss(scores, batch, self.objective, entropy_coef=self.bonus.step_coefficient)
+        self.curve.add_loss(loss, scores.entropy.detach(), batch)
         if batch.last:
             self._close_step()
         return loss.loss
@@ -565,25 +555,6 @@ class PolicyGradientTrainer(Trainer):
         # Unsorted rows (bnpo) mix groups with and without signal: hardly a batch could be left out.
         needed = batch.last or self.is_fsdp_enabled or not self._packs or penalised
         return not (needed or batch.signal)
-
-    def _compare_with_sampler(self, batch: MicroBatch) -> None:
-        """Add the gap between sampler and trainer to the curve, and set the batch's correction.
-
-        It is measured before the first update on the batch.
-        """
-        assert batch.old_log_probs is not None
-        comparison = compare_with_sampler(
-            batch.old_log_probs,
-            batch.sampler_log_probs,
-            batch.loss_mask,
-            correction=self.grpo.sampler_correction,
-            cap=self.grpo.correction_cap,
-            floor=self.grpo.correction_floor,
-        )
-        self.curve.add_comparison(comparison, batch.loss_mask)
-        # A live engine samples with these very weights: the gap is rounding only.
-        if not self.live:
-            batch.correction = comparison.weights
 
     def _close_step(self) -> None:
         """Average the step's metrics over all ranks, check the gap, and steer the entropy bonus.

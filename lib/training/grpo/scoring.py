@@ -38,11 +38,16 @@ from lib.objectives.logprobs import (
     score_logits,
     selective_log_softmax,
 )
+from lib.objectives.losses import LossInputs
 
 
 @dataclasses.dataclass(kw_only=True)
-class MicroBatch:
+class MicroBatch(LossInputs):
     """The rows of one forward pass, with all inputs of their loss.
+
+    `num_tokens` is the step's tokens in the loss, divided by the number of micro-batches and
+    processes. `reference_log_probs` is None without a KL penalty, `old_log_probs` before the first
+    pass, and `correction` before the first pass or for a live engine.
 
     Attributes:
         rows: [b] indices of its rollouts among the step's B rollouts.
@@ -52,16 +57,9 @@ class MicroBatch:
         completion_ids, completion_mask: [b, T], padded on the right.
         places: [n] indices of the n real completion tokens in a mask [b, T + 1], flattened (see
             `Scorer._scores` for the extra column).
-        loss_mask: [b, T] bool, True for tokens in the loss.
-        advantages: [b].
         signal: True if any advantage is not 0.
         sampler_log_probs: [b, T] as the engine reported them.
-        num_tokens: `dapo`'s divisor: the step's tokens in the loss, divided by the number of
-            micro-batches and processes.
         last: True for the last micro-batch of the step.
-        reference_log_probs: [b, T]; None without a KL penalty.
-        old_log_probs: [b, T]; None before the first pass.
-        correction: [b, 1] or [b, T]; None before the first pass, or for a live engine.
     """
 
     rows: Sequence[int]
@@ -72,15 +70,9 @@ class MicroBatch:
     completion_ids: Tensor
     completion_mask: Tensor
     places: Tensor
-    loss_mask: Tensor
-    advantages: Tensor
     signal: bool
     sampler_log_probs: Tensor
-    num_tokens: float
     last: bool
-    reference_log_probs: Tensor | None = None
-    old_log_probs: Tensor | None = None
-    correction: Tensor | None = None
 
 
 def pad_rows(rows: Sequence[Sequence[Any]], *, value: Any, left: bool = False) -> Tensor:

@@ -14,7 +14,6 @@ import dataclasses
 import os
 import shutil
 import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -79,10 +78,9 @@ class Checkpoints:
         if any(self.writing.glob("checkpoint-*")):
             say("ignores a half-written checkpoint")
         for checkpoint in reversed(self.by_step()):
-            damage = find_damage(checkpoint)
-            if not damage:
+            if is_whole(checkpoint):
                 return checkpoint
-            say(f"{checkpoint} is damaged ({damage}); the one before is used, if there is one")
+            say(f"{checkpoint} is damaged; the one before is used, if there is one")
         return None
 
     def seal(self, step: int, counts: Mapping[str, Any]) -> None:
@@ -118,10 +116,6 @@ class Checkpoints:
         for best, later in pairwise(bests):
             if checkpoint_step(later) <= oldest:
                 shutil.rmtree(best)
-
-    def clear_writing(self) -> None:
-        """Remove the unfinished checkpoint of an interrupted run."""
-        shutil.rmtree(self.writing, ignore_errors=True)
 
     def finish(self, *, keep: int, base: Path | None = None) -> None:
         """Keep the last `keep` checkpoints of a complete run, to resume from; remove the rest.
@@ -177,11 +171,7 @@ class SealCheckpoints(TrainerCallback):
         self.counts = counts
 
     def on_step_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Log before saving: means over logged steps are not part of a checkpoint.
 
@@ -194,11 +184,7 @@ class SealCheckpoints(TrainerCallback):
             self._check_finite(kwargs["model"], state.global_step)
 
     def on_save(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Seal the checkpoint after every rank has written its part."""
         # Of a sharded checkpoint, each rank writes files of its own.
@@ -247,15 +233,10 @@ class SaveOnSignal(TrainerCallback):
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
-        """Record signals during the block. Ctrl-C still ends the run at once.
-
-        In another thread than the main one nothing is recorded: Python allows no handler there.
-        """
-        in_main = threading.current_thread() is threading.main_thread()
-        numbers = (signal.SIGTERM, signal.SIGUSR1) if in_main else ()
+        """Record signals during the block. Ctrl-C still ends the run at once."""
         before = {
             number: signal.signal(number, lambda number, _: self.signals.add(number))
-            for number in numbers
+            for number in (signal.SIGTERM, signal.SIGUSR1)
         }
         try:
             yield
@@ -264,11 +245,7 @@ class SaveOnSignal(TrainerCallback):
                 signal.signal(number, handler)
 
     def on_step_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Save if any rank has a signal. All ranks decide the same, or they would wait for ever."""
         if state.global_step % self.every == 0 and state.global_step < state.max_steps:
@@ -285,18 +262,16 @@ def checkpoint_step(checkpoint: Path) -> int:
     return int(checkpoint.name.rpartition("-")[2])
 
 
-def find_damage(checkpoint: Path) -> str:
-    """Name the first file that differs from a checkpoint's manifest, for a message; '' if none."""
+def is_whole(checkpoint: Path) -> bool:
+    """Return True if a checkpoint has the files of its manifest, unchanged, and no others."""
     try:
-        expected = read_json(checkpoint / MANIFEST)
-    except (OSError, UserError):
-        return "no manifest"
-    # `^` leaves the pairs that differ: files in only one of the two, or with different hashes.
-    differing = {name for name, _ in expected.items() ^ _hashes(checkpoint).items()} - {MANIFEST}
-    return f"{min(differing)} has changed" if differing else ""
+        return bool(read_json(checkpoint / MANIFEST) == _hashes(checkpoint))
+    except UserError:
+        # No manifest, or an unreadable one.
+        return False
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    """Return the hash of each file below a folder, by its relative path."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    """Return the hash of each file below a folder but the manifest, by its relative path."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST]
     return {str(file.relative_to(folder)): hash_path(file) for file in files}

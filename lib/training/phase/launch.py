@@ -105,7 +105,7 @@ class Launch:
 
     def __str__(self) -> str:
         held = f"1/{self.ranks} of the model" if self.shards else "the whole model"
-        return f"LAUNCH starts {self.ranks} ranks, each with {held} and its part of a micro-batch"
+        return f"{self.ranks} ranks, each with {held} and its part of a micro-batch"
 
 
 def launch_in_environment() -> Launch:

@@ -54,15 +54,14 @@ class MemoryEfficientAdamW(Optimizer):
         Args:
             closure: evaluates the model again and returns the loss.
         """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = torch.enable_grad()(closure)() if closure else None
         for group in self.param_groups:
             for param in group["params"]:
                 if param.grad is not None:
                     self._update(param, param.grad, group)
-        self._wait_for_copies()
+        if torch.cuda.is_available():
+            # `state_dict` reads the pinned memory that the updates copy to asynchronously.
+            torch.cuda.synchronize()
         return loss
 
     def _update(self, param: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
@@ -94,12 +93,6 @@ class MemoryEfficientAdamW(Optimizer):
             if moment is not state[name]:
                 state[name].copy_(moment, non_blocking=True)
 
-    def _wait_for_copies(self) -> None:
-        """Wait for asynchronous copies to pinned memory, before `state_dict` reads them."""
-        devices = {p.device for group in self.param_groups for p in group["params"] if p.is_cuda}
-        for device in devices:
-            torch.cuda.current_stream(device).synchronize()
-
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Load a saved state, with the moments in CPU memory; torch would put them on the GPU.
 
@@ -112,9 +105,11 @@ class MemoryEfficientAdamW(Optimizer):
         saved_ids = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
         params = chain.from_iterable(group["params"] for group in self.param_groups)
         for saved_id, param in zip(saved_ids, params, strict=True):
-            saved = state_dict["state"].get(saved_id)
-            if saved is not None:
-                self.state[param] = _to_host(saved, param)
+            if saved := state_dict["state"].get(saved_id):
+                step = torch.as_tensor(saved["step"], dtype=torch.float32, device="cpu")
+                self.state[param] = {"step": step.clone()}
+                for moment in _MOMENTS:
+                    self.state[param][moment] = _host_zeros_like(param).copy_(saved[moment])
 
 
 def _host_zeros_like(param: Tensor) -> Tensor:
@@ -123,11 +118,3 @@ def _host_zeros_like(param: Tensor) -> Tensor:
     """
     zeros = torch.zeros_like(param, device="cpu", memory_format=torch.preserve_format)
     return zeros.pin_memory() if param.is_cuda else zeros
-
-
-def _to_host(saved: dict[str, Tensor], param: Tensor) -> dict[str, Tensor]:
-    """Copy a parameter's saved state to CPU memory: the step count in float32, and the moments."""
-    state = {"step": torch.as_tensor(saved["step"], dtype=torch.float32, device="cpu").clone()}
-    for moment in _MOMENTS:
-        state[moment] = _host_zeros_like(param).copy_(saved[moment])
-    return state

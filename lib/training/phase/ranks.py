@@ -52,17 +52,6 @@ def whole_on_every_rank(trainer: Trainer) -> Iterator[None]:
         policy.reset_iter_state()
 
 
-def describe_ranks(trainer: Trainer) -> str:
-    """Describe each rank's part of the model and of a step's rows, for the log."""
-    args, ranks = trainer.args, trainer.accelerator.num_processes
-    rows, passes = args.per_device_train_batch_size, args.gradient_accumulation_steps
-    held = f"1/{ranks} of the model" if trainer.is_fsdp_enabled else "the whole model"
-    return (
-        f"{ranks} ranks, each with {held} and {passes} x {rows} of the "
-        f"{ranks * passes * rows} rows of a step"
-    )
-
-
 def check_sharding(trainer: Trainer) -> None:
     """Refuse a sharding other than FSDP2's: no other one has been run with this code.
 

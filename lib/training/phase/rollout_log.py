@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -84,12 +84,11 @@ def logged_rollouts(trainer: Any, num_problems: int, *, step: int) -> list[Train
         trainer: a `PolicyGradientTrainer` after a step.
     """
     size = trainer.grpo.group_size
-    # [P] one problem per group of G consecutive rollouts.
-    texts = [rollout.problem for rollout in trainer.rollouts[::size]]
+    # Index in `trainer.rollouts` → problem, of the first of each group's G consecutive rollouts.
+    firsts = range(0, len(trainer.rollouts), size)
+    problems = {start: trainer.rollouts[start].problem for start in firsts}
     # Ordered by hash, so that the same problems are preferred whenever they come up.
-    first = sorted(range(len(texts)), key=lambda group: _rank(texts[group]))[:num_problems]
-    # Indices of these groups' rollouts in `trainer.rollouts`.
-    places = [size * group + sample for group in sorted(first) for sample in range(size)]
+    starts = sorted(problems, key=lambda start: hashlib.sha256(problems[start].encode()).digest())
     scores = _scores(trainer)
     # A refill's groups are rewarded in a call of their own, and `extra_columns` has the last call's
     # columns: with dynamic sampling they may belong to other rollouts. So does a column of another
@@ -99,17 +98,17 @@ def logged_rollouts(trainer: Any, num_problems: int, *, step: int) -> list[Train
         name: values for name, values in columns.items() if len(values) == len(trainer.rollouts)
     }
     rows = []
-    for place in places:
-        rollout = trainer.rollouts[place]
-        rewards = trainer.grading.by_name(rollout)
-        rows.append(
-            TrainingRollout(
+    for start in sorted(starts[:num_problems]):
+        for place in range(start, start + size):
+            rollout = trainer.rollouts[place]
+            rewards = trainer.grading.by_name(rollout)
+            row = TrainingRollout(
                 step=step,
                 problem=rollout.problem,
                 reference=rollout.reference,
                 # Decoded with special tokens, as the model has read it.
                 prompt=trainer.processing_class.decode(rollout.prompt_ids),
-                sample=place % size,
+                sample=place - start,
                 completion=rollout.completion,
                 rewards={name: round(value, DIGITS) for name, value in rewards.items()},
                 reward=round(rollout.reward, DIGITS),
@@ -118,13 +117,8 @@ def logged_rollouts(trainer: Any, num_problems: int, *, step: int) -> list[Train
                 extra={name: values[place] for name, values in extra.items()},
                 **scores[place],
             )
-        )
+            rows.append(row)
     return rows
-
-
-def _rank(problem: str) -> bytes:
-    """Return the SHA-256 of a problem's text, by which problems are ordered."""
-    return hashlib.sha256(problem.encode()).digest()
 
 
 def _scores(trainer: Any) -> dict[int, dict[str, Any]]:
@@ -140,14 +134,12 @@ def _scores(trainer: Any) -> dict[int, dict[str, Any]]:
             mask = batch.completion_mask
             # [b] mean absolute gap in nats per token.
             apart = ((batch.old_log_probs - batch.sampler_log_probs).abs() * mask).sum(-1)
-            gaps = (apart / mask.sum(-1)).tolist()
-        columns: Sequence[Sequence[Any]] = (
-            batch.rows, batch.advantages.tolist(), counted.sum(-1).tolist(), gaps
-        )  # fmt: skip
-        for place, advantage, num_loss_tokens, gap in zip(*columns, strict=True):
+            gaps = [round(gap, DIGITS) for gap in (apart / mask.sum(-1)).tolist()]
+        advantages, num_loss_tokens = batch.advantages.tolist(), counted.sum(-1).tolist()
+        for number, place in enumerate(batch.rows):
             scores[place] = {
-                "advantage": round(advantage, DIGITS),
-                "num_loss_tokens": num_loss_tokens,
-                "log_prob_gap": None if gap is None else round(gap, DIGITS),
+                "advantage": round(advantages[number], DIGITS),
+                "num_loss_tokens": num_loss_tokens[number],
+                "log_prob_gap": gaps[number],
             }
     return scores

@@ -26,7 +26,6 @@ from lib.artifacts import (
     write_metrics,
     write_provenance,
 )
-from lib.artifacts.completions import GradedCompletion
 from lib.artifacts.models import SELECTED, read_selections
 from lib.core.errors import UserError
 from lib.core.process import alone
@@ -43,22 +42,16 @@ from lib.training.phase.checkpoints import (
     checkpoint_step,
     run_fingerprint,
 )
-from lib.training.phase.launch import check_world_size, is_main_process, num_processes
+from lib.training.phase.launch import Launch, check_world_size, is_main_process, num_processes
 from lib.training.phase.ranks import (
     check_ranks_agree,
     check_sharding,
-    describe_ranks,
     gather_weights,
 )
 from lib.training.phase.rollout_log import rollout_rows
-from lib.training.phase.tracking import (
-    Announcer,
-    ProgressLines,
-    Tracker,
-    curve_points,
-)
-from lib.training.phase.validation import Validator, validation_columns, validation_points
-from lib.training.phase.warning_signs import WarningSigns
+from lib.training.phase.tracking import Announcer, ProgressLines, Tracker, curve_points
+from lib.training.phase.validation import Validator, validation_points
+from lib.training.phase.warning_signs import WarningSigns, all_signs
 
 Counts = Mapping[str, Mapping[str, int]]
 
@@ -128,45 +121,6 @@ def run_phase(
     """
     # `accelerate launch --num_processes 2 --cpu` starts one process and exits with 0 (1.15).
     check_world_size()
-
-    def describe(
-        state: TrainerState,
-        facts: Mapping[str, Any],
-        rollouts: Sequence[Mapping[str, Any]] = (),
-        validated: Sequence[GradedCompletion] = (),
-        best: Mapping[str, float] | None = None,
-    ) -> None:
-        """Write the files beside the checkpoint.
-
-        Args:
-            state: has the log; a skipped phase's has no points.
-            facts: further entries of the provenance.
-            rollouts: rows of the rollout log.
-            validated: completions of the last validation.
-            best: the selected validation point, if params select the best one.
-        """
-        if outputs.rollouts:
-            write_jsonl(outputs.rollouts, rollouts)
-        if outputs.validation_completions:
-            write_jsonl(outputs.validation_completions, map(dataclasses.asdict, validated))
-        points = curve_points(state)
-        if validator:
-            columns = validation_columns(list(validator.sets))
-            write_curve(outputs.validation_curve, validation_points(state), columns=columns)
-        write_curve(outputs.curve, points)
-        # The last value of each column, not the last point: a second update on the same rollouts
-        # logs no rewards.
-        last = {name: value for point in points for name, value in point.items()}
-        # Metrics are only means; spreads are only in the curve.
-        means = {name: last[name] for name in last if not NO_METRIC.search(name)}
-        selected = {"selected": best} if best else {}
-        write_metrics(outputs.metrics, {"step": 0, **means, **selected})
-        # The checkpoint's card reports this phase's selection and those of the phases before.
-        selections = read_selections(init) | ({stage: best} if best else {})
-        if selections:
-            write_json(outputs.model / SELECTED, selections)
-        write_provenance(outputs.provenance, settings=settings, inputs=inputs, **facts)
-
     if section.skipped:
         if is_main_process():
             passed = adapter or init
@@ -176,33 +130,23 @@ def run_phase(
             else:
                 # DVC caches by content, so that the copy takes no space there.
                 shutil.copytree(init, outputs.model, dirs_exist_ok=True)
+            write_results(outputs, TrainerState(), validator)
             # An adapter was trained, though not by this run: its provenance has `skipped: false`.
-            describe(TrainerState(), {"skipped": adapter is None, **counts()})
+            facts = {"skipped": adapter is None, **counts()}
+            write_provenance(outputs.provenance, settings=settings, inputs=inputs, **facts)
         return
 
-    # A stage without validation still writes an empty validation curve, since DVC expects all outs.
-    # `watching` is the validator if it measures in this run, `selecting` if it also selects the
-    # checkpoint to hand on.
+    # The validator, if it measures in this run.
     watching = validator if section.eval_steps else None
-    selecting = watching if section.select == "best" else None
     if watching:
         # Checked before a model is loaded, and not hours later at the first point.
         check_engine(watching.settings.engine, watching.init, base=watching.base)
-
     folder = scratch / stage
-    say = Announcer(stage, folder / "training.log")
-    before: Counts = {}
-
-    def all_counts() -> Counts:
-        return add_counts(before, counts())
-
     # Only one run of a stage at a time. Rank 0 holds the lock for all ranks of a run.
-    lock = alone(folder / "lock", what=stage) if is_main_process() else nullcontext()
-    with lock:
+    with alone(folder / "lock", what=stage) if is_main_process() else nullcontext():
         checkpoints = Checkpoints(folder / run_fingerprint(stage, settings=settings, inputs=inputs))
-        keep = section.keep_checkpoints
         try:
-            say.start()
+            say = Announcer(stage, folder / "training.log")
             if others := checkpoints.others():
                 names = ", ".join(map(str, others))
                 say(f"{stage} does not use checkpoints of other params, inputs or code: {names}")
@@ -210,15 +154,15 @@ def run_phase(
             if is_main_process():
                 newest = checkpoints.newest(lambda line: say(f"{stage} {line}"))
                 # Only rank 0 changes the folder, since it holds the lock.
-                checkpoints.clear_writing()
+                shutil.rmtree(checkpoints.writing, ignore_errors=True)
 
             # Made before a model is loaded, since a tracker's package may be missing.
             tracker = Tracker(f"{stage}-{checkpoints.folder.name}", settings)
             # Every rank builds a trainer and loads the weights.
             trainer = build(checkpoints.writing)
             check_sharding(trainer)
-            if num_processes() > 1:
-                say(f"{stage} runs on {describe_ranks(trainer)}")
+            if (ranks := num_processes()) > 1:
+                say(f"{stage} runs on {Launch(ranks, shards=trainer.is_fsdp_enabled)}")
             compat.order_by_epoch(trainer)
             if has_slow_bfloat16(trainer):
                 say(
@@ -227,56 +171,38 @@ def run_phase(
                     "model.dtype: float32"
                 )
 
-            def save(checkpoint: Path) -> None:
-                # Called on every rank: gathering sharded weights is collective.
-                weights = gather_weights(trainer)
-                if trainer.is_world_process_zero():
-                    tokenizer = trainer.processing_class
-                    with replacing(checkpoint) as unfinished:
-                        save_policy(trainer.model, tokenizer, unfinished, weights=weights)
+            # Rank 0 decides: on several machines, ranks may see different checkpoints, and ranks
+            # at different steps would wait for each other for ever.
+            (name,) = broadcast_object_list([newest.name if newest else ""])
+            checkpoint, counts_before = None, {}
+            if name:
+                checkpoint = checkpoints.folder / name
+                compat.load_onto_numbered_cpu()
+                counts_before = read_json(checkpoint / COUNTS)
+                compat.resume_token_count(trainer, read_json(checkpoint / "trainer_state.json"))
+                say(f"{stage} resumes from step {checkpoint_step(checkpoint)} ({checkpoint})")
 
-            def keep_best(step: int) -> None:
-                save(checkpoints.best(step))
-                if trainer.is_world_process_zero():
-                    checkpoints.drop_worse()
-
-            # All lines go through `say`, and generation reports its progress on the bar.
-            for callback in trainer.callback_handler.callbacks:
-                if isinstance(callback, ProgressLines | WarningSigns):
-                    callback.say = say
-                if isinstance(callback, ProgressLines):
-                    if engine := getattr(trainer, "engine", None):
-                        engine.heartbeat = functools.partial(callback.within, "rollouts")
-                    if watching:
-                        watching.heartbeat = functools.partial(callback.within, "validation")
+            connect_progress(trainer, say, watching)
             if watching:
+                keep_best = functools.partial(save_best, trainer, checkpoints)
                 watching.watch(
                     trainer,
                     stage=stage,
                     steps=section.eval_steps,
                     say=say,
-                    keep=keep_best if selecting else None,
+                    keep=keep_best if section.select == "best" else None,
                 )
             tracker.watch(trainer)
             # A checkpoint holds neither the rollouts nor the means since the last logged step. A
             # signal's checkpoint is therefore saved at a step after which both start anew.
-            # `updates` is the number of steps on the same rollouts; 1 in SFT and DPO.
-            updates = getattr(section, "num_iterations", 1) * getattr(
-                section, "updates_per_rollout", 1
-            )
-            on_signal = SaveOnSignal(math.lcm(updates, section.logging_steps))
+            on_signal = SaveOnSignal(math.lcm(section.steps_per_rollout, section.logging_steps))
             trainer.add_callback(on_signal)
-            trainer.add_callback(SealCheckpoints(checkpoints, keep=keep, counts=all_counts))
 
-            # Rank 0 decides: on several machines, ranks may see different checkpoints, and ranks
-            # at different steps would wait for each other for ever.
-            (name,) = broadcast_object_list([newest.name if newest else ""])
-            checkpoint = checkpoints.folder / name if name else None
-            if checkpoint:
-                compat.load_onto_numbered_cpu()
-                before = read_json(checkpoint / COUNTS)
-                compat.resume_token_count(trainer, read_json(checkpoint / "trainer_state.json"))
-                say(f"{stage} resumes from step {checkpoint_step(checkpoint)} ({checkpoint})")
+            def all_counts() -> Counts:
+                return add_counts(counts_before, counts())
+
+            keep = section.keep_checkpoints
+            trainer.add_callback(SealCheckpoints(checkpoints, keep=keep, counts=all_counts))
             with on_signal.watch(), closing(watching) if watching else nullcontext():
                 trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
             if on_signal.ended:
@@ -285,30 +211,85 @@ def run_phase(
                 raise UserError(f"{stage} was interrupted; {hint}")
 
             check_ranks_agree(trainer)
-            if not selecting:
-                save(outputs.model)
+            best = None
+            if watching and section.select == "best":
+                best = watching.best_point(trainer.state)
+            else:
+                save(trainer, outputs.model)
             if trainer.is_world_process_zero():
-                best = selecting.best_point(trainer.state) if selecting else None
                 if best:
                     with replacing(outputs.model) as unfinished:
                         shutil.copytree(checkpoints.best(int(best["step"])), unfinished)
-                # Provenance records them, and the report reads them there.
-                warnings = [
-                    sign
-                    for callback in trainer.callback_handler.callbacks
-                    if isinstance(callback, WarningSigns)
-                    for sign in callback.signs
-                ]
-                describe(
-                    trainer.state,
-                    {"skipped": False, **all_counts(), "warnings": warnings},
-                    rollout_rows(trainer),
-                    watching.rows if watching else (),
-                    best,
-                )
+                rollouts = rollout_rows(trainer)
+                write_results(outputs, trainer.state, validator, rollouts=rollouts, best=best)
+                # The checkpoint's card reports this phase's selection and those of earlier phases.
+                if selections := read_selections(init) | ({stage: best} if best else {}):
+                    write_json(outputs.model / SELECTED, selections)
+                facts = {"skipped": False, **all_counts(), "warnings": all_signs(trainer)}
+                write_provenance(outputs.provenance, settings=settings, inputs=inputs, **facts)
                 checkpoints.finish(keep=keep, base=inputs.get("base"))
         except KeyboardInterrupt:
             raise UserError(f"{stage} was interrupted; {resume_hint(checkpoints, stage)}") from None
+
+
+def connect_progress(trainer: Trainer, say: Announcer, validator: Validator | None) -> None:
+    """Let the trainer's lines go through `say`, and the progress of generation to its bar."""
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, ProgressLines | WarningSigns):
+            callback.say = say
+        if isinstance(callback, ProgressLines):
+            if engine := getattr(trainer, "engine", None):
+                engine.heartbeat = functools.partial(callback.within, "rollouts")
+            if validator:
+                validator.heartbeat = functools.partial(callback.within, "validation")
+
+
+def save(trainer: Trainer, checkpoint: Path) -> None:
+    """Write the policy's weights; called on every rank, as gathering shards is collective."""
+    weights = gather_weights(trainer)
+    if trainer.is_world_process_zero():
+        with replacing(checkpoint) as unfinished:
+            save_policy(trainer.model, trainer.processing_class, unfinished, weights=weights)
+
+
+def save_best(trainer: Trainer, checkpoints: Checkpoints, step: int) -> None:
+    """Keep the weights of `step`, the best so far, and drop those that were best before."""
+    save(trainer, checkpoints.best(step))
+    if trainer.is_world_process_zero():
+        checkpoints.drop_worse()
+
+
+def write_results(
+    outputs: Outputs,
+    state: TrainerState,
+    validator: Validator | None,
+    *,
+    rollouts: Sequence[Mapping[str, Any]] = (),
+    best: Mapping[str, float] | None = None,
+) -> None:
+    """Write the curves, metrics and rollouts of a phase.
+
+    Args:
+        state: has the log; a skipped phase's has no points.
+        rollouts: rows of the rollout log.
+        best: the selected validation point, if params select the best one.
+    """
+    if outputs.rollouts:
+        write_jsonl(outputs.rollouts, rollouts)
+    # A phase without validation still writes its files, since DVC expects all outs.
+    if validator:
+        write_curve(outputs.validation_curve, validation_points(state), columns=validator.columns)
+        if outputs.validation_completions:
+            rows = map(dataclasses.asdict, validator.rows)
+            write_jsonl(outputs.validation_completions, rows)
+    points = curve_points(state)
+    write_curve(outputs.curve, points)
+    # The last value of each column, not the last point: a second update on the same rollouts logs
+    # no rewards.
+    last = {name: value for point in points for name, value in point.items()}
+    # Metrics are only means; spreads are only in the curve.
+    means = {name: last[name] for name in last if not NO_METRIC.search(name)}
+    write_metrics(outputs.metrics, {"step": 0, **means, **({"selected": best} if best else {})})
 
 
 def has_slow_bfloat16(trainer: Trainer) -> bool:
@@ -324,12 +305,17 @@ def has_slow_bfloat16(trainer: Trainer) -> bool:
     return not torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
-def add_counts(before: Counts, after: Counts) -> dict[str, dict[str, int]]:
-    """Add counts by name: {"a": {"x": 1}} + {"a": {"x": 2, "y": 5}} -> {"a": {"x": 3, "y": 5}}."""
-    added = {name: Counter(counts) for name, counts in after.items()}
+def add_counts(before: Counts, now: Counts) -> Counts:
+    """Add the counts before an interruption: {"a": {"x": 1}} + {"a": {"x": 2}} -> {"a": {"x": 3}}.
+
+    Args:
+        before: from the checkpoint that the run resumes from; {} for a new run.
+    """
+    total = {name: Counter(counts) for name, counts in now.items()}
     for name, counts in before.items():
-        added.setdefault(name, Counter()).update(counts)
-    return {name: dict(counts) for name, counts in added.items()}
+        # A Counter's `update` adds.
+        total[name].update(counts)
+    return total
 
 
 def resume_hint(checkpoints: Checkpoints, stage: str) -> str:

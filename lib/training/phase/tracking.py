@@ -71,25 +71,21 @@ class Announcer:
     Only the first rank prints.
 
     Args:
-        stage: first word of each line.
+        stage: first word of the first line, which names the log.
         log: file to follow with `tail -f`; its folder is made.
     """
 
     def __init__(self, stage: str, log: Path) -> None:
-        self.stage = stage
         self.log = log
-        self.first_rank = is_main_process()
-
-    def start(self) -> None:
-        """Print the log's path; a line with the time separates this run from earlier ones."""
-        if self.first_rank:
-            self.log.parent.mkdir(parents=True, exist_ok=True)
+        if is_main_process():
+            log.parent.mkdir(parents=True, exist_ok=True)
+            # Separates this run from earlier ones.
             self._append(f"--- {time.strftime('%Y-%m-%d %H:%M:%S')} process {os.getpid()}")
-        self(f"{self.stage} log={self.log}")
+        self(f"{stage} log={log}")
 
     def __call__(self, line: str) -> None:
         """Print one line and append it to the log."""
-        if self.first_rank:
+        if is_main_process():
             tqdm.write(line)
             self._append(line)
 
@@ -119,30 +115,26 @@ class ProgressLines(TrainerCallback):
         self.stage = stage
         self.columns = columns
         self.bar: tqdm[Any] | None = None
+        """Only on the first rank, the one that prints."""
         self.say: Callable[[str], None] = tqdm.write
         """Prints a line; `run_phase` sets the stage's `Announcer`."""
         self.beat = Heartbeat(stage, lambda line: self.say(line))
         self.num_batches = 0
-        self.state: TrainerState | None = None
-        # Set at the start of this process's run, at the last line, and at the last line with new
-        # tokens.
-        self.start = self.previous = self.counted = Mark(0, 0.0, 0.0)
+        self.state = TrainerState()
+        # At the start of this process's run, and at the last line with new tokens.
+        self.start = self.previous = Mark(0, 0.0, 0.0)
         # Monotonic time in seconds at the end of the last step.
         self.stepped = 0.0
 
     def on_train_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Open the bar, and start the clock."""
         SECONDS.clear()
         self.state = state
         tokens = [entry["num_tokens"] for entry in state.log_history if "num_tokens" in entry]
         self.start = Mark(state.global_step, max(tokens, default=0.0), time.monotonic())
-        self.previous = self.counted = self.start
+        self.previous = self.start
         if state.is_world_process_zero:
             self.bar = tqdm(
                 total=state.max_steps,
@@ -163,40 +155,30 @@ class ProgressLines(TrainerCallback):
             done, total: completions, or micro-batches of training.
             tokens: generated so far in this part.
         """
-        state = self.state
-        if self.bar is None or state is None:
+        if self.bar is None:
             return
+        step, last = self.state.global_step, self.state.max_steps
         # Validation and the last micro-batch follow the count of their step; the other parts
         # belong to the next one.
         counted = part == "validation" or (part == "training" and done == total)
-        number = state.global_step + (not counted)
-        step = f"step={number}/{state.max_steps}"
-        if state.global_step > self.start.step:
-            now = Mark(state.global_step, 0.0, self.stepped)
-            left = (state.max_steps - state.global_step) * now.seconds_per_step(self.start)
+        self.beat.label = f"{self.stage} step={step if counted else step + 1}/{last}"
+        if step > self.start.step:
+            ended = Mark(step, 0.0, self.stepped)
+            left = (last - step) * ended.seconds_per_step(self.start)
             # Less the time since that step's end.
             left = max(0.0, left - (time.monotonic() - self.stepped))
-            step += f" left={tqdm.format_interval(left)}"
-        self.beat.label = f"{self.stage} {step}"
+            self.beat.label += f" left={tqdm.format_interval(left)}"
         self.beat(part, done, total, tokens)
 
     def on_substep_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Count the micro-batches of a step."""
         self.num_batches += 1
         self.within("training", self.num_batches, args.gradient_accumulation_steps)
 
     def on_step_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Advance the bar, and log the last step whatever `logging_steps` is."""
         if state.global_step >= state.max_steps:
@@ -217,42 +199,36 @@ class ProgressLines(TrainerCallback):
         logs: Mapping[str, float] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Print the point's line, with the pace since the last line and the time left."""
+        """Print the point's line, with the pace and the time left."""
         if self.bar is None or not logs or "loss" not in logs:
             return
         if self.stage == "grpo" and self.previous is self.start:
             self.say(f"grpo {LOSS_NOTE}")
-        # A second update on the same rollouts adds no tokens: tokens/s spans both updates.
-        tokens = logs.get("num_tokens", self.counted.tokens)
+        tokens = logs.get("num_tokens", self.previous.tokens)
         now = Mark(state.global_step, tokens, time.monotonic())
         values = [f"{name}={logs[name]:.4g}" for name in self.columns if name in logs]
         # At the pace of the whole run, since the last steps may include validation or saving.
         left = (state.max_steps - now.step) * now.seconds_per_step(self.start)
-        step = f"step={now.step}/{state.max_steps}"
-        pace = [*now.pace(self.previous, self.counted), f"left={tqdm.format_interval(left)}"]
-        self.say(" ".join([self.stage, step, *values, *pace]))
+        words = [self.stage, f"step={now.step}/{state.max_steps}", *values, now.pace(self.previous)]
+        self.say(" ".join([*words, f"left={tqdm.format_interval(left)}"]))
         self.beat.rest()
-        self.previous = now
-        if tokens > self.counted.tokens:
-            self.counted = now
+        # A second update on the same rollouts adds no tokens: the next pace spans both updates.
+        if tokens > self.previous.tokens:
+            self.previous = now
 
     def on_train_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Close the bar, and print the duration, the mean pace and the share of each timed part."""
         if self.bar is None:
             return
         self.bar.close()
-        seconds = time.monotonic() - self.start.time
-        now = dataclasses.replace(self.previous, time=time.monotonic())
+        now = Mark(state.global_step, self.previous.tokens, time.monotonic())
         if now.step > self.start.step:
+            seconds = now.time - self.start.time
             parts = [f"{part}={spent / seconds:.0%}" for part, spent in SECONDS.items()]
             took = f"time={tqdm.format_interval(seconds)}"
-            self.say(" ".join([self.stage, took, *now.pace(self.start, self.start), *parts]))
+            self.say(" ".join([self.stage, took, now.pace(self.start), *parts]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -272,14 +248,13 @@ class Mark:
         """Return the mean seconds per step since the mark `earlier`."""
         return (self.time - earlier.time) / max(1, self.step - earlier.step)
 
-    def pace(self, earlier: "Mark", counted: "Mark") -> list[str]:
-        """Format the seconds per step since `earlier`, and the tokens per second since `counted`.
-
-        Tokens per second are left out if no tokens were added.
-        """
-        speed = (self.tokens - counted.tokens) / max(1e-9, self.time - counted.time)
-        tokens = [f"tokens/s={speed:.0f}"] if self.tokens > counted.tokens else []
-        return [f"s/step={self.seconds_per_step(earlier):.3g}", *tokens]
+    def pace(self, earlier: "Mark") -> str:
+        """Format the seconds per step and the tokens per second, if any, since `earlier`."""
+        pace = f"s/step={self.seconds_per_step(earlier):.3g}"
+        if self.tokens > earlier.tokens:
+            speed = (self.tokens - earlier.tokens) / max(1e-9, self.time - earlier.time)
+            pace += f" tokens/s={speed:.0f}"
+        return pace
 
 
 def curve_points(state: TrainerState) -> list[dict[str, float]]:
@@ -353,7 +328,7 @@ class Tracker(TrainerCallback):
 
     def watch(self, trainer: Trainer) -> None:
         """Track a trainer: receive its events, and read its rollouts and rollout log."""
-        self.trainer = trainer
+        self.trainer: Any = trainer
         if self.callbacks:
             trainer.add_callback(self)
 
@@ -392,7 +367,7 @@ class Tracker(TrainerCallback):
             for name in self.callbacks.keys() & {"wandb", "trackio"}:
                 # Both packages have the classes `Histogram` and `Table`.
                 tracker: Any = sys.modules[name]
-                media = self._distributions(tracker) | _completions(tracker, rows)
+                media = self._media(tracker, rows)
                 tracker.log({**media, "train/global_step": state.global_step})
 
     def on_train_end(
@@ -402,21 +377,22 @@ class Tracker(TrainerCallback):
         for callback in self.callbacks.values():
             callback.on_train_end(args, state, control, **kwargs)
 
-    def _distributions(self, tracker: Any) -> dict[str, Any]:
-        """Return a histogram of each reward over the last rollouts; {} if there are none."""
-        rollouts = getattr(self.trainer, "rollouts", ())
-        functions = getattr(self.trainer, "reward_funcs", ()) if rollouts else ()
-        return {
-            f"distribution/{function.__name__}": tracker.Histogram(
-                [row.rewards[index] for row in rollouts]
-            )
-            for index, function in enumerate(functions)
-        }
+    def _media(self, tracker: Any, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return a histogram of each reward over the last rollouts, and a table of `rows`.
 
-
-def _completions(tracker: Any, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a tracker's table of the new rows of the rollout log; {} if there are none."""
-    # A new table at each log, as TRL has it: W&B cannot append to a table.
-    names = ("step", "problem", "completion", "reward", "advantage")
-    table = [row["rewards"] | {name: row[name] for name in names} for row in rows]
-    return {"completions": tracker.Table(dataframe=pandas.DataFrame(table))} if table else {}
+        Args:
+            tracker: the package, W&B's or Trackio's.
+            rows: new rows of the rollout log.
+        """
+        media: dict[str, Any] = {}
+        # TRL's trainer keeps no rollouts.
+        if rollouts := getattr(self.trainer, "rollouts", ()):
+            for index, function in enumerate(self.trainer.reward_funcs):
+                values = [rollout.rewards[index] for rollout in rollouts]
+                media[f"distribution/{function.__name__}"] = tracker.Histogram(values)
+        if rows:
+            names = ("step", "problem", "completion", "reward", "advantage")
+            table = [row["rewards"] | {name: row[name] for name in names} for row in rows]
+            # A new table at each log, as TRL has it: W&B cannot append to a table.
+            media["completions"] = tracker.Table(dataframe=pandas.DataFrame(table))
+        return media

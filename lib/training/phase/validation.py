@@ -114,6 +114,19 @@ class Validator(TrainerCallback):
         self.engine = shared if shared and shared.facts is facts and not facts.live else None
         trainer.add_callback(self)
 
+    def prefix(self, name: str) -> str:
+        """Return the start of a set's column names: none for the first set, else `<name>/`."""
+        return "" if name == next(iter(self.sets)) else f"{name}/"
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the validation curve, the same with and without points.
+
+        Such as `answer_accuracy` for the first set, and `gsm8k/answer_accuracy` for another.
+        """
+        measures = (*MEASURES, "answer_accuracy_se")
+        return [self.prefix(name) + measure for name in self.sets for measure in measures]
+
     def open_engine(self, policy: PreTrainedModel) -> Engine:
         """Open validation's engine, which computes with the policy itself or with a copy of its
         weights.
@@ -162,11 +175,7 @@ class Validator(TrainerCallback):
         return answers
 
     def on_train_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Measure step 0 of a new run.
 
@@ -179,11 +188,7 @@ class Validator(TrainerCallback):
             self._answers(kwargs["model"])
 
     def on_step_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Measure every `steps` and at the end, before the step's checkpoint saves the point."""
         if state.global_step % self.steps == 0 or state.global_step == state.max_steps:
@@ -207,12 +212,11 @@ class Validator(TrainerCallback):
 
     def _measure(self, state: TrainerState, model: PreTrainedModel) -> None:
         """Measure the policy, log the point, and call `keep` if it is the best so far."""
-        measured = {name: means(rows) for name, rows in self._answers(model).items()}
         point: dict[str, float] = {"step": state.global_step}
-        for number, (name, values) in enumerate(measured.items()):
+        for name, rows in self._answers(model).items():
+            values = means(rows)
             self.say(self._line(state, name, values))
-            # The first set's columns have no set's name before them.
-            prefix = PREFIX if number == 0 else f"{PREFIX}{name}/"
+            prefix = PREFIX + self.prefix(name)
             point |= {prefix + measure: value for measure, value in values.items()}
         # In the trainer's state, which a checkpoint saves and a resumed run restores.
         state.log_history.append(point)
@@ -231,28 +235,29 @@ class Validator(TrainerCallback):
             Its step and accuracy with the standard error, the run's last step, and the numbers of
             points and problems.
         """
-        # The prefix of the held-back set's columns.
-        prefix = "" if next(iter(self.sets)) == HELD_BACK_SET else f"{HELD_BACK_SET}/"
+        column = f"{self.prefix(HELD_BACK_SET)}answer_accuracy"
         points = validation_points(state)
         # `max` returns the first of equal ones, the one trained least.
-        best = max(points, key=lambda point: point[f"{prefix}answer_accuracy"])
-        measured = {name: best[prefix + name] for name in ("answer_accuracy", "answer_accuracy_se")}
-        return {
+        best = max(points, key=lambda point: point[column])
+        selected = {
             "step": best["step"],
             "last_step": state.max_steps,
             "num_points": len(points),
             "num_problems": len(self.sets[HELD_BACK_SET]),
-            # A single problem has no standard error.
-            **{name: value for name, value in measured.items() if math.isfinite(value)},
+            "answer_accuracy": best[column],
         }
+        # A single problem has no standard error.
+        if math.isfinite(error := best[f"{column}_se"]):
+            selected["answer_accuracy_se"] = error
+        return selected
 
     def _line(self, state: TrainerState, name: str, values: Mapping[str, float]) -> str:
         """Format a set's measures as one greppable line."""
-        error = f" ± {100 * values['answer_accuracy_se']:.1f}"
         return (
             f"{self.stage} validation step={state.global_step}/{state.max_steps} set={name} "
             f"n={len(self.sets[name])} format={100 * values['format_accuracy']:.1f}% "
-            f"answer={100 * values['answer_accuracy']:.1f}%{error} "
+            f"answer={100 * values['answer_accuracy']:.1f}% "
+            f"± {100 * values['answer_accuracy_se']:.1f} "
             f"reasoning={100 * values['reasoning_present']:.1f}% "
             f"reasoning_chars={values['mean_reasoning_chars']:.1f} "
             f"reward={values['mean_reward']:.4g}"
@@ -273,13 +278,3 @@ def validation_points(state: TrainerState) -> list[dict[str, float]]:
         for entry in state.log_history
         if any(name.startswith(PREFIX) for name in entry)
     ]
-
-
-def validation_columns(sets: Sequence[str]) -> list[str]:
-    """Return the columns of the validation curve, the same with and without points.
-
-    The first set's columns have plain names (`answer_accuracy`), another set's have the set's name
-    before (`gsm8k/answer_accuracy`).
-    """
-    names = [*MEASURES, "answer_accuracy_se"]
-    return [*names, *(f"{name}/{measure}" for name in sets[1:] for measure in names)]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tqdm import tqdm
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from lib.params.training import Reward
 from lib.rewards.functions import ANSWER_ACCURACY, DECIDED_BY, stack_range
@@ -38,7 +38,8 @@ MAX_GAP = {"float32": 0.001, "float16": 0.01, "bfloat16": 0.05}
 least ten times the measured rounding (docs/vllm.md); float16's, with eight times bfloat16's digits,
 was not measured."""
 MINIMUM_UNTIL = {"s0": 20}
-"""Reward stack → last step at which its source still expects rewards at their minimum."""
+"""Reward stack → last step at which its source still expects rewards at their minimum
+(docs/expectations.md)."""
 OVERFLOWS = {"float16": 17}
 """Number of overflowing gradients in a row that is a fault, by precision; 1 for the others. With
 float16 the loss is scaled: the scaler skips an overflowing step and halves the scale, which starts
@@ -51,6 +52,11 @@ REWARD_RISE, ACCURACY_FALL = 0.05, 0.05
 JUMPED = 0.2
 """Rise, beyond noise, of the share of right answers that one inexact verifier step accepted."""
 
+FORMAT_REMEDY = (
+    "if the format is missing, raise sft.num_epochs, or show it in the prompt (prompt.system)"
+)
+"""The remedy for completions without the format, which SFT or the prompt teaches."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
@@ -59,27 +65,23 @@ class Limits:
     Attributes:
         lowest, highest: ends of the reward's range.
         max_new_tokens: longest completion, in tokens.
-        binds: the limit on completions in words; '' if it is `rollout.max_new_tokens` itself.
         gap: from `MAX_GAP`.
         overflows: from `OVERFLOWS`.
         expected_until: from `MINIMUM_UNTIL`.
-        sft: True if SFT has taught the format before.
     """
 
     lowest: float
     highest: float
     max_new_tokens: int
-    binds: str = ""
     gap: float = MAX_GAP["bfloat16"]
     overflows: int = 1
     expected_until: int = 0
-    sft: bool = True
 
     @classmethod
     def from_reward(
-        cls, reward: Reward, *, max_new_tokens: int, dtype: str = "bfloat16", **others: Any
+        cls, reward: Reward, *, max_new_tokens: int, dtype: str = "bfloat16"
     ) -> "Limits":
-        """Return the limits of a reward stack; `others` are further attributes."""
+        """Return the limits of a reward stack."""
         lowest, highest = stack_range(
             reward.names,
             reward.weights,
@@ -89,19 +91,9 @@ class Limits:
             lowest=lowest,
             highest=highest,
             max_new_tokens=max_new_tokens,
-            **others,
             gap=MAX_GAP[dtype],
             overflows=OVERFLOWS.get(dtype, 1),
             expected_until=MINIMUM_UNTIL.get(reward.stack, 0),
-        )
-
-    @property
-    def format_remedy(self) -> str:
-        """The likely cause of a missing format, with its remedy."""
-        if self.sft:
-            return "SFT has not taught the format; raise sft.num_epochs"
-        return (
-            "the model does not follow the prompt; show the format there (prompt.system), or in SFT"
         )
 
     @property
@@ -127,14 +119,9 @@ class WarningSigns(TrainerCallback):
         """Prints a line; `run_phase` sets the stage's `Announcer`."""
 
     def on_train_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Restore points and signs of the steps before an interruption, from the log."""
-        self.points, self.signs = [], []
         for entry in state.log_history:
             if "loss" in entry:
                 self.observe(entry)
@@ -165,39 +152,26 @@ class WarningSigns(TrainerCallback):
         return new
 
 
+def all_signs(trainer: Trainer) -> list[dict[str, Any]]:
+    """Return the signs of a trainer's run, for provenance and the report; [] in SFT and DPO."""
+    callbacks = trainer.callback_handler.callbacks
+    return [sign for each in callbacks if isinstance(each, WarningSigns) for sign in each.signs]
+
+
 # Each check returns the warning's text, or '' without a sign. An `and` returns an empty left side,
 # so that `values and (...)` is '' if `values` is.
 
 
-def reward_at_minimum_early(points: list[Point], limits: Limits) -> str:
-    """Detect rewards at their minimum in early steps, as the stack's source expects there."""
-    rewards = _at_minimum(points, limits, early=True)
-    return rewards and (
-        f"the mean reward has been {rewards} over {STREAK} logged steps, the least that the stack "
-        f"gives: its source expects that of the first {limits.expected_until} steps "
-        "(docs/expectations.md); it is a fault if it lasts"
-    )
-
-
 def reward_at_minimum(points: list[Point], limits: Limits) -> str:
     """Detect rewards at their minimum: completions earn nothing."""
-    rewards = _at_minimum(points, limits, early=False)
+    if points[-1]["step"] <= limits.expected_until:
+        return ""
+    rewards = _steady(points, "reward", lambda value: value <= limits.lowest + limits.near)
     return rewards and (
         f"the mean reward has been {rewards} over {STREAK} logged steps, and the stack's range is "
         f"{limits.lowest:g} ... {limits.highest:g}: completions earn nothing. See "
-        f"`make debug-rollouts CHECKPOINT=data/models/sft`; {limits.format_remedy}"
+        f"`make debug-rollouts CHECKPOINT=data/models/sft`; {FORMAT_REMEDY}"
     )
-
-
-def _at_minimum(points: list[Point], limits: Limits, *, early: bool) -> str:
-    """Format the range of the last mean rewards if all are at the minimum, else return ''.
-
-    Args:
-        early: True checks only steps up to `expected_until`, False only later ones.
-    """
-    if (points[-1]["step"] <= limits.expected_until) != early:
-        return ""
-    return _steady(points, "reward", lambda value: value <= limits.lowest + limits.near)
 
 
 def no_signal(points: list[Point], limits: Limits) -> str:
@@ -238,11 +212,11 @@ def entropy_collapse(points: list[Point], limits: Limits) -> str:
 def at_the_limit(points: list[Point], limits: Limits) -> str:
     """Detect completions truncated at the length limit."""
     shares = _steady(points, "completions/clipped_ratio", lambda value: value >= TRUNCATED_SHARE)
-    limit = limits.binds or f"rollout.max_new_tokens={limits.max_new_tokens}"
     return shares and (
-        f"completions run into {limit}: a share of {shares} over {STREAK} logged steps is cut off "
-        f"before its answer. Raise {'model.max_seq_length' if limits.binds else 'it'}, add "
-        "`overlong` to reward.extra, or set grpo.mask_truncated"
+        f"completions run into the limit of {limits.max_new_tokens} tokens: a share of {shares} "
+        f"over {STREAK} logged steps is cut off before its answer. Raise rollout.max_new_tokens, "
+        "and model.max_seq_length if prompts leave less than that; or add `overlong` to "
+        "reward.extra, or set grpo.mask_truncated"
     )
 
 
@@ -339,7 +313,6 @@ def sampler_drift(points: list[Point], limits: Limits) -> str:
 
 
 CHECKS: dict[str, Callable[[list[Point], Limits], str]] = {
-    "reward_at_minimum_early": reward_at_minimum_early,
     "reward_at_minimum": reward_at_minimum,
     "no_signal": no_signal,
     "entropy_collapse": entropy_collapse,

@@ -13,7 +13,7 @@ from lib.training.phase.checkpoints import (
     Checkpoints,
     SealCheckpoints,
     checkpoint_step,
-    find_damage,
+    is_whole,
     run_fingerprint,
 )
 from lib.training.phase.run import add_counts
@@ -84,8 +84,8 @@ def test_a_damaged_checkpoint_is_reported_and_the_older_one_used(saved, damage):
     step, lines = newest_step(saved)
     assert step == 5
     assert len(lines) == 1
-    assert "checkpoint-10 is damaged (" in lines[0]
-    assert find_damage(saved.folder / "checkpoint-5") == ""
+    assert "checkpoint-10 is damaged" in lines[0]
+    assert is_whole(saved.folder / "checkpoint-5")
 
 
 @pytest.mark.parametrize("last", [True, False])
@@ -107,8 +107,6 @@ def test_a_half_written_checkpoint_is_reported_and_never_used(saved):
     step, lines = newest_step(saved)
     assert step == 10
     assert "half-written" in "".join(lines)
-    saved.clear_writing()
-    assert newest_step(saved) == (10, [])
 
 
 def test_a_step_written_again_replaces_the_older_one(saved):

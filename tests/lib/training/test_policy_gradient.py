@@ -97,7 +97,7 @@ def test_the_gradient_of_a_step_is_the_objectives(built, name):
         "loss": changes["loss"],
         "old_log_probs": old,
         "clip_low": changes.get("epsilon", 0.2),
-        "clip_high": changes.get("epsilon_high"),
+        "clip_high": changes.get("epsilon_high", changes.get("epsilon", 0.2)),
         "delta": changes.get("delta"),
         "ratio_level": changes.get("importance_level", "token"),
         "entropy_coef": changes.get("entropy_coef", 0.0),

@@ -105,9 +105,7 @@ def test_the_stage_trains_on_two_ranks(base, sets, tmp_path):
     assert learned(tmp_path)
     # Printed by one rank, before the first step.
     (line,) = [line for line in ran.stdout.splitlines() if " runs on " in line]
-    assert (
-        line == "grpo runs on 2 ranks, each with the whole model and 2 x 4 of the 16 rows of a step"
-    )
+    assert line == "grpo runs on 2 ranks, each with the whole model and its part of a micro-batch"
     assert ran.stdout.index(line) < ran.stdout.index("grpo step=1/3")
 
 

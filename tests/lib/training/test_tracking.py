@@ -53,7 +53,7 @@ def test_a_line_gives_the_pace_since_the_last_and_the_time_left(begin):
     ]
 
 
-def test_updates_on_old_rollouts_count_their_time_and_no_tokens(begin):
+def test_the_pace_spans_all_updates_on_the_same_rollouts(begin):
     """`num_iterations: 2`: 1,000 tokens in 8 s, and 2 s for the second update on them."""
     run = begin("grpo", state={"max_steps": 4})
     for step, seconds in enumerate((8.0, 2.0, 8.0, 2.0), start=1):
@@ -66,7 +66,7 @@ def test_updates_on_old_rollouts_count_their_time_and_no_tokens(begin):
     assert [line.partition(" left")[0] for line in run.lines[1:]] == [
         "grpo step=1/4 s/step=8 tokens/s=125",
         "grpo step=2/4 s/step=2",
-        "grpo step=3/4 s/step=8 tokens/s=100",
+        "grpo step=3/4 s/step=5 tokens/s=100",
         "grpo step=4/4 s/step=2",
         "grpo time=00:20 s/step=5 tokens/s=100",
     ]

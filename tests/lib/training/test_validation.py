@@ -20,7 +20,6 @@ from lib.training.phase.run import run_phase
 from lib.training.phase.validation import (
     Validator,
     means,
-    validation_columns,
     validation_points,
 )
 from tests.lib.training.runs import changed, outputs_in
@@ -103,7 +102,7 @@ def test_lines_and_curve_bear_the_same_numbers(read, base, sets):
     assert not engine.synced
     points = validation_points(state)
     assert [point["step"] for point in points] == [0, 2, 4, 5]
-    assert sorted(points[0]) == sorted(["step", *validation_columns(list(validator.sets))])
+    assert sorted(points[0]) == sorted(["step", *validator.columns])
     assert points[0]["answer_accuracy"] == points[0]["harder/answer_accuracy"] == 0.5
     assert len(lines) == 8
     assert all(text in lines[0] for text in ("step=0/5", "held_out", "answer=50.0%", "28.9"))

@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lib.objectives.logprobs import score_labels
-from lib.objectives.losses import PolicyLoss
+from lib.objectives.losses import LossInputs, PolicyLoss
 from lib.objectives.sampler import SamplerComparison
 from lib.training.grpo.curve import Curve
 
@@ -58,9 +58,10 @@ def test_the_curve_reads_nothing_before_the_step_is_closed(waits):
     comparison = SamplerComparison(gap=0.25 * ones * mask, weights=2 * ones)
     for each in (mask, torch.zeros_like(mask)):
         curve.add_comparison(comparison, each)
-        curve.add_loss(
-            loss, entropy=3 * ones, advantages=torch.tensor([-1.0, 1.0]), mask=each, kl=True
+        batch = LossInputs(
+            advantages=torch.tensor([-1.0, 1.0]), loss_mask=each, reference_log_probs=ones
         )
+        curve.add_loss(loss, 3 * ones, batch)
     assert not waits
     curve.close_step()
     point = curve.take_point()
