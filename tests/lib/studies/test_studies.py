@@ -462,6 +462,9 @@ def test_a_committed_page_says_what_its_numbers_say(numbers, tmp_path):
     changed = changed_inputs(state, definition)
     write_pages(name, load_study(definition), tmp_path, changed=changed)
     assert (tmp_path / name / "study.md").read_text() == (REPORTS / name / "study.md").read_text()
+
+
+def test_the_committed_index_has_the_committed_pages():
     assert (REPORTS / "index.html").read_text() == studies_page(REPORTS)
 
 
