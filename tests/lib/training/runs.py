@@ -121,7 +121,7 @@ def on_ranks(
             for rank in left.values():
                 rank.kill()
     code = next((rank.exitcode for rank in ranks if rank.exitcode), 0)
-    return subprocess.CompletedProcess([main.__module__], code, log.read_text("utf-8"))
+    return subprocess.CompletedProcess([], code, log.read_text("utf-8"))
 
 
 def write_inputs(

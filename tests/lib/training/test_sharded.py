@@ -133,10 +133,12 @@ def test_sharded_weights_end_as_two_whole_copies_do(stage, rank, inputs):
 
 
 @pytest.mark.vllm
-@LORA
-@pytest.mark.parametrize("engine", ["vllm", "vllm-server"])
+@pytest.mark.parametrize(("engine", "rank"), [("vllm", 0), ("vllm-server", 8)])
 def test_sharded_weights_reach_vllm_as_whole_ones_do(engine, rank, inputs, request):
-    """Weights go to every rank's own engine, or from rank 0 to a server; all ranks gather them."""
+    """Weights go to every rank's own engine, or from rank 0 to a server; all ranks gather them.
+
+    In test_ranks.py both engines get either kind of weights.
+    """
     with pytest.MonkeyPatch.context() as patch:
         if engine == "vllm-server":
             patch.setenv("RECKON_VLLM_URL", request.getfixturevalue("vllm_url"))
