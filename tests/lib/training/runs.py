@@ -7,8 +7,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from multiprocessing import connection
-from multiprocessing.context import ForkServerProcess
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,9 @@ LIMIT_S = 300
 """Seconds: ranks that wait for each other do so for ever; a run takes about 10 s of CPU time."""
 
 # A fresh process takes 9 s of CPU time for its imports; these are forked from one that has them.
-SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["tests.lib.training.ranks"])
+# Not where vLLM is installed: TRL imports it, and it is not made to be forked.
+PROCESSES = multiprocessing.get_context("spawn" if find_spec("vllm") else "forkserver")
+PROCESSES.set_forkserver_preload(["tests.lib.training.ranks"])
 
 
 def changed(params: Params, changes: dict[str, dict[str, Any]]) -> Params:
@@ -75,13 +77,11 @@ def launch(program: str, *arguments: str | Path) -> "subprocess.CompletedProcess
     )
 
 
-def start(
-    main: Callable[..., None], *arguments: Any, log: Path, **environment: str
-) -> ForkServerProcess:
+def start(main: Callable[..., None], *arguments: Any, log: Path, **environment: str) -> BaseProcess:
     """Start a function in the checkout's root, in a process of its own that prints into `log`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(ROOT))  # the server, started here, imports from it
-        process = SERVER.Process(
+        patch.setenv("PYTHONPATH", str(ROOT))  # the fork server, started here, imports from it
+        process = PROCESSES.Process(
             target=_begin, args=(main, arguments, log, {**os.environ, **environment})
         )
         process.start()

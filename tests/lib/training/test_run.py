@@ -8,7 +8,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
-from multiprocessing.context import ForkServerProcess
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -391,7 +391,7 @@ def test_sigkill_at_random_moments_changes_nothing_in_the_end(
 
     log = folder / "output"
 
-    def ended(process: ForkServerProcess) -> int | None:
+    def ended(process: BaseProcess) -> int | None:
         process.join()
         return process.exitcode
 
