@@ -149,26 +149,19 @@ class StopAt(TrainerCallback):
             raise KeyboardInterrupt
 
 
-def run(
-    stage: str,
-    folder: Path,
-    *,
-    callbacks: Sequence[TrainerCallback] = (),
-    init: Path | None = None,
-) -> None:
+def run(stage: str, folder: Path, *, callbacks: Sequence[TrainerCallback] = ()) -> None:
     """Train as the stage does, from base and files in `folder`, with its changes.json."""
     params = changed(preset_params("smoke"), json.loads((folder / "changes.json").read_text()))
     configure(seed=params.seed, threads=params.torch_threads)
     base, problems = folder / "base", folder / f"{stage}.jsonl"
-    init = init or base
 
     def setup(scratch: Path) -> Setup:
         read = {"base": base, "scratch": scratch}
         if stage == "sft":
             return sft_setup(params, problems=problems, **read)
         if stage == "dpo":
-            return dpo_setup(params, pairs=problems, init=init, **read)
-        return grpo_setup(params, problems=problems, init=init, **read)
+            return dpo_setup(params, pairs=problems, init=base, **read)
+        return grpo_setup(params, problems=problems, init=base, **read)
 
     def build(scratch: Path) -> Trainer:
         trainer = setup(scratch).trainer
@@ -181,11 +174,11 @@ def run(
         build,
         stage=stage,
         section=getattr(params, stage),
-        init=init,
+        init=base,
         outputs=outputs_in(folder, stage),
         settings=params.model_dump(),
         inputs={"problems": problems, "base": base},
         counts=lambda: {"verifier": counters()},
-        validator=Validator(params, folder / "validation", init=init, base=base),
+        validator=Validator(params, folder / "validation", init=base, base=base),
         scratch=folder / "scratch",
     )
