@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from hypothesis import settings
 
-from lib.artifacts import hash_path
+from lib.artifacts import hash_path, write_json
 from lib.params import preset_params
 from lib.problems.generated import synthetic_sets
 from lib.prompts import prompt_format, save_system
@@ -64,6 +65,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def smoke():
     """Load the smoke preset's params."""
     return preset_params("smoke")
+
+
+@pytest.fixture(scope="session")
+def smoke_run(tmp_path_factory):
+    """Reproduce and commit the smoke preset in a clone, once for all workers; list its stages."""
+    from tests.pipeline.test_end_to_end import clone_with_smoke
+
+    here = tmp_path_factory.getbasetemp()
+    shared = here.parent if "PYTEST_XDIST_WORKER" in os.environ else here
+    with FileLock(shared / "smoke.lock"):
+        if not (shared / "smoke.json").exists():
+            made = clone_with_smoke(shared / "smoke")
+            stages = made.repro()
+            made.commit("Run smoke")
+            write_json(shared / "smoke.json", stages)
+    return shared
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.docs.blocks import Block, blocks_of
-from tests.pipeline.test_end_to_end import Clone, clone_with_smoke
+from tests.pipeline.test_end_to_end import Clone, copy_of
 
 HANG_S = 1800
 """A block that serves or asks for input would never end."""
@@ -57,12 +57,10 @@ def test_what_a_command_names_exists(block):
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory):
-    """Run and commit the smoke pipeline in a clone with this environment."""
-    clone = clone_with_smoke(tmp_path_factory.mktemp("docs") / "reckon")
+def ran(smoke_run, tmp_path_factory):
+    """Copy the smoke pipeline's run, with this environment."""
+    clone = copy_of(smoke_run, tmp_path_factory.mktemp("docs") / "reckon")
     (clone.folder / ".venv").symlink_to(Path(sys.prefix))
-    clone.repro()
-    clone.commit("Run smoke")
     yield clone
     shutil.rmtree(clone.folder)
 

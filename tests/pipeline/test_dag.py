@@ -21,11 +21,10 @@ ROOTS = {name: path for entry in DAG["vars"] for name, path in entry.items()}
 STAGES = list(DAG["stages"])
 
 
-def resolved(text: str, *, checkpoint: str = "grpo", init: str = "sft") -> str:
+def resolved(text: str) -> str:
     """Fill in the variables of a path in dvc.yaml: roots, matrix item and params."""
-    values = {**ROOTS, "item.checkpoint": checkpoint, "export.checkpoint": checkpoint}
-    values["validation.stack"] = "tiny"
-    values["item.init"] = init
+    values = {**ROOTS, "item.checkpoint": "grpo", "export.checkpoint": "grpo"}
+    values |= {"validation.stack": "tiny", "item.init": "sft"}
     return re.sub(r"\$\{([^}]+)\}", lambda match: values[match[1]], text)
 
 

@@ -69,12 +69,16 @@ def clone_with_smoke(folder: Path) -> Clone:
     return clone
 
 
+def copy_of(smoke_run: Path, folder: Path) -> Clone:
+    """Copy the clone with the smoke preset's run."""
+    clone = Clone(Path(shutil.copytree(smoke_run / "smoke", folder, symlinks=True)))
+    clone.first = read_json(smoke_run / "smoke.json")
+    return clone
+
+
 @pytest.fixture(scope="module")
-def clone(tmp_path_factory):
-    """Reproduce and commit the smoke preset in a clone."""
-    made = clone_with_smoke(tmp_path_factory.mktemp("end-to-end") / "reckon")
-    made.first = made.repro()
-    made.commit("Run smoke")
+def clone(smoke_run, tmp_path_factory):
+    made = copy_of(smoke_run, tmp_path_factory.mktemp("end-to-end") / "reckon")
     yield made
     shutil.rmtree(made.folder)
 

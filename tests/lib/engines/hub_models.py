@@ -5,8 +5,12 @@ from pathlib import Path
 
 import torch
 from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
     PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
@@ -23,6 +27,24 @@ ARCHITECTURES = {
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
     "llama": (LlamaConfig, LlamaForCausalLM),
 }
+
+
+def learned_positions(**changes: int) -> PreTrainedModel:
+    shape = {"vocab_size": 700, "n_embd": 32, "n_layer": 2, "n_head": 2, "initializer_range": 0.4}
+    return GPT2LMHeadModel(GPT2Config(**shape | changes))
+
+
+def two_ropes(*, switch: int, **changes: int) -> PreTrainedModel:
+    """Build a model with other frequencies beyond the position of the switch."""
+    first = {"original_max_position_embeddings": switch}
+    factors = {"short_factor": [1.0] * 8, "long_factor": [4.0] * 8, "factor": 4.0}
+    rope = {"rope_type": "longrope", "rope_theta": 10000.0, **factors, **first}
+    shape = {"vocab_size": 700, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "pad_token_id": 0, "max_position_embeddings": 4 * switch}
+    config = Phi3Config(
+        **shape | heads | changes, **first, initializer_range=0.4, rope_parameters=rope
+    )
+    return Phi3ForCausalLM(config)
 
 
 def write_model(folder: Path, *, architecture: str, texts: Iterable[str] = ()) -> Path:

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import GPT2Config, GPT2LMHeadModel, Phi3Config, Phi3ForCausalLM
 
 from lib.core.errors import UserError
 from lib.engines.base import Sampling
@@ -13,6 +12,7 @@ from lib.engines.decoding import Endings, can_decode, sample
 from lib.engines.policy import load_tokenizer
 from lib.engines.transformers import TransformersEngine
 from tests.lib.engines.contract import greedy
+from tests.lib.engines.hub_models import learned_positions, two_ropes
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,7 @@ def test_text_is_searched_after_few_tokens(base):
 def test_an_ended_row_stays_inside_a_table_of_positions(base, prompts):
     """An ended row is computed on beside longer ones, and changes none of their tokens."""
     torch.manual_seed(0)
-    shape = {"vocab_size": 700, "n_embd": 32, "n_layer": 2, "n_head": 2, "initializer_range": 0.4}
-    model = GPT2LMHeadModel(GPT2Config(**shape, n_positions=max(map(len, prompts)) + 12))
+    model = learned_positions(n_positions=max(map(len, prompts)) + 12)
     assert can_decode(model)
     engine = TransformersEngine(model, load_tokenizer(base), batch_size=16)
     longest = (prompts[0] * 99)[: model.config.n_positions - 1]
@@ -60,14 +59,8 @@ def test_an_ended_row_stays_inside_a_table_of_positions(base, prompts):
 
 def test_tokens_beyond_a_longropes_switch_are_refused(base):
     """Up to the switch, tokens equal those of forward passes without a cache."""
-    first = {"original_max_position_embeddings": 16}
-    factors = {"short_factor": [1.0] * 8, "long_factor": [4.0] * 8, "factor": 4.0}
-    rope = {"rope_type": "longrope", "rope_theta": 10000.0, **factors, **first}
-    shape = {"vocab_size": 700, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
-    longest = {"num_attention_heads": 2, "max_position_embeddings": 64, "pad_token_id": 0}
     torch.manual_seed(0)
-    config = Phi3Config(**shape, **longest, **first, initializer_range=0.4, rope_parameters=rope)
-    model = Phi3ForCausalLM(config).eval()
+    model = two_ropes(switch=16).eval()
     prompt = list(range(20, 32))
     engine = TransformersEngine(model, load_tokenizer(base), batch_size=1)
     ((completion,),) = engine.generate([prompt], greedy(max_new_tokens=4))

@@ -57,9 +57,9 @@ def settings(smoke: Params, name: str, revision: str = "", **changes: object) ->
     return Model.model_validate({**smoke.model.model_dump(), **changed})
 
 
-def base_of(tmp_path: Path, model: Model, *, format_name: str = "working_out") -> Path:
+def base_of(tmp_path: Path, model: Model) -> Path:
     base = tmp_path / "models" / "base"
-    write_base(base, [], prompt_format=prompt_format(format_name), model=model, seed=0)
+    write_base(base, [], prompt_format=prompt_format("working_out"), model=model, seed=0)
     return base
 
 

@@ -20,11 +20,10 @@ from lib.engines.base import open_engine
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
 from lib.engines.server import ServerEngine, weights_layout
 from lib.params import compose_preset
+from tests.conftest import ROOT
 from tests.lib.engines.contract import EngineContract, random_sampling
 from tests.lib.engines.log_prob_gap import assert_follows, gap, moved
 from tests.vllm_server import free_port, served, vllm_server
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.vllm
@@ -280,18 +279,15 @@ def test_answers_of_other_weights_are_not_used(base, stand_in, prompts, versions
         engine.generate(prompts, random_sampling(num_completions=1))
 
 
-def test_an_adapter_that_a_new_server_lacks_is_explained(base, stand_in, prompts):
-    unknown = (404, {"error": "The model `x` does not exist"})
-    engine = engine_at(base, stand_in(serving(base, generate=unknown)))
-    with pytest.raises(UserError, match="started anew"):
-        engine.generate(prompts, random_sampling())
-
-
-def test_what_the_server_objects_to_is_passed_on(base, stand_in, prompts):
-    now = (200, {"weight_version": hash_path(base)})
-    busy = serving(base, generate=(400, {"error": "no room"}), weight_info=now)
-    engine = engine_at(base, stand_in(busy))
-    with pytest.raises(UserError, match=r"400.*no room"):
+@pytest.mark.parametrize(
+    ("status", "fault", "is_own", "words"),
+    [(404, "The model `x` does not exist", False, "started anew"), (400, "no", True, "400.*no")],
+)
+def test_a_refusal_is_explained_or_passed_on(base, stand_in, prompts, status, fault, is_own, words):
+    now = (200, {"weight_version": hash_path(base) if is_own else "default"})
+    refusing = serving(base, generate=(status, {"error": fault}), weight_info=now)
+    engine = engine_at(base, stand_in(refusing))
+    with pytest.raises(UserError, match=words):
         engine.generate(prompts, random_sampling())
 
 

@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ from lib.params import preset_params
 from lib.problems.generated import generate_problems
 from lib.prompts import PROMPT_FORMATS, PromptFormat, prompt_format
 from lib.prompts.formats import conversation
+from tests.conftest import run_python
 
 FORMAT = prompt_format("working_out")
 SETTINGS = preset_params("tiny-cpu").prepare.synthetic.model_copy(
@@ -87,7 +86,7 @@ def test_a_checkpoint_has_the_same_bytes_in_another_process(tmp_path):
         "import sys; from pathlib import Path; from tests.lib.engines import test_tiny;"
         "test_tiny.written_checkpoint(Path(sys.argv[1]))"
     )
-    subprocess.run([sys.executable, "-c", program, str(tmp_path / "other")], check=True)
+    run_python(program, tmp_path / "other")
     other = {path.name: path.read_bytes() for path in (tmp_path / "other").iterdir()}
     assert written_checkpoint(tmp_path / "here") == other
     assert {"model.safetensors", "tokenizer.json", "chat_template.jinja"} <= set(other)

@@ -6,11 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from peft import PeftModel
 from transformers import (
     GenerationConfig,
-    GPT2Config,
-    GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
@@ -24,8 +21,9 @@ from lib.engines import transformers as engines
 from lib.engines.decoding import can_decode
 from lib.engines.policy import add_adapter, load_merged, load_tokenizer
 from lib.engines.transformers import TransformersEngine
-from lib.params import Params
 from tests.lib.engines.contract import EngineContract, greedy, random_sampling
+from tests.lib.engines.hub_models import learned_positions
+from tests.lib.engines.log_prob_gap import moved
 
 SHAPE = {
     "vocab_size": 700,
@@ -66,19 +64,6 @@ def llama() -> PreTrainedModel:
 
 def sliding() -> PreTrainedModel:
     return MistralForCausalLM(MistralConfig(**SHAPE, sliding_window=8))
-
-
-def learned_positions() -> PreTrainedModel:
-    shape = {"vocab_size": 700, "n_embd": 32, "n_layer": 2, "n_head": 2, "initializer_range": 0.4}
-    return GPT2LMHeadModel(GPT2Config(**shape))
-
-
-def adapted(base: Path, smoke: Params) -> PeftModel:
-    model = add_adapter(smoke_model(base), smoke.model.lora)
-    for name, weight in model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(weight, std=0.5)
-    return model
 
 
 def by_generate(model: PreTrainedModel, engine: TransformersEngine, prompt: list[int]) -> list[int]:
@@ -126,7 +111,7 @@ def test_a_saved_generation_config_changes_no_completion(base, prompts, tmp_path
 
 
 def test_an_adapter_is_generated_with_and_can_be_synced_in(base, smoke, prompts):
-    engine, model = engine_on(base), adapted(base, smoke)
+    engine, model = engine_on(base), moved(add_adapter(smoke_model(base), smoke.model.lora), by=1)
     before = engine.generate(prompts, greedy())
     engine.sync(model)
     after = engine.generate(prompts, greedy())

@@ -23,9 +23,8 @@ from lib.prompts import prompt_format
 from lib.training.grpo import grpo_setup
 from lib.training.phase.validation import Validator
 from lib.training.sft import sft_dataset, sft_setup
+from tests.conftest import ROOT
 from tests.lib.engines import fake_unsloth, fake_vllm, unsloth_contract
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture

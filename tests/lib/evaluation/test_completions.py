@@ -15,7 +15,7 @@ from lib.engines.base import GeneratedCompletion, Sampling
 from lib.engines.policy import load_tokenizer
 from lib.evaluation.completions import complete, samplings
 from lib.grading.grade import grade_rows
-from lib.grading.metrics import headline_lines, summarise
+from lib.grading.metrics import summarise
 from lib.params import Params
 from lib.params.model import Override
 from lib.prompts import prompt_format
@@ -141,13 +141,6 @@ def test_an_override_holds_for_its_benchmark_only(smoke):
     assert (sampled.max_new_tokens, sampled.stop_strings) == (8, ("</answer>",))
     assert list(held_out) == ["greedy", "sampled"]
     assert held_out["sampled"].num_completions == smoke.evaluate.num_samples
-
-
-def test_without_samples_there_are_greedy_numbers_only(smoke, answer):
-    metrics = summarise(graded(smoke, answer(num_samples=0)))
-    assert list(metrics["held_out"]) == ["greedy"]
-    (line,) = headline_lines("grpo", metrics)
-    assert "pass@" not in line
 
 
 def test_a_stopped_run_resumes_and_ends_the_same(base, answer):

@@ -1,10 +1,9 @@
 """After SIGKILL in an evaluation the same command writes the same bytes."""
 
+import functools
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Sequence
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -12,26 +11,26 @@ from ruamel.yaml import YAML
 
 from lib.artifacts import write_json
 from lib.artifacts.problems import write_problems
+from lib.evaluation import completions
 from lib.params import compose_preset
 from lib.prompts import save_system
-from tests.conftest import ROOT
+from stages import evaluate as stage
+from tests.lib.training.runs import on_ranks
 
 pytestmark = pytest.mark.slow
 
-DYING = """
-import os, signal, sys
-from lib.evaluation import completions
-store, left = completions.store_chunk, [4]
-def dying(table, rows):
-    store(table, rows)
-    left[0] -= 1
-    if not left[0]:
-        table.execute("INSERT INTO rows VALUES (9, 9, 9, 'half a chunk')")
-        os.kill(os.getpid(), signal.SIGKILL)
-completions.store_chunk = dying
-from stages.evaluate import main
-main(sys.argv[1:])
-"""
+
+def die_in_the_fourth_chunk() -> None:
+    store, left = completions.store_chunk, [4]
+
+    def dying(table: sqlite3.Connection, rows: list[tuple[int, int, int, str]]) -> None:
+        store(table, rows)
+        left[0] -= 1
+        if not left[0]:
+            table.execute("INSERT INTO rows VALUES (9, 9, 9, 'half a chunk')")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    completions.store_chunk = dying
 
 
 @pytest.fixture(scope="module")
@@ -46,33 +45,32 @@ def inputs(base, sets, tmp_path_factory):
     return folder
 
 
-def evaluate(
-    inputs: Path, base: Path, cwd: Path, *, code: Sequence[str] = ("-m", "stages.evaluate")
-) -> int:
-    if not cwd.exists():
-        cwd.mkdir()
-        (cwd / "requirements").symlink_to(ROOT / "requirements")
+def run_stage(cwd: Path, arguments: list[str], *, dies: bool) -> None:
+    os.chdir(cwd)
+    if dies:
+        die_in_the_fourth_chunk()
+    stage.main(arguments)
+
+
+def evaluate(inputs: Path, base: Path, cwd: Path, *, dies: bool = False) -> int:
+    cwd.mkdir(exist_ok=True)
     options = {
-        "--params": inputs / "params.yaml",
-        "--problems": inputs / "benchmarks",
-        "--base": base,
-        "--checkpoint": base,
-        "--completions": cwd / "completions.jsonl",
-        "--provenance": cwd / "provenance.json",
+        "params": inputs / "params.yaml",
+        "problems": inputs / "benchmarks",
+        "base": base,
+        "checkpoint": base,
+        "completions": cwd / "completions.jsonl",
+        "provenance": cwd / "provenance.json",
     }
-    arguments = [str(word) for option in options.items() for word in option]
-    return subprocess.run(
-        [sys.executable, *code, *arguments],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        check=False,
-    ).returncode
+    arguments = [f"--{name}={path}" for name, path in options.items()]
+    main = functools.partial(run_stage, dies=dies)
+    return on_ranks(1, main, cwd, arguments, log=cwd / "log").returncode
 
 
 def test_a_killed_evaluation_resumes_and_writes_the_same_bytes(inputs, base, tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert evaluate(inputs, base, whole) == 0
-    assert evaluate(inputs, base, killed, code=("-c", DYING)) == -signal.SIGKILL
+    assert evaluate(inputs, base, killed, dies=True) == -signal.SIGKILL
     (left,) = (killed / "data/scratch/evaluate").iterdir()
     assert (left / "rows.sqlite").is_file()
     assert not (killed / "completions.jsonl").exists()

@@ -2,11 +2,12 @@
 
 import contextlib
 import sqlite3
+from pathlib import Path
 
 import pytest
 
 from lib.evaluation.completions import rows_fingerprint, scratch_of, store_chunk
-from tests.conftest import ROOT, run_python
+from tests.lib.training.runs import on_ranks
 
 
 def test_a_chunk_that_was_not_stored_whole_is_not_there(tmp_path):
@@ -42,11 +43,14 @@ def test_a_finished_run_leaves_nothing_and_a_failed_one_stays(tmp_path, capsys):
     assert "the same command resumes" in capsys.readouterr().err
 
 
+def enter(folder: Path) -> None:
+    scratch_of("a", root=folder).__enter__()
+
+
 def test_two_runs_of_the_same_do_not_write_into_each_other(tmp_path):
-    code = "from lib.evaluation.completions import *; scratch_of('a', root=Path('.')).__enter__()"
     with scratch_of("a", root=tmp_path):
-        other = run_python(code, cwd=tmp_path, PYTHONPATH=str(ROOT))
-    assert "already running" in other.stderr
+        other = on_ranks(1, enter, tmp_path, log=tmp_path / "log")
+    assert "already running" in other.stdout
     assert not (tmp_path / "a").exists()
 
 

@@ -1,7 +1,6 @@
 """An export has the checkpoint's log-probs, or there is no export."""
 
 import dataclasses
-import json
 import re
 import shutil
 from pathlib import Path
@@ -230,25 +229,20 @@ def spoiling(monkeypatch: pytest.MonkeyPatch, spoil) -> None:
 
 
 @pytest.mark.usefixtures("in_process")
-def test_a_lost_adapter_is_noticed(adapter, base, export_to, monkeypatch):
+@pytest.mark.parametrize("form", ["merged", "adapter"])
+def test_a_lost_or_wrong_adapter_is_noticed(form, adapter, base, export_to, monkeypatch):
     """The classic fault is an export of the base model."""
-    spoiling(
-        monkeypatch,
-        lambda folder: shutil.copy(base / "model.safetensors", folder / "model.safetensors"),
-    )
-    with pytest.raises(UserError, match=f"merged: {DIFFER}"):
-        export_to(adapter)
 
-
-@pytest.mark.usefixtures("in_process")
-def test_a_wrong_adapter_beside_the_merged_model_is_noticed(adapter, export_to, monkeypatch):
-    def halve_alpha(folder: Path) -> None:
+    def spoil(folder: Path) -> None:
+        if form == "merged":
+            shutil.copy(base / "model.safetensors", folder)
+            return
         path = folder / "adapter/adapter_config.json"
-        config = json.loads(path.read_text())
-        path.write_text(json.dumps({**config, "lora_alpha": config["lora_alpha"] / 2}))
+        config = read_json(path)
+        write_json(path, {**config, "lora_alpha": config["lora_alpha"] / 2})
 
-    spoiling(monkeypatch, halve_alpha)
-    with pytest.raises(UserError, match=f"adapter: {DIFFER}"):
+    spoiling(monkeypatch, spoil)
+    with pytest.raises(UserError, match=f"{form}: {DIFFER}"):
         export_to(adapter)
 
 

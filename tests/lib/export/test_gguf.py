@@ -67,12 +67,10 @@ def split_by(tokenizer: Tokenizer, split: tuple[str, ...]) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*parts, whole])
 
 
-def write_base(
-    folder: Path, sets: GeneratedSets, smoke: Params, *, name: str, form: str = "xml"
-) -> Path:
+def write_base(folder: Path, sets: GeneratedSets, smoke: Params, *, name: str) -> Path:
     config, split = MODELS[name]
     base = folder / "tokenizer"
-    tiny.write_tiny(base, sets.sft, prompt_format=prompt_format(form), model=smoke.model, seed=0)
+    tiny.write_tiny(base, sets.sft, prompt_format=prompt_format("xml"), model=smoke.model, seed=0)
     tokenizer = load_tokenizer(base)
     split_by(tokenizer.backend_tokenizer, split)
     tokenizer.save_pretrained(base)

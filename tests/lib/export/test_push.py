@@ -1,6 +1,5 @@
 """A push sends verified files only, and shows the token nowhere."""
 
-import subprocess
 from pathlib import Path
 
 import huggingface_hub.constants
@@ -17,7 +16,7 @@ from lib.params import load_params, parse_params
 from lib.params.data import known_sets
 from lib.prompts import prompt_format
 from stages.push import main
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_command
 from tests.lib.export.fake_hub import fake_hub
 
 TOKEN = "hf_fakeTOKENthatNobodyMaySee"
@@ -101,9 +100,7 @@ def test_all_goes_in_one_commit_and_the_token_in_its_header(run, monkeypatch):
     assert hub.files["model.safetensors"] == b"merged weights"
     assert hub.created[0]["visibility"] == "private"
     assert hub.tokens == {f"Bearer {TOKEN}"}
-    head = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.strip()
+    head = run_command("git", "rev-parse", "HEAD").stdout.strip()
     assert f"# A model\n\nMade at commit `{head}" in hub.files["README.md"].decode()
     assert "commit" not in (run / "models/export/README.md").read_text()
     assert f"8 files, {sum(map(len, hub.files.values())):,} bytes uploaded to" in done.stdout

@@ -10,7 +10,7 @@ from lib.engines.policy import load_tokenizer
 from lib.prompts import Generation, prompt_format, save_prompt
 from lib.verifier import is_equivalent
 from lib.verifier.extract import extract_answer
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_command
 from tests.lib.inference.conftest import QUESTION, WORKING
 from tests.vllm_server import free_port
 
@@ -39,13 +39,8 @@ def address(model, tmp_path_factory):
     """Start a server with the command of `make serve-model`; return its address."""
     port = free_port()
     log = tmp_path_factory.mktemp("serving") / "log"
-    planned = subprocess.run(
-        ["make", "--dry-run", "serve-model", f"MODEL={model}", f"PORT={port}"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    verb = ("serve-model", f"MODEL={model}", f"PORT={port}")
+    planned = run_command("make", "--dry-run", *verb).stdout
     (command,) = [line for line in planned.splitlines() if line.startswith("python -m stages.")]
     with log.open("wb") as output:
         server = subprocess.Popen(

@@ -3,9 +3,6 @@
 import math
 import re
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,8 +10,8 @@ from lib.core.errors import UserError
 from lib.core.plugins import label
 from lib.prompts import PromptFormat, prompt_format
 from lib.rewards.functions import STACKS, Grading, judged_metrics, rewards_of, stack_range
+from tests.conftest import ROOT, run_python
 
-ROOT = Path(__file__).parents[3]
 WORKING_OUT, XML = prompt_format("working_out"), prompt_format("xml")
 S0_RIGHT = "6 · 12<end_working_out><SOLUTION>72</SOLUTION>"
 S4_RIGHT = "<reasoning>\n6 · 12\n</reasoning>\n<answer>\n72\n</answer>\n"
@@ -183,10 +180,7 @@ def test_a_file_in_the_folder_is_a_stack(tmp_path):
         "(never,) = Grading(['sad:never'], prompt_format=prompt_format('xml')).rewards;"
         "print(never(completions=['72'], reference=['72']))"
     )
-    ran = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert ran.stdout == "[-1.0]\n"
+    assert run_python(script, cwd=tmp_path).stdout == "[-1.0]\n"
 
 
 def test_an_unknown_reward_is_an_error_that_lists_the_known():
@@ -270,8 +264,7 @@ def test_a_stack_is_imported_when_it_is_named_and_no_other_is():
         "print(loaded()); Grading(['s1:s1_numeric'], prompt_format=prompt_format('xml'));"
         "print(loaded())"
     )
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert ran.stdout.splitlines() == ["[]", "['lib.rewards.stacks.s1']"]
+    assert run_python(script).stdout.splitlines() == ["[]", "['lib.rewards.stacks.s1']"]
 
 
 @pytest.mark.parametrize("name", ["answer", "check_answer", "s4_correctness", "r1_zero"])

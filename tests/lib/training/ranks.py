@@ -1,16 +1,9 @@
-"""GRPO as one process or as several, for comparison.
-
-`python -m tests.lib.training.ranks FOLDER` (or torchrun with the same arguments) trains the smoke
-preset with the changes of FOLDER/changes.json, from FOLDER/base, and writes each rank's result to
-FOLDER/<ranks>-<rank>.pt. Completions are scripted; with a further argument, `shards` or `whole`,
-they are those of params' engine, and the weights are cut across the ranks by FSDP2 or not.
-"""
+"""GRPO as one process or as several, for comparison."""
 
 import itertools
 import json
 import os
 import random
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -85,6 +78,12 @@ def whole(weight: Any) -> torch.Tensor:
 
 
 def main(folder: Path, way: str = "") -> None:
+    """Train the smoke preset with the changes of FOLDER/changes.json, from FOLDER/base.
+
+    Writes each rank's result to FOLDER/<ranks>-<rank>.pt. Completions are scripted; with a `way`,
+    `shards` or `whole`, they are those of params' engine, and the weights are cut across the ranks
+    by FSDP2 or not.
+    """
     check_world_size()
     if way == "shards":
         os.environ.update(fsdp_environment(CONFIG))
@@ -112,7 +111,3 @@ def main(folder: Path, way: str = "") -> None:
     }
     ranks, rank = accelerator.num_processes, accelerator.process_index
     torch.save(result, folder / f"{ranks}-{rank}.pt")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -1,22 +1,24 @@
-"""Training runs as processes of their own, to be launched on ranks and killed.
-
-`python -m tests.lib.training.runs STAGE FOLDER` trains as the stage does, below FOLDER: the smoke
-preset, with the changes of FOLDER/changes.json, from FOLDER/base.
-"""
+"""Training runs as processes of their own, to be run on ranks and killed."""
 
 import json
+import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from multiprocessing import connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import pytest
 from transformers import Trainer, TrainerCallback
 
 from lib.artifacts import write_jsonl
 from lib.artifacts.problems import write_problems
+from lib.core.errors import UserError
 from lib.engines.runtime import configure
 from lib.params import Params, preset_params
 from lib.problems.generated import GeneratedSets
@@ -30,6 +32,15 @@ from lib.training.sft import sft_setup
 from lib.verifier import counters
 from tests.conftest import ROOT
 from tests.lib.training.preferences import pairs_of
+from tests.vllm_server import free_port
+
+LIMIT_S = 300
+"""Seconds: ranks that wait for each other do so for ever; a run takes about 10 s of CPU time."""
+
+# A fresh process takes 9 s of CPU time for its imports; these are forked from one that has them.
+# Not where vLLM is installed: TRL imports it, and it is not made to be forked.
+PROCESSES = multiprocessing.get_context("spawn" if find_spec("vllm") else "forkserver")
+PROCESSES.set_forkserver_preload(["tests.lib.training.ranks"])
 
 
 def changed(params: Params, changes: dict[str, dict[str, Any]]) -> Params:
@@ -61,10 +72,56 @@ def launch(program: str, *arguments: str | Path) -> "subprocess.CompletedProcess
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        # Ranks that wait for each other do so for ever; a run takes about 10 s of CPU time.
-        timeout=300,
+        timeout=LIMIT_S,
         check=False,
     )
+
+
+def start(main: Callable[..., None], *arguments: Any, log: Path, **environment: str) -> BaseProcess:
+    """Start a function in the checkout's root, in a process of its own that prints into `log`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT))  # the fork server, started here, imports from it
+        process = PROCESSES.Process(
+            target=_begin, args=(main, arguments, log, {**os.environ, **environment})
+        )
+        process.start()
+    return process
+
+
+def _begin(
+    main: Callable[..., None], arguments: Sequence[Any], log: Path, environment: dict[str, str]
+) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(ROOT)
+    with log.open("ab") as output:
+        for descriptor in (1, 2):
+            os.dup2(output.fileno(), descriptor)
+    try:
+        main(*arguments)
+    except UserError as error:
+        sys.exit(f"Error: {error.message}")
+
+
+def on_ranks(
+    number: int, main: Callable[..., None], *arguments: Any, log: Path
+) -> "subprocess.CompletedProcess[str]":
+    """Run a function on so many ranks, to its end or to the first rank that fails."""
+    size, address = str(number), {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    log.unlink(missing_ok=True)
+    ranks = []
+    for rank in map(str, range(number)):
+        world = {"WORLD_SIZE": size, "RANK": rank, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size}
+        own = {**world, **address} if number > 1 else {}
+        ranks.append(start(main, *arguments, log=log, **own))
+    left = {rank.sentinel: rank for rank in ranks}
+    while left:
+        ended = [left.pop(sentinel) for sentinel in connection.wait(left, LIMIT_S)]
+        if not ended or any(rank.exitcode for rank in ended):
+            for rank in left.values():
+                rank.kill()
+    code = next((rank.exitcode for rank in ranks if rank.exitcode), 0)
+    return subprocess.CompletedProcess([], code, log.read_text("utf-8"))
 
 
 def write_inputs(
@@ -92,25 +149,19 @@ class StopAt(TrainerCallback):
             raise KeyboardInterrupt
 
 
-def run(
-    stage: str,
-    folder: Path,
-    *,
-    callbacks: Sequence[TrainerCallback] = (),
-    init: Path | None = None,
-) -> None:
+def run(stage: str, folder: Path, *, callbacks: Sequence[TrainerCallback] = ()) -> None:
+    """Train as the stage does, from base and files in `folder`, with its changes.json."""
     params = changed(preset_params("smoke"), json.loads((folder / "changes.json").read_text()))
     configure(seed=params.seed, threads=params.torch_threads)
     base, problems = folder / "base", folder / f"{stage}.jsonl"
-    init = init or base
 
     def setup(scratch: Path) -> Setup:
         read = {"base": base, "scratch": scratch}
         if stage == "sft":
             return sft_setup(params, problems=problems, **read)
         if stage == "dpo":
-            return dpo_setup(params, pairs=problems, init=init, **read)
-        return grpo_setup(params, problems=problems, init=init, **read)
+            return dpo_setup(params, pairs=problems, init=base, **read)
+        return grpo_setup(params, problems=problems, init=base, **read)
 
     def build(scratch: Path) -> Trainer:
         trainer = setup(scratch).trainer
@@ -123,20 +174,11 @@ def run(
         build,
         stage=stage,
         section=getattr(params, stage),
-        init=init,
+        init=base,
         outputs=outputs_in(folder, stage),
         settings=params.model_dump(),
         inputs={"problems": problems, "base": base},
         counts=lambda: {"verifier": counters()},
-        validator=Validator(params, folder / "validation", init=init, base=base),
+        validator=Validator(params, folder / "validation", init=base, base=base),
         scratch=folder / "scratch",
     )
-
-
-if __name__ == "__main__":
-    from lib.core.errors import UserError
-
-    try:
-        run(sys.argv[1], Path(sys.argv[2]))
-    except UserError as error:
-        sys.exit(f"Error: {error.message}")

@@ -1,16 +1,9 @@
-"""Train on two ranks of a CPU, with the weights cut across them by FSDP2 or whole on both.
-
-`torchrun --nproc_per_node 2 -m tests.lib.training.sharded WAY STAGE FOLDER [STEP]` trains as `runs`
-does and writes FOLDER/<rank>.json: the rank's number of weights at the end, and the model's. WAY
-is `shards` or `replicas`; before STEP both ranks are interrupted. Rank 1's completions are the
-shorter ones.
-"""
+"""Training on two ranks of a CPU, with the weights cut across them by FSDP2 or whole on both."""
 
 import dataclasses
 import functools
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -88,15 +81,16 @@ def count_weights(folder: Path) -> None:
     phase.gather_weights = gather_weights
 
 
-def main(way: str, stage: str, folder: Path, *stop: str) -> None:
+def main(way: str, stage: str, folder: Path, *stop: int) -> None:
+    """Train as `runs` does, by the way of `shards` or `replicas`; interrupt both ranks at `stop`.
+
+    Writes FOLDER/<rank>.json: the rank's number of weights at the end, and the model's. Rank 1's
+    completions are the shorter ones.
+    """
     if way == "shards":
         os.environ.update(fsdp_environment(CONFIG))
         shard_on_cpu()
     end_unevenly()
     count_weights(folder)
     stand_in(pytest.MonkeyPatch())
-    run(stage, folder, callbacks=[StopAt(int(step)) for step in stop])
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), *sys.argv[4:])
+    run(stage, folder, callbacks=[StopAt(step) for step in stop])

@@ -11,7 +11,8 @@ import pytest
 from lib.evaluation.completions import complete_checkpoint
 from lib.params import preset_params
 from tests.attention_16bit import stand_in
-from tests.lib.training.runs import changed, launch, outputs_in, run, write_inputs
+from tests.lib.training import sharded
+from tests.lib.training.runs import changed, on_ranks, outputs_in, run, write_inputs
 
 MASTERS = {"dtype": "float32", "mixed_precision": "bf16", "lora": {"rank": 0}}
 HALF = {"dtype": "bfloat16", "mixed_precision": "bf16", "gradient_checkpointing": True}
@@ -56,6 +57,5 @@ def test_no_attention_meets_float32(stage, model, folder, monkeypatch):
 @pytest.mark.parametrize("way", ["shards", "replicas"])
 def test_no_attention_meets_float32_on_two_ranks(way, folder):
     (folder / "changes.json").write_text(json.dumps(changes(MASTERS)), encoding="utf-8")
-    two = ["torchrun", "--nproc_per_node", "2", "-m", "tests.lib.training.sharded"]
-    ran = launch(*two, way, "grpo", folder)
-    assert ran.returncode == 0, ran.stderr
+    ran = on_ranks(2, sharded.main, way, "grpo", folder, log=folder / "log")
+    assert ran.returncode == 0, ran.stdout

@@ -1,8 +1,11 @@
 """Groups with equal rewards are replaced, bounded, and nothing is scored twice."""
 
+import hashlib
 import json
+import os
 import re
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,10 +13,12 @@ import pytest
 import torch
 
 from lib.core.errors import UserError
+from lib.params import Params
+from lib.params.model import Model
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.phase.tracking import curve_points
-from tests.lib.training.runs import launch
-from tests.lib.training.steps import Steps, letters, reward_with
+from tests.lib.training.runs import on_ranks
+from tests.lib.training.steps import Steps, build, letters, reward_with
 
 Reward = Callable[..., list[float]]
 
@@ -181,12 +186,37 @@ def test_a_group_of_masked_completions_is_replaced_too(train):
         assert min(counted.values()) > 0
 
 
+def train_unevenly(problems: Any, base: Path, params: Params, model: Model, out: Path) -> None:
+    """Train on one of two ranks, rank 1's first draw of every step without a signal."""
+    rank = int(os.environ["RANK"])
+    trainer = build(problems, base, params, out / f"scratch{rank}", model=model, dynamic_sampling=8)
+    steps: set[int] = set()
+
+    def reward(completions: Any, log_metric: Any, **columns: Any) -> list[float]:
+        log_metric("mine", 1.0 + 2 * rank)
+        log_metric(f"on_{rank}", float(rank))
+        first = trainer.state.global_step not in steps
+        steps.add(trainer.state.global_step)
+        return [0.5] * len(completions) if rank and first else letters(completions)
+
+    reward_with(trainer, reward).train()
+    points = curve_points(trainer.state)
+    weights = b"".join(weight.detach().numpy().tobytes() for weight in trainer.model.parameters())
+    report = {
+        "world": trainer.accelerator.num_processes,
+        "weights": hashlib.sha256(weights).hexdigest(),
+        "rounds": [point["dynamic_sampling/rounds"] for point in points],
+        "logged": {name: points[-1][name] for name in ("mine", "on_0", "on_1")},
+    }
+    (out / f"rank{rank}.json").write_text(json.dumps(report))
+
+
 @pytest.mark.slow
-def test_ranks_that_miss_unequal_numbers_of_groups_do_not_hang(base, tmp_path):
+def test_ranks_that_miss_unequal_numbers_of_groups_do_not_hang(sets, base, smoke, full, tmp_path):
     """With gloo, one rank's problems all have a signal, the other's at first none."""
-    two = ["torchrun", "--nproc_per_node=2", "-m"]
-    ran = launch(*two, "tests.lib.training.two_ranks", base, tmp_path)
-    assert ran.returncode == 0, ran.stderr[-4000:]
+    own = (sets.grpo, base, smoke, full, tmp_path)
+    ran = on_ranks(2, train_unevenly, *own, log=tmp_path / "log")
+    assert ran.returncode == 0, ran.stdout[-4000:]
     first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2))
     assert first == second
     assert first["world"] == 2

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lib.core.errors import UserError
 from lib.engines.base import encode
-from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
+from lib.engines.policy import load_tokenizer, save_policy
 from lib.engines.transformers import TransformersEngine
 from lib.objectives.advantages import group_advantages
 from lib.params.training import Grpo
@@ -19,6 +19,7 @@ from lib.prompts.formats import conversation
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.grpo.scoring import MicroBatch
 from lib.training.phase.tracking import curve_points
+from tests.lib.export.conftest import make_adapter
 from tests.lib.objectives.losses import loss_of
 from tests.lib.training.steps import Steps, letters, plain_grpo
 
@@ -306,16 +307,8 @@ def test_advantages_are_those_that_params_name(built, advantage):
 @pytest.mark.parametrize("lora", [True, False])
 def test_the_penalty_measures_from_where_grpo_starts(built, base, smoke, full, tmp_path, lora):
     """An adapter starts from SFT's adapter, not from the base below it."""
-    init = base
-    if lora:
-        init = tmp_path / "sft"
-        policy = add_adapter(load_policy(base, base=base, settings=full), smoke.model.lora)
-        for name, weight in policy.named_parameters():
-            if "lora_B" in name:
-                torch.nn.init.normal_(weight)
-        save_policy(policy, load_tokenizer(base), init)
     trainer = built(
-        init=init,
+        init=make_adapter(base, tmp_path / "sft", smoke) if lora else base,
         model=smoke.model if lora else full,
         beta=0.1,
         learning_rate=0.02,

@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
 from lib.artifacts.problems import write_problems
 from lib.params import preset_params
 from lib.problems.generated import GeneratedSets
+from lib.training.phase.ranks import check_ranks_agree
+from tests.lib.training import ranks
 from tests.lib.training.grpo_stage import grpo_stage, learned
-from tests.lib.training.runs import launch
+from tests.lib.training.runs import launch, on_ranks
 from tests.lib.training.steps import NO_CLIPPING
 from tests.vllm_server import free_port
 
@@ -25,9 +28,8 @@ TWO = ["torchrun", "--nproc_per_node", "2"]
 
 def trained(folder: Path, processes: int, *way: str) -> list[dict[str, Any]]:
     """Train, and return every rank's result."""
-    program = ["torchrun", "--nproc_per_node", str(processes)] if processes > 1 else ["python"]
-    ran = launch(*program, "-m", "tests.lib.training.ranks", folder, *way)
-    assert ran.returncode == 0, ran.stderr
+    ran = on_ranks(processes, ranks.main, folder, *way, log=folder / "log")
+    assert ran.returncode == 0, ran.stdout
     files = [folder / f"{processes}-{rank}.pt" for rank in range(processes)]
     return [torch.load(file, weights_only=False) for file in files]
 
@@ -76,14 +78,14 @@ def test_two_ranks_with_shards_sample_and_learn_as_one_process(
         monkeypatch.setenv("RECKON_VLLM_URL", request.getfixturevalue("vllm_url"))
     write_run(tmp_path, base, sets, rank, rollout={"engine": engine})
     (alone,) = trained(tmp_path, 1, "whole")
-    ranks = trained(tmp_path, 2, "shards")
+    both = trained(tmp_path, 2, "shards")
     assert len({*alone["completions"]}) > 4
-    assert [one for each in ranks for one in each["completions"]] == alone["completions"]
+    assert [one for each in both for one in each["completions"]] == alone["completions"]
     assert max(gradient.abs().max().item() for gradient in alone["gradients"].values()) > 1e-3
-    for each in ranks:
+    for each in both:
         agree(each["gradients"], alone["gradients"], within=1e-5)
         assert max(each["gaps"]) < max(2 * max(alone["gaps"]), 1e-6)
-    agree(ranks[0]["weights"], ranks[1]["weights"], within=0)
+    agree(both[0]["weights"], both[1]["weights"], within=0)
 
 
 def lora(rank: int) -> dict[str, Any]:
@@ -160,7 +162,16 @@ def test_a_lost_rank_starts_again_on_two_nodes(tmp_path):
     assert (tmp_path / "killed").exists()
 
 
-def test_ranks_that_trained_apart_are_refused(base):
-    ran = launch(*TWO, "-m", "tests.lib.training.disagrees", base)
+def train_apart(base: Path, scratch: Path) -> None:
+    """Make the weights of two ranks differ, as after training without averaged gradients."""
+    args = TrainingArguments(str(scratch), use_cpu=True, ddp_backend="gloo", report_to="none")
+    trainer = Trainer(AutoModelForCausalLM.from_pretrained(base), args)
+    check_ranks_agree(trainer)
+    next(trainer.model.parameters()).data.add_(trainer.args.process_index)
+    check_ranks_agree(trainer)
+
+
+def test_ranks_that_trained_apart_are_refused(base, tmp_path):
+    ran = on_ranks(2, train_apart, base, tmp_path, log=tmp_path / "log")
     assert ran.returncode != 0
-    assert "weights of 2 ranks differ" in ran.stderr
+    assert "weights of 2 ranks differ" in ran.stdout

@@ -3,14 +3,12 @@
 import csv
 import functools
 import json
-import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +31,7 @@ from lib.training.phase import validation
 from lib.training.phase.run import run_phase
 from lib.training.phase.validation import Validator
 from stages import sft
-from tests.lib.training.runs import StopAt, changed, outputs_in, run, write_inputs
+from tests.lib.training.runs import StopAt, changed, outputs_in, run, start, write_inputs
 from tests.lib.training.steps import plain_grpo, plain_sft
 
 STEPS = 8
@@ -368,13 +366,6 @@ KILLED: dict[str, tuple[str, int, dict[str, Any]]] = {
 """Stage, LoRA rank (0 for all weights), and changes of the stage's section."""
 
 
-def start(stage: str, folder: Path) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "tests.lib.training.runs", stage, str(folder)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with (folder / "output").open("ab") as output:
-        return subprocess.Popen(command, stdout=output, stderr=output, env=environment)
-
-
 def training_log(folder: Path, stage: str) -> str:
     log = folder / "scratch" / stage / "training.log"
     return log.read_text(encoding="utf-8") if log.exists() else ""
@@ -398,7 +389,13 @@ def test_sigkill_at_random_moments_changes_nothing_in_the_end(
     folder = write_inputs(tmp_path / "run", base, sets)
     (folder / "changes.json").write_text(json.dumps(content), encoding="utf-8")
 
-    assert start(stage, folder).wait() == 0, (folder / "output").read_text()
+    log = folder / "output"
+
+    def ended(process: BaseProcess) -> int | None:
+        process.join()
+        return process.exitcode
+
+    assert ended(start(run, stage, folder, log=log)) == 0, log.read_text()
     whole = results(folder, stage)
     assert whole["model"] != hash_path(folder / "base")
     if stage == "grpo":
@@ -411,15 +408,15 @@ def test_sigkill_at_random_moments_changes_nothing_in_the_end(
     # Moments are counted in steps and spins of this loop, not in seconds.
     chance = random.Random(name)
     for steps in (6, chance.randrange(3), chance.randrange(1, 4)):
-        process = start(stage, folder)
+        process = start(run, stage, folder, log=log)
         logged = training_log(folder, stage).count("loss=") + steps
-        while training_log(folder, stage).count("loss=") < logged and process.poll() is None:
+        while training_log(folder, stage).count("loss=") < logged and process.is_alive():
             time.sleep(0.02)  # the process has its share of two cores
-        for _ in range(chance.randrange(200_000)):
-            if process.poll() is not None:
+        for _ in range(chance.randrange(6_000)):
+            if not process.is_alive():
                 break
         process.kill()
-        process.wait()
-    assert start(stage, folder).wait() == 0, (folder / "output").read_text()
+        ended(process)
+    assert ended(start(run, stage, folder, log=log)) == 0, log.read_text()
     assert "resumes from step" in training_log(folder, stage)
     assert results(folder, stage) == whole

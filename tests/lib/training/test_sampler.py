@@ -1,5 +1,6 @@
 """The trainer scores under the sampler's distribution, whatever its cuts."""
 
+import functools
 import json
 import shutil
 from collections.abc import Callable
@@ -10,12 +11,8 @@ import torch
 from transformers import (
     FalconConfig,
     FalconForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
     OPTConfig,
     OPTForCausalLM,
-    Phi3Config,
-    Phi3ForCausalLM,
     PreTrainedModel,
 )
 
@@ -24,6 +21,7 @@ from lib.engines.policy import load_tokenizer, save_policy
 from lib.training.grpo import scoring
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.phase.tracking import curve_points
+from tests.lib.engines.hub_models import learned_positions, two_ropes
 from tests.lib.training.ratios import CUTS, assert_ratios
 from tests.lib.training.steps import Steps
 
@@ -72,11 +70,6 @@ def test_steps_under_cuts_learn_from_the_cut_distribution(built):
     assert point["entropy"] == pytest.approx(entropy.item(), rel=1e-4)
 
 
-def learned_positions(**ids: int) -> PreTrainedModel:
-    shape = {"n_positions": 256, "n_embd": 32, "n_layer": 2, "n_head": 2}
-    return GPT2LMHeadModel(GPT2Config(**shape, initializer_range=0.3, **ids))
-
-
 def functional_dropout(**ids: int) -> PreTrainedModel:
     shape = {"hidden_size": 32, "word_embed_proj_dim": 32, "ffn_dim": 48, "num_hidden_layers": 2}
     dropped = {"dropout": 0.3, "attention_dropout": 0.3, "layerdrop": 0.3}
@@ -87,20 +80,6 @@ def dropout_in_config(**ids: int) -> PreTrainedModel:
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
     dropped = {"attention_dropout": 0.3, "hidden_dropout": 0.3}
     return FalconForCausalLM(FalconConfig(**shape, **dropped, initializer_range=0.3, **ids))
-
-
-def two_ropes(**ids: int) -> PreTrainedModel:
-    """Build a model with other frequencies beyond 64 positions."""
-    rope = {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [4.0] * 8}
-    first = {"original_max_position_embeddings": 64}
-    shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
-    return Phi3ForCausalLM(
-        Phi3Config(
-            **shape, **heads, **first, **ids, max_position_embeddings=256, initializer_range=0.4,
-            rope_parameters={**rope, **first, "rope_theta": 10000.0, "factor": 4.0},
-        )
-    )  # fmt: skip
 
 
 def based_on(build: Callable[..., PreTrainedModel], base: Path, folder: Path) -> Path:
@@ -137,8 +116,9 @@ def test_every_architecture_is_scored_as_it_was_sampled(
 
 
 def test_grpo_beyond_a_longropes_switch_is_refused(built, base, tmp_path):
+    switching = functools.partial(two_ropes, switch=64)
     with pytest.raises(UserError, match=r"max_seq_length=256.* 64 "):
-        built(init=based_on(two_ropes, base, tmp_path / "own"))
+        built(init=based_on(switching, base, tmp_path / "own"))
 
 
 def test_a_steered_coefficient_is_part_of_a_checkpoint(built):

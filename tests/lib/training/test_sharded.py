@@ -17,7 +17,8 @@ from lib.artifacts import read_json
 from lib.core.errors import UserError
 from lib.training.phase.ranks import check_sharding
 from lib.training.phase.warning_signs import GAP
-from tests.lib.training.runs import launch, write_inputs
+from tests.lib.training import sharded
+from tests.lib.training.runs import on_ranks, run, write_inputs
 from tests.lib.training.test_ranks import LORA, lora
 
 
@@ -48,17 +49,16 @@ def trained(
     (folder / "changes.json").write_text(
         json.dumps({**changes(rank), **engines, **sections}), encoding="utf-8"
     )
-    ran = start(way, stage, folder)
-    assert ran.returncode == 0, ran.stderr
+    ran = begin(way, stage, folder)
+    assert ran.returncode == 0, ran.stdout
     return folder
 
 
-def start(way: str, stage: str, folder: Path, *stop: str) -> "subprocess.CompletedProcess[str]":
-    """Start training on two ranks; `alone` is one process."""
+def begin(way: str, stage: str, folder: Path, *stop: int) -> "subprocess.CompletedProcess[str]":
+    """Train on two ranks; `alone` is one process."""
     if way == "alone":
-        return launch("python", "-m", "tests.lib.training.runs", stage, folder)
-    two = ["torchrun", "--nproc_per_node", "2", "-m", "tests.lib.training.sharded"]
-    return launch(*two, way, stage, folder, *stop)
+        return on_ranks(1, run, stage, folder, log=folder / "log")
+    return on_ranks(2, sharded.main, way, stage, folder, *stop, log=folder / "log")
 
 
 def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
@@ -133,10 +133,12 @@ def test_sharded_weights_end_as_two_whole_copies_do(stage, rank, inputs):
 
 
 @pytest.mark.vllm
-@LORA
-@pytest.mark.parametrize("engine", ["vllm", "vllm-server"])
+@pytest.mark.parametrize(("engine", "rank"), [("vllm", 0), ("vllm-server", 8)])
 def test_sharded_weights_reach_vllm_as_whole_ones_do(engine, rank, inputs, request):
-    """Weights go to every rank's own engine, or from rank 0 to a server; all ranks gather them."""
+    """Weights go to every rank's own engine, or from rank 0 to a server; all ranks gather them.
+
+    In test_ranks.py both engines get either kind of weights.
+    """
     with pytest.MonkeyPatch.context() as patch:
         if engine == "vllm-server":
             patch.setenv("RECKON_VLLM_URL", request.getfixturevalue("vllm_url"))
@@ -171,10 +173,10 @@ def test_an_interrupted_run_with_sharded_weights_resumes(inputs):
     twice = inputs.with_name("twice")
     shutil.copytree(inputs, twice)
     shutil.copy(whole / "changes.json", twice)
-    assert start("shards", "sft", twice, "2").returncode != 0
+    assert begin("shards", "sft", twice, 2).returncode != 0
     assert not (twice / "models/sft").exists()
-    ran = start("shards", "sft", twice)
-    assert ran.returncode == 0, ran.stderr
+    ran = begin("shards", "sft", twice)
+    assert ran.returncode == 0, ran.stdout
     assert "sft resumes from step 2" in ran.stdout
     agree(twice / "models/sft", whole / "models/sft")
 

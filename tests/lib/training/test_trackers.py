@@ -4,7 +4,6 @@ import importlib
 import json
 import os
 import struct
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +21,7 @@ from lib.problems.generated import GeneratedSets
 from lib.training.phase import tracking
 from lib.training.phase.run import run_phase
 from lib.training.phase.tracking import USUAL, Tracker
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_command
 from tests.lib.training.runs import outputs_in
 from tests.lib.training.steps import plain_grpo
 
@@ -198,6 +197,6 @@ def test_online_without_a_key_is_recorded_offline(tmp_path, monkeypatch):
 
 def test_syncing_without_an_offline_run_says_how_to_record_one(tmp_path):
     command = ["make", "--old-file=setup", f"--file={ROOT}/Makefile", "wandb-sync"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = run_command(*command, cwd=tmp_path)
     assert done.returncode == 2
     assert "WANDB_MODE=offline" in done.stderr

@@ -42,11 +42,6 @@ def read(sets, base, smoke, tmp_path):
     return made
 
 
-@pytest.fixture
-def validator(read):
-    return read()
-
-
 class Scripted:
     """Engine: answers the first two of a set rightly, with and without reasoning."""
 
@@ -73,8 +68,8 @@ class Scripted:
         return [[GeneratedCompletion(text=text, token_ids=(1,), finish="eos")] for text in texts]
 
 
-def test_the_metrics_of_a_set_are_those_of_its_completions(validator, base, sets):
-    answers = validator.answers(Scripted(load_tokenizer(base), sets))  # type: ignore[arg-type]
+def test_the_metrics_of_a_set_are_those_of_its_completions(read, base, sets):
+    answers = read().answers(Scripted(load_tokenizer(base), sets))  # type: ignore[arg-type]
     assert list(answers) == ["held_out", "harder"]
     for values in map(means, answers.values()):
         assert values["format_accuracy"] == 0.75
