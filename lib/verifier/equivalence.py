@@ -17,15 +17,13 @@ from lib.verifier.extract import as_text, unwrapped
 from lib.verifier.phrases import read
 from lib.verifier.quantities import (
     compare_angle,
-    compare_base,
-    compare_congruence,
     compare_percent,
     compare_quantity,
     compare_ratio,
     compare_scalar,
 )
 from lib.verifier.relations import compare_cases, compare_quantified, compare_stated, compare_words
-from lib.verifier.rules import Comparer, Comparison, Verdict, either
+from lib.verifier.rules import Comparer, Comparison, Verdict
 from lib.verifier.sets import compare_grid, compare_region
 from lib.verifier.tokens import repaired
 from lib.verifier.tree import (
@@ -38,24 +36,23 @@ from lib.verifier.tree import (
     free_symbols,
     is_name,
     negated,
+    nodes,
     remembered,
     substituted,
     symbol,
 )
 
 
-def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
+def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict:
     """Compare letters of multiple choice: `A` equals `(A)`, `(B) 12` needs the text of option B.
 
-    Return None if neither side is marked as a choice (`(A)`), and one is no letter.
+    At least one side is marked as a choice: `a` is not `A`.
     """
-    is_marked = either("choice", reference, answer)
-    # A bare letter after E is more often a variable than a choice.
-    known = "ABCDEFGHIJ" if is_marked else "ABCDE"
-    letters = [_letter(node, known) for node in (reference, answer)]
+    # Trees of the texts after the letters, on either side; they must equal the option's.
+    texts = (*reference.args, *answer.args)
+    # `(A)` may be meant by `a`, but `A. 3` is no variable.
+    letters = [_letter(node, "[A-J]" if texts else "[A-Ja-j]") for node in (reference, answer)]
     if all(letters):
-        # Trees of the texts after the letters, on either side; they must equal the option's.
-        texts = (*reference.args, *answer.args)
         option = options(comparer.problem).get(letters[0]) if texts else None
         # `(B) words`, but the problem has no text of an option B to compare them with.
         if option is None and any(text.kind == "phrase" for text in texts):
@@ -70,17 +67,17 @@ def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict
         if listed and not comparer.equal(listed, answer.args[0]):
             return Verdict(False, "choice")
         return comparer.same(reference, answer.args[0]).via("choice")
-    return Verdict(False, "choice") if is_marked else None
+    return Verdict(False, "choice")
 
 
 def _letter(node: Node, known: str) -> str:
     """Return the capital letter of a choice, or of a symbol in `known`: "A" for `a`; else ''."""
-    is_letter = node.kind == "symbol" and node.name.upper() in known and len(node.name) == 1
+    is_letter = node.kind == "symbol" and re.fullmatch(known, node.name)
     return node.name.upper() if node.kind == "choice" or is_letter else ""
 
 
 RULES: dict[Comparison, str] = {
-    compare_choice: "choice symbol",
+    compare_choice: "choice",
     compare_cases: "cases",
     compare_region: "",
     compare_quantified: "quantified",
@@ -90,9 +87,7 @@ RULES: dict[Comparison, str] = {
     compare_quantity: "unit amount",
     compare_angle: "degree",
     compare_percent: "percent",
-    compare_base: "base",
     compare_ratio: "ratio",
-    compare_congruence: "call",
     compare_scalar: "",
 }
 """The rules in order, each with kinds of nodes: a rule applies if either side is of one of them.
@@ -332,7 +327,7 @@ def _renamed(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]
     # Without a problem's text, only the constant of integration and letters beside π (periods) are
     # certainly parameters.
     is_certain = problem or differing == {"C", "c"}
-    is_certain = is_certain or all("pi" in str(node) for node in (expected, actual))
+    is_certain = is_certain or all(symbol("pi") in nodes(node) for node in (expected, actual))
     matching = 0 < len(expected_only) == len(actual_only) <= _MAX_LETTERS
     if not (are_parameters and is_certain and matching):
         return
