@@ -353,8 +353,10 @@ def _terms(node: Node) -> list[tuple[Fraction, tuple[Node, ...]]]:
             value = None if free_symbols(radicand) else exact_value(radicand)
             if value and value > 0 and index > 0:
                 primes = _factored(value).items()
-                outside = math.prod(Fraction(prime) ** int(n // index) for prime, n in primes)
-                inside = math.prod(prime ** int(n % index) for prime, n in primes)
+                outside, inside = Fraction(1), 1
+                for prime, times in primes:
+                    outside *= Fraction(prime) ** int(times // index)
+                    inside *= prime ** int(times % index)
                 return [(outside, (node._replace(args=(node.args[0], number(inside))),))]
         # x° is π x / 180.
         case Node("degree", (angle,)):

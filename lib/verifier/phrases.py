@@ -214,11 +214,6 @@ _CHOICE = re.compile(
 _OPERATION = re.compile(
     r" (?:[+=/*^_<>?&!:;|]|\\(?:approx|ldots|cdot|times|le|ge|to|square|pm)(?![a-z]))"
 )
-# `1 st`, `12 th`, `3 ^ rd`; not `11 st`.
-_ORDINAL = re.compile(
-    r"(\d*(?:(?<!1)1(?= (?:\^ )?st)|(?<!1)2(?= (?:\^ )?nd)|(?<!1)3(?= (?:\^ )?rd)"
-    r"|(?:1[123]|[04-9])(?= (?:\^ )?th))) (?:\^ )?(st|nd|rd|th)"
-)
 
 
 def _read(tokens: Tokens) -> Node:
@@ -298,15 +293,16 @@ def _framed(text: str, tokens: Tokens) -> Node | None:
 def _labelled(text: str, tokens: Tokens) -> Node | None:
     """Read `Maximum: 5` as the equation maximum = 5, with a label on its left side.
 
-    Also `The area of triangle ABC is 5`. Words of `FRAME` before an equation are left out.
+    Also `The area of triangle ABC is 5` and `5 is the maximum`. Words of `_EQUATION` before an
+    equation are left out.
     """
     if extreme := _EXTREME.search(text):
-        value = _tried(_first(tokens, text[: extreme.start()]))
-        # `n = 12 is the maximum` is maximum = n = 12.
-        is_named = value and value.kind == "relation" and value.name == "="
-        values = value.args if value and is_named else (value,) if value else ()
         label = Node("label", (), extreme[1])
-        return Node("relation", (label, *values), " ".join("=" * len(values))) if value else None
+        value = _tried(_first(tokens, text[: extreme.start()]))
+        if not value or value.kind != "relation":
+            return value and Node("relation", (label, value), "=")
+        # `n = 12 is the maximum` is maximum = n = 12.
+        return Node("relation", (label, *value.args), "= =") if value.name == "=" else None
     match = _LABEL.match(text)
     words = match[1].split() if match else []
     rest = text[match.end() :] if match else ""
@@ -317,8 +313,8 @@ def _labelled(text: str, tokens: Tokens) -> Node | None:
     # `The equation is y = x` needs no label, and `the area is x = 5` has two names for one value.
     if value and value.kind == "relation":
         return value if {*words} <= _EQUATION else None
-    label = re.sub(r"^(?:the|a|an) ", "", " ".join(words))
-    return value and Node("relation", (Node("label", (), label), value), "=")
+    label = Node("label", (), re.sub(r"^(?:the|a|an) ", "", " ".join(words)))
+    return value and Node("relation", (label, value), "=")
 
 
 def _piecewise(text: str, tokens: Tokens) -> Node | None:
@@ -480,12 +476,6 @@ def _chosen(text: str, tokens: Tokens) -> Node | None:
 _HEDGED = re.compile(rf"\b(?:[A-J]|{'|'.join(HEDGES)})\b")
 
 
-def _ordinal(text: str, tokens: Tokens) -> Node | None:
-    """Read `12th` and `12^{th}` as the same phrase, which is not the number 12."""
-    match = _ORDINAL.fullmatch(text)
-    return Node("phrase", (), f"{match[1]} {match[2]}") if match else None
-
-
 def _with_article(text: str, tokens: Tokens) -> Node | None:
     """Read `an ellipse` as `ellipse`: leave out an article before words only."""
     is_words = all(token.kind in (*WORDS, "letter") for token in tokens)
@@ -495,6 +485,6 @@ def _with_article(text: str, tokens: Tokens) -> Node | None:
 
 # In order: the first rule that does not return None reads the text.
 _PHRASES: tuple[Callable[[str, Tokens], Node | None], ...] = (
-    _chosen, _ordinal, _timed, _described, _decided, _framed, _piecewise, _several,
+    _chosen, _timed, _described, _decided, _framed, _piecewise, _several,
     _quantified, _labelled, _with_article,
 )  # fmt: skip

@@ -68,8 +68,9 @@ def stated(comparer: Comparer, node: Node) -> Stated | None:
             return Stated(values, ("",) * len(values), is_set=True)
         case Node("call", items, name) if name in _POINTS and len(items) > 1:
             return Stated((Node("tuple", items, "()"),), (name,))
-    # `[1, 2]` is an interval. Any other number of elements in square brackets is a list.
+    # `[1, 2]` is an interval, and `[x]` may be a floor. Other square brackets are lists.
     is_list = node.kind == "tuple" and node.name == "[]" and len(node.args) != 2
+    is_list = is_list and (len(node.args) > 2 or not free_symbols(node))
     values = node.args if is_list else tuple(signs(node))
     return Stated(values, ("",) * len(values), "[]" if is_list else ",")
 
