@@ -296,8 +296,7 @@ class Atoms:
         above = self._digit()
         if name == "binom":
             return call("binomial", above, self._digit())
-        # `\frac{a} / b` is what some models write.
-        return Node("quotient", (above, self.power() if self.take("/") else self._digit()))
+        return Node("quotient", (above, self._digit()))
 
     def _accented(self, name: str) -> Node:
         r"""Parse an accent's argument: `\hat{i}` is a unit vector, `\overline{1+i}` a conjugate.
@@ -426,9 +425,7 @@ class Atoms:
             inside = call("binomial", inside, below)
         closing = self.expect(*closings).text
         if opening == "{":
-            # Braces without backslashes group for TeX, but `{1, 2}` is meant as a set.
-            is_set = inside.kind == "list" and inside.name == "," and inside.args
-            return Node("set", inside.args) if is_set else inside
+            return inside
         if opening == "{set":
             items = inside.args if inside.kind == "list" else (inside,)
             # An inner set is one element: `\{\{1, 2\}\}` has one.

@@ -323,13 +323,18 @@ def _renamed(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]
     names = [free_symbols(_defined(node)) for node in (expected, actual)]
     expected_only, actual_only = sorted(names[0] - names[1]), sorted(names[1] - names[0])
     differing = {*expected_only, *actual_only}
-    are_parameters = all(_is_parameter(name, problem) for name in differing)
+    are_parameters = differing <= _PARAMETERS and not any(
+        re.search(rf"(?<![A-Za-z\\]){re.escape(name)}(?![A-Za-z])", problem) for name in differing
+    )
     # Without a problem's text, only the constant of integration and letters beside π (periods) are
     # certainly parameters.
     is_certain = problem or differing == {"C", "c"}
     is_certain = is_certain or all(symbol("pi") in nodes(node) for node in (expected, actual))
     matching = 0 < len(expected_only) == len(actual_only) <= _MAX_LETTERS
-    if not (are_parameters and is_certain and matching):
+    # A letter by itself, `k` or `x = k`, is no parameter of the answer; of `f(x) = k` it is.
+    is_lone = all(_defined(node).kind == "symbol" for node in (expected, actual))
+    is_lone &= not any(node.args and node.args[0].kind == "call" for node in (expected, actual))
+    if is_lone or not (are_parameters and is_certain and matching):
         return
     for order in itertools.permutations(expected_only):
         renamed = {old: symbol(new) for old, new in zip(actual_only, order, strict=True)}
@@ -340,13 +345,3 @@ def _defined(node: Node) -> Node:
     """Return the right side of an equation for a name, 5 of `x = 5`; any other node as it is."""
     is_definition = node.kind == "relation" and node.name == "=" and is_name(node.args[0])
     return node.args[-1] if is_definition else node
-
-
-def is_given(letter: str, problem: str) -> bool:
-    """Return True if the problem's text contains this letter as a word of its own."""
-    return re.search(rf"(?<![A-Za-z\\]){re.escape(letter)}(?![A-Za-z])", problem) is not None
-
-
-def _is_parameter(name: str, problem: str) -> bool:
-    """Return True for a letter of `_PARAMETERS` that the problem does not name."""
-    return name in _PARAMETERS and not is_given(name, problem)

@@ -387,8 +387,8 @@ def _clean(text: str) -> str:
     """Remove spaces, quotes, bold and a full stop around an answer: ` **24**` -> `24`."""
     text = text.strip().strip('*"“”` \n')
     # The quote at the end of `f'` is a prime.
-    text = text.strip("'") if text.startswith("'") else text
-    return text.removesuffix(".").strip()
+    text = text.removesuffix(".").strip()
+    return text.strip("'") if text.startswith("'") else text
 
 
 def _guessed(text: str) -> str | None:

@@ -361,5 +361,8 @@ def may_be_added(unit: Unit, problem: str) -> bool:
     known = asked_units or named
     alike = {one for one in known if one.dimension == unit.dimension}
     has_offset = any(name in _OFFSET for name, _ in unit.dimension)
+    # Degrees are no unit of the table, but a problem with degrees asks for no radians.
+    if "degree" in problem and ("angle", 1) in unit.dimension:
+        return False
     # A problem with metres and feet leaves open which one is meant.
     return not has_offset and (alike == {unit} or not known)
