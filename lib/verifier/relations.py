@@ -96,7 +96,7 @@ def _equation(comparer: Comparer, node: Node) -> Stated | None:
     if is_name(parts[-1]) and not (is_name(parts[0]) or free_symbols(parts[0]) or "~" in operators):
         # 5 = x is x = 5.
         parts = parts[::-1]
-    # The first `count` parts are names, the others are values; the last part is always a value.
+    # The first `num_names` parts are names, the others are values; the last part is always a value.
     num_names = next((n for n, part in enumerate(parts[:-1]) if not is_name(part)), len(parts) - 1)
     # e and i are constants elsewhere, but names in `e = 1/2` and `i = 2`.
     if parts[0] in (symbol("e"), symbol("i")) and not free_symbols(parts[-1]):
@@ -193,9 +193,9 @@ def compare_stated(comparer: Comparer, reference: Node, answer: Node) -> Verdict
 def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdict:
     """Compare the values of a reference and an answer by name or in any order.
 
-    If only the reference has names, the answer's values come in the order of the names, as written
-    or sorted: `x = 1, y = 2` equals `1, 2`, not `2, 1`. If only the answer has names, any order is
-    right, except that a tuple has the order of the sorted names.
+    If only the reference has names, the answer's values come in its order: `x = 1, y = 2` equals
+    `1, 2`, not `2, 1`. If only the answer has names, any order is right, except for a tuple: it has
+    the order of the letters.
     """
     # `joint` is the word between the values: `1 or 2` is one value, `1 and 2` is both.
     if {expected.joint, actual.joint} == {"and", "or"}:
@@ -222,14 +222,16 @@ def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdic
     if len({*named.names}) <= 1 or (named is actual and not is_tuple and not other.is_set):
         step = "name" if any(named.names) else "list"
         return comparer.in_any_order(expected.values, actual.values, step)
-    # `named` is the side with names. Without names, the values of `y = 2, x = 1` come in its order;
-    # a tuple has the order of the letters, (1, 2).
+    # Without names, the values of `y = 2, x = 1` come in its order; a tuple has the order of the
+    # letters, (1, 2), which words do not have.
     if len({*named.names}) < len(named.names) or other.is_set:
         return Verdict(False, "name")
     order = named.values
     if is_tuple:
         fields = dict(zip(named.names, order, strict=True))
-        order, values = tuple(fields[name] for name in sorted(fields)), values[0].args
+        has_words = any(name.startswith("label:") for name in fields)
+        order = order if has_words else tuple(fields[name] for name in sorted(fields))
+        values = values[0].args
     sides = (order, values) if named is expected else (values, order)
     return comparer.in_order(*sides, "name")
 
