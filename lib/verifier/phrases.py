@@ -414,7 +414,9 @@ def _quantified(text: str, tokens: Tokens) -> Node | None:
         # "bb:Z _ { > 0 }" -> "bb:Z_>0"; "Z" -> "bb:Z"
         start = text[: match.start("set")].count(" ")
         named = _tried(tokens[start : start + len(match["set"].split())])
-        domain = f"bb:{named.name.removeprefix('bb:')}" if named else "unknown"
+        if named is None:
+            return None
+        domain = f"bb:{named.name.removeprefix('bb:')}"
     if match["how"] in ("some", "no"):
         domain = match["how"]
     # match[4] is the quantifier's letters: `n`, or `n , m`, which become a tuple.

@@ -143,12 +143,12 @@ def compare_ratio(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
     expected, actual = (
         node.args if node.kind == "ratio" else (node, number(1)) for node in (reference, answer)
     )
+    # `4:30` and `2:15` are the same ratio, but may be two times of day.
+    are_times = all(_TIME.fullmatch(":".join(term.name for term in x)) for x in (expected, actual))
+    if are_times and "ratio" not in comparer.problem.lower():
+        return comparer.in_order(expected, actual, "time")
     # For both sides, whether each term is 0. No ratio can be divided by a term that is 0, and 0:0
     # equals nothing.
-    # Two times of day that differ, `4:30` and `2:15`, are the same ratio.
-    is_clock = all(_CLOCK.fullmatch(":".join(term.name for term in x)) for x in (expected, actual))
-    if is_clock and expected != actual and "ratio" not in comparer.problem.lower():
-        return Verdict(False, "time")
     zeros, others = ([exact_value(term) == 0 for term in terms] for terms in (expected, actual))
     if zeros != others or all(zeros):
         return Verdict(False, "ratio")
@@ -158,7 +158,7 @@ def compare_ratio(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
     return comparer.in_order(one, two, "ratio")
 
 
-_CLOCK = re.compile(r"\d\d?:[0-5]\d")
+_TIME = re.compile(r"\d\d?:[0-5]\d")
 
 
 def compare_scalar(comparer: Comparer, reference: Node, answer: Node) -> Verdict:
