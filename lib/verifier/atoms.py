@@ -243,7 +243,9 @@ class Atoms:
             name: the command without its backslash.
         """
         if name in ("frac", "binom"):
-            return self._two_arguments(name)
+            # `\frac12` and `\binom{n}{k}`
+            sides = self._digit(), self._digit()
+            return Node("quotient", sides) if name == "frac" else call("binomial", *sides)
         if name in _SYMBOLS:
             return symbol(_SYMBOLS[name])
         if name in _ROUNDINGS:
@@ -290,13 +292,6 @@ class Atoms:
         if self.peek.text in ("^", "_"):
             raise Unparsable("a root of nothing")
         return Node("root", (index, self.atom()))
-
-    def _two_arguments(self, name: str) -> Node:
-        r"""Parse the two arguments of `\frac{a}{b}` (a quotient) or `\binom{n}{k}` (a call)."""
-        above = self._digit()
-        if name == "binom":
-            return call("binomial", above, self._digit())
-        return Node("quotient", (above, self._digit()))
 
     def _accented(self, name: str) -> Node:
         r"""Parse an accent's argument: `\hat{i}` is a unit vector, `\overline{1+i}` a conjugate.
