@@ -117,9 +117,10 @@ def _equation(comparer: Comparer, node: Node) -> Stated | None:
     if not _approximates(first, values[num_exact:]):
         return None
     name = " = ".join(dict.fromkeys(map(spelled, parts[:num_names])))
-    if parts[0].kind == first.kind == "tuple" and len(parts[0].args) == len(first.args):
-        # (x, y) = (1, 2) states two values.
-        return Stated(first.args, tuple(map(spelled, parts[0].args)))
+    if parts[0].kind == "tuple":
+        # (x, y) = (1, 2) states two values, and (x, y) = 5 none.
+        is_whole = first.kind == "tuple" and len(parts[0].args) == len(first.args)
+        return Stated(first.args, tuple(map(spelled, parts[0].args))) if is_whole else None
     inner = stated(comparer, first) or Stated((first,), ("",))
     return inner._replace(names=(name,) * len(inner.values))
 
