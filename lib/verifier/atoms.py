@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 
-from lib.verifier.tokens import CURRENCIES, END, WORDS, Token
+from lib.verifier.tokens import CURRENCIES, END, WORDS, Token, canonical
 from lib.verifier.tree import (
     FUNCTIONS,
     MAX_DEPTH,
@@ -243,7 +243,9 @@ class Atoms:
             name: the command without its backslash.
         """
         if name in ("frac", "binom"):
-            return self._two_arguments(name)
+            # `\frac12` and `\binom{n}{k}`
+            sides = self._digit(), self._digit()
+            return Node("quotient", sides) if name == "frac" else call("binomial", *sides)
         if name in _SYMBOLS:
             return symbol(_SYMBOLS[name])
         if name in _ROUNDINGS:
@@ -290,14 +292,6 @@ class Atoms:
         if self.peek.text in ("^", "_"):
             raise Unparsable("a root of nothing")
         return Node("root", (index, self.atom()))
-
-    def _two_arguments(self, name: str) -> Node:
-        r"""Parse the two arguments of `\frac{a}{b}` (a quotient) or `\binom{n}{k}` (a call)."""
-        above = self._digit()
-        if name == "binom":
-            return call("binomial", above, self._digit())
-        # `\frac{a} / b` is what some models write.
-        return Node("quotient", (above, self.power() if self.take("/") else self._digit()))
 
     def _accented(self, name: str) -> Node:
         r"""Parse an accent's argument: `\hat{i}` is a unit vector, `\overline{1+i}` a conjugate.
@@ -426,9 +420,7 @@ class Atoms:
             inside = call("binomial", inside, below)
         closing = self.expect(*closings).text
         if opening == "{":
-            # Braces without backslashes group for TeX, but `{1, 2}` is meant as a set.
-            is_set = inside.kind == "list" and inside.name == "," and inside.args
-            return Node("set", inside.args) if is_set else inside
+            return inside
         if opening == "{set":
             items = inside.args if inside.kind == "list" else (inside,)
             # An inner set is one element: `\{\{1, 2\}\}` has one.
@@ -459,9 +451,9 @@ class Atoms:
         lines of one column) is returned as a list.
         """
         name = self._raw().rstrip("*")
-        if name == "array" and self.peek.text == "{":
-            # The columns of an array, such as `{cc}`.
-            self._raw()
+        # The columns of an array, such as `{cc}`; a bar between them is part of the matrix.
+        if name == "array" and self.peek.text == "{" and "|" in self._raw():
+            raise Unparsable("a matrix with a bar")
         rows: list[Node] = []
         cells: list[Node] = []
         while self.peek.text != "end":
@@ -504,7 +496,7 @@ class Atoms:
         self.position = start
         words = []
         while self.peek.text not in ends and self.peek is not END:
-            words.append(self.next().text.lower())
+            words.append(canonical((self.next(),)))
         return Node("phrase", (), " ".join(w for w in words if w not in ("is", "are", ".", "an")))
 
     def _exponent(self) -> Node:
@@ -561,6 +553,9 @@ class Atoms:
         """
         texts = [self.next().text]
         while texts[0] == "{" and texts[-1] != "}":
+            # Without the space between them, 1 and 2 would be 12.
+            if texts[-1].isdigit() and self.peek.kind == "number":
+                raise Unparsable("two numbers side by side")
             texts.append(self.next().text)
             # Only the end token has no text.
             if not texts[-1]:
@@ -586,8 +581,8 @@ class Atoms:
     def _raised(self, node: Node) -> Node:
         r"""Parse the exponent of `node`, and return the tree of both, usually a power.
 
-        Exceptions: `30^o` is degrees, `f^{-1}(x)` calls an inverse function, `\chi^2(k)` is a
-        distribution, and `^T` after a matrix transposes it.
+        Exceptions: `30^o` is degrees, `f^{-1}(x)` calls an inverse function, and `^T` after a
+        matrix transposes it.
         """
         exponent = self._exponent()
         # `30^o` is 30 degrees.
@@ -600,9 +595,6 @@ class Atoms:
             is_inverse = exponent.value == -1 and self.peek.text == "("
             if is_inverse and node.name[:1] in _FUNCTION_LETTERS:
                 return self._applied(node._replace(name=f"{node.name}^-1"))
-        # `\chi^2(k)` is a distribution, no power.
-        if node.kind == "symbol" and node.name == "chi" and self.peek.text == "(":
-            return call(f"chi^{spelled(exponent)}", *self._arguments())
         if node.kind == "matrix" and exponent in (symbol("T"), symbol("top")):
             return _transposed(node)
         return Node("power", (node, exponent))
@@ -614,6 +606,8 @@ class Atoms:
             base = below.value or _BASES.get(below.name)
             if base is None or not node.name.isdigit():
                 raise Unparsable("a base that is no number")
+            if base == 10:
+                return number(int(node.name), node.name)
             return Node("base", (), node.name.lstrip("0"), Fraction(base))
         if node.kind not in ("symbol", "label"):
             raise Unparsable("a subscript on what is no name")

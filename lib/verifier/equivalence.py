@@ -17,15 +17,13 @@ from lib.verifier.extract import as_text, unwrapped
 from lib.verifier.phrases import read
 from lib.verifier.quantities import (
     compare_angle,
-    compare_base,
-    compare_congruence,
     compare_percent,
     compare_quantity,
     compare_ratio,
     compare_scalar,
 )
 from lib.verifier.relations import compare_cases, compare_quantified, compare_stated, compare_words
-from lib.verifier.rules import Comparer, Comparison, Verdict, either
+from lib.verifier.rules import Comparer, Comparison, Verdict
 from lib.verifier.sets import compare_grid, compare_region
 from lib.verifier.tokens import repaired
 from lib.verifier.tree import (
@@ -38,24 +36,23 @@ from lib.verifier.tree import (
     free_symbols,
     is_name,
     negated,
+    nodes,
     remembered,
     substituted,
     symbol,
 )
 
 
-def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
+def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict:
     """Compare letters of multiple choice: `A` equals `(A)`, `(B) 12` needs the text of option B.
 
-    Return None if neither side is marked as a choice (`(A)`), and one is no letter.
+    At least one side is marked as a choice: `a` is not `A`.
     """
-    is_marked = either("choice", reference, answer)
-    # A bare letter after E is more often a variable than a choice.
-    known = "ABCDEFGHIJ" if is_marked else "ABCDE"
-    letters = [_letter(node, known) for node in (reference, answer)]
+    # Trees of the texts after the letters, on either side; they must equal the option's.
+    texts = (*reference.args, *answer.args)
+    # `(A)` may be meant by `a`, but `A. 3` is no variable.
+    letters = [_letter(node, "[A-J]" if texts else "[A-Ja-j]") for node in (reference, answer)]
     if all(letters):
-        # Trees of the texts after the letters, on either side; they must equal the option's.
-        texts = (*reference.args, *answer.args)
         option = options(comparer.problem).get(letters[0]) if texts else None
         # `(B) words`, but the problem has no text of an option B to compare them with.
         if option is None and any(text.kind == "phrase" for text in texts):
@@ -70,17 +67,17 @@ def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict
         if listed and not comparer.equal(listed, answer.args[0]):
             return Verdict(False, "choice")
         return comparer.same(reference, answer.args[0]).via("choice")
-    return Verdict(False, "choice") if is_marked else None
+    return Verdict(False, "choice")
 
 
 def _letter(node: Node, known: str) -> str:
     """Return the capital letter of a choice, or of a symbol in `known`: "A" for `a`; else ''."""
-    is_letter = node.kind == "symbol" and node.name.upper() in known and len(node.name) == 1
+    is_letter = node.kind == "symbol" and re.fullmatch(known, node.name)
     return node.name.upper() if node.kind == "choice" or is_letter else ""
 
 
 RULES: dict[Comparison, str] = {
-    compare_choice: "choice symbol",
+    compare_choice: "choice",
     compare_cases: "cases",
     compare_region: "",
     compare_quantified: "quantified",
@@ -90,9 +87,7 @@ RULES: dict[Comparison, str] = {
     compare_quantity: "unit amount",
     compare_angle: "degree",
     compare_percent: "percent",
-    compare_base: "base",
     compare_ratio: "ratio",
-    compare_congruence: "call",
     compare_scalar: "",
 }
 """The rules in order, each with kinds of nodes: a rule applies if either side is of one of them.
@@ -328,13 +323,18 @@ def _renamed(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]
     names = [free_symbols(_defined(node)) for node in (expected, actual)]
     expected_only, actual_only = sorted(names[0] - names[1]), sorted(names[1] - names[0])
     differing = {*expected_only, *actual_only}
-    are_parameters = all(_is_parameter(name, problem) for name in differing)
+    are_parameters = differing <= _PARAMETERS and not any(
+        re.search(rf"(?<![A-Za-z\\]){re.escape(name)}(?![A-Za-z])", problem) for name in differing
+    )
     # Without a problem's text, only the constant of integration and letters beside π (periods) are
     # certainly parameters.
     is_certain = problem or differing == {"C", "c"}
-    is_certain = is_certain or all("pi" in str(node) for node in (expected, actual))
+    is_certain = is_certain or all(symbol("pi") in nodes(node) for node in (expected, actual))
     matching = 0 < len(expected_only) == len(actual_only) <= _MAX_LETTERS
-    if not (are_parameters and is_certain and matching):
+    # A letter by itself, `k` or `x = k`, is no parameter of the answer; of `f(x) = k` it is.
+    is_lone = all(_defined(node).kind == "symbol" for node in (expected, actual))
+    is_lone &= not any(node.args and node.args[0].kind == "call" for node in (expected, actual))
+    if is_lone or not (are_parameters and is_certain and matching):
         return
     for order in itertools.permutations(expected_only):
         renamed = {old: symbol(new) for old, new in zip(actual_only, order, strict=True)}
@@ -345,13 +345,3 @@ def _defined(node: Node) -> Node:
     """Return the right side of an equation for a name, 5 of `x = 5`; any other node as it is."""
     is_definition = node.kind == "relation" and node.name == "=" and is_name(node.args[0])
     return node.args[-1] if is_definition else node
-
-
-def is_given(letter: str, problem: str) -> bool:
-    """Return True if the problem's text contains this letter as a word of its own."""
-    return re.search(rf"(?<![A-Za-z\\]){re.escape(letter)}(?![A-Za-z])", problem) is not None
-
-
-def _is_parameter(name: str, problem: str) -> bool:
-    """Return True for a letter of `_PARAMETERS` that the problem does not name."""
-    return name in _PARAMETERS and not is_given(name, problem)

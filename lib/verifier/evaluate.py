@@ -219,17 +219,6 @@ class Evaluation:
         """Return `value` as a ball of this precision; this imports mpmath, which is slow."""
         return ball(value, context_of(self.digits))
 
-    def argument(self, value: Value, max_bits: int) -> Ball:
-        """Return `value` as a ball, for a function that is slow for large arguments.
-
-        Raises:
-            TooHard: |value| is more than 2^max_bits.
-        """
-        argument = self.ball(value)
-        if argument.middle and argument.middle.context.mag(argument.middle) > max_bits:
-            raise TooHard("a large argument")
-        return argument
-
     def _applied(self, node: Node) -> Value:
         """Return the value of a constant (π, e, i), or of an operation or function on its parts."""
         if node.kind == "symbol":
@@ -244,8 +233,10 @@ class Evaluation:
             self.count(5)
             # "tan:value" is 1 / tan(x), for cot; "atan:argument" is atan(1 / x), for arccot.
             function, _, inverted = _ANALYTIC[name].partition(":")
+            argument = self.ball(values[0])
             # Beyond 2^2000, reducing an argument modulo π is slow.
-            argument = self.argument(values[0], 2_000)
+            if argument.middle and argument.middle.context.mag(argument.middle) > 2_000:
+                raise TooHard("a large argument")
             result = (1 / argument if inverted == "argument" else argument).apply(function)
             return 1 / result if inverted == "value" else result
         if name not in _OPERATIONS:
@@ -277,10 +268,7 @@ class Evaluation:
         return (self.log(base) * exponent).apply("exp")
 
     def log(self, value: Value, base: Value = None) -> Value:
-        """Return the logarithm to a base, or the natural one without a base; log_4 8 is 3/2."""
-        is_rational = isinstance(value, Fraction) and isinstance(base, Fraction)
-        if is_rational and (exact := _rational_logarithm(value, base)) is not None:
-            return exact
+        """Return the logarithm to a base, or the natural one without a base."""
         argument = self.ball(value)
         if not argument.middle:
             raise Undecided("logarithm of zero")
@@ -288,16 +276,12 @@ class Evaluation:
         return result if base is None else result / self.log(base)
 
     def gamma(self, value: Value) -> Value:
-        """Return the gamma function, exact at integers: (n - 1)!."""
-        if isinstance(value, Fraction) and value.denominator == 1:
-            if value <= 0:
-                raise Undecided("a pole")
-            if value > MAX_FACTORIAL:
-                raise TooHard(f"factorial of more than {MAX_FACTORIAL}")
-            return Fraction(math.factorial(int(value) - 1))
-        self.count(_COSTLY)
-        # An argument of at most 2^80: the gamma function of larger ones is slow or overflows.
-        return self.argument(value, 80).apply("gamma")
+        """Return the gamma function at an integer: (n - 1)!."""
+        if _integer(value) <= 0:
+            raise Undecided("a pole")
+        if value > MAX_FACTORIAL:
+            raise TooHard(f"factorial of more than {MAX_FACTORIAL}")
+        return Fraction(math.factorial(int(value) - 1))
 
     def binomial(self, above: Value, below: Value) -> Value:
         """Return the binomial coefficient of integers, 0 for a negative `below`."""
@@ -440,19 +424,6 @@ def _rational_power(base: Fraction, exponent: Fraction) -> Fraction | None:
     if base and abs(power) * _bits(base) > MAX_BITS:
         raise TooHard(f"a power of more than {MAX_BITS} bits")
     return base**power
-
-
-def _rational_logarithm(value: Fraction, base: Fraction) -> Fraction | None:
-    """Return the logarithm if it is a small rational, else None: log_4 8 is 3/2, log_2 3 is None.
-
-    Small means a denominator of at most 12.
-    """
-    if min(value, base) <= 0 or base == 1 or max(_bits(value), _bits(base)) > 500:
-        return None
-    near = Fraction(math.log(value) / math.log(base)).limit_denominator(12)
-    # The float is only a guess: base^(a/b) = value is checked exactly, as base^a = value^b.
-    is_small = abs(near.numerator) * _bits(base) < 5_000
-    return near if is_small and base**near.numerator == value**near.denominator else None
 
 
 _ANALYTIC = pairs(

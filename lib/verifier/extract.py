@@ -385,7 +385,10 @@ def _content(formula: re.Match[str]) -> str:
 
 def _clean(text: str) -> str:
     """Remove spaces, quotes, bold and a full stop around an answer: ` **24**` -> `24`."""
-    return text.strip().strip("*\"'“”` \n").removesuffix(".").strip()
+    text = text.strip().strip('*"“”` \n')
+    # The quote at the end of `f'` is a prime.
+    text = text.removesuffix(".").strip()
+    return text.strip("'") if text.startswith("'") else text
 
 
 def _guessed(text: str) -> str | None:

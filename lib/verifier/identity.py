@@ -181,6 +181,9 @@ class Fingerprint:
         Sums in the exponent are multiplied out, e^(x + 2y) = e^x · (e^y)^2, so that equal powers
         in different spellings get one element.
         """
+        # √(980/7) is √140.
+        if base.kind == "quotient" and all(part.value for part in base.args):
+            base = number(exact_value(base) or 0)
         # 12^x is 2^(2x) · 3^x; a base that is one factor itself (a prime, −1) goes on below.
         if base.value and [*(primes := _factored(base.value)).values()] != [1]:
             sides = ((number(x), Node("product", (number(n), exponent))) for x, n in primes.items())
@@ -345,6 +348,16 @@ def _terms(node: Node) -> list[tuple[Fraction, tuple[Node, ...]]]:
             return [(value, ())]
         case Node("sum", parts):
             return [term for part in parts for term in _terms(part)]
+        # √(140/9) is 2/3 · √35: e^(x √140) is (e^(x √35))^2.
+        case Node("root", (Node(value=index), radicand)) if index and index.denominator == 1:
+            value = None if free_symbols(radicand) else exact_value(radicand)
+            if value and value > 0 and index > 0:
+                primes = _factored(value).items()
+                outside, inside = Fraction(1), 1
+                for prime, times in primes:
+                    outside *= Fraction(prime) ** int(times // index)
+                    inside *= prime ** int(times % index)
+                return [(outside, (node._replace(args=(node.args[0], number(inside))),))]
         # x° is π x / 180.
         case Node("degree", (angle,)):
             return [(times / 180, (*factors, _PI)) for times, factors in _terms(angle)]

@@ -106,10 +106,9 @@ class Parser(Atoms):
     def element(self) -> Node:
         r"""Parse set expressions joined by relations: none, `a = b`, or a chain, `0 < x < 1`.
 
-        A chain of `>` is turned round: `a > b` is returned as `b < a`. Also parses `\lnot p`,
-        `3 \pmod 7` and `x \equiv 3 \pmod 7`.
+        A chain of `>` is turned round: `a > b` is returned as `b < a`. Also parses `3 \pmod 7` and
+        `x \equiv 3 \pmod 7`.
         """
-        denied = bool(self.take("lnot"))
         operands, operators = [self.set_expression()], []
         # After `\equiv`, `product` must leave `(mod 7)` to this method.
         outer, self.residues = self.residues, False
@@ -118,10 +117,6 @@ class Parser(Atoms):
             self.residues = operator == "equiv"
             operands.append(self.set_expression())
         self.residues = outer
-        if denied:
-            if operators:
-                raise Unparsable("the negation of a relation")
-            return call("not", operands[0])
         if not operators:
             return (
                 operands[0]

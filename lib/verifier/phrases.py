@@ -17,7 +17,6 @@ from fractions import Fraction
 from lib.verifier.parse import parse
 from lib.verifier.tokens import WORDS, Token, canonical, tokenize
 from lib.verifier.tree import (
-    REALS,
     Node,
     TooHard,
     Unparsable,
@@ -29,7 +28,7 @@ from lib.verifier.tree import (
     remembered,
     symbol,
 )
-from lib.verifier.words import FRAME, HEDGES, SIGNS, SPELLED, spelled_number
+from lib.verifier.words import HEDGES, SIGNS, SPELLED, spelled_number
 
 Tokens = tuple[Token, ...]
 
@@ -61,9 +60,12 @@ def _of_code(text: str) -> str:
     if text.startswith("{") and '"' in text and len(text) < 500:
         # Errors mean: no JSON, or not exactly one key. The text is then read as it is.
         with contextlib.suppress(ValueError, RecursionError):
-            ((key, value),) = json.loads(text).items()
-            if key in _KEYS:
-                return value if isinstance(value, str) else json.dumps(value).replace('"', "")
+            # Pairs, since a dict forgets a repeated key, and texts, since a float forgets digits.
+            ((key, value),) = json.loads(
+                text, object_pairs_hook=tuple, parse_int=str, parse_float=str
+            )
+            if key in _KEYS and isinstance(value, str):
+                return value
     return re.sub(r"\b(?:math|np|numpy|sympy|sp|cmath)\.(?=[a-z])", "", text)
 
 
@@ -112,34 +114,29 @@ _SIGN = re.compile(
 )
 
 # The patterns below match canonical text. Words before an answer: `the answer is : 5`, `so , 5`,
-# `there are 5`, `it is 5`, `the line y = x`, `on monday`.
+# `it is 5`.
 _START = re.compile(
     r"(?:= |(?:so|thus|therefore|hence) (?:, )?|\\therefore |(?:only|exactly|just) (?=[^ ])"
-    r"|(?:the )?line (?=[a-z] =)"
     r"|(?:the )?(?:final |correct |required )?(?:answer|result) (?:is (?:: )?|: |="
     r" )(?:(?:simply|equal to) )?"
-    r"|there (?:is|are|were) (?:exactly )?(?=\d)|(?:it|this) (?:is|equals) |on (?=(?:mon|tues"
-    r"|wednes|thurs|fri|satur|sun)day$)"
-    r"|(?:\\approx|approximately) (?=[-\d]))"
+    r"|(?:it|this) (?:is|equals) )"
 )
 # Words after an answer: the end of `x = 4 is the only solution`.
 _END = re.compile(
-    r" (?:is|are) (?:the )?(?:(?:only|unique|final|correct|required|possible|such) )*"
-    r"(?:answers?|solutions?|values?|results?|maximum|minimum|maximum value|minimum value"
-    r"|numbers?)$"
+    r" (?:is|are) (?:the )?(?:(?:only|unique|final|correct|required) )*(?:answers?|solutions?)$"
 )
-# A reason after an answer: the end of `7 because x > 0`, `7 ( since x > 0 )`.
-_REASON = re.compile(r"(?: ,)? (?:\( )?(?:since|because) ([^)]*?)(?: \))?$")
 # `\pi ( approximately 3.14 )`
 _APPROXIMATION = re.compile(
-    r" \( (?:(?:approximately|about|roughly) |\\approx )([-\d.]+)( [a-z]+)? \)$"
+    r" \( (?:(?:approximately|about|roughly) |\\approx )([-\d.]+)(?: units)? \)$"
 )
+# The same after a value, whose words come before it in the tree: `5 is the maximum`.
+_EXTREME = re.compile(r" is the (maximum|minimum)(?: value)?$")
 # Words and a sign before a value: `maximum : 5`, `the area is 5`.
 _LABEL = re.compile(r"((?:[^\W\d_]+ )+)(?::|is|are|equals|is equal to) (?=\S)")
-# `yes , it is possible`, `no because x > 0`
-_DECISION = re.compile(
-    r"(yes|no|true|false) (?:[,:;] )?((?:it|this|that|they|we|there|such) .*|(?:because|since) .*)"
-)
+# `yes , it is possible`
+_DECISION = re.compile(r"(yes|no|true|false) (?:[,:;] )?((?:it|this|that|they|we|there|such) .*)")
+# Words that may name an equation.
+_EQUATION = names("the equation equations of line curve solution solutions answer answers")
 _SAFE = names(
     "it this that they we there such is are does do can has have exists exist holds possible the "
     "true correct an a"
@@ -147,10 +144,8 @@ _SAFE = names(
 _DENIALS = names("not cannot impossible no n't")
 # `no real solutions`, `there is no such x`, `none exist`
 _NOTHING = re.compile(
-    r"(?:there (?:is|are|exists?) )?no (?:(?:such|real|integer|positive|natural|rational"
-    r"|possible|valid|other) )*"
-    r"(?:solutions?|values?|numbers?|integers?|roots?|pairs?|triples?|functions?|such"
-    r" [a-z]+)(?: exists?)?|none(?: exists?)?"
+    r"(?:there (?:is|are|exists?) )?no (?:(?:real )?solutions?|such [a-z]+)(?: exists?)?"
+    r"|none(?: exists?)?"
 )
 _INFINITE = re.compile(
     r"(?:there are )?infinitely many(?: solutions| values)?|infinite(?: solutions)?"
@@ -168,20 +163,8 @@ _DOMAINS = {
     ).items()
 }
 _SETS_IN_WORDS = "|".join(sorted(_DOMAINS, key=len, reverse=True))
-# `all real numbers except 0`, in two groups: the set, and the restriction after it.
-_ALL = re.compile(rf"(?:all |the set of (?:all )?|any |every )?({_SETS_IN_WORDS})( .*)?")
-_BEYOND = {
-    "greater than or equal to": "ge", "less than or equal to": "le", "greater than": ">",
-    "more than": ">", "larger than": ">", "less than": "<", "smaller than": "<",
-    "at least": "ge", "at most": "le",
-}  # fmt: skip
-# A restriction after a set in words: ` except 0` (but), ` greater than 3` (sign, end), ` x > 3`
-# (own).
-_SUCH = re.compile(
-    rf"(?: except(?: for)? | other than )(?P<but>.+)|(?: ([a-z]))?(?: such that| with)? ?"
-    rf"(?P<sign>{'|'.join(sorted(_BEYOND, key=len, reverse=True))}) (?P<end>.+)| (?P<own>[a-z]"
-    rf" (?:<|>|\\le|\\ge|\\ne) .+)"
-)
+# `all real numbers`, `the set of integers`
+_ALL = re.compile(rf"(?:all |the set of (?:all )?|any |every )?({_SETS_IN_WORDS})")
 _MEMBER = r"(\\?[A-Za-z](?: , [A-Za-z])*)"
 # A quantifier after a statement: the end of `2 n for all n`, `k \pi where k is an integer`,
 # `k \pi ( k \in bb:Z )`, `x for some real c`.
@@ -231,11 +214,6 @@ _CHOICE = re.compile(
 _OPERATION = re.compile(
     r" (?:[+=/*^_<>?&!:;|]|\\(?:approx|ldots|cdot|times|le|ge|to|square|pm)(?![a-z]))"
 )
-# `1 st`, `12 th`, `3 ^ rd`; not `11 st`.
-_ORDINAL = re.compile(
-    r"(\d*(?:(?<!1)1(?= (?:\^ )?st)|(?<!1)2(?= (?:\^ )?nd)|(?<!1)3(?= (?:\^ )?rd)"
-    r"|(?:1[123]|[04-9])(?= (?:\^ )?th))) (?:\^ )?(?:st|nd|rd|th)"
-)
 
 
 def _read(tokens: Tokens) -> Node:
@@ -247,7 +225,7 @@ def _read(tokens: Tokens) -> Node:
             return node
     are_words = [token.kind in WORDS for token in tokens]
     if all(are_words):
-        return Node("phrase", (), _SYNONYMS.get(text, text))
+        return Node("phrase", (), _SYNONYM.sub(lambda match: _SYNONYMS[match[0]], text))
     try:
         tree = parse(tokens)
         _check_words(tree)
@@ -257,6 +235,14 @@ def _read(tokens: Tokens) -> Node:
         # Words beside signs that are no mathematics, compared as text.
         return Node("phrase", (), text)
     return tree
+
+
+_SYNONYMS = {
+    "primes": "prime numbers",
+    "even numbers": "even integers",
+    "odd numbers": "odd integers",
+}
+_SYNONYM = re.compile(rf"(?<![^ ])(?:{'|'.join(_SYNONYMS)})$")
 
 
 def _check_words(tree: Node) -> None:
@@ -288,17 +274,13 @@ def _last(tokens: Tokens, text: str) -> Tokens:
 
 
 def _framed(text: str, tokens: Tokens) -> Node | None:
-    r"""Read the answer in `The answer is 7`, `x = 4 is the only solution`, `7 because x > 0`.
+    r"""Read the answer in `The answer is 7` and `x = 4 is the only solution`.
 
     Return the tree of the answer only, or of `\pi ≈ 3.14` for `\pi (approximately 3.14)`.
     """
     if match := _START.match(text):
         return _tried(_last(tokens, text[match.end() :]))
-    match = _END.search(text)
-    if not match and (match := _REASON.search(text)):
-        # A reason with a hedge in it may take the answer back.
-        match = None if HEDGES & {*match[1].split()} - {"is", "are", "and"} else match
-    match = match or _APPROXIMATION.search(text)
+    match = _END.search(text) or _APPROXIMATION.search(text)
     # A match at 0 leaves no answer before it.
     if not match or not match.start():
         return None
@@ -311,8 +293,16 @@ def _framed(text: str, tokens: Tokens) -> Node | None:
 def _labelled(text: str, tokens: Tokens) -> Node | None:
     """Read `Maximum: 5` as the equation maximum = 5, with a label on its left side.
 
-    Also `The area of triangle ABC is 5`. Words of `FRAME` before an equation are left out.
+    Also `The area of triangle ABC is 5` and `5 is the maximum`. Words of `_EQUATION` before an
+    equation are left out.
     """
+    if extreme := _EXTREME.search(text):
+        label = Node("label", (), extreme[1])
+        value = _tried(_first(tokens, text[: extreme.start()]))
+        if not value or value.kind != "relation":
+            return value and Node("relation", (label, value), "=")
+        # `n = 12 is the maximum` is maximum = n = 12.
+        return Node("relation", (label, *value.args), "= =") if value.name == "=" else None
     match = _LABEL.match(text)
     words = match[1].split() if match else []
     rest = text[match.end() :] if match else ""
@@ -320,11 +310,11 @@ def _labelled(text: str, tokens: Tokens) -> Node | None:
     if all(len(word) < 2 for word in words) or HEDGES & {*words} or ":" in rest or len(words) > 12:
         return None
     value = _tried(_last(tokens, rest))
-    # `The equation is y = x` needs no label.
-    if value and value.kind == "relation" and {*words} <= FRAME:
-        return value
-    label = re.sub(r"^(?:the|a|an) ", "", " ".join(words))
-    return value and Node("relation", (Node("label", (), label), value), "=")
+    # `The equation is y = x` needs no label, and `the area is x = 5` has two names for one value.
+    if value and value.kind == "relation":
+        return value if {*words} <= _EQUATION else None
+    label = Node("label", (), re.sub(r"^(?:the|a|an) ", "", " ".join(words)))
+    return value and Node("relation", (label, value), "=")
 
 
 def _piecewise(text: str, tokens: Tokens) -> Node | None:
@@ -389,51 +379,22 @@ def _decided(text: str, tokens: Tokens) -> Node | None:
     # The words after yes or no.
     words = {*match[2].split()}
     denies = match[1] in ("no", "false")
-    if match[2].startswith(("because", "since")):
-        # A reason may have any words but hedges (of these only is, are, and) or a second yes or no.
-        refused = (HEDGES - {"is", "are", "and"}) | {"yes", "no"}
-        is_consistent = not refused & words
-    else:
-        # Other text has safe words only; a denial after no or false, none after yes or true.
-        allowed = _SAFE | _DENIALS if denies else _SAFE
-        is_consistent = words <= allowed and bool(words & _DENIALS) == denies
+    # Safe words only; a denial after no or false, none after yes or true.
+    is_consistent = words <= _SAFE | _DENIALS and bool(words & _DENIALS) == denies
     return Node("phrase", (), match[1]) if is_consistent else None
 
 
 def _described(text: str, tokens: Tokens) -> Node | None:
     """Read a set or number of solutions in words: `no solution` is ∅, `infinitely many` ∞.
 
-    `all integers` is the symbol of ℤ, `all real numbers except 0` the difference ℝ ∖ {0}, and `real
-    numbers greater than 3` the builder {x : x > 3}.
+    `all integers` is the symbol of ℤ.
     """
     if _NOTHING.fullmatch(text):
         return Node("set")
     if _INFINITE.fullmatch(text):
         return symbol("infinity")
     match = _ALL.fullmatch(text)
-    if not match:
-        return None
-    domain = symbol(_DOMAINS[match[1]])
-    if not match[2]:
-        return domain
-    such = _SUCH.fullmatch(match[2])
-    if not such:
-        return None
-    if such["but"]:
-        inside = _tried(_last(tokens, such["but"]))
-        if inside and inside.kind != "list":
-            # One exception is a set of one element.
-            inside = Node("list", (inside,))
-        return inside and Node("difference", (domain, inside._replace(kind="set", name="")))
-    end = _last(tokens, such["own"] or such["end"])
-    # `real numbers greater than 3` names no variable: it gets the name x.
-    if such["sign"]:
-        end = (Token("letter", "x"), Token("operator", _BEYOND[such["sign"]]), *end)
-    variable = symbol(end[0].text)
-    if domain != REALS:
-        variable = Node("relation", (variable, domain), "in")
-    condition = _tried(end)
-    return condition and Node("builder", (variable, condition))
+    return symbol(_DOMAINS[match[1]]) if match else None
 
 
 def _quantified(text: str, tokens: Tokens) -> Node | None:
@@ -448,18 +409,23 @@ def _quantified(text: str, tokens: Tokens) -> Node | None:
     statement = _tried(_first(tokens, text[: match.start()]))
     if statement is None:
         return None
-    # "bb:Z _ { > 0 }" -> "bb:Z_>0"; "Z" -> "bb:Z"
-    domain = re.sub("bb:|[ {}]", "", match["set"] or "")
-    domain = f"bb:{domain}" if domain else _DOMAINS.get(match["is"] or match["domain"], "any")
+    domain = _DOMAINS.get(match["is"] or match["domain"], "any")
+    if match["set"]:
+        # "bb:Z _ { > 0 }" -> "bb:Z_>0"; "Z" -> "bb:Z"
+        start = text[: match.start("set")].count(" ")
+        named = _tried(tokens[start : start + len(match["set"].split())])
+        if named is None:
+            return None
+        domain = f"bb:{named.name.removeprefix('bb:')}"
     if match["how"] in ("some", "no"):
         domain = match["how"]
     # match[4] is the quantifier's letters: `n`, or `n , m`, which become a tuple.
     letters = tuple(symbol(letter.lstrip("\\")) for letter in match[4].split(" , "))
     variable = letters[0] if len(letters) == 1 else Node("tuple", letters, "()")
-    # `5 for all x`: the statement lacks the quantifier's letter. The quantifier is left out if the
-    # statement has no other letters either.
-    if not {letter.name for letter in letters} <= free_symbols(statement) and domain != "bb:Z":
-        return statement if domain not in ("some", "no") and not free_symbols(statement) else None
+    # `5 for all x`: the statement lacks the quantifier's letter. The quantifier is left out if it
+    # names no set, and the statement has no other letters either.
+    if not {letter.name for letter in letters} <= free_symbols(statement):
+        return statement if domain == "any" and not free_symbols(statement) else None
     return Node("quantified", (statement, Node("relation", (variable, symbol(domain)), "in")))
 
 
@@ -502,7 +468,9 @@ def _chosen(text: str, tokens: Tokens) -> Node | None:
     if not is_marked or letter.islower() or _OPERATION.match(match[4]):
         return None
     rest = _tried(_last(tokens, match[4]))
-    is_hedged = rest and rest.kind == "phrase" and _HEDGED.search(rest.name)
+    # `(A) 5 (B)` names two letters.
+    is_hedged = "(" in match[4] and re.search(r"\( [A-J] \)", match[4])
+    is_hedged = is_hedged or (rest and rest.kind == "phrase" and _HEDGED.search(rest.name))
     is_value = rest and rest.kind not in ("list", "choice") and not is_hedged
     return Node("choice", (rest,), letter.upper()) if rest and is_value else None
 
@@ -510,28 +478,15 @@ def _chosen(text: str, tokens: Tokens) -> Node | None:
 _HEDGED = re.compile(rf"\b(?:[A-J]|{'|'.join(HEDGES)})\b")
 
 
-def _ordinal(text: str, tokens: Tokens) -> Node | None:
-    """Read `12th` and `12^{th}` as the number 12."""
-    match = _ORDINAL.fullmatch(text)
-    return number(int(match[1]), match[1]) if match else None
-
-
-_SYNONYMS = {
-    "primes": "prime numbers",
-    "even numbers": "even integers",
-    "odd numbers": "odd integers",
-}
-
-
 def _with_article(text: str, tokens: Tokens) -> Node | None:
-    """Read `an ellipse` as `ellipse`: leave out an article or "all" before words only."""
+    """Read `an ellipse` as `ellipse`: leave out an article before words only."""
     is_words = all(token.kind in (*WORDS, "letter") for token in tokens)
-    has_article = is_words and re.match(r"(?:the|an?|all) (?=[a-z]{3})", text)
+    has_article = is_words and re.match(r"(?:the|an?) (?=[a-z]{3})", text)
     return _tried(tokens[1:]) if has_article else None
 
 
 # In order: the first rule that does not return None reads the text.
 _PHRASES: tuple[Callable[[str, Tokens], Node | None], ...] = (
-    _chosen, _ordinal, _timed, _described, _decided, _framed, _piecewise, _several,
+    _chosen, _timed, _described, _decided, _framed, _piecewise, _several,
     _quantified, _labelled, _with_article,
 )  # fmt: skip

@@ -12,7 +12,7 @@ from fractions import Fraction
 from lib.verifier.evaluate import exact_value, real_value
 from lib.verifier.identity import same_expression
 from lib.verifier.rules import Comparer, Verdict
-from lib.verifier.tree import Node, call, free_symbols, nodes, number, symbol
+from lib.verifier.tree import Node, free_symbols, nodes, number, symbol
 from lib.verifier.words import HEDGES, asked_words, may_be_added, parse_unit
 
 
@@ -36,10 +36,9 @@ def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Verdi
     elif kinds & {"degree", "percent", "amount"}:
         return Verdict(False, "unit")
     elif reference.kind == "unit":
-        # Not symmetric: an answer may leave out the reference's unit more freely than add one.
-        # The unit of "10 of each" may go, but "at least 10" is not 10.
-        hedges = (HEDGES - {"any", "all", "each", "every"}) & {*reference.name.lower().split()}
-        are_compatible = parse_unit(reference.name) is not None or not hedges
+        # Not symmetric: an answer may leave out any known unit of the reference.
+        is_known = parse_unit(reference.name) is not None
+        are_compatible = is_known or _may_add(reference.name, comparer.problem)
         pair = (reference.args[0], answer)
     else:
         # Letters after a formula may be factors, not a unit: `2x m`.
@@ -71,8 +70,8 @@ def _in_base(node: Node) -> tuple[Node, tuple[tuple[str, int], ...]] | None:
 
 
 def _singular(unit: str) -> str:
-    """Return `unit` in lower case, words of four letters or more without a final s: Cups -> cup."""
-    return re.sub(r"(?<=\w{3})s\b", "", unit.lower())
+    """Return `unit` with its words of four letters or more without a final s: cups -> cup."""
+    return re.sub(r"(?<=\w{3})s\b", "", unit)
 
 
 def _may_add(unit: str, problem: str) -> bool:
@@ -86,8 +85,9 @@ def _may_add(unit: str, problem: str) -> bool:
         return may_be_added(known, problem)
     words = unit.lower()
     phrases = asked_words(problem)
-    is_each = any(phrase.startswith("of each") for phrase in phrases) and words in problem.lower()
-    is_asked = any(_singular(phrase).startswith(_singular(words)) for phrase in phrases)
+    is_each = any(phrase.startswith("of each") for phrase in phrases)
+    is_each &= f" {words} " in f" {re.sub(r'[^a-z]+', ' ', problem.lower())} "
+    is_asked = any(f"{_singular(phrase)} ".startswith(f"{_singular(words)} ") for phrase in phrases)
     return not HEDGES & {*words.split()} and (is_each or is_asked)
 
 
@@ -109,7 +109,7 @@ def compare_angle(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
     return comparer.same(*values).via("angle")
 
 
-_ANGLES = re.compile("degree|angle|circ|°")
+_ANGLES = re.compile(r"degree|\bangles?\b|\\circ\b|°")
 
 
 def compare_percent(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
@@ -137,23 +137,16 @@ def _hundredth(node: Node) -> Node:
     return number(inside.value / 100, f"{float(inside.value / 100):.{min(places, 15)}f}")
 
 
-def compare_base(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
-    """Compare digits in the same base; base ten may be left out: `101` equals `101_{10}`."""
-    digits = [
-        # Leading zeros are ignored.
-        (node.name.lstrip("0"), node.value if node.kind == "base" else 10)
-        for node in (reference, answer)
-        if node.kind == "base" or node.name.isdecimal()
-    ]
-    return Verdict(len(digits) == 2 and digits[0] == digits[1], "base")
-
-
 def compare_ratio(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
     """Compare ratios: 1:2 is 3:6 and 1/2; zeros must be in the same places."""
     # 3/4 is the ratio (3/4):1.
     expected, actual = (
         node.args if node.kind == "ratio" else (node, number(1)) for node in (reference, answer)
     )
+    # `4:30` and `2:15` are the same ratio, but may be two times of day.
+    are_times = all(_TIME.fullmatch(":".join(term.name for term in x)) for x in (expected, actual))
+    if are_times and "ratio" not in comparer.problem.lower():
+        return comparer.in_order(expected, actual, "time")
     # For both sides, whether each term is 0. No ratio can be divided by a term that is 0, and 0:0
     # equals nothing.
     zeros, others = ([exact_value(term) == 0 for term in terms] for terms in (expected, actual))
@@ -165,19 +158,7 @@ def compare_ratio(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
     return comparer.in_order(one, two, "ratio")
 
 
-def compare_congruence(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
-    r"""Compare congruences by their least residues: `x \equiv 10 \pmod 7` as `x \equiv 3`.
-
-    Return None if one side is no congruence.
-    """
-    if not all(node.name == "congruent" for node in (reference, answer)):
-        return None
-    # (x, value mod modulus, modulus); a value with letters stays as it is.
-    one, two = (
-        (*left, call("mod", value, modulus) if not free_symbols(value) else value, modulus)
-        for *left, value, modulus in (reference.args, answer.args)
-    )
-    return comparer.in_order(one, two, "congruence")
+_TIME = re.compile(r"\d\d?:[0-5]\d")
 
 
 def compare_scalar(comparer: Comparer, reference: Node, answer: Node) -> Verdict:

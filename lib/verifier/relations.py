@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 from lib.verifier.atoms import GREEK
 from lib.verifier.evaluate import real_value
-from lib.verifier.quantities import compare_quantity
 from lib.verifier.rules import Comparer, Verdict, either, is_vain
 from lib.verifier.sets import domain_of, is_region, same_constraint
 from lib.verifier.tree import (
     FUNCTIONS,
     REALS,
     Node,
+    Undecided,
     free_symbols,
     is_name,
     negated,
@@ -60,13 +60,23 @@ def stated(comparer: Comparer, node: Node) -> Stated | None:
         case Node("list", items, joint):
             return _listed(comparer, items, joint)
         case Node("set", items):
-            # In a set, ±a is two elements.
-            values = tuple(value for item in items for value in signs(item))
+            # In a set, ±a is two elements, and 1 and 2/2 are one.
+            values: tuple[Node, ...] = ()
+            for value in (value for item in items for value in signs(item)):
+                if not any(comparer.equal(other, value) for other in values):
+                    values += (value,)
             return Stated(values, ("",) * len(values), is_set=True)
-    # `[1, 2]` is an interval. Any other number of elements in square brackets is a list.
+        case Node("call", items, name) if name in _POINTS and len(items) > 1:
+            return Stated((Node("tuple", items, "()"),), (name,))
+    # `[1, 2]` is an interval, and `[x]` may be a floor. Other square brackets are lists.
     is_list = node.kind == "tuple" and node.name == "[]" and len(node.args) != 2
+    is_list = is_list and (len(node.args) > 2 or not free_symbols(node))
     values = node.args if is_list else tuple(signs(node))
     return Stated(values, ("",) * len(values), "[]" if is_list else ",")
+
+
+# Letters of points: `P(1, 2)` is parsed as a call, but names the tuple (1, 2); `C(5, 2)` is 10.
+_POINTS = frozenset("APQMDV")
 
 
 def _equation(comparer: Comparer, node: Node) -> Stated | None:
@@ -77,20 +87,23 @@ def _equation(comparer: Comparer, node: Node) -> Stated | None:
     """
     # A chain a = b ≈ c has n parts and n − 1 operators.
     operators, parts = node.name.split(" "), node.args
-    # Three relations state a value as "=" does: X ~ N(0, 1), x ↦ f(x), and x ∈ {1, 2}.
-    is_stated = operators in (["sim"], ["mapsto"]) or (node.name, parts[-1].kind) == ("in", "set")
-    if is_stated and is_name(parts[0]):
+    # X ~ N(0, 1) states a distribution as "=" does.
+    is_distribution = parts[-1].kind == "call" and parts[-1].name[0].isupper()
+    if node.name == "sim" and is_distribution and is_name(parts[0]):
         operators = ["="]
     if not {*operators} <= {"=", "~"}:
         return None
     if is_name(parts[-1]) and not (is_name(parts[0]) or free_symbols(parts[0]) or "~" in operators):
         # 5 = x is x = 5.
         parts = parts[::-1]
-    # The first `count` parts are names, the others are values; the last part is always a value.
+    # The first `num_names` parts are names, the others are values; the last part is always a value.
     num_names = next((n for n, part in enumerate(parts[:-1]) if not is_name(part)), len(parts) - 1)
     # e and i are constants elsewhere, but names in `e = 1/2` and `i = 2`.
     if parts[0] in (symbol("e"), symbol("i")) and not free_symbols(parts[-1]):
         num_names = max(num_names, 1)
+    # x ≈ 5 states no number; a formula may be an approximation.
+    if "~" in operators[:num_names] and not free_symbols(parts[-1]):
+        return None
     # links[n] is the sign after values[n].
     values, links = parts[num_names:], operators[num_names:]
     # The number of values before the first ≈: these are exact.
@@ -103,12 +116,11 @@ def _equation(comparer: Comparer, node: Node) -> Stated | None:
         return None
     if not _approximates(first, values[num_exact:]):
         return None
-    # The x in x ↦ x² is no name of the function.
-    names = parts[:num_names] if node.name != "mapsto" else ()
-    name = " = ".join(dict.fromkeys(map(spelled, names)))
-    if parts[0].kind == first.kind == "tuple" and len(parts[0].args) == len(first.args):
-        # (x, y) = (1, 2) states two values.
-        return Stated(first.args, tuple(map(spelled, parts[0].args)))
+    name = " = ".join(dict.fromkeys(map(spelled, parts[:num_names])))
+    if parts[0].kind == "tuple":
+        # (x, y) = (1, 2) states two values, and (x, y) = 5 none.
+        is_whole = first.kind == "tuple" and len(parts[0].args) == len(first.args)
+        return Stated(first.args, tuple(map(spelled, parts[0].args))) if is_whole else None
     inner = stated(comparer, first) or Stated((first,), ("",))
     return inner._replace(names=(name,) * len(inner.values))
 
@@ -128,11 +140,17 @@ def _approximates(value: Node, approximate: tuple[Node, ...]) -> bool:
 
 
 def _listed(comparer: Comparer, items: tuple[Node, ...], joint: str) -> Stated:
-    """Return the values and names of a list of values or equations: `x = 1, y = 2`.
+    r"""Return the values and names of a list of values or equations: `x = 1, y = 2`.
 
     If an item is a relation without a value, or only some items have names, the items themselves
     are the values, without names.
+
+    Raises:
+        Undecided: the signs of one value depend on those of another, `x = \pm 1, y = \mp 2`.
     """
+    both = [{part.name for part in nodes(item) if part.kind == "plusminus"} for item in items]
+    if sum(map(bool, both)) > 1 and any("-+" in names for names in both):
+        raise Undecided("signs that go together")
     plain = Stated(items, ("",) * len(items), joint)
     values: list[Node] = []
     names: list[str] = []
@@ -156,12 +174,6 @@ def compare_stated(comparer: Comparer, reference: Node, answer: Node) -> Verdict
     `x = 5` equals `5`, `1, 2` equals `\{2, 1\}`, and `x + y = 1` equals `2x + 2y = 2`. Return None
     if each side is one bare value.
     """
-    # `5 ft, 3 in` is the amount `5 ft 3 in`.
-    if "amount" in (reference.kind, answer.kind) and either("list", reference, answer):
-        if "or" in (reference.name, answer.name):
-            return Verdict(False, "unit")
-        amounts = (node._replace(kind="amount") for node in (reference, answer))
-        return compare_quantity(comparer, *amounts)
     sides = (reference, answer)
     if all(node.kind == "relation" and node.args[0].kind == "call" for node in sides):
         # f(x) = x² is f(t) = t²: both get the same letter.
@@ -182,14 +194,14 @@ def compare_stated(comparer: Comparer, reference: Node, answer: Node) -> Verdict
 def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdict:
     """Compare the values of a reference and an answer by name or in any order.
 
-    If only the reference has names, the answer's values come in the order of the names, as written
-    or sorted: `x = 1, y = 2` equals `1, 2`, not `2, 1`. If only the answer has names, any order is
-    right, except that a tuple has the order of the sorted names.
+    If only the reference has names, the answer's values come in its order: `x = 1, y = 2` equals
+    `1, 2`, not `2, 1`. If only the answer has names, any order is right, except for a tuple: it has
+    the order of the letters.
     """
     # `joint` is the word between the values: `1 or 2` is one value, `1 and 2` is both.
     if {expected.joint, actual.joint} == {"and", "or"}:
         return Verdict(False, "list")
-    if expected.joint == actual.joint == "[]":
+    if "[]" in (expected.joint, actual.joint) and not any((*expected.names, *actual.names)):
         return comparer.in_order(expected.values, actual.values, "list")
     expected, actual = _spread(expected, actual), _spread(actual, expected)
     if len(expected.values) == len(actual.values) == 1:
@@ -199,31 +211,30 @@ def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdic
     if any(expected.names) and any(actual.names):
         return comparer.in_any_order(_named(expected), _named(actual), "list")
     named, other = (expected, actual) if any(expected.names) else (actual, expected)
-    if not all(names_agree(name, "", comparer.problem) for name in named.names):
+    pairs = ((name, "") if named is expected else ("", name) for name in named.names)
+    if not all(names_agree(*pair, comparer.problem) for pair in pairs):
         return Verdict(False, "name")
     # `x = 1, y = 2` is not `y = 1, 2`: an equation among bare values has a name of its own.
     if any(named.names) and any(value.kind == "relation" for value in other.values):
         return Verdict(False, "name")
     values = other.values
     is_tuple = len(values) == 1 and values[0].kind == "tuple"
-    # Any order: one name (or none) for all values, a set, or names in the answer only.
-    if len({*named.names}) == 1 or other.is_set or (named is actual and not is_tuple):
+    # Any order: one name (or none) for all values, or names in the answer only.
+    if len({*named.names}) <= 1 or (named is actual and not is_tuple and not other.is_set):
         step = "name" if any(named.names) else "list"
-        return comparer.in_any_order(_distinct(expected), _distinct(actual), step)
-    # `named` is the side with names. Without names, the values of `y = 2, x = 1` may be listed as
-    # 2, 1 (in the order of the reference) or as 1, 2 (in the alphabet's order of the names); a
-    # tuple is always (1, 2).
-    if len({*named.names}) < len(named.names):
+        return comparer.in_any_order(expected.values, actual.values, step)
+    # Without names, the values of `y = 2, x = 1` come in its order; a tuple has the order of the
+    # letters, (1, 2), which words do not have.
+    if len({*named.names}) < len(named.names) or other.is_set:
         return Verdict(False, "name")
-    fields = dict(zip(named.names, named.values, strict=True))
-    orders = [tuple(fields[name] for name in sorted(fields))]
+    order = named.values
     if is_tuple:
+        fields = dict(zip(named.names, order, strict=True))
+        has_words = any(name.startswith("label:") for name in fields)
+        order = order if has_words else tuple(fields[name] for name in sorted(fields))
         values = values[0].args
-    else:
-        orders.append(named.values)
-    pairs = ((order, values) if named is expected else (values, order) for order in orders)
-    # `max` prefers an equal verdict, since (True, …) > (False, …).
-    return max(comparer.in_order(*pair, "name") for pair in pairs)
+    sides = (order, values) if named is expected else (values, order)
+    return comparer.in_order(*sides, "name")
 
 
 def _same_value(comparer: Comparer, expected: Stated, actual: Stated) -> Verdict:
@@ -250,30 +261,27 @@ def _named(side: Stated) -> tuple[Node, ...]:
     return tuple(Node("relation", (symbol(name), value), "=") for name, value in pairs)
 
 
-def _distinct(side: Stated) -> tuple[Node, ...]:
-    r"""Return the values; those of a set without repetitions: 1 and 2 of `\{1, 1, 2\}`."""
-    return tuple(dict.fromkeys(side.values)) if side.is_set else side.values
-
-
 def names_agree(one: str, two: str, problem: str) -> bool:
     """Return True if two names, '' for none, may be of the same value: "x" and "", not "x" and "y".
 
     Args:
-        one: a name in the spelling of `spelled`: "x", "x = y", "f(x)", "label:maximum".
-        two: the other side's name.
+        one: the reference's name in the spelling of `spelled`: "x", "x = y", "label:maximum".
+        two: the answer's name.
         problem: text of the problem, '' if it is not known.
     """
     if one == two:
         return True
     if one and two:
         # `y` may be f(x), and `x = y` may be `y = x`.
-        is_graph = {one[:2], two[:2]} == {"f(", "y"}
-        return is_graph or {*one.split(" = ")} == {*two.split(" = ")}
-    # Only one side has a name. A variable may go unsaid; a label (a word of three letters or more
-    # that is not Greek) only if the problem allows it.
+        return {one, two} == {"f(x)", "y"} or {*one.split(" = ")} == {*two.split(" = ")}
+    # Only one side has a name. A variable may go unsaid; a label, also as a subscript, and a name
+    # of three letters or more that is not Greek only if the problem allows it.
     name = one or two
-    is_label = name.startswith("label:") or re.fullmatch(r"[^\W\d_]{3,}", name)
-    return not is_label or name in GREEK or may_label(name.removeprefix("label:"), problem)
+    labels = re.findall(r"label:([^,()=]*)", name)
+    if re.fullmatch(r"[^\W\d_]{3,}", name) and name not in GREEK:
+        labels.append(name)
+    # The reference's label may go unsaid whatever the problem asks for.
+    return all(may_label(label, problem) or (one and may_label(label, "")) for label in labels)
 
 
 # f, f', f^-1, f_1, psi: names of functions.
@@ -381,13 +389,9 @@ def compare_cases(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
     stated = [[_condition(row.args[-1]) for row in side.args] for side in (reference, answer)]
     if any(conditions.count("otherwise") > 1 for conditions in stated):
         return Verdict(False, "cases")
-    # In two cases, "otherwise" stands for any condition if the other side does not say it too.
-    is_settled = len(reference.args) == 2 and not all("otherwise" in each for each in stated)
-    rest = list(answer.args)
-    for row in reference.args:
-        match = next(
-            (other for other in rest if _same_case(comparer, row, other, is_settled)), None
-        )
+    rest = list(_settled(answer))
+    for row in _settled(reference):
+        match = next((other for other in rest if _same_case(comparer, row, other)), None)
         if match is None:
             return Verdict(False, "cases")
         # Each case of the answer matches once.
@@ -395,29 +399,36 @@ def compare_cases(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
     return Verdict(True, "cases")
 
 
-def _same_case(comparer: Comparer, one: Node, two: Node, is_settled: bool) -> bool:
-    """Return True if two cases, rows (value, condition), are equal.
+def _settled(cases: Node) -> tuple[Node, ...]:
+    """Return the rows; after one inequality, "otherwise" is the rest of the reals: x ≤ 0."""
+    match cases.args:
+        case (Node("tuple", (_, first)), Node("tuple", (value, last))) as rows if is_region(first):
+            if _condition(last) == "otherwise":
+                rest = Node("difference", (REALS, first))
+                return (rows[0], rows[1]._replace(args=(value, rest)))
+    return cases.args
 
-    Args:
-        is_settled: True if "otherwise" needs no comparison, since the other case settles it.
-    """
+
+def _same_case(comparer: Comparer, one: Node, two: Node) -> bool:
+    """Return True if two cases, rows (value, condition), are equal."""
     if len(one.args) != 2 or len(two.args) != 2 or not comparer.equal(one.args[0], two.args[0]):
         return False
     (_, left), (_, right) = one.args, two.args
-    conditions = _condition(left), _condition(right)
-    if conditions[0] == conditions[1] or ("otherwise" in conditions and is_settled):
+    if _condition(left) == _condition(right):
         return True
     # Sets of numbers are compared without the name of their variable: x > 1 would equal X > 1.
-    return free_symbols(left) == free_symbols(right) and comparer.equal(left, right)
+    letters = [free_symbols(side) - {REALS.name} for side in (left, right)]
+    return letters[0] == letters[1] and comparer.equal(left, right)
 
 
 def _condition(node: Node) -> str:
     """Return a condition as text: "if n is even" -> "n even"; "else" -> "otherwise"."""
-    text = node.name.lower() if node.kind == "phrase" else spelled(node)
+    text = node.name if node.kind == "phrase" else spelled(node)
     # "n even" is parsed as n of a unit "even".
     if node.kind == "unit" and node.args[0].kind == "symbol":
-        text = f"{node.args[0].name} {node.name.lower()}"
-    words = [word for word in text.split() if word not in ("if", "is", "for", "when", ",", "an")]
+        text = f"{node.args[0].name} {node.name}"
+    words = [word for word in text.split() if word not in ("is", "an")]
+    words = words[1:] if words[:1] in (["if"], ["for"], ["when"]) else words
     return "otherwise" if words in (["otherwise"], ["else"]) else " ".join(words)
 
 

@@ -18,7 +18,6 @@ from lib.verifier.identity import Fingerprint, proportional, same_expression
 from lib.verifier.rules import INTERVALS, Comparer, Verdict, either
 from lib.verifier.tree import (
     INFINITY,
-    MAX_ITEMS,
     REALS,
     Node,
     TooHard,
@@ -33,7 +32,6 @@ from lib.verifier.tree import (
     pairs,
     spelled,
     substituted,
-    symbol,
 )
 
 
@@ -300,7 +298,6 @@ def compare_region(comparer: Comparer, reference: Node, answer: Node) -> Verdict
     """
     if not (is_region(reference) or is_region(answer)):
         return None
-    reference, answer = (_enumerated(node) for node in (reference, answer))
     one_set, other_set = real_set(reference), real_set(answer)
     if one_set and other_set:
         return Verdict(same_set(one_set, other_set), "region")
@@ -318,7 +315,7 @@ def compare_region(comparer: Comparer, reference: Node, answer: Node) -> Verdict
         case "relation":
             return Verdict(same_constraint(comparer, reference, answer), "constraint")
         case "builder":
-            return _same_builder(comparer, reference, answer)
+            return comparer.in_order(reference.args, answer.args, "set")
         case "list":
             is_same = reference.name == answer.name
             return comparer.in_any_order(reference.args, answer.args if is_same else (), "list")
@@ -348,58 +345,6 @@ def _interval(node: Node, other: Node) -> Node | None:
             if not middle and is_name(last) and not free_symbols(last) & taken:
                 return Node("tuple", (first, INFINITY), f"{low})")
     return None
-
-
-def _same_builder(comparer: Comparer, reference: Node, answer: Node) -> Verdict:
-    r"""Compare two sets by a condition: `\{(x,y) : x+y=1\}` and `\{(a,b) : a+b=1\}` are equal.
-
-    The letters of the elements are bound: those of the answer are renamed to the reference's.
-    """
-    expected_letters, actual_letters = (
-        sorted(name for name in free_symbols(node.args[0]) if not name.startswith("bb:"))
-        for node in (reference, answer)
-    )
-    # A new name must not be one that the answer already uses for something else.
-    if expected_letters != actual_letters and (
-        {*expected_letters} & free_symbols(answer) or len(expected_letters) != len(actual_letters)
-    ):
-        return Verdict(False, "set")
-    renamed = substituted(
-        answer, dict(zip(actual_letters, map(symbol, expected_letters), strict=True))
-    )
-    return comparer.in_order(reference.args, renamed.args, "set")
-
-
-def _enumerated(node: Node) -> Node:
-    r"""Return a finite set by a condition as a set node with its elements.
-
-    `\{x \in \mathbb{Z} : 0 < x < 4\}` -> `\{1, 2, 3\}`; `\{2n : n \in \{1, 2\}\}` -> `\{2, 4\}`.
-    Return any other node, an infinite set and a set of more than `MAX_ITEMS` as it is.
-    """
-    match node:
-        # Integers with a condition: list those between the two cuts.
-        case Node("builder", (Node("relation", (variable, domain), "in"), condition)):
-            inside = real_set(condition) if domain_of(domain) in ("bb:Z", "bb:Z+") else None
-            if inside is None or len(inside.cuts) != 2 or inside.name != spelled(variable):
-                return node
-            low, high = inside.cuts
-            # An irrational end, or an infinite one, whose place is a float.
-            if low.end or high.end or {type(low.place), type(high.place)} != {Fraction}:
-                return node
-            first = math.floor(low.place)
-            first = max(first, 1) if domain_of(domain) == "bb:Z+" else first
-            if high.place - first < MAX_ITEMS:
-                near = range(first, math.ceil(high.place) + 1)
-                # n is inside if the cut before n is not below `low`, nor the one after n above
-                # `high`.
-                items = (n for n in near if low[:2] <= (n, False) and (n, True) <= high[:2])
-                return Node("set", tuple(map(number, items)))
-        # Expressions of the elements of a finite set: put each element into the expression.
-        case Node("builder", (element, Node("relation", (Node("symbol", _, name), members), "in"))):
-            if members.kind == "set":
-                images = (substituted(element, {name: item}) for item in members.args)
-                return Node("set", tuple(images))
-    return node
 
 
 # Relations whose sides have an order, and those whose sides may be swapped.
@@ -438,10 +383,6 @@ def same_constraint(comparer: Comparer, reference: Node, answer: Node) -> bool:
 _UNIT_VECTORS = ("bf:i", "bf:j", "bf:k")
 
 
-# Letters of points: `P(1, 2)` is parsed as a call, but means the tuple (1, 2).
-_POINTS = frozenset("APQMCDV")
-
-
 Grid = tuple[tuple[Node, ...], ...]
 """Rows of cells; tuples, vectors and columns are rows of one cell each."""
 
@@ -455,9 +396,6 @@ def _grid(node: Node) -> Grid | None:
     """
     match node:
         case Node("tuple", items, "()" | "<>"):
-            return tuple((item,) for item in items)
-        # `P(1, 2)`
-        case Node("call", items, name) if name in _POINTS and len(items) > 1:
             return tuple((item,) for item in items)
         # i is the column (1, 0, 0).
         case Node("symbol", name=name) if name in _UNIT_VECTORS:
@@ -487,36 +425,12 @@ def _grid(node: Node) -> Grid | None:
                     return tuple(
                         tuple(Node(kind, (*before, cell, *after)) for cell in row) for row in grid
                     )
-        # A product of two matrices.
-        case Node("call", (left, right), "ordered " | "ordered cdot"):
-            # Each further product multiplies the size of the trees in the cells.
-            is_short = spelled(node).count("ordered") < 3
-            return _multiplied(_grid(left), _grid(right)) if is_short else None
     return None
 
 
 def _shape(grid: Grid) -> tuple[int, ...]:
     """Return the number of cells of each row: (1, 1, 1) for a column of three."""
     return tuple(map(len, grid))
-
-
-def _multiplied(left: Grid | None, right: Grid | None) -> Grid | None:
-    """Return the product of two matrices, with sums of products as cells.
-
-    None if their shapes do not fit, or the product has more than 64 cells.
-    """
-    # Each row of `left` must be as long as `right` has rows; rows of `right` have one length.
-    if not left or not right or {*_shape(left)} != {len(right)} or len({*_shape(right)}) > 1:
-        return None
-    if len(left) * len(right[0]) > 64:
-        return None
-    return tuple(
-        tuple(
-            Node("sum", tuple(Node("product", pair) for pair in zip(row, column, strict=True)))
-            for column in zip(*right, strict=True)
-        )
-        for row in left
-    )
 
 
 def compare_grid(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:

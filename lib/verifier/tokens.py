@@ -46,7 +46,7 @@ _SIGNS = str.maketrans(
     | dict.fromkeys("\u200b\ufeff\u2061\u2062")
     | {sign: rf"\mathbb{{{letter}}} " for sign, letter in zip("ℝℤℕℚℂ", "RZNQC", strict=True)}
 )
-_CIRCLED = re.compile("([①-⑳]),?")
+_CIRCLED = re.compile("[①-⑳][①-⑳, ]*")
 _VULGAR = re.compile("[¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞]")
 
 
@@ -101,12 +101,24 @@ def repaired(text: str) -> str:
 def _ascii(text: str) -> str:
     r"""Write Unicode's mathematical signs as LaTeX: `½` -> `\frac{1}{2}`, `x²` -> `x^{2}`."""
     # A list of options, `①②` -> `1,2`. The circled numbers begin with ① at 0x2460.
-    text = _CIRCLED.sub(lambda match: f"{ord(match[1]) - 0x245F},", text).rstrip(",")
+    if _CIRCLED.fullmatch(text):
+        return ",".join(str(ord(sign) - 0x245F) for sign in text if sign not in ", ")
+    if any(map(_is_marked, text.translate(_SIGNS))):
+        raise Unparsable("a letter of a mathematical alphabet, or a digit in a circle")
     text = _VULGAR.sub(_fraction, text)
     text = _RAISED.sub(r"^{\g<0>}", text)
     text = _LOWERED.sub(r"_{\g<0>}", text)
     # NFKC also writes `²` as 2, full-width digits as digits, and may give a sign of `_SIGNS`.
     return unicodedata.normalize("NFKC", text.translate(_SIGNS)).translate(_SIGNS)
+
+
+def _is_marked(sign: str) -> bool:
+    """Return True if NFKC would drop a mark: `𝐯` is no `v`, and `5①` no 51; an italic `𝑣` is."""
+    tag = unicodedata.decomposition(sign).partition(" ")[0]
+    if tag == "<font>":
+        return not unicodedata.name(sign).startswith("MATHEMATICAL ITALIC")
+    has_digit = any(map(str.isdigit, unicodedata.normalize("NFKC", sign)))
+    return tag in ("<circle>", "<square>") or (tag == "<compat>" and has_digit)
 
 
 def _fraction(match: re.Match[str]) -> str:

@@ -296,9 +296,9 @@ def is_name(node: Node) -> bool:
     kind, parts = node.kind, node.args
     if kind == "symbol":
         return node.name not in _CONSTANTS and not node.name.startswith("bb:")
-    # f(2); a known function only of letters: sin A, but not sin 2.
+    # f(2); a function with values is no name: `\ln x = 2` does not state 2.
     if kind == "call":
-        return node.name not in FUNCTIONS or all(part.kind == "symbol" for part in parts)
+        return node.name not in FUNCTIONS
     # m∠A
     if kind == "product":
         return len(parts) == 2 and parts[0] == symbol("m") and parts[1].name.startswith("angle ")

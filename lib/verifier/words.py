@@ -25,36 +25,43 @@ HEDGES = names(
 )
 """Words that change the meaning of the answer beside them: no rule may leave one out."""
 
-FRAME = names(
+# Words that may be left out beside an answer, whatever it is.
+_FRAME = names(
     "the a an final correct required answer answers result results value values solution "
     "solutions so thus therefore hence then we get have obtain of for to in that it this its our "
-    "total number numbers sum product difference ratio area volume perimeter circumference length "
-    "width height depth distance radius diameter angle side triangle circle rectangle maximum "
-    "minimum max min largest smallest greatest possible probability expected vertex center focus "
-    "range domain interval set point points coordinates equation line curve function expression "
-    "integer integers remainder cost price time speed age amount measure degree unique such "
-    "elements roots zeros ways option choice"
+    "number numbers total set equation expression unique such option choice"
 )
-"""Words that describe the answer beside them and do not change it: they may be left out."""
+# Words for what is asked for, which a problem decides.
+_QUANTITIES = names(
+    "sum product difference ratio area volume perimeter circumference length width height depth "
+    "distance radius diameter angle side triangle circle rectangle maximum minimum max min largest "
+    "smallest greatest possible probability expected vertex center focus range domain interval "
+    "point points coordinates line curve function integer integers remainder cost price time speed "
+    "age amount measure degree elements roots zeros ways"
+)
 
 
 # `triangle ABC`
 _FIGURE = re.compile(
-    r"\b(triangle|quadrilateral|angle|segment|square|rectangle|circle|line) [a-z]{1,4}\b(?! [a-z])"
+    r"\b(triangle|quadrilateral|angle|segment|square|rectangle|circle|line) [A-Za-z]{1,4}\b"
+    r"(?! [A-Za-z])"
 )
 
 
 def may_label(label: str, problem: str) -> bool:
     """Return True if a label may be left out: `maximum` of `Maximum: 5`, not "less than" or "not".
 
-    It must have no hedge, and only words of `FRAME` or of the problem; if the problem's text is not
-    known (''), only words of `FRAME`.
+    It must have no hedge, and only words of `_FRAME` or of the problem; if the problem's text is
+    not known (''), words of `_QUANTITIES` instead of those of the problem.
     """
-    # `triangle ABC` counts as `triangle`.
-    words = _FIGURE.sub(r"\1", label.lower()).split()
-    known = set(re.findall(r"[^\W\d_]+", problem.lower()))
-    unframed = [word for word in words if len(word) > 1 and word not in FRAME]
-    return not (HEDGES & set(words)) and (set(unframed) <= known if problem else not unframed)
+    # Without a problem, `triangle ABC` counts as `triangle`.
+    words = (label if problem else _FIGURE.sub(r"\1", label)).split()
+    # `A` is a point, `a` an article.
+    words = [word if len(word) == 1 else word.lower() for word in words]
+    known = _FRAME | set(re.findall(r"[^\W\d_]+", f"{problem} {problem.lower()}"))
+    # The problem tells which quantity is asked for: its perimeter is no area.
+    known |= set() if problem else _QUANTITIES
+    return not HEDGES & {*words} and {word for word in words if problem or len(word) > 1} <= known
 
 
 _NUMBER_WORDS = pairs(
@@ -200,7 +207,8 @@ _DIMENSIONS = {
     "time": "s sec secs second seconds=1 min mins minute minutes=60 h hr hrs hour hours=3600 "
     "day days=86400 week weeks=604800",
     "month": "month months=1 year years yr yrs=12",
-    "volume": "l L liter liters litre litres=1 gal gallon gallons=473176473/125000000",
+    "volume": "l L liter liters litre litres=1 gal gallon gallons=473176473/125000000 "
+    "cup cups=473176473/2000000000",
     "money": "$ dollar dollars USD usd buck bucks=1 cent cents ¢=1/100",
     "euro": "€ euro euros EUR=1",
     "sterling": "£ GBP=1",
@@ -270,7 +278,7 @@ def parse_unit(text: str) -> Unit | None:
         word = piece.strip()
         if word == "/" and sign == 1 and dimension:
             sign = -1
-        elif word in ("square", "sq", "cubic", "cu"):
+        elif word in ("square", "sq", "cubic", "cu") and times == 1:
             times = 2 if word[0] == "s" else 3
         else:
             match = _PIECE.fullmatch(word)
@@ -353,5 +361,8 @@ def may_be_added(unit: Unit, problem: str) -> bool:
     known = asked_units or named
     alike = {one for one in known if one.dimension == unit.dimension}
     has_offset = any(name in _OFFSET for name, _ in unit.dimension)
+    # Degrees are no unit of the table, but a problem with degrees asks for no radians.
+    if "degree" in problem and ("angle", 1) in unit.dimension:
+        return False
     # A problem with metres and feet leaves open which one is meant.
     return not has_offset and (alike == {unit} or not known)
