@@ -15,9 +15,9 @@ from lib.planning.memory import (
     Shape,
     batch_of,
     export_memory,
-    generators,
     longest_row,
     memory_at_peak,
+    samplers_of,
     section_of,
     shape_of,
 )
@@ -111,10 +111,10 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: L
         # num_problems: 0 means all.
         rows = rows and min(rows, section.num_problems or rows)
         steps = rows and math.ceil(rows * section.num_completions / batch)
-    samplers = generators(params, name)
-    shares = (share for engine, share, _ in samplers if engine == "vllm")
+    samplers = samplers_of(params, name)
+    shares = (each.vllm_share for each in samplers if each.engine == "vllm")
     # The first engine may share Unsloth's weights: that of GRPO's rollouts or SFT's validation.
-    shared = shares_weights(params.model, engine=samplers[0][0]) if samplers else False
+    shared = samplers and shares_weights(params.model, engine=samplers[0].engine)
     # `of_rank`: params with one rank's part of the micro-batch.
     trainer, of_rank = {}, params
     if trains and not section.skipped:
@@ -136,7 +136,7 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: L
         tokens=sequences * (rollout.max_new_tokens if samples else longest_row(params, name)),
         memory=memory_at_peak(of_rank, name, shape, ranks=held_by) if shape else {},
         vllm_share=next(shares, 0.0),
-        shares_weights=shared and name in ("sft", "grpo"),
+        shares_weights=bool(shared) and name in ("sft", "grpo"),
         trainer=trainer,
     )
 
