@@ -233,26 +233,21 @@ class ServerEngine(VllmBase):
 
         If a server is gone, its request goes back into the queue, for the others.
         """
-        # (index of the prompt, request of at most AT_A_TIME completions)
-        parts = [
-            (index, part) for index, request in enumerate(requests) for part in _parts_of(request)
-        ]
-        # By index of the part.
-        answers: dict[int, list[GeneratedCompletion]] = {}
+        # By index of the prompt.
+        groups: dict[int, list[GeneratedCompletion]] = {}
         # deque: popleft and append are atomic, so that threads need no lock.
-        waiting = deque(range(len(parts)))
+        waiting = deque(range(len(prompts)))
 
         def work(server: Server) -> None:
-            """Send waiting parts to the server, one by one."""
-            # `popleft` raises IndexError once all parts are taken.
+            """Send waiting requests to the server, one by one."""
+            # `popleft` raises IndexError once all are taken.
             with contextlib.suppress(IndexError):
                 while True:
-                    number = waiting.popleft()
-                    index, part = parts[number]
+                    index = waiting.popleft()
                     try:
-                        answers[number] = self._ask(server, prompts[index], part, sampling)
+                        groups[index] = self._ask(server, prompts[index], requests[index], sampling)
                     except ServerGone:
-                        waiting.append(number)
+                        waiting.append(index)
                         raise
 
         # A second round only if a server was gone and the others had already ended.
@@ -260,12 +255,9 @@ class ServerEngine(VllmBase):
             # One thread per request under way: enough to fill the servers' batches of AT_A_TIME
             # completions, at least one per server.
             to_fill = AT_A_TIME * len(self.servers) // sampling.num_completions
-            num_threads = max(len(self.servers), min(len(parts), to_fill))
+            num_threads = max(len(self.servers), min(len(prompts), to_fill))
             self._of_each(work, islice(cycle(self.servers), num_threads))
-        groups: list[list[GeneratedCompletion]] = [[] for _ in prompts]
-        for number, (index, _) in enumerate(parts):
-            groups[index] += answers[number]
-        return groups
+        return [groups[index] for index in range(len(prompts))]
 
     def _ask(
         self, server: Server, prompt: Sequence[int], request: dict[str, Any], sampling: Sampling
@@ -297,9 +289,8 @@ class ServerEngine(VllmBase):
                 token_ids=choice["token_ids"],
                 reason=choice["finish_reason"],
                 stopped_by=choice["stop_reason"],
-                log_probs=[
-                    token["logprob"] for token in (choice["logprobs"] or {}).get("content", ())
-                ],
+                log_probs=choice["logprobs"]
+                and tuple(token["logprob"] for token in choice["logprobs"]["content"]),
                 versions={span["version"] for span in choice["weight_versions"] or ()},
             )
             for choice in answer["choices"]
@@ -477,24 +468,6 @@ class ServerEngine(VllmBase):
             # A server that is gone or was restarted has no adapter any more.
             with contextlib.suppress(ServerGone, Refusal):
                 server.post("/v1/unload_lora_adapter", lora_name=name)
-
-
-def _parts_of(request: dict[str, Any]) -> list[dict[str, Any]]:
-    """Split a request of `n` completions into requests of at most `AT_A_TIME`, as a server accepts.
-
-    The parts together give the completions of the whole request: n=600, seed=7 becomes n=512,
-    seed=7 and n=88, seed=519.
-    """
-    number, seed = request["n"], request["seed"]
-    return [
-        # vLLM seeds the i-th of n completions with seed + i, and refuses n above `max_num_seqs`.
-        {
-            **request,
-            "n": min(AT_A_TIME, number - start),
-            "seed": None if seed is None else seed + start,
-        }
-        for start in range(0, number, AT_A_TIME)
-    ]
 
 
 def _require_transfer() -> None:

@@ -173,43 +173,44 @@ def external_model(
     from lib.engines.pretrained import weights_of
 
     # data/models/sft has its base at data/models/base; an export's adapter/ lies a level deeper.
-    beside, base_folder = (folder.parent / "base", folder.parent.parent / "base"), folder
+    beside = [folder.parent / "base", folder.parent.parent / "base"]
+    full = folder
     if is_adapter(folder):
         # The base that the adapter records: maybe a Hub id, or a path on the machine of its
         # training, and no folder here.
         named = read_json(folder / ADAPTER).get("base_model_name_or_path") or folder
-        base_folder = _first_model(
+        full = _first_model(
             [base] if base else [*beside, Path(named), PIPELINE_BASE], adapter=folder
         )
     # The first fault is enough: a folder without weights usually lacks all else too.
-    for fault in model_faults(weights_of(base_folder)):
+    for fault in model_faults(weights_of(full)):
         raise UserError(fault)
-    places = (folder, *beside, base_folder)
     with loading(folder):
-        template, positions = load_tokenizer(folder).chat_template, read_max_positions(base_folder)
-        dtype = read_dtype(base_folder)
+        has_template = load_tokenizer(folder).chat_template is not None
+        dtype, positions = read_dtype(full), read_max_positions(full)
+    # The first of these that has a file of the prompt format, or of the system prompt, counts.
+    places = [folder, *beside, full]
+    system_places = [place for place in places if (place / SYSTEM_FILE).is_file()]
     name, _, layout = format_name.partition("/")
-    # The first format file in `places` counts.
-    form = next((each for each in map(saved_format, places) if each), None)
-    own = not name or layout == OWN
     if name:
         # With the model's own template the layout is never rendered, so any layout will do.
-        form = prompt_format(name, layout=layout if layout and not own else "plain")
-    if own and template is None:
+        known = prompt_format(name, layout="plain" if layout in ("", OWN) else layout)
+        template = None if layout == OWN else known.chat_template
+    else:
+        known, template = next(filter(None, map(saved_format, places)), None), None
+    if template is None and not has_template:
         raise UserError(
             f"{folder} has no chat template, so its prompt is unknown; expected an export, "
             f"which has chat_template.jinja, or PROMPT_FORMAT without /{OWN}"
         )
     return ExternalModel(
         folder=folder,
-        base=base_folder,
+        base=full,
         dtype=dtype,
         positions=positions,
-        known_format=form,
-        system=next(
-            (saved_system(place) for place in places if (place / SYSTEM_FILE).is_file()), ""
-        ),
-        template=None if own or form is None else form.chat_template,
+        known_format=known,
+        system=saved_system(system_places[0]) if system_places else "",
+        template=template,
     )
 
 

@@ -320,19 +320,6 @@ def any_version(monkeypatch, base):
     )
 
 
-def test_many_completions_are_seeded_as_one_request_would_be(base, stand_in, prompts, any_version):
-    most = []
-
-    def answer(request: dict[str, Any]) -> tuple[int, Any]:
-        most.append(request["sampling_params"]["n"])
-        return echo(request)
-
-    engine = engine_at(base, stand_in(serving(base, generate=answer)))
-    for group in tokens(engine, prompts, 1100):
-        assert group == [(group[0] + i) % 500 for i in range(1100)]
-    assert max(most) == 512
-
-
 def test_two_servers_give_the_completions_of_one(base, stand_in, prompts, any_version):
     both = threading.Barrier(2)
     met = []
