@@ -191,13 +191,16 @@ def external_model(
     # The first of these that has a file of the prompt format, or of the system prompt, counts.
     places = [folder, *beside, full]
     system_places = [place for place in places if (place / SYSTEM_FILE).is_file()]
+    known: PromptFormat | None
+    template = None
     name, _, layout = format_name.partition("/")
     if name:
         # With the model's own template the layout is never rendered, so any layout will do.
         known = prompt_format(name, layout="plain" if layout in ("", OWN) else layout)
-        template = None if layout == OWN else known.chat_template
+        if layout != OWN:
+            template = known.chat_template
     else:
-        known, template = next(filter(None, map(saved_format, places)), None), None
+        known = next(filter(None, map(saved_format, places)), None)
     if template is None and not has_template:
         raise UserError(
             f"{folder} has no chat template, so its prompt is unknown; expected an export, "
