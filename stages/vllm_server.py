@@ -22,7 +22,7 @@ def main(params_file: Path, model: Path, port: int, fixed: bool, options: tuple[
     """Start `vllm serve` on this machine only, and serve until Ctrl-C."""
     params = load_params(params_file)
     from lib.engines.registry import VLLM_SHARE
-    from lib.engines.server import serve, server_command
+    from lib.engines.serve import serve, server_command
 
     # During training, the policy may be on the same GPU; a fixed server has the GPU to itself.
     samplers = (params.rollout, params.validation)

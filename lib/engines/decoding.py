@@ -19,6 +19,7 @@ import inspect
 import itertools
 import operator
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -79,10 +80,14 @@ def can_decode(model: PreTrainedModel) -> bool:
     )
 
 
+def base_model(model: PreTrainedModel) -> PreTrainedModel:
+    """Return the model below a PEFT adapter; any other model itself."""
+    return model.get_base_model() if isinstance(model, PeftModel) else model
+
+
 def forward_arguments(model: PreTrainedModel) -> set[str]:
     """Return the argument names of the model's forward pass; of the base model's for an adapter."""
-    inner = model.get_base_model() if isinstance(model, PeftModel) else model
-    return set(inspect.signature(type(inner).forward).parameters)
+    return set(inspect.signature(type(base_model(model)).forward).parameters)
 
 
 _GROUPED = "grouped_sdpa"
@@ -138,7 +143,7 @@ AttentionMaskInterface.register(_GROUPED, sdpa_mask)
 @contextlib.contextmanager
 def _grouped(model: PreTrainedModel) -> Iterator[None]:
     """Make a model on a CPU use `grouped_attention` instead of sdpa within the block."""
-    inner = model.get_base_model() if isinstance(model, PeftModel) else model
+    inner = base_model(model)
     if model.device.type != "cpu" or inner.config._attn_implementation != "sdpa":
         yield
         return
@@ -150,47 +155,38 @@ def _grouped(model: PreTrainedModel) -> Iterator[None]:
 
 
 def decode(model: PreTrainedModel, rows: "Rows") -> None:
-    """Generate until every row has ended; the results are then in `rows.completions`."""
-    with _grouped(model):
-        _decode(model, rows)
+    """Generate until every row has ended; the results are then in `rows.completions`.
 
-
-def _decode(model: PreTrainedModel, rows: "Rows") -> None:
-    """Prefill the prompts, then repeat: sample one token a row, drop ended rows, forward pass."""
+    Prefill the prompts, then repeat: sample one token a row, drop ended rows, forward pass.
+    """
     cache = Cache(
         layers=[_PreallocatedLayer(rows.capacity) for _ in DynamicCache(config=model.config).layers]
     )
-
-    def forward(input_ids: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
-        """Return the logits after the last token of each row."""
-        logits: Tensor = model(
-            input_ids=input_ids,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        ).logits[:, -1]
-        return logits
-
-    # Prefill: [P, T] prompts, whose keys, values and logits are then repeated to B rows. Positions
-    # count from the first token after the padding; padding gets 0.
-    mask = rows.prompt_mask
-    logits = forward(rows.prompt_tokens, mask, (mask.cumsum(-1) - 1).clamp(min=0))  # [P, V]
-    cache.batch_repeat_interleave(rows.sampling.num_completions)
-    logits = logits.repeat_interleave(rows.sampling.num_completions, dim=0)  # [B, V]
-    while True:
-        # Sample, and end what the new tokens complete.
-        tokens = rows.extend(logits)  # [B]
-        if rows.all_ended:
-            return
-        # Compact: keep only the unfinished rows in `rows` and in the cache.
-        kept = rows.drop_ended()
-        if kept is not None:
-            cache.batch_select_indices(kept)
-            tokens = tokens[kept]
-        # The next logits, from one token a row and the cache.
-        logits = forward(tokens[:, None], rows.mask(), rows.positions()[:, None])
+    forward = partial(model, past_key_values=cache, use_cache=True, logits_to_keep=1)
+    num_completions, mask = rows.sampling.num_completions, rows.prompt_mask
+    # Positions count from the first token after the padding; padding gets 0.
+    positions = (mask.cumsum(-1) - 1).clamp(min=0)
+    with _grouped(model):
+        # Prefill: [P, T] prompts, whose keys, values and logits are then repeated to B rows.
+        output = forward(input_ids=rows.prompt_tokens, attention_mask=mask, position_ids=positions)
+        cache.batch_repeat_interleave(num_completions)
+        logits = output.logits[:, -1].repeat_interleave(num_completions, dim=0)  # [B, V]
+        while True:
+            # Sample, and end what the new tokens complete.
+            tokens = rows.extend(logits)  # [B]
+            if rows.all_ended:
+                return
+            # Compact: keep only the unfinished rows in `rows` and in the cache.
+            kept = rows.drop_ended()
+            if kept is not None:
+                cache.batch_select_indices(kept)
+                tokens = tokens[kept]
+            # The next logits, from one token a row and the cache.
+            logits = forward(
+                input_ids=tokens[:, None],
+                attention_mask=rows.mask(),
+                position_ids=rows.positions()[:, None],
+            ).logits[:, -1]
 
 
 class Rows:
@@ -298,12 +294,14 @@ class Rows:
         token_ids = self.token_ids[place]
         # `limits` is at least 1, so that a completion has a token.
         at_limit = len(token_ids) == self.limits[place]
-        # None, or finish reason and text.
         end = self.endings.find(token_ids, at_limit=at_limit)
-        return end and GeneratedCompletion(
-            text=end[1],
+        if end is None:
+            return None
+        finish, text = end
+        return GeneratedCompletion(
+            text=text,
             token_ids=tuple(token_ids),
-            finish=end[0],
+            finish=finish,
             log_probs=tuple(self.log_probs[place]) if self.sampling.log_probs else None,
         )
 

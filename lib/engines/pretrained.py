@@ -109,49 +109,32 @@ def write_base(
         seed: of the tiny model's random weights.
 
     Raises:
-        UserError: the model cannot be found, or has no safetensors or no fast tokenizer.
+        UserError: the model cannot be found, or has no safetensors, no fast tokenizer or no EOS.
     """
     if not model.name:
         tiny.write_tiny(directory, problems, prompt_format=prompt_format, model=model, seed=seed)
         _write_pointer(directory, directory, name="", revision="")
         return
     folder = find_weights(model.name, model.revision)
-    directory.mkdir(parents=True, exist_ok=True)
-    tokenizer = prompted_tokenizer(
-        folder, prompt_format=prompt_format, tag_tokens=model.tag_tokens, name=model.name
-    )
-    tokenizer.save_pretrained(directory)
-    for name in KEPT:
-        if (folder / name).is_file():
-            shutil.copyfile(folder / name, directory / name)
-    _write_pointer(directory, folder, name=model.name, revision=model.revision)
-
-
-def prompted_tokenizer(
-    folder: Path, *, prompt_format: PromptFormat, tag_tokens: bool, name: str
-) -> PreTrainedTokenizerBase:
-    """Return a pretrained tokenizer with the prompt format's chat template.
-
-    Args:
-        tag_tokens: True to add each of the format's tags as one token.
-        name: `model.name`, for the message.
-
-    Raises:
-        UserError: the tokenizer has no `tokenizer.json` (with which lengths are counted) or no EOS.
-    """
     tokenizer = load_pretrained(AutoTokenizer, folder, padding_side="left")
+    # Lengths are counted with tokenizer.json, which only a fast tokenizer has.
     if not tokenizer.is_fast or tokenizer.eos_token is None:
         raise UserError(
-            f"model.name={name}: expected a fast tokenizer (tokenizer.json) that has an "
+            f"model.name={model.name}: expected a fast tokenizer (tokenizer.json) that has an "
             "end-of-sequence token"
         )
     tokenizer.chat_template = prompt_format.chat_template
     if tokenizer.pad_token is None:
         known = tokenizer.get_vocab()
         tokenizer.pad_token = next((pad for pad in PADDING if pad in known), tokenizer.eos_token)
-    if tag_tokens:
+    if model.tag_tokens:
         tokenizer.add_tokens(list(prompt_format.marks))
-    return tokenizer
+    directory.mkdir(parents=True, exist_ok=True)
+    tokenizer.save_pretrained(directory)
+    for name in KEPT:
+        if (folder / name).is_file():
+            shutil.copyfile(folder / name, directory / name)
+    _write_pointer(directory, folder, name=model.name, revision=model.revision)
 
 
 def find_weights(name: str, revision: str) -> Path:

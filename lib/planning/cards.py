@@ -162,47 +162,62 @@ def splits_of(params: Params, cards: int, gb: int) -> list[Split]:
         )
     # Bytes or operations per second.
     speed = {name: share * float(card[name]) for name, share in ATTAINED.items()}
-    model, rollout, batch = params.model, params.rollout, grpo.batch_size
+    return [
+        _split(params, shape, training=cards - serving, serving=serving, card=gb * 10**9, **speed)
+        for serving in SERVING
+        if cards > serving
+        and not grpo.prompts_per_step % (cards - serving)
+        and not grpo.micro_batch_size % (cards - serving)
+    ]
+
+
+def _split(
+    params: Params,
+    shape: Shape,
+    *,
+    training: int,
+    serving: int,
+    card: int,
+    memory: float,
+    link: float,
+    operations: float,
+) -> Split:
+    """Estimate a GRPO step on `training` and `serving` cards.
+
+    Args:
+        card: bytes of a card.
+        memory, link, operations: a card's bytes or operations per second.
+    """
+    model, grpo, rollout = params.model, params.grpo, params.rollout
     # Bytes of all weights, as training stores them and as vLLM has them.
-    stored, weights = BYTES[model.dtype] * shape.parameters, shape.parameters
-    served = BYTES[model.inference_dtype] * weights
-    splits = []
-    for serving in SERVING:
-        ranks = cards - serving
-        if ranks < 1 or grpo.prompts_per_step % ranks or grpo.micro_batch_size % ranks:
-            continue
-        of_rank = params.replaced(grpo={"micro_batch_size": grpo.micro_batch_size // ranks})
-        memory = memory_at_peak(of_rank, "grpo", shape, ranks=ranks) | {"CUDA": CUDA_BYTES}
-        share = VLLM_SHARE if serving else rollout.gpu_memory_utilization
-        if not serving:
-            memory["vLLM"] = int(share * gb * 1e9)
-        # Completions per generating card, and the bytes of one completion's keys and values.
-        per_card = math.ceil(batch / (serving or ranks))
-        row_bytes = model.max_seq_length * cache_bytes_per_token(shape, model)
-        # The completions that fit in vLLM's memory at a time.
-        at_once = max(1, int((share * gb * 1e9 - served) / row_bytes))
-        # The bytes to read for one more token of every completion, in as many rounds as needed.
-        rounds = math.ceil(per_card / at_once)
-        bytes_read = rounds * (served + min(per_card, at_once) * row_bytes)
-        tokens = batch * model.max_seq_length
-        operations = (8 if model.gradient_checkpointing else 6) + 2 * bool(grpo.beta)
-        passes = batch // grpo.micro_batch_size
-        splits.append(
-            Split(
-                training=ranks,
-                serving=serving,
-                memory=memory,
-                seconds={
-                    "generation": rollout.max_new_tokens * bytes_read / speed["memory"],
-                    "transfer": (stored + served * bool(serving)) / speed["link"],
-                    "training": max(
-                        operations * weights * tokens / ranks / speed["operations"],
-                        3 * passes * stored / speed["link"],
-                    ),
-                },
-            )
-        )
-    return splits
+    stored = shape.parameters * BYTES[model.dtype]
+    served = shape.parameters * BYTES[model.inference_dtype]
+    # vLLM's bytes on a card that generates, and the bytes of one completion's keys and values.
+    vllm = int((VLLM_SHARE if serving else rollout.gpu_memory_utilization) * card)
+    row = model.max_seq_length * cache_bytes_per_token(shape, model)
+    # Completions per generating card, and the number that fits in vLLM's memory at a time.
+    per_card = math.ceil(grpo.batch_size / (serving or training))
+    at_once = max(1, (vllm - served) // row)
+    # The bytes to read for one more token of every completion, in as many rounds as needed.
+    bytes_read = math.ceil(per_card / at_once) * (served + min(per_card, at_once) * row)
+    per_weight = (8 if model.gradient_checkpointing else 6) + 2 * bool(grpo.beta)
+    computed = per_weight * shape.parameters * grpo.batch_size * model.max_seq_length / training
+    transferred = 3 * grpo.batch_size // grpo.micro_batch_size * stored
+    of_rank = params.replaced(grpo={"micro_batch_size": grpo.micro_batch_size // training})
+    return Split(
+        training=training,
+        serving=serving,
+        memory={
+            **memory_at_peak(of_rank, "grpo", shape, ranks=training),
+            "CUDA": CUDA_BYTES,
+            "vLLM": 0 if serving else vllm,
+        },
+        seconds={
+            "generation": rollout.max_new_tokens * bytes_read / memory,
+            "transfer": (stored + served * bool(serving)) / link,
+            "training": max(computed / operations, transferred / link),
+        },
+    )
 
 
 def split_lines(params: Params, cards: str) -> Iterator[str]:
@@ -234,10 +249,6 @@ def split_lines(params: Params, cards: str) -> Iterator[str]:
         verdict = "fits" if split.fits(gb * 10**9) else "does not fit"
         yield f"  {way}: {sum(split.seconds.values()):.3g} s ({parts})"
         yield f"    {verdict}, {in_bytes(sum(split.memory.values()))} on a card that trains: {held}"
-        yield (
-            f"    each rank takes {params.grpo.micro_batch_size // split.training} rows at a time, "
-            f"{params.grpo.batch_size // split.training} of the {params.grpo.batch_size} of a step"
-        )
     fitting = [split for split in splits if split.fits(gb * 10**9)]
     if not fitting:
         yield "  none fits; lower grpo.micro_batch_size or vLLM's share, or shorten completions"

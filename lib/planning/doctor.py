@@ -10,7 +10,7 @@ import platform
 import runpy
 import shutil
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Literal
@@ -34,7 +34,7 @@ from lib.params import Params
 from lib.params.load import doubts
 from lib.params.model import NEEDS_GPU
 from lib.planning.inputs import input_problems
-from lib.planning.memory import BYTES, export_memory, shape_of
+from lib.planning.memory import BYTES, Shape, export_memory, shape_of
 from lib.planning.plan import ALONE, CUDA_BYTES, disk_bytes, in_bytes, phases_of
 from lib.training.phase.launch import Launch, launch_in_environment
 
@@ -68,7 +68,6 @@ class Machine:
     Attributes:
         python: its version.
         differing: packages that are missing or not of the locked version.
-        num_locked: number of packages in the lock.
         torch: its version with the build tag.
         cuda: CUDA version of the torch build; '' for a CPU build.
         gpus: empty without a driver.
@@ -84,7 +83,6 @@ class Machine:
 
     python: str
     differing: tuple[str, ...]
-    num_locked: int
     torch: str
     cuda: str
     gpus: tuple[Gpu, ...]
@@ -100,7 +98,6 @@ class Machine:
 
 def this_machine(*, lock: Path = LOCK) -> Machine:
     """Probe Python, packages, GPUs, memory and disk."""
-    locked = locked_versions(lock)
     torch = importlib.util.find_spec("torch")
     assert torch and torch.origin  # `stages` has compared its version with the lock's
     # Run by itself: `import torch.version` would import torch, which takes seconds.
@@ -108,8 +105,7 @@ def this_machine(*, lock: Path = LOCK) -> Machine:
     gpus = find_gpus()
     return Machine(
         python=platform.python_version(),
-        differing=tuple(differing(locked)),
-        num_locked=len(locked),
+        differing=tuple(differing(locked_versions(lock))),
         torch=build["__version__"],
         cuda=build["cuda"] or "",
         gpus=gpus,
@@ -162,24 +158,27 @@ def findings(params: Params, machine: Machine, *, asks_hub: bool = False) -> lis
     Args:
         asks_hub: also ask the Hub for repositories that are not here yet.
     """
-    texts: dict[Weight, Iterable[Iterable[str]]] = {
-        "certain": (
-            _software(params, machine),
-            input_problems(params, asks_hub=asks_hub),
-            _too_few_problems(params),
-            _too_large(params, machine),
-            _unshared(params, machine),
-        ),
-        "likely": (_shortages(params, machine), _silent_servers(params)),
-        "result": (doubts(params),),
-    }
-    return [Finding(text, weight) for weight, lists in texts.items() for text in chain(*lists)]
+    shape = shape_of(params.model)
+    certain = chain(
+        _software(params, machine),
+        input_problems(params, asks_hub=asks_hub),
+        _too_few_problems(params),
+        _too_large(params, shape, machine),
+        _unshared(params, machine),
+    )
+    likely = chain(_shortages(params, shape, machine), _silent_servers(params))
+    return [
+        *(Finding(text, "certain") for text in certain),
+        *(Finding(text, "likely") for text in likely),
+        *(Finding(text, "result") for text in doubts(params)),
+    ]
 
 
 def _too_few_problems(params: Params) -> Iterator[str]:
     """Report a GRPO step with more problems than its sources have."""
-    for phase in phases_of(params, shape_of(params.model)):
-        wanted = params.grpo.prompts_per_step
+    wanted = params.grpo.prompts_per_step
+    # Without a shape (None), planning estimates no memory.
+    for phase in phases_of(params, None):
         # Filters only remove rows, so a source's own number is an upper bound.
         if phase.name == "grpo" and not phase.skipped and phase.rows and phase.rows < wanted:
             yield (
@@ -190,7 +189,7 @@ def _too_few_problems(params: Params) -> Iterator[str]:
 
 def _unshared(params: Params, machine: Machine) -> Iterator[str]:
     """Report a micro-batch not divisible by the number of ranks."""
-    # Planning raises if the ranks cannot share. Without a shape (None), it estimates no memory.
+    # Planning raises if the ranks cannot share.
     try:
         list(phases_of(params, None, machine.launch))
     except UserError as error:
@@ -265,9 +264,9 @@ def _missing_part(part: str, machine: Machine) -> str:
     return f"needs {packages}, not installed (`make setup EXTRA={extra})"
 
 
-def _too_large(params: Params, machine: Machine) -> Iterator[str]:
+def _too_large(params: Params, shape: Shape | None, machine: Machine) -> Iterator[str]:
     """Report a model whose weights are larger than all memory of the machine, used or free."""
-    if (shape := shape_of(params.model)) is None:
+    if shape is None:
         return
     # Without activations and optimiser, this is a lower bound: the finding is certain.
     needed = shape.parameters * BYTES[params.model.inference_dtype]
@@ -279,11 +278,10 @@ def _too_large(params: Params, machine: Machine) -> Iterator[str]:
         )
 
 
-def _shortages(params: Params, machine: Machine) -> Iterator[str]:
+def _shortages(params: Params, shape: Shape | None, machine: Machine) -> Iterator[str]:
     """Report packages that differ from the lock, and estimates above the free memory or disk."""
     if machine.differing:
         yield f"{len(machine.differing)} packages differ from the lock; run `make setup`"
-    shape = shape_of(params.model)
     if shape is None:
         return
     # One process trains on one GPU: assume the one with the most free memory.
@@ -333,8 +331,7 @@ def doctor_lines(machine: Machine, problems: Sequence[Finding]) -> Iterator[str]
     """Format the machine, the findings and, in the last line, the verdict."""
     cuda = f"for CUDA {machine.cuda}" if machine.cuda else "without CUDA"
     yield f"python {machine.python}; torch {machine.torch}, {cuda}"
-    same = machine.num_locked - len(machine.differing)
-    yield f"packages: {same} of {machine.num_locked} as locked"
+    yield f"packages: {len(machine.differing)} differ from the lock"
     yield from (f"  {package}" for package in machine.differing)
     if not machine.gpus:
         yield f"GPU: none (nvidia-smi lists none, or {VISIBLE} hides them)"

@@ -8,8 +8,8 @@ plugin objective, datasets for a plugin adapter or pass rates.
 
 import importlib.util
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 from lib.artifacts import replacing
 from lib.artifacts.hub import (
@@ -98,12 +98,10 @@ def input_problems(params: Params, *, asks_hub: bool = False) -> Iterator[str]:
         if not COMMIT.fullmatch(repository.revision):
             yield f"{repository.named_by}: `{repository}` has no commit yet; run `make fetch`"
         elif not is_here(repository):
-            try:
-                if asks_hub:
-                    look_up(repository)
-                yield f"{repository.named_by}: `{repository}` is not here yet; run `make fetch`"
-            except UserError as error:
-                yield error.message
+            faults = list(_fault(look_up, repository)) if asks_hub else []
+            yield from faults or [
+                f"{repository.named_by}: `{repository}` is not here yet; run `make fetch`"
+            ]
     model = params.model
     if model.name and not is_on_hub(model.name, model.revision):
         if Path(model.name).is_dir() or Path(model.name).suffix == GGUF:
@@ -114,38 +112,34 @@ def input_problems(params: Params, *, asks_hub: bool = False) -> Iterator[str]:
         lora, folder = model.lora, Path(params.sft.adapter)
         faults = adapter_faults(folder, rank=lora.rank, alpha=lora.alpha)
         yield from (f"sft.adapter: {fault}" for fault in faults)
-    for trial in _trials(params):
-        try:
-            trial()
-        except UserError as error:
-            yield error.message
-
-
-def _trials(params: Params) -> Iterator[Callable[[], object]]:
-    """Yield a check for each input that needs a trial; calling it raises UserError on a fault.
-
-    The inputs: system prompt, pass rates, source files, plugins.
-    """
     own_format = prompt_format(**params.prompt.rendering)
-    yield partial(system_prompt, params.prompt.system, prompt_format=own_format)
+    yield from _fault(system_prompt, params.prompt.system, prompt_format=own_format)
     if rates := params.prepare.grpo.difficulty.file:
         # Imported only if needed: it loads `datasets` and pyarrow.
         from lib.problems.selection import read_pass_rates
 
-        yield partial(read_pass_rates, Path(rates))
+        yield from _fault(read_pass_rates, Path(rates))
     for source in params.prepare.every_source:
         if isinstance(source, PathSource):
-            yield partial(_try_source, source)
-    yield partial(_try_rewards, params, own_format)
+            yield from _fault(_try_source, source)
+    yield from _fault(_try_rewards, params, own_format)
     loss, advantage = params.grpo.loss, params.grpo.advantage
     if is_plugin(loss) or is_plugin(advantage):
         from lib.objectives import own
 
         if is_plugin(loss):
-            yield partial(own.try_loss, loss)
+            yield from _fault(own.try_loss, loss)
         if is_plugin(advantage):
             sizes = {"group_size": params.grpo.group_size, "num_rewards": len(params.reward.names)}
-            yield partial(own.try_advantage, advantage, **sizes)
+            yield from _fault(own.try_advantage, advantage, **sizes)
+
+
+def _fault(trial: Callable[..., object], *arguments: Any, **settings: Any) -> Iterator[str]:
+    """Call `trial`, and yield the message of its `UserError` if it raises one."""
+    try:
+        trial(*arguments, **settings)
+    except UserError as error:
+        yield error.message
 
 
 def _try_source(source: PathSource) -> None:

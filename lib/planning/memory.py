@@ -25,6 +25,7 @@ checked against torch's allocations on a CPU and under fake tensors
 fragments and CUDA itself need memory too.
 """
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -90,14 +91,18 @@ class Shape(BaseModel, frozen=True):
     @property
     def parameters(self) -> int:
         """The number of all weights."""
-        embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
         # Qwen2 has biases on the q, k and v products only.
         bias = self.query + 2 * self.key if self.model_type == "qwen2" else 0
         # Two norms per block; Qwen3 adds one for queries and one for keys, of one head each.
         norms = 2 * self.hidden_size + (2 * self.head_dim if self.normed else 0)
         blocks = self.in_products + self.num_hidden_layers * (bias + norms)
         # The last term is the norm after the last block.
-        return embeddings + blocks + self.hidden_size
+        return self.embeddings + blocks + self.hidden_size
+
+    @property
+    def embeddings(self) -> int:
+        """The number of weights of the embeddings and the output layer, which may be one."""
+        return self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
 
     @property
     def in_products(self) -> int:
@@ -192,20 +197,37 @@ def longest_row(params: Params, kind: str) -> int:
     return min(cut, longest) if cut and kind == "sft" and not params.sft.packing else longest
 
 
-def generators(params: Params, kind: str) -> list[tuple[str, float, int]]:
-    """Return name, vLLM's share of the policy's GPU and batch size of each engine in a phase.
+@dataclasses.dataclass(frozen=True)
+class Sampler:
+    """An engine that generates in a phase.
+
+    Attributes:
+        engine: its name.
+        vllm_share: its share of the policy's GPU, if it is vLLM.
+        batch_size: completions at a time.
+    """
+
+    engine: str
+    vllm_share: float
+    batch_size: int
+
+
+def samplers_of(params: Params, kind: str) -> list[Sampler]:
+    """Return the engines that generate in a phase; [] if it does not sample.
 
     Rollouts come first: if vLLM generates them, GRPO's validation uses the same engine.
     """
     rollout, validation, batch = params.rollout, params.validation, batch_of(params, kind)
     if kind == "pairs":
-        return [(rollout.engine, VLLM_SHARE, batch)]
-    samplers: list[tuple[Any, int]] = [(rollout, batch)] if kind == "grpo" else []
-    if section_of(params, kind).eval_steps:
-        samplers.append((validation, validation.batch_size))
+        return [Sampler(rollout.engine, VLLM_SHARE, batch)]
     # False makes the share 0: vLLM is then on another GPU than the policy.
-    here = not rollout.device
-    return [(each.engine, here * each.gpu_memory_utilization, size) for each, size in samplers]
+    here, samplers = not rollout.device, []
+    if kind == "grpo":
+        samplers.append(Sampler(rollout.engine, here * rollout.gpu_memory_utilization, batch))
+    if section_of(params, kind).eval_steps:
+        share = here * validation.gpu_memory_utilization
+        samplers.append(Sampler(validation.engine, share, validation.batch_size))
+    return samplers
 
 
 def memory_at_peak(params: Params, kind: str, shape: Shape, *, ranks: int = 1) -> dict[str, int]:
@@ -219,97 +241,106 @@ def memory_at_peak(params: Params, kind: str, shape: Shape, *, ranks: int = 1) -
             blocks at a time and the embeddings. `micro_batch_size` is that of one rank.
     """
     model, section = params.model, section_of(params, kind)
-    stored, compute = BYTES[model.dtype], BYTES[model.inference_dtype]
     # Only engines on the policy's own weights: vLLM's cache is inside its share of the GPU.
-    generated = [batch for engine, _, batch in generators(params, kind) if engine == "transformers"]
-    batch = max(generated, default=0)
-    generation = {
-        "cache": batch * model.max_seq_length * cache_bytes_per_token(shape, model),
+    samplers = [each for each in samplers_of(params, kind) if each.engine == "transformers"]
+    batch = max((each.batch_size for each in samplers), default=0)
+    generation = _generation(shape, model, batch=batch, length=model.max_seq_length)
+    if kind == "pairs":
+        # The policy is merged and not trained. If vLLM generates, its share holds the weights.
+        weights = shape.parameters * BYTES[model.inference_dtype]
+        return {"weights": weights, **generation} if batch else {}
+
+    full, stored = not model.lora.rank, BYTES[model.dtype]
+    weights = shape.parameters * stored
+    # PEFT keeps adapters in float32, whatever the type of the model.
+    trained = shape.trained(model) * (stored if full else BYTES["float32"])
+    held = {"weights": weights if full else weights + trained, "optimizer": 2 * trained}
+    if section.optimizer == "memory_efficient_adamw":
+        held["optimizer"] = 0  # AdamW's two moments are in CPU memory
+    if full and kind != "sft" and section.beta:
+        held["reference"] = weights  # under LoRA it is the same model without its adapter
+    held = {name: size // ranks for name, size in held.items()}
+    with_gradients = {**held, "gradients": trained // ranks}
+    training = with_gradients if batch_of(params, kind) > section.micro_batch_size else held
+    if ranks > 1:
+        block = shape.in_products // shape.num_hidden_layers
+        training = {**training, "gathered": (2 * block + shape.embeddings) * stored}
+
+    # The gradient of the output layer, which LoRA freezes.
+    output_layer = shape.vocab_size * shape.hidden_size * stored * full
+    after_forward, in_backward = _activations(params, kind, shape)
+    logits = _logits(params, kind, shape, output_layer=output_layer)
+    # Generation, loss, backward, update.
+    moments = (
+        {**held, **generation},
+        {**training, "activations": after_forward, "logits": logits},
+        {**training, "activations": in_backward, "output layer": output_layer},
+        {**with_gradients, "output layer": output_layer},
+    )
+    return max(moments, key=lambda parts: sum(parts.values()))
+
+
+def _generation(shape: Shape, model: Model, *, batch: int, length: int) -> dict[str, int]:
+    """Return the bytes to generate `batch` sequences of `length` tokens, apart from the weights."""
+    return {
+        "cache": batch * length * cache_bytes_per_token(shape, model),
         # In float32, the logits of each sequence's last position, and a filtered copy of them.
         "logits": 2 * batch * shape.vocab_size * 4,
     }
-    # The policy is merged and not trained. If vLLM generates, it holds the weights in its share.
-    if kind == "pairs":
-        return {"weights": shape.parameters * compute, **generation} if batch else {}
-    full, trained = not model.lora.rank, shape.trained(model)
-    # Bytes per trained weight: PEFT keeps adapters in float32, whatever the type of the model.
-    per_trained = stored if full else 4
-    weights = shape.parameters * stored
-    on_device = section.optimizer != "memory_efficient_adamw"
-    held = {
-        "weights": weights if full else weights + trained * per_trained,
-        # AdamW's two moments; the memory-efficient variant keeps them in CPU memory.
-        "optimizer": 2 * trained * per_trained * on_device,
-    }
-    # Under LoRA the reference is the same model without its adapter.
-    if full and kind != "sft" and section.beta:
-        held["reference"] = weights
-    held = {name: size // ranks for name, size in held.items()}
-    gradients = {"gradients": trained * per_trained // ranks}
-    # FSDP2 gathers two blocks at a time, and the embeddings.
-    one_block = shape.in_products // shape.num_hidden_layers
-    tables = shape.vocab_size * shape.hidden_size * (1 if shape.tie_word_embeddings else 2)
-    gathered = {"gathered": (2 * one_block + tables) * stored} if ranks > 1 else {}
-    accumulates = batch_of(params, kind) > section.micro_batch_size
-    training = {**held, **gradients} if accumulates else held
-    # The gradient of the output layer, which LoRA freezes.
-    output_layer = shape.vocab_size * shape.hidden_size * per_trained if full else 0
 
-    tokens, scored = forward_pass(params, kind)
+
+def _activations(params: Params, kind: str, shape: Shape) -> tuple[int, int]:
+    """Return the bytes of activations after the forward pass, and at most in the backward pass."""
+    model, layers = params.model, shape.num_hidden_layers
+    stored, compute = BYTES[model.dtype], BYTES[model.inference_dtype]
+    tokens, _ = forward_pass(params, kind)
     residual = tokens * shape.hidden_size
     # Autocast converts each weight once in a forward pass, and keeps it for the backward pass.
     converted = shape.in_products * compute if compute < stored else 0
     block = tokens * _block_bytes(shape, stored, compute)
-    layers, recomputed, cast_weights = shape.num_hidden_layers, 0, converted
-    kept = block * layers
-    if model.gradient_checkpointing:
-        # Checkpointing keeps one residual [tokens, h] per layer and recomputes one block at a time.
-        kept, recomputed, cast_weights = residual * stored * layers, block, converted // layers
     # The last norm keeps its input in float32, its quotient, and the output layer's input.
-    final_norm = residual * (4 + stored + compute)
+    last_norm = residual * (4 + stored + compute)
     # In the backward pass of one block: two activations of the MLP, three float32 residuals.
     within_block = tokens * 2 * shape.intermediate_size * compute + residual * 3 * 4
-    backward = kept + recomputed + within_block + cast_weights
+    if not model.gradient_checkpointing:
+        kept = block * layers
+        return kept + last_norm + converted, kept + within_block + converted
+    # Checkpointing keeps one residual [tokens, h] per layer and recomputes one block at a time.
+    kept = residual * stored * layers
+    return kept + last_norm + converted, kept + block + within_block + converted // layers
 
-    # The logits, and three tensors of their size in the backward pass, in float32.
-    logits = 4 * scored * shape.vocab_size * 4
+
+def _logits(params: Params, kind: str, shape: Shape, *, output_layer: int) -> int:
+    """Return the bytes of logits in the loss.
+
+    Args:
+        output_layer: bytes of the output layer's gradient.
+    """
+    tokens, scored = forward_pass(params, kind)
     if kind == "sft":
         # Of one chunk: logits, log-softmax and two tensors for the entropy. Of all tokens: hidden
         # states in two orders.
-        logits = 4 * min(scored, SFT_CHUNK) * shape.vocab_size * 4
-        logits += 2 * residual * stored + output_layer
-    elif (
-        kind == "grpo"
-        and scored * shape.vocab_size > MAX_WHOLE_LOGITS
-        and model.backend != "unsloth"
-    ):
+        chunk = 4 * min(scored, SFT_CHUNK) * shape.vocab_size * 4
+        return chunk + 2 * tokens * shape.hidden_size * BYTES[params.model.dtype] + output_layer
+    numel = scored * shape.vocab_size
+    if kind == "grpo" and numel > MAX_WHOLE_LOGITS and params.model.backend != "unsloth":
         # Two buffers of a chunk, or one and the gradient of the output layer if that is larger.
-        chunk = min(CHUNK, scored * shape.vocab_size) * 4
-        logits = chunk + max(chunk, output_layer)
-    # Generation, loss, backward, update, as in the module's docstring.
-    moments = (
-        {**held, **generation},
-        {**training, **gathered, "activations": kept + final_norm + converted, "logits": logits},
-        {**training, **gathered, "activations": backward, "output layer": output_layer},
-        {**held, **gradients, "output layer": output_layer},
-    )
-    return max(moments, key=lambda parts: sum(parts.values()))
+        chunk = min(CHUNK, numel) * 4
+        return chunk + max(chunk, output_layer)
+    # The logits, and three tensors of their size in the backward pass, in float32.
+    return 4 * numel * 4
 
 
 def export_memory(params: Params, shape: Shape) -> dict[str, int]:
     """Return the peak bytes of an export by purpose: one model in float32 that generates."""
     model, evaluate = params.model, params.evaluate
     adapter = shape.trained(model) if model.lora.rank else 0
-    new = min(evaluate.max_new_tokens, MOST_TOKENS)
-    longest = model.max_seq_length - evaluate.max_new_tokens + new
+    longest = model.max_seq_length - max(0, evaluate.max_new_tokens - MOST_TOKENS)
     # The export is checked in float32, whatever training computes in.
     exact = model.model_copy(update={"dtype": "float32", "mixed_precision": "fp32"})
-    return {
-        # The adapter is merged into the model, and is in memory beside it until then.
-        "weights": 4 * (shape.parameters + adapter),
-        "cache": BATCH * longest * cache_bytes_per_token(shape, exact),
-        "logits": 2 * BATCH * shape.vocab_size * 4,
-    }
+    # The adapter is merged into the model, and is in memory beside it until then.
+    weights = {"weights": 4 * (shape.parameters + adapter)}
+    return weights | _generation(shape, exact, batch=BATCH, length=longest)
 
 
 def forward_pass(params: Params, kind: str) -> tuple[int, int]:

@@ -15,9 +15,9 @@ from lib.planning.memory import (
     Shape,
     batch_of,
     export_memory,
-    generators,
     longest_row,
     memory_at_peak,
+    samplers_of,
     section_of,
     shape_of,
 )
@@ -97,10 +97,8 @@ def phases_of(params: Params, shape: Shape | None, launch: Launch = ALONE) -> It
 
 def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: Launch) -> Phase:
     """Plan one phase, or DPO's sampling; raise UserError if ranks cannot share a micro-batch."""
-    section, batch, rollout = section_of(params, name), batch_of(params, name), params.rollout
-    # A pair is two sequences.
-    trains, sequences = name != "pairs", 2 * batch if name == "dpo" else batch
-    samples = name in ("grpo", "pairs")
+    section, batch = section_of(params, name), batch_of(params, name)
+    trains = name != "pairs"
     rows, rows_from = _rows(params, name)
     if name == "grpo":
         steps = section.max_steps
@@ -111,10 +109,14 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: L
         # num_problems: 0 means all.
         rows = rows and min(rows, section.num_problems or rows)
         steps = rows and math.ceil(rows * section.num_completions / batch)
-    samplers = generators(params, name)
-    shares = (share for engine, share, _ in samplers if engine == "vllm")
+    # A pair is two sequences.
+    sequences = 2 * batch if name == "dpo" else batch
+    samples = name in ("grpo", "pairs")
+    row_tokens = params.rollout.max_new_tokens if samples else longest_row(params, name)
+    samplers = samplers_of(params, name)
+    shares = (each.vllm_share for each in samplers if each.engine == "vllm")
     # The first engine may share Unsloth's weights: that of GRPO's rollouts or SFT's validation.
-    shared = shares_weights(params.model, engine=samplers[0][0]) if samplers else False
+    shared = samplers and shares_weights(params.model, engine=samplers[0].engine)
     # `of_rank`: params with one rank's part of the micro-batch.
     trainer, of_rank = {}, params
     if trains and not section.skipped:
@@ -133,10 +135,10 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: L
         # As transformers counts: a share is rounded up to whole steps.
         warmup_steps=steps and math.ceil(steps * section.warmup_ratio) if trains else None,
         completions=sequences,
-        tokens=sequences * (rollout.max_new_tokens if samples else longest_row(params, name)),
+        tokens=sequences * row_tokens,
         memory=memory_at_peak(of_rank, name, shape, ranks=held_by) if shape else {},
         vllm_share=next(shares, 0.0),
-        shares_weights=shared and name in ("sft", "grpo"),
+        shares_weights=bool(shared) and name in ("sft", "grpo"),
         trainer=trainer,
     )
 
@@ -145,12 +147,15 @@ def _rows(params: Params, name: str) -> tuple[int | None, str]:
     """Return a phase's number of rows, and its source."""
     if name == "dpo":
         return None, "pairs has to run first"
-    prepare, data_name = params.prepare, "sft" if name == "sft" else "grpo"
-    data, cut = getattr(prepare, data_name), prepare.lengths.max_tokens if name == "sft" else 0
+    prepare, data_name, cut = params.prepare, "grpo", 0
+    if name == "sft":
+        data_name, cut = "sft", prepare.lengths.max_tokens
+    data = getattr(prepare, data_name)
     counts = [_rows_of(entry.source, params, cut=cut) for entry in data.sources]
     if any(rows is None for rows, _ in counts):
         return None, "prepare has to run first"
-    total, sources = sum(rows or 0 for rows, _ in counts), [note for _, note in counts]
+    total = sum(rows or 0 for rows, _ in counts)
+    sources = [note for _, note in counts]
     if data_name in prepare.validation_from and prepare.validation_share:
         # An expected number, since the split is by content hash, problem by problem.
         total = round(total * (1 - prepare.validation_share))

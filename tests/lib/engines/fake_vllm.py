@@ -71,10 +71,13 @@ def _sampling(params: Any) -> Sampling:
 
 
 def _answer(completion: GeneratedCompletion) -> Any:
-    sampled = zip(completion.token_ids, completion.log_probs or (), strict=False)
+    logprobs = completion.log_probs and [
+        {token: SimpleNamespace(logprob=value)}
+        for token, value in zip(completion.token_ids, completion.log_probs, strict=True)
+    ]
     return SimpleNamespace(
         token_ids=completion.token_ids,
-        logprobs=[{token: SimpleNamespace(logprob=value)} for token, value in sampled],
+        logprobs=logprobs,
         finish_reason="length" if completion.finish == "length" else "stop",
         weight_versions=[
             SimpleNamespace(version="default", start=0, end=len(completion.token_ids))

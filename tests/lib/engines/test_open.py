@@ -15,7 +15,7 @@ from lib.core.errors import UserError
 from lib.engines import compat
 from lib.engines.base import open_engine
 from lib.engines.registry import ENGINES
-from lib.engines.server import server_command, weights_layout
+from lib.engines.serve import server_command, weights_layout
 from lib.engines.transformers import TransformersEngine
 from lib.engines.vllm import VllmEngine
 from lib.params import Params

@@ -18,7 +18,8 @@ from lib.artifacts import hash_path
 from lib.core.errors import UserError
 from lib.engines.base import open_engine
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
-from lib.engines.server import ServerEngine, weights_layout
+from lib.engines.serve import weights_layout
+from lib.engines.server import ServerEngine
 from lib.params import compose_preset
 from tests.conftest import ROOT
 from tests.lib.engines.contract import EngineContract, random_sampling

