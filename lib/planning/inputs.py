@@ -98,8 +98,8 @@ def input_problems(params: Params, *, asks_hub: bool = False) -> Iterator[str]:
         if not COMMIT.fullmatch(repository.revision):
             yield f"{repository.named_by}: `{repository}` has no commit yet; run `make fetch`"
         elif not is_here(repository):
-            faults = list(_fault(look_up, repository)) if asks_hub else []
-            yield from faults or [
+            unknown = list(_fault(look_up, repository)) if asks_hub else []
+            yield from unknown or [
                 f"{repository.named_by}: `{repository}` is not here yet; run `make fetch`"
             ]
     model = params.model
