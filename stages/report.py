@@ -26,6 +26,7 @@ from stages.options import reads, reads_params, writes
 @writes("--differences", "reports/metrics/report.json", "paired differences between checkpoints")
 def main(
     params_file: Path,
+    metrics: Path,
     markdown: Path,
     figures: Path,
     page: Path,
@@ -46,6 +47,7 @@ def main(
         starts=params.starts,
         benchmarks=params.evaluate.benchmarks,
         exported=params.export.checkpoint,
+        stage_metrics=metrics,
         **folders,
     )
     report = write_report(

@@ -75,9 +75,11 @@ def pack_heads(model: Any) -> None:
 def forget_layers() -> None:
     """Release the memory of a vLLM model after its weights were replaced: drop vLLM's references.
 
-    vllm/model_executor/model_loader/reload/meta.py, `restore_layer_on_meta`, 0.32.0: a dictionary
-    has the layers as weak keys, and this function stores each layer in the layer's own value. No
-    layer is then ever freed. Remove when `restore_layer_refs` takes a copy.
+    vllm/model_executor/model_loader/reload/meta.py, `restore_layer_on_meta`, 0.32.0: the dictionary
+    LAYERWISE_INFO maps each layer, as a weak key, to a value with copies of the layer's tensors.
+    `restore_layer_on_meta` binds methods of these tensors to the layer (`restore_layer_refs`),
+    which puts strong references to the layer into its own value. No layer is then ever freed.
+    Remove when `restore_layer_refs` takes a copy.
     """
     from vllm.model_executor.model_loader.reload.layerwise import LAYERWISE_INFO
 

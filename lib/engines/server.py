@@ -255,7 +255,9 @@ class ServerEngine(VllmBase):
                         waiting.append(number)
                         raise
 
-        # A second round only if a server was gone and the others had already ended.
+        # `_of_each` catches ServerGone, removes that server from `self.servers`, and raises it only
+        # if none is left. So a second round comes only if a server was gone after the threads of
+        # the others had ended.
         while waiting:
             # One thread per request under way: enough to fill the servers' batches of AT_A_TIME
             # completions, at least one per server.
@@ -364,7 +366,9 @@ class ServerEngine(VllmBase):
         self._version = self._of_first_rank(self.servers[0].version)
 
     def _of_each(self, ask: Callable[[Server], None], servers: Iterable[Server]) -> None:
-        """Call `ask` with each server at once; leave out those that are gone, and print why.
+        """Call `ask` with all servers at the same time; leave out servers that are gone.
+
+        The reason for leaving out a server is printed.
 
         Args:
             servers: a server may occur several times.
@@ -395,11 +399,15 @@ class ServerEngine(VllmBase):
         self.servers = left
 
     def _call(self, name: str, **body: Any) -> None:
-        """POST `body` to /`name` of all servers at once."""
+        """POST `body` to /`name` of all servers at the same time, as `_call_with` does."""
         self._call_with(name, [body] * len(self.servers))
 
     def _call_with(self, name: str, bodies: Sequence[dict[str, Any]]) -> None:
-        """POST to /`name` of all servers at once, to each its own of `bodies`."""
+        """POST to /`name` of all servers at the same time, to each its own of `bodies`.
+
+        Raises:
+            ServerGone: a server does not answer; unlike `_of_each`, this leaves none out.
+        """
 
         def post(server: Server, body: dict[str, Any]) -> None:
             server.post(f"/{name}", **body)

@@ -244,7 +244,12 @@ def decode_by_generate(model: PreTrainedModel, rows: Rows) -> None:
         generation_config: Any,
         **inputs: Any,
     ) -> Tensor:
-        """Run forward passes until all rows have ended; `generate` calls this."""
+        """Run forward passes until all rows have ended.
+
+        `generate` calls this with these arguments; those that are named but not used stay out of
+        `inputs`. The completions are in `rows`; the returned tensor, without the last tokens, is
+        not used.
+        """
         length: int | None = None  # the whole prompt, then one token at a time
         while True:
             prepared = model.prepare_inputs_for_generation(

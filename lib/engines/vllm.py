@@ -185,10 +185,13 @@ class VllmBase(Engine):
         name = f"{Path(self._scratch.name).name}-{self._num_syncs}"
         if not isinstance(policy, PeftModel):
             self._send(policy, name)
+            # What vLLM reports for the weights just sent.
             return self._version
         folder = Path(self._scratch.name) / str(self._num_adapters)
         policy.save_pretrained(folder, state_dict=_adapter_of(policy), **ADAPTER_ONLY)
         self.use_adapter(folder)
+        # vLLM does not get this name: with an adapter it reports the full weights' version, so that
+        # `_version` stays as it is.
         return name
 
     def _send(self, policy: PreTrainedModel, version: str) -> None:

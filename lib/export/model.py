@@ -257,11 +257,13 @@ def write_model(
     # `trained`: answers of the checkpoint as trained. `answers`: those of the weights as they are
     # now, after each change.
     answers = trained = score_answers(weights, token_ids, completions)
-    errors: dict[str, float] = {}
+    # Comparison -> mean difference of log-probs in nats.
+    differences: dict[str, float] = {}
     if adapter:
         weights = weights.merge_and_unload()
         answers = score_answers(weights, token_ids, completions)
-        errors["fold"] = check_same("fold", answers, trained, tolerance=ARITHMETIC["float32"])
+        tolerance = ARITHMETIC["float32"]
+        differences["fold"] = check_same("fold", answers, trained, tolerance=tolerance)
     ends = end_tokens(weights, tokenizer)
     # Changed only after the checkpoint's prompts were encoded, which have a system message already.
     tokenizer.chat_template = with_default_system(tokenizer.chat_template, system)
@@ -291,7 +293,7 @@ def write_model(
             weight.data = weight.data.to(getattr(torch, export.dtype))
         answers = score_answers(weights, token_ids, completions)
         tolerance = ARITHMETIC[export.dtype]
-        errors["rounding"] = check_same("rounding", answers, trained, tolerance=tolerance)
+        differences["rounding"] = check_same("rounding", answers, trained, tolerance=tolerance)
 
     weights.generation_config = generation_config(evaluate, ends=ends, pad=tokenizer.pad_token_id)
     # transformers writes safetensors, in which equal weights have equal bytes.
@@ -304,7 +306,7 @@ def write_model(
     if installed_version("vllm"):
         # Other kernels than transformers': equal weights, but not equal rounding.
         forms["vllm"] = Form(export.dtype, answers, ARITHMETIC[export.dtype])
-    return WrittenModel(forms, completions, errors, weights.num_parameters())
+    return WrittenModel(forms, completions, differences, weights.num_parameters())
 
 
 def verify(
@@ -326,16 +328,19 @@ def verify(
             attention=EXACT["attention"],
         )
     )
-    errors, refusal = dict(written.errors), ""
+    differences, refusal = dict(written.errors), ""
     for kind, form in written.forms.items():
         reading = readings[kind]
         # A text is the reason why vLLM cannot run the model; other forms raise instead.
         if isinstance(reading, str):
             refusal = reading
         else:
-            errors[kind] = check_same(kind, reading, form.expected, tolerance=form.tolerance)
+            # The mean difference of log-probs in nats; `check_same` raises if it is above the
+            # tolerance.
+            expected, tolerance = form.expected, form.tolerance
+            differences[kind] = check_same(kind, reading, expected, tolerance=tolerance)
     numbers = {"num_prompts": len(conversations), "num_parameters": written.num_parameters}
-    return Verification(numbers, errors, refusal)
+    return Verification(numbers, differences, refusal)
 
 
 def write_adapter(checkpoint: Path, folder: Path) -> None:

@@ -345,7 +345,8 @@ class _FusedScores(torch.autograd.Function):
                 # Without a weight, the hidden states are the logits (`_Layer`).
                 grad_hidden[at] = grad if layer.weight is None else grad @ layer.weight
             if grad_weight is not None and ctx.dtype == norm.dtype:
-                # [V, n] @ [n, D], added in place
+                # [V, n] @ [n, D], added in place. addmm_ takes one type for all three: only if the
+                # product was computed in float32 too.
                 grad_weight.addmm_(grad.T, hidden[at])
             elif grad_weight is not None:
                 grad_weight += grad.T @ hidden[at].to(ctx.dtype)

@@ -61,8 +61,11 @@ def try_loss(name: str) -> None:
     if not losses.requires_grad:
         raise UserError(f"{name}: its losses have no gradient; compute them from the log-probs")
     (gradient,) = torch.autograd.grad(losses.sum(), log_probs)
-    if not (losses.isfinite().all() and gradient.isfinite().all()):
-        raise UserError(f"{name}: gave {losses.tolist()} for log-probs {log_probs.tolist()}")
+    for what, values in (("losses", losses), ("the gradient", gradient)):
+        if not values.isfinite().all():
+            raise UserError(
+                f"{name}: gave {what} {values.tolist()} for log-probs {log_probs.tolist()}"
+            )
 
 
 def try_advantage(name: str, *, group_size: int, num_rewards: int) -> None:

@@ -98,8 +98,9 @@ def input_problems(params: Params, *, asks_hub: bool = False) -> Iterator[str]:
         if not COMMIT.fullmatch(repository.revision):
             yield f"{repository.named_by}: `{repository}` has no commit yet; run `make fetch`"
         elif not is_here(repository):
-            unknown = list(_fault(look_up, repository)) if asks_hub else []
-            yield from unknown or [
+            # The Hub's own error, such as no such repository, says more than "not here yet".
+            errors = list(_error_of(look_up, repository)) if asks_hub else []
+            yield from errors or [
                 f"{repository.named_by}: `{repository}` is not here yet; run `make fetch`"
             ]
     model = params.model
@@ -113,28 +114,28 @@ def input_problems(params: Params, *, asks_hub: bool = False) -> Iterator[str]:
         faults = adapter_faults(folder, rank=lora.rank, alpha=lora.alpha)
         yield from (f"sft.adapter: {fault}" for fault in faults)
     own_format = prompt_format(**params.prompt.rendering)
-    yield from _fault(system_prompt, params.prompt.system, prompt_format=own_format)
+    yield from _error_of(system_prompt, params.prompt.system, prompt_format=own_format)
     if rates := params.prepare.grpo.difficulty.file:
         # Imported only if needed: it loads `datasets` and pyarrow.
         from lib.problems.selection import read_pass_rates
 
-        yield from _fault(read_pass_rates, Path(rates))
+        yield from _error_of(read_pass_rates, Path(rates))
     for source in params.prepare.every_source:
         if isinstance(source, PathSource):
-            yield from _fault(_try_source, source)
-    yield from _fault(_try_rewards, params, own_format)
+            yield from _error_of(_try_source, source)
+    yield from _error_of(_try_rewards, params, own_format)
     loss, advantage = params.grpo.loss, params.grpo.advantage
     if is_plugin(loss) or is_plugin(advantage):
         from lib.objectives import own
 
         if is_plugin(loss):
-            yield from _fault(own.try_loss, loss)
+            yield from _error_of(own.try_loss, loss)
         if is_plugin(advantage):
             sizes = {"group_size": params.grpo.group_size, "num_rewards": len(params.reward.names)}
-            yield from _fault(own.try_advantage, advantage, **sizes)
+            yield from _error_of(own.try_advantage, advantage, **sizes)
 
 
-def _fault(trial: Callable[..., object], *arguments: Any, **settings: Any) -> Iterator[str]:
+def _error_of(trial: Callable[..., object], *arguments: Any, **settings: Any) -> Iterator[str]:
     """Call `trial`, and yield the message of its `UserError` if it raises one."""
     try:
         trial(*arguments, **settings)

@@ -147,6 +147,7 @@ def _rows(params: Params, name: str) -> tuple[int | None, str]:
     """Return a phase's number of rows, and its source."""
     if name == "dpo":
         return None, "pairs has to run first"
+    # DPO's sampling (`pairs`) takes GRPO's problems. `cut` is a length in tokens, 0 for no limit.
     prepare, data_name, cut = params.prepare, "grpo", 0
     if name == "sft":
         data_name, cut = "sft", prepare.lengths.max_tokens
@@ -287,6 +288,7 @@ def plan_lines(params: Params) -> Iterator[str]:
             "plus the Hub's files of the model, and checkpoints to resume from"
         )
     yield "estimates (lib/planning: memory, plan), not verified on a GPU; `make memory-probe`"
+    # Times of other people's runs of this model (facts.yaml).
     for line in FACTS["published"].get(model.name, ()):
         yield f"published, not ours: {line}"
     yield from (f"warning: {each}" for each in doubts(params))
@@ -311,6 +313,7 @@ def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
         yield f"{phase.stage}: steps {steps}, warm-up {warmup}"
         yield f"  trainer: {', '.join(f'{key}={value}' for key, value in phase.trainer.items())}"
     else:
+        # DPO's sampling (`pairs`) has no trainer; each of its steps samples one batch.
         yield f"{phase.stage}: steps {steps}, each a batch"
     yield f"  data: {most}{rows} rows ({phase.rows_from})"
     counted = "completion tokens" if phase.name in ("grpo", "pairs") else "tokens"
@@ -328,6 +331,7 @@ def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
         yield f"  fits one GPU of: {', '.join(cards)}"
     if measured := validation_of(params, phase):
         yield f"  validation with {params.validation.engine}: {measured}"
+    # What the authors of the source system say about this model's steps and time (facts.yaml).
     if stated := FACTS["statements"].get(params.model.name, {}).get(phase.name):
         yield f"  the source states: {stated}"
     if phase.name == "grpo":

@@ -294,7 +294,8 @@ def _tell(
 def shorten_solutions(problems: Iterable[Problem], *, share: float, seed: int) -> Iterator[Problem]:
     """Empty about `share` of the worked solutions, so that SFT learns only the bare answer there.
 
-    The choice depends only on `seed` and each problem's text; a larger share only adds problems.
+    The choice depends only on `seed` and each problem's text: a larger share empties the same
+    solutions and some more.
     """
     for problem in problems:
         # The SHA-256 hash as a number in [0, 1).

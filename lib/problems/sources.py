@@ -83,7 +83,9 @@ def read_rows(
     Args:
         at: the path, or the split on the Hub.
         adapter: a name of `ADAPTERS`, or `plugins/adapters/file.py:name`.
-        columns: columns by record field, in place of the column table.
+        columns: the source's column for each field of a problem, such as `problem: question`.
+            Fields not named here use the adapter's usual columns; those of `table` are in
+            `lib.problems.columns`.
         split: one of a folder's splits.
         raw: the folder of all path sources.
 
@@ -112,13 +114,17 @@ def _raw_rows(at: Path | HubSource, adapter: str, split: str, raw: Path) -> Iter
             case ".jsonl" | ".json":
                 yield from read_json_rows(path)
             case ".csv":
+                # Names for a file without a header; () reads them from its first line.
                 yield from read_csv_rows(path, names=CSV_NAMES.get(adapter, ()))
+            # A `.parquet` file, or an Arrow folder.
             case _:
                 yield from _arrow_rows(path, split)
 
 
 def _files(path: Path, *, split: str, raw: Path) -> list[Path]:
-    """List the files of a path source by name: one file, a folder's files, or an Arrow folder.
+    """Return the files of a path source, sorted by name.
+
+    These are the file itself, all files of a folder, or an Arrow folder as one.
 
     Raises:
         UserError: the path is outside data/raw, missing, without a readable file, or has several
@@ -137,9 +143,10 @@ def _files(path: Path, *, split: str, raw: Path) -> list[Path]:
         hidden = any(part.startswith(".") for part in below.parts)
         if file.suffix in FILE_SUFFIXES and not hidden:
             _refuse_links(file, raw=raw)
-            # Searched in the path below the source, so that a folder `test/` names a split too.
+            # The split is named by a word like "train" or "test" in the path below the source, so
+            # that a folder `test/` counts too.
             match = _SPLIT.search(str(below).lower())
-            # Files without such a word form a split of their own.
+            # Files whose path has no such word form the split "others".
             splits.setdefault(match[1] if match else "others", []).append(file)
     if not splits:
         raise UserError(f"{path}: expected {', '.join(FILE_SUFFIXES)}, or a folder of such")

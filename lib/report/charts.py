@@ -116,9 +116,10 @@ def colored_by(name: str, values: Sequence[str], colors: Sequence[str] = PALETTE
     """Return the colour channel of the field `name`: the i-th of `values` has the i-th colour."""
     # Longer names get fewer columns: the panel's edge would cut them off.
     num_columns = max(1, LEGEND_CHARACTERS // max(map(len, values), default=1))
-    # Without a key: Vega-Lite's own legend of one line.
+    # An empty dict leaves Vega-Lite's default: a legend on one line.
     legend: Spec = {}
     if len(values) < 2:
+        # None draws no legend: one colour needs none.
         legend = {"legend": None}
     elif len(values) > num_columns:
         # labelLimit 0 lifts Vega-Lite's default of 160 pixels.

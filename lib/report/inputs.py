@@ -108,7 +108,7 @@ def load_run(
     exported: str,
     base: Path = Path("data/models/base"),
     graded: Path = Path("data/graded"),
-    metrics: Path = Path("reports/metrics"),
+    stage_metrics: Path = Path("reports/metrics"),
     rollouts: Path = Path("data/rollouts"),
     curves: Path = Path("reports/curves"),
     provenance: Path = Path("reports/provenance"),
@@ -121,6 +121,9 @@ def load_run(
         benchmarks: the first is the headline.
         exported: the checkpoint that was exported.
         base: the base model; its tokenizer has the chat template.
+        graded: the checkpoints' graded completions, and their metrics.
+        stage_metrics: the stages' metrics; those of checkpoints are beside their graded
+            completions.
 
     Raises:
         UserError: a file is missing or damaged.
@@ -162,7 +165,7 @@ def load_run(
         curves={stage: read_curve(curves / f"{stage}.csv") for stage in trained},
         validations={stage: read_curve(curves / f"{stage}_validation.csv") for stage in trained},
         skipped=frozenset(stage for stage in stages if records[stage].get("skipped")),
-        stage_metrics={stage: _optional_json(metrics / f"{stage}.json") for stage in stages},
+        stage_metrics={stage: _optional_json(stage_metrics / f"{stage}.json") for stage in stages},
         # A stage that has not run has no record.
         provenance={name: record for name, record in records.items() if record},
     )

@@ -63,7 +63,8 @@ def clustered_mean(values: ArrayLike, clusters: Sequence[Hashable]) -> Estimate:
     """Average completions, with the standard error clustered by problem (arXiv:2411.00640).
 
     With residuals summed per problem, se² = P / (P - 1) · Σ_p (Σ_i (x_pi - mean))² / N². One
-    completion per problem gives the ordinary s / √n; copies of a completion change nothing.
+    completion per problem gives the ordinary s / √n; copying every completion k times changes
+    nothing.
 
     Args:
         values: [N] one number per completion.

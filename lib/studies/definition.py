@@ -98,22 +98,25 @@ def study_file(name: str) -> Path:
 
 
 def load_study(path: Path) -> Study:
-    """Read a study, check each variant's params, and fill in the benchmarks.
+    """Read a study, add its preset's values to each variant's params, and fill in the benchmarks.
+
+    Every variant's params are checked, and the names of benchmarks and measures.
 
     Raises:
         UserError: an invalid study; the schema's faults come one a line.
     """
     # Aliases are allowed, since variants may share params by a YAML anchor.
     study = parse_section(Study, read_yaml(path, aliases=True), origin=str(path))
-    current = read_yaml(Path("params.yaml"))
-    usual = parse_params(current, origin="params.yaml")
+    content = read_yaml(Path("params.yaml"))
+    committed = parse_params(content, origin="params.yaml")
     if study.preset:
-        study = _over_preset(study, usual)
-    sets = study.benchmarks or usual.evaluate.benchmarks[:1]
+        study = _over_preset(study, committed)
+    # Without benchmarks of its own, a study measures the first in params.yaml.
+    sets = study.benchmarks or committed.evaluate.benchmarks[:1]
     study = study.model_copy(update={"benchmarks": sets})
     compared = [each.measure for each in study.comparisons if each.measure]
     for name, variant in study.variants.items():
-        evaluate = with_params(current, variant, origin=f"{path}: variants.{name}").evaluate
+        evaluate = with_params(content, variant, origin=f"{path}: variants.{name}").evaluate
         _check_known(sets, evaluate.benchmarks, origin=f"{path}: benchmarks")
         _check_known(compared, _measures(study, evaluate), origin=f"{path}: measure")
     return study
@@ -142,15 +145,15 @@ def _measures(study: Study, evaluate: Evaluate) -> list[str]:
     return measures
 
 
-def _over_preset(study: Study, current: Params) -> Study:
-    """Add the preset's differences from `current` to each variant's params.
+def _over_preset(study: Study, committed: Params) -> Study:
+    """Add the preset's differences from the `committed` params to each variant's params.
 
     A variant's own values take precedence.
     """
     # Only the differences, since each becomes an option `-S` of `dvc exp run`.
-    usual = current.flat()
+    values = committed.flat()
     preset = preset_params(study.preset).flat()
-    differing = {key: value for key, value in preset.items() if value != usual[key]}
+    differing = {key: value for key, value in preset.items() if value != values[key]}
     variants = {
         name: variant.model_copy(update={"params": {**differing, **variant.params}})
         for name, variant in study.variants.items()

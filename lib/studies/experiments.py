@@ -270,10 +270,11 @@ MEASURED = ("data/problems", "data/models", "reports/metrics/evaluate")
 
 
 def made_from(definition: Path) -> dict[str, str]:
-    """Return the commit, the device and the hashes of a study's inputs.
+    """Return the commit, the device and the hashes of a study's inputs (`_inputs`).
 
-    `default run` hashes problems, weights and metrics of the committed params as dvc.lock records
-    them, so that an edit of code counts only if it changes a result.
+    The hash under the key "default run" is of the problems, weights and metrics that dvc.lock
+    records for the committed params, not of the code: an edit of code counts only if it changes a
+    result.
 
     Args:
         definition: the study's file.
@@ -293,7 +294,10 @@ def made_from(definition: Path) -> dict[str, str]:
 
 
 def changed_inputs(state: Mapping[str, str], definition: Path) -> list[str]:
-    """Return the names of all inputs that have changed since `made_from` recorded them."""
+    """Return the names of all inputs that have changed since `made_from` recorded them.
+
+    Commit and device are no inputs: a change of either counts for nothing here.
+    """
     return [name for name, value in _inputs(definition).items() if state.get(name) != value]
 
 

@@ -159,7 +159,8 @@ def claim_verdicts(study: Study, metrics: Mapping[str, Any]) -> list[str]:
     numbers = [
         metrics["comparisons"][each.name][each.measure or headline] for each in study.comparisons
     ]
-    # `SeedsMean` again, for its tests.
+    # `metrics` holds plain numbers: make `SeedsMean` objects of them, whose methods compute the
+    # p-values.
     means = [
         SeedsMean(own["mean"], own["se"], len(study.seeds), own["problem_se"]) for own in numbers
     ]

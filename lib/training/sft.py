@@ -47,6 +47,7 @@ def sft_setup(params: Params, *, problems: Path, base: Path, scratch: Path) -> S
     # load together with the policy.
     shares = sft.eval_steps and shares_weights(model, engine=validation.engine)
     trainer = SFTTrainer(
+        # SFT is the first phase: the checkpoint that it trains is the base model itself.
         model=trainable_policy(
             base,
             base=base,

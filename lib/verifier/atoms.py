@@ -294,9 +294,10 @@ class Atoms:
         return Node("root", (index, self.atom()))
 
     def _accented(self, name: str) -> Node:
-        r"""Parse an accent's argument: `\hat{i}` is a unit vector, `\overline{1+i}` a conjugate.
+        r"""Parse an accent's argument: `\hat{i}` is the unit vector bf:i, like `\mathbf{i}`.
 
-        Any other accent is an unknown function of its argument: `\vec{v}` is vec(v).
+        `\overline{1+i}`, without symbols, is a conjugate. Any other accent is an unknown function
+        of its argument: `\vec{v}` is vec(v), `\overline{z}` is overline(z).
 
         Raises:
             Unparsable: there is a bar over a real number.
@@ -304,6 +305,7 @@ class Atoms:
         inside = self.atom()
         if name == "hat" and (letter := re.fullmatch("(?:bf:)?([ijk])", spelled(inside))):
             return symbol(f"bf:{letter[1]}")
+        # A label, a word, has no symbols either, but is no number.
         is_number = name == "overline" and not free_symbols(inside) and inside.kind != "label"
         if is_number and not any(part.name == "i" for part in nodes(inside)):
             # `\overline{25}` may be digits that repeat, or the digits of one number.

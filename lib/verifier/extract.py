@@ -142,6 +142,7 @@ def extract_answer(completion: str, *, prompt_format: AnswerMarks | None = None)
     the top of this module. No text makes this function raise, and its time is linear in the length
     of the text.
     """
+    # Only the end of a very long completion is read, since the answer is there.
     text = completion[-MAX_COMPLETION_CHARS:]
     if prompt_format is not None and prompt_format.marks:
         marked = prompt_format.parse(text).answer
@@ -157,7 +158,8 @@ def applied_rules(text: str) -> Iterator[tuple[str, str]]:
     `extract_answer` uses the first pair. "x = 5" yields ("bare", "x = 5"), ("concluded", "5") and
     ("guessed", "5").
     """
-    # A model without an end token writes the next turn too: the text ends before it.
+    # A model without an end token writes the next turn too: the text ends before it. A text that
+    # starts with such a token is kept whole: the cut would leave nothing.
     match = _TEMPLATE.search(text)
     text = text[: match.start()] if match and match.start() else text
     # GSM8K's calculations, `<<3*4=12>>`, are no part of an answer.
@@ -256,14 +258,18 @@ def _hashed(text: str) -> str | None:
 
 
 def _cues(text: str) -> list[re.Match[str]]:
-    """Return the last eight matches of `_CUE` (such as "The answer is"), the last match first."""
+    """Return the last matches of `_CUE` (such as "The answer is"), the last match first.
+
+    At most eight: a text full of cues would cost a search after each.
+    """
     return list(collections.deque(_CUE.finditer(text), maxlen=8))[::-1]
 
 
 def _marked(text: str) -> str | None:
     """Return the last answer without prose after a cue that begins a line, or None.
 
-    `**Final answer:** 24` -> `24`. The answer may be on the line below the cue.
+    `**Final answer:** 24` -> `24`. The answer may be on the line below the cue. A text of more than
+    400 characters is no answer.
     """
     for cue in _cues(text):  # the last one first
         before_cue = text[text.rfind("\n", 0, cue.start()) + 1 : cue.start()]
@@ -327,8 +333,8 @@ def _concluding_line(text: str) -> str:
 def _concluded(text: str) -> str | None:
     """Return the text after the last "is", "are" or "=" of the last line with a number.
 
-    "So n = 24 apples" -> "24". None unless this text is an expression, or one or two words where
-    the whole completion has no digit ("he is tall" -> "tall").
+    "So n = 24 apples" -> "24". None unless this text is an expression of at most 200 characters, or
+    one or two words where the whole completion has no digit ("he is tall" -> "tall").
     """
     line = _concluding_line(text)
     verb = _final(_VERB, line)

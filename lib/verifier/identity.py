@@ -389,7 +389,8 @@ def same_expression(one: Node, two: Node) -> Verdict:
     """Decide whether two trees, numbers or expressions with symbols, are equal.
 
     Raises:
-        Undecided: neither equality nor difference can be proved.
+        Undecided: there is a division by 0 or a part without a known value; or the trees differ in
+            the field, but have an integral, sum or limit; or two numbers cannot be told apart.
         TooHard: a limit of work is passed.
     """
     field = Fingerprint(_salt(one, two))
@@ -398,9 +399,12 @@ def same_expression(one: Node, two: Node) -> Verdict:
         return _same_number(one, two, field)
     if field.of(one) == field.of(two):
         return Verdict(True, "identity")
-    # The field does not evaluate them: different elements prove nothing.
+    # The field does not evaluate integrals, sums and limits: with one inside, different elements
+    # prove nothing.
     if any(part.kind == "calculus" for tree in (one, two) for part in nodes(tree)):
         raise Undecided("integrals and sums")
+    # Different elements: the functions differ, or are equal only by an identity that `Fingerprint`
+    # lacks, as ln(x^2) and 2 ln x may be. Both count as different.
     return Verdict(False, "identity")
 
 

@@ -352,7 +352,11 @@ def _is_capital(node: Node) -> bool:
 
 
 def _is_ordered(node: Node) -> bool:
-    """Return True for factors that do not commute: vectors, matrices, operators, their products."""
+    """Return True for factors that do not commute: vectors, matrices, operators, their products.
+
+    Nabla and bold symbols ("bf:") count. A call such as "ordered times" is a product that keeps the
+    order of its factors.
+    """
     if node.kind == "product":
         return any(map(_is_ordered, node.args))
     is_bold = node.kind == "symbol" and node.name.startswith(("bf:", "nabla"))

@@ -129,7 +129,7 @@ _END = re.compile(
 _APPROXIMATION = re.compile(
     r" \( (?:(?:approximately|about|roughly) |\\approx )([-\d.]+)(?: units)? \)$"
 )
-# The same after a value, whose words come before it in the tree: `5 is the maximum`.
+# A label after its value: `5 is the maximum`. In the tree, the label comes before the value.
 _EXTREME = re.compile(r" is the (maximum|minimum)(?: value)?$")
 # Words and a sign before a value: `maximum : 5`, `the area is 5`.
 _LABEL = re.compile(r"((?:[^\W\d_]+ )+)(?::|is|are|equals|is equal to) (?=\S)")
@@ -351,9 +351,11 @@ def _several(text: str, tokens: Tokens) -> Node | None:
 
 
 def _split(tokens: Tokens) -> list[Tokens]:
-    """Return the parts between separators outside brackets; no parts if one of these is `or`.
+    """Return the parts between separators outside brackets.
 
-    The tokens of `f(1, 2), 3 and 4` have the parts `f(1, 2)`, `3` and `4`.
+    The tokens of `f(1, 2), 3 and 4` have the parts `f(1, 2)`, `3` and `4`. If a separator outside
+    brackets is `or`, return an empty list: both callers read parts that hold together, and `or`
+    gives alternatives.
     """
     parts: list[list[Token]] = [[]]
     depth = 0

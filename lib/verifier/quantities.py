@@ -132,7 +132,8 @@ def _hundredth(node: Node) -> Node:
     inside = node.args[0]
     if inside.value is None:
         return Node("quotient", (inside, number(100)))
-    # The literal keeps its digits: 12.5 % is 0.125, a decimal of three places.
+    # The literal keeps its digits: 12.5 % is 0.125, a decimal of three places. At most 15, which a
+    # float has.
     places = len(inside.name.partition(".")[2]) + 2
     return number(inside.value / 100, f"{float(inside.value / 100):.{min(places, 15)}f}")
 
@@ -202,7 +203,7 @@ def _is_rounding(reference: Node, answer: Node, problem: str) -> bool:
     The exact side must have no finite decimal, unless the problem asks for a rounding. An integer
     reference is a rounding only if the problem asks for one.
     """
-    # The values of reference and answer.
+    # As fractions: exact, or rounded far beyond any answer's digits if irrational.
     expected_value, actual_value = real_value(reference), real_value(answer)
     if expected_value is None or actual_value is None:
         return False
@@ -218,7 +219,8 @@ def _is_rounding(reference: Node, answer: Node, problem: str) -> bool:
             return True
     # 2. The reference is a long decimal that rounds an answer such as π.
     if expected_literal is not None and expected_value.denominator > 1 and not _is_finite(answer):
-        # With the problem's text at hand three digits are no coincidence.
+        # `bool(problem)` is 1 if the problem's text is at hand: one digit less is then enough, as
+        # three digits are no coincidence.
         is_long = len(expected_literal.as_tuple().digits) >= MIN_REFERENCE_DIGITS - bool(problem)
         if is_long and _round(actual_value, _last_place(expected_literal)) == expected_value:
             return True

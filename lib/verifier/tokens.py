@@ -161,7 +161,7 @@ ONE_FOR = pairs(
     "arccosh=arcosh arctanh=artanh GCD=gcd LCM=lcm Max=max Min=min sign=sgn log10=lg Abs=abs "
     "widehat=hat not=ne notmid=nmid noteq=ne notequiv=nequiv measuredangle=angle prime='"
 )
-"""The one name for each command that has several."""
+"""A command's or sign's other name -> the one that its token has: `\\dfrac` is `frac`."""
 _SIGN_FOR = {"<=": "le", ">=": "ge", "!=": "ne", "==": "=", ":=": "=", "**": "^", "->": "to",
              "=>": "to", "<->": "iff", "...": "ldots"}  # fmt: skip
 
@@ -181,6 +181,7 @@ _UPRIGHT = names(
 )
 # Each becomes a prefix of the letter's name: `\mathbf{v}` is bf:v, `\mathbb{R}` is bb:R.
 _BOLD = pairs("mathbf=bf boldsymbol=bf bm=bf bf=bf mathcal=cal mathscr=cal mathfrak=frak mathbb=bb")
+# Commands that draw a frame or a line around their argument, and style no letters.
 _AROUND = names("boxed fbox beginboxed underline")
 _NEUTRAL = (
     # Spacing; `\left.` and `\right.`, brackets that are not drawn.
@@ -313,14 +314,16 @@ _EMPTY_COMMAND = re.compile(r"\\[a-zA-Z]+\s*\{\s*\}")
 
 
 def _unwrapped(text: str) -> str:
-    """Remove the marks around a text: quotes, bold, an end sign (■, ✓), a full stop or comma.
+    r"""Remove the marks around a text: quotes, bold, an end sign (■, ✓), a full stop or comma.
 
-    `**"5".**` -> `5`.
+    Also spacing commands at its end, such as `\quad`. `**"5".**` -> `5`.
     """
     # A mark may be inside another one: repeat until nothing changes.
     while True:
         before = text
         text = text.strip()
+        # The search takes quadratic time in a run of spaces or marks (4,000 spaces: 1.3 s), so that
+        # longer texts keep theirs. A text of marks only is kept too: the cut would leave nothing.
         if len(text) < 3000 and (mark := _END_MARKS.search(text)) and mark.start():
             text = text[: mark.start()]
         if text.endswith((".", ",")) and not text.endswith(("..", "\\,")):
@@ -404,7 +407,8 @@ class _Scanner:
             if match["open"]:
                 self.groups.append((match["style"], len(self.tokens)))
                 self.tokens.append(OPEN)
-            # `\mathrm d`, without a brace, styles the next token only.
+            # `\mathrm d`, without a brace, styles the next token only; `\boxed` and `\underline`
+            # (`_AROUND`) style no letters.
             elif match["style"] not in _AROUND:
                 self.next_style = match["style"]
             return
@@ -425,7 +429,7 @@ class _Scanner:
     def _add_number(self, match: re.Match[str]) -> None:
         """Add a number, as a subscript if it follows a letter directly: `x2` is `x_2`."""
         if _BOLD.get(self.style, "bf") != "bf":
-            # `\mathbb{1}`
+            # Digits in bold are numbers; `\mathbb{1}` is a symbol.
             raise Unparsable("digits as a symbol")
         last = self.tokens[-1] if self.tokens else END
         before = self.text[match.start() - 1 : match.start()]
@@ -446,7 +450,7 @@ class _Scanner:
     def _add_sign(self, name: str, *, is_command: bool) -> None:
         """Add the token of a command or sign, such as "le" or "+", and count brackets.
 
-        `name` has no backslash, and is the one name of `ONE_FOR`.
+        `name` has no backslash. If a command has several names, it is the one of `ONE_FOR`.
         """
         if name == "{":
             self.groups.append(("", len(self.tokens)))

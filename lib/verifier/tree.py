@@ -294,9 +294,10 @@ def is_name(node: Node) -> bool:
     `x = 5` states the value of x; x + y is no name, so that `x + y = 5` is a constraint.
     """
     kind, parts = node.kind, node.args
+    # x, but not a constant or a set of numbers (`\mathbb{R}` is `bb:R`).
     if kind == "symbol":
         return node.name not in _CONSTANTS and not node.name.startswith("bb:")
-    # f(2); a function with values is no name: `\ln x = 2` does not state 2.
+    # f(2), of an unknown function; ln has known values, so `\ln x = 2` states nothing about ln.
     if kind == "call":
         return node.name not in FUNCTIONS
     # m∠A
@@ -308,6 +309,8 @@ def is_name(node: Node) -> bool:
     # A^{-1}, of a matrix
     if kind == "power":
         return parts[0].kind == "symbol" and parts[0].name.isupper() and parts[1].value == -1
+    # `(x, y) = (1, 2)`, `a : b = 2 : 3` and `A ∪ B = …` state values of all their names.
     if kind in ("union", "intersection", "ratio", "tuple"):
         return all(map(is_name, parts))
+    # Words: the maximum of `Maximum: 5`.
     return kind in ("phrase", "label")

@@ -114,8 +114,8 @@ class Curve:
     def _add(self, name: str, values: Tensor, mask: Tensor) -> None:
         """Add a micro-batch to a mean of the step.
 
-        The mean is over the tokens that count for values [b, T], and over the completions with such
-        a token for values [b, 1]. The mask is [b, T].
+        For values [b, T] the mean is over the tokens whose mask is True; for values [b, 1], over
+        the completions with at least one such token. The mask is [b, T].
         """
         kept = mask.any(-1, keepdim=True) if values.shape[1] == 1 else mask
         self._sums[name] = torch.stack(

@@ -310,6 +310,8 @@ def add_counts(before: Counts, now: Counts) -> Counts:
 
     Args:
         before: from the checkpoint that the run resumes from; {} for a new run.
+        now: since then. It has every name of `before`: a run resumes only with the same params and
+            code.
     """
     total = {name: Counter(counts) for name, counts in now.items()}
     for name, counts in before.items():

@@ -132,6 +132,7 @@ class ProgressLines(TrainerCallback):
         """Open the bar, and start the clock."""
         SECONDS.clear()
         self.state = state
+        # Counts of tokens so far; a new run has none, a resumed one those of earlier processes.
         tokens = [entry["num_tokens"] for entry in state.log_history if "num_tokens" in entry]
         self.start = Mark(state.global_step, max(tokens, default=0.0), time.monotonic())
         self.previous = self.start
@@ -336,7 +337,8 @@ class Tracker(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Open the trackers' runs."""
-        # What a resumed checkpoint holds was sent to an earlier process's run.
+        # A resumed run's entries were sent by an earlier process, and so were its rollouts. A new
+        # run may have one entry already, validation at step 0, which is still to be sent.
         self.num_sent = len(state.log_history) if state.global_step else 0
         self.num_rows = len(rollout_rows(self.trainer))
         # A caller that opened a run may have put a config into it.

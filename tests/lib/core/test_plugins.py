@@ -279,6 +279,11 @@ def test_a_loss_and_an_advantage_take_the_place_of_ours(write):
         (try_loss, "def part(new, old, advantages, mask): return new.sum()", "gave [] for"),
         (try_loss, "def part(new, old, advantages, mask): return new.detach()", "no gradient"),
         (try_loss, "def part(new, old, advantages, mask): return new.log()", "nan"),
+        (
+            try_loss,
+            "def part(new, old, advantages, mask): return (new - old).abs().sqrt()",
+            "gave the gradient",
+        ),
         (try_loss, "def part(new): return new", "TypeError"),
         (try_groups_of_4, "def part(rewards): return rewards.mean(-1)", "shape [2, 4]"),
         (try_groups_of_4, "def part(rewards): return rewards / 0", "inf"),

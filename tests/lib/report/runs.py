@@ -13,7 +13,7 @@ from lib.report.inputs import Run, load_run
 CHECKPOINTS = ("base", "sft", "grpo")
 STARTS = {"sft": "base", "grpo": "sft"}
 BENCHMARKS = ("held_out", "harder")
-FOLDERS = ("base", "graded", "metrics", "rollouts", "curves", "provenance")
+FOLDERS = ("base", "graded", "rollouts", "curves", "provenance")
 SKILL = {"base": 0.0, "sft": 0.33, "grpo": 0.62}
 SAMPLING = {
     "num_problems": 24,
@@ -146,6 +146,7 @@ def read(folder: Path, *, exported: str = "grpo", checkpoints=CHECKPOINTS, start
         starts=starts,
         benchmarks=BENCHMARKS,
         exported=exported,
+        stage_metrics=folder / "metrics",
         **{name: folder / name for name in FOLDERS},
     )
 
