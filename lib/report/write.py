@@ -34,6 +34,9 @@ from lib.report.text import (
 SUMMARY = ("answer accuracy", "pass@", "pass^", "maj@", "format accuracy", "equations")
 """Prefixes of the row titles in the terminal's summary."""
 
+MOST_COLUMNS = 4
+"""Most models that are columns of the table; with more, each model is a row."""
+
 PAGE = Path(".dvc/plots/page.html")
 """Page template of `dvc plots`."""
 
@@ -113,13 +116,19 @@ def write_models(run: Run, folder: Path) -> list[Table]:
     """Write `table.md`, `table.json` (the unrounded numbers) and `report.html` for models.
 
     Returns:
-        For each benchmark: the headline table, the differences from the first model, and accuracy
-        by subject.
+        For each benchmark: the headline table (a row per model if there are more than
+        `MOST_COLUMNS`), the differences from the first model, and accuracy by subject.
     """
     report = build_report(run)
     tables = []
     for benchmark in run.benchmarks:
-        tables.append(headline_table(run.metrics, benchmark))
+        rates = headline_table(run.metrics, benchmark)
+        if len(run.metrics) > MOST_COLUMNS:
+            rows = [row for row in rates.rows if row[0].startswith(SUMMARY)]
+            # Transposed: a row per model.
+            first, *others = zip(rates.header, *rows, strict=True)
+            rates = Table(rates.title, first, tuple(others))
+        tables.append(rates)
         differences = comparison_table(benchmark, report.comparisons)
         if differences.rows:
             tables.append(differences)

@@ -119,7 +119,6 @@ class EngineContract:
         for completion in chain(*engine.generate(prompts, many)):
             finishes[completion.finish] += 1
             assert (completion.finish == "eos") == (completion.token_ids[-1] == eos)
-            assert completion.truncated == (completion.finish == "length")
             assert eos not in completion.token_ids[:-1]
             assert completion.finish == "eos" or len(completion.token_ids) == 48
             assert completion.text == engine.tokenizer.decode(
@@ -168,7 +167,7 @@ class EngineContract:
         expected = logits_of(plain, longest, full.token_ids).argmax(-1)
         assert full.token_ids == tuple(expected.tolist())
         assert len(full.token_ids) == 1
-        assert full.truncated
+        assert full.finish == "length"
         assert [short] == engine.generate([prompts[1]], greedy())[0]
 
     def test_a_prompt_that_leaves_no_position_is_refused(self, engine, plain, prompts):
