@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from lib.verifier import symbolic
 from lib.verifier.atoms import parse_number
 from lib.verifier.evaluate import as_number
-from lib.verifier.extract import as_text, unwrapped
+from lib.verifier.extract import as_text, reference_text, unwrapped
 from lib.verifier.phrases import read
 from lib.verifier.quantities import (
     compare_angle,
@@ -161,7 +161,7 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
     # Different plain integers: no rule below could make them equal.
     if _INTEGER.fullmatch(expected) and _INTEGER.fullmatch(actual):
         return Verdict(False, "number")
-    expected, actual = _unwrapped(expected), _unwrapped(actual)
+    expected, actual = reference_text(_mended(expected)), unwrapped(_mended(actual))
     comparer = Comparer(problem, RULES)
     try:
         trees = read(expected), read(actual)
@@ -189,10 +189,10 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
 _REFUSED = {Unparsable: "unparsed", TooHard: "limit", Undecided: "undecided"}
 
 
-def _unwrapped(text: str) -> str:
-    """Mend a text (`repaired`), and remove the box, tags or braces around it: `{{5}}` -> `5`."""
+def _mended(text: str) -> str:
+    """Mend a text (`repaired`), and remove the braces around a word: `{{5}}` -> `5`."""
     text = re.sub(r"^\{+(\w+)\}+$", r"\1", text)
-    return unwrapped(repaired(text)) if len(text) <= MAX_ANSWER_CHARS else text
+    return repaired(text) if len(text) <= MAX_ANSWER_CHARS else text
 
 
 # The letter of a listed option: `(A)`, `A.`, `A)`.
@@ -221,7 +221,7 @@ def reference_problem(text: str) -> str | None:
     if not text.strip():
         return "it is empty"
     try:
-        read(_unwrapped(text.strip()))
+        read(reference_text(_mended(text.strip())))
     except TooHard as fault:
         return f"it is beyond the verifier's limits: {fault}"
     except Unparsable as fault:

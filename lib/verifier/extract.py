@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from lib.verifier.tree import MAX_COMPLETION_CHARS
-from lib.verifier.words import has_prose, has_words
+from lib.verifier.words import SCALES, has_prose, has_words
 
 # Tokens of chat templates that end the model's turn: `<|im_end|>`, `<|im_start|>user`.
 _TEMPLATE = re.compile(r"<\|(?:im_end|im_start\|>(?:user|system)|endoftext|eot_id|end_of_text)\b")
@@ -46,10 +46,35 @@ _JOINT = re.compile(
     # Spaces, punctuation and math delimiters.
     r"(?:[\s.,;$]|\\[,;:! ]|\\q?quad|\\\(|\\\)|\\\[|\\\]"
     # Conjunctions, also inside `\text{…}`.
-    r"|\\text\{|\\mbox\{|\}|\band\b|\bor\b|\\cup|\\(?:text|mathrm)\s*\{\s*(?:and|or)\s*\}"
+    r"|\\text\{|\\mbox\{|\}|\b(?:and|or)\b|\\(?:text|mathrm)\s*\{\s*(?:and|or)\s*\}"
     # The name of the next value: `x_2 =`, `\theta \in`.
-    r"|(?:\\?[A-Za-z]+(?:_\{?\w+\}?)?)\s*(?:=|\\in\b))*"
+    r"|(?P<name>\\?[A-Za-z]+(?:_\{?\w+\}?)?)\s*(?:=|\\in\b))*"
 )
+_CONJUNCTION = re.compile(r"\b(?:and|or)\b")
+# The name of the first value: `x_1 =`.
+_FIRST_NAME = re.compile(r"(?<![\w\\])\\?[A-Za-z]+(?:_\{?\w+\}?)?\s*(?:=|\\in)[\s$]*\Z")
+# What may be around the box or the tags of a whole answer.
+_LEAD, _TRAIL = re.compile(r"(?:[\s$]|\\[(\[])*"), re.compile(r"(?:[\s$.]|\\[)\]])*")
+# The end of a text before a box that changes what the box says, after a sign, a factor, the command
+# or the brace of an argument, or a denial: `= -`, `2`, `x <`, `\sqrt`, `\frac{1}{`, `not`.
+_BEFORE = re.compile(
+    r"(?:[-+−±∓|√]\$?|[-+−±∓=<>(\d)}]\s*[-+−±∓][\s$]*|(?:[\^_/·×÷≠≤≥≈]|(?<![-=])[<>]"
+    r"|(?<!\*)\*)[\s$]*|\d ?|(?<![A-Za-z])[A-Za-z]|(?:[-+−*/^\d)}]\s*|[A-Za-z])(?:\\left\s*)?\("
+    r"|\\(?!q?quad|displaystyle|(?:[lL]ong)?[rR]ightarrow|Longrightarrow|implies|therefore|to\b"
+    r"|text|[lL]arge|LARGE|[hH]uge|left|[bB]ig|item|boxed)[A-Za-z]+[\s$]*"
+    r"|(?:[\^_}]|\\(?!text|math|bm|boldsymbol|mbox)[A-Za-z]+\s*(?:\[[^\]]{0,9}\]\s*)?)\s*\{[\s$]*"
+    r"|\b(?:not|never|negative|minus|than|twice|half|half of|except) [\s$]*)\Z"
+)
+# The beginning of a text after a box that changes it: `^2`, `\%`, `!`, `x`, `+ 1`, `million`.
+_AFTER = re.compile(
+    r"[!%A-Za-z\d]|[\s})]*\^|\s*(?:[_/<>≠≤≥≈±|√·×÷]|\*(?!\*)"
+    r"|[-+−]\s*(?:\d|\\[a-z]|\(|[A-Za-z](?![A-Za-z]))"
+    r"|\\(?!q?quad|text|mbox|math|blacksquare|square|checkmark|Box|qed|right|end|hfill|newline|par"
+    r"|[bB]ig|implies|(?:[lL]ong)?[rR]ightarrow|Longrightarrow)(?:%|[a-zA-Z]+)"
+    rf"|(?:\\(?:text|mbox|mathrm)\s*\{{\s*)?(?:percent|{'|'.join(SCALES)})s?\b)"
+)
+_COLOUR = re.compile(r"\\(?:text)?color\s*\{[a-zA-Z]+\}")
+_BULLET = re.compile(r"\s*[-+*>]\s+")
 # The sign between two boxes with the same answer: `\boxed{1/2} = \boxed{0.5}`.
 _SAME = re.compile(r"[\s$]*(=|\\approx|≈)[\s$]*")
 # `$$x$$`, `$x$`, `\(x\)` or `\[x\]`; one of the four groups is the content.
@@ -73,6 +98,7 @@ _CUE = re.compile(
 _LINE_START = re.compile(r"[ \t>#*_-]*(?:the\s)?\Z", re.IGNORECASE)
 # Not the point of `3.5`, nor a full stop after a single letter (`at x = a. Then`).
 _SENTENCE_END = re.compile(r"(?<!\b[a-z])\.(?=\s|$)|[!?。！？](?=\s|$)|\n|<")
+_FULL_STOP = re.compile(r"[.!?](?=\s)|[。！？]")
 # A number as a model writes it: `-$1,234.50`, `1{,}234`, `.5`, `1e-3`, `3/4`, `3:45`, `2^{10}`,
 # `50\%`; not the digit of `x2`.
 _NUMBER_TEXT = re.compile(
@@ -147,7 +173,7 @@ def extract_answer(completion: str, *, prompt_format: AnswerMarks | None = None)
         marked = prompt_format.parse(text).answer
         if marked is not None:
             # An empty text between the marks is no answer: the rules are not tried.
-            return last_boxed(marked) or marked or None
+            return unwrapped(marked) or None
     return next(applied_rules(text), ("", None))[1]
 
 
@@ -171,35 +197,84 @@ def applied_rules(text: str) -> Iterator[tuple[str, str]]:
 def last_boxed(text: str) -> str | None:
     r"""Return the contents of the last `\boxed{…}`, or None if there is no box or it is empty.
 
-    Boxes before it belong to the answer if only "and", "or", commas or "=" are between them:
-    `\boxed{1} and \boxed{2}` -> `1, 2`; `\boxed{1} so \boxed{2}` -> `2`.
+    Boxes before it belong to the answer if only "and", "or", commas, "=" or names are between them:
+    `\boxed{1} or \boxed{2}` -> `1 or 2`; `\boxed{1} so \boxed{2}` -> `2`. If a sign, a factor or a
+    denial touches them, the answer is the formula or the sentence around them: `-\boxed{5}`.
     """
     boxes = list(_boxes(text))
     if not boxes:
         return None
     # From the last box backwards, until other text is between two boxes.
-    start, _, content = boxes.pop()
-    joined = _clean(content)
+    start, last, content = boxes.pop()
+    joined, is_named = _clean(content), False
     for before, end, content in reversed(boxes):
         if same := _SAME.fullmatch(text, end, start):
             joined = f"{_clean(content)} {same[1]} {joined}"
-        elif _JOINT.fullmatch(text, end, start):
+        elif joint := _JOINT.fullmatch(text, end, start):
+            is_named |= bool(joint["name"])
+            word = _CONJUNCTION.search(text, end, start)
             # A repeated box is no second answer.
             if _clean(content) != joined:
-                joined = ", ".join(filter(None, (_clean(content), joined)))
+                sign = f" {word[0]} " if word else ", "
+                joined = sign.join(filter(None, (_clean(content), joined)))
         else:
             break
         start = before
+    line = text.rfind("\n", 0, start) + 1
+    lead = _COLOUR.sub("", _BULLET.sub("", text[max(line, start - 200) : start], count=1))
+    if _BEFORE.search(lead) or _AFTER.match(text, last, last + 40):
+        return _formula_around(text, start, last)
+    if is_named:
+        # `x = \boxed{1}, y = \boxed{2}`: the names say which value is which.
+        name = _FIRST_NAME.search(lead)
+        return (name[0] if name else "") + text[start:last]
     return joined or None
 
 
+def _formula_around(text: str, start: int, end: int) -> str:
+    """Return the formula around `text[start:end]`, or else its sentence."""
+    line, stop = text.rfind("\n", 0, start) + 1, text.find("\n", end)
+    line, stop = max(line, start - _TAIL), min(len(text) if stop < 0 else stop, end + _TAIL)
+    for formula in _FORMULA.finditer(text, line, stop):
+        if formula.start() <= start and end <= formula.end():
+            return _content(formula)
+    line = max((each.end() for each in _FULL_STOP.finditer(text, line, start)), default=line)
+    full_stop = _FULL_STOP.search(text, end, stop)
+    stop = full_stop.end() if full_stop else stop
+    return _clean(_BULLET.sub("", text[line:stop], count=1))
+
+
+def reference_text(text: str) -> str:
+    r"""Return a reference without its box: `\boxed{5}` -> `5`; of a whole solution, the last box's."""
+    return (last_boxed(text) if has_prose(text) else None) or unwrapped(text)
+
+
 def unwrapped(answer: str) -> str:
-    r"""Remove the boxes or tags around `answer`: `\boxed{\boxed{5}}` -> `5`."""
+    r"""Remove boxes and tags around the whole of `answer`: `\boxed{\boxed{5}}` -> `5`.
+
+    Of `-\boxed{5}` none is removed: the box is around a part only.
+    """
     for _ in range(_MAX_BOXES):
-        if "boxed" not in answer and "\\fbox" not in answer:
-            return _tagged(answer) or answer
-        answer = last_boxed(answer) or ""
+        inside = _framed(answer)
+        if inside is None:
+            break
+        answer = inside
     return answer
+
+
+def _framed(answer: str) -> str | None:
+    """Return the content of the box or the tags around the whole of `answer`, or None."""
+    boxes = list(_boxes(answer)) if "box" in answer else []
+    if len(boxes) == 1:
+        start, end, content = boxes[0]
+        is_whole = _LEAD.fullmatch(answer, 0, start) and _TRAIL.fullmatch(answer, end)
+        return _clean(content) if is_whole else None
+    for opening, closing in _ANSWER_TAGS:
+        bare = answer.strip()
+        inside = bare.removeprefix(opening).removesuffix(closing)
+        if bare == f"{opening}{inside}{closing}" and closing not in inside:
+            return inside.strip()
+    return None
 
 
 def _boxes(text: str) -> Iterator[tuple[int, int, str]]:

@@ -69,12 +69,12 @@ _NUMBER_WORDS = pairs(
     "twelve=12 thirteen=13 fourteen=14 fifteen=15 sixteen=16 seventeen=17 eighteen=18 nineteen=19 "
     "twenty=20 thirty=30 forty=40 fifty=50 sixty=60 seventy=70 eighty=80 ninety=90"
 )
-_SCALES = {
+SCALES = {
     "dozen": 12, "hundred": 100, "thousand": 10**3, "lakh": 10**5, "million": 10**6,
     "crore": 10**7, "billion": 10**9, "trillion": 10**12,
 }  # fmt: skip
 # One word of a number, the longest first ("seventy" before "seven"), up to a space.
-_NUMERAL = rf"(?:{'|'.join(sorted((*_NUMBER_WORDS, *_SCALES), key=len, reverse=True))})(?![^ ])"
+_NUMERAL = rf"(?:{'|'.join(sorted((*_NUMBER_WORDS, *SCALES), key=len, reverse=True))})(?![^ ])"
 SPELLED = re.compile(
     rf"(?<![^ ])(?:(\d+(?:\.\d+)?) )?({_NUMERAL}(?:(?: -| (?<=hundred )and)? {_NUMERAL})*)"
 )
@@ -100,7 +100,7 @@ def spelled_number(match: re.Match[str]) -> str | None:
     total = Fraction(0)
     current = Fraction(match[1]) if match[1] else None
     for word in re.findall("[a-z]{3,}", match[2].replace(" and ", " ")):
-        if scale := _SCALES.get(word):
+        if scale := SCALES.get(word):
             # "dozen" only is 12; "two hundred" is 2 · 100.
             current = (1 if current is None else current) * Fraction(scale)
             # From a thousand on, the next words begin a new part.

@@ -14,7 +14,9 @@ from lib.verifier.extract import applied_rules
     [
         (r"so \boxed{42}.", "42"),
         (r"\boxed{1} no, \boxed{\frac{1}{\sqrt{2}}}", r"\frac{1}{\sqrt{2}}"),
-        (r"\boxed{1}, \boxed{2} and \boxed{3}", "1, 2, 3"),
+        (r"\boxed{1}, \boxed{2} and \boxed{3}", "1, 2 and 3"),
+        (r"$x = -\boxed{5}$.", r"x = -\boxed{5}"),
+        (r"It is \boxed{5}\%. Done.", r"It is \boxed{5}\%"),
         (r"\boxed{5} is wrong, so \boxed{6}", "6"),
         (r"<think>\boxed{3}?</think> <answer>4</answer>", "4"),
         ("<answer>1</answer> then <answer>2</answer>", "2"),
