@@ -301,33 +301,38 @@ def is_unit(word: str) -> bool:
     return parse_unit(word) is not None
 
 
-# The question for a unit, and up to six words after it: "How many square feet", "in kilometers".
-_ASKED = re.compile(
-    r"\b(?:how many|how much|number of|in|nearest|of) ((?:[a-z$]+[ .,?/-]*){1,6})", re.I
-)
+# The question for a unit, and up to three words after it: "in square kilometers per hour".
+_ASKED = re.compile(r"\b(?:in|nearest) (?=((?:[a-z$]+[ .,?/-]*){1,3}))", re.I)
 _UNIT_WORD = re.compile(r"[A-Za-z$€£¥₹]+")
+# "What is its total surface area"
+_SPACE = re.compile(
+    r"\b(?:what is|what's|find|compute|calculate|determine) (?:its |the )?(?:\w+ ){0,2}(area|volume)"
+)
 
 
 @functools.lru_cache(512)
 def asked_words(problem: str) -> tuple[str, ...]:
-    """Return the rest of each sentence after "how many" or "number of", in lower case.
+    """Return the rest of the sentence after the last "how many", or else "number of", if any.
 
     "How many more apples does he have?" -> ("apples does he have",)
     """
-    return tuple(
-        match.strip(" .,?").lower()
-        for match in re.findall(
-            r"\b(?:how many|number of) (?:more |different |total )?([^.?!,;]+)", problem, re.I
+    for cue in ("how many", "number of"):
+        rests = re.findall(
+            rf"\b{cue} (?:(?:more|fewer|different|total|additional) )?([^.?!,;]+)", problem, re.I
         )
-    )
+        if rests:
+            return (rests[-1].strip(" .,?").lower(),)
+    return ()
 
 
 @functools.lru_cache(512)
 def _units_of(problem: str) -> tuple[frozenset[Unit], frozenset[Unit]]:
-    """Return (units that a problem asks for, all units in it).
+    """Return (units that a problem asks for with "in" or "nearest", all units in it).
 
     "How far in feet is 5 meters?" asks for feet, and has feet and meters.
     """
+    # A rounding to the nearest cent leaves the unit a dollar.
+    problem = re.sub(r"nearest (?:cent|penny)\b", "", problem)
     asked_units = {
         unit
         for words in _ASKED.findall(problem)
@@ -345,7 +350,8 @@ def _first_unit(words: list[str]) -> Unit | None:
     """Return the longest unit, of at most three words, at the beginning of `words`, or None."""
     for count in (3, 2, 1):
         text = " ".join(words[:count]).strip(" .,?")
-        if len(words) >= count and (unit := parse_unit(text)):
+        # "in total" and "in dollars" name no inch.
+        if len(words) >= count and words[0] != "in" and (unit := parse_unit(text)):
             return unit
     return None
 
@@ -353,16 +359,35 @@ def _first_unit(words: list[str]) -> Unit | None:
 def may_be_added(unit: Unit, problem: str) -> bool:
     """Return True if an answer may add this unit to the number of a reference without a unit.
 
-    The unit must be the only one of its dimension among the units that the problem asks for, or if
-    it asks for none, among all units in it. If the problem has no units, any may be added. A
-    temperature may never be added.
+    It must be the unit after "how many" or "number of"; without these, the only one of its
+    dimension that the problem asks for ("in meters"), the only amount of money after "how much",
+    or the only unit in the problem, squared for an area and cubed for a volume. A temperature may
+    never be added; any other unit may if there is no problem.
     """
-    asked_units, named = _units_of(problem)
-    known = asked_units or named
-    alike = {one for one in known if one.dimension == unit.dimension}
-    has_offset = any(name in _OFFSET for name, _ in unit.dimension)
+    if any(name in _OFFSET for name, _ in unit.dimension):
+        return False
+    if not problem:
+        return True
     # Degrees are no unit of the table, but a problem with degrees asks for no radians.
     if "degree" in problem and ("angle", 1) in unit.dimension:
         return False
+    if counted := asked_words(problem):
+        return _first_unit(counted[0].replace("-", " ").split()) == unit
+    asked_units, named = _units_of(problem)
     # A problem with metres and feet leaves open which one is meant.
-    return not has_offset and (alike == {unit} or not known)
+    alike = {one for one in asked_units or named if one.dimension == unit.dimension}
+    if {name for name, _ in unit.dimension} <= MONEY and "how much" in problem.lower():
+        alike |= {one for one in named if one.dimension == unit.dimension}
+        return alike == {unit} or (not alike and unit.factor == 1)
+    if asked_units:
+        return alike == {unit}
+    space = _SPACE.search(problem.lower())
+    power = {"area": 2, "volume": 3}[space[1]] if space else 1
+    return len(named) == 1 and unit == _raised(*named, power)
+
+
+def _raised(unit: Unit, power: int) -> Unit:
+    """Return a unit to a power: cm to the power 2 is cm^2; an area stays as it is."""
+    if any(exponent != 1 for _, exponent in unit.dimension):
+        return unit
+    return Unit(tuple((name, power) for name, _ in unit.dimension), unit.factor**power)
