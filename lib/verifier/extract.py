@@ -25,8 +25,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from lib.verifier.tree import MAX_COMPLETION_CHARS
-from lib.verifier.words import SCALES, has_prose, has_words
+from lib.verifier.tree import MAX_COMPLETION_CHARS, names
+from lib.verifier.words import HEDGES, SCALES, has_prose, has_words
 
 # Tokens of chat templates that end the model's turn: `<|im_end|>`, `<|im_start|>user`.
 _TEMPLATE = re.compile(r"<\|(?:im_end|im_start\|>(?:user|system)|endoftext|eot_id|end_of_text)\b")
@@ -98,7 +98,7 @@ _CUE = re.compile(
 _LINE_START = re.compile(r"[ \t>#*_-]*(?:the\s)?\Z", re.IGNORECASE)
 # Not the point of `3.5`, nor a full stop after a single letter (`at x = a. Then`).
 _SENTENCE_END = re.compile(r"(?<!\b[a-z])\.(?=\s|$)|[!?。！？](?=\s|$)|\n|<")
-_FULL_STOP = re.compile(r"[.!?](?=\s)|[。！？]")
+_FULL_STOP = re.compile(r"[.!?](?=\s)|[。！？\n]")
 # A number as a model writes it: `-$1,234.50`, `1{,}234`, `.5`, `1e-3`, `3/4`, `3:45`, `2^{10}`,
 # `50\%`; not the digit of `x2`.
 _NUMBER_TEXT = re.compile(
@@ -113,7 +113,23 @@ _NUMBER_TEXT = re.compile(
 _AMOUNT = re.compile(
     r"[$€£]\s?\d[\d,]*(?:\.\d+)?(?!\s?\d)|(?<![\d.,$€£])\d[\d,]*(?:\.\d+)?\s?(?:[€£]|\$(?=\s|$))"
 )
-_VERB = re.compile(r"\b(?:is|are|be|equals?|gives?)\b:?|[=是为]")
+_VERB = re.compile(r"\b(?:is|are|be|equals?|gives?)\b:?|(?<![<>!])[=是为]")
+# The left side of an equation, up to its "=": numbers, letters and operators.
+_LEFT = re.compile(r"(?:[-+*/^×·()\d.\s]|(?<![A-Za-z])[A-Za-z](?![A-Za-z]))*\Z")
+# `2x`, `x + 1`: a value of it is none of x.
+_COMPOSED = re.compile(r"\d\s*[A-Za-z]|[-+*/^×·]\s*\d*[A-Za-z]|[A-Za-z]\s*[-+*/^×·]")
+# What makes a number beside it another one: the end of the text before it, a relation or another
+# number (`2` of `2 1/2`, `2 hours and` 30, `5 ×` 10^3), and the beginning of the text after it.
+_BOUND = re.compile(
+    r"(?:[<>≤≥≠≈±~]|[<>!]=|\\(?:nem?q?|[lg]eq?|[lg]t|approx|pm)\b"
+    r"|\d\s?(?:(?<=\s)[a-z]+\s)?(?:(?:and|or|to|in|out of|of|times|x|[-+–−×*·])\s?)?)[\s$]*\Z"
+)
+_PART = re.compile(r"\s*[¼½¾⅐-⅞]|\s(?:and\s)?(?:an?|one|two|three)?\s?(?:half|quarters?|thirds?|fifths?)\b")
+_QUALIFIERS = HEDGES - names(
+    "is are was were and or if when while all any each every both only other others another before "
+    "after previous next some many few odd even true unknown guess"
+)
+"""Words beside a number or before "the answer" that change it: `negative`, `million`, `about`."""
 # A number before a word: the 24 of `24 apples`.
 _VALUE = re.compile(rf"(?:{_NUMBER_TEXT.pattern})(?=\s+[a-z]{{2}})")
 _UNCOMMITTED = re.compile(
@@ -358,8 +374,14 @@ def _announced(text: str) -> str | None:
 
     "So the answer is 5 apples. Done." -> "5 apples".
     """
-    statements = (_statement(text[cue.end() : cue.end() + 2000]) for cue in _cues(text))
-    return next(filter(None, statements), None)
+    for cue in _cues(text):
+        before = _FULL_STOP.split(text[max(cue.start() - 200, 0) : cue.start()])[-1]
+        statement = _statement(text[cue.end() : cue.end() + 2000])
+        if statement:
+            # "Half the answer is 5" and "the wrong answer is 5" say what the answer is not.
+            is_plain = not _QUALIFIERS & {*_spoken(before)[-3:]}
+            return statement if is_plain else _clean(f"{before}{cue[0]}{statement}")
+    return None
 
 
 def _statement(text: str) -> str | None:
@@ -376,8 +398,25 @@ def _statement(text: str) -> str | None:
     formula = _FORMULA.fullmatch(clean)
     if formula or not has_prose(clean):
         return _content(formula) if formula else clean
-    amounts = _AMOUNT.findall(sentence)
-    return amounts[0] if len(amounts) == 1 else _last(sentence)
+    amounts = [*_AMOUNT.finditer(sentence)]
+    if len(amounts) != 1:
+        return _last(sentence)
+    return clean if _is_qualified(sentence, *amounts[0].span()) else amounts[0][0]
+
+
+def _is_qualified(text: str, start: int, end: int) -> bool:
+    """Return True if the words or the number beside `text[start:end]` change its meaning.
+
+    True for the 5 of "negative 5", "5 million people" and "2 hours and 5 minutes".
+    """
+    before, after = _FULL_STOP.split(text[:start])[-1], _FULL_STOP.split(text[end:])[0]
+    beside = {*_spoken(before)[-3:], *_spoken(after)[:2]}
+    return bool(_QUALIFIERS & beside or _BOUND.search(before[-60:]) or _PART.match(after))
+
+
+def _spoken(text: str) -> list[str]:
+    """Return the words of a text in lower case; "not" for "isn't"."""
+    return re.findall(r"[a-z]+", text[-200:].lower().replace("n't", " not"))
 
 
 def _bare(text: str) -> str | None:
@@ -410,8 +449,15 @@ def _concluded(text: str) -> str | None:
     rest = _clean(line[verb.end() :]) if verb else ""
     # `= 24 apples`: the number only.
     value = _VALUE.match(rest) if verb and verb[0] == "=" else None
+    left = _LEFT.search(line[max(verb.start() - 60, 0) : verb.start()]) if verb else None
+    if verb and (
+        "not" in _spoken(line[: verb.start()])[-2:]
+        or (verb[0] == "=" and left and _COMPOSED.search(left[0]))
+    ):
+        # "x is not equal to 5", "2x = 5".
+        return _clean(line)
     if value and has_words(rest):
-        return value[0].strip()
+        return _clean(line) if _is_qualified(rest, *value.span()) else value[0].strip()
     # A formula in delimiters is left to the next rule, `_guessed`.
     if not rest or len(rest) > 200 or "$" in rest or "\\(" in rest or "\\]" in rest:
         return None
@@ -423,7 +469,10 @@ def _last(text: str) -> str | None:
     """Return the last formula or the last number, the later of both; None if there is neither."""
     tail = text[-_TAIL:]
     formula, number = _final(_FORMULA, tail), _final(_NUMBER_TEXT, tail)
-    if formula and (number is None or number.end() <= formula.end()):
+    last = formula if formula and (number is None or number.end() <= formula.end()) else number
+    if last and _is_qualified(tail, *last.span()):
+        return _clean(text)
+    if formula and last is formula:
         content = _content(formula)
         if not has_prose(content):
             # `$2$ and $3$` is one answer of two formulas: the whole text is returned.
