@@ -58,7 +58,7 @@ _LEAD, _TRAIL = re.compile(r"(?:[\s$]|\\[(\[])*"), re.compile(r"(?:[\s$.]|\\[)\]
 # The end of a text before a box that changes what the box says, after a sign, a factor, the command
 # or the brace of an argument, or a denial: `= -`, `2`, `x <`, `\sqrt`, `\frac{1}{`, `not`.
 _BEFORE = re.compile(
-    r"(?:[-+−±∓|√]\$?|[-+−±∓=<>(\d)}]\s*[-+−±∓][\s$]*|(?:[\^_/·×÷≠≤≥≈]|(?<![-=])[<>]"
+    r"(?:[-+−±∓|√]\$?|[-+−±∓=<>(\d)}]\s*[-+−±∓][\s$]*|(?:[\^_/·×÷≠≤≥≈]|<|(?<!\w{3})(?<![-=|])>"
     r"|(?<!\*)\*)[\s$]*|\d ?|(?<![A-Za-z])[A-Za-z]|(?:[-+−*/^\d)}]\s*|[A-Za-z])(?:\\left\s*)?\("
     r"|\\(?!q?quad|displaystyle|(?:[lL]ong)?[rR]ightarrow|Longrightarrow|implies|therefore|to\b"
     r"|text|[lL]arge|LARGE|[hH]uge|left|[bB]ig|item|boxed)[A-Za-z]+[\s$]*"
@@ -67,7 +67,7 @@ _BEFORE = re.compile(
 )
 # The beginning of a text after a box that changes it: `^2`, `\%`, `!`, `x`, `+ 1`, `million`.
 _AFTER = re.compile(
-    r"[!%A-Za-z\d]|[\s})]*\^|\s*(?:[_/<>≠≤≥≈±|√·×÷]|\*(?!\*)"
+    r"[!%A-Za-z\d]|[\s})]*\^|\s*(?:[_/>≠≤≥≈±|√·×÷]|<(?![/|]|[a-z]{2})|\*(?!\*)"
     r"|[-+−]\s*(?:\d|\\[a-z]|\(|[A-Za-z](?![A-Za-z]))"
     r"|\\(?!q?quad|text|mbox|math|blacksquare|square|checkmark|Box|qed|right|end|hfill|newline|par"
     r"|[bB]ig|implies|(?:[lL]ong)?[rR]ightarrow|Longrightarrow)(?:%|[a-zA-Z]+)"
@@ -121,10 +121,13 @@ _COMPOSED = re.compile(r"\d\s*[A-Za-z]|[-+*/^×·]\s*\d*[A-Za-z]|[A-Za-z]\s*[-+*
 # What makes a number beside it another one: the end of the text before it, a relation or another
 # number (`2` of `2 1/2`, `2 hours and` 30, `5 ×` 10^3), and the beginning of the text after it.
 _BOUND = re.compile(
-    r"(?:[<>≤≥≠≈±~]|[<>!]=|\\(?:nem?q?|[lg]eq?|[lg]t|approx|pm)\b"
+    # Not the end of a tag or an arrow.
+    r"(?:[<≤≥≠≈±~]|(?<!\w{3})(?<![-=|])>|[<>!]=|\\(?:nem?q?|[lg]eq?|[lg]t|approx|pm)\b"
     r"|\d\s?(?:(?<=\s)[a-z]+\s)?(?:(?:and|or|to|in|out of|of|times|x|[-+–−×*·])\s?)?)[\s$]*\Z"
 )
-_PART = re.compile(r"\s*[¼½¾⅐-⅞]|\s(?:and\s)?(?:an?|one|two|three)?\s?(?:half|quarters?|thirds?|fifths?)\b")
+_PART = re.compile(
+    r"\s*[¼½¾⅐-⅞]|\s(?:and\s)?(?:an?|one|two|three)?\s?(?:half|quarters?|thirds?|fifths?)\b"
+)
 _QUALIFIERS = HEDGES - names(
     "is are was were and or if when while all any each every both only other others another before "
     "after previous next some many few odd even true unknown guess"
@@ -261,7 +264,7 @@ def _formula_around(text: str, start: int, end: int) -> str:
 
 
 def reference_text(text: str) -> str:
-    r"""Return a reference without its box: `\boxed{5}` -> `5`; of a whole solution, the last box's."""
+    r"""Return a reference without its box: `\boxed{5}` -> `5`; of a solution, the last one's."""
     return (last_boxed(text) if has_prose(text) else None) or unwrapped(text)
 
 
@@ -537,12 +540,15 @@ _RULES = (
     _guessed,
 )
 
-# "The correct answer is **B**", "Option: (C)".
+# "The correct answer is **B**", "The right option: (C)".
 _LETTER_AFTER_CUE = re.compile(
-    r"(?:answer|choice|option)\s*(?:is|are|:|=)?\s*:?\s*"
+    r"(?:answer|(?:correct|right|best) (?:choice|option))[*_]*\s*(?:is|are|:|=)?\s*:?\s*"
+    r"(?:(?:option|choice)\s*)?"
     r"(?:\$?\\boxed\{)?(?:\\text(?:bf)?\{)?[(\[*\"'$]*([A-D])(?![A-Za-z0-9])",
     re.IGNORECASE,
 )
+# A letter, but not the article of `A number`.
+_OTHER_LETTER = re.compile(r"(?<![A-Za-z])[A-D](?![A-Za-z])(?!(?<=A) [a-z])")
 _BOXED_LETTER = re.compile(r"\\boxed\{\s*(?:\\text(?:bf|rm)?\{)?\s*\(?([A-D])\)?\s*\}")
 # `(C)`, `**C**`.
 _BARE_LETTER = re.compile(r"[\s(\[*\"'$]*([A-D])[\s)\].:*\"'$]*")
@@ -557,15 +563,20 @@ _PLAIN_NUMBER = re.compile(
 def parse_mmlu_letter(text: str) -> str | None:
     """Return the option that `text` chooses, "A" to "D", or None if it chooses none.
 
-    Tried in this order: the last box with a letter; the last letter after "answer", "choice" or
-    "option" ("The correct answer is B."); a text of one letter; a letter at the beginning
-    ("B) because …"). A letter inside a sentence is no choice: "A" is also an article.
+    Tried in this order: the last box with a letter; the last letter after "answer" or "correct
+    option" ("The correct answer is B."), none if its sentence denies it or has another letter; a
+    text of one letter; a letter at the beginning ("B) because …"). A letter inside a sentence is no
+    choice: "A" is also an article.
     """
-    for pattern in (_BOXED_LETTER, _LETTER_AFTER_CUE):
-        # The pattern ignores case, also that of the letter.
-        letters = [letter for letter in pattern.findall(text) if letter.isupper()]
-        if letters:
-            return str(letters[-1])
+    if boxed := _final(_BOXED_LETTER, text):
+        return boxed[1]
+    # The pattern ignores case, also that of the letter.
+    cues = [cue for cue in _LETTER_AFTER_CUE.finditer(text) if cue[1].isupper()]
+    if cues:
+        before = _FULL_STOP.split(text[max(cues[-1].start() - 200, 0) : cues[-1].start()])[-1]
+        after = _FULL_STOP.split(text[cues[-1].end() : cues[-1].end() + 200])[0]
+        others = {*_OTHER_LETTER.findall(after)} - {cues[-1][1]}
+        return None if others or "not" in _spoken(before) else cues[-1][1]
     alone = _BARE_LETTER.fullmatch(text) or _LEADING_LETTER.match(text)
     return alone[1] if alone else None
 

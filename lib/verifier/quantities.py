@@ -112,8 +112,8 @@ def compare_angle(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
 # The problem asks for an angle: "in degrees", "the measure of", "Find the acute angle".
 _ANGLES = re.compile(
     r"\bin degrees|\bhow many degrees|\bdegree measure|\bmeasures? of|\bwhat angle"
-    r"|\b(?:find|what is|what's|determine|compute|calculate) (?:(?:the|its|each|all|of|in|size|value"
-    r"|sum|smallest|largest|acute|obtuse|third|remaining|missing|interior|exterior|central|base"
+    r"|\b(?:find|what is|what's|determine|compute|calculate) (?:(?:the|its|each|all|of|in|size"
+    r"|value|sum|smallest|largest|acute|obtuse|third|remaining|missing|interior|exterior|central|base"
     r"|vertex) )*[$(\\m]*(?:angle|∠)"
 )
 

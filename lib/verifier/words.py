@@ -61,6 +61,9 @@ def may_label(label: str, problem: str) -> bool:
     known = _FRAME | set(re.findall(r"[^\W\d_]+", f"{problem} {problem.lower()}"))
     # The problem tells which quantity is asked for: its perimeter is no area.
     known |= set() if problem else _QUANTITIES
+    # "the remainder of the answer" is not the answer.
+    if _QUANTITIES & {*words} and {"answer", "result", "results", "answers"} & {*words}:
+        return False
     return not HEDGES & {*words} and {word for word in words if problem or len(word) > 1} <= known
 
 
@@ -76,14 +79,16 @@ SCALES = {
 # One word of a number, the longest first ("seventy" before "seven"), up to a space.
 _NUMERAL = rf"(?:{'|'.join(sorted((*_NUMBER_WORDS, *SCALES), key=len, reverse=True))})(?![^ ])"
 SPELLED = re.compile(
-    rf"(?<![^ ])(?:(\d+(?:\.\d+)?) )?({_NUMERAL}(?:(?: -| (?<=hundred )and)? {_NUMERAL})*)"
+    rf"(?<![^ ])(?:(\d+(?:\.\d+)?) )?({_NUMERAL}(?:(?: (?<=hundred )and)? {_NUMERAL})*)"
 )
-"""A number in words, also after digits: `two hundred and ten`, `forty - two`, `2.5 million`.
+# The hyphen of `twenty-one`; that of `one hundred - five` is a minus sign.
+HYPHEN = re.compile(rf"(?i)\b({'|'.join(_NUMBER_WORDS)})-(?=(?:{'|'.join(_NUMBER_WORDS)})\b)")
+"""A number in words, also after digits: `two hundred and ten`, `2.5 million`.
 
 Group 1 is the digits, group 2 the words. It matches canonical text: a space is between tokens.
 """
 SIGNS = pairs(
-    "squared=^2 cubed=^3 plus=+ minus=- to=: half=/2 halves=/2 third=/3 thirds=/3 quarter=/4 "
+    "squared=^2 cubed=^3 plus=+ minus=- half=/2 halves=/2 third=/3 thirds=/3 quarter=/4 "
     "quarters=/4 fourths=/4 fifth=/5 fifths=/5 sixths=/6 eighths=/8 tenth=/10 tenths=/10 "
     "hundredths=/100 thousandths=/1000 millionths=/1000000"
 )
@@ -93,19 +98,26 @@ SIGNS = pairs(
 def spelled_number(match: re.Match[str]) -> str | None:
     """Return a match of `SPELLED` as digits: `two million three hundred` -> "2000300".
 
-    None for several numbers in a row: `two three`.
+    None for several numbers in a row, `two three` and `20 five`, and for scales that do not fall:
+    `two million thousand`.
     """
     # `current` is the number below the next scale, `total` the part before: of "two million three
     # hundred", 300 and 2,000,000.
     total = Fraction(0)
     current = Fraction(match[1]) if match[1] else None
-    for word in re.findall("[a-z]{3,}", match[2].replace(" and ", " ")):
+    words = re.findall("[a-z]{3,}", match[2].replace(" and ", " "))
+    largest = Fraction(10**100)
+    if match[1] and words[0] not in SCALES:
+        return None
+    for word in words:
         if scale := SCALES.get(word):
+            if scale > 100 and (current == 0 or scale >= largest):
+                return None
             # "dozen" only is 12; "two hundred" is 2 · 100.
             current = (1 if current is None else current) * Fraction(scale)
             # From a thousand on, the next words begin a new part.
             if scale > 100:
-                total, current = total + current, Fraction(0)
+                total, current, largest = total + current, Fraction(0), Fraction(scale)
         else:
             value = int(_NUMBER_WORDS[word])
             # "twenty one" and "hundred ten" are numbers, "ten one" and "two three" are not.
@@ -304,9 +316,11 @@ def is_unit(word: str) -> bool:
 # The question for a unit, and up to three words after it: "in square kilometers per hour".
 _ASKED = re.compile(r"\b(?:in|nearest) (?=((?:[a-z$]+[ .,?/-]*){1,3}))", re.I)
 _UNIT_WORD = re.compile(r"[A-Za-z$€£¥₹]+")
-# "What is its total surface area"
-_SPACE = re.compile(
-    r"\b(?:what is|what's|find|compute|calculate|determine) (?:its |the )?(?:\w+ ){0,2}(area|volume)"
+# "What is its total surface area": the quantity that a problem asks for.
+_QUANTITY = re.compile(
+    r"\b(?:what is|what's|find|compute|calculate|determine|how) (?:its |the )?(?:\w+ ){0,2}?"
+    r"(?P<quantity>area|volume|(?P<length>distance|length|height|width|depth|perimeter|radius"
+    r"|diameter|circumference|far)|(?P<time>time)|(?P<mass>mass|weight))\b"
 )
 
 
@@ -361,8 +375,8 @@ def may_be_added(unit: Unit, problem: str) -> bool:
 
     It must be the unit after "how many" or "number of"; without these, the only one of its
     dimension that the problem asks for ("in meters"), the only amount of money after "how much",
-    or the only unit in the problem, squared for an area and cubed for a volume. A temperature may
-    never be added; any other unit may if there is no problem.
+    or the only unit in the problem: of lengths for a length, squared for an area, cubed for a
+    volume. A temperature may never be added; any other unit may if there is no problem.
     """
     if any(name in _OFFSET for name, _ in unit.dimension):
         return False
@@ -381,9 +395,14 @@ def may_be_added(unit: Unit, problem: str) -> bool:
         return alike == {unit} or (not alike and unit.factor == 1)
     if asked_units:
         return alike == {unit}
-    space = _SPACE.search(problem.lower())
-    power = {"area": 2, "volume": 3}[space[1]] if space else 1
-    return len(named) == 1 and unit == _raised(*named, power)
+    asked = _QUANTITY.search(problem.lower())
+    power = {"area": 2, "volume": 3}.get(asked["quantity"], 1) if asked else 1
+    # Of a known kind of quantity, other units may be in the problem too.
+    kinds = ("length", "time", "mass")
+    kind = next((kind for kind in kinds if asked and asked[kind]), "length" if power > 1 else "")
+    if kind:
+        named = frozenset(one for one in named if one.dimension == ((kind, 1),))
+    return len(named) == 1 and unit == _raised(min(named), power)
 
 
 def _raised(unit: Unit, power: int) -> Unit:
