@@ -63,11 +63,13 @@ _BEFORE = re.compile(
     r"|\\(?!q?quad|displaystyle|(?:[lL]ong)?[rR]ightarrow|Longrightarrow|implies|therefore|to\b"
     r"|text|[lL]arge|LARGE|[hH]uge|left|[bB]ig|item|boxed)[A-Za-z]+[\s$]*"
     r"|(?:[\^_}]|\\(?!text|math|bm|boldsymbol|mbox)[A-Za-z]+\s*(?:\[[^\]]{0,9}\]\s*)?)\s*\{[\s$]*"
-    r"|\b(?:not|never|negative|minus|than|twice|half|half of|except) [\s$]*)\Z"
+    r"|\b(?:not|never|negative|minus|than|twice|half|half of|except|maybe|perhaps|possibly)"
+    # `6, \boxed{5}`: a list of which only one element has a box.
+    r" [\s$]*|\A[-\d.,\s$]*\d,[\s$]*)\Z"
 )
 # The beginning of a text after a box that changes it: `^2`, `\%`, `!`, `x`, `+ 1`, `million`.
 _AFTER = re.compile(
-    r"[!%A-Za-z\d]|[\s})]*\^|\s*(?:[_/>≠≤≥≈±|√·×÷]|<(?![/|]|[a-z]{2})|\*(?!\*)"
+    r"[!A-Za-z\d]|[ \t})]*\^|[ \t]*\$?\\?%|[ \t]*(?:[_/>≠≤≥≈±√·×÷]|<(?![/|]|[a-z]{2})|\*(?!\*)"
     r"|[-+−]\s*(?:\d|\\[a-z]|\(|[A-Za-z](?![A-Za-z]))"
     r"|\\(?!q?quad|text|mbox|math|blacksquare|square|checkmark|Box|qed|right|end|hfill|newline|par"
     r"|[bB]ig|implies|(?:[lL]ong)?[rR]ightarrow|Longrightarrow)(?:%|[a-zA-Z]+)"
@@ -143,7 +145,7 @@ _UNCOMMITTED = re.compile(
 )
 """Words that name several answers or a bound: the number beside them is not the answer."""
 # The end of the text before a last formula: the ` and ` of `$2$ and $3$`.
-_AND = re.compile(r"(?:,\s*)?\s(?:and|or)\s+$")
+_AND = re.compile(r"(?:,\s*)?\s(?:and|or)\s+$|(?<=\$),\s+$")
 _TAIL = 4_000
 """Number of characters at the end of a text that the guesses (rules 8 and 9) read."""
 _MAX_BOXES = 3
