@@ -65,7 +65,7 @@ _BEFORE = re.compile(
     r"|(?:[\^_}]|\\(?!text|math|bm|boldsymbol|mbox)[A-Za-z]+\s*(?:\[[^\]]{0,9}\]\s*)?)\s*\{[\s$]*"
     r"|\b(?:not|never|negative|minus|than|twice|half|half of|except|maybe|perhaps|possibly)"
     # `6, \boxed{5}`: a list of which only one element has a box.
-    r" [\s$]*|\A[-\d.,\s$]*\d,[\s$]*)\Z"
+    r" [\s$}]*|\A[-\d.,\s$]*\d,[\s$]*)\Z"
 )
 # The beginning of a text after a box that changes it: `^2`, `\%`, `!`, `x`, `+ 1`, `million`.
 _AFTER = re.compile(
@@ -243,8 +243,11 @@ def last_boxed(text: str) -> str | None:
         start = before
     line = text.rfind("\n", 0, start) + 1
     lead = _COLOUR.sub("", _BULLET.sub("", text[max(line, start - 200) : start], count=1))
-    if _BEFORE.search(lead) or _AFTER.match(text, last, last + 40):
-        return _formula_around(text, start, last)
+    touching = _BEFORE.search(lead), _AFTER.match(text, last, last + 40)
+    if any(touching):
+        # The formula with what touches the box: `not $\boxed{5}$` is a sentence.
+        first = start - (len(lead) - touching[0].start() if touching[0] else 0)
+        return _formula_around(text, first, touching[1].end() if touching[1] else last)
     if is_named:
         # `x = \boxed{1}, y = \boxed{2}`: the names say which value is which.
         name = _FIRST_NAME.search(lead)
