@@ -10,7 +10,7 @@ from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE
 from lib.core.errors import UserError
 from lib.prompts import Message, ParsedCompletion, PromptFormat
 from lib.verifier import Verdict, compare
-from lib.verifier.extract import extract_answer, last_boxed, parse_mmlu_letter
+from lib.verifier.extract import extract_answer, parse_mmlu_letter, unwrapped
 from lib.verifier.tokens import says_something
 
 
@@ -90,11 +90,11 @@ class Rollout:
     def marked_answer(self) -> str | None:
         """The text in the answer's place (between its marks, or in the box); None if there is none.
 
-        If that text has a box itself, only the box's content.
+        If that text is a box, only the box's content.
         """
         marked = self.parsed.answer
         # Models trained on boxes put one inside the tags: <answer>\boxed{72}</answer>.
-        return (marked and last_boxed(marked)) or marked or None
+        return (marked and unwrapped(marked)) or None
 
     @cached_property
     def answer(self) -> str | None:
@@ -151,7 +151,9 @@ class Rollout:
         if MULTIPLE_CHOICE in self.tags:
             # `answer` has read the letter from the marks already.
             return self.marked_answer is not None and self.answer_ok
-        return self.compare(self.marked_answer).equal
+        # Of `-\boxed{5}`, the box of a format without tags is not the answer.
+        is_right = self.answer_ok or bool(self.marks)
+        return is_right and self.compare(self.marked_answer).equal
 
     @property
     def label(self) -> str:

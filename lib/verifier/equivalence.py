@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from lib.verifier import symbolic
 from lib.verifier.atoms import parse_number
 from lib.verifier.evaluate import as_number
-from lib.verifier.extract import as_text, unwrapped
+from lib.verifier.extract import as_text, reference_text, unwrapped
 from lib.verifier.phrases import read
 from lib.verifier.quantities import (
     compare_angle,
@@ -51,7 +51,8 @@ def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict
     # Trees of the texts after the letters, on either side; they must equal the option's.
     texts = (*reference.args, *answer.args)
     # `(A)` may be meant by `a`, but `A. 3` is no variable.
-    letters = [_letter(node, "[A-J]" if texts else "[A-Ja-j]") for node in (reference, answer)]
+    # A reference `a` is a variable.
+    letters = [_letter(reference, "[A-J]"), _letter(answer, "[A-J]" if texts else "[A-Ja-j]")]
     if all(letters):
         option = options(comparer.problem).get(letters[0]) if texts else None
         # `(B) words`, but the problem has no text of an option B to compare them with.
@@ -65,6 +66,9 @@ def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict
     if answer.kind == "choice" and answer.args:
         listed = option_value(options(comparer.problem).get(answer.name, ""))
         if listed and not comparer.equal(listed, answer.args[0]):
+            return Verdict(False, "choice")
+        # `B: 5` names no x of `x = 5`.
+        if reference.kind == "relation" != answer.args[0].kind:
             return Verdict(False, "choice")
         return comparer.same(reference, answer.args[0]).via("choice")
     return Verdict(False, "choice")
@@ -161,7 +165,11 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
     # Different plain integers: no rule below could make them equal.
     if _INTEGER.fullmatch(expected) and _INTEGER.fullmatch(actual):
         return Verdict(False, "number")
-    expected, actual = _unwrapped(expected), _unwrapped(actual)
+    expected, actual = reference_text(_mended(expected)), unwrapped(_mended(actual))
+    expected = _AS_RATIO.sub(r"\1:\2", expected)
+    # 2 to 3 may be a range, unless a ratio is asked for.
+    if ":" in expected or _RATIO.search(problem):
+        actual = _AS_RATIO.sub(r"\1:\2", actual)
     comparer = Comparer(problem, RULES)
     try:
         trees = read(expected), read(actual)
@@ -186,13 +194,15 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
     return verdict
 
 
+_AS_RATIO = re.compile(r"^\s*(\d+)\s*(?:\\text\s*\{\s*)?to(?:\s*\})?\s*(\d+)\s*$")
+_RATIO = re.compile(r"\b(?:ratio|odds)\b", re.IGNORECASE)
 _REFUSED = {Unparsable: "unparsed", TooHard: "limit", Undecided: "undecided"}
 
 
-def _unwrapped(text: str) -> str:
-    """Mend a text (`repaired`), and remove the box, tags or braces around it: `{{5}}` -> `5`."""
+def _mended(text: str) -> str:
+    """Mend a text (`repaired`), and remove the braces around a word: `{{5}}` -> `5`."""
     text = re.sub(r"^\{+(\w+)\}+$", r"\1", text)
-    return unwrapped(repaired(text)) if len(text) <= MAX_ANSWER_CHARS else text
+    return repaired(text) if len(text) <= MAX_ANSWER_CHARS else text
 
 
 # The letter of a listed option: `(A)`, `A.`, `A)`.
@@ -221,7 +231,7 @@ def reference_problem(text: str) -> str | None:
     if not text.strip():
         return "it is empty"
     try:
-        read(_unwrapped(text.strip()))
+        read(reference_text(_mended(text.strip())))
     except TooHard as fault:
         return f"it is beyond the verifier's limits: {fault}"
     except Unparsable as fault:
@@ -260,8 +270,8 @@ _DECIMAL_COMMA = re.compile(r"(-?)(\d+),(\d{1,2}|\d{4,})")
 
 # The mark of an option, `(A) `, `A. ` or `\textbf{(A) }`, and the spacing after it.
 _OPTION = re.compile(
-    r"(?:\\(?:text|textbf|mathrm|mathbf)\s*\{\s*)?(?:\((?=[A-J]\))|(?<![A-Za-z])(?=[A-J][.)]))"
-    r"([A-J])[.)]\s*\}?(?:\\[ ,;]|~|\s|\\q?quad)*"
+    r"(?:\\(?:text|textbf|mathrm|mathbf)\s*\{\s*)?(?:\((?=[A-Ja-j]\))|(?<![A-Za-z])(?=[A-J][.):]))"
+    r"([A-Ja-j])[.):]\s*\}?(?:\\[ ,;]|~|\s|\\q?quad)*"
 )
 
 
@@ -270,16 +280,15 @@ def options(problem: str) -> dict[str, str]:
     """Return the letter and the text of each option that a problem lists.
 
     `Pick one. (A) 10 (B) 12` -> {"A": "10", "B": "12"}. Empty if the letters are not A, B, and so
-    on in order. Options with the same text are left out.
+    on in order.
     """
     # The pattern has one group, so that `split` returns the text before A, then letters and texts
     # in turn.
     _, *parts = _OPTION.split(problem)
-    letters = "".join(parts[::2])
+    letters = "".join(parts[::2]).upper()
     texts = [re.sub(r"(?:\\q?quad|\\\\|[\s,;$])+$", "", text).strip() for text in parts[1::2]]
     is_listed = len(letters) > 1 and "ABCDEFGHIJ".startswith(letters)
-    listed = zip(letters, texts, strict=False) if is_listed else ()
-    return {letter: text for letter, text in listed if texts.count(text) == 1}
+    return dict(zip(letters, texts, strict=False)) if is_listed else {}
 
 
 def option_value(text: str) -> Node | None:
@@ -296,7 +305,10 @@ def _choices(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]
     The letter may be on either side; nothing is yielded if both sides are letters.
     """
     for one, other in ((expected, actual), (actual, expected)):
-        value = option_value(options(problem).get(_capital(one), ""))
+        texts = options(problem)
+        text = texts.get(_capital(one), "")
+        # Of two options with the same text, neither letter is the text.
+        value = option_value(text if [*texts.values()].count(text) == 1 else "")
         if value and not _capital(other) and other.kind != "choice":
             yield ("option", value, other) if one is expected else ("option", other, value)
 

@@ -25,8 +25,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from lib.verifier.tree import MAX_COMPLETION_CHARS
-from lib.verifier.words import has_prose, has_words
+from lib.verifier.tree import MAX_COMPLETION_CHARS, names
+from lib.verifier.words import HEDGES, SCALES, has_prose, has_words
 
 # Tokens of chat templates that end the model's turn: `<|im_end|>`, `<|im_start|>user`.
 _TEMPLATE = re.compile(r"<\|(?:im_end|im_start\|>(?:user|system)|endoftext|eot_id|end_of_text)\b")
@@ -46,10 +46,37 @@ _JOINT = re.compile(
     # Spaces, punctuation and math delimiters.
     r"(?:[\s.,;$]|\\[,;:! ]|\\q?quad|\\\(|\\\)|\\\[|\\\]"
     # Conjunctions, also inside `\text{…}`.
-    r"|\\text\{|\\mbox\{|\}|\band\b|\bor\b|\\cup|\\(?:text|mathrm)\s*\{\s*(?:and|or)\s*\}"
+    r"|\\text\{|\\mbox\{|\}|\b(?:and|or)\b|\\(?:text|mathrm)\s*\{\s*(?:and|or)\s*\}"
     # The name of the next value: `x_2 =`, `\theta \in`.
-    r"|(?:\\?[A-Za-z]+(?:_\{?\w+\}?)?)\s*(?:=|\\in\b))*"
+    r"|(?P<name>\\?[A-Za-z]+(?:_\{?\w+\}?)?)\s*(?:=|\\in\b))*"
 )
+_CONJUNCTION = re.compile(r"\b(?:and|or)\b")
+# The name of the first value: `x_1 =`.
+_FIRST_NAME = re.compile(r"(?<![\w\\])\\?[A-Za-z]+(?:_\{?\w+\}?)?\s*(?:=|\\in)[\s$]*\Z")
+# What may be around the box or the tags of a whole answer.
+_LEAD, _TRAIL = re.compile(r"(?:[\s$]|\\[(\[])*"), re.compile(r"(?:[\s$.]|\\[)\]])*")
+# The end of a text before a box that changes what the box says, after a sign, a factor, the command
+# or the brace of an argument, or a denial: `= -`, `2`, `x <`, `\sqrt`, `\frac{1}{`, `not`.
+_BEFORE = re.compile(
+    r"(?:[-+−±∓|√]\$?|[-+−±∓=<>(\d)}]\s*[-+−±∓][\s$]*|(?:[\^_/·×÷≠≤≥≈]|<|(?<!\w{3})(?<![-=|])>"
+    r"|(?<!\*)\*)[\s$]*|\d ?|(?<![A-Za-z])[A-Za-z]|(?:[-+−*/^\d)}]\s*|[A-Za-z])(?:\\left\s*)?\("
+    r"|\\(?!q?quad|displaystyle|(?:[lL]ong)?[rR]ightarrow|Longrightarrow|implies|therefore|to\b"
+    r"|text|[lL]arge|LARGE|[hH]uge|left|[bB]ig|item|boxed)[A-Za-z]+[\s$]*"
+    r"|(?:[\^_}]|\\(?!text|math|bm|boldsymbol|mbox)[A-Za-z]+\s*(?:\[[^\]]{0,9}\]\s*)?)\s*\{[\s$]*"
+    r"|\b(?:not|never|negative|minus|than|twice|half|half of|except|maybe|perhaps|possibly)"
+    # `6, \boxed{5}`: a list of which only one element has a box.
+    r" [\s$}]*|\A[-\d.,\s$]*\d,[\s$]*)\Z"
+)
+# The beginning of a text after a box that changes it: `^2`, `\%`, `!`, `x`, `+ 1`, `million`.
+_AFTER = re.compile(
+    r"[!A-Za-z\d]|[ \t})]*\^|[ \t]*\$?\\?%|[ \t]*(?:[_/>≠≤≥≈±√·×÷]|<(?![/|]|[a-z]{2})|\*(?!\*)"
+    r"|[-+−]\s*(?:\d|\\[a-z]|\(|[A-Za-z](?![A-Za-z]))"
+    r"|\\(?!q?quad|text|mbox|math|blacksquare|square|checkmark|Box|qed|right|end|hfill|newline|par"
+    r"|[bB]ig|implies|(?:[lL]ong)?[rR]ightarrow|Longrightarrow)(?:%|[a-zA-Z]+)"
+    rf"|(?:\\(?:text|mbox|mathrm)\s*\{{\s*)?(?:percent|{'|'.join(SCALES)})s?\b)"
+)
+_COLOUR = re.compile(r"\\(?:text)?color\s*\{[a-zA-Z]+\}")
+_BULLET = re.compile(r"\s*[-+*>]\s+")
 # The sign between two boxes with the same answer: `\boxed{1/2} = \boxed{0.5}`.
 _SAME = re.compile(r"[\s$]*(=|\\approx|≈)[\s$]*")
 # `$$x$$`, `$x$`, `\(x\)` or `\[x\]`; one of the four groups is the content.
@@ -73,6 +100,7 @@ _CUE = re.compile(
 _LINE_START = re.compile(r"[ \t>#*_-]*(?:the\s)?\Z", re.IGNORECASE)
 # Not the point of `3.5`, nor a full stop after a single letter (`at x = a. Then`).
 _SENTENCE_END = re.compile(r"(?<!\b[a-z])\.(?=\s|$)|[!?。！？](?=\s|$)|\n|<")
+_FULL_STOP = re.compile(r"[.!?](?=\s)|[。！？\n]")
 # A number as a model writes it: `-$1,234.50`, `1{,}234`, `.5`, `1e-3`, `3/4`, `3:45`, `2^{10}`,
 # `50\%`; not the digit of `x2`.
 _NUMBER_TEXT = re.compile(
@@ -87,7 +115,26 @@ _NUMBER_TEXT = re.compile(
 _AMOUNT = re.compile(
     r"[$€£]\s?\d[\d,]*(?:\.\d+)?(?!\s?\d)|(?<![\d.,$€£])\d[\d,]*(?:\.\d+)?\s?(?:[€£]|\$(?=\s|$))"
 )
-_VERB = re.compile(r"\b(?:is|are|be|equals?|gives?)\b:?|[=是为]")
+_VERB = re.compile(r"\b(?:is|are|be|equals?|gives?)\b:?|(?<![<>!])[=是为]")
+# The left side of an equation, up to its "=": numbers, letters and operators.
+_LEFT = re.compile(r"(?:[-+*/^×·()\d.\s]|(?<![A-Za-z])[A-Za-z](?![A-Za-z]))*\Z")
+# `2x`, `x + 1`: a value of it is none of x.
+_COMPOSED = re.compile(r"\d\s*[A-Za-z]|[-+*/^×·]\s*\d*[A-Za-z]|[A-Za-z]\s*[-+*/^×·]")
+# What makes a number beside it another one: the end of the text before it, a relation or another
+# number (`2` of `2 1/2`, `2 hours and` 30, `5 ×` 10^3), and the beginning of the text after it.
+_BOUND = re.compile(
+    # Not the end of a tag or an arrow.
+    r"(?:[<≤≥≠≈±~]|(?<!\w{3})(?<![-=|])>|[<>!]=|\\(?:nem?q?|[lg]eq?|[lg]t|approx|pm)\b"
+    r"|\d\s?(?:(?<=\s)[a-z]+\s)?(?:(?:and|or|to|in|out of|of|times|x|[-+–−×*·])\s?)?)[\s$]*\Z"
+)
+_PART = re.compile(
+    r"\s*[¼½¾⅐-⅞]|\s(?:and\s)?(?:an?|one|two|three)?\s?(?:half|quarters?|thirds?|fifths?)\b"
+)
+_QUALIFIERS = HEDGES - names(
+    "is are was were and or if when while all any each every both only other others another before "
+    "after previous next some many few odd even true unknown guess"
+)
+"""Words beside a number or before "the answer" that change it: `negative`, `million`, `about`."""
 # A number before a word: the 24 of `24 apples`.
 _VALUE = re.compile(rf"(?:{_NUMBER_TEXT.pattern})(?=\s+[a-z]{{2}})")
 _UNCOMMITTED = re.compile(
@@ -98,7 +145,7 @@ _UNCOMMITTED = re.compile(
 )
 """Words that name several answers or a bound: the number beside them is not the answer."""
 # The end of the text before a last formula: the ` and ` of `$2$ and $3$`.
-_AND = re.compile(r"(?:,\s*)?\s(?:and|or)\s+$")
+_AND = re.compile(r"(?:,\s*)?\s(?:and|or)\s+$|(?<=\$),\s+$")
 _TAIL = 4_000
 """Number of characters at the end of a text that the guesses (rules 8 and 9) read."""
 _MAX_BOXES = 3
@@ -148,7 +195,7 @@ def extract_answer(completion: str, *, prompt_format: AnswerMarks | None = None)
         marked = prompt_format.parse(text).answer
         if marked is not None:
             # An empty text between the marks is no answer: the rules are not tried.
-            return last_boxed(marked) or marked or None
+            return unwrapped(marked) or None
     return next(applied_rules(text), ("", None))[1]
 
 
@@ -173,35 +220,87 @@ def applied_rules(text: str) -> Iterator[tuple[str, str]]:
 def last_boxed(text: str) -> str | None:
     r"""Return the contents of the last `\boxed{…}`, or None if there is no box or it is empty.
 
-    Boxes before it belong to the answer if only "and", "or", commas or "=" are between them:
-    `\boxed{1} and \boxed{2}` -> `1, 2`; `\boxed{1} so \boxed{2}` -> `2`.
+    Boxes before it belong to the answer if only "and", "or", commas, "=" or names are between them:
+    `\boxed{1} or \boxed{2}` -> `1 or 2`; `\boxed{1} so \boxed{2}` -> `2`. If a sign, a factor or a
+    denial touches them, the answer is the formula or the sentence around them: `-\boxed{5}`.
     """
     boxes = list(_boxes(text))
     if not boxes:
         return None
     # From the last box backwards, until other text is between two boxes.
-    start, _, content = boxes.pop()
-    joined = _clean(content)
+    start, last, content = boxes.pop()
+    joined, is_named = _clean(content), False
     for before, end, content in reversed(boxes):
         if same := _SAME.fullmatch(text, end, start):
             joined = f"{_clean(content)} {same[1]} {joined}"
-        elif _JOINT.fullmatch(text, end, start):
+        elif joint := _JOINT.fullmatch(text, end, start):
+            is_named |= bool(joint["name"])
+            word = _CONJUNCTION.search(text, end, start)
             # A repeated box is no second answer.
             if _clean(content) != joined:
-                joined = ", ".join(filter(None, (_clean(content), joined)))
+                sign = f" {word[0]} " if word else ", "
+                joined = sign.join(filter(None, (_clean(content), joined)))
         else:
             break
         start = before
+    line = text.rfind("\n", 0, start) + 1
+    lead = _COLOUR.sub("", _BULLET.sub("", text[max(line, start - 200) : start], count=1))
+    touching = _BEFORE.search(lead), _AFTER.match(text, last, last + 40)
+    if any(touching):
+        # The formula with what touches the box: `not $\boxed{5}$` is a sentence.
+        first = start - (len(lead) - touching[0].start() if touching[0] else 0)
+        return _formula_around(text, first, touching[1].end() if touching[1] else last)
+    if is_named:
+        # `x = \boxed{1}, y = \boxed{2}`: the names say which value is which.
+        name = _FIRST_NAME.search(lead)
+        return (name[0] if name else "") + text[start:last]
     return joined or None
 
 
+def _formula_around(text: str, start: int, end: int) -> str:
+    """Return the formula around `text[start:end]`, or else its sentence."""
+    line, stop = text.rfind("\n", 0, start) + 1, text.find("\n", end)
+    line, stop = max(line, start - _TAIL), min(len(text) if stop < 0 else stop, end + _TAIL)
+    for formula in _FORMULA.finditer(text, line, stop):
+        if formula.start() <= start and end <= formula.end():
+            return _content(formula)
+    line = max((each.end() for each in _FULL_STOP.finditer(text, line, start)), default=line)
+    full_stop = _FULL_STOP.search(text, end, stop)
+    stop = full_stop.end() if full_stop else stop
+    return _clean(_BULLET.sub("", text[line:stop], count=1))
+
+
+def reference_text(text: str) -> str:
+    r"""Return a reference without its box: `\boxed{5}` -> `5`; of a solution, the last one's."""
+    return (last_boxed(text) if has_prose(text) else None) or unwrapped(text)
+
+
 def unwrapped(answer: str) -> str:
-    r"""Remove the boxes or tags around `answer`: `\boxed{\boxed{5}}` -> `5`."""
+    r"""Remove boxes and tags around the whole of `answer`: `\boxed{\boxed{5}}` -> `5`.
+
+    Of `-\boxed{5}` none is removed: the box is around a part only.
+    """
     for _ in range(_MAX_BOXES):
-        if "boxed" not in answer and "\\fbox" not in answer:
-            return _tagged(answer) or answer
-        answer = last_boxed(answer) or ""
+        inside = _framed(answer)
+        if inside is None:
+            break
+        answer = inside
     return answer
+
+
+def _framed(answer: str) -> str | None:
+    """Return the content of the box or the tags around the whole of `answer`, or None."""
+    boxes = list(_boxes(answer)) if "box" in answer else []
+    if len(boxes) == 1:
+        start, end, content = boxes[0]
+        is_whole = _LEAD.fullmatch(answer, 0, start) and _TRAIL.fullmatch(answer, end)
+        return _clean(content) if is_whole else None
+    for opening, closing in _ANSWER_TAGS:
+        bare = answer.strip()
+        inside = bare.removeprefix(opening).removesuffix(closing)
+        if bare == f"{opening}{inside}{closing}" and closing not in inside:
+            return inside.strip()
+    return None
 
 
 def _boxes(text: str) -> Iterator[tuple[int, int, str]]:
@@ -289,8 +388,14 @@ def _announced(text: str) -> str | None:
 
     "So the answer is 5 apples. Done." -> "5 apples".
     """
-    statements = (_statement(text[cue.end() : cue.end() + 2000]) for cue in _cues(text))
-    return next(filter(None, statements), None)
+    for cue in _cues(text):
+        before = _FULL_STOP.split(text[max(cue.start() - 200, 0) : cue.start()])[-1]
+        statement = _statement(text[cue.end() : cue.end() + 2000])
+        if statement:
+            # "Half the answer is 5" and "the wrong answer is 5" say what the answer is not.
+            is_plain = not _QUALIFIERS & {*_spoken(before)[-3:]}
+            return statement if is_plain else _clean(f"{before}{cue[0]}{statement}")
+    return None
 
 
 def _statement(text: str) -> str | None:
@@ -307,8 +412,25 @@ def _statement(text: str) -> str | None:
     formula = _FORMULA.fullmatch(clean)
     if formula or not has_prose(clean):
         return _content(formula) if formula else clean
-    amounts = _AMOUNT.findall(sentence)
-    return amounts[0] if len(amounts) == 1 else _last(sentence)
+    amounts = [*_AMOUNT.finditer(sentence)]
+    if len(amounts) != 1:
+        return _last(sentence)
+    return clean if _is_qualified(sentence, *amounts[0].span()) else amounts[0][0]
+
+
+def _is_qualified(text: str, start: int, end: int) -> bool:
+    """Return True if the words or the number beside `text[start:end]` change its meaning.
+
+    True for the 5 of "negative 5", "5 million people" and "2 hours and 5 minutes".
+    """
+    before, after = _FULL_STOP.split(text[:start])[-1], _FULL_STOP.split(text[end:])[0]
+    beside = {*_spoken(before)[-3:], *_spoken(after)[:2]}
+    return bool(_QUALIFIERS & beside or _BOUND.search(before[-60:]) or _PART.match(after))
+
+
+def _spoken(text: str) -> list[str]:
+    """Return the words of a text in lower case; "not" for "isn't"."""
+    return re.findall(r"[a-z]+", text[-200:].lower().replace("n't", " not"))
 
 
 def _bare(text: str) -> str | None:
@@ -341,8 +463,15 @@ def _concluded(text: str) -> str | None:
     rest = _clean(line[verb.end() :]) if verb else ""
     # `= 24 apples`: the number only.
     value = _VALUE.match(rest) if verb and verb[0] == "=" else None
+    left = _LEFT.search(line[max(verb.start() - 60, 0) : verb.start()]) if verb else None
+    if verb and (
+        "not" in _spoken(line[: verb.start()])[-2:]
+        or (verb[0] == "=" and left and _COMPOSED.search(left[0]))
+    ):
+        # "x is not equal to 5", "2x = 5".
+        return _clean(line)
     if value and has_words(rest):
-        return value[0].strip()
+        return _clean(line) if _is_qualified(rest, *value.span()) else value[0].strip()
     # A formula in delimiters is left to the next rule, `_guessed`.
     if not rest or len(rest) > 200 or "$" in rest or "\\(" in rest or "\\]" in rest:
         return None
@@ -354,7 +483,10 @@ def _last(text: str) -> str | None:
     """Return the last formula or the last number, the later of both; None if there is neither."""
     tail = text[-_TAIL:]
     formula, number = _final(_FORMULA, tail), _final(_NUMBER_TEXT, tail)
-    if formula and (number is None or number.end() <= formula.end()):
+    last = formula if formula and (number is None or number.end() <= formula.end()) else number
+    if last and _is_qualified(tail, *last.span()):
+        return _clean(text)
+    if formula and last is formula:
         content = _content(formula)
         if not has_prose(content):
             # `$2$ and $3$` is one answer of two formulas: the whole text is returned.
@@ -419,12 +551,15 @@ _RULES = (
     _guessed,
 )
 
-# "The correct answer is **B**", "Option: (C)".
+# "The correct answer is **B**", "The right option: (C)".
 _LETTER_AFTER_CUE = re.compile(
-    r"(?:answer|choice|option)\s*(?:is|are|:|=)?\s*:?\s*"
+    r"(?:answer|(?:correct|right|best) (?:choice|option))[*_]*\s*(?:is|are|:|=)?\s*:?\s*"
+    r"(?:(?:option|choice)\s*)?"
     r"(?:\$?\\boxed\{)?(?:\\text(?:bf)?\{)?[(\[*\"'$]*([A-D])(?![A-Za-z0-9])",
     re.IGNORECASE,
 )
+# A letter, but not the article of `A number`.
+_OTHER_LETTER = re.compile(r"(?<![A-Za-z])[A-D](?![A-Za-z])(?!(?<=A) [a-z])")
 _BOXED_LETTER = re.compile(r"\\boxed\{\s*(?:\\text(?:bf|rm)?\{)?\s*\(?([A-D])\)?\s*\}")
 # `(C)`, `**C**`.
 _BARE_LETTER = re.compile(r"[\s(\[*\"'$]*([A-D])[\s)\].:*\"'$]*")
@@ -439,15 +574,20 @@ _PLAIN_NUMBER = re.compile(
 def parse_mmlu_letter(text: str) -> str | None:
     """Return the option that `text` chooses, "A" to "D", or None if it chooses none.
 
-    Tried in this order: the last box with a letter; the last letter after "answer", "choice" or
-    "option" ("The correct answer is B."); a text of one letter; a letter at the beginning
-    ("B) because …"). A letter inside a sentence is no choice: "A" is also an article.
+    Tried in this order: the last box with a letter; the last letter after "answer" or "correct
+    option" ("The correct answer is B."), none if its sentence denies it or has another letter; a
+    text of one letter; a letter at the beginning ("B) because …"). A letter inside a sentence is no
+    choice: "A" is also an article.
     """
-    for pattern in (_BOXED_LETTER, _LETTER_AFTER_CUE):
-        # The pattern ignores case, also that of the letter.
-        letters = [letter for letter in pattern.findall(text) if letter.isupper()]
-        if letters:
-            return str(letters[-1])
+    if boxed := _final(_BOXED_LETTER, text):
+        return boxed[1]
+    # The pattern ignores case, also that of the letter.
+    cues = [cue for cue in _LETTER_AFTER_CUE.finditer(text) if cue[1].isupper()]
+    if cues:
+        before = _FULL_STOP.split(text[max(cues[-1].start() - 200, 0) : cues[-1].start()])[-1]
+        after = _FULL_STOP.split(text[cues[-1].end() : cues[-1].end() + 200])[0]
+        others = {*_OTHER_LETTER.findall(after)} - {cues[-1][1]}
+        return None if others or "not" in _spoken(before) else cues[-1][1]
     alone = _BARE_LETTER.fullmatch(text) or _LEADING_LETTER.match(text)
     return alone[1] if alone else None
 

@@ -225,7 +225,11 @@ class Parser(Atoms):
         Without any, return `unit`.
         """
         parts = [unit]
+        # Whether the sign of `-2 hours 30 minutes` is that of its minutes too is unknown.
+        is_negative = bool(unit.args) and (unit.args[0].value or 0) < 0
         while self.peek.kind == "number" and self.ahead(1).kind == "text":
+            if is_negative:
+                raise Unparsable("a negative amount of several units")
             parts.append(self.with_unit(self.power()))
         return unit if len(parts) == 1 else Node("amount", tuple(parts))
 

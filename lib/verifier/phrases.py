@@ -28,7 +28,7 @@ from lib.verifier.tree import (
     remembered,
     symbol,
 )
-from lib.verifier.words import HEDGES, SIGNS, SPELLED, spelled_number
+from lib.verifier.words import HEDGES, HYPHEN, SIGNS, SPELLED, spelled_number
 
 Tokens = tuple[Token, ...]
 
@@ -42,7 +42,10 @@ def read(text: str) -> Node:
         TooHard: a limit is passed.
     """
     # Numbers in words first, "three quarters" -> "3 quarters", then words for signs, "3 / 4".
-    tokens = _rewritten(_bare(tokenize(_of_code(text.strip()))), SPELLED, spelled_number)
+    text = HYPHEN.sub(r"\1 ", _of_code(text.strip()))
+    tokens = _rewritten(_bare(tokenize(text)), SPELLED, spelled_number)
+    if _MIXED.search(canonical(tokens)):
+        raise Unparsable("an integer and a fraction in words")
     tokens = _rewritten(tokens, _SIGN, lambda match: SIGNS[match[0]])
     if not tokens:
         raise Unparsable("nothing is left")
@@ -73,11 +76,14 @@ _KEYS = ("answer", "final_answer", "result", "value", "solution", "Answer", "ans
 
 
 def _bare(tokens: Tokens) -> Tokens:
-    """Remove full stops at the end, and write the open interval `]1, 3[` as `(1, 3)`."""
+    """Remove full stops at the end, and write the interval `]1, 3]` as `(1, 3]`.
+
+    `]1, 3[` is refused: written as `(1, 3)`, it would be a point too.
+    """
     while tokens and tokens[-1].text == ".":
         tokens = tokens[:-1]
     # An interval has at least five tokens: two brackets, two ends and a comma.
-    if len(tokens) > 4 and (tokens[0].text == "]" or tokens[-1].text == "["):
+    if len(tokens) > 4 and (tokens[0].text, tokens[-1].text) in (("]", "]"), ("[", "[")):
         first = tokens[0]._replace(text="(") if tokens[0].text == "]" else tokens[0]
         last = tokens[-1]._replace(text=")") if tokens[-1].text == "[" else tokens[-1]
         tokens = (first, *tokens[1:-1], last)
@@ -106,11 +112,17 @@ def _rewritten(
     return (*new, *tokens[end:])
 
 
-# A word of `SIGNS` after a number: `5 squared`, `3 plus 4`, `2 to 3`, `3 quarters`.
+# A word of `SIGNS` after a number: `5 squared`, `3 plus 4`, `3 quarters`.
 _SIGN = re.compile(
-    r"(?<=\d )(?:(?:squared|cubed)$|(?:plus|minus)(?= \d)|to(?= \d+$)"
+    r"(?<=\d )(?:(?:squared|cubed)$|(?:plus|minus)(?= \d)"
     r"|(?:hal(?:f|ves)|thirds?|quarters?|fourths|fifths?|sixths|eighths"
     r"|tenths?|(?:hundred|thousand|million)ths)(?![^ ]))"
+)
+
+# `2 and 3 quarters` is one number, not two.
+_MIXED = re.compile(
+    r"(?<![^ ])\d+ and (?:\d+|an?) "
+    r"(?:hal(?:f|ves)|thirds?|quarters?|fourths|fifths?|sixths|eighths)"
 )
 
 # The patterns below match canonical text. Words before an answer: `the answer is : 5`, `so , 5`,
@@ -142,9 +154,9 @@ _SAFE = names(
     "true correct an a"
 )
 _DENIALS = names("not cannot impossible no n't")
-# `no real solutions`, `there is no such x`, `none exist`
+# `no solution`, `there is no such x`, `none exist`
 _NOTHING = re.compile(
-    r"(?:there (?:is|are|exists?) )?no (?:(?:real )?solutions?|such [a-z]+)(?: exists?)?"
+    r"(?:there (?:is|are|exists?) )?no (?:solutions?|such [a-z]+)(?: exists?)?"
     r"|none(?: exists?)?"
 )
 _INFINITE = re.compile(
@@ -382,7 +394,9 @@ def _decided(text: str, tokens: Tokens) -> Node | None:
     words = {*match[2].split()}
     denies = match[1] in ("no", "false")
     # Safe words only; a denial after no or false, none after yes or true.
-    is_consistent = words <= _SAFE | _DENIALS and bool(words & _DENIALS) == denies
+    # Two denials may cancel: `No, it is not impossible`.
+    num_denials = sum(word in _DENIALS for word in match[2].split())
+    is_consistent = words <= _SAFE | _DENIALS and num_denials == denies
     return Node("phrase", (), match[1]) if is_consistent else None
 
 
@@ -396,6 +410,9 @@ def _described(text: str, tokens: Tokens) -> Node | None:
     if _INFINITE.fullmatch(text):
         return symbol("infinity")
     match = _ALL.fullmatch(text)
+    # `an integer` is one of them.
+    if match and match[0] == match[1] and not text.endswith("s"):
+        return None
     return symbol(_DOMAINS[match[1]]) if match else None
 
 
@@ -441,7 +458,7 @@ def _timed(text: str, tokens: Tokens) -> Node | None:
     if match := _TIME.fullmatch(text.lower()):
         # `half` of the day: "a", "p" or "" if it is not named.
         hour, half = int(match[1]), match[3] or match[4] or ""
-        if half and hour > 12:
+        if hour > (12 if half else 23):
             return None
         # Without a half of the day, `3:05` is a time and `3:45` may be a ratio.
         if half or (match[2] and match[2][0] == "0"):
@@ -470,13 +487,17 @@ def _chosen(text: str, tokens: Tokens) -> Node | None:
     if not is_marked or letter.islower() or _OPERATION.match(match[4]):
         return None
     rest = _tried(_last(tokens, match[4]))
-    # `(A) 5 (B)` names two letters.
-    is_hedged = "(" in match[4] and re.search(r"\( [A-J] \)", match[4])
-    is_hedged = is_hedged or (rest and rest.kind == "phrase" and _HEDGED.search(rest.name))
-    is_value = rest and rest.kind not in ("list", "choice") and not is_hedged
-    return Node("choice", (rest,), letter.upper()) if rest and is_value else None
+    if rest is None or rest.kind in ("list", "choice"):
+        return None
+    # `(A) 5 (B)`, `(A) B` and `(A) \{B, C\}` name several letters.
+    has_letters = re.search(r"\( [A-J] \)", match[4]) or any(
+        _LETTERS.fullmatch(part.name) for part in nodes(rest)
+    )
+    is_hedged = has_letters or (rest.kind == "phrase" and _HEDGED.search(rest.name))
+    return None if is_hedged else Node("choice", (rest,), letter.upper())
 
 
+_LETTERS = re.compile("[A-J]{1,4}")
 _HEDGED = re.compile(rf"\b(?:[A-J]|{'|'.join(HEDGES)})\b")
 
 

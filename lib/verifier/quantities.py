@@ -102,27 +102,43 @@ def compare_angle(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
         if has_pi[bare]:
             # Radians; the value of a degree node is in radians too.
             return same_expression(reference, answer).via("angle")
-        # An answer may add the sign if the problem is about angles, or is not known.
+        # An answer may add the sign if the problem asks for an angle, or is not known.
         is_asked = not marked or not comparer.problem or _ANGLES.search(comparer.problem.lower())
         if has_pi[marked] or not is_asked:
             return Verdict(False, "angle")
     return comparer.same(*values).via("angle")
 
 
-_ANGLES = re.compile(r"degree|\bangles?\b|\\circ\b|°")
+# The problem asks for an angle: "in degrees", "the measure of", "Find the acute angle".
+_ANGLES = re.compile(
+    r"\bin degrees|\bhow many degrees|\bdegree measure|\bmeasures? of|\bwhat angle"
+    r"|\b(?:find|what is|what's|determine|compute|calculate) (?:(?:the|its|each|all|of|in|size"
+    r"|value|sum|smallest|largest|acute|obtuse|third|remaining|missing|interior|exterior|central|base"
+    r"|vertex) )*[$(\\m]*(?:angle|∠)"
+)
 
 
 def compare_percent(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
-    """Compare `10 %` as 0.1, and also as 10 if the problem has the word percent."""
+    """Compare `10 %` as 0.1, and also as 10 if the problem asks for a percentage.
+
+    If only the reference has the sign, the problem need only have the word percent.
+    """
     # Both sides without the percent sign.
     bare = [node.args[0] if node.kind == "percent" else node for node in (reference, answer)]
-    is_asked = "percent" in comparer.problem.lower() or "%" in comparer.problem
     is_alike = reference.kind == answer.kind
+    asked = _PERCENT if reference.kind == "percent" else _PERCENTAGE
+    is_asked = asked.search(comparer.problem.lower())
     if is_alike or (is_asked and not any(part.kind == "percent" for part in nodes(bare[0]))):
         decision = comparer.same(*bare)
         if decision.equal or is_alike:
             return decision.via("percent")
     return comparer.same(_hundredth(reference), _hundredth(answer)).via("percent")
+
+
+_PERCENT = re.compile("percent|%")
+_PERCENTAGE = re.compile(
+    r"\b(?:what|which|how many|the|in) percent\b|\bas (?:a )?percent\b|\bpercentage"
+)
 
 
 def _hundredth(node: Node) -> Node:

@@ -7,7 +7,7 @@ and an answer, and returns None to leave the pair to the next rule.
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -194,9 +194,9 @@ def compare_stated(comparer: Comparer, reference: Node, answer: Node) -> Verdict
 def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdict:
     """Compare the values of a reference and an answer by name or in any order.
 
-    If only the reference has names, the answer's values come in its order: `x = 1, y = 2` equals
-    `1, 2`, not `2, 1`. If only the answer has names, any order is right, except for a tuple: it has
-    the order of the letters.
+    If only one side has different names, the values of the other come in its order: `x = 1, y = 2`
+    equals `1, 2`, not `2, 1`. A tuple has the order of the letters, in the problem's tuple or else
+    in the alphabet.
     """
     # `joint` is the word between the values: `1 or 2` is one value, `1 and 2` is both.
     if {expected.joint, actual.joint} == {"and", "or"}:
@@ -208,8 +208,10 @@ def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdic
         # A set of one element is not its element.
         is_alike = expected.is_set == actual.is_set
         return _same_value(comparer, expected, actual) if is_alike else Verdict(False, "list")
+    is_ordered = "[]" in (expected.joint, actual.joint)
+    in_order = comparer.in_order if is_ordered else comparer.in_any_order
     if any(expected.names) and any(actual.names):
-        return comparer.in_any_order(_named(expected), _named(actual), "list")
+        return in_order(_named(expected), _named(actual), "list")
     named, other = (expected, actual) if any(expected.names) else (actual, expected)
     pairs = ((name, "") if named is expected else ("", name) for name in named.names)
     if not all(names_agree(*pair, comparer.problem) for pair in pairs):
@@ -219,10 +221,14 @@ def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdic
         return Verdict(False, "name")
     values = other.values
     is_tuple = len(values) == 1 and values[0].kind == "tuple"
-    # Any order: one name (or none) for all values, or names in the answer only.
-    if len({*named.names}) <= 1 or (named is actual and not is_tuple and not other.is_set):
+    is_above = _is_above(named)
+    if is_above is False:
+        # A maximum below a minimum.
+        return Verdict(False, "name")
+    # Any order: one name (or none) for all values, or a maximum above a minimum.
+    if len({*named.names}) <= 1 or (named is actual and not is_tuple and is_above):
         step = "name" if any(named.names) else "list"
-        return comparer.in_any_order(expected.values, actual.values, step)
+        return in_order(expected.values, actual.values, step)
     # Without names, the values of `y = 2, x = 1` come in its order; a tuple has the order of the
     # letters, (1, 2), which words do not have.
     if len({*named.names}) < len(named.names) or other.is_set:
@@ -231,10 +237,30 @@ def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdic
     if is_tuple:
         fields = dict(zip(named.names, order, strict=True))
         has_words = any(name.startswith("label:") for name in fields)
-        order = order if has_words else tuple(fields[name] for name in sorted(fields))
+        letters = _tuple_of(fields, comparer.problem) or sorted(fields)
+        order = order if has_words else tuple(fields[name] for name in letters)
         values = values[0].args
     sides = (order, values) if named is expected else (values, order)
     return comparer.in_order(*sides, "name")
+
+
+def _is_above(side: Stated) -> bool | None:
+    """Return True for `Maximum: 3, Minimum: 1`, False for `Maximum: 1, Minimum: 3`, else None.
+
+    Without the names, the larger value is the maximum.
+    """
+    values = dict(zip(side.names, side.values, strict=True))
+    if side.is_set or {*values} != {"label:maximum", "label:minimum"}:
+        return None
+    largest, smallest = (real_value(values[f"label:{name}"]) for name in ("maximum", "minimum"))
+    return None if largest is None or smallest is None else largest > smallest
+
+
+def _tuple_of(names: Collection[str], problem: str) -> list[str] | None:
+    """Return the names in the order of a tuple of the problem: b, a for "Find (b, a)"; or None."""
+    tuples = (text.split(",") for text in re.findall(r"\(([^()]{1,60})\)", problem))
+    orders = ([re.sub(r"[\s{}\\$]", "", name) for name in letters] for letters in tuples)
+    return next((order for order in orders if sorted(order) == sorted(names)), None)
 
 
 def _same_value(comparer: Comparer, expected: Stated, actual: Stated) -> Verdict:
@@ -277,11 +303,25 @@ def names_agree(one: str, two: str, problem: str) -> bool:
     # Only one side has a name. A variable may go unsaid; a label, also as a subscript, and a name
     # of three letters or more that is not Greek only if the problem allows it.
     name = one or two
+    if two and not _PLAIN_NAME.fullmatch(two) and _unbracketed(two) not in _unbracketed(problem):
+        return False
     labels = re.findall(r"label:([^,()=]*)", name)
     if re.fullmatch(r"[^\W\d_]{3,}", name) and name not in GREEK:
         labels.append(name)
     # The reference's label may go unsaid whatever the problem asks for.
     return all(may_label(label, problem) or (one and may_label(label, "")) for label in labels)
+
+
+# x, x_1, f(2), \vec{v}, ∠A, but not f'(2), A^{-1}, dy/dx or x:y.
+_PLAIN_NAME = re.compile(
+    r"(?!(?:overline|underline|hat|tilde|d?dot)\()(?:(?:bf|cal|frak|label|phrase):|product:\(m,|tuple:)?[^():'^]*(?:\)|\(.*)?"
+)
+
+
+def _unbracketed(text: str) -> str:
+    """Return a name or a problem without brackets and spacing: `f^{-1}(3)` -> `f-13`."""
+    text = re.sub(r"ratio:\(([^()]*)\)", lambda match: match[1].replace(",", ":"), text)
+    return re.sub(r"(?:quotient|power):|\\(?:left|right|[dt]?frac)|[\s{}()$\\^/,]", "", text)
 
 
 # f, f', f^-1, f_1, psi: names of functions.
@@ -340,7 +380,10 @@ def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Ver
         domain = membership.args[1]
         # A quantifier may go unsaid over "any" or a whole set, such as the integers. An inequality
         # without one is about the reals, so that for it only these may.
-        is_whole = membership.name == "in" and _WHOLE.fullmatch(domain.name)
+        # A function may name its domain: f(x) = 1 for all positive x.
+        is_function = statement.kind == "relation" and statement.args[0].kind == "call"
+        known = _DOMAIN if is_function else _WHOLE
+        is_whole = membership.name == "in" and known.fullmatch(domain.name)
         if not is_whole or (is_region(statement) and domain != REALS):
             return Verdict(False, "quantifier")
         sides[place] = statement
@@ -374,8 +417,9 @@ def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Ver
     return Verdict(False, "quantifier")
 
 
-_WHOLE = re.compile(r"any|bb:[RZQNC](?:[_^](?:[-+*0]|>0|<0|ge0))*")
+_WHOLE = re.compile(r"any|bb:[RZQNC]")
 """Names of whole sets of numbers: a quantifier over one of them may go unsaid."""
+_DOMAIN = re.compile(r"any|bb:[RZQNC](?:[_^](?:[-+*0]|>0|<0|ge0))*")
 
 
 def compare_cases(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
@@ -468,5 +512,7 @@ def _face(node: Node) -> tuple[str, str] | None:
             r"\d+:\d\d", f"{hours}:{minutes}"
         ):
             hour = int(hours)
+            if hour > 23:
+                return None
             return (f"{hour - 12}:{minutes}", "p") if hour > 12 else (f"{hour}:{minutes}", "")
     return None

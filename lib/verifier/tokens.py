@@ -273,12 +273,22 @@ def canonical(tokens: tuple[Token, ...]) -> str:
     return " ".join(map(_spelled, tokens))
 
 
+_CAPITAL_WORDS = names(
+    "yes true none even odd all any real the zero one two six ten four five nine half noon may "
+    "june july jan feb mar apr jun jul aug sep sept oct nov dec mon tue wed thu fri sat sun left "
+    "east west both and not per"
+)
+
+
 def _spelled(token: Token) -> str:
     """Return a token's canonical text."""
     if token.kind == "command":
         return f"\\{token.text}"
-    is_word = token.kind in WORDS and (len(token.text) > 2 or token.text.lower() in _TWO_LETTERS)
-    return token.text.lower() if is_word else token.text
+    lower = token.text.lower()
+    is_word = token.kind in WORDS and (len(token.text) > 2 or lower in _TWO_LETTERS)
+    # `XYZ` may be a product or a figure, and is no `xyz`.
+    is_name = token.text.isupper() and len(lower) in (3, 4) and lower not in _CAPITAL_WORDS
+    return lower if is_word and not is_name else token.text
 
 
 # Digits in groups, then a decimal comma: `1.234,56`, `1\,234,5`.

@@ -61,6 +61,9 @@ def may_label(label: str, problem: str) -> bool:
     known = _FRAME | set(re.findall(r"[^\W\d_]+", f"{problem} {problem.lower()}"))
     # The problem tells which quantity is asked for: its perimeter is no area.
     known |= set() if problem else _QUANTITIES
+    # "the remainder of the answer" is not the answer.
+    if _QUANTITIES & {*words} and {"answer", "result", "results", "answers"} & {*words}:
+        return False
     return not HEDGES & {*words} and {word for word in words if problem or len(word) > 1} <= known
 
 
@@ -69,21 +72,23 @@ _NUMBER_WORDS = pairs(
     "twelve=12 thirteen=13 fourteen=14 fifteen=15 sixteen=16 seventeen=17 eighteen=18 nineteen=19 "
     "twenty=20 thirty=30 forty=40 fifty=50 sixty=60 seventy=70 eighty=80 ninety=90"
 )
-_SCALES = {
+SCALES = {
     "dozen": 12, "hundred": 100, "thousand": 10**3, "lakh": 10**5, "million": 10**6,
     "crore": 10**7, "billion": 10**9, "trillion": 10**12,
 }  # fmt: skip
 # One word of a number, the longest first ("seventy" before "seven"), up to a space.
-_NUMERAL = rf"(?:{'|'.join(sorted((*_NUMBER_WORDS, *_SCALES), key=len, reverse=True))})(?![^ ])"
+_NUMERAL = rf"(?:{'|'.join(sorted((*_NUMBER_WORDS, *SCALES), key=len, reverse=True))})(?![^ ])"
 SPELLED = re.compile(
-    rf"(?<![^ ])(?:(\d+(?:\.\d+)?) )?({_NUMERAL}(?:(?: -| (?<=hundred )and)? {_NUMERAL})*)"
+    rf"(?<![^ ])(?:(\d+(?:\.\d+)?) )?({_NUMERAL}(?:(?: (?<=hundred )and)? {_NUMERAL})*)"
 )
-"""A number in words, also after digits: `two hundred and ten`, `forty - two`, `2.5 million`.
+# The hyphen of `twenty-one`; that of `one hundred - five` is a minus sign.
+HYPHEN = re.compile(rf"(?i)\b({'|'.join(_NUMBER_WORDS)})-(?=(?:{'|'.join(_NUMBER_WORDS)})\b)")
+"""A number in words, also after digits: `two hundred and ten`, `2.5 million`.
 
 Group 1 is the digits, group 2 the words. It matches canonical text: a space is between tokens.
 """
 SIGNS = pairs(
-    "squared=^2 cubed=^3 plus=+ minus=- to=: half=/2 halves=/2 third=/3 thirds=/3 quarter=/4 "
+    "squared=^2 cubed=^3 plus=+ minus=- half=/2 halves=/2 third=/3 thirds=/3 quarter=/4 "
     "quarters=/4 fourths=/4 fifth=/5 fifths=/5 sixths=/6 eighths=/8 tenth=/10 tenths=/10 "
     "hundredths=/100 thousandths=/1000 millionths=/1000000"
 )
@@ -93,19 +98,26 @@ SIGNS = pairs(
 def spelled_number(match: re.Match[str]) -> str | None:
     """Return a match of `SPELLED` as digits: `two million three hundred` -> "2000300".
 
-    None for several numbers in a row: `two three`.
+    None for several numbers in a row, `two three` and `20 five`, and for scales that do not fall:
+    `two million thousand`.
     """
     # `current` is the number below the next scale, `total` the part before: of "two million three
     # hundred", 300 and 2,000,000.
     total = Fraction(0)
     current = Fraction(match[1]) if match[1] else None
-    for word in re.findall("[a-z]{3,}", match[2].replace(" and ", " ")):
-        if scale := _SCALES.get(word):
+    words = re.findall("[a-z]{3,}", match[2].replace(" and ", " "))
+    largest = Fraction(10**100)
+    if match[1] and words[0] not in SCALES:
+        return None
+    for word in words:
+        if scale := SCALES.get(word):
+            if scale > 100 and (current == 0 or scale >= largest):
+                return None
             # "dozen" only is 12; "two hundred" is 2 · 100.
             current = (1 if current is None else current) * Fraction(scale)
             # From a thousand on, the next words begin a new part.
             if scale > 100:
-                total, current = total + current, Fraction(0)
+                total, current, largest = total + current, Fraction(0), Fraction(scale)
         else:
             value = int(_NUMBER_WORDS[word])
             # "twenty one" and "hundred ten" are numbers, "ten one" and "two three" are not.
@@ -301,33 +313,40 @@ def is_unit(word: str) -> bool:
     return parse_unit(word) is not None
 
 
-# The question for a unit, and up to six words after it: "How many square feet", "in kilometers".
-_ASKED = re.compile(
-    r"\b(?:how many|how much|number of|in|nearest|of) ((?:[a-z$]+[ .,?/-]*){1,6})", re.I
-)
+# The question for a unit, and up to three words after it: "in square kilometers per hour".
+_ASKED = re.compile(r"\b(?:in|nearest) (?=((?:[a-z$]+[ .,?/-]*){1,3}))", re.I)
 _UNIT_WORD = re.compile(r"[A-Za-z$€£¥₹]+")
+# "What is its total surface area": the quantity that a problem asks for.
+_QUANTITY = re.compile(
+    r"\b(?:what is|what's|find|compute|calculate|determine|how) (?:its |the )?(?:\w+ ){0,2}?"
+    r"(?P<quantity>area|volume|(?P<length>distance|length|height|width|depth|perimeter|radius"
+    r"|diameter|circumference|far)|(?P<time>time)|(?P<mass>mass|weight))\b"
+)
 
 
 @functools.lru_cache(512)
 def asked_words(problem: str) -> tuple[str, ...]:
-    """Return the rest of each sentence after "how many" or "number of", in lower case.
+    """Return the rest of the sentence after the last "how many", or else "number of", if any.
 
     "How many more apples does he have?" -> ("apples does he have",)
     """
-    return tuple(
-        match.strip(" .,?").lower()
-        for match in re.findall(
-            r"\b(?:how many|number of) (?:more |different |total )?([^.?!,;]+)", problem, re.I
+    for cue in ("how many", "number of"):
+        rests = re.findall(
+            rf"\b{cue} (?:(?:more|fewer|different|total|additional) )?([^.?!,;]+)", problem, re.I
         )
-    )
+        if rests:
+            return (rests[-1].strip(" .,?").lower(),)
+    return ()
 
 
 @functools.lru_cache(512)
 def _units_of(problem: str) -> tuple[frozenset[Unit], frozenset[Unit]]:
-    """Return (units that a problem asks for, all units in it).
+    """Return (units that a problem asks for with "in" or "nearest", all units in it).
 
     "How far in feet is 5 meters?" asks for feet, and has feet and meters.
     """
+    # A rounding to the nearest cent leaves the unit a dollar.
+    problem = re.sub(r"nearest (?:cent|penny)\b", "", problem)
     asked_units = {
         unit
         for words in _ASKED.findall(problem)
@@ -345,7 +364,8 @@ def _first_unit(words: list[str]) -> Unit | None:
     """Return the longest unit, of at most three words, at the beginning of `words`, or None."""
     for count in (3, 2, 1):
         text = " ".join(words[:count]).strip(" .,?")
-        if len(words) >= count and (unit := parse_unit(text)):
+        # "in total" and "in dollars" name no inch.
+        if len(words) >= count and words[0] != "in" and (unit := parse_unit(text)):
             return unit
     return None
 
@@ -353,16 +373,40 @@ def _first_unit(words: list[str]) -> Unit | None:
 def may_be_added(unit: Unit, problem: str) -> bool:
     """Return True if an answer may add this unit to the number of a reference without a unit.
 
-    The unit must be the only one of its dimension among the units that the problem asks for, or if
-    it asks for none, among all units in it. If the problem has no units, any may be added. A
-    temperature may never be added.
+    It must be the unit after "how many" or "number of"; without these, the only one of its
+    dimension that the problem asks for ("in meters"), the only amount of money after "how much",
+    or the only unit in the problem: of lengths for a length, squared for an area, cubed for a
+    volume. A temperature may never be added; any other unit may if there is no problem.
     """
-    asked_units, named = _units_of(problem)
-    known = asked_units or named
-    alike = {one for one in known if one.dimension == unit.dimension}
-    has_offset = any(name in _OFFSET for name, _ in unit.dimension)
+    if any(name in _OFFSET for name, _ in unit.dimension):
+        return False
+    if not problem:
+        return True
     # Degrees are no unit of the table, but a problem with degrees asks for no radians.
     if "degree" in problem and ("angle", 1) in unit.dimension:
         return False
+    if counted := asked_words(problem):
+        return _first_unit(counted[0].replace("-", " ").split()) == unit
+    asked_units, named = _units_of(problem)
     # A problem with metres and feet leaves open which one is meant.
-    return not has_offset and (alike == {unit} or not known)
+    alike = {one for one in asked_units or named if one.dimension == unit.dimension}
+    if {name for name, _ in unit.dimension} <= MONEY and "how much" in problem.lower():
+        alike |= {one for one in named if one.dimension == unit.dimension}
+        return alike == {unit} or (not alike and unit.factor == 1)
+    if asked_units:
+        return alike == {unit}
+    asked = _QUANTITY.search(problem.lower())
+    power = {"area": 2, "volume": 3}.get(asked["quantity"], 1) if asked else 1
+    # Of a known kind of quantity, other units may be in the problem too.
+    kinds = ("length", "time", "mass")
+    kind = next((kind for kind in kinds if asked and asked[kind]), "length" if power > 1 else "")
+    if kind:
+        named = frozenset(one for one in named if one.dimension == ((kind, 1),))
+    return len(named) == 1 and unit == _raised(min(named), power)
+
+
+def _raised(unit: Unit, power: int) -> Unit:
+    """Return a unit to a power: cm to the power 2 is cm^2; an area stays as it is."""
+    if any(exponent != 1 for _, exponent in unit.dimension):
+        return unit
+    return Unit(tuple((name, power) for name, _ in unit.dimension), unit.factor**power)

@@ -8,7 +8,7 @@ from typing import Any
 
 from lib.rewards.rollout import BoundedReward, Rollout
 from lib.verifier.equivalence import compare
-from lib.verifier.extract import extract_answer, last_boxed
+from lib.verifier.extract import extract_answer, unwrapped
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 
@@ -60,14 +60,14 @@ def r1_zero(rollout: Rollout) -> float:
 def _strict(response: str) -> tuple[bool, str | None]:
     """Return (form holds, answer after the last `<answer>`); (False, None) for another form.
 
-    Of an answer with a box, only the box's content is returned:
+    Of an answer that is a box, only the box's content is returned:
     `… </think> <answer>\\boxed{72}</answer>` gives (True, "72").
     """
     # One space between the tags, as in the course's grader.
     if "</think> <answer>" not in response or "</answer>" not in response:
         return False, None
     inside = response.rpartition("<answer>")[2].replace("</answer>", "")
-    return True, last_boxed(inside) if "\\boxed" in inside else inside
+    return True, unwrapped(inside)
 
 
 REWARDS = {"r1_zero": BoundedReward(r1_zero, (0.0, 1.0), marks=TAGS)}

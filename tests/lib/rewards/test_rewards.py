@@ -103,6 +103,7 @@ EXACT: dict[str, list[tuple[str, list[float]]]] = {
         (r"so \boxed{70}, no: \boxed{72}", [1.0]),
         (r"so \boxed{72}, no: \boxed{70}", [0.0]),
         (r"so \boxed{\frac{144}{2}}.", [1.0]),
+        (r"so -\boxed{72}", [0.0]),
         ("the answer is 72", [0.0]),
         (r"72 \boxed{}", [0.0]),
     ],

@@ -26,6 +26,9 @@ def rollout(completion: str, reference: str, prompt_format: PromptFormat = FORMA
         ("boxed", r"6 · 12 is \boxed{71}", "10"),
         ("boxed", "6 · 12, so the answer is 72.", "01"),
         ("boxed", "I give up", "00"),
+        ("boxed", r"6 · 12 is -\boxed{72}", "10"),
+        ("working_out", r"x<end_working_out><SOLUTION>-\boxed{72}</SOLUTION>", "10"),
+        ("working_out", r"x<end_working_out><SOLUTION>$\boxed{72}$</SOLUTION>", "11"),
     ],
 )
 def test_the_four_classes(form, completion, label):
