@@ -146,7 +146,7 @@ WORDS = ("word", "text", "name")
 # The braces of a LaTeX group; the braces of a set are `{set` and `}set`.
 OPEN, CLOSE = Token("operator", "{"), Token("operator", "}")
 
-ONE_FOR = pairs(
+CANONICAL_NAME = pairs(
     "dfrac=frac tfrac=frac cfrac=frac leq=le geq=ge neq=ne leqslant=le geqslant=ge lt=< gt=> "
     "cdotp=cdot ast=cdot varnothing=emptyset varphi=phi vartheta=theta varepsilon=epsilon "
     "lvert=| rvert=| vert=| mid=mid lVert=‖ rVert=‖ Vert=‖ |=‖ colon=: backslash=setminus "
@@ -182,7 +182,7 @@ _UPRIGHT = names(
 # Each becomes a prefix of the letter's name: `\mathbf{v}` is bf:v, `\mathbb{R}` is bb:R.
 _BOLD = pairs("mathbf=bf boldsymbol=bf bm=bf bf=bf mathcal=cal mathscr=cal mathfrak=frak mathbb=bb")
 # Commands that draw a frame or a line around their argument, and style no letters.
-_AROUND = names("boxed fbox beginboxed underline")
+_FRAMES = names("boxed fbox beginboxed underline")
 _NEUTRAL = (
     # Spacing; `\left.` and `\right.`, brackets that are not drawn.
     r"\s+|~|\\[,;:! ]|\\(?:left|right)\s*\.(?!\d)|\\q?quad"
@@ -209,7 +209,7 @@ _NUMBER = (
 _PATTERN = (
     rf"(?P<neutral>{_NEUTRAL})"
     # `\text{`, or `\mathrm` before one character
-    rf"|\\(?P<style>{'|'.join(sorted(_UPRIGHT | _BOLD.keys() | _AROUND, key=len, reverse=True))})"
+    rf"|\\(?P<style>{'|'.join(sorted(_UPRIGHT | _BOLD.keys() | _FRAMES, key=len, reverse=True))})"
     r"\*?(?![a-zA-Z])\s*(?P<open>\{)?"
     rf"|(?P<number>(?:{_NUMBER})(?:[eE][+-]?\d{{1,3}}(?![\d.]))?)"
     # `\not=`, `\not\in`
@@ -408,14 +408,14 @@ class _Scanner:
                 self.groups.append((match["style"], len(self.tokens)))
                 self.tokens.append(OPEN)
             # `\mathrm d`, without a brace, styles the next token only; `\boxed` and `\underline`
-            # (`_AROUND`) style no letters.
-            elif match["style"] not in _AROUND:
+            # (`_FRAMES`) style no letters.
+            elif match["style"] not in _FRAMES:
                 self.next_style = match["style"]
             return
         if kind == "number":
             self._add_number(match)
         elif kind == "command":
-            self._add_sign(ONE_FOR.get(text[1:], text[1:]), is_command=True)
+            self._add_sign(CANONICAL_NAME.get(text[1:], text[1:]), is_command=True)
         elif kind == "word":
             self._add_word(text, match.start())
         elif kind == "operator":
@@ -423,7 +423,7 @@ class _Scanner:
         else:
             # `\not=`, `\not\in`
             name = f"not{match['denied'] or ''}"
-            self._add_sign(ONE_FOR.get(name, name), is_command=True)
+            self._add_sign(CANONICAL_NAME.get(name, name), is_command=True)
         self.next_style = ""
 
     def _add_number(self, match: re.Match[str]) -> None:
@@ -450,7 +450,7 @@ class _Scanner:
     def _add_sign(self, name: str, *, is_command: bool) -> None:
         """Add the token of a command or sign, such as "le" or "+", and count brackets.
 
-        `name` has no backslash. If a command has several names, it is the one of `ONE_FOR`.
+        `name` has no backslash. If a command has several names, it is the one of `CANONICAL_NAME`.
         """
         if name == "{":
             self.groups.append(("", len(self.tokens)))
@@ -496,7 +496,7 @@ class _Scanner:
         has_words = any(token.kind in (*WORDS, "separator") for token in inside)
         # `\text{(B)}`, `\mathrm{d}`, `\text{ percent}`: letters and marks, which need no group.
         is_mark = all(token.kind == "letter" or token.text in _MARKS for token in inside)
-        is_text = style and style not in _AROUND and before.text not in ("^", "_")
+        is_text = style and style not in _FRAMES and before.text not in ("^", "_")
         # One token in braces, but not an argument: after a command the braces stay.
         is_plain = only.kind in ("number", "letter", *WORDS) and before != CLOSE
         is_plain &= before.kind in ("operator", "separator", "end", *WORDS)
@@ -547,7 +547,7 @@ class _Scanner:
         elif lower in ("and", "or"):
             kind, name = "separator", lower
         elif run in _PLAIN and not prefix:
-            self._add_sign(ONE_FOR.get(run, run), is_command=True)
+            self._add_sign(CANONICAL_NAME.get(run, run), is_command=True)
         elif follows_value and lower in _SIGN_WORDS:
             self._add_sign(_SIGN_WORDS[lower], is_command=True)
         elif (
