@@ -134,13 +134,21 @@ def _convert(node: Node) -> Any:
         return result
     parts = [_convert(part) for part in node.args]
     if node.kind == "quotient":
-        return parts[0] / parts[1]
+        parts[1] = 1 / parts[1]
+        function = "Mul"
+    else:
+        function = _FUNCTIONS.get(node.name if node.kind == "call" else node.kind)
     if node.kind == "root":
         return parts[1] ** (1 / parts[0])
-    function = _FUNCTIONS.get(node.name if node.kind == "call" else node.kind)
     if function is None:
         raise Undecided(f"no symbolic {node.kind}")
-    return getattr(sympy, function)(*parts)
+    # sympy has a value for 0^0 and ∞^0, and compares ∞ − ∞ with anything.
+    if function == "Pow" and parts[1].is_zero and not parts[0].is_nonzero:
+        raise Undecided("0^0")
+    value = getattr(sympy, function)(*parts)
+    if value.has(sympy.nan, sympy.zoo):
+        raise Undecided("no value, such as ∞ - ∞")
+    return value
 
 
 def _calculus(name: str, lower: Node, upper: Node, body: Node) -> Any:

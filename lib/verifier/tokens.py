@@ -40,10 +40,10 @@ _COMMANDS = pairs(
 }
 _SIGNS = str.maketrans(
     {sign: rf"\{name} " for sign, name in _COMMANDS.items() if len(sign) == 1}
-    | pairs("−=- –=- —=- ‐=- ‑=- ⁄=/ ∕=/ ∣=| ′=' ″='' ’=' ，=, 、=, 。=. ；=; ：=:")
+    | pairs("−=- –=- ‐=- ‑=- ⁄=/ ∕=/ ∣=| ′=' ″='' ’=' ，=, 、=, 。=. ；=; ：=:")
     | {"°": r"^\circ ", "º": r"^\circ ", "或": " or ", "且": " and ", "和": " and "}
-    # Removed: characters without width (space, byte-order mark, function application, times).
-    | dict.fromkeys("\u200b\ufeff\u2061\u2062")
+    # Removed: characters without width (space, byte-order mark, function application).
+    | dict.fromkeys("\u200b\ufeff\u2061")
     | {sign: rf"\mathbb{{{letter}}} " for sign, letter in zip("ℝℤℕℚℂ", "RZNQC", strict=True)}
 )
 _CIRCLED = re.compile("[①-⑳][①-⑳, ]*")
@@ -185,7 +185,7 @@ _BOLD = pairs("mathbf=bf boldsymbol=bf bm=bf bf=bf mathcal=cal mathscr=cal mathf
 _FRAMES = names("boxed fbox beginboxed underline")
 _NEUTRAL = (
     # Spacing; `\left.` and `\right.`, brackets that are not drawn.
-    r"\s+|~|\\[,;:! ]|\\(?:left|right)\s*\.(?!\d)|\\q?quad"
+    r"\s+|~|\\[,;:! ]|\\(?:left|right)\s*\.(?!\d)|\\q?quad(?![a-zA-Z])"
     r"|\\(?:thinspace|negthinspace|negmedspace|negthickspace|medspace"
     r"|thickspace|nobreakspace|hfill|newline|par|displaystyle|textstyle|limits|nolimits|mathstrut"
     # Sizes of brackets, such as `\Big`; math delimiters.
@@ -198,11 +198,11 @@ _NUMBER = (
     r"|\d*\.\d+\s*(?:\\ldots|\\dots|\\cdots|\.\.\.)"
     # Groups of three digits: `1{,}234`, `1,\!234`, `1\,234`, `1'234`, `1 234.50`.
     r"|(?<![\^_])\d{1,3}(?:(?: ?\{ ?, ?\} ?|, ?\\! ?"
-    r"|\\[,!;:] ?|~|'| )\d{3})+(?![\d/])(?:[.,]\d{1,2}(?!\d))?"
-    # Groups with points: `1.234,56`, `1.234.567`.
-    r"|\d{1,3}(?:\.\d{3})+(?:,\d{1,2}(?!\d)|(?<=\.\d{3}\.\d{3}))(?![\d.])"
-    # GROUPED is replaced by a pattern for `1,234.5`, or by nothing (`_SEPARATE`). Then `1.5`, `.5`,
-    # the `3.` of `3./4`, and `12`.
+    r"|\\[,!;:] ?|~|'| )\d{3})+(?![\d/])(?:[MARK]\d{1,2}(?!\d))?"
+    # Groups with points: `1.234.567`.
+    r"|\d{1,3}(?:\.\d{3})+(?<=\.\d{3}\.\d{3})(?!,\d{1,2}(?!\d))(?![\d.])"
+    # GROUPED is replaced by patterns for `1,234.5` and `1.234,56`, or by nothing (`_SEPARATE`); MARK
+    # is the decimal sign after groups. Then `1.5`, `.5`, the `3.` of `3./4`, and `12`.
     r"|GROUPED\d+\.\d+|\.\d+|\d+\.(?=/)|\d+(?:(?=[eE][+-]?\d))?"
 )
 # One token or one neutral piece; `_Scanner._read` reads the name of the group that matched.
@@ -219,10 +219,22 @@ _PATTERN = (
     r"|(?P<operator>\*\*|<->|->|<=|>=|!=|==|:=|=>|\.\.\.|[-+*/^_=<>()\[\]{}|,;:!%'&?.€£¥₹])"
 )
 # Inside brackets, where "1,234" is two numbers; and outside, where it is one.
-_SEPARATE = re.compile(_PATTERN.replace("GROUPED", ""))
-_GROUPING = re.compile(_PATTERN.replace("GROUPED", r"[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)(?:\.\d+)?|"))
+_SEPARATE = re.compile(_PATTERN.replace("GROUPED", "").replace("[MARK]", r"\."))
+_GROUPS = (
+    r"[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)(?:\.\d+)?|\d{1,3}(?:\.\d{3})+,\d{1,2}(?!\d)(?!\.)|"
+)
+_GROUPING = re.compile(_PATTERN.replace("GROUPED", _GROUPS).replace("[MARK]", "[.,]"))
 # The change of `_Scanner.depth` at each bracket.
 _DEPTH = {"(": 1, "[": 1, "{set": 1, ")": -1, "]": -1, "}set": -1}
+# Tokens that end a factor; words and commands that begin none, as in `5 \quad (\text{mod } 7)`.
+_OPERAND_ENDS = names(") ] } }set rangle rfloor rceil | ‖ % ! degree pi infty ' \'\'")
+_BETWEEN = names(
+    "and or if for when where with mod pmod bmod in notin le ge ne approx equiv to iff land lor cup "
+    "cap setminus pm mp times cdot div forall end \\\\ & % }set mid checkmark blacksquare square"
+)
+_MODULUS = re.compile(r"\(\s*(?:\\text\s*\{\s*)?\\?mod")
+# Roman numerals and nothing else: `iv`, `(ii), (iv)`.
+_ROMAN = re.compile(r"(?:[ivx]|and|or|[\s$(),.;{}])*")
 # Words of two letters; any other two letters, such as `xy`, are a product.
 _TWO_LETTERS = names("is it of to so we be in as if no on an by at do he us my am pm or vs")
 _PLAIN_UNITS = names("cm mm km kg ft lb yd oz hr ml mL kJ kW Hz Pa")
@@ -351,6 +363,7 @@ class _Scanner:
         upright_d: number of tokens up to and including the last upright d, of `\mathrm{d}x`; -1
             before the first.
         currency: index of a dollar sign that is a currency, -1 if there is none.
+        is_apart: whether `\\quad` precedes the next token.
     """
 
     def __init__(self, text: str) -> None:
@@ -360,6 +373,7 @@ class _Scanner:
         self.groups: list[tuple[str, int]] = []
         self.next_style = ""
         self.upright_d = -1
+        self.is_apart = False
         # Math delimiters come in pairs: if the number of dollars is odd, the first is a currency.
         self.currency = text.find("$") if len(re.findall(r"(?<!\\)\$", text)) % 2 else -1
 
@@ -402,7 +416,11 @@ class _Scanner:
             if text == "~" and not self.tokens:
                 # Before an answer, ~ means about.
                 raise Unparsable("~ before an answer")
+            self.is_apart |= "quad" in text
             return
+        if self.is_apart and self._joins(match):
+            raise Unparsable("a wide space between factors")
+        self.is_apart = False
         if match["style"]:
             if match["open"]:
                 self.groups.append((match["style"], len(self.tokens)))
@@ -426,11 +444,28 @@ class _Scanner:
             self._add_sign(CANONICAL_NAME.get(name, name), is_command=True)
         self.next_style = ""
 
+    def _joins(self, match: re.Match[str]) -> bool:
+        r"""Return True if a match would be a factor beside the last token: the b of `a \quad b`."""
+        last = self.tokens[-1] if self.tokens else END
+        if not (last.kind in ("number", "letter", "name") or last.text in _OPERAND_ENDS):
+            return False
+        text = match[0]
+        if match.lastgroup == "command":
+            return CANONICAL_NAME.get(text[1:], text[1:]) not in _BETWEEN
+        if match["style"]:
+            return match["style"] in _BOLD
+        if match.lastgroup == "word":
+            return text.lower() not in _BETWEEN and not is_unit(text)
+        is_modulus = _MODULUS.match(self.text, match.start())
+        return match.lastgroup == "number" or (text in ("(", "[", "{", "|") and not is_modulus)
+
     def _add_number(self, match: re.Match[str]) -> None:
         """Add a number, as a subscript if it follows a letter directly: `x2` is `x_2`."""
         if _BOLD.get(self.style, "bf") != "bf":
             # Digits in bold are numbers; `\mathbb{1}` is a symbol.
             raise Unparsable("digits as a symbol")
+        if self.style in _BOLD and match[0] == "0":
+            raise Unparsable("a zero vector")
         last = self.tokens[-1] if self.tokens else END
         before = self.text[match.start() - 1 : match.start()]
         # The letter is an exponent or a subscript itself, or the number has an exponent.
@@ -557,6 +592,9 @@ class _Scanner:
             or (run in ("st", "nd", "rd", "th") and (last.kind == "number" or last.text == "^"))
         ):
             kind, name = "text", run
+        # `iv` by itself is a Roman numeral, and not `vi`.
+        elif len(run) == 2 and not prefix and _ROMAN.fullmatch(self.text):
+            kind = "word"
         # `dx`
         elif len(run) == 2 and not style and run.islower() and run[0] == "d" and run != "do":
             kind = "letter"
