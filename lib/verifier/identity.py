@@ -314,10 +314,8 @@ class Fingerprint:
 def _is_letter(node: Node) -> bool:
     """Return True for a letter that is no constant, or its power: n and n^2, not π or 1/n."""
     if node.kind == "power":
-        exponent = node.args[1].value
-        return _is_letter(node.args[0]) and bool(exponent and exponent > 0) and (
-            exponent is not None and exponent.denominator == 1
-        )
+        base, exponent = node.args
+        return _is_letter(base) and exponent.name.isdigit()
     return node.kind == "symbol" and bool(free_symbols(node))
 
 
@@ -515,22 +513,21 @@ def _parts_size(node: Node, roots: dict[Node, int]) -> float:
 
 
 def _magnitude(node: Node) -> float:
-    """Return how many bits a function's value is away from 1, and its distance from a limit.
+    """Return the bits of a function's value, and of its distance from a limit.
 
-    exp(-1000) is 2^-1443: 1443. tanh(200) differs from 1 by 2^-577, which its size does not show:
-    the size of the argument of hyperbolic functions, and of others off the real line, is added
-    thrice, since e^-2x is about 2^-3x.
+    exp(-1000) is 2^-1443 and has 1443. tanh(200) differs from 1 by 2^-577: for a hyperbolic
+    function, or a circular one off the real line, three bits for each unit of the argument, since
+    e^-2x is about 2^-3x.
     """
-    value = constant(node)
-    middle = value.middle if isinstance(value, Ball) else 0
-    bits = abs(middle.context.mag(middle)) if middle else 0
+    value, bits = constant(node), 0.0
+    if isinstance(value, Ball) and value.middle:
+        bits = float(abs(value.middle.context.mag(value.middle)))
     if node.name in _CIRCULAR:
         argument = constant(node.args[0])
-        is_flat = node.name.endswith("h") or not (isinstance(argument, Fraction) or argument.is_real)
-        bits += 3 * math.ceil(abs(argument.middle if isinstance(argument, Ball) else argument)) * (
-            is_flat
-        )
-    return float(bits)
+        is_real = isinstance(argument, Fraction) or argument.is_real
+        if node.name.endswith("h") or not is_real:
+            bits += 3 * math.ceil(abs(getattr(argument, "middle", argument)))
+    return bits
 
 
 def proportional(left: Node, right: Node) -> int:

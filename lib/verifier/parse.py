@@ -345,7 +345,8 @@ def _times(left: Node, right: Node, sign: str) -> Node:
     sides = (left, right)
     # `A \times B` and `[0,1] \times A`, products of sets; `2 \times (1, 3)` is a multiple.
     is_cross = sign == "times" and (
-        all(map(_is_capital, sides)) or (any(map(_is_vast, sides)) and not any(map(_is_fixed, sides)))
+        all(map(_is_capital, sides))
+        or (any(map(_is_vast, sides)) and not any(map(_is_fixed, sides)))
     )
     # Two matrices side by side are "ordered ".
     if sign == "circ" or is_cross or all(map(_is_ordered, sides)):
@@ -368,7 +369,9 @@ def _is_ordered(node: Node) -> bool:
     if node.kind in ("sum", "product", "quotient", "plusminus"):
         return any(map(_is_ordered, node.args))
     is_bold = node.kind == "symbol" and node.name.startswith(("bf:", "nabla"))
-    is_ordered_call = node.kind == "call" and (node.name == "vec" or node.name.startswith("ordered"))
+    is_ordered_call = node.kind == "call" and (
+        node.name == "vec" or node.name.startswith("ordered")
+    )
     return (
         is_bold
         or is_ordered_call
@@ -378,7 +381,7 @@ def _is_ordered(node: Node) -> bool:
 
 
 def _is_vast(node: Node) -> bool:
-    r"""Return True for what is no plain scalar: sets, tuples, vectors, `\mathbb{R}^2`, their sums."""
+    r"""Return True for no plain scalar: a set, tuple, vector, `\mathbb{R}^2`, or what has one in it."""
     if node.kind in ("sum", "product", "quotient", "power", "plusminus"):
         return any(map(_is_vast, node.args))
     is_tuple = node.kind in ("tuple", "matrix", "intersection")

@@ -185,7 +185,8 @@ def _literal(node: Node) -> Decimal | None:
         # 3.1 · 10^5
         case Node("product", (Node("number", name=name), Node("power", (Node(value=base), power)))):
             scale = power.value
-            if name and "e" not in name.lower() and base == 10 and scale is not None and scale.denominator == 1:
+            is_plain = name and "e" not in name.lower() and base == 10
+            if is_plain and scale is not None and scale.denominator == 1:
                 return Decimal(f"{name}e{scale}")
         case Node("number", name=name) if name:
             # Decimal keeps trailing zeros: 2.50 has three digits. A computed number has no name.

@@ -201,8 +201,8 @@ _NUMBER = (
     r"|\\[,!;:] ?|~|'| )\d{3})+(?![\d/])(?:[MARK]\d{1,2}(?!\d))?"
     # Groups with points: `1.234.567`.
     r"|\d{1,3}(?:\.\d{3})+(?<=\.\d{3}\.\d{3})(?!,\d{1,2}(?!\d))(?![\d.])"
-    # GROUPED is replaced by patterns for `1,234.5` and `1.234,56`, or by nothing (`_SEPARATE`); MARK
-    # is the decimal sign after groups. Then `1.5`, `.5`, the `3.` of `3./4`, and `12`.
+    # GROUPED is replaced by patterns for `1,234.5` and `1.234,56`, or by nothing (`_SEPARATE`), and
+    # MARK by the decimal signs after groups. Then `1.5`, `.5`, the `3.` of `3./4`, and `12`.
     r"|GROUPED\d+\.\d+|\.\d+|\d+\.(?=/)|\d+(?:(?=[eE][+-]?\d))?"
 )
 # One token or one neutral piece; `_Scanner._read` reads the name of the group that matched.
@@ -220,17 +220,18 @@ _PATTERN = (
 )
 # Inside brackets, where "1,234" is two numbers; and outside, where it is one.
 _SEPARATE = re.compile(_PATTERN.replace("GROUPED", "").replace("[MARK]", r"\."))
-_GROUPS = (
-    r"[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)(?:\.\d+)?|\d{1,3}(?:\.\d{3})+,\d{1,2}(?!\d)(?!\.)|"
-)
+_GROUPS = r"[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)(?:\.\d+)?|\d{1,3}(?:\.\d{3})+,\d{1,2}(?!\d)(?!\.)|"
 _GROUPING = re.compile(_PATTERN.replace("GROUPED", _GROUPS).replace("[MARK]", "[.,]"))
 # The change of `_Scanner.depth` at each bracket.
 _DEPTH = {"(": 1, "[": 1, "{set": 1, ")": -1, "]": -1, "}set": -1}
+_APART = re.compile(r"\\(?:q?quad|hspace|hfill|newline|par$)")
+"""Spacing that separates: `a \\quad b` is no product."""
 # Tokens that end a factor; words and commands that begin none, as in `5 \quad (\text{mod } 7)`.
-_OPERAND_ENDS = names(") ] } }set rangle rfloor rceil | ‖ % ! degree pi infty ' \'\'")
+_OPERAND_ENDS = names(") ] } }set rangle rfloor rceil | ‖ % ! degree pi infty ' ''")
 _BETWEEN = names(
-    "and or if for when where with mod pmod bmod in notin le ge ne approx equiv to iff land lor cup "
-    "cap setminus pm mp times cdot div forall end \\\\ & % }set mid checkmark blacksquare square"
+    "and or if for when where with mod pmod bmod in notin le ge ne approx equiv to iff land lor "
+    "cup cap setminus pm mp times cdot div forall end \\\\ & % }set mid checkmark blacksquare "
+    "square"
 )
 _MODULUS = re.compile(r"\(\s*(?:\\text\s*\{\s*)?\\?mod")
 # Roman numerals and nothing else: `iv`, `(ii), (iv)`.
@@ -416,7 +417,7 @@ class _Scanner:
             if text == "~" and not self.tokens:
                 # Before an answer, ~ means about.
                 raise Unparsable("~ before an answer")
-            self.is_apart |= "quad" in text
+            self.is_apart |= bool(_APART.match(text))
             return
         if self.is_apart and self._joins(match):
             raise Unparsable("a wide space between factors")
