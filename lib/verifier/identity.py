@@ -113,8 +113,10 @@ class Fingerprint:
         values = list(map(self.of, args))
         # A sum with an infinity, dots or a set in it is drawn as a whole.
         if kind in ("sum", "product", "quotient", "power") and not all(map(_is_scalar, args)):
-            # Infinity, dots and sets do not cancel: ∞ − ∞ is not 0. Dots depend on the order.
-            is_free = kind in ("sum", "product") and "ldots" not in free_symbols(node)
+            # Infinity, dots and sets do not cancel: ∞ − ∞ is not 0. Dots depend on the order, and
+            # so do `[[1, 2], [3, 4]]` and another matrix.
+            is_free = kind == "sum" or [part.kind for part in args].count("tuple") < 2
+            is_free &= kind in ("sum", "product") and "ldots" not in free_symbols(node)
             ordered = sorted(values) if is_free else values
             return self.element("no number", kind, *ordered)
         match kind:
@@ -331,9 +333,8 @@ def _is_scalar(node: Node) -> bool:
     if node.kind == "symbol":
         is_set = node.name.startswith(("bb:", "nabla"))
         return not is_set and node.name not in ("infinity", "ldots") and node.name not in FUNCTIONS
-    if node.kind in ("sum", "product", "quotient", "power"):
-        return all(map(_is_scalar, node.args))
-    return node.kind in VALUED
+    # So that ∞ − ∞ is not 0, nor ln ∞ − ln ∞, nor a divergent integral minus itself.
+    return node.kind in VALUED and all(map(_is_scalar, node.args))
 
 
 def _factored(value: Fraction) -> Counter[int]:

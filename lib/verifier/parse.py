@@ -381,7 +381,7 @@ def _is_ordered(node: Node) -> bool:
 
 
 def _is_vast(node: Node) -> bool:
-    r"""Return True for no plain scalar: a set, tuple, vector, `\mathbb{R}^2`, or what has one in it."""
+    r"""Return True for a set, tuple or vector, or what has one in it: `\mathbb{R}^2`."""
     if node.kind in ("sum", "product", "quotient", "power", "plusminus"):
         return any(map(_is_vast, node.args))
     is_tuple = node.kind in ("tuple", "matrix", "intersection")

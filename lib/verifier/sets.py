@@ -150,6 +150,8 @@ def _same_place(one: Cut, two: Cut) -> bool:
     """
     if one.end is None or two.end is None:
         return one.place == two.place
+    if one.end == two.end:
+        return True
     return one.place == two.place and same_expression(one.end, two.end).equal
 
 
