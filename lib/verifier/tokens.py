@@ -185,7 +185,7 @@ _BOLD = pairs("mathbf=bf boldsymbol=bf bm=bf bf=bf mathcal=cal mathscr=cal mathf
 _FRAMES = names("boxed fbox beginboxed underline")
 _NEUTRAL = (
     # Spacing; `\left.` and `\right.`, brackets that are not drawn.
-    r"\s+|~|\\[,;:! ]|\\(?:left|right)\s*\.(?!\d)|\\q?quad(?![a-zA-Z])"
+    r"\s+|~|\\[,;:! ]|\\(?:left|right)\s*\.(?!\d)|\\q?quad"
     r"|\\(?:thinspace|negthinspace|negmedspace|negthickspace|medspace"
     r"|thickspace|nobreakspace|hfill|newline|par|displaystyle|textstyle|limits|nolimits|mathstrut"
     # Sizes of brackets, such as `\Big`; math delimiters.
