@@ -19,6 +19,7 @@ from lib.verifier.tree import (
     Unparsable,
     call,
     free_symbols,
+    names,
     negated,
     number,
     remembered,
@@ -361,28 +362,27 @@ def _is_capital(node: Node) -> bool:
 
 
 def _is_ordered(node: Node) -> bool:
-    """Return True for factors that do not commute: vectors, matrices, operators, and what has them.
+    r"""Return True for factors that do not commute: vectors, matrices, operators, what has them.
 
-    Nabla and bold symbols ("bf:") count. A call such as "ordered times" is a product that keeps the
-    order of its factors.
+    Nabla, bold symbols ("bf:") and letters with a hat count, and `e^{\mathbf{A}}`. A call such as
+    "ordered times" is a product that keeps the order of its factors.
     """
-    if node.kind in ("sum", "product", "quotient", "plusminus"):
-        return any(map(_is_ordered, node.args))
-    is_bold = node.kind == "symbol" and node.name.startswith(("bf:", "nabla"))
-    is_ordered_call = node.kind == "call" and (
-        node.name == "vec" or node.name.startswith("ordered")
-    )
-    return (
-        is_bold
-        or is_ordered_call
-        or node.kind == "matrix"
-        or (node.kind == "power" and _is_ordered(node.args[0]))
-    )
+    if node.kind == "symbol":
+        return node.name.startswith(("bf:", "nabla"))
+    if node.kind == "call":
+        is_ordered_call = node.name in ("vec", "hat") or node.name.startswith("ordered")
+        return is_ordered_call or (node.name in _OF_MATRICES and any(map(_is_ordered, node.args)))
+    return node.kind == "matrix" or (node.kind in _BUILT and any(map(_is_ordered, node.args)))
+
+
+# Nodes, and functions and accents, that are matrices or operators if a part is one.
+_BUILT = names("sum product quotient plusminus power root")
+_OF_MATRICES = names("exp ln sin cos overline tilde conj")
 
 
 def _is_vast(node: Node) -> bool:
     r"""Return True for a set, tuple or vector, or what has one in it: `\mathbb{R}^2`."""
-    if node.kind in ("sum", "product", "quotient", "power", "plusminus"):
+    if node.kind in _BUILT:
         return any(map(_is_vast, node.args))
     is_tuple = node.kind in ("tuple", "matrix", "intersection")
     return is_tuple or _is_ordered(node) or _is_set(node)
