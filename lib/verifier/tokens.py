@@ -421,7 +421,8 @@ class _Scanner:
             return
         if self.is_apart and self._joins(match):
             raise Unparsable("a wide space between factors")
-        self.is_apart = False
+        # The space before `\mathrm{b}` is before its letter.
+        self.is_apart &= bool(match["style"])
         if match["style"]:
             if match["open"]:
                 self.groups.append((match["style"], len(self.tokens)))
@@ -447,16 +448,17 @@ class _Scanner:
 
     def _joins(self, match: re.Match[str]) -> bool:
         r"""Return True if a match would be a factor beside the last token: the b of `a \quad b`."""
-        last = self.tokens[-1] if self.tokens else END
+        last = next((token for token in self.tokens[::-1] if token != OPEN), END)
         if not (last.kind in ("number", "letter", "name") or last.text in _OPERAND_ENDS):
             return False
         text = match[0]
         if match.lastgroup == "command":
             return CANONICAL_NAME.get(text[1:], text[1:]) not in _BETWEEN
         if match["style"]:
-            return match["style"] in _BOLD
+            return match["style"] not in _UPRIGHT
         if match.lastgroup == "word":
-            return text.lower() not in _BETWEEN and not is_unit(text)
+            is_word = len(text) > 2 and self.style in _UPRIGHT
+            return not (is_word or text.lower() in _BETWEEN or is_unit(text))
         is_modulus = _MODULUS.match(self.text, match.start())
         return match.lastgroup == "number" or (text in ("(", "[", "{", "|") and not is_modulus)
 
