@@ -421,8 +421,8 @@ class _Scanner:
             return
         if self.is_apart and self._joins(match):
             raise Unparsable("a wide space between factors")
-        # The space before `\mathrm{b}` is before its letter.
-        self.is_apart &= bool(match["style"])
+        # The space before `\mathrm{b}` and `\text{(b)}` is before its letter.
+        self.is_apart &= bool(match["style"]) or (text in "([{" and self.style in _UPRIGHT)
         if match["style"]:
             if match["open"]:
                 self.groups.append((match["style"], len(self.tokens)))
@@ -448,7 +448,8 @@ class _Scanner:
 
     def _joins(self, match: re.Match[str]) -> bool:
         r"""Return True if a match would be a factor beside the last token: the b of `a \quad b`."""
-        last = next((token for token in self.tokens[::-1] if token != OPEN), END)
+        opened = (OPEN, Token("operator", "("), Token("operator", "["))
+        last = next((token for token in self.tokens[::-1] if token not in opened), END)
         if not (last.kind in ("number", "letter", "name") or last.text in _OPERAND_ENDS):
             return False
         text = match[0]
@@ -459,8 +460,8 @@ class _Scanner:
         if match.lastgroup == "word":
             is_word = len(text) > 2 and self.style in _UPRIGHT
             return not (is_word or text.lower() in _BETWEEN or is_unit(text))
-        is_modulus = _MODULUS.match(self.text, match.start())
-        return match.lastgroup == "number" or (text in ("(", "[", "{", "|") and not is_modulus)
+        is_aside = self.style in _UPRIGHT or _MODULUS.match(self.text, match.start())
+        return match.lastgroup == "number" or (text in ("(", "[", "{", "|") and not is_aside)
 
     def _add_number(self, match: re.Match[str]) -> None:
         """Add a number, as a subscript if it follows a letter directly: `x2` is `x_2`."""
