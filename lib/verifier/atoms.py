@@ -306,11 +306,11 @@ class Atoms:
         if name == "hat" and (letter := re.fullmatch("(?:bf:)?([ijk])", spelled(inside))):
             return symbol(f"bf:{letter[1]}")
         # A label, a word, has no symbols either, but is no number.
-        is_number = name == "overline" and not free_symbols(inside) and inside.kind != "label"
-        if is_number and not any(part.name == "i" for part in nodes(inside)):
+        over_number = name == "overline" and not free_symbols(inside) and inside.kind != "label"
+        if over_number and not any(part.name == "i" for part in nodes(inside)):
             # `\overline{25}` may be digits that repeat, or the digits of one number.
             raise Unparsable("a bar over a real number")
-        return call("conj" if is_number else name, inside)
+        return call("conj" if over_number else name, inside)
 
     def _function(self, name: str) -> Node:
         r"""Parse the rest of a function: `\sin^2 x`, `\log_2 8`, `\max(1, 2)`.
@@ -471,6 +471,8 @@ class Atoms:
         self.expect("end")
         if self._raw().rstrip("*") != name:
             raise Unparsable("an environment that ends as another")
+        if not rows:
+            raise Unparsable("an empty environment")
         if name in ("cases", "aligned"):
             is_system = all(len(row.args) == 1 for row in rows)
             items = tuple(row.args[0] for row in rows if is_system)

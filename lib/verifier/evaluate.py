@@ -26,8 +26,8 @@ from lib.verifier.tree import (
     symbol,
 )
 
-# `1,234,567`
-_GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?!\d)")
+# `-1,234,567.5`; `0,123` and `1234,567` are lists.
+_GROUPED = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?")
 # `-1234.50`, `.5`, `1e5`, `3/4`: numerator and denominator in two groups.
 _LITERAL = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?)(?:/(\d+\.?\d*|\.\d+))?")
 
@@ -41,8 +41,8 @@ def as_number(text: str) -> Fraction | None:
     compact = text.strip()
     if len(compact) > MAX_DIGITS:
         return None
-    if "," in compact:
-        compact = _GROUPED.sub(lambda match: match[0].replace(",", ""), compact)
+    if _GROUPED.fullmatch(compact):
+        compact = compact.replace(",", "")
     match = _LITERAL.fullmatch(compact)
     if match is None:
         return None
@@ -351,6 +351,17 @@ def _real(value: Value) -> Any:
     raise Undecided("needs real numbers")
 
 
+def _fraction(value: Any) -> Fraction:
+    """Return a real number of mpmath, or a `Fraction`, as an exact fraction."""
+    if isinstance(value, Fraction):
+        return value
+    if not value.context.isfinite(value):
+        raise Undecided("no finite number")
+    from mpmath.libmp import to_rational  # type: ignore[import-untyped]
+
+    return Fraction(*to_rational(value._mpf_))
+
+
 def _step(direction: Callable[[Any], int]) -> Callable[[Evaluation, Value], Fraction]:
     """Wrap `math.floor` or `math.ceil` as an operation of `_OPERATIONS`.
 
@@ -358,8 +369,10 @@ def _step(direction: Callable[[Any], int]) -> Callable[[Evaluation, Value], Frac
     """
 
     def rounded(evaluation: Evaluation, value: Value) -> Fraction:
-        radius = 0 if isinstance(value, Fraction) else value.radius
-        low, high = (direction(_real(value) + end) for end in (-radius, radius))
+        # As fractions: a float would round the ends.
+        middle = _fraction(_real(value))
+        radius = 0 if isinstance(value, Fraction) else _fraction(value.radius)
+        low, high = (direction(middle + end) for end in (-radius, radius))
         if low != high:
             raise Undecided("rounding of what may be an integer")
         return Fraction(int(low))
@@ -410,6 +423,8 @@ def _rational_power(base: Fraction, exponent: Fraction) -> Fraction | None:
         TooHard: the result would be too long.
     """
     power, index = exponent.as_integer_ratio()
+    if not base and not power:
+        raise Undecided("0^0")
     if index > 1:
         # A float's root, rounded, is the integer root if the base has few bits; the roots of longer
         # bases are evaluated as balls.
@@ -500,9 +515,5 @@ def real_value(node: Node) -> Fraction | None:
         value = _real(constant(node))
     except (Undecided, TooHard):
         return None
-    if isinstance(value, Fraction):
-        return value
-    from mpmath.libmp import to_rational  # type: ignore[import-untyped]
-
     # Fraction(float(value)) would keep only 16 digits.
-    return Fraction(*to_rational(value._mpf_))
+    return _fraction(value)

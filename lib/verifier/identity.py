@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 
-from lib.verifier.evaluate import apart, constant, exact_value, precision
+from lib.verifier.evaluate import Ball, apart, constant, exact_value, precision
 from lib.verifier.rules import Verdict
 from lib.verifier.tree import (
     FUNCTIONS,
@@ -113,8 +113,11 @@ class Fingerprint:
         values = list(map(self.of, args))
         # A sum with an infinity, dots or a set in it is drawn as a whole.
         if kind in ("sum", "product", "quotient", "power") and not all(map(_is_scalar, args)):
-            # Infinity, dots and sets do not cancel: ∞ − ∞ is not 0.
-            ordered = sorted(values) if kind in ("sum", "product") else values
+            # Infinity, dots and sets do not cancel: ∞ − ∞ is not 0. Dots depend on the order, and
+            # so do `[[1, 2], [3, 4]]` and another matrix.
+            is_free = kind == "sum" or [part.kind for part in args].count("tuple") < 2
+            is_free &= kind in ("sum", "product") and "ldots" not in free_symbols(node)
+            ordered = sorted(values) if is_free else values
             return self.element("no number", kind, *ordered)
         match kind:
             case "sum":
@@ -138,7 +141,8 @@ class Fingerprint:
             case "root":
                 # args are index and radicand; `power` is the n of √(x^n).
                 power = args[1].args[1].value if args[1].kind == "power" else None
-                if args[0].value == 2 and power and power % 2 == 0:
+                is_real = _I not in nodes(args[1])
+                if args[0].value == 2 and power and power % 2 == 0 and is_real:
                     # The square root of the square of a real number is its absolute value.
                     return self.element("call", "abs", values[1])
                 return self._power(args[1], Node("quotient", (number(1), args[0])))
@@ -147,7 +151,8 @@ class Fingerprint:
             case "call":
                 return self._call(name, args, values)
         # Any other kind, such as a tuple, is drawn from its parts.
-        if kind in _UNORDERED or (kind == "list" and name == "or"):
+        is_unordered = kind in _UNORDERED or (kind == "list" and name == "or")
+        if is_unordered and "ldots" not in free_symbols(node):
             values.sort()
         return self.element(kind, name, node.value or "", *values)
 
@@ -180,6 +185,9 @@ class Fingerprint:
 
         Sums in the exponent are multiplied out, e^(x + 2y) = e^x · (e^y)^2, so that equal powers
         in different spellings get one element.
+
+        Raises:
+            Undecided: it is 0^0, or 0 to a negative power.
         """
         # √(980/7) is √140.
         if base.kind == "quotient" and all(part.value for part in base.args):
@@ -190,6 +198,8 @@ class Fingerprint:
             return math.prod(self._power(*side) for side in sides)
         # Powers depend on the base's element, not on its tree: (x·x)^y is (x^2)^y.
         base_element, product = self.of(base), 1
+        if not base_element and not self.of(exponent):
+            raise Undecided("0^0")
         # One factor for each term of the exponent: of b^(3x/2) the numerator is 3, the denominator
         # 2, and `factors` is (x,).
         for times, factors in _terms(exponent):
@@ -213,8 +223,8 @@ class Fingerprint:
             ):
                 # e^(iπ/2) = i, a quarter of a turn.
                 product *= pow(_ROOT_OF_MINUS_ONE, numerator * 2 // denominator, _PRIME)
-            elif base.value == -1 and denominator == 1:
-                # Only integer powers of −1 are real: (−1)^(2n) is 1.
+            elif base.value == -1 and denominator == 1 and all(map(_is_letter, factors)):
+                # Only integer powers of −1 are real, so that letters are integers: (−1)^(2n) is 1.
                 product *= (
                     self.element("power", base_element, factor_element) if numerator % 2 else 1
                 )
@@ -298,9 +308,17 @@ class Fingerprint:
             gap = values[0] - values[1]
             size = self.element("call", "abs", gap * gap % _PRIME)
             return (sum(values) + (size if name == "max" else -size)) * self.inverse(2)
-        if name in _UNORDERED:
+        if name in _UNORDERED and not any("ldots" in free_symbols(part) for part in args):
             values.sort()
         return self.element("call", name, *values)
+
+
+def _is_letter(node: Node) -> bool:
+    """Return True for a letter that is no constant, or its power: n and n^2, not π or 1/n."""
+    if node.kind == "power":
+        base, exponent = node.args
+        return _is_letter(base) and exponent.name.isdigit()
+    return node.kind == "symbol" and bool(free_symbols(node))
 
 
 def _is_word(node: Node) -> bool:
@@ -315,9 +333,8 @@ def _is_scalar(node: Node) -> bool:
     if node.kind == "symbol":
         is_set = node.name.startswith(("bb:", "nabla"))
         return not is_set and node.name not in ("infinity", "ldots") and node.name not in FUNCTIONS
-    if node.kind in ("sum", "product", "quotient", "power"):
-        return all(map(_is_scalar, node.args))
-    return node.kind in VALUED or node.kind == "calculus"
+    # So that ∞ − ∞ is not 0, nor ln ∞ − ln ∞, nor a divergent integral minus itself.
+    return node.kind in VALUED and all(map(_is_scalar, node.args))
 
 
 def _factored(value: Fraction) -> Counter[int]:
@@ -459,6 +476,9 @@ def _is_beyond(node: Node) -> bool:
     Such numbers may be transcendental: their equality is evidence ("numeric"), no proof.
     """
     is_root = node.kind in ("number", "sum", "product", "quotient", "power", "root", "percent")
+    # 2^√2 is transcendental.
+    if node.kind == "power" and exact_value(node.args[1]) is None:
+        return True
     return not (is_root or node == _I) or any(map(_is_beyond, node.args))
 
 
@@ -484,7 +504,31 @@ def _size(node: Node, roots: dict[Node, int]) -> float:
     if node.kind not in ("sum", "product", "quotient"):
         # Roots inside a function do not multiply the degree again: they go to a dict of their own.
         roots[node], roots = 2, {}
+        return _parts_size(node, roots) + _magnitude(node)
+    return _parts_size(node, roots)
+
+
+def _parts_size(node: Node, roots: dict[Node, int]) -> float:
+    """Return the size of a number whose parts are added, multiplied or given to a function."""
     return sum(_size(part, roots) for part in node.args) + len(node.args) + 8
+
+
+def _magnitude(node: Node) -> float:
+    """Return the bits of a function's value, and of its distance from a limit.
+
+    exp(-1000) is 2^-1443 and has 1443. tanh(200) differs from 1 by 2^-577: for a hyperbolic
+    function, or a circular one off the real line, three bits for each unit of the argument, since
+    e^-2x is about 2^-3x.
+    """
+    value, bits = constant(node), 0.0
+    if isinstance(value, Ball) and value.middle:
+        bits = float(abs(value.middle.context.mag(value.middle)))
+    if node.name in _CIRCULAR:
+        argument = constant(node.args[0])
+        is_real = isinstance(argument, Fraction) or argument.is_real
+        if node.name.endswith("h") or not is_real:
+            bits += 3 * math.ceil(abs(getattr(argument, "middle", argument)))
+    return bits
 
 
 def proportional(left: Node, right: Node) -> int:

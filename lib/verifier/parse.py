@@ -18,6 +18,8 @@ from lib.verifier.tree import (
     TooHard,
     Unparsable,
     call,
+    free_symbols,
+    names,
     negated,
     number,
     remembered,
@@ -91,6 +93,9 @@ class Parser(Atoms):
             if not separators[-1]:
                 break
         self.depth -= 1
+        # Only `\{\}` is empty on purpose.
+        if not items and "}set" not in closing:
+            raise Unparsable("nothing in brackets")
         # Now separators[n] is between items[n] and items[n + 1]. A comma at the end is ignored.
         *separators, last = separators or [""]
         if last not in ("", ","):
@@ -332,7 +337,8 @@ def _times(left: Node, right: Node, sign: str) -> Node:
     r"""Return the product of two factors; `sign` is the sign between them, '' if there is none.
 
     For factors that do not commute, this is a call: `\mathbf{a} \cdot \mathbf{b}` is dot(a, b),
-    `A \times B` and `f \circ g` are calls of "ordered times" and "ordered circ".
+    `A \times B` and `f \circ g` are calls of "ordered times" and "ordered circ". Beside ×, vectors
+    and sets commute only with a number.
     """
     if (
         sign == "cdot"
@@ -341,10 +347,14 @@ def _times(left: Node, right: Node, sign: str) -> Node:
         and "matrix" not in (left.kind, right.kind)
     ):
         return call("dot", left, right)
-    # `A \times B`, a product of sets.
-    is_upper = sign == "times" and all(_is_capital(side) for side in (left, right))
+    sides = (left, right)
+    # `A \times B` and `[0,1] \times A`, products of sets; `2 \times (1, 3)` is a multiple.
+    is_cross = sign == "times" and (
+        all(map(_is_capital, sides))
+        or (any(map(_is_vast, sides)) and not any(map(_is_fixed, sides)))
+    )
     # Two matrices side by side are "ordered ".
-    if sign == "circ" or is_upper or (_is_ordered(left) and _is_ordered(right)):
+    if sign == "circ" or is_cross or all(map(_is_ordered, sides)):
         return call(f"ordered {sign}", left, right)
     factors = left.args if left.kind == "product" else (left,)
     return Node("product", (*factors, right))
@@ -356,21 +366,35 @@ def _is_capital(node: Node) -> bool:
 
 
 def _is_ordered(node: Node) -> bool:
-    """Return True for factors that do not commute: vectors, matrices, operators, their products.
+    r"""Return True for factors that do not commute: vectors, matrices, operators, what has them.
 
-    Nabla and bold symbols ("bf:") count. A call such as "ordered times" is a product that keeps the
-    order of its factors.
+    Nabla, bold symbols ("bf:") and letters with a hat count, and `e^{\mathbf{A}}`. A call such as
+    "ordered times" is a product that keeps the order of its factors.
     """
-    if node.kind == "product":
-        return any(map(_is_ordered, node.args))
-    is_bold = node.kind == "symbol" and node.name.startswith(("bf:", "nabla"))
-    is_vector = node.kind == "call" and (node.name == "vec" or node.name.startswith("ordered"))
-    return (
-        is_bold
-        or is_vector
-        or node.kind == "matrix"
-        or (node.kind == "power" and _is_ordered(node.args[0]))
-    )
+    if node.kind == "symbol":
+        return node.name.startswith(("bf:", "nabla"))
+    if node.kind == "call":
+        is_ordered_call = node.name in ("vec", "hat") or node.name.startswith("ordered")
+        return is_ordered_call or (node.name in _OF_MATRICES and any(map(_is_ordered, node.args)))
+    return node.kind == "matrix" or (node.kind in _BUILT and any(map(_is_ordered, node.args)))
+
+
+# Nodes, and functions and accents, that are matrices or operators if a part is one.
+_BUILT = names("sum product quotient plusminus power root")
+_OF_MATRICES = names("exp ln sin cos overline tilde conj")
+
+
+def _is_vast(node: Node) -> bool:
+    r"""Return True for a set, tuple or vector, or what has one in it: `\mathbb{R}^2`."""
+    if node.kind in _BUILT:
+        return any(map(_is_vast, node.args))
+    is_tuple = node.kind in ("tuple", "matrix", "intersection")
+    return is_tuple or _is_ordered(node) or _is_set(node)
+
+
+def _is_fixed(node: Node) -> bool:
+    """Return True for a number: without letters, and no set or vector."""
+    return not _is_vast(node) and not free_symbols(node)
 
 
 def _is_integer(node: Node) -> bool:

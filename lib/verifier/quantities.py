@@ -148,10 +148,11 @@ def _hundredth(node: Node) -> Node:
     inside = node.args[0]
     if inside.value is None:
         return Node("quotient", (inside, number(100)))
-    # The literal keeps its digits: 12.5 % is 0.125, a decimal of three places. At most 15, which a
-    # float has.
-    places = len(inside.name.partition(".")[2]) + 2
-    return number(inside.value / 100, f"{float(inside.value / 100):.{min(places, 15)}f}")
+    # The literal keeps its digits: 12.5 % is 0.125, a decimal of three places. At most 15.
+    places = min(len(inside.name.partition(".")[2]) + 2, 15)
+    whole, part = divmod(round(abs(inside.value) * 10**places / 100), 10**places)
+    sign = "-" if inside.value < 0 else ""
+    return number(inside.value / 100, f"{sign}{whole}.{part:0{places}d}")
 
 
 def compare_ratio(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
@@ -200,7 +201,8 @@ def _literal(node: Node) -> Decimal | None:
         # 3.1 · 10^5
         case Node("product", (Node("number", name=name), Node("power", (Node(value=base), power)))):
             scale = power.value
-            if name and base == 10 and scale is not None and scale.denominator == 1:
+            is_plain = name and "e" not in name.lower() and base == 10
+            if is_plain and scale is not None and scale.denominator == 1:
                 return Decimal(f"{name}e{scale}")
         case Node("number", name=name) if name:
             # Decimal keeps trailing zeros: 2.50 has three digits. A computed number has no name.

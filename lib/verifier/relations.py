@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 from lib.verifier.atoms import GREEK
 from lib.verifier.evaluate import real_value
-from lib.verifier.rules import Comparer, Verdict, either, is_vain
+from lib.verifier.rules import MAX_MATCHED, Comparer, Verdict, either, is_vain
 from lib.verifier.sets import domain_of, is_region, same_constraint
 from lib.verifier.tree import (
     FUNCTIONS,
     REALS,
     Node,
+    TooHard,
     Undecided,
     free_symbols,
     is_name,
@@ -62,7 +63,13 @@ def stated(comparer: Comparer, node: Node) -> Stated | None:
         case Node("set", items):
             # In a set, ±a is two elements, and 1 and 2/2 are one.
             values: tuple[Node, ...] = ()
-            for value in (value for item in items for value in signs(item)):
+            elements = [value for item in items for value in signs(item)]
+            if symbol("ldots") in elements:
+                return Stated(tuple(elements), ("",) * len(elements), is_set=True)
+            different = [*dict.fromkeys(elements)]
+            if len(different) > MAX_MATCHED:
+                raise TooHard("elements of a set")
+            for value in different:
                 if not any(comparer.equal(other, value) for other in values):
                     values += (value,)
             return Stated(values, ("",) * len(values), is_set=True)
@@ -334,7 +341,7 @@ def _bound(node: Node) -> Node:
     f(x) = x^2 and f(t) = t^2 become the same tree. Any other node is returned as it is.
     """
     head, value = node.args[0], node.args[-1]
-    letters = [part.name for part in head.args if re.fullmatch("[a-z]", part.name)]
+    letters = [part.name for part in head.args if re.fullmatch("[a-df-hj-z]", part.name)]
     is_definition = node.name == "=" and _FUNCTION.fullmatch(head.name) and is_name(head)
     # An argument of a definition is a letter, not `f(2x) = …`.
     if not is_definition or len({*letters}) < len(free_symbols(head)):
@@ -351,9 +358,14 @@ def signs(node: Node) -> Iterator[Node]:
     """Yield the values of `node` with the upper and the lower signs: 1 ± 2 gives 1 + 2 and 1 - 2.
 
     Without ± or ∓, yield only `node`.
+
+    Raises:
+        Undecided: there are several, which may go together or not.
     """
-    has_plusminus = any(part.kind == "plusminus" for part in nodes(node))
-    for upper in (True, False) if has_plusminus else (True,):
+    count = sum(part.kind == "plusminus" for part in nodes(node))
+    if count > 1:
+        raise Undecided("several ± in one value")
+    for upper in (True, False) if count else (True,):
         yield _signed(node, upper)
 
 

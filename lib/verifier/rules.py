@@ -97,7 +97,8 @@ class Verdict(NamedTuple):
 
 INTERVALS = names("() [] (] [)")
 """The names of tuple nodes that may be intervals: `(0, 1]` is "(]"."""
-_MAX_MATCHED = 50
+MAX_MATCHED = 50
+"""Elements that are compared in any order; the number of comparisons is quadratic in it."""
 
 
 class Comparer(NamedTuple):
@@ -169,13 +170,16 @@ class Comparer(NamedTuple):
     def in_any_order(self, expected: Sequence[Node], actual: Sequence[Node], step: str) -> Verdict:
         """Decide whether both have the same elements, each as often, in any order.
 
+        With dots among them, `1, 2, \\ldots`, the order counts.
+
         Raises:
-            TooHard: there are more than `_MAX_MATCHED` elements.
+            TooHard: there are more than `MAX_MATCHED` elements.
         """
-        # The number of comparisons is quadratic in the number of elements.
-        if len(expected) == len(actual) > _MAX_MATCHED:
+        if symbol("ldots") in (*expected, *actual):
+            return self.in_order(expected, actual, step)
+        if len(expected) == len(actual) > MAX_MATCHED:
             raise TooHard("elements")
-        return self.in_order(expected, actual, step, _MAX_MATCHED)
+        return self.in_order(expected, actual, step, MAX_MATCHED)
 
 
 Comparison = Callable[[Comparer, Node, Node], Verdict | None]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import NamedTuple
 
-from lib.verifier.evaluate import exact_value, real_value
+from lib.verifier.evaluate import constant, exact_value, real_value
 from lib.verifier.identity import Fingerprint, proportional, same_expression
 from lib.verifier.rules import INTERVALS, Comparer, Verdict, either
 from lib.verifier.tree import (
@@ -31,7 +31,6 @@ from lib.verifier.tree import (
     number,
     pairs,
     spelled,
-    substituted,
 )
 
 
@@ -44,7 +43,7 @@ class Cut(NamedTuple):
     Attributes:
         place: the number, or ±inf; rounded to 30 digits after the point if it is irrational.
         after: whether the cut is just after the number.
-        end: the tree of an irrational number, to compare two cuts exactly; else None.
+        end: the number's tree, to compare two cuts exactly; None for ±inf.
     """
 
     place: float | Fraction
@@ -138,30 +137,40 @@ def same_set(reference: RealSet, answer: RealSet) -> bool:
     if reference.name and answer.name and reference.name != answer.name:
         return False
     return len(reference.cuts) == len(answer.cuts) and all(
-        one[:2] == two[:2]
-        and (one.end is None or two.end is None or same_expression(one.end, two.end).equal)
+        one.after == two.after and _same_place(one, two)
         for one, two in zip(reference.cuts, answer.cuts, strict=True)
     )
+
+
+def _same_place(one: Cut, two: Cut) -> bool:
+    """Return True if two cuts are at the same number.
+
+    Raises:
+        Undecided, TooHard: see `same_expression`.
+    """
+    if one.end is None or two.end is None:
+        return one.place == two.place
+    if one.end == two.end:
+        return True
+    return one.place == two.place and same_expression(one.end, two.end).equal
 
 
 def _cut(node: Node, after: bool) -> Cut:
     """Return the cut before or after the number of a constant tree; at ±∞ there is only one cut.
 
     Raises:
-        Undecided: the constant is no real number.
+        Undecided: the constant is no real number, or is not known to 30 digits.
     """
-    # Infinity is a symbol without a value: with 1 for it, `-\infty` is -1.
-    if free_symbols(node) == {"infinity"}:
-        sign = exact_value(substituted(node, {"infinity": number(1)}))
-        if sign in (1, -1):
-            # _LINE[0] is the cut at -oo, _LINE[1] that at oo.
-            return _LINE[sign == 1]
+    # Only the sign itself: 2 − ∞ and 1/∞ are no ends.
+    if node in (INFINITY, negated(INFINITY)):
+        # _LINE[0] is the cut at -oo, _LINE[1] that at oo.
+        return _LINE[node == INFINITY]
     exact = exact_value(node)
     if exact is not None:
-        return Cut(exact, after)
+        return Cut(exact, after, node)
     value = real_value(node)
-    if value is None:
-        raise Undecided("an end that is no number")
+    if value is None or constant(node).radius * 10**31 > 1:
+        raise Undecided("an end that is no number, or none that is certain")
     return Cut(Fraction(round(value * 10**30), 10**30), after, node)
 
 
@@ -169,12 +178,19 @@ def _combined(keep: Callable[[bool, bool], bool], left: Cuts, right: Cuts) -> Cu
     """Return the cuts of all x for which `keep(x in left, x in right)` is True: `or_` is the union.
 
     A sweep over all cuts in ascending order tracks whether the next numbers are in each set.
+
+    Raises:
+        Undecided: two different numbers are too near to each other to be ordered.
     """
     cuts: list[Cut] = []
     # Whether the numbers after the current cut are in left, and in right.
     inside = [False, False]
     # cut[:2] is (place, after).
     places = {cut[:2]: cut for cut in (*left, *right)}
+    at_place: dict[float | Fraction, Cut] = {}
+    for cut in (*left, *right):
+        if not _same_place(at_place.setdefault(cut.place, cut), cut):
+            raise Undecided("ends that are too near")
     sides = [{cut[:2] for cut in side} for side in (left, right)]
     for place in sorted(places):
         # A set's own cut is where x enters or leaves it.

@@ -58,7 +58,8 @@ _JUMPING = names("floor ceil sgn max min mod")
 _FUNCTIONS = pairs(
     "sin=sin cos=cos tan=tan cot=cot sec=sec csc=csc sinh=sinh cosh=cosh tanh=tanh arcsin=asin "
     "arccos=acos arctan=atan ln=log log=log exp=exp abs=Abs "
-    "binomial=binomial Gamma=gamma erf=erf sum=Add product=Mul power=Pow factorial=factorial"
+    "binomial=binomial Gamma=gamma erf=erf sum=Add product=Mul quotient=Mul power=Pow "
+    "factorial=factorial"
 )
 _CONSTANTS = pairs("pi=pi e=E i=I infinity=oo")
 
@@ -134,13 +135,19 @@ def _convert(node: Node) -> Any:
         return result
     parts = [_convert(part) for part in node.args]
     if node.kind == "quotient":
-        return parts[0] / parts[1]
+        parts[1] = 1 / parts[1]
     if node.kind == "root":
         return parts[1] ** (1 / parts[0])
     function = _FUNCTIONS.get(node.name if node.kind == "call" else node.kind)
     if function is None:
         raise Undecided(f"no symbolic {node.kind}")
-    return getattr(sympy, function)(*parts)
+    # sympy has a value for 0^0 and ∞^0, and compares ∞ − ∞ with anything.
+    if function == "Pow" and parts[1].is_zero and not parts[0].is_nonzero:
+        raise Undecided("0^0")
+    value = getattr(sympy, function)(*parts)
+    if value.has(sympy.nan, sympy.zoo):
+        raise Undecided("no value, such as ∞ - ∞")
+    return value
 
 
 def _calculus(name: str, lower: Node, upper: Node, body: Node) -> Any:

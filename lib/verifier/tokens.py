@@ -40,10 +40,10 @@ _COMMANDS = pairs(
 }
 _SIGNS = str.maketrans(
     {sign: rf"\{name} " for sign, name in _COMMANDS.items() if len(sign) == 1}
-    | pairs("−=- –=- —=- ‐=- ‑=- ⁄=/ ∕=/ ∣=| ′=' ″='' ’=' ，=, 、=, 。=. ；=; ：=:")
+    | pairs("−=- –=- ‐=- ‑=- ⁄=/ ∕=/ ∣=| ′=' ″='' ’=' ，=, 、=, 。=. ；=; ：=:")
     | {"°": r"^\circ ", "º": r"^\circ ", "或": " or ", "且": " and ", "和": " and "}
-    # Removed: characters without width (space, byte-order mark, function application, times).
-    | dict.fromkeys("\u200b\ufeff\u2061\u2062")
+    # Removed: characters without width (space, byte-order mark, function application).
+    | dict.fromkeys("\u200b\ufeff\u2061")
     | {sign: rf"\mathbb{{{letter}}} " for sign, letter in zip("ℝℤℕℚℂ", "RZNQC", strict=True)}
 )
 _CIRCLED = re.compile("[①-⑳][①-⑳, ]*")
@@ -146,7 +146,7 @@ WORDS = ("word", "text", "name")
 # The braces of a LaTeX group; the braces of a set are `{set` and `}set`.
 OPEN, CLOSE = Token("operator", "{"), Token("operator", "}")
 
-ONE_FOR = pairs(
+CANONICAL_NAME = pairs(
     "dfrac=frac tfrac=frac cfrac=frac leq=le geq=ge neq=ne leqslant=le geqslant=ge lt=< gt=> "
     "cdotp=cdot ast=cdot varnothing=emptyset varphi=phi vartheta=theta varepsilon=epsilon "
     "lvert=| rvert=| vert=| mid=mid lVert=‖ rVert=‖ Vert=‖ |=‖ colon=: backslash=setminus "
@@ -182,7 +182,7 @@ _UPRIGHT = names(
 # Each becomes a prefix of the letter's name: `\mathbf{v}` is bf:v, `\mathbb{R}` is bb:R.
 _BOLD = pairs("mathbf=bf boldsymbol=bf bm=bf bf=bf mathcal=cal mathscr=cal mathfrak=frak mathbb=bb")
 # Commands that draw a frame or a line around their argument, and style no letters.
-_AROUND = names("boxed fbox beginboxed underline")
+_FRAMES = names("boxed fbox beginboxed underline")
 _NEUTRAL = (
     # Spacing; `\left.` and `\right.`, brackets that are not drawn.
     r"\s+|~|\\[,;:! ]|\\(?:left|right)\s*\.(?!\d)|\\q?quad"
@@ -198,18 +198,18 @@ _NUMBER = (
     r"|\d*\.\d+\s*(?:\\ldots|\\dots|\\cdots|\.\.\.)"
     # Groups of three digits: `1{,}234`, `1,\!234`, `1\,234`, `1'234`, `1 234.50`.
     r"|(?<![\^_])\d{1,3}(?:(?: ?\{ ?, ?\} ?|, ?\\! ?"
-    r"|\\[,!;:] ?|~|'| )\d{3})+(?![\d/])(?:[.,]\d{1,2}(?!\d))?"
-    # Groups with points: `1.234,56`, `1.234.567`.
-    r"|\d{1,3}(?:\.\d{3})+(?:,\d{1,2}(?!\d)|(?<=\.\d{3}\.\d{3}))(?![\d.])"
-    # GROUPED is replaced by a pattern for `1,234.5`, or by nothing (`_SEPARATE`). Then `1.5`, `.5`,
-    # the `3.` of `3./4`, and `12`.
+    r"|\\[,!;:] ?|~|'| )\d{3})+(?![\d/])(?:[MARK]\d{1,2}(?!\d))?"
+    # Groups with points: `1.234.567`.
+    r"|\d{1,3}(?:\.\d{3})+(?<=\.\d{3}\.\d{3})(?!,\d{1,2}(?!\d))(?![\d.])"
+    # GROUPED is replaced by patterns for `1,234.5` and `1.234,56`, or by nothing (`_SEPARATE`), and
+    # MARK by the decimal signs after groups. Then `1.5`, `.5`, the `3.` of `3./4`, and `12`.
     r"|GROUPED\d+\.\d+|\.\d+|\d+\.(?=/)|\d+(?:(?=[eE][+-]?\d))?"
 )
 # One token or one neutral piece; `_Scanner._read` reads the name of the group that matched.
 _PATTERN = (
     rf"(?P<neutral>{_NEUTRAL})"
     # `\text{`, or `\mathrm` before one character
-    rf"|\\(?P<style>{'|'.join(sorted(_UPRIGHT | _BOLD.keys() | _AROUND, key=len, reverse=True))})"
+    rf"|\\(?P<style>{'|'.join(sorted(_UPRIGHT | _BOLD.keys() | _FRAMES, key=len, reverse=True))})"
     r"\*?(?![a-zA-Z])\s*(?P<open>\{)?"
     rf"|(?P<number>(?:{_NUMBER})(?:[eE][+-]?\d{{1,3}}(?![\d.]))?)"
     # `\not=`, `\not\in`
@@ -219,10 +219,23 @@ _PATTERN = (
     r"|(?P<operator>\*\*|<->|->|<=|>=|!=|==|:=|=>|\.\.\.|[-+*/^_=<>()\[\]{}|,;:!%'&?.€£¥₹])"
 )
 # Inside brackets, where "1,234" is two numbers; and outside, where it is one.
-_SEPARATE = re.compile(_PATTERN.replace("GROUPED", ""))
-_GROUPING = re.compile(_PATTERN.replace("GROUPED", r"[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)(?:\.\d+)?|"))
+_SEPARATE = re.compile(_PATTERN.replace("GROUPED", "").replace("[MARK]", r"\."))
+_GROUPS = r"[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)(?:\.\d+)?|\d{1,3}(?:\.\d{3})+,\d{1,2}(?!\d)(?!\.)|"
+_GROUPING = re.compile(_PATTERN.replace("GROUPED", _GROUPS).replace("[MARK]", "[.,]"))
 # The change of `_Scanner.depth` at each bracket.
 _DEPTH = {"(": 1, "[": 1, "{set": 1, ")": -1, "]": -1, "}set": -1}
+_APART = re.compile(r"\\(?:q?quad|hspace|hfill|newline|par$)")
+"""Spacing that separates: `a \\quad b` is no product."""
+# Tokens that end a factor; words and commands that begin none, as in `5 \quad (\text{mod } 7)`.
+_OPERAND_ENDS = names(") ] } }set rangle rfloor rceil | ‖ % ! degree pi infty ' ''")
+_BETWEEN = names(
+    "and or if for when where with mod pmod bmod in notin le ge ne approx equiv to iff land lor "
+    "cup cap setminus pm mp times cdot div forall end \\\\ & % }set mid checkmark blacksquare "
+    "square"
+)
+_MODULUS = re.compile(r"\(\s*(?:\\text\s*\{\s*)?\\?mod")
+# Roman numerals and nothing else: `iv`, `(ii), (iv)`.
+_ROMAN = re.compile(r"(?:[ivx]|and|or|[\s$(),.;{}])*")
 # Words of two letters; any other two letters, such as `xy`, are a product.
 _TWO_LETTERS = names("is it of to so we be in as if no on an by at do he us my am pm or vs")
 _PLAIN_UNITS = names("cm mm km kg ft lb yd oz hr ml mL kJ kW Hz Pa")
@@ -361,6 +374,7 @@ class _Scanner:
         upright_d: number of tokens up to and including the last upright d, of `\mathrm{d}x`; -1
             before the first.
         currency: index of a dollar sign that is a currency, -1 if there is none.
+        is_apart: whether `\\quad` precedes the next token.
     """
 
     def __init__(self, text: str) -> None:
@@ -370,6 +384,7 @@ class _Scanner:
         self.groups: list[tuple[str, int]] = []
         self.next_style = ""
         self.upright_d = -1
+        self.is_apart = False
         # Math delimiters come in pairs: if the number of dollars is odd, the first is a currency.
         self.currency = text.find("$") if len(re.findall(r"(?<!\\)\$", text)) % 2 else -1
 
@@ -412,20 +427,25 @@ class _Scanner:
             if text == "~" and not self.tokens:
                 # Before an answer, ~ means about.
                 raise Unparsable("~ before an answer")
+            self.is_apart |= bool(_APART.match(text))
             return
+        if self.is_apart and self._joins(match):
+            raise Unparsable("a wide space between factors")
+        # The space before `\mathrm{b}` and `\text{(b)}` is before its letter.
+        self.is_apart &= bool(match["style"]) or (text in "([{" and self.style in _UPRIGHT)
         if match["style"]:
             if match["open"]:
                 self.groups.append((match["style"], len(self.tokens)))
                 self.tokens.append(OPEN)
             # `\mathrm d`, without a brace, styles the next token only; `\boxed` and `\underline`
-            # (`_AROUND`) style no letters.
-            elif match["style"] not in _AROUND:
+            # (`_FRAMES`) style no letters.
+            elif match["style"] not in _FRAMES:
                 self.next_style = match["style"]
             return
         if kind == "number":
             self._add_number(match)
         elif kind == "command":
-            self._add_sign(ONE_FOR.get(text[1:], text[1:]), is_command=True)
+            self._add_sign(CANONICAL_NAME.get(text[1:], text[1:]), is_command=True)
         elif kind == "word":
             self._add_word(text, match.start())
         elif kind == "operator":
@@ -433,14 +453,33 @@ class _Scanner:
         else:
             # `\not=`, `\not\in`
             name = f"not{match['denied'] or ''}"
-            self._add_sign(ONE_FOR.get(name, name), is_command=True)
+            self._add_sign(CANONICAL_NAME.get(name, name), is_command=True)
         self.next_style = ""
+
+    def _joins(self, match: re.Match[str]) -> bool:
+        r"""Return True if a match would be a factor beside the last token: the b of `a \quad b`."""
+        opened = (OPEN, Token("operator", "("), Token("operator", "["))
+        last = next((token for token in self.tokens[::-1] if token not in opened), END)
+        if not (last.kind in ("number", "letter", "name") or last.text in _OPERAND_ENDS):
+            return False
+        text = match[0]
+        if match.lastgroup == "command":
+            return CANONICAL_NAME.get(text[1:], text[1:]) not in _BETWEEN
+        if match["style"]:
+            return match["style"] not in _UPRIGHT
+        if match.lastgroup == "word":
+            is_word = len(text) > 2 and self.style in _UPRIGHT
+            return not (is_word or text.lower() in _BETWEEN or is_unit(text))
+        is_aside = self.style in _UPRIGHT or _MODULUS.match(self.text, match.start())
+        return match.lastgroup == "number" or (text in ("(", "[", "{", "|") and not is_aside)
 
     def _add_number(self, match: re.Match[str]) -> None:
         """Add a number, as a subscript if it follows a letter directly: `x2` is `x_2`."""
         if _BOLD.get(self.style, "bf") != "bf":
             # Digits in bold are numbers; `\mathbb{1}` is a symbol.
             raise Unparsable("digits as a symbol")
+        if self.style in _BOLD and match[0] == "0":
+            raise Unparsable("a zero vector")
         last = self.tokens[-1] if self.tokens else END
         before = self.text[match.start() - 1 : match.start()]
         # The letter is an exponent or a subscript itself, or the number has an exponent.
@@ -460,7 +499,7 @@ class _Scanner:
     def _add_sign(self, name: str, *, is_command: bool) -> None:
         """Add the token of a command or sign, such as "le" or "+", and count brackets.
 
-        `name` has no backslash. If a command has several names, it is the one of `ONE_FOR`.
+        `name` has no backslash. If a command has several names, it is the one of `CANONICAL_NAME`.
         """
         if name == "{":
             self.groups.append(("", len(self.tokens)))
@@ -506,7 +545,7 @@ class _Scanner:
         has_words = any(token.kind in (*WORDS, "separator") for token in inside)
         # `\text{(B)}`, `\mathrm{d}`, `\text{ percent}`: letters and marks, which need no group.
         is_mark = all(token.kind == "letter" or token.text in _MARKS for token in inside)
-        is_text = style and style not in _AROUND and before.text not in ("^", "_")
+        is_text = style and style not in _FRAMES and before.text not in ("^", "_")
         # One token in braces, but not an argument: after a command the braces stay.
         is_plain = only.kind in ("number", "letter", *WORDS) and before != CLOSE
         is_plain &= before.kind in ("operator", "separator", "end", *WORDS)
@@ -557,7 +596,7 @@ class _Scanner:
         elif lower in ("and", "or"):
             kind, name = "separator", lower
         elif run in _PLAIN and not prefix:
-            self._add_sign(ONE_FOR.get(run, run), is_command=True)
+            self._add_sign(CANONICAL_NAME.get(run, run), is_command=True)
         elif follows_value and lower in _SIGN_WORDS:
             self._add_sign(_SIGN_WORDS[lower], is_command=True)
         elif (
@@ -567,6 +606,9 @@ class _Scanner:
             or (run in ("st", "nd", "rd", "th") and (last.kind == "number" or last.text == "^"))
         ):
             kind, name = "text", run
+        # `iv` by itself is a Roman numeral, and not `vi`.
+        elif len(run) == 2 and not prefix and _ROMAN.fullmatch(self.text):
+            kind = "word"
         # `dx`
         elif len(run) == 2 and not style and run.islower() and run[0] == "d" and run != "do":
             kind = "letter"

@@ -241,7 +241,9 @@ def spelled(node: Node) -> str:
     """
     if node.kind == "base":
         return f"base:{node.name}_{node.value}"
-    value = node.value if node.value is not None else node.name
+    # The literal of digits: x_{01} is not x_1.
+    is_plain = node.value is None or node.name.isdigit()
+    value = node.name if is_plain else node.value
     if node.args:
         inside = ",".join(map(spelled, node.args))
         return (

@@ -62,6 +62,7 @@ HOSTILE = {
     "bare command": r"\frac",
     "unclosed": r"\left(1,2",
     "set": r"\{" + ",".join(map(str, range(3000))) + r"\}",
+    "set of roots": r"\{" + ",".join(rf"\sqrt{{{n}}}" for n in range(2, 292)) + r"\}",
     "spaces": "1" + " " * 10**5 + "1",
     "open formulas": r"\(" * 50_000,
     "open dollars": "$a" * 50_001,
