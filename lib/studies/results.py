@@ -88,13 +88,16 @@ def study_metrics(
     for claim in study.comparisons:
         comparisons[claim.name] = {}
         for measure in measures:
-            changes = [
-                paired_difference(
-                    before=scores[claim.before, seed][measure],
-                    after=scores[claim.after, seed][measure],
-                )
-                for seed in seeds
-            ]
+            changes = []
+            for seed in seeds:
+                before = scores[claim.before, seed][measure]
+                after = scores[claim.after, seed][measure]
+                if DISTINCT in measure:
+                    # Only problems with two right completions have it: pair those of both.
+                    shared = before.keys() & after.keys()
+                    before = {key: before[key] for key in sorted(shared)}
+                    after = {key: after[key] for key in sorted(shared)}
+                changes.append(paired_difference(before=before, after=after))
             intervals = [change.interval for change in changes]
             # The standard errors, from the 95 % intervals.
             errors = [(each.high - each.low) / (2 * Z) for each in intervals]

@@ -395,6 +395,16 @@ def test_means_are_over_seeds_and_differences_paired():
     assert same["low"] < 0 < same["high"]
 
 
+def test_distinct_is_compared_on_the_problems_that_both_solved_twice():
+    outcome = outcome_of({"sft": [10, 12, 8], "grpo": [20, 24, 16], "control": [20, 24, 16]})
+    for (variant, _), scores in outcome.scores.items():
+        own = {"a": 0.5, "b": 0.0} if variant == "sft" else {"b": 0.25, "c": 1.0}
+        scores["held_out"]["distinct"] = own
+    sizes = dict.fromkeys(study().variants, 40)
+    change = study_metrics(study(), outcome, num_validated=sizes)["comparisons"]["sft to grpo"]
+    assert change["distinct"]["mean"] == 0.25
+
+
 CLAIMS = {
     "better": ([30, 31, 29], "As claimed"),
     "better ": ([10, 30, 2], "Not settled"),
