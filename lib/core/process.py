@@ -275,9 +275,11 @@ def _report(kind: type[BaseException], error: BaseException, trace: TracebackTyp
     return sys.__excepthook__(kind, error, trace)
 
 
-_FULL_DISK = re.compile(f"{os.strerror(ENOSPC)}|{os.strerror(EDQUOT)}|inline_container")
-"""Messages of a full disk or quota. safetensors quotes the system's message; torch's zip writer
-names only its own source file, inline_container.cc."""
+_FULL_DISK = re.compile(
+    f"{os.strerror(ENOSPC)}|{os.strerror(EDQUOT)}|inline_container|database or disk is full"
+)
+"""Messages of a full disk or quota. safetensors quotes the system's message, SQLite has its own;
+torch's zip writer names only its own source file, inline_container.cc."""
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -39,12 +39,13 @@ def configure(*, seed: int, threads: int) -> None:
 
 
 def use_common_cpu_kernels() -> None:
-    """Make torch and MKL use AVX2 kernels on a CPU with AVX-512 too.
+    """Make torch, and MKL on an Intel CPU, use AVX2 kernels on a CPU with AVX-512 too.
 
     AVX-512 kernels add in another order, and sampling turns a difference in rounding into another
     run. Both libraries read these variables at their first operation; a user's own values stay
-    (`avx512` and `AUTO` are the fastest). oneDNN, which multiplies bfloat16 matrices, keeps the
-    CPU's own instructions.
+    (`avx512` and `AUTO` are the fastest). On AMD's CPUs, MKL 2024.0 takes AUTO in place of AVX2
+    (MKL_VERBOSE=1 prints it). oneDNN, which multiplies bfloat16 matrices, keeps the CPU's own
+    instructions.
     """
     os.environ.setdefault("MKL_CBWR", "AVX2")
     if torch.cpu._is_avx512_supported():

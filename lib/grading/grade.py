@@ -94,7 +94,7 @@ def grade_rows(
 ) -> Iterator[GradedCompletion]:
     """Yield each row of a completions file as graded; rows of one problem must be adjacent."""
     # The reward functions are built once per prompt format, not once per problem.
-    gradings: dict[PromptFormat, Grading] = {}
+    gradings: dict[tuple[str, tuple[str, ...]], Grading] = {}
     # Graded problem by problem, since a reward may compare the completions of a group.
     by_problem = itertools.groupby(
         rows, lambda row: (row["benchmark"], row["mode"], row["problem_id"])
@@ -108,18 +108,19 @@ def grade_rows(
             )
             for line in lines
         ]
-        form = prompt_format(first["prompt_format"]["name"], tags=first["prompt_format"]["tags"])
-        if form not in gradings:
-            gradings[form] = _grading(form, reward, max_new_tokens)
-        rules = gradings[form]
+        name, format_tags = first["prompt_format"]["name"], tuple(first["prompt_format"]["tags"])
+        if (name, format_tags) not in gradings:
+            form = prompt_format(name, tags=format_tags)
+            gradings[name, format_tags] = _grading(form, reward, max_new_tokens)
+        rules = gradings[name, format_tags]
         rollouts = rules.judge(
             generated,
             tags=tuple(first["tags"]),
-            **{name: first[name] for name in ("problem", "reference", "prompt")},
+            **{key: first[key] for key in ("problem", "reference", "prompt")},
         )
         rules.score(rollouts)
         for line, rollout in zip(lines, rollouts, strict=True):
-            yield graded_completion(rollout, grading=rules, **{name: line[name] for name in PLACE})
+            yield graded_completion(rollout, grading=rules, **{key: line[key] for key in PLACE})
 
 
 def _grading(form: PromptFormat, reward: Reward, max_new_tokens: int) -> Grading:

@@ -140,7 +140,7 @@ def _files(path: Path, *, split: str, raw: Path) -> list[Path]:
     for file in [path] if path.is_file() else sorted(path.rglob("*")):
         below = file.relative_to(path.parent if path.is_file() else path)
         # Hidden files and folders (.git, .cache) belong to tools and hold no data.
-        hidden = any(part.startswith(".") for part in below.parts)
+        hidden = path.is_dir() and any(part.startswith(".") for part in below.parts)
         if file.suffix in FILE_SUFFIXES and not hidden:
             _refuse_links(file, raw=raw)
             # The split is named by a word like "train" or "test" in the path below the source, so

@@ -274,8 +274,13 @@ def why_unpaired(
         remedy = (
             "Runs made and committed here (`git commit -am`) are compared in pairs from then on"
         )
-        if any(base == name for group in experiments().values() for name, _ in group):
-            remedy = f"If `dvc exp push` sent them, `dvc exp pull origin {base}` fetches them"
+        # Experiment name → commit hash, whatever commit the experiment started from.
+        hashes = {name: rev for group in experiments().values() for name, rev in group}
+        if base in hashes:
+            first = f" after {REMOTE_REMEDY} in both clones" if lacks_remote(hashes[base]) else ""
+            remedy = (
+                f"If `dvc exp push` sent them, `dvc exp pull origin {base}` fetches them{first}"
+            )
         return f"DVC's cache has no graded completions of {base}{machine}, {wider}. {remedy}."
     # (benchmark, mode) → problem ids, for either side.
     old, new = (

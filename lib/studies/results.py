@@ -62,6 +62,16 @@ def study_metrics(
     # Only measures that every run has: one without right answers has no DISTINCT.
     first, *others = scores.values()
     measures = [name for name in first if all(name in each for each in others)]
+    # Without a problem that both runs of a comparison have, there is no difference.
+    measures = [
+        name
+        for name in measures
+        if all(
+            scores[claim.before, seed][name].keys() & scores[claim.after, seed][name].keys()
+            for claim in study.comparisons
+            for seed in seeds
+        )
+    ]
     rates: dict[str, dict[str, Any]] = {}
     validation = {}
     for variant in study.variants:

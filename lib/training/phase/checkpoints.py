@@ -14,6 +14,7 @@ import dataclasses
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -78,9 +79,10 @@ class Checkpoints:
         if any(self.writing.glob("checkpoint-*")):
             say("ignores a half-written checkpoint")
         for checkpoint in reversed(self.by_step()):
-            if is_whole(checkpoint):
+            damage = find_damage(checkpoint)
+            if not damage:
                 return checkpoint
-            say(f"{checkpoint} is damaged; the one before is used, if there is one")
+            say(f"{checkpoint} is damaged ({damage}); the one before is used, if there is one")
         return None
 
     def seal(self, step: int, counts: Mapping[str, Any]) -> None:
@@ -233,10 +235,14 @@ class SaveOnSignal(TrainerCallback):
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
-        """Record signals during the block. Ctrl-C still ends the run at once."""
+        """Record signals during the block. Ctrl-C still ends the run at once.
+
+        In another thread than the main one nothing is recorded: Python allows no handler there.
+        """
+        in_main = threading.current_thread() is threading.main_thread()
         before = {
             number: signal.signal(number, lambda number, _: self.signals.add(number))
-            for number in (signal.SIGTERM, signal.SIGUSR1)
+            for number in ((signal.SIGTERM, signal.SIGUSR1) if in_main else ())
         }
         try:
             yield
@@ -262,13 +268,15 @@ def checkpoint_step(checkpoint: Path) -> int:
     return int(checkpoint.name.rpartition("-")[2])
 
 
-def is_whole(checkpoint: Path) -> bool:
-    """Return True if a checkpoint has the files of its manifest, unchanged, and no others."""
+def find_damage(checkpoint: Path) -> str:
+    """Name the first file that differs from a checkpoint's manifest, for a message; '' if none."""
     try:
-        return bool(read_json(checkpoint / MANIFEST) == _hashes(checkpoint))
+        expected = read_json(checkpoint / MANIFEST)
     except UserError:
-        # No manifest, or an unreadable one.
-        return False
+        return "no manifest"
+    # `^` leaves the pairs that differ: files in only one of the two, or with different hashes.
+    differing = {name for name, _ in expected.items() ^ _hashes(checkpoint).items()}
+    return f"{min(differing)} has changed" if differing else ""
 
 
 def _hashes(folder: Path) -> dict[str, str]:

@@ -20,6 +20,7 @@ def fails_with(code: str, *arguments: str) -> str:
     [
         "open('/dev/full', 'w').write('x' * 10**6)",
         "raise RuntimeError('I/O error: No space left on device (os error 28)')",
+        "import sqlite3; raise sqlite3.OperationalError('database or disk is full')",
         "import torch; torch.save(torch.zeros(10**6), '/dev/full')",
         "import torch; torch.save(torch.zeros(10**6), open('/dev/full', 'wb'))",
     ],

@@ -147,7 +147,7 @@ def test_an_experiment_older_than_the_remote_is_named(repository):
     assert "\nwarm " in shown and "warm is older than DVC's remote" in shown
     shutil.rmtree(".dvc/cache")
     (note,) = compare("warm").notes
-    assert "dvc exp pull origin warm" in note and "commit" not in note
+    assert "dvc exp pull origin warm" in note and "config.local" in note
     shutil.copy(".dvc/config", ".dvc/config.local")
     assert "older" not in "\n".join(experiments_lines(everything=True))
 
