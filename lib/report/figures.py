@@ -96,8 +96,8 @@ def _by_benchmark(
     caption: str,
 ) -> Figure:
     """Build a figure from the panels of every benchmark."""
-    drawn = [panel for benchmark in run.benchmarks for panel in panels(run, benchmark)]
-    return Figure(name, title, caption, tuple(drawn))
+    shown = [panel for benchmark in run.benchmarks for panel in panels(run, benchmark)]
+    return Figure(name, title, caption, tuple(shown))
 
 
 def headline_figure(run: Run) -> Figure:

@@ -38,8 +38,11 @@ def pass_at_k(*, num_completions: int, num_correct: int, k: int) -> float:
     Unbiased (arXiv:2107.03374, equation 1), unlike 1 - (1 - c/N)^k.
 
     Raises:
-        ZeroDivisionError: k is larger than N.
+        ValueError: num_correct outside 0 … N, or k outside 1 … N.
     """
+    if not 0 <= num_correct <= num_completions:
+        raise ValueError(f"num_correct={num_correct} of num_completions={num_completions}")
+    _check_k(k, num_completions)
     # Sets of k completions without a right one. Exact integers: factorials as floats overflow at
     # 171!.
     misses = math.comb(num_completions - num_correct, k)
@@ -50,6 +53,9 @@ def pass_hat_k(*, num_completions: int, num_correct: int, k: int) -> float:
     """Return pass^k, the chance that all of k completions are right: C(c, k) / C(N, k).
 
     Source: arXiv:2406.12045.
+
+    Raises:
+        ValueError: num_correct outside 0 … N, or k outside 1 … N.
     """
     # All k are right if none is wrong: the complement of pass@k over the wrong completions.
     num_wrong = num_completions - num_correct
@@ -64,9 +70,11 @@ def maj_at_k(*, answers: Sequence[str | None], correct: Sequence[bool], k: int) 
     no vote. Ties are broken by a fair draw; without any vote the problem counts as wrong.
 
     Raises:
-        ValueError: answers and correct differ in length.
-        ZeroDivisionError: k is larger than N.
+        ValueError: answers and correct differ in length, or k outside 1 … N.
     """
+    if len(answers) != len(correct):
+        raise ValueError(f"{len(answers)} answers but {len(correct)} grades")
+    _check_k(k, len(answers))
     wrong = Counter(
         answer for answer, right in zip(answers, correct, strict=True) if not right and answer
     )
@@ -112,3 +120,9 @@ def _ways_to_win(rivals: tuple[int, ...], silent: int, k: int, votes: int) -> fl
         count * math.comb(silent, k - votes - size) / (tied + 1)
         for (size, tied), count in ways.items()
     )
+
+
+def _check_k(k: int, num_completions: int) -> None:
+    """Raise ValueError unless 1 ≤ k ≤ N."""
+    if not 1 <= k <= num_completions:
+        raise ValueError(f"k={k} with {num_completions} completions; expected 1 ≤ k ≤ completions")

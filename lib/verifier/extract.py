@@ -295,8 +295,8 @@ def _framed(answer: str) -> str | None:
         start, end, content = boxes[0]
         is_whole = _LEAD.fullmatch(answer, 0, start) and _TRAIL.fullmatch(answer, end)
         return _clean(content) if is_whole else None
+    bare = answer.strip()
     for opening, closing in _ANSWER_TAGS:
-        bare = answer.strip()
         inside = bare.removeprefix(opening).removesuffix(closing)
         if bare == f"{opening}{inside}{closing}" and closing not in inside:
             return inside.strip()

@@ -126,8 +126,8 @@ def compare_percent(comparer: Comparer, reference: Node, answer: Node) -> Verdic
     # Both sides without the percent sign.
     bare = [node.args[0] if node.kind == "percent" else node for node in (reference, answer)]
     is_alike = reference.kind == answer.kind
-    asked = _PERCENT if reference.kind == "percent" else _PERCENTAGE
-    is_asked = asked.search(comparer.problem.lower())
+    question = _PERCENT if reference.kind == "percent" else _PERCENTAGE
+    is_asked = question.search(comparer.problem.lower())
     if is_alike or (is_asked and not any(part.kind == "percent" for part in nodes(bare[0]))):
         decision = comparer.same(*bare)
         if decision.equal or is_alike:

@@ -395,11 +395,11 @@ def may_be_added(unit: Unit, problem: str) -> bool:
         return alike == {unit} or (not alike and unit.factor == 1)
     if asked_units:
         return alike == {unit}
-    asked = _QUANTITY.search(problem.lower())
-    power = {"area": 2, "volume": 3}.get(asked["quantity"], 1) if asked else 1
+    match = _QUANTITY.search(problem.lower())
+    power = {"area": 2, "volume": 3}.get(match["quantity"], 1) if match else 1
     # Of a known kind of quantity, other units may be in the problem too.
     kinds = ("length", "time", "mass")
-    kind = next((kind for kind in kinds if asked and asked[kind]), "length" if power > 1 else "")
+    kind = next((kind for kind in kinds if match and match[kind]), "length" if power > 1 else "")
     if kind:
         named = frozenset(one for one in named if one.dimension == ((kind, 1),))
     return len(named) == 1 and unit == _raised(min(named), power)

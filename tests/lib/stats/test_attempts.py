@@ -57,10 +57,11 @@ def test_many_completions_need_no_enumeration():
     assert 0 < maj_at_k(answers=answers, correct=correct, k=64) < 1
 
 
-def test_more_attempts_than_completions_are_refused():
-    with pytest.raises(ZeroDivisionError):
-        pass_at_k(num_completions=3, num_correct=1, k=4)
-    with pytest.raises(ZeroDivisionError):
+@pytest.mark.parametrize(("num_correct", "k"), [(-1, 1), (4, 1), (1, 0), (1, 4)])
+def test_impossible_counts_are_refused(num_correct, k):
+    with pytest.raises(ValueError, match=str(k) if 0 <= num_correct <= 3 else str(num_correct)):
+        pass_at_k(num_completions=3, num_correct=num_correct, k=k)
+    with pytest.raises(ValueError, match="k=2"):
         maj_at_k(answers=["1"], correct=[True], k=2)
 
 
