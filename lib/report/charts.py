@@ -85,17 +85,18 @@ LAYERS: dict[str, Any] = json.loads(source("layers.json"))
 
 
 def figure_svg(figure: Figure) -> str:
-    """Render the panels side by side as one SVG that reads on light and dark pages."""
-    # The page sets no width (`FLUID` in charts.js); an SVG file needs one.
-    sized = [
+    """Render the panels as the text of one SVG file, `figure.columns` side by side."""
+    # A panel's spec has no width and no title: the page takes its container's width, and writes
+    # the title itself.
+    views = [
         {"title": panel.title, "width": SVG_PANEL_WIDTH, **panel.spec} for panel in figure.panels
     ]
     spec = {
-        "concat": sized,
+        "concat": views,
         "columns": figure.columns,
         "spacing": 28,
-        # Concatenated Vega-Lite views share colour scales by default: one merged legend would list
-        # the series of all panels.
+        # By default, concatenated views share one colour scale, with one legend for the series of
+        # all panels. Here each panel has its own.
         "resolve": {"scale": {"color": "independent"}, "legend": {"color": "independent"}},
     }
     return str(vl_convert.vegalite_to_svg(spec, config=LOOK)) + "\n"
@@ -113,19 +114,28 @@ def colors_of(names: Sequence[str], colors: Sequence[str] = PALETTE) -> dict[str
 
 
 def colored_by(name: str, values: Sequence[str], colors: Sequence[str] = PALETTE) -> Spec:
-    """Return the colour channel of the field `name`: the i-th of `values` has the i-th colour."""
-    # Longer names get fewer columns: the panel's edge would cut them off.
+    """Return the colour channel of the field `name`, with a legend if there are several colours.
+
+    Args:
+        name: the field of a row.
+        values: all values of the field; the i-th has the i-th colour.
+        colors: used again from the start if there are more values.
+    """
+    # Names per line of the legend: the panel's edge would cut off a longer line. Without values,
+    # any number will do.
     num_columns = max(1, LEGEND_CHARACTERS // max(map(len, values), default=1))
-    # An empty dict leaves Vega-Lite's default: a legend on one line.
-    legend: Spec = {}
+    legend: Spec
     if len(values) < 2:
         # None draws no legend: one colour needs none.
         legend = {"legend": None}
     elif len(values) > num_columns:
-        # labelLimit 0 lifts Vega-Lite's default of 160 pixels.
+        # labelLimit 0 lifts Vega-Lite's default of 160 pixels per name.
         legend = {"legend": {"columns": num_columns, "labelLimit": 0}}
-    # An explicit domain keeps each colour when a value has no row here; by default Vega-Lite sorts
-    # the values by name.
+    else:
+        # Vega-Lite's default: a legend on one line.
+        legend = {}
+    # An explicit domain, so that colours follow the order of `values`, and a value without a row
+    # in this panel keeps its colour. Vega-Lite's default is the sorted values of the rows.
     scale = {"domain": list(values), "range": list(colors_of(values, colors).values())}
     return category(name, scale=scale, **legend)
 
@@ -133,13 +143,14 @@ def colored_by(name: str, values: Sequence[str], colors: Sequence[str] = PALETTE
 def whiskers(
     rows: PlotRows, *, title: str, checkpoints: Sequence[str], labels: Sequence[str]
 ) -> Panel:
-    """Draw a forest plot: a dot with its 95 % interval for each label and checkpoint.
+    """Draw a forest plot: a line of dots per label, a dot with its interval per checkpoint.
 
     Args:
-        rows: {"label", "checkpoint", "value", "low", "high", "n"}, rates in [0, 1].
+        rows: one dot each, {"label", "checkpoint", "value", "low", "high", "n"}: rate and ends of
+            the 95 % interval in [0, 1], number of problems.
         title: the panel's title.
         checkpoints: in the order of their colours.
-        labels: from top to bottom.
+        labels: the `label` values from top to bottom.
     """
     encoding = {
         "y": category("label", sort=list(labels), title=None, axis={"labelLimit": 220}),
@@ -151,11 +162,12 @@ def whiskers(
             quantity("n"),
         ],
     }
-    # A second dot on the same line would hide the first.
+    # Dots of several checkpoints are drawn below each other, where they would hide each other.
     if len(checkpoints) > 1:
         encoding["yOffset"] = category("checkpoint", sort=list(checkpoints))
     # Pixels: 12 per dot, and 12 between labels.
     height = len(labels) * (12 + 12 * len(checkpoints))
+    # The layers of layers.json put `value` (a dot), `low` and `high` (a line) on the x axis.
     return panel_of(title, rows, height, encoding, layer=LAYERS["whiskers"])
 
 
@@ -168,19 +180,21 @@ def learning_curve(
 ) -> Panel:
     """Draw a rate over training steps: a line with its 95 % band for each series.
 
-    A dashed level line marks the value at the first step.
+    A dashed horizontal line marks each series' value at its first step.
 
     Args:
-        rows: {"step", "series", "value", "low", "high"}, sorted by step; rates in [0, 1].
+        rows: one point each, {"step", "series", "value", "low", "high"}, sorted by step: rate and
+            ends of the 95 % band in [0, 1].
         title: the panel's title.
         series: names of the lines, in the order of their colours.
-        best: a point to draw a ring around, {"step", "answer_accuracy"}.
+        best: a point to draw a ring around, {"step", "answer_accuracy"}; None for no ring.
     """
+    # Common to all layers; each layer of layers.json adds its y axis: `band` from `low` to `high`,
+    # `first_value` the dashed line, `points` the line through `value`.
     encoding = {"x": STEP, "color": colored_by("series", series, SERIES_COLORS)}
-    # `first_value` is the dashed line: every row of a series gets the value of the first step.
     layers = [LAYERS[name] for name in ("band", "first_value", "points")]
     if best:
-        # The ring has its own data and colour: it belongs to no series.
+        # Its own data and colour, since it belongs to no series; its x is the common `step`.
         ring: Spec = {
             "data": {"values": [dict(best)]},
             "mark": {"type": "point", "size": 250, "strokeWidth": 2, "tooltip": True},

@@ -78,10 +78,11 @@ class RevisionComparison:
     alarms: Sequence[str]
 
     def lines(self, *, markdown: bool) -> Iterator[str]:
-        """Format the comparison for a terminal or a pull request."""
+        """Yield the comparison line by line, for a terminal or as Markdown for a pull request."""
         for note in self.notes:
             yield f"> {note}\n" if markdown else note
         for table in self.tables:
+            # A table without rows is one sentence in both forms.
             if not table.rows:
                 yield f"{table.title}: no difference"
             elif markdown:
@@ -92,7 +93,7 @@ class RevisionComparison:
         if markdown:
             yield from (f"**{alarm}**" for alarm in self.alarms)
         else:
-            # Addresses of local files are of no use in a pull request.
+            # Not in a pull request: the address of the curves is a local file.
             yield self.more
             yield from alarm_lines(self.alarms)
 
@@ -100,13 +101,15 @@ class RevisionComparison:
 def compare_with(
     base: str, *, metrics: Path, graded: Path, plots: Path, headline: str, everything: bool
 ) -> RevisionComparison:
-    """Compare the workspace with the revision `base`.
+    """Compare the workspace with the revision `base`: params, and rates of the exported model.
+
+    The two exported checkpoints are compared problem by problem if possible, otherwise by their
+    committed metrics.
 
     Args:
         base: anything that git resolves to a commit, or an experiment's name.
-        metrics: folder of the metrics.
-        graded: folder of the graded completions. If DVC's cache lacks those of `base`, the
-            exported checkpoints are compared by their metrics only.
+        metrics: folder of the metrics, committed to git.
+        graded: folder of the graded completions, in DVC's cache only.
         plots: output folder for the curves of both sides.
         headline: the set whose table comes first.
         everything: list all differing params and all sets.
@@ -114,10 +117,12 @@ def compare_with(
     Raises:
         UserError: there is no repository or no revision `base`, or DVC failed.
     """
+    # Called for its UserError only, which names the remedy if there is no repository.
     git("rev-parse", "--git-dir")
     # Without `rev`, DVCFileSystem reads the workspace.
     then, now = DVCFileSystem(rev=base), DVCFileSystem()
     try:
+        # The first read resolves the revision; an unknown one is a DvcException.
         old_params, new_params = _params(then), _params(now)
         notes = stale_notes(Repo().status())
     except DvcException as error:
@@ -127,15 +132,20 @@ def compare_with(
     new_checkpoint = new_params["export.checkpoint"]
     # A revision older than this key gets the workspace's value.
     old_checkpoint = old_params.get("export.checkpoint", new_checkpoint)
+    # () for a side whose completions DVC's cache lacks.
     rows = {
         base: graded_rows(then, graded / f"{old_checkpoint}.jsonl"),
         WORKSPACE: graded_rows(now, graded / f"{new_checkpoint}.jsonl"),
     }
+    # The devices of the revision's run.
     measured_on = _read(then, metrics / "report.json").get("measured_on", [])
-    if reason := why_unpaired(base, rows, " / ".join(measured_on)):
+    # '' if both sides have completions of the same problems.
+    reason = why_unpaired(base, rows, " / ".join(measured_on))
+    if reason:
         notes.append(reason)
         comparisons = compare_metrics(
             base,
+            # The metrics have their standard errors in lists; `unlisted` takes them out.
             old=unlisted(_read(then, metrics / f"evaluate/{old_checkpoint}.json")),
             new=unlisted(_read(now, metrics / f"evaluate/{new_checkpoint}.json")),
         )
@@ -167,17 +177,22 @@ def summarize(
     """Build the printed comparison of two revisions: tables, findings and alarms.
 
     Args:
+        comparisons: one for each set of problems and decoding mode.
         params: the table of differing params.
-        how: "paired" or "unpaired".
+        headline: the set whose table comes first.
+        how: "paired" or "unpaired", for the titles.
+        notes: warnings to print first.
         curves: address of the page of curves.
+        everything: a table for every set; otherwise for the first only, and a sentence for each
+            significant difference on the others.
     """
     benchmarks = {comparison.benchmark for comparison in comparisons}
     # False sorts before True: the headline set first, the others by name.
     sets = sorted(benchmarks, key=lambda name: (name != headline, name))
-    shown = sets if everything else sets[:1]
+    sets_with_table = sets if everything else sets[:1]
     rates = [
         comparison_table(name, comparisons, title=f"Exported model on {name}, {how}")
-        for name in shown
+        for name in sets_with_table
     ]
     return RevisionComparison(
         notes=notes,
@@ -185,7 +200,7 @@ def summarize(
         findings=[
             describe(comparison)
             for comparison in comparisons
-            if comparison.benchmark not in shown and comparison.change.p_value < ALPHA
+            if comparison.benchmark not in sets_with_table and comparison.change.p_value < ALPHA
         ],
         more=f"All sets: `make compare ALL=1`; every number: `dvc metrics diff {base}`; every rate "
         f"by level: `git diff {base} reports/report.md`\nCurves: {curves}",
@@ -207,20 +222,21 @@ def _params(side: DVCFileSystem) -> dict[str, Any]:
 
 
 def graded_rows(side: DVCFileSystem, file: Path) -> tuple[GradedCompletion, ...]:
-    """Read one side's graded completions; none if DVC's cache lacks them."""
+    """Read a file of graded completions from one side; () if DVC's cache lacks it."""
     with tempfile.TemporaryDirectory() as folder:
-        # `read_graded` needs a path. `get_file` copies from DVC's cache and leaves the workspace
-        # as it is.
+        # `read_graded` needs a path, so the file is copied from DVC's cache. `dvc checkout` would
+        # change the workspace.
         local = Path(folder) / file.name
         try:
             side.get_file(str(file), str(local))
         except FileNotFoundError:
             return ()
+        # A tuple: `read_graded` is lazy, and the folder is deleted at the end of this block.
         return tuple(read_graded(local))
 
 
 def stale_notes(status: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Return one warning on what changed since the last run and can change a rate; [] if nothing.
+    """Return [one warning], naming what changed since the last run and can alter a rate, or [].
 
     ::
 
@@ -229,65 +245,69 @@ def stale_notes(status: Mapping[str, Sequence[Any]]) -> list[str]:
         -> "The workspace is stale: grpo.max_steps, lib/rewards changed …"
 
     Args:
-        status: `Repo.status()`, by stage. Files that a fresh clone lacks (`deleted`, `not in
-            cache`) do not count as changed.
+        status: `Repo.status()`: stage → its changes.
     """
     # A dict as an ordered set, since several stages depend on one file.
     causes: dict[str, None] = {}
     for stage, changes in status.items():
-        for change in changes if stage not in NO_RATES else ():
+        if stage in NO_RATES:
+            continue
+        for change in changes:
             # DVC reports "changed command" and "always changed" as plain strings.
             if isinstance(change, str):
                 causes[f"{stage} ({change})"] = None
                 continue
-            # Changed outs are left out: DVC lists them in a fresh clone too.
+            # A change is else of "changed deps" or "changed outs". Outs are left out, since DVC
+            # lists them in a fresh clone too, where none is in the cache.
             for path, state in change.get("changed deps", {}).items():
                 # params.yaml has a mapping of changed keys, other deps one word.
                 if isinstance(state, Mapping):
                     causes |= dict.fromkeys(state)
+                # Deps that are outs of other stages are "deleted" in a fresh clone.
                 elif state != "deleted":
                     causes[path] = None
-    named = list(causes)[:MAX_CAUSES]
+    listed = list(causes)[:MAX_CAUSES]
     if len(causes) > MAX_CAUSES:
-        named.append(f"{len(causes) - MAX_CAUSES} more")
-    return [STALE.format(", ".join(named))] if named else []
+        listed.append(f"{len(causes) - MAX_CAUSES} more")
+    return [STALE.format(", ".join(listed))] if listed else []
 
 
 def why_unpaired(
     base: str, rows: Mapping[str, Sequence[GradedCompletion]], measured_on: str
 ) -> str:
-    """Explain why the sides cannot be compared problem by problem; '' if they can.
+    """Explain in sentences why the sides cannot be compared problem by problem; '' if they can.
 
     Args:
-        rows: graded completions of the revision `base`, and of `WORKSPACE`.
-        measured_on: the machine of the revision.
+        rows: graded completions under the keys `base` and `WORKSPACE`; () if DVC's cache lacks
+            them.
+        measured_on: the machine of the revision's run; '' if unknown.
     """
     # Unpaired, the spread between problems stays in the interval (arXiv:2411.00640, section 4).
-    wider = "so the exported models are compared unpaired, with wider intervals"
+    consequence = "so the exported models are compared unpaired, with wider intervals"
     if not rows[WORKSPACE]:
         return (
             "Nothing was run here: the workspace's numbers are the committed ones, "
-            f"{wider}. `make repro` generates its completions."
+            f"{consequence}. `make repro` generates its completions."
         )
     if not rows[base]:
         machine = f" (run on: {measured_on})" if measured_on else ""
         remedy = (
             "Runs made and committed here (`git commit -am`) are compared in pairs from then on"
         )
-        # Experiment name → commit hash, whatever commit the experiment started from.
+        # Experiment name → commit hash, of the experiments of all commits.
         hashes = {name: rev for group in experiments().values() for name, rev in group}
         if base in hashes:
-            first = f" after {REMOTE_REMEDY} in both clones" if lacks_remote(hashes[base]) else ""
-            remedy = (
-                f"If `dvc exp push` sent them, `dvc exp pull origin {base}` fetches them{first}"
-            )
-        return f"DVC's cache has no graded completions of {base}{machine}, {wider}. {remedy}."
-    # (benchmark, mode) → problem ids, for either side.
+            # An experiment, perhaps run in another clone: its completions can be fetched.
+            remedy = f"If `dvc exp push` sent them, `dvc exp pull origin {base}` fetches them"
+            if lacks_remote(hashes[base]):
+                remedy += f" after {REMOTE_REMEDY} in both clones"
+        return f"DVC's cache has no graded completions of {base}{machine}, {consequence}. {remedy}."
+    # (benchmark, mode) → ids of its problems, for each side.
     old, new = (
-        {setting: problems.keys() for setting, problems in problem_grades(completions).items()}
-        for completions in rows.values()
+        {setting: grades.keys() for setting, grades in problem_grades(rows[side]).items()}
+        for side in (base, WORKSPACE)
     )
-    return "" if old == new else f"The two sides answer different problems, {wider}."
+    return "" if old == new else f"The two sides answer different problems, {consequence}."
 
 
 def compare_metrics(
@@ -295,18 +315,21 @@ def compare_metrics(
 ) -> list[Comparison]:
     """Compare two checkpoints by their committed metrics, as independent samples (unpaired).
 
-    The intervals are wider than those of paired problems, so that fewer differences raise an alarm.
+    There is one comparison for each benchmark and mode that both have measured. The intervals are
+    wider than those of paired problems, so that fewer differences raise an alarm.
 
     Args:
         base: the revision, as the user typed it.
-        old: metrics of the revision's exported checkpoint.
-        new: metrics of the workspace's exported checkpoint.
+        old: benchmark → mode → measure → number, of the revision's exported checkpoint.
+        new: the same of the workspace's exported checkpoint.
     """
     comparisons = []
     for benchmark, modes in old.items():
+        # The headline measure of each mode: greedy answer accuracy, sampled pass@1.
         for mode, measure in MEASURES.items():
             before, after = modes.get(mode, {}), new.get(benchmark, {}).get(mode, {})
             if measure in before and measure in after:
+                # `rate_estimate` reads the rate with its standard error and number of problems.
                 change = independent_difference(
                     before=rate_estimate(before, measure), after=rate_estimate(after, measure)
                 )
@@ -325,14 +348,22 @@ def compare_metrics(
 def params_table(
     old: Mapping[str, Any], new: Mapping[str, Any], *, base: str, everything: bool
 ) -> Table:
-    """List the params that differ: all, or the first `MAX_PARAMS` of them."""
+    """Build the table of the params that differ: all, or the first `MAX_PARAMS` and a count.
+
+    Args:
+        old: params of the revision `base` by dotted key.
+        new: params of the workspace by dotted key.
+        base: the revision, for title and header.
+        everything: list all of them.
+    """
     rows = [
-        (name, _value(old.get(name)), _value(new.get(name)))
+        (name, _cell(old.get(name)), _cell(new.get(name)))
         for name in sorted({**old, **new})
         # A key that one side lacks is a difference too: its cell is "–".
         if old.get(name) != new.get(name)
     ]
     if len(rows) > MAX_PARAMS and not everything:
+        # One row replaces those beyond the limit.
         rows[MAX_PARAMS:] = [(f"and {len(rows) - MAX_PARAMS} more", "", "")]
     return Table(f"Params, {base} against the workspace", ("", base, WORKSPACE), tuple(rows))
 
@@ -344,61 +375,72 @@ def experiments() -> dict[str, list[tuple[str, str]]]:
 
 
 def lacks_remote(revision: str) -> bool:
-    """Return True if a revision is older than the DVC remote: `dvc exp push` then sends no files.
+    """Return True if a revision's `.dvc/config` does not name today's default DVC remote.
 
-    DVC reads `.dvc/config` from the revision, but `.dvc/config.local` from the workspace.
+    `dvc exp push` then sends no files: DVC reads `.dvc/config` from the revision, but
+    `.dvc/config.local` from the workspace.
     """
-    # A remote in config.local serves old commits too: REMOTE_REMEDY has copied it there.
+    # The name of the default remote; None if there is no remote at all.
     remote, local = Repo().config["core"].get("remote"), Path(".dvc/config.local")
+    # A remote in config.local serves old commits too: REMOTE_REMEDY has copied it there.
     if not remote or (local.exists() and remote in local.read_text("utf-8")):
         return False
+    # Searched for in the text of the revision's file.
     return remote not in git("show", f"{revision}:.dvc/config")
 
 
 def experiments_lines(*, everything: bool) -> Iterator[str]:
-    """Format the table of experiments, then notes on other commits' and on those too old to push.
+    """Yield the lines of the table of experiments, and of notes below it.
+
+    The notes count the experiments that are not in the table, and name those that `dvc exp push`
+    would send without files.
 
     Args:
         everything: list the experiments of all commits, instead of the last commit's.
     """
+    # `by_commit`: parent commit → (name, commit hash) of each experiment.
     head, by_commit = git("rev-parse", "HEAD"), experiments()
+    # The last commit first, and once: it may have experiments, or none.
     commits = list(dict.fromkeys([head, *by_commit])) if everything else [head]
     yield from table_lines(experiments_table(commits))
-    listing = [each for commit in commits for each in by_commit.get(commit, ())]
-    # `by_commit` has every commit's experiments; without ALL=1, the table has the last commit's.
-    if num_others := sum(map(len, by_commit.values())) - len(listing):
+    in_table = [each for commit in commits for each in by_commit.get(commit, ())]
+    num_others = sum(map(len, by_commit.values())) - len(in_table)
+    if num_others:
         yield f"and {num_others} of other commits: `make experiments ALL=1` lists them"
-    for name in (name for name, rev in listing if lacks_remote(rev)):
+    for name in (name for name, rev in in_table if lacks_remote(rev)):
         yield f"{name} is older than DVC's remote: before `dvc exp push`, run {REMOTE_REMEDY}"
 
 
 def experiments_table(commits: Sequence[str]) -> Table:
-    """List DVC's experiments: state, changed params, and the exported model's rates.
+    """Build the table of the workspace, of `commits` and of their experiments, a row each.
 
-    A failed or unfinished experiment shows no rates: DVC would report its parent's.
+    Columns: state, the exported model's rates, and the params that differ between rows. A failed or
+    unfinished experiment shows no rates: DVC would report its parent's.
     """
-    experiments = exp_show(revs=list(commits))
+    # A record per row; all have the same keys: "Experiment", "rev", "State", … of DVC, and the
+    # metrics and params by dotted key.
+    records = exp_show(revs=list(commits))
     # DVC adds the file's name to a metric only if several files have the key. These keys are in
-    # one file only (`run_metrics` in write.py).
-    names = [name for name in experiments[0] if name.startswith("exported.")]
-    # Params that differ between rows. As text, since lists in params.yaml cannot be hashed.
-    knobs = [
+    # one file only, reports/metrics/report.json.
+    metrics = [name for name in records[0] if name.startswith("exported.")]
+    # Compared as text, since lists in params.yaml cannot be hashed.
+    params = [
         name
         for name in _params(DVCFileSystem())
-        if len({str(each.get(name)) for each in experiments}) > 1
+        if len({str(each.get(name)) for each in records}) > 1
     ]
     rows = []
-    for each in experiments:
-        # Rows of commits and of the workspace have no state.
+    for each in records:
+        # Rows of commits and of the workspace have no state, and no experiment's name.
         state = each["State"] or "Success"
-        rates = [_value(each.get(name)) if state == "Success" else MISSING for name in names]
-        values = [_value(each.get(name)) for name in knobs]
+        rates = [_cell(each.get(name)) if state == "Success" else MISSING for name in metrics]
+        values = [_cell(each.get(name)) for name in params]
         rows.append((each["Experiment"] or each["rev"], state.lower(), *rates, *values))
-    header = ("", "state", *(name.removeprefix("exported.") for name in names), *knobs)
+    header = ("", "state", *(name.removeprefix("exported.") for name in metrics), *params)
     return Table("Experiments, with the params that differ", header, tuple(rows))
 
 
-def _value(value: Any) -> str:
+def _cell(value: Any) -> str:
     """Format a cell: a float with 4 significant digits, "–" for None."""
     if isinstance(value, float):
         return f"{value:.4g}"
@@ -411,10 +453,12 @@ def draw_curves(base: str, folder: Path) -> str:
     Raises:
         UserError: DVC failed; the message quotes the first line of stderr.
     """
+    # DVC = [python, "-m", "dvc"]
     command = [*DVC, "plots", "diff", base, "--out", str(folder)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
-        reason = result.stderr.strip().splitlines() or ["no message"]
-        raise UserError(f"`{' '.join(command[2:])}` failed: {reason[0]}")
+        lines = result.stderr.strip().splitlines() or ["no message"]
+        # From the third word: "dvc plots diff …", without the path of the interpreter.
+        raise UserError(f"`{' '.join(command[2:])}` failed: {lines[0]}")
     # DVC prints only the file:// address of its page.
     return result.stdout.strip()

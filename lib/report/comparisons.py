@@ -50,29 +50,37 @@ def compare_checkpoints(run: Run) -> list[Comparison]:
 def compare_pair(
     completions: Mapping[str, Sequence[GradedCompletion]], *, before: str, after: str
 ) -> Iterator[Comparison]:
-    """Compare two checkpoints by benchmark and mode, on the problems that both answered.
+    """Yield the comparison of two checkpoints for each benchmark and mode that both have.
 
-    A model leaves out problems that are too long for it (`TOO_LONG=skip`).
+    Only problems that both answered count: a model leaves out problems that are too long for it
+    (`TOO_LONG=skip`).
+
+    Args:
+        completions: by checkpoint.
+        before: the earlier checkpoint, a key of `completions`.
+        after: the later one.
 
     Raises:
-        UserError: a problem has another reference, or more completions than others.
+        UserError: a problem has different references in the two, or within a checkpoint, problems
+            have different numbers of completions.
     """
     _check_references(completions, before=before, after=after)
+    # (benchmark, mode) → problem id → [right or wrong, one per completion].
     earlier, later = problem_grades(completions[before]), problem_grades(completions[after])
-    for name, grades_of in ((before, earlier), (after, later)):
-        for (benchmark, mode), grades in grades_of.items():
+    for name, grades in ((before, earlier), (after, later)):
+        for (benchmark, mode), problems in grades.items():
             # Called for its error only: problems must have equally many completions.
-            num_attempts(grades, what=f"{name}: {benchmark}, {mode}")
-    for (benchmark, mode), grades in earlier.items():
-        others = later.get((benchmark, mode), {})
+            num_attempts(problems, what=f"{name}: {benchmark}, {mode}")
+    for (benchmark, mode), old_problems in earlier.items():
+        new_problems = later.get((benchmark, mode), {})
         # In the order of the file: floating-point sums depend on the order of their terms.
-        shared = [problem for problem in grades if problem in others]
+        shared = [problem for problem in old_problems if problem in new_problems]
         if shared:
             # One number per problem, since samples of a problem are not independent
             # (arXiv:2411.00640).
             change = paired_difference(
-                before={problem: fmean(grades[problem]) for problem in shared},
-                after={problem: fmean(others[problem]) for problem in shared},
+                before={problem: fmean(old_problems[problem]) for problem in shared},
+                after={problem: fmean(new_problems[problem]) for problem in shared},
             )
             yield Comparison(
                 before=before, after=after, benchmark=benchmark, mode=mode, change=change
@@ -86,6 +94,7 @@ def _check_references(
     # (benchmark, problem id) → reference.
     known = {(row.benchmark, row.problem_id): row.reference for row in completions[before]}
     for row in completions[after]:
+        # A problem that `before` did not answer cannot disagree: its own reference is the default.
         reference = known.get((row.benchmark, row.problem_id), row.reference)
         if reference != row.reference:
             raise UserError(
@@ -108,12 +117,13 @@ def problem_grades(
 
 
 def alarms(comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """Yield a sentence for each checkpoint that is worse than its parent by more than chance.
+    """Yield a sentence for each comparison whose later checkpoint is significantly worse.
 
-    The error rate of 5 % is divided by the number of comparisons (Bonferroni).
+    The level of 5 % is divided by the number of comparisons (Bonferroni), so that all together
+    raise a false alarm in at most 5 % of runs.
     """
     for comparison in comparisons:
-        # Two comparisons of one phase are correlated, which makes Bonferroni stricter than 5 %.
+        # Greedy and sampled comparisons of one phase are correlated: the true chance is lower.
         if comparison.change.is_worse(ALPHA / len(comparisons)):
             yield (
                 f"{comparison.after.upper()} IS WORSE THAN {comparison.before.upper()} BEYOND "
@@ -125,27 +135,28 @@ def describe(comparison: Comparison) -> str:
     """Format one comparison as a sentence with its interval.
 
     "greedy answer accuracy on held_out +9.0 points (95 % interval +4.1 to +13.8, p = 0.0004,
-    n = 200)."
+    n = 200)." A p-value of 5 % or more adds "; no difference beyond noise".
     """
-    place, change = f"on {comparison.benchmark}", comparison.change
-    what = {GREEDY: "greedy answer accuracy", SAMPLED: "sampled pass@1"}[comparison.mode]
+    change = comparison.change
+    measure = {GREEDY: "greedy answer accuracy", SAMPLED: "sampled pass@1"}[comparison.mode]
     verdict = "" if change.p_value < ALPHA else "; no difference beyond noise"
     return (
-        f"{what} {place} {points(change.difference.value)} points "
+        f"{measure} on {comparison.benchmark} {points(change.difference.value)} points "
         f"(95 % interval {points(change.interval.low)} to {points(change.interval.high)}, "
+        # `p_value` begins with its sign, "= 0.0004" or "< 0.0001".
         f"p {p_value(change.p_value)}, n = {change.difference.n}){verdict}."
     )
 
 
 def comparison_metrics(comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """Return the numbers as a tree for the metrics file.
+    """Return the comparisons' numbers as nested dicts for the metrics file.
 
     ::
 
         {"sft_to_grpo": {"held_out": {"greedy_answer_accuracy": {
             "difference", "difference_se", "p_value", "n", "low", "high"}}}}
 
-    NaN is left out.
+    Differences are in [-1, 1]; `low` and `high` are the 95 % interval. NaN is left out.
     """
     tree: dict[str, Any] = {}
     for comparison in comparisons:
@@ -161,7 +172,7 @@ def comparison_metrics(comparisons: Sequence[Comparison]) -> dict[str, Any]:
         benchmarks = tree.setdefault(f"{comparison.before}_to_{comparison.after}", {})
         measure = f"{comparison.mode}_{MEASURES[comparison.mode]}"
         benchmarks.setdefault(comparison.benchmark, {})[measure] = {
-            # JSON has no NaN, the error of a single problem.
+            # JSON has no NaN; the standard error of a single problem is NaN.
             name: value
             for name, value in numbers.items()
             if not math.isnan(value)

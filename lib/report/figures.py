@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lib.artifacts.completions import GradedCompletion
+from lib.artifacts.completions import SAMPLED, GradedCompletion
 from lib.report.charts import (
     CLASS_COLORS,
     LAYERS,
@@ -56,33 +56,40 @@ NORMAL_95 = 1.96
 
 
 def report_figures(run: Run) -> list[Figure]:
-    """Build all figures that the run has numbers for."""
+    """Build the figures of the report in reading order, without those that have no panel."""
     figures = [
         headline_figure(run),
-        _by_benchmark(run, rate_panels, "accuracy", "All rates", "Dots with 95 % intervals."),
+        _by_benchmark(
+            run,
+            rate_panels,
+            name="accuracy",
+            title="All rates",
+            caption="Dots with 95 % intervals.",
+        ),
         _by_benchmark(
             run,
             breakdown_panels,
-            "breakdown",
-            "By level, tag and subject",
-            "Greedy answer accuracy with 95 % intervals.",
+            name="breakdown",
+            title="By level, tag and subject",
+            caption="Greedy answer accuracy with 95 % intervals.",
         ),
         _by_benchmark(
             run,
             pass_at_k_panels,
-            "pass_at_k",
-            "pass@k",
-            "Chance that at least one of k samples is right, with 95 % bands.",
+            name="pass_at_k",
+            title="pass@k",
+            caption="Chance that at least one of k samples is right, with 95 % bands.",
         ),
         _by_benchmark(
             run,
             class_panels,
-            "classes",
-            "Four classes",
-            "Format and answer, graded separately; share of completions.",
+            name="classes",
+            title="Four classes",
+            caption="Format and answer, graded separately; share of completions.",
         ),
         reward_figure(run),
         validation_figure(run),
+        # Training curves, in the order of `CURVES`.
         *(curve_figure(stage, run.curves[stage]) for stage in CURVES if stage in run.curves),
     ]
     return [each for each in figures if each.panels]
@@ -90,30 +97,37 @@ def report_figures(run: Run) -> list[Figure]:
 
 def _by_benchmark(
     run: Run,
-    panels: Callable[[Run, str], Iterator[Panel]],
+    panels_of: Callable[[Run, str], Iterator[Panel]],
+    *,
     name: str,
     title: str,
     caption: str,
 ) -> Figure:
-    """Build a figure from the panels of every benchmark."""
-    shown = [panel for benchmark in run.benchmarks for panel in panels(run, benchmark)]
-    return Figure(name, title, caption, tuple(shown))
+    """Build a figure from the panels of every benchmark.
+
+    Args:
+        panels_of: yields the panels of one benchmark: none, one or several.
+        name: stem of the figure's file.
+    """
+    panels = [panel for benchmark in run.benchmarks for panel in panels_of(run, benchmark)]
+    return Figure(name, title, caption, tuple(panels))
 
 
 def headline_figure(run: Run) -> Figure:
-    """Draw the headline rates beside the exported checkpoint's learning curve."""
+    """Draw the headline rates of the first benchmark, and the exported model's validation curve."""
     benchmark = run.benchmarks[0]
-    rows = _rates(run, benchmark)[:HEADLINE_RATES]
-    curves = validation_figure(run)
-    # A panel's title begins with the name of its stage. A skipped phase has no curve; the preceding
-    # phase's is shown instead.
-    own = [panel for panel in curves.panels if panel.title.startswith(run.exported)]
-    curve = own or curves.panels[-1:]
-    caption = "Dots with 95 % intervals." + (f" {curves.caption}" if curve else "")
-    # The panels are as high as the score cards beside them, in pixels.
+    # The first rates are greedy accuracy, pass@1 and pass@k.
+    rates = _rates(run, benchmark)[:HEADLINE_RATES]
+    validation = validation_figure(run)
+    # The title of a validation panel begins with the name of its stage. A skipped phase has no
+    # curve: the last trained phase's is shown instead. [] if nothing was trained.
+    own = [panel for panel in validation.panels if panel.title.startswith(run.exported)]
+    curve = own or validation.panels[-1:]
+    caption = "Dots with 95 % intervals." + (f" {validation.caption}" if curve else "")
+    # Pixels, so that the panels are as high as the score cards beside them on the page.
     panels = tuple(
         Panel(panel.title, panel.spec | {"height": 280})
-        for panel in (_rate_panel(run, benchmark, rows), *curve)
+        for panel in (_rate_panel(run, benchmark, rates), *curve)
     )
     return Figure("headline", "Before and after", caption, panels)
 
@@ -134,26 +148,34 @@ def breakdown_panels(run: Run, benchmark: str) -> Iterator[Panel]:
 
     A panel is left out if it would only repeat the overall rate.
     """
+    # Greedy answers if measured, else sampled: checkpoint → its numbers.
     _, columns = main_mode(run.metrics, benchmark)
+    # "by_level" → "level", and so on.
     for group, what in BREAKDOWNS.items():
-        rows = [(label, "answer_accuracy", rates) for label, rates in groups_of(columns, group)]
-        # At least 2 levels or subjects (True is 1), since a single one repeats the overall rate. A
-        # single tag is enough: it is on only some of the problems.
-        if len(rows) > (group != "by_tag"):
-            yield _rate_panel(run, f"{benchmark}, by {what}", rows)
+        # A row per level, tag or subject, with the accuracy of every checkpoint.
+        rates = [
+            (label, "answer_accuracy", numbers) for label, numbers in groups_of(columns, group)
+        ]
+        # A single level or subject has all problems, and repeats the overall rate. A single tag is
+        # on only some of the problems.
+        fewest = 1 if group == "by_tag" else 2
+        if len(rates) >= fewest:
+            yield _rate_panel(run, f"{benchmark}, by {what}", rates)
 
 
 def _rate_panel(run: Run, title: str, rates: Sequence[tuple[str, str, Columns]]) -> Panel:
-    """Draw a row for each rate, with a dot per checkpoint.
+    """Draw a line for each rate, with a dot and its 95 % interval per checkpoint.
 
     Args:
         title: the panel's title.
-        rates: (label, metric name, numbers by checkpoint) of each row, from top to bottom.
+        rates: (label, metric name, numbers by checkpoint) of each line, from top to bottom.
     """
+    # One row per dot. `_interval` gives "value", "low", "high" and "n".
     rows = [
         {"label": label, "checkpoint": checkpoint, **_interval(rate_estimate(numbers, name))}
         for label, name, columns in rates
         for checkpoint, numbers in columns.items()
+        # A checkpoint may lack a rate: a prompt format without reasoning has no share of it.
         if name in numbers
     ]
     labels = [label for label, *_ in rates]
@@ -162,6 +184,7 @@ def _rate_panel(run: Run, title: str, rates: Sequence[tuple[str, str, Columns]])
 
 def pass_at_k_panels(run: Run, benchmark: str) -> Iterator[Panel]:
     """Draw pass@k over k from the sampled completions: a line and its 95 % band per checkpoint."""
+    # One row per point. `_interval` gives "value", "low", "high" and "n".
     rows: list[dict[str, Any]] = [
         # Each k reuses the same samples, so neighbouring points are correlated.
         {"checkpoint": name, "k": k, **_interval(estimate)}
@@ -177,20 +200,24 @@ def pass_at_k_panels(run: Run, benchmark: str) -> Iterator[Panel]:
             "k",
             title="samples k",
             scale={"type": "log", "base": 2, "nice": False},
-            # Powers of 2 only: on the log axis, labels of other k overlap.
+            # Ticks at powers of 2 only: on the log axis, labels of other k overlap.
             axis={"values": [k for k in ticks if k & (k - 1) == 0], "format": "d"},
         ),
         "color": colored_by("checkpoint", run.checkpoints),
     }
+    # In layers.json: `band` is drawn from `low` to `high`, `points` through `value`.
     yield panel_of(benchmark, rows, 200, encoding, layer=[LAYERS["band"], LAYERS["points"]])
 
 
 def pass_at_k_curve(
     rows: Sequence[GradedCompletion], benchmark: str
 ) -> Iterator[tuple[int, Estimate]]:
-    """Yield k and pass@k for every k up to the number of samples that all problems have."""
+    """Yield (k, pass@k) for every k up to the smallest number of samples of any problem.
+
+    Nothing if the benchmark was not sampled.
+    """
     # [P] lists of right or wrong, one per sample.
-    grades = problem_grades(rows).get((benchmark, "sampled"), {}).values()
+    grades = problem_grades(rows).get((benchmark, SAMPLED), {}).values()
     # A larger k would leave out problems with fewer samples, so that points could not be compared.
     for k in range(1, min(map(len, grades), default=0) + 1):
         yield (
@@ -204,8 +231,11 @@ def pass_at_k_curve(
 
 def class_panels(run: Run, benchmark: str) -> Iterator[Panel]:
     """Draw the shares of the four classes, which add up to 1, a bar per checkpoint."""
-    labels = {name: f"{name} {meaning}" for name, meaning in CLASSES.items()}
+    # "11" → "11 format right, answer right", and so on.
+    labels = {digits: f"{digits} {meaning}" for digits, meaning in CLASSES.items()}
+    # Greedy answers if measured, else sampled: checkpoint → its numbers.
     _, columns = main_mode(run.metrics, benchmark)
+    # One row per section of a bar; none for problems without references, which have no classes.
     rows = [
         {"checkpoint": name, "label": label, "share": numbers[f"class_{digits}"], "rank": rank}
         for name, numbers in columns.items()
@@ -217,10 +247,10 @@ def class_panels(run: Run, benchmark: str) -> Iterator[Panel]:
         encoding = {
             "y": category("checkpoint", sort=list(run.checkpoints), title=None),
             "x": quantity("share", **SHARE_AXIS),
-            # The long labels need a legend of their own, in two columns.
+            # The labels are too long for the legend of `colored_by`, which this one replaces.
             "color": colored_by("label", [*labels.values()], colors)
             | {"legend": {"columns": 2, "labelLimit": 260}},
-            # "order" stacks the bars in the order of the legend.
+            # Stacks the sections of a bar in the order of the legend; by default, by name.
             "order": quantity("rank"),
         }
         height = 28 * len(run.checkpoints)
@@ -228,38 +258,46 @@ def class_panels(run: Run, benchmark: str) -> Iterator[Panel]:
 
 
 def reward_figure(run: Run) -> Figure:
-    """Draw the distribution of the total reward on the first benchmark, a panel per checkpoint."""
+    """Draw a histogram of the total reward on the first benchmark, a panel per checkpoint.
+
+    All panels have the same bins.
+    """
     benchmark = run.benchmarks[0]
+    # Checkpoint → total reward of each completion.
     rewards = {
         name: [row.reward for row in run.completions[name] if row.benchmark == benchmark]
         for name in run.checkpoints
     }
     distinct = sorted({reward for values in rewards.values() for reward in values})
-    # Most stacks give few distinct rewards: exact values are clearer than bins.
     if len(distinct) <= MAX_BINS:
+        # A bin per distinct reward, labelled by it: it reaches to the next reward, the last bin to
+        # infinity.
         edges = [*distinct, math.inf]
-        order = [f"{reward:g}" for reward in distinct]
+        labels = [f"{reward:g}" for reward in distinct]
     else:
+        # Bins of equal width, labelled by their middle.
         edges = list(np.histogram_bin_edges(distinct, MAX_BINS))
-        order = [f"{(low + high) / 2:.2f}" for low, high in pairwise(edges)]
+        labels = [f"{(low + high) / 2:.2f}" for low, high in pairwise(edges)]
     encoding = {
         "x": category(
             "bin",
             type="ordinal",
-            sort=order,
+            sort=labels,
             title="total reward",
-            scale={"domain": order},
+            # All bins, also those without a completion.
+            scale={"domain": labels},
             axis={"labelAngle": 0, "labelOverlap": True},
         ),
         "y": quantity("share", **SHARE_AXIS),
     }
     panels = []
-    # Without any reward there is no panel.
-    for name, color in colors_of(run.checkpoints).items() if order else ():
+    # Without any completion there are no bins, and no panels.
+    colors = colors_of(run.checkpoints) if labels else {}
+    for name, color in colors.items():
         counts, _ = np.histogram(rewards[name], edges)
-        # A checkpoint without completions gets shares of 0 instead of a division by 0.
+        # The 1 is for a checkpoint without completions: shares of 0 instead of a division by 0.
         shares = (counts / max(1, counts.sum())).tolist()
-        rows = [{"bin": label, "share": share} for label, share in zip(order, shares, strict=True)]
+        rows = [{"bin": label, "share": share} for label, share in zip(labels, shares, strict=True)]
         mark = {"type": "bar", "color": color, "tooltip": True}
         panels.append(panel_of(name, rows, 140, encoding, mark=mark))
     caption = f"Total reward of all completions of {benchmark}; share of completions."
@@ -267,20 +305,28 @@ def reward_figure(run: Run) -> Figure:
 
 
 def curve_figure(stage: str, curve: LoggedCurve) -> Figure:
-    """Draw one stage's training curves, a panel per measure; rewards by component share one."""
+    """Draw one stage's training curves: a panel per measure, one panel for all reward functions.
+
+    Args:
+        stage: "sft", "grpo" or "dpo".
+        curve: logged column → (step, value) pairs.
+    """
+    # Logged column → panel title.
     titles = CURVES[stage]
     # Measures that are zero at every step, like KL without a reference policy, get no panel: the
     # caption names them.
-    flat = [name for name in titles if name in curve and not any(v for _, v in curve[name])]
-    # Panel title → {logged column: name of the line}.
+    flat = [name for name in titles if name in curve and not any(value for _, value in curve[name])]
+    # Panel title → {logged column: name of its line in the panel}.
     lines = {
         "total reward": {"reward": "reward"},
+        # "rewards/<function>/mean" → "<function>".
         "reward by component": reward_components(curve),
         **{title: {name: name} for name, title in titles.items() if name not in flat},
     }
     panels = []
     for title, names in lines.items():
         rows = [row for name, line in names.items() for row in series_rows(curve, name, line)]
+        # No rows: the stage did not log these columns.
         if rows:
             panels.append(_curve_panel(title, rows, list(names.values())))
     caption = "Faint: each logged step. Strong: running mean."
@@ -292,26 +338,27 @@ def curve_figure(stage: str, curve: LoggedCurve) -> Figure:
 
 
 def _curve_panel(title: str, rows: Sequence[Mapping[str, Any]], series: Sequence[str]) -> Panel:
-    """Draw values over training steps: a line per series, from 25 steps on with a running mean.
+    """Draw values over training steps: a line per series, and its running mean from 25 steps on.
 
     Args:
         title: the panel's title.
         rows: {"step", "series", "value"} of all series.
         series: names of the lines, in the order of their colours.
     """
-    # The running mean is over 2 · reach + 1 steps, about 8 % of the curve. With fewer than 25
-    # steps, reach is 0 and there is no mean.
+    # Steps on either side of a point in its running mean, which is thus over 2 · reach + 1 steps,
+    # about 8 % of the curve. With fewer than 25 steps, reach is 0 and there is no mean.
     reach = len(rows) // len(series) // 25
     encoding = {
         "x": STEP,
-        # The axis need not start at 0: small changes would be invisible.
+        # Not from 0, which would hide small changes of large values.
         "y": quantity("value", title=None, scale={"zero": False}),
         "color": colored_by("series", series, SERIES_COLORS),
     }
-    # A line through one or two steps needs its points drawn.
+    # With one or two steps the points are drawn too: a line through one is invisible.
     layers: list[Spec] = [{"mark": {"type": "line", "point": len(rows) < 3}}]
     if reach:
-        # A copy, since all panels share LAYERS and the window differs.
+        # Two layers: the values in a faint line, their mean in a strong one. A copy, since all
+        # panels share LAYERS, and the window of the mean differs.
         layers = [LAYERS["faint"], copy.deepcopy(LAYERS["running_mean"])]
         layers[1]["transform"][0]["frame"] = [-reach, reach]
     return panel_of(title, rows, 180, encoding, layer=layers)
@@ -330,18 +377,22 @@ def reward_components(curve: LoggedCurve) -> dict[str, str]:
 def series_rows(
     curve: LoggedCurve, column: str, series: str, *, error: str = "", scale: float = 1.0
 ) -> list[dict[str, Any]]:
-    """Return one row per logged step of a column: {"step", "series", "value"}.
+    """Return one row per logged step of a column: {"step", "series", "value"}; [] without it.
 
     A row whose error is known also has a 95 % band, "low" and "high".
 
     Args:
+        curve: logged column → (step, value) pairs.
+        column: the column of values.
         series: name of the series in the rows.
         error: the column of errors; '' for none.
-        scale: factor from the column of errors to standard errors.
+        scale: factor from the column of errors to standard errors; NaN if unknown.
     """
+    # Step → error. No column has the name '', so that there are no errors.
     errors = dict(curve.get(error, ()))
     rows = []
     for step, value in curve.get(column, ()):
+        # Half the width of the band; NaN if the error or its scale is unknown.
         reach = NORMAL_95 * scale * errors.get(step, math.nan)
         band = {} if math.isnan(reach) else {"low": value - reach, "high": value + reach}
         rows.append({"step": step, "series": series, "value": value, **band})
@@ -349,27 +400,31 @@ def series_rows(
 
 
 def validation_figure(run: Run) -> Figure:
-    """Draw validation accuracy over training steps, a panel per stage.
+    """Draw validation accuracy over training steps: a panel per stage, a line per validation set.
 
-    A ring marks the step chosen by `select: best`.
+    A ring marks the step that `select: best` chose.
     """
     panels = []
+    # A curve: logged column → (step, value) pairs.
     for stage, curve in run.validations.items():
-        names, rows = [], []
+        sets, rows = [], []
         for column, values in curve.items():
             # `set/answer_accuracy`, or only `answer_accuracy` for the first set.
-            benchmark, _, measure = column.rpartition("/")
+            set_name, _, measure = column.rpartition("/")
             if measure == "answer_accuracy" and values:
-                names.append(benchmark or "first set")
-                rows += series_rows(curve, column, names[-1], error=f"{column}_se")
+                series = set_name or "first set"
+                sets.append(series)
+                rows += series_rows(curve, column, series, error=f"{column}_se")
         for row in rows:
             # Cut to [0, 1]: a normal interval can be wider, and the band would leave the axis. A
-            # row without an error gets a band of no width.
+            # row without an error gets a band of no width, since the chart needs `low` and `high`.
             for end in ("low", "high"):
                 row[end] = min(1.0, max(0.0, row.get(end, row["value"])))
         if rows:
-            title, best = f"{stage}, answer accuracy", run.selections.get(stage)
-            panels.append(learning_curve(rows, title=title, series=names, best=best))
+            title = f"{stage}, answer accuracy"
+            # None without `select: best`: then there is no ring.
+            best = run.selections.get(stage)
+            panels.append(learning_curve(rows, title=title, series=sets, best=best))
     caption = "Greedy answers to validation problems with 95 % bands; dashed: at step 0."
     if run.selections:
         caption += " Ring: the step handed on, best on the held-back set."

@@ -74,9 +74,9 @@ class Run:
 
     @property
     def all_completions(self) -> dict[str, Sequence[GradedCompletion]]:
-        """Benchmark completions and the last validation's, by checkpoint.
+        """Checkpoint → its completions of the benchmarks, then those of its last validation.
 
-        For the rollout browser. The report's numbers use the benchmarks only.
+        The rollout browser shows them all. The report's numbers use the benchmarks only.
         """
         return {
             name: (*rows, *self.validation_completions.get(name, ()))
@@ -85,13 +85,13 @@ class Run:
 
     @cached_property
     def origins(self) -> dict[str, str]:
-        """Parent of each trained checkpoint.
+        """Checkpoint → the checkpoint to compare it with: its parent, if this was evaluated too.
 
-        If the parent is unknown or was not evaluated, the preceding checkpoint takes its place.
+        If the parent is unknown or not in `checkpoints`, the preceding checkpoint takes its place.
+        The first checkpoint is untrained and has no entry.
         """
         return {
             after: self.starts[after] if self.starts.get(after) in self.checkpoints else previous
-            # The first checkpoint is untrained and has no parent.
             for previous, after in pairwise(self.checkpoints)
         }
 
@@ -124,25 +124,31 @@ def load_run(
         graded: the checkpoints' graded completions, and their metrics.
         stage_metrics: the stages' metrics; those of checkpoints are beside their graded
             completions.
+        rollouts: the training completions that `grpo` logged, and each training stage's
+            completions of its last validation.
+        curves: the training stages' logged curves and validation curves.
+        provenance: a record per stage, and per checkpoint for `evaluate`.
 
     Raises:
-        UserError: a file is missing or damaged.
+        UserError: a file is missing or damaged. Only provenance, stage metrics, curves, rollouts
+            and validation completions may be missing.
     """
     # If this run has no DPO checkpoint, DPO's files come from an older run.
     stages = [stage for stage in STAGES if "dpo" in checkpoints or stage not in ("pairs", "dpo")]
     trained = [stage for stage in ("sft", "grpo", "dpo") if stage in stages]
+    # Stage, or "evaluate/<checkpoint>" → its provenance; {} for a stage that has not run.
     records = {
         name: _optional_json(provenance / f"{name}.json")
         for name in (*stages, *(f"evaluate/{checkpoint}" for checkpoint in checkpoints))
     }
     # Tuples, since tables, figures and the page iterate over them again and again.
     completions = {name: tuple(read_graded(graded / f"{name}.jsonl")) for name in checkpoints}
-    validation_completions: dict[str, tuple[GradedCompletion, ...]] = {
-        stage: tuple(read_graded(file))
-        for stage in trained
-        # DPO writes no validation completions.
-        if stage in checkpoints and (file := rollouts / f"{stage}_validation.jsonl").exists()
-    }
+    validation_completions: dict[str, tuple[GradedCompletion, ...]] = {}
+    for stage in trained:
+        file = rollouts / f"{stage}_validation.jsonl"
+        # DPO writes no such file.
+        if stage in checkpoints and file.exists():
+            validation_completions[stage] = tuple(read_graded(file))
     return Run(
         checkpoints=tuple(checkpoints),
         starts=dict(starts),
@@ -154,7 +160,7 @@ def load_run(
             name: rendered_prompts(
                 (*rows, *validation_completions.get(name, ())),
                 base=base,
-                # The system prompt that `evaluate` used, not today's params.
+                # The system prompt that `evaluate` used, not today's params. '' for none.
                 system=records[f"evaluate/{name}"].get("prompt", {}).get("system", ""),
             )
             for name, rows in completions.items()
@@ -166,26 +172,28 @@ def load_run(
         validations={stage: read_curve(curves / f"{stage}_validation.csv") for stage in trained},
         skipped=frozenset(stage for stage in stages if records[stage].get("skipped")),
         stage_metrics={stage: _optional_json(stage_metrics / f"{stage}.json") for stage in stages},
-        # A stage that has not run has no record.
+        # Without the empty records of stages that have not run.
         provenance={name: record for name, record in records.items() if record},
     )
 
 
 def read_models(metrics: Mapping[str, Metrics], folder: Path) -> Run:
-    """Read evaluated models as a run; each is compared with the first.
+    """Return evaluated models as a run, in which every other model is compared with the first.
 
     Args:
         metrics: by model.
         folder: contains the models' graded completions, prompts and provenance.
     """
     names = tuple(metrics)
+    # Model → benchmark → problem id → prompt text.
     prompts = {name: read_json(folder / f"prompts/{name}.json") for name in names}
     return Run(
         checkpoints=names,
-        # The first model is everybody's baseline.
+        # Every other model has the first as its "parent".
         starts=dict.fromkeys(names[1:], names[0]),
+        # Those of any model, in the order of their first appearance.
         benchmarks=tuple(dict.fromkeys(name for sets in metrics.values() for name in sets)),
-        # The page highlights one model: the last, as with checkpoints.
+        # No model was exported. The page highlights one: the last, as with checkpoints.
         exported=names[-1],
         metrics=metrics,
         completions={name: tuple(read_graded(folder / f"graded/{name}.jsonl")) for name in names},
@@ -197,7 +205,8 @@ def read_models(metrics: Mapping[str, Metrics], folder: Path) -> Run:
             }
             for name, by_benchmark in prompts.items()
         },
-        graded=Path("graded"),  # from the page, which is in `folder`
+        # Relative to the page, which is in `folder`.
+        graded=Path("graded"),
         provenance={
             f"evaluate/{name}": read_json(folder / f"provenance/{name}.json") for name in names
         },
@@ -210,7 +219,7 @@ def rendered_prompts(rows: Iterable[GradedCompletion], *, base: Path, system: st
 
     Args:
         rows: the checkpoint's completions.
-        base: the base model; all checkpoints share its tokenizer and chat template.
+        base: folder of the base model; all checkpoints share its tokenizer and chat template.
         system: the checkpoint's system prompt, '' for none.
 
     Raises:
@@ -219,12 +228,15 @@ def rendered_prompts(rows: Iterable[GradedCompletion], *, base: Path, system: st
     try:
         # From files: loading the tokenizer would import transformers, which takes seconds.
         template = (base / "chat_template.jinja").read_text(encoding="utf-8")
+        # {"bos_token", "eos_token"}, which a template may print.
         tokens = special_tokens(base)
+    # ValueError: a file that is not UTF-8 or not JSON.
     except (OSError, ValueError) as error:
         raise UserError(
             f"{base}: no tokenizer with a chat template ({error}); `prepare` writes it: "
             "run `dvc repro`"
         ) from error
+    # One text per problem, although several rows answer it.
     problems = {(row.benchmark, row.problem_id): row.problem for row in rows}
     return {
         key: render(
@@ -259,7 +271,7 @@ def read_curve(path: Path) -> LoggedCurve:
     # Columns are logged at different steps, so each has steps of its own.
     curve: dict[str, list[tuple[int, float]]] = {}
     with path.open(encoding="utf-8", newline="") as lines:
-        # Line 1 is the header.
+        # Line 1 is the header; `number` is for the error message.
         for number, row in enumerate(csv.DictReader(lines), start=2):
             try:
                 step = int(row.pop("step"))

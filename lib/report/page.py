@@ -63,14 +63,18 @@ PER_PROBLEM = ("problem", "reference", "prompt")
 
 
 def render_page(report: Report) -> str:
-    """Render the whole page."""
+    """Render the whole page as HTML."""
     run = report.run
-    answers, blocks = fit(
+    # `fit` returns the first groups that the budget allows (lists of completions of one problem),
+    # and their packed blocks.
+    answers, answer_blocks = fit(
         ranked_answers(run),
         lambda groups: completion_blocks(run, groups),
         budget=COMPLETIONS_BUDGET,
     )
-    rollouts, training = fit(ranked_rollouts(run.rollouts), training_blocks, budget=ROLLOUTS_BUDGET)
+    rollouts, rollout_blocks = fit(
+        ranked_rollouts(run.rollouts), training_blocks, budget=ROLLOUTS_BUDGET
+    )
     # The legend explains only the reasons that occur, the most frequent first.
     completions = [row for rows in run.all_completions.values() for row in rows]
     reasons = Counter(row.decided_by for row in completions)
@@ -79,13 +83,16 @@ def render_page(report: Report) -> str:
         report=report,
         run=run,
         curves=any(run.curves.values()) or any(run.validations.values()),
+        # (measure, numbers by checkpoint) of greedy accuracy and pass@1, for the score cards.
         scores=[row for row in measures(run.metrics, run.benchmarks[0]) if row[0].strong],
+        # A rate and its error as two texts: the page prints the error smaller.
         parts=lambda numbers, name: cell(numbers, name, rate_parts),
         colors=colors_of(run.checkpoints),
         # Shortened before escaping, so that the limit counts the text's own characters.
         beginning=lambda text: visible(shorten(text, EXAMPLE_CHARACTERS)),
         ending=_ending,
         reasons=[(name, REASONS.get(name, name)) for name, _ in reasons.most_common()],
+        # The page states how many of the run's completions and rollouts it holds.
         num_answers=sum(map(len, answers)),
         num_completions=len(completions),
         num_rollouts=sum(map(len, rollouts)),
@@ -93,26 +100,27 @@ def render_page(report: Report) -> str:
             "charts": pack_json([dataclasses.asdict(figure) for figure in report.figures]),
             "look": pack_json({"config": LOOK, "ink": INK}),
             "vega": pack_text(chart_library()),
-            **blocks,
-            **training,
+            **answer_blocks,
+            **rollout_blocks,
         },
     )
 
 
 def ranked_answers(run: Run) -> list[list[GradedCompletion]]:
-    """Group all checkpoints' answers to each problem in each mode, the most informative first.
+    """Return one group per problem and mode, all checkpoints' answers; the most informative first.
 
     First groups in which an answer got worse, then those in which the exported checkpoint is wrong,
-    then the others; among equals, greedy groups first, then a hash order.
+    then the others; among equals, greedy groups first, then in the order of a hash.
     """
-    # (benchmark, problem, mode) → (checkpoint, sample) → completion.
+    # (benchmark, problem id, mode) → (checkpoint, sample number) → completion.
     groups: dict[tuple[str, str, str], dict[tuple[str, int], GradedCompletion]] = defaultdict(dict)
     for name, rows in run.all_completions.items():
         for row in rows:
             groups[row.benchmark, row.problem_id, row.mode][name, row.sample] = row
-    # False sorts before True: greedy groups first.
     keys = sorted(
         groups,
+        # `_rank` is 0, 1 or 2 in the order of the docstring. False sorts before True, so that
+        # greedy groups come first.
         key=lambda key: (_rank(run, groups[key]), key[2] != GREEDY, _shuffle_key(*key)),
     )
     return [list(groups[key].values()) for key in keys]
@@ -121,15 +129,19 @@ def ranked_answers(run: Run) -> list[list[GradedCompletion]]:
 def _rank(run: Run, answers: Mapping[tuple[str, int], GradedCompletion]) -> int:
     """Return 0 if an answer got worse, 1 if the exported checkpoint is wrong, else 2.
 
-    An answer got worse if the parent of its checkpoint was right in the sample of the same number.
+    An answer got worse if it is wrong, and the answer of its checkpoint's parent with the same
+    sample number is right.
+
+    Args:
+        answers: (checkpoint, sample number) → answer to one problem in one mode.
     """
-    wrong = [place for place, row in answers.items() if not row.answer_ok]
-    for name, sample in wrong:
+    wrong = [key for key, row in answers.items() if not row.answer_ok]
+    for checkpoint, sample in wrong:
         # The untrained checkpoint has no parent: the key ("", sample) gives None.
-        earlier = answers.get((run.origins.get(name, ""), sample))
+        earlier = answers.get((run.origins.get(checkpoint, ""), sample))
         if earlier and earlier.answer_ok:
             return 0
-    return 1 if any(name == run.exported for name, _ in wrong) else 2
+    return 1 if any(checkpoint == run.exported for checkpoint, _ in wrong) else 2
 
 
 def ranked_rollouts(rollouts: Sequence[TrainingRollout]) -> list[list[TrainingRollout]]:
@@ -147,21 +159,22 @@ def fit(
     *,
     budget: int,
 ) -> tuple[Sequence[Sequence[Row]], Blocks]:
-    """Return as many of the first groups as `budget` bytes can hold, and their packed blocks.
+    """Return the first groups whose packed blocks stay within `budget` bytes, and these blocks.
 
     Args:
         groups: rows that stay together, the preferred groups first.
         pack: compresses groups into blocks.
         budget: most bytes of all blocks together.
     """
-    # Characters of the first 1, 2, … groups.
+    # Characters of the first group, of the first two, and so on.
     sizes = accumulate(sum(len(row.completion) for row in rows) for rows in groups)
-    # The first guess is from the lengths of the texts, and too high rather than too low, since
-    # COMPRESSION is an upper bound. Then the packed size decides.
+    # A first guess of the number of groups, by characters: too high rather than too low, since
+    # COMPRESSION is an upper bound of the characters per byte.
     count = bisect_left(list(sizes), budget * COMPRESSION)
     while True:
         blocks = pack(groups[:count])
         size = sum(map(len, blocks.values()))
+        # Without any group, the blocks cannot become smaller.
         if size <= budget or not count:
             return groups[:count], blocks
         # At least 5 % fewer groups each round, so that the loop ends.
@@ -182,19 +195,21 @@ def _shuffle_key(*key: str) -> bytes:
 
 
 def completion_blocks(run: Run, groups: Sequence[Sequence[GradedCompletion]]) -> Blocks:
-    """Pack `groups` of the run's completions for the rollout browser.
+    """Pack those of the run's completions that are in `groups`, for the rollout browser.
 
     Returns:
         "problems": the problems' texts, and the browser's names and colours;
-        "rollouts-<checkpoint>": its completions, without those texts.
+        "rollouts-<checkpoint>": its completions, each with the index of its problem.
     """
-    packed = {id(row) for group in groups for row in group}
+    # By identity, since completions cannot be hashed: their rewards are a dict.
+    included = {id(row) for group in groups for row in group}
+    # By checkpoint, in the order of the files.
     completions = {
-        name: [row for row in rows if id(row) in packed]
+        name: [row for row in rows if id(row) in included]
         for name, rows in run.all_completions.items()
     }
-    # Each problem's text is stored once, instead of with every completion: taken from any of its
-    # rows, since all hold the same text.
+    # (benchmark, problem id) → any completion of the problem, since all have its text. So the text
+    # is stored once, instead of with every completion.
     problems = {
         (row.benchmark, row.problem_id): row for rows in completions.values() for row in rows
     }
@@ -204,6 +219,7 @@ def completion_blocks(run: Run, groups: Sequence[Sequence[GradedCompletion]]) ->
         "exported": run.exported,
         # The browser's "gained" and "lost" compare with this parent.
         "before": run.origins,
+        # Benchmarks in their own order, then the validation sets.
         "benchmarks": [*dict.fromkeys((*run.benchmarks, *(name for name, _ in problems)))],
         "classes": list(CLASSES.items()),
         "reasons": REASONS,
@@ -225,7 +241,7 @@ def completion_blocks(run: Run, groups: Sequence[Sequence[GradedCompletion]]) ->
     }
     blocks = {"problems": pack_json(content)}
     for name, rows in completions.items():
-        # [rows] the index of each row's problem in `problems`.
+        # The index of each row's problem in `problems`.
         places = [index[row.benchmark, row.problem_id] for row in rows]
         blocks[f"rollouts-{name}"] = pack_json(_columns(rows, COMPLETION_FIELDS, places))
     return blocks
@@ -240,18 +256,26 @@ def _prompt(run: Run, key: tuple[str, str]) -> str | dict[str, str]:
 
 
 def training_blocks(groups: Sequence[Sequence[TrainingRollout]]) -> Blocks:
-    """Pack training rollouts for their browser, in the order of the steps."""
-    # (rollout, index of its problem); a group has the rollouts of one problem.
-    rows = [(row, place) for place, group in enumerate(groups) for row in group]
-    # Stable: within a step, the groups stay together.
+    """Pack training rollouts for their browser, in the order of the steps.
+
+    Args:
+        groups: a group has the rollouts of one problem.
+
+    Returns:
+        {"training": …}: each problem's texts once, and the other fields as one list per field.
+    """
+    # (rollout, index of its problem).
+    rows = [(rollout, place) for place, group in enumerate(groups) for rollout in group]
+    # The sort is stable: within a step, the rollouts of a problem stay together.
     rows.sort(key=lambda row: row[0].step)
     problems = [
         {"text": first.problem, "reference": first.reference, "prompt": first.prompt}
         for first, *_ in groups
     ]
     fields = dataclasses.fields(TrainingRollout)
+    # Without problem, reference and prompt.
     names = [field.name for field in fields if field.name not in PER_PROBLEM]
-    columns = _columns([row for row, _ in rows], names, [place for _, place in rows])
+    columns = _columns([rollout for rollout, _ in rows], names, [place for _, place in rows])
     return {"training": pack_json({"problems": problems, "columns": columns})}
 
 

@@ -96,18 +96,22 @@ class Report:
 
 def build_report(run: Run) -> Report:
     """Build the whole content of a run's report."""
+    # `comparisons`: each checkpoint with its parent, by benchmark and mode.
     comparisons, untrained = compare_checkpoints(run), run.checkpoints[0]
+    # Columns of skipped phases are marked in every table.
     metrics, sets = mark_skipped(run.metrics, run.skipped), run.benchmarks
-    # Only trained phases raise an alarm, and only on the first benchmark. The phase that starts
-    # from the untrained checkpoint teaches a format, and may cost answers. A fall on another set
-    # is a finding. Unrelated models are compared without a verdict.
-    judged = [
-        each
-        for each in comparisons
-        if run.trained and each.before != untrained and each.benchmark == sets[0]
-    ]
+    # `findings` get a sentence, `judged` may raise an alarm.
+    if run.trained:
+        # The phase that starts from the untrained checkpoint is left out: it teaches a format, and
+        # may cost answers.
+        findings = [each for each in comparisons if each.before != untrained]
+        judged = [each for each in findings if each.benchmark == sets[0]]
+    else:
+        # Unrelated models are not judged. The tables have the other benchmarks.
+        findings, judged = [each for each in comparisons if each.benchmark == sets[0]], []
+    # Text by dotted key, such as "grpo.max_steps".
     settings = _merged(run.provenance, "settings")
-    # Unrelated models have no preset.
+    # Unrelated models have no preset. `shown` formats the preset's values as `_merged` does.
     preset = nearest_preset(settings, shown=_text) if run.trained else None
     breakdowns = [breakdown(metrics, name, by) for name in sets for by in BREAKDOWNS]
     classes = [class_table(metrics, name) for name in sets]
@@ -118,10 +122,9 @@ def build_report(run: Run) -> Report:
         example=select_example(run),
         findings=[
             f"{each.before} → {each.after}: {describe(each)}"
-            for each in comparisons
+            for each in findings
+            # A skipped phase changed nothing.
             if each.after not in run.skipped
-            # For unrelated models, only the first benchmark gets sentences; the tables have all.
-            and (each.before != untrained if run.trained else each.benchmark == sets[0])
         ],
         caveats=list(caveats(comparisons, run)),
         headlines=[headline_table(metrics, name) for name in sets],
@@ -145,11 +148,13 @@ def training_warnings(provenance: Mapping[str, Mapping[str, Any]]) -> Iterator[s
 
 def caveats(comparisons: Sequence[Comparison], run: Run) -> Iterator[str]:
     """Yield sentences that qualify the findings: on steps chosen by accuracy, on a gain of GRPO."""
+    # For each phase with `select: best`: its accuracy is the maximum of noisy numbers.
     for phase, best in run.selections.items():
         yield f"{describe_selection(phase, best)}."
-    # If the share is 0, every SFT target has reasoning, and the gain needs no caveat.
+    # Share of SFT targets without reasoning. If it is 0, a gain of GRPO needs no caveat.
     bare = run.stage_metrics.get("prepare", {}).get("bare_answer_share", 0.0)
-    if bare > 0 and any(each.after == "grpo" and each.change.is_better() for each in comparisons):
+    grpo_gains = any(each.after == "grpo" and each.change.is_better() for each in comparisons)
+    if bare > 0 and grpo_gains:
         yield (
             f"{percent(bare)} % of the SFT targets give only the answer, the others the reasoning "
             "too. The demonstrations mix two strategies, and GRPO shifts the model to the better "
@@ -159,26 +164,28 @@ def caveats(comparisons: Sequence[Comparison], run: Run) -> Iterator[str]:
 
 
 def select_example(run: Run) -> Example | None:
-    """Select a problem of the first benchmark that training changed from wrong to right.
+    """Select a problem of the first benchmark that the exported checkpoint gained on its parent.
 
-    Among these, the problem of median length, so that it is typical. If training changed none,
-    the problem of median length among all.
+    The parent answers it wrong, the exported checkpoint right. Of several, the problem with answers
+    of median length is taken, since it is typical; if there is no gain, the same among all
+    problems. None if no problem was answered by every checkpoint.
     """
-    # With a single checkpoint there is no parent: it is compared with itself.
+    # A single checkpoint has no parent and is compared with itself.
     before, after = run.origins.get(run.exported, run.checkpoints[0]), run.exported
     # Problem id → checkpoint → completion.
     answers: dict[str, dict[str, GradedCompletion]] = defaultdict(dict)
     for name in run.checkpoints:
+        # Greedy completions, or the samples if the benchmark was only sampled.
         for row in _main_rows(run, name):
             if row.decided_by != UNGRADED:
-                # The first sample, if the benchmark was only sampled.
+                # The first sample of several.
                 answers[row.problem_id].setdefault(name, row)
-    # A model may have skipped a problem that exceeds its context.
-    full = [each for each in answers.values() if len(each) == len(run.checkpoints)]
-    if not full:
+    # Only problems that all answered: a model may have skipped one that exceeds its context.
+    problems = [each for each in answers.values() if len(each) == len(run.checkpoints)]
+    if not problems:
         return None
-    gains = [each for each in full if each[after].answer_ok > each[before].answer_ok]
-    num_losses = sum(each[after].answer_ok < each[before].answer_ok for each in full)
+    gains = [each for each in problems if each[after].answer_ok > each[before].answer_ok]
+    num_losses = sum(each[after].answer_ok < each[before].answer_ok for each in problems)
     caption = "One problem, answered by each"
     if gains:
         caption = (
@@ -187,7 +194,7 @@ def select_example(run: Run) -> Example | None:
         )
     # Length over all checkpoints' answers, in characters.
     candidates = sorted(
-        gains or full, key=lambda each: sum(len(row.completion) for row in each.values())
+        gains or problems, key=lambda each: sum(len(row.completion) for row in each.values())
     )
     return Example(caption, candidates[len(candidates) // 2])
 
@@ -195,14 +202,15 @@ def select_example(run: Run) -> Example | None:
 def select_transcripts(run: Run) -> list[GradedCompletion]:
     """Select five right and five wrong answers of the exported checkpoint, spread over the file.
 
-    Only the first benchmark; greedy completions if there are any.
+    Only the first benchmark; greedy completions if there are any. Fewer than five if there are not
+    as many.
     """
     rows, transcripts = _main_rows(run, run.exported), []
     for ok in (True, False):
-        alike = [row for row in rows if row.answer_ok is ok]
-        count = min(len(alike), NUM_TRANSCRIPTS)
+        candidates = [row for row in rows if row.answer_ok is ok]
+        count = min(len(candidates), NUM_TRANSCRIPTS)
         # Evenly spaced rows are deterministic, and not only the file's first problems.
-        transcripts += [alike[index * len(alike) // count] for index in range(count)]
+        transcripts += [candidates[index * len(candidates) // count] for index in range(count)]
     return transcripts
 
 
@@ -217,6 +225,7 @@ def conditions(run: Run) -> Table:
 
     The settings are the first checkpoint's, from its provenance.
     """
+    # "sampling" is benchmark → mode → setting, such as {"held_out": {"greedy": {"top_p": 1.0}}}.
     record = run.provenance.get(f"evaluate/{run.checkpoints[0]}", {})
     rows = tuple(
         (f"{benchmark}, {mode}", *(f"{sampling[key]:.9g}" for key in CONDITIONS))
@@ -231,16 +240,22 @@ def facts(
 ) -> Iterator[tuple[str, str]]:
     """Yield the header's facts, such as ("seed", "0").
 
-    There is no date: the page shows its file's, so that equal runs have equal bytes.
+    There is no date, so that equal runs have equal bytes. In the browser, the page adds the date of
+    its file.
+
+    Args:
+        settings: text by dotted key.
+        preset: the nearest preset; None for unrelated models.
     """
     if preset:
+        # The values are not needed here; `changed` has the keys that differ from the preset.
         name, _, changed = preset
         plural = "s" if len(changed) > 1 else ""
         count = f" with {len(changed)} change{plural}" if changed else ""
         yield "model", _model(settings)
         yield "preset", name + count
     yield "seed", settings.get("seed", "?")
-    # Several devices if stages ran on different machines.
+    # Several devices if stages ran on different machines. A dict as an ordered set.
     devices = {record["device"]: None for record in run.provenance.values() if "device" in record}
     if devices:
         yield "measured on", " / ".join(devices)
@@ -252,18 +267,24 @@ def facts(
 
 
 def provenance_tables(run: Run, settings: Mapping[str, str], preset: Preset | None) -> list[Table]:
-    """Return four tables: settings and versions of all stages, then each one's inputs and metrics.
+    """Return four tables: settings, package versions, each stage's inputs, each stage's metrics.
 
     Settings that differ from the nearest preset come first, bold, beside the preset's value.
+
+    Args:
+        settings: text by dotted key.
+        preset: the nearest preset; None for unrelated models.
     """
     used = Table("settings", ("key", "value"), tuple(settings.items()))
     if preset:
+        # `changed` has the keys that differ from the preset's `values`.
         name, values, changed = preset
         rows = [(key, settings[key], values[key]) for key in changed]
         # An empty last cell means that the value equals the preset's.
         rows += [(key, value, "") for key, value in settings.items() if key not in changed]
         header = ("key", "value", f"preset {name}")
-        used = Table("settings", header, tuple(rows), frozenset(range(len(changed))))
+        used = Table("settings", header, tuple(rows), strong=frozenset(range(len(changed))))
+    # "grpo ←" → {name of an input: its hash}.
     inputs = {f"{stage} ←": record.get("inputs", {}) for stage, record in run.provenance.items()}
     versions = _merged(run.provenance, "versions")
     return [
@@ -284,11 +305,15 @@ def _rows(records: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, str], ..
 
 
 def _merged(provenance: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, str]:
-    """Merge the stages' settings by dotted key; stages that disagree give "value / value".
+    """Merge the stages' settings, or versions, as texts by dotted key, sorted.
+
+    Stages that disagree give both values: {"seed": "0 / 1"}.
 
     Args:
+        provenance: by stage.
         name: the key in each stage's record: "settings" or "versions".
     """
+    # Dotted key → texts of its values.
     values: dict[str, dict[str, None]] = {}
     for record in provenance.values():
         for key, value in leaves(record.get(name, {})):

@@ -15,23 +15,26 @@ OWN_NAMES = (HOST, "localhost")
 
 
 def report_server(page: Path, *, port: int) -> http.server.ThreadingHTTPServer:
-    """Return a server of one page, whatever the path, reachable from this machine only.
+    """Return a server, not started yet, that answers every path with one page.
+
+    It is reachable from this machine only.
 
     Args:
         page: the file to serve.
-        port: 0 takes a free port; `server_address` has its number.
+        port: 0 takes a free port; `server_address` of the server has its number.
 
     Raises:
         UserError: the port is taken.
     """
 
     class PageHandler(http.server.SimpleHTTPRequestHandler):
-        # Any path serves the page, so that no other file of its folder can be read.
+        # The file to send for a path: always the page, so that no other file can be read.
         def translate_path(self, path: str) -> str:
             return str(page)
 
         def send_head(self) -> Any:
             # DNS rebinding: a foreign page whose name resolves to 127.0.0.1 could read the report.
+            # The header is the name with a port, "localhost:8000".
             if self.headers.get("Host", "").partition(":")[0].lower() not in OWN_NAMES:
                 return self.send_error(403, f"open http://{HOST} or http://localhost instead")
             return super().send_head()

@@ -54,13 +54,18 @@ BREAKDOWNS = {"by_level": "level", "by_tag": "tag", "by_subject": "subject"}
 
 
 def measures(metrics: Mapping[str, Metrics], benchmark: str) -> Iterator[tuple[Measure, Columns]]:
-    """Yield the headline table's measured rows, each with all checkpoints' numbers."""
-    mode, columns = main_mode(metrics, benchmark)
+    """Yield the rows of the headline table, each with all checkpoints' numbers in its mode.
+
+    Rows that no checkpoint has measured are left out.
+    """
+    # Greedy if measured, else sampled, for the measures that have both.
+    mode, _ = main_mode(metrics, benchmark)
+    # With one sample, pass@k, pass^k and maj@k all equal pass@1.
     attempts = [k for k in sample_counts(metrics, benchmark) if k > 1]
+    # Title, mode, key in the metrics, format (by default in percent).
     rows = [
         Measure("answer accuracy, greedy", GREEDY, "answer_accuracy", strong=True),
         Measure("pass@1, sampled", SAMPLED, "pass_at_1", strong=True),
-        # With one sample, all three equal pass@1.
         *(Measure(f"pass@{k}, sampled", SAMPLED, f"pass_at_{k}") for k in attempts),
         *(Measure(f"pass^{k}, sampled", SAMPLED, f"pass_hat_{k}") for k in attempts),
         *(Measure(f"maj@{k}, sampled", SAMPLED, f"maj_at_{k}") for k in attempts),
@@ -100,13 +105,18 @@ def main_mode(metrics: Mapping[str, Metrics], benchmark: str) -> tuple[str, Colu
 
 
 def groups_of(columns: Columns, group: str) -> Iterator[tuple[str, Columns]]:
-    """Yield each level, tag or subject with all checkpoints' numbers; {} if one has none.
+    """Yield each level, tag or subject with its numbers by checkpoint, numbers before words.
+
+    ("2", {"sft": {"answer_accuracy": 0.4, …}, "grpo": {…}}); {} for a checkpoint that answered no
+    such problem.
 
     Args:
-        group: a key of `BREAKDOWNS`.
+        columns: checkpoint → its numbers on the whole benchmark.
+        group: "by_level", "by_tag" or "by_subject".
     """
+    # Checkpoint → level → numbers.
     groups = {name: numbers.get(group, {}) for name, numbers in columns.items()}
-    # The union: a checkpoint that answered no problem of a group lacks its key.
+    # The levels of any checkpoint.
     keys = {key for by_key in groups.values() for key in by_key}
     for key in sorted(keys, key=natural_order):
         yield key, {name: by_key.get(key, {}) for name, by_key in groups.items()}
@@ -119,39 +129,47 @@ def mark_skipped(metrics: Mapping[str, Metrics], skipped: Container[str]) -> dic
 
 def headline_table(metrics: Mapping[str, Metrics], benchmark: str) -> Table:
     """Build the headline table: a row per measure, a column per checkpoint, rates with errors."""
+    # (measure, numbers by checkpoint) of each row.
     rows = list(measures(metrics, benchmark))
-    n = problems_of(main_mode(metrics, benchmark)[1])
+    _, columns = main_mode(metrics, benchmark)
+    title = f"{benchmark}, n = {problems_of(columns)} problems"
+    # Models may have different numbers of samples: "4 or 8". '' if none was sampled.
     samples = " or ".join(map(str, sample_counts(metrics, benchmark)))
+    if samples:
+        title += f", {samples} samples each"
     return Table(
-        f"{benchmark}, n = {n} problems" + (f", {samples} samples each" if samples else ""),
+        title,
         ("", *metrics),
         tuple(
             (row.title, *(cell(numbers, row.name, row.form) for numbers in columns.values()))
             for row, columns in rows
         ),
-        # `measures` has left out rows without numbers: these are the indices of the printed rows.
-        frozenset(number for number, (row, _) in enumerate(rows) if row.strong),
+        strong=frozenset(index for index, (row, _) in enumerate(rows) if row.strong),
     )
 
 
 def problems_of(columns: Columns) -> int:
-    """Return the number of problems behind the rates, from the first checkpoint with it; else 0."""
+    """Return the number of problems of the rates, from the first checkpoint with one; else 0."""
     return next((int(numbers["n"]) for numbers in columns.values() if "n" in numbers), 0)
 
 
 def comparison_table(
     benchmark: str, comparisons: Sequence[Comparison], *, title: str = ""
 ) -> Table:
-    """Build the table of a benchmark's differences in points: a row per comparison.
+    """Build the table of a benchmark's differences in percentage points: a row per comparison.
 
     Columns: difference, interval, p-value, number of problems, smallest detectable difference.
+
+    Args:
+        comparisons: of any benchmarks; only those of `benchmark` are listed.
+        title: its beginning; '' for "<benchmark>, paired".
     """
     rows = tuple(
         (
             f"{each.before} → {each.after}, {each.mode}",
             points(each.change.difference.value),
             f"{points(each.change.interval.low)} … {points(each.change.interval.high)}",
-            # In a cell, without the "= " of a sentence.
+            # `p_value` is for a sentence, "= 0.03" or "< 0.0001": a cell omits the equals sign.
             p_value(each.change.p_value).lstrip("= "),
             str(each.change.difference.n),
             # A detectable size has no direction, and `points` signs every number.
@@ -166,15 +184,23 @@ def comparison_table(
 
 
 def breakdown(metrics: Mapping[str, Metrics], benchmark: str, group: str) -> Table:
-    """Build the table of answer accuracy by level, tag or subject; empty without such groups."""
+    """Build the table of answer accuracy by level, tag or subject: a row each.
+
+    It has no rows if the problems have no levels, tags or subjects.
+
+    Args:
+        group: "by_level", "by_tag" or "by_subject".
+    """
+    # Greedy if measured, else sampled: checkpoint → its numbers.
     mode, columns = main_mode(metrics, benchmark)
+    # Cells: the level, its number of problems, the rate of each checkpoint ("61.6 ± 2.2").
     rows = tuple(
         (
-            key,
-            str(problems_of(group_columns)),
-            *(cell(each, "answer_accuracy", percent) for each in group_columns.values()),
+            level,
+            str(problems_of(level_columns)),
+            *(cell(each, "answer_accuracy", percent) for each in level_columns.values()),
         )
-        for key, group_columns in groups_of(columns, group)
+        for level, level_columns in groups_of(columns, group)
     )
     title = f"{benchmark} by {BREAKDOWNS[group]}, answer accuracy ({mode})"
     return Table(title, (BREAKDOWNS[group], "n", *metrics), rows)
@@ -187,12 +213,17 @@ def natural_order(key: str) -> tuple[bool, float, str]:
 
 
 def class_table(metrics: Mapping[str, Metrics], benchmark: str) -> Table:
-    """Build the table of the four classes, format digit first; empty if nothing is graded."""
+    """Build the table of the four classes of completions: a row per class, shares in percent.
+
+    It has no rows if the problems have no references, so that nothing is graded.
+    """
+    # Greedy if measured, else sampled: checkpoint → its numbers, such as "class_11".
     mode, columns = main_mode(metrics, benchmark)
+    # First cell: "11 format right, answer right".
     rows = tuple(
-        (f"{label} {meaning}", *(percent(each.get(f"class_{label}")) for each in columns.values()))
-        for label, meaning in CLASSES.items()
-        if any(f"class_{label}" in each for each in columns.values())
+        (f"{digits} {text}", *(percent(each.get(f"class_{digits}")) for each in columns.values()))
+        for digits, text in CLASSES.items()
+        if any(f"class_{digits}" in each for each in columns.values())
     )
     title = f"{benchmark}, four classes ({mode}, % of completions)"
     return Table(title, ("", *metrics), rows)

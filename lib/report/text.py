@@ -51,15 +51,21 @@ def rate_parts(
 
     If the error rounds to 0.0 (all `n` problems are right, or all wrong), a bound of the 95 %
     interval replaces it: "100.0", "(≥ 99.1)".
+
+    Args:
+        value: the rate in [0, 1]; None prints as "–".
+        se: its standard error; None if unknown.
+        n: number of problems.
     """
     if value is None:
         return MISSING, ""
     number = f"{100 * value:.1f}"
     if se is not None and round(100 * se, 1) > 0:
         return number, f"± {100 * se:.1f}"
+    # Without error or n there is no interval to take a bound from.
     if se is None or n is None:
         return number, ""
-    # The rate is 0 or 1, so only the far end of the interval is informative.
+    # The rate is near 0 or 1, so only the far end of the interval is informative.
     interval = share_interval(Estimate(value, se, int(n)))
     bound = f"≤ {100 * interval.high:.1f}" if value < 0.5 else f"≥ {100 * interval.low:.1f}"
     return number, f"({bound})"
@@ -75,7 +81,8 @@ def decimal(
 ) -> str:
     """Format a number with its standard error: 3.14159, 0.02 → "3.14 ± 0.02"; "–" without a number.
 
-    An error that would be printed as 0 is left out.
+    An error that is unknown, or would be printed as 0, is left out. `n`, the number of problems, is
+    not printed: every formatter of a `cell` gets it.
     """
     if value is None:
         return MISSING
@@ -127,23 +134,27 @@ def markdown_block(text: str, *, limit: int = 2000) -> str:
 
 
 def markdown_table(table: Table) -> str:
-    """Format a Markdown pipe table: numbers right-aligned, strong rows bold."""
-    header = [markdown_inline(cell) for cell in table.header]
+    """Format a Markdown pipe table: first column left-aligned, others right, strong rows bold."""
+    # `markdown_inline` escapes the markup of a cell.
+    header = [markdown_inline(text) for text in table.header]
     ruler = [":--", *("--:" for _ in header[1:])]
     body = []
-    for number, row in enumerate(table.rows):
-        bold = "**" if number in table.strong else ""
-        body.append([f"{bold}{markdown_inline(cell)}{bold}" for cell in row])
+    for index, row in enumerate(table.rows):
+        bold = "**" if index in table.strong else ""
+        body.append([f"{bold}{markdown_inline(text)}{bold}" for text in row])
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ruler, *body))
 
 
 def table_lines(table: Table) -> Iterator[str]:
-    """Format the table for a terminal: padded columns, numbers right-aligned."""
+    """Yield the title and a line per row for a terminal: columns padded to equal width.
+
+    The first column is left-aligned, the others right-aligned.
+    """
     rows = (table.header, *table.rows)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     yield table.title
     for first, *others in rows:
-        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        cells = [text.rjust(width) for text, width in zip(others, widths[1:], strict=True)]
         # README quotes these lines, and git complains about trailing spaces.
         yield "  ".join([first.ljust(widths[0]), *cells]).rstrip()
 
@@ -156,7 +167,7 @@ def alarm_lines(sentences: Iterable[str]) -> Iterator[str]:
 
 
 def render_template(name: str, **values: Any) -> str:
-    """Render a template; HTML templates escape their values.
+    """Return a template's text with `values` filled in; HTML templates escape them.
 
     Args:
         name: a file in `TEMPLATES`; a template includes other files with `source(name)`.
@@ -168,6 +179,7 @@ def render_template(name: str, **values: Any) -> str:
         autoescape=jinja2.select_autoescape(["html.j2"]),
         # A misspelt variable is an error instead of an empty string.
         undefined=jinja2.StrictUndefined,
+        # A line with only a `{% … %}` leaves no line in the result.
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,

@@ -65,7 +65,8 @@ def write_report(
         The report, whose alarms the stage prints.
     """
     report = build_report(run)
-    # The folder is replaced, so that figures of an earlier run disappear.
+    # `replacing` yields a temporary path, which takes the place of the whole folder at the end: so
+    # figures of an earlier run disappear.
     with replacing(figures) as folder:
         folder.mkdir()
         for figure in report.figures:
@@ -73,7 +74,10 @@ def write_report(
     with replacing(plots) as folder:
         folder.mkdir()
         for stage in run.curves:
-            if table := long_table(run, stage):
+            table = long_table(run, stage)
+            if table:
+                # The template of `dvc plots` reads both columns of the band, even if no series of
+                # this stage has one.
                 write_curve(folder / f"{stage}.csv", table, columns=("low", "high"))
     _write(markdown, render_markdown(report, figures=figures.name))
     _write(page, render_page(report))
@@ -87,7 +91,8 @@ def run_metrics(report: Report) -> dict[str, Any]:
     ::
 
         {"exported": {"answer_accuracy", "pass_at_1"},       # on the first benchmark
-         "paired": [comparison_metrics(…)], "measured_on": [device],
+         "paired": [comparison_metrics(…)],                  # with errors and p-values
+         "measured_on": [device],
          "sft_to_grpo": {"held_out": {"greedy": difference, "sampled": difference}}, …}
 
     The keys of `exported` are in no other metrics file, so that `dvc exp show` prints them without
@@ -96,13 +101,14 @@ def run_metrics(report: Report) -> dict[str, Any]:
     run = report.run
     # Only the first benchmark, since `dvc exp show` has one line per experiment.
     modes = run.metrics[run.exported].get(run.benchmarks[0], {})
+    # MEASURES is {"greedy": "answer_accuracy", "sampled": "pass_at_1"}.
     exported = {
         name: modes[mode][name] for mode, name in MEASURES.items() if name in modes.get(mode, {})
     }
     numbers: dict[str, Any] = {
         "exported": exported,
-        # As a list, which `dvc metrics diff` skips: it then shows the differences below, without
-        # errors and p-values.
+        # In a list, which `dvc metrics diff` skips: it shows only the plain differences added
+        # below.
         "paired": [comparison_metrics(report.comparisons)],
         "measured_on": [value for name, value in report.facts if name == "measured on"],
     }
@@ -115,9 +121,13 @@ def run_metrics(report: Report) -> dict[str, Any]:
 def write_models(run: Run, folder: Path) -> list[Table]:
     """Write `table.md`, `table.json` (the unrounded numbers) and `report.html` for models.
 
+    Args:
+        run: the models, each compared with the first.
+        folder: where to write.
+
     Returns:
-        For each benchmark: the headline table (a row per model if there are more than
-        `MOST_COLUMNS`), the differences from the first model, and accuracy by subject.
+        The tables of `table.md`. For each benchmark: the headline table (a row per model if there
+        are more than `MOST_COLUMNS`), the differences from the first model, accuracy by subject.
     """
     report = build_report(run)
     tables = []
@@ -125,14 +135,16 @@ def write_models(run: Run, folder: Path) -> list[Table]:
         rates = headline_table(run.metrics, benchmark)
         if len(run.metrics) > MOST_COLUMNS:
             rows = [row for row in rates.rows if row[0].startswith(SUMMARY)]
-            # Transposed: a row per model.
-            first, *others = zip(rates.header, *rows, strict=True)
-            rates = Table(rates.title, first, tuple(others))
+            # Transposed, only the main measures: a column per measure, a row per model.
+            header, *models = zip(rates.header, *rows, strict=True)
+            rates = Table(rates.title, header, tuple(models))
         tables.append(rates)
         differences = comparison_table(benchmark, report.comparisons)
+        # Empty for a single model.
         if differences.rows:
             tables.append(differences)
         by_subject = breakdown(run.metrics, benchmark, "by_subject")
+        # A single subject repeats the overall rate.
         if len(by_subject.rows) > 1:
             tables.append(by_subject)
     sections = (f"**{table.title}**\n\n{markdown_table(table)}\n" for table in tables)
@@ -150,11 +162,12 @@ def _write(path: Path, text: str) -> None:
 
 
 def render_markdown(report: Report, *, figures: str) -> str:
-    """Render `report.md`, for terminals, pull requests and the repository's web view.
+    """Return the text of `report.md`, for terminals, pull requests and the repository's web view.
 
     Args:
         figures: folder of the SVG files, relative to the report.
     """
+    # `table`, `inline` and `block` are functions that the template calls.
     return render_template(
         "report.md.j2",
         report=report,
@@ -167,10 +180,14 @@ def render_markdown(report: Report, *, figures: str) -> str:
 
 
 def summary_lines(run: Run) -> Iterator[str]:
-    """Format the headline table, and the last phase's changes on every benchmark."""
+    """Yield lines for the terminal: the headline table, then the last phase's changes.
+
+    The table is of the first benchmark; the changes, one sentence each, are of all.
+    """
     table = headline_table(mark_skipped(run.metrics, run.skipped), run.benchmarks[0])
     rows = tuple(row for row in table.rows if row[0].startswith(SUMMARY))
-    # The summary fits a terminal's first screen: only rates, with their unit in the title.
+    # Only the main rows, so that the summary fits a terminal's first screen. They are rates, whose
+    # unit is in the title.
     title = f"{table.title}; %, ± standard error (≤, ≥: 95 %)"
     yield from table_lines(Table(title, table.header, rows))
     for each in compare_checkpoints(run):
@@ -181,33 +198,36 @@ def summary_lines(run: Run) -> Iterator[str]:
 def long_table(run: Run, stage: str) -> list[dict[str, Any]]:
     """Return a stage's curves in long format: rewards, other measures, validation.
 
-    Series that are zero at every step are left out.
+    Left out are series that are zero at every step, and what dvc.yaml draws from the stage's own
+    CSV: the column `OWN_PLOT`, and answer accuracy on the first validation set.
 
     Returns:
-        {"step", "series", "value"}; series with a known error also have a 95 % band, "low" and
-        "high".
+        {"step", "series", "value"}, one row per step and series; series with a known error also
+        have a 95 % band, "low" and "high".
     """
+    # Both: logged column → (step, value) pairs.
     curve, validation = run.curves[stage], run.validations[stage]
-    # `scale` turns the standard deviation of a step's rewards into the standard error of its mean.
-    # Only GRPO has groups. For other stages it is NaN, which gives no band.
+    # `scale` turns the standard deviation of a step's rewards, which only GRPO logs, into the
+    # standard error of their mean: 1 / √problems. Completions of one problem are correlated, and
+    # their correlation is not logged; counting a problem's completions as one gives an upper bound
+    # of the error. NaN, which gives no band, for a run without GRPO.
     settings = run.provenance.get("grpo", {}).get("settings", {}).get("grpo", {})
-    # Completions of one problem are correlated, and their correlation is not logged. Counting a
-    # problem's completions as one gives an upper bound of the step's standard error.
     scale = 1 / math.sqrt(settings.get("prompts_per_step", math.nan))
+    # "rewards/<function>/mean" → "reward: <function>".
     components = {name: f"reward: {reward}" for name, reward in reward_components(curve).items()}
-    # TRL logs `rewards/<function>/std` beside each mean.
+    # Column of means → column of standard deviations. The names are TRL's.
     stds = {"reward": "reward_std"} | {name: name.replace("/mean", "/std") for name in components}
+    # A list of rows for each series.
     series = []
     for name, title in {"reward": "total reward", **components, **CURVES[stage]}.items():
-        # dvc.yaml draws that column from the stage's own CSV.
         if name != OWN_PLOT[stage]:
             error = stds.get(name, "")
             series.append(series_rows(curve, name, title, error=error, scale=scale))
     for name in validation:
-        benchmark, _, measure = name.rpartition("/")
-        # Columns of the first set have no set name; dvc.yaml draws its answer accuracy.
+        # `set/measure`, or only `measure` for the first set.
+        set_name, _, measure = name.rpartition("/")
         if measure in SERIES["validation"] and name != "answer_accuracy":
-            title = f"validation {benchmark}".strip() + f": {SERIES['validation'][measure]}"
+            title = f"validation {set_name}".strip() + f": {SERIES['validation'][measure]}"
             series.append(series_rows(validation, name, title, error=f"{name}_se"))
     # Git tracks these files; digits beyond what a plot shows would only make diffs larger.
     return [
