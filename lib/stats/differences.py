@@ -34,15 +34,16 @@ class Difference:
 
     @property
     def detectable(self) -> float:
-        """The smallest true difference that as many problems would show with chance `POWER`.
+        """The smallest true difference that a test on as many problems finds with chance `POWER`.
 
         NaN for a single problem, or if no problem changed: the spread is then unknown.
         """
         # `not se > 0` also catches NaN.
         if not self.difference.se > 0:
             return math.nan
-        # In standard errors: the difference at which the interval excludes 0 in `POWER` of all
-        # experiments. `stdtrit` is the quantile of Student's t.
+        # The usual power formula, (t + z) · se: t is the half-width of the interval in standard
+        # errors, with n - 1 degrees of freedom; a difference larger by z exceeds it with chance
+        # `POWER`. `stdtrit` is the quantile of Student's t.
         quantile = float(stdtrit(self.difference.n - 1, (1 + LEVEL) / 2))
         return (quantile + NormalDist().inv_cdf(POWER)) * self.difference.se
 
@@ -59,10 +60,10 @@ def paired_difference(*, before: Mapping[str, float], after: Mapping[str, float]
     """Compare two checkpoints on the same problems (arXiv:2411.00640, section 4).
 
     Differences are taken per problem, so that the problems' difficulty cancels. Interval and
-    p-value follow Bonett and Price (2012): one gain and one loss are added, each of the size of the
-    changes. The interval then has a width even if no problem changed. The p-value is at least
-    2^(1-m) for m changed problems, the smallest p-value of a sign test: two problems that both
-    improved have no spread, but prove little.
+    p-value follow Bonett and Price (2012): they are computed after adding two problems, a gain and
+    a loss of typical size. So the interval has a width even if no problem changed. The p-value is
+    at least 2^(1-m) for m changed problems, the smallest p-value of a sign test: two problems that
+    both improved have no spread, but prove little.
 
     Args:
         before: problem id → score (0/1, or the mean over a problem's completions).
@@ -80,13 +81,14 @@ def paired_difference(*, before: Mapping[str, float], after: Mapping[str, float]
     changes = np.array([after[problem] - before[problem] for problem in before])
     difference = mean_estimate(changes)
     num_changed = int(np.count_nonzero(changes))
-    # The size of the two added changes: 1 for greedy answers, less for means over samples.
-    step = change_size(np.sum(changes**2), num_changed)
+    # The size of the added gain and loss: 1 for greedy answers, less for means over samples.
+    size = change_size(np.sum(changes**2), num_changed)
+    # Mean and standard error with the two added problems, one at each of `extremes`.
     centre, error = padded_mean(
-        difference.value, difference.se, difference.n, extremes=(-step, step), padding=PADDING
+        difference.value, difference.se, difference.n, extremes=(-size, size), padding=PADDING
     )
-    # 2^(1-m), the p-value of a two-sided sign test with m changes, all of one sign; m is capped
-    # before the power underflows.
+    # 2^(1-m), the p-value of a two-sided sign test with m changes, all of one sign. m is capped
+    # at 1000, since 2^-1075 underflows to 0. Without any change it is 2, cut to 1 below.
     floor = 2.0 ** (1 - min(num_changed, 1000))
     return Difference(
         difference=difference,
@@ -108,18 +110,20 @@ def change_size(sum_of_squares: ArrayLike, num_changed: ArrayLike) -> NDArray[np
 def independent_difference(*, before: Estimate, after: Estimate) -> Difference:
     """Compare two rates without scores per problem: se² = se_before² + se_after².
 
-    One right and one wrong problem are added to each (Agresti and Caffo 2000). For the same
-    problems the interval is too wide, since their scores correlate; committed metrics hold no
-    scores per problem, so they allow no better one. With an unknown error the interval is [−1, 1].
+    One right and one wrong problem are added to each (Agresti and Caffo 2000). If both rates are of
+    the same problems, the interval is too wide, since their scores correlate; committed metrics
+    hold no scores per problem, so they allow no better one. If a rate has no standard error (NaN),
+    the interval is [−1, 1].
     """
     # Variances of independent samples add up: hypot(a, b) = √(a² + b²).
     smaller_n, se = min(before.n, after.n), math.hypot(before.se, after.se)
+    # Mean and standard error of each side with its two added problems.
     (old, old_error), (new, new_error) = (
         padded_mean(side.value, side.se, side.n, extremes=(0.0, 1.0), padding=PADDING)
         for side in (before, after)
     )
     centre = float(new - old)
-    # Infinite, not NaN: the interval is then clipped to [−1, 1] and the p-value is 1.
+    # Infinite instead of NaN: the interval is then clipped to [−1, 1], and the p-value is 1.
     error = math.inf if math.isnan(se) else math.hypot(float(old_error), float(new_error))
     return Difference(
         difference=Estimate(after.value - before.value, se, smaller_n),

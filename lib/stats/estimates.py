@@ -47,7 +47,7 @@ def rate_estimate(numbers: Mapping[str, float], name: str) -> Estimate:
 
 
 def mean_estimate(values: ArrayLike) -> Estimate:
-    """Average one value per problem, with standard error s / √n.
+    """Average one value per problem, with standard error s / √n; NaN for one problem.
 
     Args:
         values: [P] one number per problem (0 or 1 for a rate, or a mean over its completions).
@@ -56,19 +56,20 @@ def mean_estimate(values: ArrayLike) -> Estimate:
         ValueError: no values.
     """
     per_problem = np.asarray(values, dtype=np.float64)
+    # Each problem is a cluster of one value.
     return clustered_mean(per_problem, range(per_problem.size))
 
 
 def clustered_mean(values: ArrayLike, clusters: Sequence[Hashable]) -> Estimate:
     """Average completions, with the standard error clustered by problem (arXiv:2411.00640).
 
-    With residuals summed per problem, se² = P / (P - 1) · Σ_p (Σ_i (x_pi - mean))² / N². One
-    completion per problem gives the ordinary s / √n; copying every completion k times changes
-    nothing.
+    se² = P / (P - 1) · Σ_p (Σ_i (x_pi - mean))² / N², for N completions i of P problems p: the
+    residuals are summed per problem before they are squared. One completion per problem gives the
+    ordinary s / √n; copying every completion k times changes nothing. NaN for a single problem.
 
     Args:
         values: [N] one number per completion.
-        clusters: [N] the problem of each completion; `Estimate.n` counts the distinct ones.
+        clusters: [N] the problem of each completion; `n` of the result is P, the distinct ones.
 
     Raises:
         ValueError: no values, or not one cluster per value.
@@ -76,26 +77,27 @@ def clustered_mean(values: ArrayLike, clusters: Sequence[Hashable]) -> Estimate:
     flat = np.asarray(values, dtype=np.float64)
     if flat.size == 0:
         raise ValueError("no values to average")
-    # Clusters by number, in the order of their first completion.
+    # Problem → its number from 0, in the order of the first completions.
     numbers = {cluster: number for number, cluster in enumerate(dict.fromkeys(clusters))}
     mean = float(flat.mean())
     # [P] Σ_i (x_pi − mean): `bincount` adds up the weights of each cluster number.
     residuals = np.bincount([numbers[cluster] for cluster in clusters], weights=flat - mean)
-    count = len(numbers)
-    if count == 1:
+    num_problems = len(numbers)
+    if num_problems == 1:
         return Estimate(mean, math.nan, 1)
     # N times the standard error.
-    spread = float(np.sqrt(count / (count - 1) * np.sum(residuals**2)))
-    return Estimate(mean, spread / flat.size, count)
+    spread = float(np.sqrt(num_problems / (num_problems - 1) * np.sum(residuals**2)))
+    return Estimate(mean, spread / flat.size, num_problems)
 
 
 def share_interval(estimate: Estimate) -> Interval:
-    """Return the interval of a rate, or of any mean of shares (pass@k, maj@k), inside [0, 1].
+    """Return the 95 % interval of a rate, or of any mean of values in [0, 1] (pass@k, maj@k).
 
-    Agresti and Coull (1998), with problems as trials: add z²/2 wholly right and z²/2 wholly wrong
-    problems, then take `mean ± z·se`. The interval has a width at 0 and 1 too.
-    docs/statistics.md has its coverage.
+    Agresti and Coull (1998), with problems as trials: add z²/2 problems of value 1 and z²/2 of
+    value 0 (z = 1.96), then take `mean ± z·se`, cut to [0, 1]. So the interval has a width even if
+    all problems are right, or all wrong. docs/statistics.md has its coverage.
     """
+    # Mean and standard error with the added problems, half of them at each of `extremes`.
     mean, error = padded_mean(
         estimate.value, estimate.se, estimate.n, extremes=(0.0, 1.0), padding=Z**2
     )
@@ -112,9 +114,16 @@ def padded_mean(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return mean and standard error after adding `padding` problems, half at each of `extremes`.
 
-    The error is then above 0 even if all problems have equal values. Every argument but `padding`
-    may be an array. An unknown error is NaN: there is one problem, or the metrics lack it. It is
-    replaced by the error of values that are all 0 or 1, the largest for values in [0, 1].
+    The error is then above 0 even if all problems have equal values.
+
+    Args:
+        value: mean over the problems. All arguments but `padding` are numbers, or arrays of one
+            shape, for many means at once.
+        se: its standard error; NaN if unknown, for one problem or metrics without it. It is then
+            taken as the error of values that are all 0 or 1, the largest for values in [0, 1].
+        n: number of problems.
+        extremes: the two values of added problems.
+        padding: number of added problems, also a fraction.
     """
     low, high = (np.asarray(extreme, dtype=np.float64) for extreme in extremes)
     mean, count = np.asarray(value, dtype=np.float64), np.asarray(n, dtype=np.float64)
@@ -128,5 +137,5 @@ def padded_mean(
     padded = (count * mean + padding / 2 * (low + high)) / total
     # Variance of all n + padding values: mean of squares minus square of the mean.
     variance = (squares + padding / 2 * (low**2 + high**2)) / total - padded**2
-    # Rounding may leave −1e-17.
+    # Rounding may leave a variance of −1e-17.
     return padded, np.sqrt(np.maximum(variance, 0.0) / total)

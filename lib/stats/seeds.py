@@ -56,13 +56,17 @@ class SeedsMean:
         return min(1.0, 2 * min(self.p_below(0.0), self.p_above(0.0)))
 
     def p_above(self, bound: float) -> float:
-        """Return the one-sided p-value of the hypothesis "the true mean is at most `bound`"."""
-        below = bound - self.value
-        # `stdtr` is the distribution function of Student's t. se is 0 if all values are equal: the
-        # p-value is then 0 or 1.
-        over_seeds = stdtr(self.freedom, below / self.se) if self.se else float(below >= 0)
-        # `ndtr`, the normal distribution: with many problems, t differs little from it.
-        over_problems = ndtr(below / self.problem_se) if self.problem_se else float(below >= 0)
+        """Return the one-sided p-value of the hypothesis "the true mean is at most `bound`".
+
+        The larger of two p-values: by the error over seeds, and by the error over problems.
+        """
+        # Negative if the mean is above the bound, against the hypothesis.
+        gap = bound - self.value
+        # Distribution functions: `stdtr` of Student's t; `ndtr` of the normal distribution, from
+        # which t differs little with many problems. Without a spread (all seeds equal, or no mean
+        # over problems), the p-value is 0 or 1.
+        over_seeds = stdtr(self.freedom, gap / self.se) if self.se else float(gap >= 0)
+        over_problems = ndtr(gap / self.problem_se) if self.problem_se else float(gap >= 0)
         return float(max(over_seeds, over_problems))
 
     def p_below(self, bound: float) -> float:
@@ -80,31 +84,36 @@ class SeedsMean:
 
 
 def seeds_mean(values: ArrayLike, *, problem_se: Sequence[float] = ()) -> SeedsMean:
-    """Average one value per seed.
+    """Return the mean over seeds, with its standard errors over seeds and over problems.
 
     Args:
         values: [S] the rate or the paired difference of each seed.
-        problem_se: [S] standard error of each seed over its own problems; the mean's is
-            √(Σ se²) / S. Empty if the value is not a mean over problems.
+        problem_se: [S] standard error of each seed's value over its own problems. Empty if the
+            value is not a mean over problems.
     """
-    each = np.asarray(values, dtype=np.float64)
-    se = float(each.std(ddof=1)) / math.sqrt(each.size)
-    # hypot(*problem_se) = √(Σ se²), and 0 without arguments.
-    return SeedsMean(float(each.mean()), se, each.size, math.hypot(*problem_se) / each.size)
+    per_seed = np.asarray(values, dtype=np.float64)
+    num_seeds = per_seed.size
+    se = float(per_seed.std(ddof=1)) / math.sqrt(num_seeds)
+    # The mean's error over problems is √(Σ se²) / S; hypot is √(Σ se²), and 0 without arguments.
+    return SeedsMean(float(per_seed.mean()), se, num_seeds, math.hypot(*problem_se) / num_seeds)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjust the p-values of several claims for multiple testing (Holm 1979).
 
-    Claims with an adjusted p-value below 0.05 include a false one in at most 5 % of experiments.
+    If claims with an adjusted p-value below 0.05 are accepted, a false one is among them in at most
+    5 % of experiments.
 
     Returns:
         The adjusted p-values in the order of `p_values`.
     """
-    adjusted, largest = [0.0] * len(p_values), 0.0
-    # From the smallest p-value (rank 0) to the largest; `place` is its index in `p_values`.
-    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        # Step-down: a p-value is multiplied by m − rank, and no later one may be smaller.
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        adjusted[place] = largest
+    num_claims = len(p_values)
+    adjusted, largest = [0.0] * num_claims, 0.0
+    # Indices of the p-values, from the smallest p-value (rank 0) to the largest.
+    order = sorted(range(num_claims), key=p_values.__getitem__)
+    for rank, index in enumerate(order):
+        # Multiplied by the number of claims from this rank on. The maximum keeps the order: a
+        # larger p-value stays the larger.
+        largest = max(largest, min(1.0, (num_claims - rank) * p_values[index]))
+        adjusted[index] = largest
     return adjusted
