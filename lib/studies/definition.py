@@ -85,12 +85,16 @@ class Study(Section):
 
 
 def study_file(name: str) -> Path:
-    """Find a study's file by path, or by name in `studies/`.
+    """Return the path of a study's file.
+
+    Args:
+        name: a path that ends in .yaml, or the name of a file in `studies/` without .yaml.
 
     Raises:
         UserError: there is none; lists the known ones.
     """
     for path in (Path(name), STUDIES / f"{name}.yaml"):
+        # Without the suffix, `name` may be an unrelated file or a folder here.
         if path.suffix == ".yaml" and path.is_file():
             return path
     known = ", ".join(sorted(file.stem for file in STUDIES.glob("*.yaml")))
@@ -98,15 +102,17 @@ def study_file(name: str) -> Path:
 
 
 def load_study(path: Path) -> Study:
-    """Read a study, add its preset's values to each variant's params, and fill in the benchmarks.
+    """Return the study of a file, checked against params.yaml.
 
-    Every variant's params are checked, and the names of benchmarks and measures.
+    In the result, each variant's params include the preset's values, and `benchmarks` is not empty.
+    Checked are the schema, every variant's params, and the names of benchmarks and measures.
 
     Raises:
         UserError: an invalid study; the schema's faults come one a line.
     """
     # Aliases are allowed, since variants may share params by a YAML anchor.
     study = parse_section(Study, read_yaml(path, aliases=True), origin=str(path))
+    # The plain YAML, for `with_params`, and the same values validated.
     content = read_yaml(Path("params.yaml"))
     committed = parse_params(content, origin="params.yaml")
     if study.preset:
@@ -114,8 +120,10 @@ def load_study(path: Path) -> Study:
     # Without benchmarks of its own, a study measures the first in params.yaml.
     sets = study.benchmarks or committed.evaluate.benchmarks[:1]
     study = study.model_copy(update={"benchmarks": sets})
+    # Measures named by a comparison; without a name it is in pass@1 or greedy accuracy.
     compared = [each.measure for each in study.comparisons if each.measure]
     for name, variant in study.variants.items():
+        # A variant may change the evaluation, and so the benchmarks and measures it has.
         evaluate = with_params(content, variant, origin=f"{path}: variants.{name}").evaluate
         _check_known(sets, evaluate.benchmarks, origin=f"{path}: benchmarks")
         _check_known(compared, _measures(study, evaluate), origin=f"{path}: measure")
@@ -130,12 +138,17 @@ def _check_known(names: Iterable[str], known: Sequence[str], *, origin: str) -> 
 
 
 def _measures(study: Study, evaluate: Evaluate) -> list[str]:
-    """List the measures to compare variants by, under these `evaluate` settings."""
-    most = evaluate.num_samples
-    # problem_scores computes these three: pass@1, pass@8 and pass@k of all samples.
-    sampled = [f"pass@{k}" for k in sorted({1, min(8, most), most})] if most else []
-    own = ["greedy", *sampled] if evaluate.greedy else sampled
-    measures = [study.named(each, measure) for each in study.benchmarks for measure in own]
+    """List the measures that a comparison may name, under these `evaluate` settings.
+
+    For example ["greedy", "pass@1", "pass@8", "harder greedy", …, "training"].
+    """
+    num_samples = evaluate.num_samples
+    # The measures that `problem_scores` computes: pass@1, pass@8, and pass@k of all samples. A set,
+    # since they may coincide; none without samples.
+    ks = sorted({1, min(8, num_samples), num_samples}) if num_samples else []
+    modes = ["greedy"] if evaluate.greedy else []
+    names = [*modes, *(f"pass@{k}" for k in ks)]
+    measures = [study.named(benchmark, name) for benchmark in study.benchmarks for name in names]
     # `training` is the accuracy of GRPO's samples; for SFT, of those of GRPO's first step. So each
     # variant needs a variant with the same params that ran GRPO (it may be itself).
     variants = study.variants.values()
@@ -146,11 +159,13 @@ def _measures(study: Study, evaluate: Evaluate) -> list[str]:
 
 
 def _over_preset(study: Study, committed: Params) -> Study:
-    """Add the preset's differences from the `committed` params to each variant's params.
+    """Return the study with its preset's values added to each variant's params.
 
-    A variant's own values take precedence.
+    Only those that differ from the `committed` params are added. A variant's own values take
+    precedence.
     """
-    # Only the differences, since each becomes an option `-S` of `dvc exp run`.
+    # By dotted key, as in a variant's params. Only the differences, since each becomes an option
+    # `-S` of `dvc exp run`.
     values = committed.flat()
     preset = preset_params(study.preset).flat()
     differing = {key: value for key, value in preset.items() if value != values[key]}
@@ -164,24 +179,31 @@ def _over_preset(study: Study, committed: Params) -> Study:
 def with_params(content: dict[str, Any], variant: Variant, *, origin: str) -> Params:
     """Return params.yaml's `content` with a variant's values, validated.
 
+    Args:
+        content: nested mappings; not changed.
+        origin: name of the variant, for error messages.
+
     Raises:
-        UserError: a key that params.yaml does not have, or an invalid value.
+        UserError: a key that params.yaml does not have, an invalid value, or a checkpoint that is
+            not evaluated.
     """
     changed: Any = copy.deepcopy(content)
     for dotted, value in variant.params.items():
-        # "grpo.max_steps" -> ["grpo"], "max_steps"; `place` becomes the mapping with that key.
+        # "grpo.max_steps" -> ["grpo"], "max_steps"; `mapping` becomes the section with that key.
         *sections, key = dotted.split(".")
-        place = changed
+        mapping = changed
         for section in sections:
             # {} for an unknown section: the key is then missing in it, and the error names it.
-            place = place.get(section, {}) if isinstance(place, dict) else {}
+            mapping = mapping.get(section, {}) if isinstance(mapping, dict) else {}
         # A seed among the params would give all seeds of the study one result.
         if dotted == "seed":
             raise UserError(f"{origin}.params: `seed` is set by the study's `seeds`")
-        if not isinstance(place, dict) or key not in place:
+        # No dict: `dotted` continues below a value, like "grpo.max_steps.x".
+        if not isinstance(mapping, dict) or key not in mapping:
             raise UserError(f"{origin}.params: params.yaml has no key `{dotted}`")
-        place[key] = value
+        mapping[key] = value
     params = parse_params(changed, origin=origin)
+    # A checkpoint that is not evaluated has nothing to measure.
     if variant.checkpoint not in params.evaluate.checkpoints:
         raise UserError(
             f"{origin}: checkpoint `{variant.checkpoint}` is not in evaluate.checkpoints "
@@ -199,5 +221,6 @@ def hydra(value: Any) -> str:
         return f"{{{','.join(f'{key}:{hydra(each)}' for key, each in value.items())}}}"
     if isinstance(value, list):
         return f"[{','.join(map(hydra, value))}]"
-    # JSON writes true, null, numbers and quoted texts as Hydra's grammar reads them.
+    # true, null, numbers and quoted texts are the same in JSON and in Hydra's grammar; only the
+    # keys of a mapping differ, which have no quotes.
     return json.dumps(value, ensure_ascii=False)

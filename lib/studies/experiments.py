@@ -96,7 +96,12 @@ class Outcome:
 
 
 def experiments_of(name: str, study: Study) -> list[Experiment]:
-    """List the experiments, seed by seed; variants with the same params share one."""
+    """List the experiments of a study, seed by seed; variants with the same params share one.
+
+    Args:
+        name: the study's name, which begins the experiments' names: "seeds-sft-grpo-0".
+    """
+    # Params as JSON → {variant: its checkpoint}, for the variants with these params.
     groups: dict[str, dict[str, str]] = {}
     for variant_name, variant in study.variants.items():
         # A dict cannot be a key; its sorted JSON can.
@@ -123,6 +128,7 @@ def run_study(
     the others, as an interrupt does.
 
     Args:
+        name: the study's name.
         scratch: folder with a file of measurements for each finished experiment.
         jobs: seeds at a time.
         log: called with a line for each stage, step and finished experiment, the last with the
@@ -131,12 +137,14 @@ def run_study(
     Raises:
         UserError: an experiment failed or was interrupted, or the committed run is missing.
     """
+    # Measurements of another code or other params do not count as stored.
     state = _lock_hash()
     experiments = experiments_of(name, study)
     # Finished experiments are files in scratch, so that an interrupted study resumes.
     waiting = [each for each in experiments if not _stored(each, scratch, state)]
-    # `seconds` gets the duration of each experiment that ends in this call.
-    processes, seconds = Processes(log), list[float]()
+    processes = Processes(log)
+    # The duration of each experiment that ends in this call; threads append to it.
+    seconds: list[float] = []
 
     def run_seed(seed: int) -> None:
         # One after the other: the first fills DVC's run-cache with stages that the others share.
@@ -145,12 +153,12 @@ def run_study(
                 seconds.append(_run(each, scratch, state, processes))
                 log(progress_line(each.name, seconds, total=len(waiting), jobs=jobs))
 
-    # Threads: each only waits for the output of its own DVC process.
+    # Threads suffice: each only waits for the output of its own DVC process.
     pool = concurrent.futures.ThreadPoolExecutor(jobs)
     try:
         seeds = [pool.submit(run_seed, seed) for seed in study.seeds]
         for future in concurrent.futures.as_completed(seeds):
-            # Raises what the seed's experiment raised.
+            # Called for its error: it raises what the seed's experiment raised.
             future.result()
     except (KeyboardInterrupt, UserError) as error:
         fault = error.message if isinstance(error, UserError) else "study: interrupted"
@@ -160,10 +168,12 @@ def run_study(
             f"STUDY={name}` runs the others, without the stages that they finished"
         ) from None
     finally:
-        # Cancel the queue, end the running experiments, then wait for their threads.
+        # In this order: cancel the waiting seeds, end the running experiments, wait for the
+        # threads. Without an error, all of them have ended, and nothing happens.
         pool.shutdown(wait=False, cancel_futures=True)
         processes.end()
         pool.shutdown()
+    # By now, every experiment has its file.
     stored = [(each, _stored(each, scratch, state)) for each in experiments]
     scores, validation = {}, {}
     for each, measured in stored:
@@ -193,7 +203,8 @@ class Processes:
             UserError: it failed; the message ends with the last 20 lines of its output.
         """
         with self._lock:
-            # Under the lock: `end` must not miss a process that starts at the same time.
+            # Check and start under one lock: otherwise `end`, called in between, would miss this
+            # process.
             if self._ended:
                 raise UserError(f"study: experiment {name} was not started")
             process = self._running[name] = subprocess.Popen(
@@ -201,12 +212,16 @@ class Processes:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
+                # Progress lines arrive when they are printed, not with a full buffer.
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                # 0: a new process group, so that Ctrl-C in the terminal does not reach it.
                 process_group=0,
                 text=True,
+                # Output that is not UTF-8 must not end the study.
                 errors="replace",
             )
-        # The output is read to its end, since a full pipe would stop the experiment.
+        # The output is read to its end, since a full pipe would stop the experiment. The assert is
+        # for mypy: with PIPE, stdout is never None.
         assert process.stdout
         tail: deque[str] = deque(maxlen=20)
         for line in process.stdout:
@@ -220,25 +235,34 @@ class Processes:
         """Interrupt the running experiments, wait for their end, and refuse to start others."""
         with self._lock:
             self._ended = True
-        # SIGINT first: a stage then saves what it needs to resume.
+        # SIGINT first: a stage then saves what it needs to resume. The next signal is for those
+        # that still run after `GRACE_S` seconds.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            # `poll` returns None while a process runs.
             running = [each for each in self._running.values() if each.poll() is None]
             for process in running:
                 # The process may have ended since `poll`.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, number)
-            end = time.monotonic() + GRACE_S
+            # One deadline for all, however many they are.
+            deadline = time.monotonic() + GRACE_S
             for process in running:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(max(0, end - time.monotonic()))
+                    process.wait(max(0, deadline - time.monotonic()))
 
 
 def progress_line(name: str, seconds: Sequence[float], *, total: int, jobs: int) -> str:
     """Return a line on the experiment that just ended, and the minutes left at the mean duration.
 
     "study 3/12 experiment=seeds-grpo-0 minutes=4.2 left=21"
+
+    Args:
+        name: the experiment's name.
+        seconds: the durations of the experiments that have ended, this one last.
+        total: experiments to run in this call.
+        jobs: experiments that run at a time.
     """
-    # The experiments that are left run `jobs` at a time.
+    # The remaining experiments take this many times the mean duration.
     rounds = math.ceil((total - len(seconds)) / jobs)
     return (
         f"study {len(seconds)}/{total} experiment={name} minutes={seconds[-1] / 60:.1f} "
@@ -249,20 +273,25 @@ def progress_line(name: str, seconds: Sequence[float], *, total: int, jobs: int)
 def _lock_hash() -> str:
     """Return a hash of dvc.lock's entries for all stages up to the grades.
 
+    It changes with the code, params and data of the committed run, and so tells whether stored
+    measurements are still valid.
+
     Raises:
-        UserError: the lock is not committed, so that no commit records what was measured; or the
-            committed run's outputs are missing, which DVC needs to check out shared stages.
+        UserError: dvc.lock is not committed, so that no commit records what was measured; or the
+            committed run is not up to date, whose outputs DVC needs for stages that experiments
+            share with it.
     """
     # `dvc exp run` starts from HEAD, not from the working tree.
     if git("status", "--porcelain", "--", "dvc.lock"):
         raise UserError("study: dvc.lock is not committed; commit it with the code and params")
+    # --quiet: exit code 1 if a stage up to `grade` changed.
     status = [*DVC, "status", "--quiet", "--with-deps", "grade"]
     if subprocess.run(status, capture_output=True, check=False).returncode:
         raise UserError(NO_RUN)
     stages = read_yaml(Path("dvc.lock"))["stages"]
     # Export and report only read the grades: a change there must not repeat hours of training.
-    measured = {name: stages[name] for name in stages if name not in ("export", "report")}
-    return hash_json(measured)
+    up_to_grades = {name: stages[name] for name in stages if name not in ("export", "report")}
+    return hash_json(up_to_grades)
 
 
 MEASURED = ("data/problems", "data/models", "reports/metrics/evaluate")
@@ -270,11 +299,15 @@ MEASURED = ("data/problems", "data/models", "reports/metrics/evaluate")
 
 
 def made_from(definition: Path) -> dict[str, str]:
-    """Return the commit, the device and the hashes of a study's inputs (`_inputs`).
+    """Return the commit, the device and the hashes of a study's inputs, for its study.json.
 
-    The hash under the key "default run" is of the problems, weights and metrics that dvc.lock
-    records for the committed params, not of the code: an edit of code counts only if it changes a
-    result.
+    ::
+
+        {"commit": "0123456789ab", "device": "…", "definition": hash, "params.yaml": hash,
+         "default run": hash}
+
+    "default run" is the hash of the problems, weights and metrics that dvc.lock records for the
+    committed params. The code is not in it: an edit of code counts only if it changes a result.
 
     Args:
         definition: the study's file.
@@ -282,7 +315,8 @@ def made_from(definition: Path) -> dict[str, str]:
     Raises:
         UserError: the committed run is missing.
     """
-    # The provenance of any checkpoint has the device: all were evaluated on one machine.
+    # The provenance of any checkpoint has the device: all were evaluated on one machine. None if
+    # there is no such file.
     provenance = next(Path("reports/provenance/evaluate").glob("*.json"), None)
     if not provenance:
         raise UserError(NO_RUN)
@@ -302,12 +336,14 @@ def changed_inputs(state: Mapping[str, str], definition: Path) -> list[str]:
 
 
 def _inputs(definition: Path) -> dict[str, str]:
-    """Return the hash of each input of a study, by the input's name."""
+    """Return {"definition": hash, "params.yaml": hash, "default run": hash} of a study's inputs."""
     lock = read_yaml(Path("dvc.lock"))["stages"]
+    # With "@" in the name: evaluate@sft and others, which have one stage for each checkpoint.
+    stages = ["prepare", "sft", "grpo", *(name for name in lock if "@" in name)]
+    # Problems, weights and metrics of these stages.
     outs = [
         (out["path"], out["md5"])
-        # With "@": evaluate and grade, which have one stage for each checkpoint.
-        for stage in ("prepare", "sft", "grpo", *(name for name in lock if "@" in name))
+        for stage in stages
         for out in lock[stage]["outs"]
         if out["path"].startswith(MEASURED)
     ]
@@ -338,21 +374,28 @@ def _identity(experiment: Experiment, state: str) -> dict[str, Any]:
 def _run(experiment: Experiment, scratch: Path, state: str, processes: Processes) -> float:
     """Run an experiment in a copy of the checkout (--temp); return the seconds it took.
 
-    Its measurements are written to `scratch`. An older experiment of the same name is removed
-    first: `--force` would replace it too, but also switch off the run-cache.
+    Its measurements are written to `scratch`, together with the identity that `_stored` checks.
+
+    Raises:
+        UserError: the experiment failed, or was not started since the study ends.
     """
     # Parallel experiments compete for DVC's lock of the checkout; each holds it for seconds only.
     command = [*DVC, "--wait-for-lock", "exp"]
     start = time.monotonic()
+    # An older experiment of this name, if any, is removed: `run --force` would replace it too, but
+    # also switch off the run-cache.
     subprocess.run([*command, "remove", experiment.name], capture_output=True, check=False)
     settings = {"seed": experiment.seed, **experiment.params}
-    sets: list[str] = []
+    options: list[str] = []
     for key, value in settings.items():
         setting = f"{key}={hydra(value)}"
-        # `-S key={…}` merges into the existing value, which may not be a mapping: it is deleted (~)
-        # and added (+) instead.
-        sets += [f"-S=~{key}", f"-S=+{setting}"] if isinstance(value, dict) else ["-S", setting]
-    run = [*command, "run", "--temp", "--name", experiment.name, *sets, *experiment.targets]
+        if isinstance(value, dict):
+            # `-S key={…}` merges into the existing value, which may not be a mapping: it is
+            # deleted (~) and added (+) instead.
+            options += [f"-S=~{key}", f"-S=+{setting}"]
+        else:
+            options += ["-S", setting]
+    run = [*command, "run", "--temp", "--name", experiment.name, *options, *experiment.targets]
     processes.run(experiment.name, run)
     seconds = time.monotonic() - start
     content = {**_identity(experiment, state), "seconds": seconds, **measurements(experiment)}
@@ -366,42 +409,55 @@ def measurements(experiment: Experiment) -> dict[str, Any]:
     Returns:
         {"scores": variant → `Scores`, "validation": variant → training step → greedy accuracy}.
     """
-    side = DVCFileSystem(rev=experiment.name)
+    # An experiment's name is a revision, whose files DVC reads from git or from its cache.
+    files = DVCFileSystem(rev=experiment.name)
     scores, validation = {}, {}
-    for name, checkpoint in experiment.checkpoints.items():
-        scores[name] = problem_scores(graded_rows(side, Path(f"data/graded/{checkpoint}.jsonl")))
+    for variant, checkpoint in experiment.checkpoints.items():
+        graded = graded_rows(files, Path(f"data/graded/{checkpoint}.jsonl"))
+        scores[variant] = problem_scores(graded)
         # Only if this experiment ran GRPO: otherwise its commit has the default run's curve.
         if "grpo" in experiment.checkpoints.values():
-            scores[name][""] = _sampled(side, checkpoint)
-        validation[name] = _curve(side, f"{checkpoint}_validation", "answer_accuracy")
+            # Measures of training belong to no benchmark.
+            scores[variant][""] = _sampled(files, checkpoint)
+        validation[variant] = _curve(files, f"{checkpoint}_validation", "answer_accuracy")
     return {"scores": scores, "validation": validation}
 
 
-def _sampled(side: DVCFileSystem, checkpoint: str) -> dict[str, dict[str, float]]:
-    """Return the measures of GRPO's training samples; {} for other checkpoints than SFT and GRPO.
+def _sampled(files: DVCFileSystem, checkpoint: str) -> dict[str, dict[str, float]]:
+    """Return accuracy and entropy of GRPO's training samples at a checkpoint.
 
-    {"training": {"all": 0.8}, "entropy": {"all": 0.26}}. SFT's value is that of the first step.
-    GRPO's is the mean over the last tenth of the steps.
+    {"training": {"all": 0.8}, "entropy": {"all": 0.26}}. For "sft" they are those of the first
+    step, which samples from the SFT checkpoint; for "grpo", means over the last tenth of the steps.
+    {} for any other checkpoint.
     """
     measures = {}
+    # Name of the measure → column of GRPO's curve.
     for name, column in TRAINING.items():
-        # A file's rows are in the order of the steps.
-        steps = list(_curve(side, "grpo", column).values())
-        parts = {"sft": steps[:1], "grpo": steps[-math.ceil(len(steps) / 10) :]}
-        if part := parts.get(checkpoint):
-            measures[name] = {"all": fmean(part)}
+        # One value per step, in the order of the steps.
+        values = list(_curve(files, "grpo", column).values())
+        if checkpoint == "sft":
+            values = values[:1]
+        elif checkpoint == "grpo":
+            values = values[-math.ceil(len(values) / 10) :]
+        else:
+            values = []
+        # Empty also if the stage logged no such column.
+        if values:
+            measures[name] = {"all": fmean(values)}
     return measures
 
 
-def _curve(side: DVCFileSystem, name: str, column: str) -> dict[str, float]:
-    """Read a column of a curve's CSV as training step → value; {} if nothing was trained.
+def _curve(files: DVCFileSystem, name: str, column: str) -> dict[str, float]:
+    """Read a column of a curve's CSV as training step → value, in the order of the file.
 
-    "grpo_validation", "answer_accuracy" -> {"0": 0.31, "10": 0.35}
+    "grpo_validation", "answer_accuracy" -> {"0": 0.31, "10": 0.35}; {} without this file, for a
+    checkpoint that was not trained.
     """
     path = f"reports/curves/{name}.csv"
-    if not side.exists(path):
+    if not files.exists(path):
         return {}
-    rows = csv.DictReader(side.read_text(path).splitlines())
+    # The steps stay text, since JSON stores them as keys.
+    rows = csv.DictReader(files.read_text(path).splitlines())
     # A second update on the same rollouts logs no accuracy: its cell is empty.
     return {row["step"]: float(row[column]) for row in rows if row[column]}
 
@@ -409,16 +465,22 @@ def _curve(side: DVCFileSystem, name: str, column: str) -> dict[str, float]:
 def problem_scores(rows: Sequence[GradedCompletion]) -> Scores:
     """Score every problem of each benchmark: greedy accuracy, pass@1, pass@8 and pass@k.
 
-    Problems with at least two right completions also get `DISTINCT`. If some problems of a
-    benchmark are unseen, greedy accuracy and pass@1 are repeated on these, with prefix `UNSEEN`.
+    k is the number of samples per problem. Problems with at least two right samples also get
+    `DISTINCT`. If some problems of a benchmark are unseen, greedy accuracy and pass@1 are repeated
+    on these, with prefix `UNSEEN`.
+
+    Returns:
+        Benchmark → measure → problem id → score.
     """
     scores: Scores = {}
+    # `grades` has a boolean per completion of the problem.
     for (benchmark, mode), problems in problem_grades(rows).items():
-        for problem, right in problems.items():
-            # A set, since the three values of k may be equal.
-            for k in {1, min(8, len(right)), len(right)}:
+        for problem, grades in problems.items():
+            # A set, since the three values of k may be equal: always for greedy, with one
+            # completion, whose pass@1 is its grade.
+            for k in {1, min(8, len(grades)), len(grades)}:
                 measure = "greedy" if mode == GREEDY else f"pass@{k}"
-                score = pass_at_k(num_completions=len(right), num_correct=sum(right), k=k)
+                score = pass_at_k(num_completions=len(grades), num_correct=sum(grades), k=k)
                 scores.setdefault(benchmark, {}).setdefault(measure, {})[problem] = score
     # (benchmark, problem id) → how often each right sampled text occurs.
     texts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
@@ -426,17 +488,19 @@ def problem_scores(rows: Sequence[GradedCompletion]) -> Scores:
         if row.mode == SAMPLED and row.answer_ok:
             texts[row.benchmark, row.problem_id][row.completion] += 1
     for (benchmark, problem), counts in texts.items():
-        # Pairs with the same text are counted, the others follow. There is no pair if only one
-        # completion is right.
-        if pairs := math.comb(counts.total(), 2):
-            same = sum(math.comb(count, 2) for count in counts.values())
-            scores[benchmark].setdefault(DISTINCT, {})[problem] = 1 - same / pairs
+        # Share of pairs of right samples with different texts: 1 minus the share of equal ones.
+        num_pairs = math.comb(counts.total(), 2)
+        num_equal = sum(math.comb(count, 2) for count in counts.values())
+        # Without a pair, only one sample is right.
+        if num_pairs:
+            scores[benchmark].setdefault(DISTINCT, {})[problem] = 1 - num_equal / num_pairs
+    # Problems whose sequence of equations is in no training set; `prepare` tags them.
     unseen = {(row.benchmark, row.problem_id) for row in rows if UNSEEN_EQUATIONS in row.tags}
     for benchmark, measures in scores.items():
         for measure in {"greedy", "pass@1"} & measures.keys():
-            scored = measures[measure].items()
-            own = {key: score for key, score in scored if (benchmark, key) in unseen}
+            of_all = measures[measure]
+            of_unseen = {key: of_all[key] for key in of_all if (benchmark, key) in unseen}
             # Left out if no problem is unseen, or all are: it would then repeat the measure itself.
-            if 0 < len(own) < len(measures[measure]):
-                measures[f"{UNSEEN} {measure}"] = own
+            if 0 < len(of_unseen) < len(of_all):
+                measures[f"{UNSEEN} {measure}"] = of_unseen
     return scores

@@ -34,10 +34,14 @@ FEW_STEPS = 3
 """A curve with at most this many points is not drawn."""
 
 
+RunScores = Mapping[tuple[str, int], Mapping[str, Mapping[str, float]]]
+"""(variant, seed) → measure, such as "harder pass@8" → problem id → score."""
+
+
 def study_metrics(
     study: Study, outcome: Outcome, *, num_validated: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Return the rates of each variant and the differences of each comparison, over seeds.
+    """Return the content of study.json: rates of variants and differences between them, over seeds.
 
     Intervals are over seeds, and never narrower than an interval over the problems only
     (`lib.stats.seeds_mean`). A seed's difference compares two models on the same problems.
@@ -46,86 +50,118 @@ def study_metrics(
         num_validated: by variant: problems per seed in each validation during training.
 
     Returns:
-        The content of study.json. `variants` and `comparisons` have name → measure → numbers
-        (`_over_seeds`), `validation` has variant → training step → numbers; `hours`.
+        ::
+
+            {"variants": variant → measure → numbers,
+             "comparisons": "sft to grpo" → measure → numbers,
+             "validation": variant → training step → numbers,
+             "hours": hours of experiments}
+
+        Numbers are {"mean", "se", "low", "high", "seed_0", …} (`_over_seeds`).
     """
-    seeds = study.seeds
-    # (variant, seed) → measure, such as "harder pass@8" → problem id → score.
     scores = {
-        key: {
+        run: {
             study.named(benchmark, measure): problems
+            # "" is for the measures of training, which belong to no benchmark.
             for benchmark in (*study.benchmarks, "")
-            for measure, problems in sets.get(benchmark, {}).items()
+            for measure, problems in benchmarks.get(benchmark, {}).items()
         }
-        for key, sets in outcome.scores.items()
+        for run, benchmarks in outcome.scores.items()
     }
-    # Only measures that every run has: one without right answers has no DISTINCT.
+    measures = _common_measures(study, scores)
+    return {
+        "variants": {
+            variant: {name: _variant_rate(study, variant, name, scores) for name in measures}
+            for variant in study.variants
+        },
+        "comparisons": {
+            pair.name: {name: _difference(study, pair, name, scores) for name in measures}
+            for pair in study.comparisons
+        },
+        "validation": _validation_rates(study, outcome, num_validated),
+        "hours": outcome.hours,
+    }
+
+
+def _common_measures(study: Study, scores: RunScores) -> list[str]:
+    """List the measures that every run has and every comparison can be made in."""
     first, *others = scores.values()
-    measures = [name for name in first if all(name in each for each in others)]
-    # Without a problem that both runs of a comparison have, there is no difference.
-    measures = [
+    # A run without right answers, for example, has no DISTINCT.
+    measures = [name for name in first if all(name in run for run in others)]
+    # In each comparison, both runs of a seed need a problem in common.
+    return [
         name
         for name in measures
         if all(
-            scores[claim.before, seed][name].keys() & scores[claim.after, seed][name].keys()
-            for claim in study.comparisons
-            for seed in seeds
+            scores[pair.before, seed][name].keys() & scores[pair.after, seed][name].keys()
+            for pair in study.comparisons
+            for seed in study.seeds
         )
     ]
-    rates: dict[str, dict[str, Any]] = {}
+
+
+def _variant_rate(study: Study, variant: str, measure: str, scores: RunScores) -> dict[str, Any]:
+    """Return a variant's mean over seeds in one measure, as numbers of study.json."""
+    # A mean for each seed first: generated problems differ between seeds.
+    means = [mean_estimate([*scores[variant, seed][measure].values()]) for seed in study.seeds]
+    # Entropy has no largest value.
+    return _rate(study.seeds, means, highest=math.inf if measure == ENTROPY else 1.0)
+
+
+def _difference(study: Study, pair: Contrast, measure: str, scores: RunScores) -> dict[str, Any]:
+    """Return `after` minus `before` over seeds in one measure, as numbers of study.json."""
+    changes = []
+    for seed in study.seeds:
+        before, after = scores[pair.before, seed][measure], scores[pair.after, seed][measure]
+        if DISTINCT in measure:
+            # Only problems with two right completions have this measure: take those of both.
+            shared = sorted(before.keys() & after.keys())
+            before = {problem: before[problem] for problem in shared}
+            after = {problem: after[problem] for problem in shared}
+        changes.append(paired_difference(before=before, after=after))
+    # Standard errors over problems, from the 95 % intervals: unlike the plain ones, they are above
+    # 0 even if no problem changed.
+    errors = [(each.interval.high - each.interval.low) / (2 * Z) for each in changes]
+    return _over_seeds(study.seeds, [each.difference for each in changes], errors)
+
+
+def _validation_rates(
+    study: Study, outcome: Outcome, num_validated: Mapping[str, int]
+) -> dict[str, dict[str, Any]]:
+    """Return variant → training step → greedy accuracy over seeds, as numbers of study.json.
+
+    Variants without a step that all seeds validated at, like an untrained checkpoint, are left out.
+    """
     validation = {}
     for variant in study.variants:
-        # A mean for each seed first: generated problems differ between seeds.
-        rates[variant] = {
-            measure: _rate(
-                seeds,
-                [mean_estimate([*scores[variant, seed][measure].values()]) for seed in seeds],
-                # Entropy has no largest value.
-                highest=math.inf if measure == ENTROPY else 1.0,
-            )
-            for measure in measures
-        }
-        curves = [outcome.validation[variant, seed] for seed in seeds]
-        # Only steps that all seeds validated at.
-        if steps := set.intersection(*map(set, curves)):
+        # One curve per seed: training step → accuracy.
+        curves = [outcome.validation[variant, seed] for seed in study.seeds]
+        steps = sorted(set.intersection(*map(set, curves)), key=int)
+        if steps:
             n = num_validated[variant]
             validation[variant] = {
-                # NaN: unknown. `padded_mean` then takes the error of scores that are all 0 or 1.
-                step: _rate(seeds, [Estimate(curve[step], math.nan, n) for curve in curves])
-                for step in sorted(steps, key=int)
+                # NaN: the error is unknown. `_rate` takes the error of scores that are all 0 or 1,
+                # as greedy ones are.
+                step: _rate(study.seeds, [Estimate(curve[step], math.nan, n) for curve in curves])
+                for step in steps
             }
-    comparisons: dict[str, dict[str, Any]] = {}
-    for claim in study.comparisons:
-        comparisons[claim.name] = {}
-        for measure in measures:
-            changes = []
-            for seed in seeds:
-                before = scores[claim.before, seed][measure]
-                after = scores[claim.after, seed][measure]
-                if DISTINCT in measure:
-                    # Only problems with two right completions have it: pair those of both.
-                    shared = before.keys() & after.keys()
-                    before = {key: before[key] for key in sorted(shared)}
-                    after = {key: after[key] for key in sorted(shared)}
-                changes.append(paired_difference(before=before, after=after))
-            intervals = [change.interval for change in changes]
-            # The standard errors, from the 95 % intervals.
-            errors = [(each.high - each.low) / (2 * Z) for each in intervals]
-            estimates = [change.difference for change in changes]
-            comparisons[claim.name][measure] = _over_seeds(seeds, estimates, errors)
-    return {
-        "variants": rates,
-        "comparisons": comparisons,
-        "validation": validation,
-        "hours": outcome.hours,
-    }
+    return validation
 
 
 def _rate(
     seeds: Sequence[int], estimates: Sequence[Estimate], *, highest: float = 1.0
 ) -> dict[str, Any]:
-    """Return the mean over seeds of a rate (`_over_seeds`), its interval cut to [0, `highest`]."""
-    # Padded as in `share_interval`: a rate of 0 or 1 has an error above 0 too.
+    """Return the mean over seeds of a rate, its interval cut to [0, `highest`].
+
+    Args:
+        estimates: [S] each seed's rate, its error and its number of problems.
+        highest: largest possible value of the rate.
+
+    Returns:
+        The numbers of `_over_seeds`: {"mean", "se", "low", "high", "seed_0", …}.
+    """
+    # With z²/2 right and z²/2 wrong problems added, as in `share_interval`, so that a rate of 0 or
+    # 1 has an error above 0 too. `padded_mean` returns (mean, standard error).
     errors = [
         float(padded_mean(each.value, each.se, each.n, extremes=(0.0, 1.0), padding=Z**2)[1])
         for each in estimates
@@ -139,14 +175,15 @@ def _over_seeds(
 ) -> dict[str, Any]:
     """Return the mean over seeds with its error and interval, and each seed's value.
 
-    {"mean", "se", "problem_se", "low", "high", "n", "seed_0", "seed_1", …}: 95 % interval; `n`
-    problems per seed, left out for a measure without problems.
+    {"mean", "se", "problem_se", "low", "high", "n", "seed_0", "seed_1", …}: `se` is over seeds,
+    `problem_se` over problems, `low` and `high` the 95 % interval, `n` the problems per seed. A
+    measure of training has no `n`, and a `problem_se` of 0.
 
     Args:
         estimates: [S] each seed's mean over its problems.
         errors: [S] each seed's standard error over its problems.
     """
-    # A measure of training is one number per seed (n = 1), without an error over problems.
+    # A measure of training is one number per seed, without an error over problems.
     of_problems = estimates[0].n > 1
     mean = seeds_mean([each.value for each in estimates], problem_se=errors if of_problems else ())
     return {
@@ -161,44 +198,54 @@ def _over_seeds(
 
 
 def claim_verdicts(study: Study, metrics: Mapping[str, Any]) -> list[str]:
-    """Judge each comparison in one sentence.
+    """Return one sentence per comparison of the study, with its verdict.
 
     A claim holds if its p-value, corrected for all claims of the study (Holm), is below 0.05.
     "No difference" is a claim too. It holds if the difference is shown to be smaller than the
     margin; an interval that contains 0 is not enough.
+
+    Args:
+        metrics: the content of study.json.
     """
     measures = _measures(metrics)
     headline = "pass@1" if "pass@1" in measures else measures[0]
+    # Below, one entry per comparison.
     numbers = [
         metrics["comparisons"][each.name][each.measure or headline] for each in study.comparisons
     ]
-    # `metrics` holds plain numbers: make `SeedsMean` objects of them, whose methods compute the
-    # p-values.
+    # `SeedsMean` computes the p-values.
     means = [
         SeedsMean(own["mean"], own["se"], len(study.seeds), own["problem_se"]) for own in numbers
     ]
-    # Exploratory comparisons are not tested, so that they cost the claims no power.
-    claims = [place for place, each in enumerate(study.comparisons) if not each.exploratory]
-    corrected = holm([_p_value(study.comparisons[place], means[place]) for place in claims])
-    p_values = dict(zip(claims, corrected, strict=True))
+    # Index of a comparison → p-value. Exploratory comparisons are not tested, so that they cost the
+    # claims no power.
+    p_values = {
+        index: _p_value(each, means[index])
+        for index, each in enumerate(study.comparisons)
+        if not each.exploratory
+    }
+    corrected = dict(zip(p_values, holm([*p_values.values()]), strict=True))
     return [
-        _verdict(each, numbers[place], means[place], p_values.get(place), headline)
-        for place, each in enumerate(study.comparisons)
+        _verdict(each, numbers[index], means[index], corrected.get(index), headline)
+        for index, each in enumerate(study.comparisons)
     ]
 
 
 def _p_value(claim: Contrast, mean: SeedsMean) -> float:
-    """Return the p-value of a claim's null hypothesis; small if the claim holds."""
-    # Percentage points to a rate.
+    """Return the p-value of the opposite of a claim (its null hypothesis); small if it holds."""
+    # From percentage points to a difference of rates.
     margin = claim.margin / 100
     match claim.expect:
         case "no difference":
+            # Null hypothesis: the mean is a margin or more from 0.
             return mean.p_equivalent(margin)
         case "not better":
+            # Null hypothesis: the mean is at least the margin.
             return mean.p_below(margin)
         case "not worse":
+            # Null hypothesis: the mean is at most the negative margin.
             return mean.p_above(-margin)
-    # better and worse: two-sided; the sign of the mean decides between the two.
+    # better and worse: two-sided, the mean is 0. `_verdict` looks at the sign of the mean.
     return mean.p_value
 
 
@@ -223,29 +270,43 @@ def _verdict(
     p: float | None,
     headline: str,
 ) -> str:
-    """Return the sentence for one comparison; `p` is corrected, None if exploratory.
+    """Return the sentence on one comparison.
 
     "**As claimed**: `grpo` against `sft` in pass@1: +20.4 points (+18.5 to +22.3), above on 10 of
     10 seeds; expected better; p < 0.001."
+
+    Args:
+        numbers: the comparison's numbers in study.json, with `seed_0` and so on.
+        mean: the same difference, in [-1, 1].
+        p: the p-value corrected for all claims; None for an exploratory comparison.
+        headline: the measure of a claim that names none.
     """
     interval = mean.interval
-    seen = "better" if interval.low > 0 else "worse" if interval.high < 0 else "no difference"
-    # The two-sided test of better and worse ignores the sign.
-    expected = {"better": mean.value > 0, "worse": mean.value < 0}.get(claim.expect, True)
+    if interval.low > 0:
+        observed = "better"
+    elif interval.high < 0:
+        observed = "worse"
+    else:
+        observed = "no difference"
+    # The two-sided test of better and worse ignores the sign; other claims have one-sided tests.
+    sign_fits = {"better": mean.value > 0, "worse": mean.value < 0}.get(claim.expect, True)
     if p is None:
         verdict = "Exploratory"
-    elif p < ALPHA and expected:
+    elif p < ALPHA and sign_fits:
         verdict = "As claimed"
+    # The default is for "no difference": both better and worse refute it.
+    elif observed in REFUTED_BY.get(claim.expect, ("better", "worse")):
+        verdict = "Not as claimed"
     else:
-        refuted = seen in REFUTED_BY.get(claim.expect, ("better", "worse"))
-        verdict = "Not as claimed" if refuted else "Not settled"
-    of_seeds = [value for key, value in numbers.items() if key.startswith("seed_")]
+        verdict = "Not settled"
+    per_seed = [value for key, value in numbers.items() if key.startswith("seed_")]
+    # "less than 2 points either way"; better and worse are their own wording.
     wanted = WANTED.get(claim.expect, claim.expect).format(claim.margin)
     chance = "" if p is None else f"; p {p_value(p, digits=3)}"
     return (
         f"**{verdict}**: `{claim.after}` against `{claim.before}` in {claim.measure or headline}: "
         f"{points(mean.value)} points ({points(interval.low)} to {points(interval.high)}), above "
-        f"on {sum(value > 0 for value in of_seeds)} of {len(of_seeds)} seeds; expected "
+        f"on {sum(value > 0 for value in per_seed)} of {len(per_seed)} seeds; expected "
         f"{wanted}{chance}."
     )
 
@@ -263,9 +324,11 @@ def _measures(metrics: Mapping[str, Any]) -> list[str]:
 def study_markdown(
     name: str, study: Study, metrics: Mapping[str, Any], changed: Sequence[str] = ()
 ) -> str:
-    """Render the study as a Markdown page.
+    """Return the study's Markdown page, study.md.
 
     Args:
+        name: the study's name, also the title.
+        metrics: the content of study.json.
         changed: names of the study's inputs that have changed since its experiments ran.
     """
     return render_template(
@@ -277,15 +340,22 @@ def study_markdown(
         table=markdown_table,
         figures=study_figures(study, metrics),
         hours=metrics["hours"],
+        # Commit and device of the experiments; an old study.json has none.
         made_from=metrics.get("made_from", {}),
         changed=changed,
     )
 
 
 def study_figures(study: Study, metrics: Mapping[str, Any]) -> list[Figure]:
-    """Plot each variant's mean rates, a panel per measure, and GRPO's accuracy by step."""
+    """Return the study's figures: all variants' rates, and accuracy by step while GRPO trains.
+
+    The first has a panel per measure. The second is left out without curves worth drawing.
+    """
+    # Variant → measure → numbers.
     rates = metrics["variants"]
     panels = [
+        # A line per variant with one dot. Dots are of one colour: the measure takes the place of
+        # the checkpoint.
         whiskers(
             [
                 {"label": variant, "checkpoint": measure, **_bounds(rates[variant][measure])}
@@ -301,6 +371,7 @@ def study_figures(study: Study, metrics: Mapping[str, Any]) -> list[Figure]:
     ]
     caption = "Means over seeds with 95 % intervals."
     figures = [Figure("figure", "Rates of each variant", caption, tuple(panels), columns=3)]
+    # Variant → training step → numbers.
     curves = {
         variant: steps
         for variant, steps in metrics["validation"].items()
@@ -314,25 +385,35 @@ def study_figures(study: Study, metrics: Mapping[str, Any]) -> list[Figure]:
 def _curve_figure(
     study: Study, metrics: Mapping[str, Any], curves: Mapping[str, Mapping[str, Any]]
 ) -> Figure:
-    """Plot greedy accuracy while GRPO trains; an SFT that no curve starts from is a level line."""
-    # The first point of a curve is its SFT checkpoint, which needs no level line. {}: neither does
-    # the SFT of params.yaml.
+    """Plot greedy accuracy by training step, a curve per GRPO variant.
+
+    An SFT variant that no curve starts from is a horizontal line, at its last validation.
+
+    Args:
+        metrics: the content of study.json.
+        curves: GRPO variant → training step → numbers.
+    """
+    # Params of SFT variants that get no line: those of the curves, whose first points are their SFT
+    # checkpoints, and {}, for the SFT of params.yaml.
     starts = [{}, *(study.variants[variant].params for variant in curves)]
-    # The last validation of each other SFT, on the same problems as the curves.
+    # SFT variant → numbers of its last validation, on the same problems as the curves.
     levels = {
         name: steps[max(steps, key=int)]
         for name, steps in metrics["validation"].items()
         if study.variants[name].checkpoint == "sft" and study.variants[name].params not in starts
     }
+    # JSON has the steps as text; the chart needs numbers, in their order.
     rows: list[dict[str, Any]] = [
         {"step": step, "series": variant, **_bounds(curve[str(step)])}
         for variant, curve in curves.items()
         for step in sorted(map(int, curve))
     ]
-    validated = [row["step"] for row in rows]
+    steps_of_curves = [row["step"] for row in rows]
     for variant, numbers in levels.items():
-        for step in (min(validated), max(validated)):
+        # Two points make the horizontal line, over the width of the chart.
+        for step in (min(steps_of_curves), max(steps_of_curves)):
             rows.append({"step": step, "series": variant, **_bounds(numbers)})
+    # Written with hyphens, as in text: held-out.
     title = f"greedy accuracy on {study.benchmarks[0].replace('_', '-')} problems"
     panel = learning_curve(rows, title=title, series=[*curves, *levels])
     return Figure("curve", "While GRPO trains", "Means over seeds, 95 % bands.", (panel,), 1)
@@ -352,12 +433,12 @@ def write_pages(
     changed: Sequence[str] = (),
     readme: Path | None = None,
 ) -> list[str]:
-    """Write the study's page and figures and the page over all studies; return the verdicts.
+    """Write the study's page and figures and the page of all studies; return the verdicts.
 
     Args:
         folder: the folder of all studies; its `<name>/study.json` has the numbers.
-        changed: see `study_markdown`.
-        readme: its table of this study is replaced, if it has one.
+        changed: names of the study's inputs that have changed since its experiments ran.
+        readme: a file in which the table of this study is replaced, if it has one.
 
     Raises:
         UserError: the study has no numbers, or numbers of another definition.
@@ -365,14 +446,15 @@ def write_pages(
     own = folder / name
     # Read from the file, whose numbers are rounded, so that page and file agree.
     metrics = read_json(own / "study.json") if (own / "study.json").is_file() else {}
+    # Variant → measure → numbers; {} without a file.
     rates = metrics.get("variants", {})
-    # Every measure has every seed.
-    first: Mapping[str, float] = next(
+    # Any numbers tell the seeds ("seed_0", …): all measures have the same.
+    numbers: Mapping[str, float] = next(
         (numbers for measures in rates.values() for numbers in measures.values()), {}
     )
-    seeds = {key for key in first if key.startswith("seed_")}
+    seeds = {key for key in numbers if key.startswith("seed_")}
     # An edited definition has other variants or seeds than the numbers.
-    if (set(rates), seeds) != (set(study.variants), {f"seed_{seed}" for seed in study.seeds}):
+    if set(rates) != set(study.variants) or seeds != {f"seed_{seed}" for seed in study.seeds}:
         raise UserError(
             f"{own / 'study.json'} does not have the variants and seeds of studies/{name}.yaml; "
             f"run `make study STUDY={name}`"
@@ -399,7 +481,13 @@ def with_rates(readme: str, name: str, study: Study, metrics: Mapping[str, Any])
 
 
 def rates_table(study: Study, metrics: Mapping[str, Any], *, what: str = "") -> Table:
-    """Build the table of rates: a row per measure, a column per variant."""
+    """Build the table of rates, "53.4 (50.7–56.2)": a row per measure, a column per variant.
+
+    Args:
+        metrics: the content of study.json.
+        what: beginning of the header, such as "held-out problems, ".
+    """
+    # Variant → measure → numbers.
     rates = metrics["variants"]
     rows = tuple(
         (
@@ -409,7 +497,7 @@ def rates_table(study: Study, metrics: Mapping[str, Any], *, what: str = "") -> 
                 for name in study.variants
             ),
         )
-        # The measures on unseen equations come first.
+        # False sorts before True: the measures on unseen equations come first.
         for measure in sorted(_measures(metrics), key=lambda name: not name.startswith(UNSEEN))
     )
     header = f"{what}%, mean of {len(study.seeds)} seeds (95 % interval)"
@@ -417,9 +505,15 @@ def rates_table(study: Study, metrics: Mapping[str, Any], *, what: str = "") -> 
 
 
 def differences_table(study: Study, metrics: Mapping[str, Any]) -> Table:
-    """Build the table of differences: a row per pair of variants and measure, a column per seed."""
+    """Build the table of differences: a row per pair of variants and measure.
+
+    Columns: the mean over seeds with its interval, then each seed's difference.
+
+    Args:
+        metrics: the content of study.json.
+    """
     rows = []
-    # Each pair once: two claims may be about one pair.
+    # "sft to grpo"; each pair once, since two claims may be about one pair.
     for pair in dict.fromkeys(each.name for each in study.comparisons):
         for measure in _measures(metrics):
             numbers = metrics["comparisons"][pair][measure]
@@ -431,15 +525,17 @@ def differences_table(study: Study, metrics: Mapping[str, Any]) -> Table:
 
 
 def studies_page(folder: Path) -> str:
-    """Render all studies below `folder` as one HTML page that needs no network."""
+    """Return one HTML page of all studies below `folder`, which needs no network."""
+    # Study → its page as HTML.
     pages = {}
     for page in sorted(folder.glob("*/study.md")):
         # HTML is off: study.md has none, but text of YAML files, which could have some.
         markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
         content = markdown.render(page.read_text("utf-8"))
-        # Figures are embedded, so that the page is one file.
-        for image, figure in re.findall(r'(<img src="(\w+\.svg)"[^>]*>)', content):
-            content = content.replace(image, (page.parent / figure).read_text("utf-8"))
+        # Figures are embedded, so that the page is one file: each image tag, such as
+        # <img src="figure.svg" alt="…" />, is replaced by the SVG itself.
+        for tag, file in re.findall(r'(<img src="(\w+\.svg)"[^>]*>)', content):
+            content = content.replace(tag, (page.parent / file).read_text("utf-8"))
         pages[page.parent.name] = content
     return render_template("studies.html.j2", pages=pages)
 
