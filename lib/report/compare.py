@@ -236,7 +236,7 @@ def graded_rows(side: DVCFileSystem, file: Path) -> tuple[GradedCompletion, ...]
 
 
 def stale_notes(status: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Return [one warning], naming what changed since the last run and can alter a rate, or [].
+    """Return at most one warning: what changed since the last run and can alter a rate.
 
     ::
 
@@ -250,6 +250,7 @@ def stale_notes(status: Mapping[str, Sequence[Any]]) -> list[str]:
     # A dict as an ordered set, since several stages depend on one file.
     causes: dict[str, None] = {}
     for stage, changes in status.items():
+        # Checks, export and report: a change there alters no rate.
         if stage in NO_RATES:
             continue
         for change in changes:
@@ -257,8 +258,8 @@ def stale_notes(status: Mapping[str, Sequence[Any]]) -> list[str]:
             if isinstance(change, str):
                 causes[f"{stage} ({change})"] = None
                 continue
-            # A change is else of "changed deps" or "changed outs". Outs are left out, since DVC
-            # lists them in a fresh clone too, where none is in the cache.
+            # Otherwise {"changed deps": …} or {"changed outs": …}. Outs are left out, since DVC
+            # lists them in a fresh clone too.
             for path, state in change.get("changed deps", {}).items():
                 # params.yaml has a mapping of changed keys, other deps one word.
                 if isinstance(state, Mapping):

@@ -59,6 +59,7 @@ def study_metrics(
 
         Numbers are {"mean", "se", "low", "high", "seed_0", …} (`_over_seeds`).
     """
+    # (variant, seed) → measure, such as "harder pass@8" → problem id → score.
     scores = {
         run: {
             study.named(benchmark, measure): problems
@@ -84,7 +85,11 @@ def study_metrics(
 
 
 def _common_measures(study: Study, scores: RunScores) -> list[str]:
-    """List the measures that every run has and every comparison can be made in."""
+    """List the measures that every run has and every comparison can be made in.
+
+    Args:
+        scores: (variant, seed) → measure → problem id → score.
+    """
     first, *others = scores.values()
     # A run without right answers, for example, has no DISTINCT.
     measures = [name for name in first if all(name in run for run in others)]
@@ -101,7 +106,11 @@ def _common_measures(study: Study, scores: RunScores) -> list[str]:
 
 
 def _variant_rate(study: Study, variant: str, measure: str, scores: RunScores) -> dict[str, Any]:
-    """Return a variant's mean over seeds in one measure, as numbers of study.json."""
+    """Return a variant's mean over seeds in one measure: {"mean", "low", "high", "seed_0", …}.
+
+    Args:
+        scores: (variant, seed) → measure → problem id → score.
+    """
     # A mean for each seed first: generated problems differ between seeds.
     means = [mean_estimate([*scores[variant, seed][measure].values()]) for seed in study.seeds]
     # Entropy has no largest value.
@@ -109,7 +118,14 @@ def _variant_rate(study: Study, variant: str, measure: str, scores: RunScores) -
 
 
 def _difference(study: Study, pair: Contrast, measure: str, scores: RunScores) -> dict[str, Any]:
-    """Return `after` minus `before` over seeds in one measure, as numbers of study.json."""
+    """Return the mean over seeds of `after` minus `before` in one measure.
+
+    Args:
+        scores: (variant, seed) → measure → problem id → score.
+
+    Returns:
+        The numbers of `_over_seeds`: {"mean", "low", "high", "seed_0", …}.
+    """
     changes = []
     for seed in study.seeds:
         before, after = scores[pair.before, seed][measure], scores[pair.after, seed][measure]
@@ -128,9 +144,12 @@ def _difference(study: Study, pair: Contrast, measure: str, scores: RunScores) -
 def _validation_rates(
     study: Study, outcome: Outcome, num_validated: Mapping[str, int]
 ) -> dict[str, dict[str, Any]]:
-    """Return variant → training step → greedy accuracy over seeds, as numbers of study.json.
+    """Return variant → training step → {"mean", "low", "high", "seed_0", …} of greedy accuracy.
 
     Variants without a step that all seeds validated at, like an untrained checkpoint, are left out.
+
+    Args:
+        num_validated: by variant: problems per seed in each validation.
     """
     validation = {}
     for variant in study.variants:
@@ -208,6 +227,7 @@ def claim_verdicts(study: Study, metrics: Mapping[str, Any]) -> list[str]:
         metrics: the content of study.json.
     """
     measures = _measures(metrics)
+    # For claims that name no measure; without samples, the first is greedy accuracy.
     headline = "pass@1" if "pass@1" in measures else measures[0]
     # Below, one entry per comparison.
     numbers = [
@@ -232,7 +252,7 @@ def claim_verdicts(study: Study, metrics: Mapping[str, Any]) -> list[str]:
 
 
 def _p_value(claim: Contrast, mean: SeedsMean) -> float:
-    """Return the p-value of the opposite of a claim (its null hypothesis); small if it holds."""
+    """Return the p-value of the opposite of a claim (the null hypothesis): small for a true claim."""
     # From percentage points to a difference of rates.
     margin = claim.margin / 100
     match claim.expect:
@@ -302,6 +322,7 @@ def _verdict(
     per_seed = [value for key, value in numbers.items() if key.startswith("seed_")]
     # "less than 2 points either way"; better and worse are their own wording.
     wanted = WANTED.get(claim.expect, claim.expect).format(claim.margin)
+    # `p_value` begins with its sign, "= 0.012" or "< 0.001".
     chance = "" if p is None else f"; p {p_value(p, digits=3)}"
     return (
         f"**{verdict}**: `{claim.after}` against `{claim.before}` in {claim.measure or headline}: "
