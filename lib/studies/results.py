@@ -252,7 +252,7 @@ def claim_verdicts(study: Study, metrics: Mapping[str, Any]) -> list[str]:
 
 
 def _p_value(claim: Contrast, mean: SeedsMean) -> float:
-    """Return the p-value of the opposite of a claim (the null hypothesis): small for a true claim."""
+    """Return the p-value of a claim's opposite (the null hypothesis): small for a true claim."""
     # From percentage points to a difference of rates.
     margin = claim.margin / 100
     match claim.expect:
