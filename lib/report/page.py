@@ -198,6 +198,7 @@ def completion_blocks(run: Run, groups: Sequence[Sequence[GradedCompletion]]) ->
     """Pack those of the run's completions that are in `groups`, for the rollout browser.
 
     Returns:
+        Compressed JSON by name:
         "problems": the problems' texts, and the browser's names and colours;
         "rollouts-<checkpoint>": its completions, each with the index of its problem.
     """
@@ -226,6 +227,7 @@ def completion_blocks(run: Run, groups: Sequence[Sequence[GradedCompletion]]) ->
         "colors": colors_of(run.checkpoints),
         "problems": [
             {
+                # One text, or one per checkpoint if their prompts differ.
                 "prompt": _prompt(run, key),
                 "id": row.problem_id,
                 "benchmark": row.benchmark,
@@ -241,7 +243,7 @@ def completion_blocks(run: Run, groups: Sequence[Sequence[GradedCompletion]]) ->
     }
     blocks = {"problems": pack_json(content)}
     for name, rows in completions.items():
-        # The index of each row's problem in `problems`.
+        # The index of each row's problem in `problems`. `_columns` returns one list per field.
         places = [index[row.benchmark, row.problem_id] for row in rows]
         blocks[f"rollouts-{name}"] = pack_json(_columns(rows, COMPLETION_FIELDS, places))
     return blocks

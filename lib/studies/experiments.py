@@ -137,7 +137,7 @@ def run_study(
     Raises:
         UserError: an experiment failed or was interrupted, or the committed run is missing.
     """
-    # Measurements of another code or other params do not count as stored.
+    # A hash of the committed run; measurements that were stored under another hash do not count.
     state = _lock_hash()
     experiments = experiments_of(name, study)
     # Finished experiments are files in scratch, so that an interrupted study resumes.
@@ -466,8 +466,8 @@ def problem_scores(rows: Sequence[GradedCompletion]) -> Scores:
     """Score every problem of each benchmark: greedy accuracy, pass@1, pass@8 and pass@k.
 
     k is the number of samples per problem. Problems with at least two right samples also get
-    `DISTINCT`. If some problems of a benchmark are unseen, greedy accuracy and pass@1 are repeated
-    on these, with prefix `UNSEEN`.
+    "distinct", the share of pairs of these with different texts. If some problems of a benchmark
+    are unseen, greedy accuracy and pass@1 are repeated on these: "unseen greedy".
 
     Returns:
         Benchmark → measure → problem id → score.
@@ -491,7 +491,7 @@ def problem_scores(rows: Sequence[GradedCompletion]) -> Scores:
         # Share of pairs of right samples with different texts: 1 minus the share of equal ones.
         num_pairs = math.comb(counts.total(), 2)
         num_equal = sum(math.comb(count, 2) for count in counts.values())
-        # Without a pair, only one sample is right.
+        # 0 pairs if only one sample is right.
         if num_pairs:
             scores[benchmark].setdefault(DISTINCT, {})[problem] = 1 - num_equal / num_pairs
     # Problems whose sequence of equations is in no training set; `prepare` tags them.

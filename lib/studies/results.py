@@ -398,6 +398,7 @@ def study_figures(study: Study, metrics: Mapping[str, Any]) -> list[Figure]:
         for variant, steps in metrics["validation"].items()
         if study.variants[variant].checkpoint == "grpo"
     }
+    # Three points or fewer are no curve.
     if curves and max(map(len, curves.values())) > FEW_STEPS:
         figures.append(_curve_figure(study, metrics, curves))
     return figures
@@ -471,7 +472,7 @@ def write_pages(
     rates = metrics.get("variants", {})
     # Any numbers tell the seeds ("seed_0", …): all measures have the same.
     numbers: Mapping[str, float] = next(
-        (numbers for measures in rates.values() for numbers in measures.values()), {}
+        (each for measures in rates.values() for each in measures.values()), {}
     )
     seeds = {key for key in numbers if key.startswith("seed_")}
     # An edited definition has other variants or seeds than the numbers.
