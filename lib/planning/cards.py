@@ -77,7 +77,7 @@ def fitted(params: Params, memory: int) -> dict[str, dict[str, Any]]:
     # The phases of this run: sft, grpo and, if params have it, dpo.
     kinds = [kind for kind in params.starts if not section_of(params, kind).skipped]
     current = {kind: section_of(params, kind).micro_batch_size for kind in kinds}
-    # With checkpointing, the second attempt, one row is enough.
+    # First without checkpointing, for at least the current sizes; then with it, for any size.
     for checkpointing, least in ((False, current), (True, dict.fromkeys(kinds, 1))):
         candidate = params.replaced(model={"gradient_checkpointing": checkpointing})
         # 0 if not even one row fits.
@@ -87,6 +87,7 @@ def fitted(params: Params, memory: int) -> dict[str, dict[str, Any]]:
                 "model": {"gradient_checkpointing": checkpointing},
                 **{kind: {"micro_batch_size": size} for kind, size in sizes.items()},
             }
+    # Not even with checkpointing: the phases of size 0.
     too_large = ", ".join(kind for kind, size in sizes.items() if not size)
     raise UserError(
         f"{too_large}: not even one row fits {FILL:.0%} of {in_bytes(memory)}; lower "
@@ -111,7 +112,8 @@ def _largest_size(params: Params, kind: str, shape: Shape, memory: int) -> int:
         # Plan all phases with this size, and take the plan of this one.
         phases = phases_of(params.replaced(**{kind: {"micro_batch_size": size}}), shape)
         (phase,) = (phase for phase in phases if phase.name == kind)
-        # `bytes_on` includes CUDA's memory and a vLLM's share of the card.
+        # `bytes_on` includes CUDA's own memory and a vLLM's share of the card. A part of the card
+        # stays free for fragments and kernels.
         if phase.bytes_on(memory) <= FILL * memory:
             return size
     return 0
@@ -172,22 +174,25 @@ def splits_of(params: Params, cards: int, gb: int) -> list[Split]:
     Raises:
         UserError: `facts.yaml` has no card of this size, or the model's shape is not known.
     """
-    shape, card, grpo = shape_of(params.model), FACTS["cards"].get(gb), params.grpo
-    if shape is None or card is None:
+    # facts.yaml: GB of a card → its peak speeds.
+    shape, peaks, grpo = shape_of(params.model), FACTS["cards"].get(gb), params.grpo
+    if shape is None or peaks is None:
         known = ", ".join(map(str, FACTS["cards"]))
         raise UserError(
             f"CARDS={cards}x{gb}: expected a card of {known} GB, and a model of a known shape"
         )
-    # Attained share × peak speed of the card, by argument of `_split`: `memory` and `link` in bytes
+    # The attained share of each peak speed, by argument of `_split`: `memory` and `link` in bytes
     # per second, `operations` per second.
-    speed = {name: share * float(card[name]) for name, share in ATTAINED.items()}
-    return [
-        _split(params, shape, training=cards - serving, serving=serving, card=gb * 10**9, **speed)
-        for serving in SERVING
-        if cards > serving
-        and not grpo.prompts_per_step % (cards - serving)
-        and not grpo.micro_batch_size % (cards - serving)
-    ]
+    speeds = {name: share * float(peaks[name]) for name, share in ATTAINED.items()}
+    splits, card = [], gb * 10**9
+    for serving in SERVING:
+        training = cards - serving
+        if training <= 0 or grpo.prompts_per_step % training or grpo.micro_batch_size % training:
+            continue
+        splits.append(
+            _split(params, shape, training=training, serving=serving, card=card, **speeds)
+        )
+    return splits
 
 
 def _split(

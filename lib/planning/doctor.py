@@ -192,7 +192,7 @@ def findings(params: Params, machine: Machine, *, asks_hub: bool = False) -> lis
 def _too_few_problems(params: Params) -> Iterator[str]:
     """Yield a fault if a GRPO step takes more problems than its sources have."""
     needed = params.grpo.prompts_per_step
-    # None for the model's shape: its memory is not needed here.
+    # Only the plan of GRPO; without the model's shape (None), it has no memory.
     (phase,) = (phase for phase in phases_of(params, None) if phase.name == "grpo")
     # `rows` is None if only `prepare` can count them. Filters only remove rows, so the number of
     # rows in the sources is an upper bound.
@@ -324,14 +324,15 @@ def _shortages(params: Params, shape: Shape | None, machine: Machine) -> Iterato
         yield f"{len(machine.differing)} packages differ from the lock; run `make setup`"
     if shape is None:
         return
-    # One process trains on one GPU: assume the one with the most free memory.
+    # One process trains on one GPU: assume the one with the most free memory. None without a GPU,
+    # or if torch cannot use it.
     gpu = None if machine.gpu_fault else max(machine.gpus, key=lambda each: each.free, default=None)
     kind, free = ("GPU memory", gpu.free) if gpu else ("main memory", machine.free_memory)
     # If the ranks cannot share a micro-batch, planning with them would raise: plan one process.
     launch = ALONE if any(_indivisible_micro_batch(params, machine)) else machine.launch
     # The needs of phases are not added up: each phase is a process of its own.
     for phase in phases_of(params, shape, launch):
-        # On a GPU with CUDA and vLLM's share, a share of the whole card, not of its free part.
+        # On a GPU, `bytes_on` adds CUDA's own memory and vLLM's share, which is of the whole card.
         needed = phase.bytes_on(gpu.memory) if gpu else sum(phase.memory.values())
         if not phase.skipped and needed > free:
             # Only DPO's sampling has no trainer.
@@ -347,9 +348,9 @@ def _shortages(params: Params, shape: Shape | None, machine: Machine) -> Iterato
             f"export needs about {in_bytes(needed)} of {kind}, {in_bytes(free)} are free"
             + (f"; `{VISIBLE}= dvc repro export` runs it on the CPU" if gpu else "")
         )
-    disk, free = sum(disk_bytes(params, shape).values()), machine.free_disk
-    if disk > free:
-        yield f"the models need about {in_bytes(disk)} on disk, {in_bytes(free)} are free"
+    disk, free_disk = sum(disk_bytes(params, shape).values()), machine.free_disk
+    if disk > free_disk:
+        yield f"the models need about {in_bytes(disk)} on disk, {in_bytes(free_disk)} are free"
 
 
 def _silent_servers(params: Params) -> Iterator[str]:

@@ -82,9 +82,9 @@ def write_commits(params: Params, *, path: Path = PARAMS_FILE) -> list[str]:
             model["attention"] = f"{repository.name}@{commit}"
     entries = (*prepare["sft"]["sources"], *prepare["grpo"]["sources"], *prepare["benchmarks"])
     truths = prepare["sft"]["truth_from"]
-    # Where the file has each source, as (container, key): `container[key]` is the source. The order
-    # is that of `every_source`, so that the two can be zipped.
-    places = [(entry, "source") for entry in entries]
+    # The data sets are in sources. `places` has the place of each source in the file as (container,
+    # key): `container[key]` is the source. The order is that of `every_source`, for the zip.
+    places: list[tuple[Any, Any]] = [(entry, "source") for entry in entries]
     places += [(truths, index) for index in range(len(truths))]
     for (container, key), source in zip(places, params.prepare.every_source, strict=True):
         # Empty for a source that is not on the Hub.
