@@ -228,7 +228,8 @@ def _section_in(annotation: Any) -> type[BaseModel] | None:
     """Return the section type in a field's annotation; None if it has none."""
     # One level is enough: a section is the annotation itself, or in a tuple, mapping or union.
     candidates = (annotation, *get_args(annotation))
-    return next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), None)
+    types = (each for each in candidates if isinstance(each, type))
+    return next((each for each in types if issubclass(each, BaseModel)), None)
 
 
 PRESETS = Path(__file__).parent.parent / "presets"

@@ -38,7 +38,16 @@ OFF_POLICY = "set grpo.num_iterations to 2 or more: with 1, the probability rati
 
 def conflicts(params: Params) -> Iterator[str]:
     """Yield a line for each contradiction between sections."""
-    rules = (_unknown_sets, _selection, _lengths, _rewards, _trl, _unsloth, _devices, _checkpoints)
+    rules = (
+        _unknown_sets,
+        _unvalidated_best,
+        _long_completions,
+        _reward_faults,
+        _trl_faults,
+        _unsloth_faults,
+        _unused_device,
+        _checkpoint_faults,
+    )
     for rule in rules:
         yield from rule(params)
     if params.prepare.grpo.difficulty.easy_first and params.grpo.shuffle:
@@ -68,7 +77,7 @@ def _unknown_sets(params: Params) -> Iterator[str]:
         )
 
 
-def _selection(params: Params) -> Iterator[str]:
+def _unvalidated_best(params: Params) -> Iterator[str]:
     """Yield a message for each phase with `select: best` but no validation on the held-back set.
 
     Such a phase hands on its best checkpoint. Selection on a benchmark would bias the benchmark's
@@ -87,7 +96,7 @@ def _selection(params: Params) -> Iterator[str]:
             )
 
 
-def _lengths(params: Params) -> Iterator[str]:
+def _long_completions(params: Params) -> Iterator[str]:
     """Yield a message for each `max_new_tokens` that leaves no token for the prompt."""
     longest = params.model.max_seq_length
     # Dotted key → section. An override has the decoding of one benchmark.
@@ -106,7 +115,7 @@ def _lengths(params: Params) -> Iterator[str]:
             )
 
 
-def _rewards(params: Params) -> Iterator[str]:
+def _reward_faults(params: Params) -> Iterator[str]:
     """Yield messages on wrong numbers of weights, and on rewards that count missing tags.
 
     A reward that counts tags needs a prompt format with these tags.
@@ -134,7 +143,7 @@ def _rewards(params: Params) -> Iterator[str]:
         yield error.message
 
 
-def _trl(params: Params) -> Iterator[str]:
+def _trl_faults(params: Params) -> Iterator[str]:
     """Yield a message with all settings that TRL 1.14's `GRPOTrainer` does not support, if any.
 
     It would ignore some of them silently. Another message is on `updates_per_rollout` above 1,
@@ -151,7 +160,7 @@ def _trl(params: Params) -> Iterator[str]:
     try:
         has_stop_strings = bool(prompt_format(**params.prompt.rendering).stop_strings)
     except UserError:
-        # An unknown format, which `_rewards` reports.
+        # An unknown format, which `_reward_faults` reports.
         has_stop_strings = False
     # Unsupported setting → True if params have it.
     unsupported = {
@@ -194,7 +203,7 @@ def _on_policy_weights(params: Params) -> list[str]:
     return [key for key, name in engines.items() if ENGINES[name].below_unsloth]
 
 
-def _unsloth(params: Params) -> Iterator[str]:
+def _unsloth_faults(params: Params) -> Iterator[str]:
     """Yield a message for each setting that Unsloth 2026.10.7 refuses or replaces."""
     # `shared`: the keys of the engines on the policy's own weights, like ["rollout.engine"].
     model, shared = params.model, _on_policy_weights(params)
@@ -223,7 +232,7 @@ def _unsloth(params: Params) -> Iterator[str]:
     yield from (message for message, applies in refused.items() if applies)
 
 
-def _devices(params: Params) -> Iterator[str]:
+def _unused_device(params: Params) -> Iterator[str]:
     """Yield a message if no engine of the run can use the GPU `rollout.device`.
 
     It would be ignored silently.
@@ -260,18 +269,18 @@ def _devices(params: Params) -> Iterator[str]:
         )
 
 
-def _checkpoints(params: Params) -> Iterator[str]:
+def _checkpoint_faults(params: Params) -> Iterator[str]:
     """Yield a message for each checkpoint that is not made, not evaluated or not exportable."""
-    measured = params.evaluate.checkpoints
+    evaluated = params.evaluate.checkpoints
     # `dpo.init` is [], or the one checkpoint that DPO starts from, such as ["sft"].
-    if not params.dpo.init and "dpo" in measured:
+    if not params.dpo.init and "dpo" in evaluated:
         yield (
             "evaluate.checkpoints: `dpo` is listed, but dpo.init is [], so that no stage makes "
             "it; set dpo.init to [sft] or [grpo]"
         )
     for init in params.dpo.init:
         # The effect of DPO is the difference of two checkpoints, so both must be evaluated.
-        if missing := [name for name in ("dpo", init) if name not in measured]:
+        if missing := [name for name in ("dpo", init) if name not in evaluated]:
             yield (
                 f"evaluate.checkpoints: dpo.init is [{init}], and without `{missing[0]}` in "
                 "the list its effect cannot be measured; add it"
@@ -282,10 +291,10 @@ def _checkpoints(params: Params) -> Iterator[str]:
             "made for model.tiny does; name a model in model.name, or set none"
         )
     # The model card quotes reports/metrics, which has only evaluated checkpoints.
-    if params.export.checkpoint not in measured:
+    if params.export.checkpoint not in evaluated:
         yield (
             f"export.checkpoint: `{params.export.checkpoint}` is not in evaluate.checkpoints "
-            f"({', '.join(measured)}); the model card needs its numbers"
+            f"({', '.join(evaluated)}); the model card needs its numbers"
         )
 
 

@@ -87,7 +87,7 @@ def fits(
         limit: bytes that the steps may use on a CPU; not used on a GPU.
 
     Raises:
-        RuntimeError: any failure but too little memory.
+        RuntimeError: a failure of another cause.
     """
     # A GRPO step gets its number of problems, the longest ones.
     rows = problems[: params.grpo.prompts_per_step]
