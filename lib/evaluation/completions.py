@@ -192,7 +192,7 @@ def _tasks_of(
     by_length = sorted(range(len(problems)), key=lambda index: len(token_ids[index]))
     # `<`: at least one position is left for the completion.
     fitting = [index for index in by_length if len(token_ids[index]) < (positions or math.inf)]
-    # The prompts that do not fit are the longest ones, at the end of `by_length`.
+    # The prompts that do not fit are at the end of `by_length`, the longest last.
     if too_long := by_length[len(fitting) :]:
         fault = (
             f"{benchmark}: problem {problems[too_long[-1]].id} has "

@@ -457,10 +457,12 @@ class Prepare(Section):
         # Only sources outside of reckon (`LimitedSource`: files, Hub) can leak. The generator's
         # sets share no problem: each has its own bucket of the content hash.
         trained_on = (*self.sft.sources, *self.grpo.sources)
-        from_outside = any(isinstance(entry.source, LimitedSource) for entry in trained_on)
-        measured_outside = any(isinstance(each.source, LimitedSource) for each in self.benchmarks)
+        training_from_outside = any(isinstance(entry.source, LimitedSource) for entry in trained_on)
+        benchmarks_from_outside = any(
+            isinstance(each.source, LimitedSource) for each in self.benchmarks
+        )
         # With contamination_ngram, `prepare` drops training problems that are in a benchmark.
-        if from_outside and measured_outside and not self.contamination_ngram:
+        if training_from_outside and benchmarks_from_outside and not self.contamination_ngram:
             yield (
                 "contamination_ngram=0 would train on problems that a training set shares with "
                 "a benchmark, and neither is only generated; "
