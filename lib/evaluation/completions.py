@@ -43,27 +43,28 @@ from lib.prompts.formats import conversation
 def complete_checkpoint(
     checkpoint: Path, *, params: Params, completions: Path, base: Path, problems: Path
 ) -> dict[str, Any]:
-    """Generate completions with a checkpoint of this pipeline; return facts for provenance.
+    """Write the completions of all benchmarks by a checkpoint of this pipeline.
 
     Args:
         completions: JSONL that gets one row per completion (see `Task.row`).
-        base: the weights that an adapter was trained on.
+        base: the weights that an adapter was trained on, with the system prompt beside them.
         problems: folder with one set of problems per benchmark.
 
     Returns:
-        As `complete`.
+        Facts for provenance: engine, prompt and sampling, as of `complete`.
     """
     # Without the reward and training sections: after a change there, no completion is generated
     # again.
     settings = params.model_dump(mode="json", include={"seed", "model", "prompt", "evaluate"})
     inputs = {"checkpoint": checkpoint, "base": base, "problems": problems}
     # The name is hashed too: two checkpoints of equal weights write different rows.
-    name = rows_fingerprint({**settings, "name": checkpoint.name}, inputs=inputs)
+    run_id = rows_fingerprint({**settings, "name": checkpoint.name}, inputs=inputs)
     evaluate, loading = params.evaluate, params.model.loading
     engine = open_engine(
         evaluate.engine, checkpoint, base=base, **loading, batch_size=evaluate.batch_size
     )
-    with contextlib.closing(engine), scratch_of(name) as scratch:
+    # The scratch folder has the chunks of an interrupted run with the same `run_id`.
+    with contextlib.closing(engine), scratch_of(run_id) as scratch:
         return complete(
             engine,
             read_benchmarks(problems, evaluate.benchmarks),
@@ -98,6 +99,7 @@ def complete(
     Args:
         benchmarks: name → problems.
         label: the name of the model in rows and on the progress bar.
+        system: system prompt, '' for none.
         scratch: folder of the chunks that are done.
         completions: JSONL that gets the rows, by benchmark, mode, problem and sample.
         positions: the model's context length, None for no limit.
@@ -111,61 +113,39 @@ def complete(
     Raises:
         UserError: a prompt is too long and `long_is_wrong` is False; before anything is generated.
     """
-    # vLLM is fast only with many requests at once: its chunks have many batches.
-    completions_per_chunk = ENGINES[evaluate.engine].batches_per_chunk * evaluate.batch_size
-    tasks: list[Task] = []
-    for benchmark, problems in benchmarks.items():
-        prompts = [conversation(each.problem, system=system) for each in problems]
-        token_ids = encode(engine.tokenizer, prompts)
-        # Indices of the problems, the shortest prompt first. `sorted` is stable: prompts of equal
-        # length keep the order of their problems.
-        by_length = sorted(range(len(problems)), key=lambda place: len(token_ids[place]))
-        # `<`: at least one position is left for the completion.
-        fitting = [place for place in by_length if len(token_ids[place]) < (positions or math.inf)]
-        # The prompts that do not fit are the longest ones, at the end of `by_length`.
-        if too_long := by_length[len(fitting) :]:
-            fault = (
-                f"{benchmark}: problem {problems[too_long[-1]].id} has "
-                f"{len(token_ids[too_long[-1]])} tokens as a prompt, and the model has {positions} "
-                "positions for prompt and completion"
-            )
-            if not long_is_wrong:
-                raise UserError(f"{fault}; leave the problem out, or take a model with more")
-            counted = f"{len(too_long)} of {len(problems)} problems are too long"
-            click.echo(f"Warning: {fault}; {counted} and counted as wrong", err=True)
-        # A hard benchmark may need longer completions than the common decoding allows.
-        decoding = evaluate.decoding_of(benchmark)
-        for mode, sampling in samplings(decoding, prompt_format=prompt_format, seed=seed).items():
-            # Problems per chunk. All completions of a problem are in one chunk.
-            size = max(1, completions_per_chunk // sampling.num_completions)
-            chunks = [fitting[start : start + size] for start in range(0, len(fitting), size)]
-            tasks.append(
-                Task(
-                    benchmark=benchmark,
-                    mode=mode,
-                    sampling=sampling,
-                    prompt_format=prompt_format,
-                    problems=problems,
-                    prompts=prompts,
-                    token_ids=token_ids,
-                    chunks=chunks,
-                    too_long=too_long,
-                )
-            )
+    # All tasks before any generation: a prompt that is too long is an error of `_tasks_of`.
+    tasks = [
+        task
+        for name, problems in benchmarks.items()
+        for task in _tasks_of(
+            name,
+            problems,
+            engine=engine,
+            prompt_format=prompt_format,
+            system=system,
+            evaluate=evaluate,
+            seed=seed,
+            positions=positions,
+            long_is_wrong=long_is_wrong,
+        )
+    ]
     scratch.mkdir(parents=True, exist_ok=True)
     with contextlib.closing(sqlite3.connect(scratch / "rows.sqlite")) as table:
-        # A place is the index of a problem in its task, a sample the number of a completion of it.
+        # The key of a row: index of the task in `tasks`, of the problem in its task, and of the
+        # completion among those of the problem.
         table.execute(
-            "CREATE TABLE IF NOT EXISTS rows (task INTEGER, place INTEGER, sample INTEGER, "
-            "row TEXT, PRIMARY KEY (task, place, sample))"
+            "CREATE TABLE IF NOT EXISTS rows (task INTEGER, problem INTEGER, sample INTEGER, "
+            "row TEXT, PRIMARY KEY (task, problem, sample))"
         )
         generate_missing(engine, tasks, table, label=label)
-        # Chunks were stored in the order of prompt length.
-        stored = table.execute("SELECT row FROM rows ORDER BY task, place, sample")
-        answered = (json.loads(row) for (row,) in stored)
-        rows = itertools.chain(answered, *(task.unanswered() for task in tasks))
+        # Sorted, since chunks were stored in the order of prompt length.
+        stored = table.execute("SELECT row FROM rows ORDER BY task, problem, sample")
+        generated = (json.loads(row) for (row,) in stored)
+        # Last the empty completions of problems whose prompt is too long.
+        rows = itertools.chain(generated, *(task.unanswered() for task in tasks))
         write_jsonl(completions, ({"checkpoint": label, **row} for row in rows))
     template = str(engine.tokenizer.chat_template)
+    # Benchmark → mode (greedy, sampled) → its sampling settings and number of problems.
     modes: dict[str, dict[str, Any]] = {}
     for task in tasks:
         facts = {**task.settings(), "num_problems": len(task.problems)}
@@ -185,9 +165,67 @@ def complete(
     }
 
 
+def _tasks_of(
+    benchmark: str,
+    problems: Sequence[Problem],
+    *,
+    engine: Engine,
+    prompt_format: PromptFormat,
+    system: str,
+    evaluate: Evaluate,
+    seed: int,
+    positions: int | None,
+    long_is_wrong: bool,
+) -> Iterator["Task"]:
+    """Cut a benchmark into chunks of prompts; yield a task for each mode (greedy, sampled).
+
+    Args:
+        system, positions, long_is_wrong: as in `complete`.
+
+    Raises:
+        UserError: a prompt is too long and `long_is_wrong` is False.
+    """
+    prompts = [conversation(each.problem, system=system) for each in problems]
+    token_ids = encode(engine.tokenizer, prompts)
+    # Indices of the problems, the shortest prompt first. `sorted` is stable: prompts of equal
+    # length keep the order of their problems.
+    by_length = sorted(range(len(problems)), key=lambda index: len(token_ids[index]))
+    # `<`: at least one position is left for the completion.
+    fitting = [index for index in by_length if len(token_ids[index]) < (positions or math.inf)]
+    # The prompts that do not fit are at the end of `by_length`, the longest last.
+    if too_long := by_length[len(fitting) :]:
+        fault = (
+            f"{benchmark}: problem {problems[too_long[-1]].id} has "
+            f"{len(token_ids[too_long[-1]])} tokens as a prompt, and the model has {positions} "
+            "positions for prompt and completion"
+        )
+        if not long_is_wrong:
+            raise UserError(f"{fault}; leave the problem out, or take a model with more")
+        counted = f"{len(too_long)} of {len(problems)} problems are too long"
+        click.echo(f"Warning: {fault}; {counted} and counted as wrong", err=True)
+    # vLLM is fast only with many requests at once: its chunks have many batches.
+    completions_per_chunk = ENGINES[evaluate.engine].batches_per_chunk * evaluate.batch_size
+    # A hard benchmark may need longer completions than the common decoding allows.
+    decoding = evaluate.decoding_of(benchmark)
+    for mode, sampling in samplings(decoding, prompt_format=prompt_format, seed=seed).items():
+        # Problems per chunk. All completions of a problem are in one chunk.
+        size = max(1, completions_per_chunk // sampling.num_completions)
+        yield Task(
+            benchmark=benchmark,
+            mode=mode,
+            sampling=sampling,
+            prompt_format=prompt_format,
+            problems=problems,
+            prompts=prompts,
+            token_ids=token_ids,
+            chunks=[fitting[start : start + size] for start in range(0, len(fitting), size)],
+            too_long=too_long,
+        )
+
+
 def rows_fingerprint(settings: Mapping[str, Any], *, inputs: Mapping[str, Path]) -> str:
     """Hash settings, inputs and the code of `evaluate`, which decide the rows (16 hex digits)."""
-    # {}: no dependency of `evaluate` in dvc.yaml has a param in its path to be filled in.
+    # The code is the list of `evaluate` in dvc.yaml; {}, since no path in it contains a param.
     decisive = {"settings": settings, "code": stage_code("evaluate", {})}
     return fingerprint(decisive, inputs=inputs)
 
@@ -196,10 +234,14 @@ def rows_fingerprint(settings: Mapping[str, Any], *, inputs: Mapping[str, Path])
 def scratch_of(name: str, *, root: Path = SCRATCH / "evaluate") -> Iterator[Path]:
     """Yield a run's locked scratch folder; delete it at the end unless the block raises.
 
+    Args:
+        name: name of the folder, from `rows_fingerprint`.
+
     Raises:
         UserError: another process is writing there.
     """
     folder = root / name
+    # `alone` holds a lock file; `what` is the subject of its error message.
     with alone(folder / "lock", what=f"the evaluation that writes to {folder}"):
         try:
             yield folder
@@ -215,11 +257,12 @@ class Task:
     """The completions of one benchmark in one mode, cut into chunks.
 
     Attributes:
-        problems: the P problems of the benchmark; a place is an index into this list.
+        mode: `greedy` or `sampled`.
+        problems: the P problems of the benchmark.
         prompts: [P] one conversation per problem.
         token_ids: [P] the prompts as token ids.
-        chunks: the places of each chunk; every place occurs once, here or in `too_long`.
-        too_long: places of problems whose prompt leaves no position for an answer.
+        chunks: indices of the problems in each chunk; every index is here or in `too_long`, once.
+        too_long: indices of problems whose prompt leaves no position for an answer.
     """
 
     benchmark: str
@@ -236,9 +279,9 @@ class Task:
         """Yield the rows of problems in `too_long`: their completions are empty and truncated."""
         # "length" marks them as truncated, so that they are not mistaken for short answers.
         empty = GeneratedCompletion(text="", token_ids=(), finish="length")
-        for place in self.too_long:
+        for index in self.too_long:
             for sample in range(self.sampling.num_completions):
-                yield self.row(place, sample, empty)
+                yield self.row(index, sample, empty)
 
     def settings(self) -> dict[str, Any]:
         """Return the sampling settings by name, without the stop strings."""
@@ -247,9 +290,14 @@ class Task:
         del fields["stop_strings"]
         return fields
 
-    def row(self, place: int, sample: int, completion: GeneratedCompletion) -> dict[str, Any]:
-        """Return a completion as one line of the file, with everything that grading needs."""
-        problem = self.problems[place]
+    def row(self, index: int, sample: int, completion: GeneratedCompletion) -> dict[str, Any]:
+        """Return a completion as one line of the file, with everything that grading needs.
+
+        Args:
+            index: index of the problem in `problems`.
+            sample: index of the completion among those of the problem.
+        """
+        problem = self.problems[index]
         return {
             "benchmark": self.benchmark,
             "mode": self.mode,
@@ -262,7 +310,7 @@ class Task:
             "tags": problem.tags,
             # `grade` rebuilds the format from this, even if params.yaml has changed since.
             "prompt_format": {"name": self.prompt_format.name, "tags": self.prompt_format.marks},
-            "prompt": self.prompts[place],
+            "prompt": self.prompts[index],
             "completion": completion.text,
             "token_ids": completion.token_ids,
             "num_tokens": len(completion.token_ids),
@@ -272,8 +320,8 @@ class Task:
 
 
 def samplings(decoding: Decoding, *, prompt_format: PromptFormat, seed: int) -> dict[str, Sampling]:
-    """Return the sampling settings of each mode of a benchmark: greedy, sampled or both."""
-    # Temperature 0 takes the likeliest token; top-p would change nothing.
+    """Return mode → sampling settings of a benchmark; the modes are greedy, sampled or both."""
+    # Temperature 0 takes the likeliest token, so top-p would change nothing.
     greedy = Sampling(
         num_completions=1,
         max_new_tokens=decoding.max_new_tokens,
@@ -295,11 +343,19 @@ def samplings(decoding: Decoding, *, prompt_format: PromptFormat, seed: int) -> 
 def generate_missing(
     engine: Engine, tasks: Sequence[Task], table: sqlite3.Connection, *, label: str
 ) -> None:
-    """Generate the chunks that are missing in `table` and store them, with a progress bar."""
+    """Generate the chunks that are missing in `table` and store them, with a progress bar.
+
+    Args:
+        tasks: one per benchmark and mode, with its chunks of prompts.
+        table: the rows so far, by index of task and problem, and number of the sample.
+        label: the name of the model on the progress bar.
+    """
+    # In completions: all, and those of earlier processes.
     total = sum(
         len(chunk) * task.sampling.num_completions for task in tasks for chunk in task.chunks
     )
     (done,) = table.execute("SELECT count(*) FROM rows").fetchone()
+    # Tokens generated by this process.
     num_tokens = 0
     with tqdm(
         total=total,
@@ -310,24 +366,29 @@ def generate_missing(
         # None: no bar where stderr is not a terminal.
         disable=None,
     ) as bar:
-        beat = Heartbeat(f"evaluate {label}")
-        beat.bar = bar
-        # Called within a chunk. The lambda reads `done` and `num_tokens` anew on each call: both
-        # count the chunks before.
-        engine.heartbeat = lambda ended, _, tokens: beat(
+        # Prints completions and tokens per second, on the bar or in a line each minute.
+        report = Heartbeat(f"evaluate {label}")
+        report.bar = bar
+        # The engine calls this within a chunk, with completions and tokens of the chunk so far.
+        # `done` and `num_tokens` are read anew on each call: both count the chunks before.
+        engine.heartbeat = lambda ended, _, tokens: report(
             "completions", done + ended, total, num_tokens + tokens
         )
         for number, task in enumerate(tasks):
+            # Indices of the problems with stored rows.
             stored = {
-                place
-                for (place,) in table.execute("SELECT place FROM rows WHERE task = ?", [number])
+                index
+                for (index,) in table.execute("SELECT problem FROM rows WHERE task = ?", [number])
             }
-            # A chunk is stored whole: its first place tells.
-            for chunk in (chunk for chunk in task.chunks if chunk[0] not in stored):
-                groups = engine.generate([task.token_ids[place] for place in chunk], task.sampling)
+            for chunk in task.chunks:
+                # A chunk is stored whole: if its first problem has rows, all have.
+                if chunk[0] in stored:
+                    continue
+                # One group of completions per problem.
+                groups = engine.generate([task.token_ids[index] for index in chunk], task.sampling)
                 rows = [
-                    (number, place, sample, json.dumps(task.row(place, sample, completion)))
-                    for place, group in zip(chunk, groups, strict=True)
+                    (number, index, sample, json.dumps(task.row(index, sample, completion)))
+                    for index, group in zip(chunk, groups, strict=True)
                     for sample, completion in enumerate(group)
                 ]
                 store_chunk(table, rows)
@@ -335,10 +396,10 @@ def generate_missing(
                 bar.update(len(rows))
                 done += len(rows)
                 # Some engines never call `heartbeat`: report each chunk here.
-                beat("completions", done, total, num_tokens)
+                report("completions", done, total, num_tokens)
 
 
 def store_chunk(table: sqlite3.Connection, rows: Sequence[tuple[int, int, int, str]]) -> None:
-    """Store the rows of a chunk: all or none, and on disk when this returns."""
+    """Store the rows (task, problem, sample, JSON) of a chunk: all or none, on disk at the end."""
     with table:
         table.executemany("INSERT INTO rows VALUES (?, ?, ?, ?)", rows)

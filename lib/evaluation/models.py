@@ -18,6 +18,7 @@ from lib.artifacts import ROOT, hash_code, write_json, write_metrics, write_prov
 from lib.artifacts.completions import GREEDY, GradedCompletion, read_graded
 from lib.artifacts.problems import INSTRUCTION
 from lib.core.errors import UserError
+from lib.engines.base import Engine
 from lib.evaluation.completions import complete, rows_fingerprint, scratch_of
 from lib.grading.grade import grade_file
 from lib.inference.external import ExternalModel, external_model
@@ -34,37 +35,47 @@ def labelled_models(
 ) -> dict[str, ExternalModel]:
     """Return label → model, for each model in each format; labels name files and table rows.
 
+    The weights are not loaded yet.
+
     Args:
         model_ids: folders or Hub ids.
-        formats: format names as `external_model` takes them; empty for each model's own format.
+        formats: `name`, `name/layout`, or `name/own` for the model's own chat template; empty for
+            each model's own format.
         system: system prompt as `prompt.system` in params; None for the model's own.
         base: base model for adapters whose base is not found automatically.
 
     Raises:
-        UserError: no such model or format, or a model without a recorded format.
+        UserError: no such model or format, a model without a recorded format, or a model that is
+            listed twice.
     """
     if not model_ids:
         raise UserError("which model? MODEL=data/models/grpo, or a Hub id; several by commas")
     models: dict[str, ExternalModel] = {}
     for model_id in model_ids:
-        for name in formats or [""]:
-            model = external_model(model_id, format_name=name, base=base)
-            # This raises before any weights are loaded if a model names no format.
-            own_format = model.prompt_format
+        # '': the model's own format.
+        for format_name in formats or [""]:
+            model = external_model(model_id, format_name=format_name, base=base)
+            # Read now: this raises if the model has no recorded format.
+            used_format = model.prompt_format
             if system is not None:
-                message = system_prompt(system, prompt_format=own_format)
+                # `format` is the format's own instructions, `file:PATH` a file's text.
+                message = system_prompt(system, prompt_format=used_format)
                 model = dataclasses.replace(model, system=message)
-            models[_label(model_id, name, taken=models)] = model
+            models[_label(model_id, format_name, taken=models)] = model
     return models
 
 
 def _label(model_id: str, format_name: str, *, taken: Collection[str]) -> str:
     """Return a label that is not in `taken`: the last part of the model's path, then the format.
 
-    If that label is taken, the names of the folders above are put in front of it.
+    Examples: ("data/models/grpo", "boxed/own") -> "grpo.boxed-own"; and with "grpo" in `taken`,
+    ("other/grpo", "") -> "other-grpo".
+
+    Raises:
+        UserError: the whole path is a label already.
     """
     parts, ending = Path(model_id).parts, f".{format_name}" if format_name else ""
-    # Longer and longer ends of the path: beside a label `grpo`, the model b/grpo gets b-grpo.
+    # The last part of the path, then the last two parts, and so on.
     for start in reversed(range(len(parts))):
         # Other characters than letters, digits and "_.-" are unfit for a file name.
         label = re.sub(r"[^\w.-]+", "-", "-".join(parts[start:]) + ending)
@@ -84,12 +95,17 @@ def measure_model(
 ) -> dict[str, Any]:
     """Generate and grade one model's completions, write all files below `out`, return the metrics.
 
+    The files are <kind>/<label>.jsonl or .json, for the kinds completions, graded, prompts,
+    metrics, provenance, and one named by each benchmark of instructions.
+
     Args:
+        label: names the model in files and rows.
+        sets: the benchmarks, with their problems.
         params: only seed, evaluate, reward, model.attention and model.max_seq_length are used.
         limit: problems per benchmark, 0 for all. It is only recorded: `sets` are already cut.
 
     Returns:
-        As `summarise`: benchmark → mode → metrics.
+        Benchmark → mode (greedy, sampled) → metrics.
 
     Raises:
         UserError: the model cannot be loaded.
@@ -111,11 +127,11 @@ def measure_model(
     }
     inputs = {"model": model.folder, "base": model.base} | {each.name: each.path for each in sets}
     # Rows contain the label, so that a run under another label must not resume from them.
-    name = rows_fingerprint({**settings, "label": label}, inputs=inputs)
+    run_id = rows_fingerprint({**settings, "label": label}, inputs=inputs)
     completions, graded = (out / kind / f"{label}.jsonl" for kind in ("completions", "graded"))
-    # The scratch folder is deleted after grading: if the verifier crashes, the generated rows,
-    # which may have taken hours, are still there.
-    with scratch_of(name) as scratch:
+    # The scratch folder holds the generated rows, and is deleted at the end of the block. Grading
+    # is in the block: if the verifier crashes, the rows of perhaps hours are still there.
+    with scratch_of(run_id) as scratch:
         engine = model.open(
             evaluate.engine,
             attention=attention,
@@ -124,6 +140,7 @@ def measure_model(
         )
         # Closed before grading, which needs no GPU, and before the next model needs all of it.
         with contextlib.closing(engine):
+            # Facts for provenance: engine, prompt and sampling.
             facts = complete(
                 engine,
                 {each.name: list(each.problems) for each in sets},
@@ -135,22 +152,11 @@ def measure_model(
                 scratch=scratch,
                 completions=completions,
                 positions=model.positions_on(evaluate.engine, max_seq_length=max_seq_length),
+                # A problem with too long a prompt counts as wrong, instead of an error.
                 long_is_wrong=True,
             )
-            # Benchmark → problem id → prompt as text. The tokenizer renders it: a model's own
-            # template may call functions of transformers (`strftime_now`) that
-            # `lib.prompts.template` does not have.
-            prompts = {
-                each.name: {
-                    problem.id: engine.tokenizer.apply_chat_template(
-                        conversation(problem.problem, system=system),
-                        add_generation_prompt=True,
-                        tokenize=False,
-                    )
-                    for problem in each.problems
-                }
-                for each in sets
-            }
+            prompts = {each.name: _prompt_texts(engine, each, system=system) for each in sets}
+        # The faults are counts of the verifier's failures, by name.
         metrics, faults = grade_file(
             completions, graded, reward=params.reward, max_new_tokens=evaluate.max_new_tokens
         )
@@ -178,16 +184,39 @@ def measure_model(
     return metrics
 
 
+def _prompt_texts(engine: Engine, benchmark: BenchmarkSet, *, system: str) -> dict[str, str]:
+    """Return problem id → its prompt as the text that the model reads."""
+    # The tokenizer renders it: a model's own template may call functions of transformers, such as
+    # `strftime_now`, that `lib.prompts.template` does not have.
+    return {
+        problem.id: engine.tokenizer.apply_chat_template(
+            conversation(problem.problem, system=system),
+            add_generation_prompt=True,
+            tokenize=False,
+        )
+        for problem in benchmark.problems
+    }
+
+
 def alpaca_outputs(graded: Path, benchmark: str, generator: str) -> list[dict[str, str]]:
     """Return one object per instruction, in the format of `alpaca_eval --model_outputs`.
 
     The output is the greedy completion, or the first sampled one if there is no greedy one.
+
+    Args:
+        graded: file of graded completions.
+        benchmark: name of the set of instructions.
+        generator: name of the model.
     """
+    # Problem id → the completion for the output.
     outputs: dict[str, GradedCompletion] = {}
     for row in read_graded(graded):
+        if row.benchmark != benchmark:
+            continue
         # The first row of a problem, until its greedy one replaces it.
-        if row.benchmark == benchmark and (row.problem_id not in outputs or row.mode == GREEDY):
+        if row.problem_id not in outputs or row.mode == GREEDY:
             outputs[row.problem_id] = row
+    # `alpaca_eval` reads these four keys; the subject is the instruction's data set.
     return [
         {
             "dataset": row.subject,
@@ -206,17 +235,19 @@ def every_setting(text: str) -> dict[str, str]:
         Label suffix → words of the combination. `temperature=0.6,1.0 top_p=0.95` gives
         `{".temperature=0.6": "temperature=0.6 top_p=0.95", ".temperature=1.0": …}`.
     """
-    # For each word, the list of its `key=value` alternatives.
+    # For each word its alternatives: ["temperature=0.6", "temperature=1.0"], ["top_p=0.95"].
     choices = []
     for word in text.split():
+        # `sign` is '' in a word without "=", which `apply_settings` refuses.
         key, sign, values = word.partition("=")
         choices.append([f"{key}{sign}{value}" for value in values.split(",")])
     combinations = {}
-    # The last word varies fastest, which orders the rows of the results table.
+    # One alternative of each word. The last word varies fastest, as in the table of results.
     for words in itertools.product(*choices):
-        # Only words with several values are in the label.
+        # Only words with several values are in the label suffix.
         varied = [word for word, options in zip(words, choices, strict=True) if len(options) > 1]
-        combinations["".join(f".{word}" for word in varied)] = " ".join(words)
+        suffix = "".join(f".{word}" for word in varied)
+        combinations[suffix] = " ".join(words)
     return combinations
 
 
@@ -238,11 +269,13 @@ def apply_settings(
     Raises:
         UserError: a word without `=`, an unknown key or benchmark, or an invalid value.
     """
+    # The section for all benchmarks, and the changed keys of single benchmarks by their name.
     common, by_benchmark = dict(section), dict[str, dict[str, Any]]()
     for word in text.split():
         key, _, value = word.partition("=")
         if not value:
             raise UserError(f"SET: `{word}`: expected key=value, for example temperature=0.6")
+        # "gsm8k.num_samples" -> "gsm8k", "num_samples"; "temperature" -> "", "temperature".
         benchmark, _, name = key.rpartition(".")
         if name in ("checkpoints", "benchmarks", "overrides"):
             raise UserError(f"SET: `{name}` is not set here; see MODEL and BENCHMARKS")
@@ -257,13 +290,13 @@ def apply_settings(
         # field itself must stay above 0, so it keeps the value of params.yaml.
         if changed.get("temperature") == 0:
             changed |= {"greedy": True, "num_samples": 0, "temperature": section["temperature"]}
-    # The seed is params' own key, not one of `evaluate`.
+    # The seed is a key of params, and not of their section `evaluate`.
     seed = common.pop("seed", None)
     if not isinstance(seed, int | None):
         raise UserError(f"SET: `seed={seed}`: expected a whole number")
+    # An override needs all keys of a decoding: the common value where the caller sets none.
     decoding = {key: common[key] for key in Decoding.model_fields}
-    # An override needs all keys of `Decoding`: the common value where the caller sets none.
     overrides = [{**decoding, **own, "benchmark": name} for name, own in by_benchmark.items()]
     content = {**common, "benchmarks": list(benchmarks), "overrides": overrides}
-    # Checked as params.yaml is: an unknown key or a value out of range names SET.
+    # Validated as params.yaml is. Errors, such as an unknown key, begin with "SET".
     return parse_section(Evaluate, content, origin="SET", above=("evaluate",)), seed

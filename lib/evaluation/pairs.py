@@ -54,7 +54,7 @@ def preference_pairs(
     """Return up to `at_most` pairs of a right and a wrong completion per problem.
 
     Args:
-        groups: the completions of each problem, as `sample_groups` returns them.
+        groups: [P][G] the judged completions of each problem.
 
     Raises:
         UserError: no problem has both; names the missing kind and the params to change.
@@ -67,6 +67,7 @@ def preference_pairs(
             chosen=right.completion,
             rejected=wrong.completion,
             prompt_ids=tuple(right.prompt_ids),
+            # `or ()` for the type only: sampled completions have token ids.
             chosen_ids=tuple(right.token_ids or ()),
             rejected_ids=tuple(wrong.token_ids or ()),
         )
@@ -75,6 +76,7 @@ def preference_pairs(
     ]
     if pairs:
         return pairs
+    # Without a pair, DPO has nothing to train on: name the reason and the setting to change.
     every = [rollout for group in groups for rollout in group]
     if not any(map(is_right, every)):
         fault = (
@@ -91,7 +93,6 @@ def preference_pairs(
             "each problem is solved always or never; raise dpo.pairs.num_completions or "
             "rollout.temperature, or take problems of middle difficulty (`make difficulty`)"
         )
-    # Every fault names the setting to change: with no pair, DPO has nothing to train on.
     size = f"{len(groups)} problems x {len(groups[0])} completions"
     raise UserError(f"dpo.pairs: no pair in {size}: {fault}")
 
@@ -99,15 +100,19 @@ def preference_pairs(
 def sampling_metrics(
     groups: Sequence[Sequence[Rollout]], rows: Sequence[PreferencePair]
 ) -> dict[str, float]:
-    """Return the counts of pairs and problems, and the shares of right completions and of problems.
+    """Return the numbers of pairs and problems, and four shares, by name.
 
     Args:
-        groups: [P][G] completions of each problem.
+        groups: [P][G] judged completions of each problem.
         rows: the pairs made of them.
 
     Returns:
-        `right_share`: of all completions. Of all problems: `kept_problem_share` has a pair,
-        `without_right_share` no right completion, `without_wrong_share` no wrong one.
+        num_rows: pairs.
+        num_problems: P.
+        right_share: share of the right completions in all completions.
+        kept_problem_share: share of the problems with a pair.
+        without_right_share: share of the problems without a right completion.
+        without_wrong_share: share of the problems without a wrong completion.
     """
     # [P] each: right and wrong completions per problem. A right answer in the wrong form counts in
     # neither.
@@ -125,19 +130,19 @@ def sampling_metrics(
 
 
 def matched_pairs(group: Sequence[Rollout], *, at_most: int) -> Iterator[tuple[Rollout, Rollout]]:
-    """Yield up to `at_most` pairs of a right and a wrong completion of one problem.
+    """Yield up to `at_most` pairs (right, wrong) of one problem's completions.
 
-    The pairs are spread over the completions.
+    The first pairs are of different completions, so that none of them dominates.
     """
     # Equal completions count once, by their token ids: copies would get more weight. A dict keeps
     # the order.
     distinct = {rollout.token_ids: rollout for rollout in group}.values()
     rights, wrongs = list(filter(is_right, distinct)), list(filter(is_wrong, distinct))
-    # By diagonals of the table rights × wrongs: (0, 0), (1, 1), … before (0, 1), (1, 0), …, so that
-    # no completion dominates the pairs.
-    places = sorted(
+    # Indices of all pairs, in the order (0, 0), (1, 1), (2, 2), … (0, 1), (1, 0), (1, 2), … (0, 2):
+    # by the distance of the two indices, then by the indices.
+    index_pairs = sorted(
         itertools.product(range(len(rights)), range(len(wrongs))),
-        key=lambda place: (abs(place[0] - place[1]), place),
+        key=lambda pair: (abs(pair[0] - pair[1]), pair),
     )
-    for i, j in places[:at_most]:
+    for i, j in index_pairs[:at_most]:
         yield rights[i], wrongs[j]

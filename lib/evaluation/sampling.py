@@ -23,9 +23,18 @@ def sample_groups(
     system: str,
     sampling: Sampling,
 ) -> list[list[Rollout]]:
-    """Sample G completions of each of P problems, judge and score them; return rollouts [P][G]."""
+    """Sample G completions of each of P problems, judge and score them; return rollouts [P][G].
+
+    A rollout has a completion, the verdict on its answer and form, and its reward.
+
+    Args:
+        grading: prompt format and reward functions.
+        system: system prompt, '' for none.
+    """
     prompts = [conversation(each.problem, system=system) for each in problems]
     token_ids = encode(engine.tokenizer, prompts)
+    # [P][G]: one group of completions per problem.
+    generated = engine.generate(token_ids, sampling)
     groups = [
         grading.judge(
             completions,
@@ -36,10 +45,11 @@ def sample_groups(
             prompt_ids=ids,
         )
         for problem, prompt, ids, completions in zip(
-            problems, prompts, token_ids, engine.generate(token_ids, sampling), strict=True
+            problems, prompts, token_ids, generated, strict=True
         )
     ]
-    # Group by group: a reward may compare the completions of a problem with each other.
+    # Sets the reward of each rollout. Group by group: a reward may compare the completions of a
+    # problem with each other.
     for group in groups:
         grading.score(group)
     return groups
@@ -61,13 +71,17 @@ def sample_checkpoint(
     Args:
         base: the weights that an adapter was trained on, with the system prompt beside them.
         grading: prompt format and rewards; None judges without any reward.
-        engine: a name in `ENGINES`.
+        num_completions: completions per problem (G).
+        engine: the engine's name, such as "vllm".
+        batch_size: completions generated at a time.
 
     Returns:
-        Rollouts [P][G].
+        [P][G] rollouts: completions with verdict and reward.
     """
+    # `rendering` names the prompt format, its tags and chat layout.
     grading = grading or Grading(prompt_format=prompt_format(**params.prompt.rendering))
     sampling = Sampling(
+        # Temperature, top_p, top_k, min_p and max_new_tokens.
         **params.rollout.decoding,
         num_completions=num_completions,
         stop_strings=grading.prompt_format.stop_strings,
@@ -77,8 +91,10 @@ def sample_checkpoint(
         engine,
         checkpoint,
         base=base,
+        # dtype, attention and max_seq_length.
         **params.model.loading,
         batch_size=batch_size,
+        # The text on the progress bar.
         label=f"sample {checkpoint.name}",
     )
     # A vLLM engine holds its share of the GPU until it is closed.

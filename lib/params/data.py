@@ -125,12 +125,14 @@ class Synthetic(Section):
         return weights if isinstance(weights, tuple) else getattr(weights, training_set)
 
     def contradictions(self) -> Iterator[str]:
-        """Yield faults of the levels and of the ranges of numbers."""
+        """Yield a message for each fault of the levels and of the ranges of numbers."""
+        # `levels_of` has one weight for each level 1, 2, …; a level is a number of steps.
         # `random.choices`, which draws the levels, needs a positive total weight.
         if not all(sum(self.levels_of(name)) for name in ("sft", "grpo")):
             yield "level_weights are all 0; at least one level must occur"
-        # The set `harder` measures longer chains than training has.
-        if self.harder_level <= (num_levels := len(self.levels_of("sft"))):
+        # The set `harder` measures longer chains of steps than training has.
+        num_levels = len(self.levels_of("sft"))
+        if self.harder_level <= num_levels:
             yield (
                 f"harder_level={self.harder_level} is also a level of SFT "
                 f"(level_weights has {num_levels}); expected more"
@@ -162,16 +164,19 @@ def under_raw(text: str) -> str:
     """Validate that a path is under data/raw, and return it unchanged.
 
     DVC tracks this folder only: after a change of a file elsewhere, it would re-run no stage.
+
+    Raises:
+        ValueError: another path; the message has the command to import it.
     """
     path = Path(text)
-    # `is_relative_to` compares parts of the text: `data/raw/../x` would pass.
+    # `is_relative_to` only compares the parts of the text: `data/raw/../x` would pass.
     if not path.is_relative_to(RAW) or ".." in path.parts:
         raise ValueError(how_to_import(path))
     return text
 
 
 def _commit(text: str) -> str:
-    """Validate a full git commit hash or '', and return it unchanged."""
+    """Validate a full git commit hash, or '' for one still to be looked up; return it unchanged."""
     if text and not re.fullmatch(r"[0-9a-f]{40}", text):
         raise ValueError(
             f"expected a commit, 40 hex digits, or '' for `make fetch` to look up, got {text!r}; "
@@ -192,11 +197,12 @@ def _number_or_all(value: Any) -> Any:
 def _count_or_all(value: Any) -> Any:
     """Validate a whole number above 0 or the word `all`, and return it unchanged.
 
-    Runs before pydantic's own check: for 1.5, that would report two errors, one for `int` and one
-    for `all`.
+    It runs before pydantic's own check, which for 1.5 would report two errors: no `int`, and not
+    the word `all`.
     """
     if isinstance(value, float):
         raise ValueError(f"must be a whole number or `all`, got {value!r}")
+    # Refuses other types, numbers up to 0, and other words.
     return _number_or_all(value)
 
 
@@ -308,17 +314,17 @@ AnySource = GeneratorSource | PathSource | HubSource | KnownSource
 
 
 def hub_splits(source: AnySource) -> tuple[HubSource, ...]:
-    """Return the Hub splits of a source, in order; () if it is not on the Hub.
+    """Return the splits on the Hub that make up a source, in order; () if it is not on the Hub.
 
-    A known set has one for each of its subsets.
+    A `hub` source is one split itself. A known set has one for each of its subsets.
     """
     if isinstance(source, HubSource):
         return (source,)
     if not isinstance(source, KnownSource):
         return ()
-    # Defaults first: an entry of known.yaml has only the keys with another value.
+    # The set's keys in known.yaml (repository, revision, split, …) over their default values.
     entry = {"adapter": "table", "files": "", "subsets": [""], **known_sets()[source.known]}
-    # One `hub` source per subset: MATH's repository has a subset for each subject.
+    # MATH's repository, for example, has a subset for each subject.
     subsets = entry.pop("subsets")
     return tuple(
         HubSource(**entry, subset=subset, columns={}, limit=source.limit) for subset in subsets
@@ -333,8 +339,9 @@ class Ingredient(Section):
     source: Source
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a fault if the problems have no answers to train on."""
-        # A `hub` or `path` source has an adapter, a known set only its name; a generator neither.
+        """Yield a message if the problems have no answers to train on."""
+        # A `hub` or `path` source has an adapter, a known set only its name. A generator has
+        # neither (None), and always makes answers.
         name = getattr(self.source, "adapter", None) or getattr(self.source, "known", None)
         if name in WITHOUT_ANSWERS:
             yield (
@@ -440,17 +447,22 @@ class Prepare(Section):
         return (*training, *benchmarks, *self.sft.truth_from)
 
     def contradictions(self) -> Iterator[str]:
-        """Yield faults of the benchmarks: one name twice, or problems that training has too."""
+        """Yield a message for each fault of the benchmarks: one name twice, or a possible leak.
+
+        A leak is a problem that is both in a benchmark and in a training set.
+        """
         # The name of a benchmark is its file name: a second one would replace the first.
         if twice := first_repeated([benchmark.name for benchmark in self.benchmarks]):
             yield f"benchmarks: `{twice}` is listed twice"
-        # Generated sets cannot leak: each split has its own bucket of the content hash.
+        # Only sources outside of reckon (`LimitedSource`: files, Hub) can leak. The generator's
+        # sets share no problem: each has its own bucket of the content hash.
         trained_on = (*self.sft.sources, *self.grpo.sources)
-        can_leak = all(
-            any(isinstance(entry.source, LimitedSource) for entry in entries)
-            for entries in (trained_on, self.benchmarks)
+        training_from_outside = any(isinstance(entry.source, LimitedSource) for entry in trained_on)
+        benchmarks_from_outside = any(
+            isinstance(each.source, LimitedSource) for each in self.benchmarks
         )
-        if can_leak and not self.contamination_ngram:
+        # With contamination_ngram, `prepare` drops training problems that are in a benchmark.
+        if training_from_outside and benchmarks_from_outside and not self.contamination_ngram:
             yield (
                 "contamination_ngram=0 would train on problems that a training set shares with "
                 "a benchmark, and neither is only generated; "

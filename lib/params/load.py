@@ -57,26 +57,14 @@ def read_yaml(path: Path, *, aliases: bool = False) -> dict[str, Any]:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        # Checked by events, before any value is built: nine nested lists of nine aliases each
-        # would become 9^9 values, and the time for unclosed brackets grows with their number cubed.
-        depth = 0
-        for event in YAML(typ="safe").parse(text):
-            line = event.start_mark.line + 1
-            # + 1 at the start of a list or mapping, - 1 at its end.
-            depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
-            if depth > MAX_DEPTH:
-                raise UserError(f"{path}: line {line}: nested deeper than {MAX_DEPTH} levels")
-            if isinstance(event, AliasEvent) and not aliases:
-                raise UserError(
-                    f"{path}: line {line}: an alias (`*name`); write out what it stands for"
-                )
+        _check_events(text, path=path, aliases=aliases)
         content = YAML(typ="safe").load(text)
     except FileNotFoundError:
         raise UserError(f"{path} is missing; write it with `make preset PRESET=tiny-cpu`") from None
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     except (YAMLError, ValueError, RecursionError) as error:
-        # A failed merge leaves markers in params.yaml, which YAML reports as an unexpected token.
+        # A failed `git merge` leaves lines that begin with <<<<<<<, to YAML an unexpected token.
         if isinstance(error, YAMLError) and re.search(r"^<{7} ", path.read_text("utf-8"), re.M):
             raise UserError(
                 f"{path} holds a merge conflict; take one side with `git checkout --theirs {path}` "
@@ -90,6 +78,34 @@ def read_yaml(path: Path, *, aliases: bool = False) -> dict[str, Any]:
     return content
 
 
+def _check_events(text: str, *, path: Path, aliases: bool) -> None:
+    """Refuse YAML that is nested too deep, or has aliases that are not allowed, before loading it.
+
+    Loading it could take for ever: nine nested lists of nine aliases each would become 9^9 values,
+    and the time for unclosed brackets grows with their number cubed.
+
+    Args:
+        path: the file, for messages.
+        aliases: True allows YAML aliases (`*name`).
+
+    Raises:
+        UserError: one of these, with its line. ruamel's own errors pass through.
+    """
+    depth = 0
+    for event in YAML(typ="safe").parse(text):
+        line = event.start_mark.line + 1  # ruamel counts from 0
+        if isinstance(event, CollectionStartEvent):  # of a list or a mapping
+            depth += 1
+        elif isinstance(event, CollectionEndEvent):
+            depth -= 1
+        if depth > MAX_DEPTH:
+            raise UserError(f"{path}: line {line}: nested deeper than {MAX_DEPTH} levels")
+        if isinstance(event, AliasEvent) and not aliases:
+            raise UserError(
+                f"{path}: line {line}: an alias (`*name`); write out what it stands for"
+            )
+
+
 def _yaml_problem(error: Exception) -> str:
     """Return a YAML error as one line, with its line in the file: "line 3: expected …"."""
     mark = getattr(error, "problem_mark", None)
@@ -99,15 +115,16 @@ def _yaml_problem(error: Exception) -> str:
 
 
 def parse_params(content: Mapping[str, Any], *, origin: str) -> Params:
-    """Validate the content of a params file, each section and the rules between sections.
+    """Validate the content of a params file, and return the params.
 
     Args:
         content: the parsed YAML.
-        origin: name of its source, for messages.
+        origin: name of its source, such as the file, for messages.
 
     Raises:
         UserError: one line for each problem.
     """
+    # Each section by itself, then the rules between sections.
     params = parse_section(Params, content, origin=origin)
     if faults := list(conflicts(params)):
         raise _refused(origin, faults)
@@ -125,7 +142,7 @@ def parse_section(
 
     Args:
         origin: name of the source of `content`, for messages.
-        above: the keys in params.yaml that lead to the section, for messages.
+        above: the keys in params.yaml that lead to the section, for messages; () for all of it.
 
     Raises:
         UserError: one line for each problem.
@@ -133,23 +150,26 @@ def parse_section(
     try:
         # default=str: a YAML date becomes text, and the schema refuses it under its key.
         text = json.dumps(content, default=str)
+    # A key that JSON does not have, such as a list or a date.
     except (TypeError, ValueError) as error:
         raise UserError(f"{origin}: expected plain keys: {error}") from error
     try:
         # Through JSON: pydantic's strict mode accepts a list for a tuple only in JSON.
         return section.model_validate_json(text, strict=True)
     except ValidationError as error:
-        problems = error.errors()
-        places = [problem["loc"] for problem in problems]
-        lines = [
-            line
-            for problem in problems
-            for line in _lines(problem, section, above)
-            # pydantic also reports a list with wrong entries as too short: that line is left out.
-            # ("sft", "sources") is dropped if ("sft", "sources", 0, "weight") is reported.
-            if problem["type"] != "too_short"
-            or not any(place[:-1][: len(problem["loc"])] == problem["loc"] for place in places)
-        ]
+        problems, lines = error.errors(), list[str]()
+        for problem in problems:
+            # The keys that lead to the wrong value, such as ("sft", "sources").
+            place = problem["loc"]
+            # Problems inside that value, such as ("sft", "sources", 0, "weight").
+            inner = [
+                other["loc"]
+                for other in problems
+                if other["loc"] != place and other["loc"][: len(place)] == place
+            ]
+            # pydantic also reports a list with wrong entries as too short: only the entries count.
+            if not (problem["type"] == "too_short" and inner):
+                lines += _problem_lines(problem, section, above)
         raise _refused(origin, lines) from error
 
 
@@ -159,7 +179,7 @@ def _refused(origin: str, problems: Sequence[str]) -> UserError:
     return UserError(f"{origin} has {counted}:\n  " + "\n  ".join(problems))
 
 
-def _lines(
+def _problem_lines(
     problem: ErrorDetails, section: type[BaseModel], above: tuple[str, ...]
 ) -> Iterator[str]:
     """Format one of pydantic's problems: "sft.num_epochs: input should be …, got -1".
@@ -167,45 +187,49 @@ def _lines(
     A section that contradicts itself has a line for each contradiction.
 
     Args:
-        section: the model that pydantic checked.
-        above: see `parse_section`.
+        section: the section that pydantic checked.
+        above: the keys in params.yaml that lead to it.
     """
-    keys, top_section, more = [*above], section, list[str]()
+    keys, innermost = [*above], section
     # Follow the location, like ("prepare", "sft", "sources", 0, "<hub>", "split"): `keys` gets all
-    # but the tags, and `section` becomes the innermost section.
-    for part in problem["loc"]:
-        # pydantic puts a union's tag into the location; params.yaml has no such key.
-        if part in UNION_TAGS:
-            section = UNION_TAGS[str(part)] or section
+    # but the tags, and `innermost` becomes the last section on the way.
+    for key in problem["loc"]:
+        # pydantic puts a union's tag into the location; params.yaml has no such key. The table has
+        # the tag's section, or None for a plain list.
+        if key in UNION_TAGS:
+            innermost = UNION_TAGS[str(key)] or innermost
             continue
-        keys.append(str(part))
-        if field := section.model_fields.get(str(part)):
-            section = _section_in(field.annotation) or section
+        keys.append(str(key))
+        if field := innermost.model_fields.get(str(key)):
+            # None for a field that is no section.
+            innermost = _section_in(field.annotation) or innermost
     match problem["type"]:
         case "extra_forbidden":
-            words = f"unknown key; {suggest(keys[-1], section.model_fields)}"
+            texts = [f"unknown key; {suggest(keys[-1], innermost.model_fields)}"]
         # Params have no defaults, so that a params.yaml of an older version lacks the new keys.
-        case "missing" if top_section is Params:
-            words = "missing; every key must be there (`lib/presets/tiny-cpu.yaml` has them all)"
+        case "missing" if section is Params:
+            texts = ["missing; every key must be there (`lib/presets/tiny-cpu.yaml` has them all)"]
         case "missing":
-            words = "missing"
+            texts = ["missing"]
         case "too_short":
             limits = problem["ctx"]
-            words = f"needs at least {limits['min_length']}, got {limits['actual_length']}"
+            texts = [f"needs at least {limits['min_length']}, got {limits['actual_length']}"]
         case "value_error":
-            # A validator's own text, or one argument per contradiction (`Section`).
-            words, *more = problem["ctx"]["error"].args
+            # The ValueError of a validator: its text, or one argument for each contradiction.
+            texts = problem["ctx"]["error"].args
         case _:
             message = problem["msg"]
-            words = f"{message[0].lower()}{message[1:]}, got {problem['input']!r}"
-    yield from (f"{'.'.join(keys)}: {each}" if keys else each for each in (words, *more))
+            texts = [f"{message[0].lower()}{message[1:]}, got {problem['input']!r}"]
+    for text in texts:
+        yield f"{'.'.join(keys)}: {text}" if keys else text
 
 
 def _section_in(annotation: Any) -> type[BaseModel] | None:
     """Return the section type in a field's annotation; None if it has none."""
     # One level is enough: a section is the annotation itself, or in a tuple, mapping or union.
     candidates = (annotation, *get_args(annotation))
-    return next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), None)
+    types = (each for each in candidates if isinstance(each, type))
+    return next((each for each in types if issubclass(each, BaseModel)), None)
 
 
 PRESETS = Path(__file__).parent.parent / "presets"
@@ -235,52 +259,55 @@ def compose_preset(
 ) -> str:
     """Return a complete params.yaml for a preset's name or the path of an overlay.
 
+    An overlay is a YAML file with the changed keys of the preset below it.
+
     Args:
         preset: a preset's name, or the path of an overlay.
         model: replacement for the preset's own, one of `model_names`; '' keeps it.
-        quick: shorten it to the first ten minutes on a rented card (`shorten_run`).
+        quick: shorten the run to five steps a phase and few problems (`shorten_run`).
         changes: further values by section, over all others.
 
     Raises:
         UserError: no such preset, a key unknown to the base, or contradictory values.
     """
-    path = _find(preset)
-    # The default file is the template: its order and comments reach every preset.
+    path = _preset_file(preset)
+    # The preset with all keys is the template: its order and comments reach every preset.
     complete = round_trip().load((PRESETS / f"{BASE}.yaml").read_text(encoding="utf-8"))
+    # Each overlay replaces values in `complete`; `origin` and `parents` are for messages.
     for origin, overlay in _overlays(path):
-        _overlay(complete, overlay, origin=str(origin), parents=())
+        _apply_overlay(complete, overlay, origin=str(origin), parents=())
     if model:
         # Only a name: unlike a preset, a model cannot be a path.
         if model not in model_names():
             raise UserError(f"no model `{model}`; expected one of {', '.join(model_names())}")
         model_file = MODELS / f"{model}.yaml"
-        _overlay(complete, read_yaml(model_file), origin=str(model_file), parents=())
+        _apply_overlay(complete, read_yaml(model_file), origin=str(model_file), parents=())
     if quick:
         shorten_run(complete)
-    _overlay(complete, changes or {}, origin="changes", parents=())
+    _apply_overlay(complete, changes or {}, origin="changes", parents=())
     stream = io.StringIO()
     round_trip().dump(complete, stream)
     text = stream.getvalue()
-    # Checked as the written text, which `load_params` will read.
+    # Validate the text itself, as `load_params` will read it; the parsed params are not needed.
     parse_params(YAML(typ="safe").load(text), origin=str(path))
     return text
 
 
 def preset_params(preset: str, **options: Any) -> Params:
-    """Return the params of a preset's name or the path of an overlay.
+    """Return the params of a preset, given by its name or as the path of an overlay.
 
     Args:
-        options: as `compose_preset`.
+        options: `model`, `quick` and `changes` of `compose_preset`.
 
     Raises:
-        UserError: as `compose_preset`.
+        UserError: no such preset, a key unknown to the base, or contradictory values.
     """
     return parse_params(YAML(typ="safe").load(compose_preset(preset, **options)), origin=preset)
 
 
 # Composing all presets takes seconds.
 @functools.cache
-def _values(preset: str) -> Mapping[str, Any]:
+def _preset_values(preset: str) -> Mapping[str, Any]:
     """Return the values of a preset by dotted key."""
     return preset_params(preset).flat()
 
@@ -293,25 +320,27 @@ def nearest_preset(
     Args:
         values: by dotted key; a key that the preset lacks is no difference.
         shown: converts a preset's value to the form of `values` before the comparison, for example
-            to text.
+            to text; by default it stays as it is.
 
     Returns:
         The preset's name, its values by dotted key after `shown`, and the keys that differ.
     """
     candidates = []
     for name in preset_names():
-        preset = {key: shown(value) for key, value in _values(name).items()}
-        changed = [key for key in values if preset.get(key, values[key]) != values[key]]
+        preset = {key: shown(value) for key, value in _preset_values(name).items()}
+        changed = [key for key in values if key in preset and preset[key] != values[key]]
         candidates.append((name, preset, changed))
-    # Ties go to the first name, so that equal runs give equal reports.
+    # The fewest changed keys. Ties go to the first name, so that equal runs give equal reports.
     return min(candidates, key=lambda candidate: (len(candidate[2]), candidate[0]))
 
 
 def doubts(params: Params) -> list[str]:
     """Return the warnings on valid params: probable mistakes, and changes without effect."""
-    values, preset = params.flat(), _values(BASE)
-    # A param without effect is reported only if the user changed it. params.yaml does not name its
-    # preset: the nearest one is searched, which takes seconds, only if the default differs.
+    # Both by dotted key.
+    values, preset = params.flat(), _preset_values(BASE)
+    # A param without effect (a key of `remedies`) is reported only if the user changed it, compared
+    # with the preset. params.yaml does not name its preset: the nearest one is searched, which
+    # takes seconds, only if a value differs from that of the default preset.
     if any(values[key] != preset[key] for key in remedies(params)):
         _, preset, _ = nearest_preset(values)
     return [*warnings(params), *idle_params(params, preset)]
@@ -320,7 +349,10 @@ def doubts(params: Params) -> list[str]:
 def shorten_run(content: dict[str, Any]) -> None:
     """Cut `content` in place to five steps a phase and few problems, on the same model and batches.
 
-    SFT's length is set by epochs and examples only: it gets the examples of five steps.
+    SFT has no number of steps, only epochs and examples: it gets the examples of five steps.
+
+    Args:
+        content: a complete params.yaml.
     """
     prepare, sft, grpo = content["prepare"], content["sft"], content["grpo"]
     synthetic = prepare["synthetic"]
@@ -335,13 +367,16 @@ def shorten_run(content: dict[str, Any]) -> None:
     # One step needs at least `prompts_per_step` problems.
     prepare["grpo"]["num_train_examples"] = max(QUICK_ROWS, grpo["prompts_per_step"])
     content["validation"]["num_problems"] = 8
-    # `min` keeps 0: a phase that the preset skips stays skipped.
+    # `min` keeps 0: a phase that is skipped stays skipped.
     sft["num_epochs"] = min(1, sft["num_epochs"])
     grpo["max_steps"] = min(QUICK_STEPS, grpo["max_steps"])
     # A skipped phase keeps its other values: changed ones would be reported as without effect.
-    for phase, length in ((sft, sft["num_epochs"]), (grpo, grpo["max_steps"])):
-        if length:
-            phase |= {"logging_steps": 1, "save_steps": QUICK_STEPS, "eval_steps": QUICK_STEPS}
+    intervals = {"logging_steps": 1, "save_steps": QUICK_STEPS, "eval_steps": QUICK_STEPS}
+    if sft["num_epochs"]:
+        sft |= intervals
+    if grpo["max_steps"]:
+        grpo |= intervals
+    # [] for no DPO.
     if content["dpo"]["init"]:
         content["dpo"]["num_epochs"] = min(1, content["dpo"]["num_epochs"])
         content["dpo"]["pairs"]["num_problems"] = QUICK_ROWS
@@ -349,8 +384,12 @@ def shorten_run(content: dict[str, Any]) -> None:
     content["export"]["num_verified"] = 8
 
 
-def _find(preset: str) -> Path:
-    """Return the file of a preset, given by its name or as an overlay's path; raise UserError."""
+def _preset_file(preset: str) -> Path:
+    """Return the file of a preset, given by its name or as the path of an overlay.
+
+    Raises:
+        UserError: neither a preset's name nor an existing YAML file.
+    """
     if preset in preset_names():
         return PRESETS / f"{preset}.yaml"
     path = Path(preset)
@@ -363,23 +402,28 @@ def _find(preset: str) -> Path:
 
 
 def _overlays(path: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """Return path and content of the overlays to apply on `BASE` for a preset, lowest first.
+    """Return path and content of the overlays to apply on `BASE`, so that the last is `path`.
 
-    For example, s4-gsm8k-lora-llama.yaml, with its line `preset: s4-gsm8k-lora`, comes second.
+    For example, s4-gsm8k-lora-llama.yaml has a line `preset: s4-gsm8k-lora`: it comes second, after
+    s4-gsm8k-lora.yaml.
+
+    Raises:
+        UserError: an overlay names no preset as the one below it.
     """
+    # The complete file, and no overlay.
     if path == PRESETS / f"{BASE}.yaml":
         return []
     content = read_yaml(path)
-    # `preset` is the only key of an overlay that is no param.
+    # `preset` names the preset below. It is the only key of an overlay that is no param.
     below = content.pop("preset", BASE)
     if below not in preset_names():
         raise UserError(
             f"{path}: preset: expected one of {', '.join(preset_names())}, got {below!r}"
         )
-    return [*_overlays(_find(below)), (path, content)]
+    return [*_overlays(_preset_file(below)), (path, content)]
 
 
-def _overlay(
+def _apply_overlay(
     below: CommentedMap, above: Mapping[str, Any], *, origin: str, parents: tuple[str, ...]
 ) -> None:
     """Replace values in `below`, in place, by those of `above`; merge mappings key by key.
@@ -387,13 +431,16 @@ def _overlay(
     Args:
         origin: name of the source of `above`, for the message on an unknown key.
         parents: the keys that lead to `below`, for the same message.
+
+    Raises:
+        UserError: `above` has a key that `below` lacks.
     """
     for key, value in above.items():
-        dotted = (*parents, str(key))
+        path = (*parents, str(key))
         if key not in below:
-            raise UserError(f"{origin}: {'.'.join(dotted)}: unknown key; {BASE} has no such key")
+            raise UserError(f"{origin}: {'.'.join(path)}: unknown key; {BASE} has no such key")
         if isinstance(below[key], dict) and isinstance(value, dict):
-            _overlay(below[key], value, origin=origin, parents=dotted)
+            _apply_overlay(below[key], value, origin=origin, parents=path)
         # A list replaces the whole list below: its entries have no key to merge by.
         elif isinstance(value, list):
             # ruamel attaches comments to its own type of list only.
@@ -403,10 +450,12 @@ def _overlay(
 
 
 def round_trip() -> YAML:
-    """Return a YAML writer that keeps comments and order, set up as DVC's.
+    """Return a YAML reader and writer that keeps comments and order, with DVC's settings.
 
     DVC rewrites params.yaml for `-S`: with the same settings, its changes are one-line diffs.
     """
+    # ruamel's default type is the round trip.
     yaml = YAML()
+    # Lists and mappings over several lines, not in brackets.
     yaml.default_flow_style = False
     return yaml

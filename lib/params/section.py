@@ -23,17 +23,20 @@ def suggest(name: str, known: Collection[str]) -> str:
 def one_of(
     names: Collection[str] | Callable[[], Collection[str]], *, role: str = ""
 ) -> AfterValidator:
-    """Return a validator that accepts one of the names, or a plugin of this role.
+    """Return a pydantic validator that accepts one of the names, or a plugin of this role.
 
     Args:
-        names: the names, or a function that returns them if their registry imports params.
-        role: the plugin's folder in plugins/; '' accepts no plugin.
+        names: the names, or a function that returns them when a value is validated: their module
+            may import this one.
+        role: the plugin's folder in plugins/, such as "rewards"; '' accepts no plugin.
     """
 
     def check(name: str) -> str:
+        """Return `name` unchanged; raise ValueError if it is not accepted."""
+        # Only the form plugins/<role>/<file>.py:<name> is checked here, not the file.
         if role and is_plugin(name, role=role):
             return name
-        # The name is a plugin of another role, or names no object in its file.
+        # A plugin of another role, or without the name of an object in its file.
         if role and name.startswith("plugins/"):
             raise ValueError(f"expected plugins/{role}/file.py:name, got {name!r}")
         known = names() if callable(names) else names

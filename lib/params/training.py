@@ -74,7 +74,7 @@ class Optimisation(Section):
         return 1
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a fault if checkpoints should be kept, but none is saved."""
+        """Yield a message if checkpoints should be kept, but none is saved."""
         # Kept checkpoints are a subset of the saved ones.
         if self.keep_checkpoints and not self.save_steps:
             yield f"keep_checkpoints={self.keep_checkpoints} keeps nothing while save_steps is 0"
@@ -103,8 +103,9 @@ class Sft(Optimisation):
         return "" if self.num_epochs else "sft.num_epochs is 0"
 
     def contradictions(self) -> Iterator[str]:
-        """Yield faults of the batch sizes, and of packing with grouping by length."""
+        """Yield a message for each fault of the batch sizes, and for packing with grouping."""
         yield from super().contradictions()
+        # A message if micro-batches cannot make up the batch.
         yield from indivisible(
             f"batch_size={self.batch_size}", self.batch_size, self.micro_batch_size
         )
@@ -304,13 +305,14 @@ class Grpo(Optimisation):
         yield from self._dynamic_sampling_faults()
 
     def _step_faults(self) -> Iterator[str]:
-        """Yield faults of the numbers of steps, completions and micro-batches."""
+        """Yield a message for each fault of the numbers of steps, completions and micro-batches."""
         if self.group_size < 2:
             yield f"group_size={self.group_size}; group-relative advantages need at least 2"
+        # Optimiser steps on one generation's completions. A checkpoint holds no rollouts, so a run
+        # can only resume between two generations.
         steps = self.steps_per_rollout
-        # A checkpoint holds no rollouts, so a run cannot resume between two updates on the same
-        # rollouts.
         if self.save_steps % steps:
+            # The nearest multiples: `below`, where 0 saves none, and `below + steps`.
             below = self.save_steps - self.save_steps % steps
             yield (
                 f"save_steps={self.save_steps} falls between two generations of rollouts, where "
@@ -318,25 +320,28 @@ class Grpo(Optimisation):
                 f"updates_per_rollout={self.updates_per_rollout}); "
                 f"use {below or 'none (0)'} or {below + steps}"
             )
-        # A generation is cut into updates, and each update into micro-batches.
+        # A generation of P * G completions is cut into updates, and each update into micro-batches.
+        # `indivisible` yields a message if that is not possible.
         what = f"prompts_per_step={self.prompts_per_step} x group_size={self.group_size}"
-        rows, updates = self.prompts_per_step * self.group_size, self.updates_per_rollout
-        if rows % updates:
-            yield from indivisible(what, rows, updates, key="updates_per_rollout")
+        completions, updates = self.prompts_per_step * self.group_size, self.updates_per_rollout
+        if completions % updates:
+            yield from indivisible(what, completions, updates, key="updates_per_rollout")
         else:
             if updates > 1:
                 what += f" / updates_per_rollout={updates}"
+            # `batch_size`: completions per update.
             yield from indivisible(what, self.batch_size, self.micro_batch_size)
 
     def _objective_faults(self) -> Iterator[str]:
-        """Yield faults of settings that the loss or the advantage cannot use."""
-        fits = self.advantage == "group" or is_plugin(self.advantage)
-        if self.reward_aggregation == "gdpo" and not fits:
+        """Yield a message for each setting that the loss or the advantage cannot use."""
+        # `gdpo` needs an advantage that divides by a deviation; a plugin may do that.
+        may_divide = self.advantage == "group" or is_plugin(self.advantage)
+        if self.reward_aggregation == "gdpo" and not may_divide:
             yield (
                 f"reward_aggregation=gdpo divides by deviations, advantage={self.advantage} does "
                 "not say how: use group, or reward_aggregation: sum"
             )
-        # The lower bound is 1 − ε, and a ratio is positive.
+        # The lower bound of the clip is 1 − ε, and a probability ratio is always above 0.
         if self.epsilon >= 1 and self.loss_facts.clips:
             yield (
                 f"epsilon={self.epsilon:g} with loss={self.loss} never clips a ratio from below: "
@@ -348,21 +353,23 @@ class Grpo(Optimisation):
                 f"entropy_coef={self.entropy_coef:g} with entropy_target is cut to 1, the largest "
                 "adapted coefficient; use at most 1, or entropy_target 0.0"
             )
-        # From the second iteration on, samples are off policy, and only a ratio corrects that.
+        # From the second iteration on, the completions are those of an older policy, and only the
+        # probability ratio corrects for that.
         if not self.loss_facts.uses_ratio and self.num_iterations > 1:
             yield (
                 f"num_iterations={self.num_iterations}; loss `{self.loss}` has no ratio to correct "
                 "for rollouts of an older policy: use 1, or another loss"
             )
-        # A plugin forms its own ratios.
-        has_ratio = self.loss_facts.uses_ratio and not is_plugin(self.loss)
-        if self.importance_level == "sequence" and not has_ratio:
+        # A plugin's loss computes its own ratios, per token or sequence.
+        takes_ratio = self.loss_facts.uses_ratio and not is_plugin(self.loss)
+        if self.importance_level == "sequence" and not takes_ratio:
             yield f"importance_level=sequence; loss `{self.loss}` takes no such ratio: use token"
+        # `delta` bounds the ratio of a completion with a negative advantage from above, where the
+        # clip, up to 1 + epsilon_high, bounds it only from below.
         if self.delta and not self.loss_facts.clips:
             yield f"delta={self.delta:g} has no effect with loss={self.loss}; set it to 0.0"
+        # epsilon_high 0: the same as epsilon.
         highest = 1 + (self.epsilon_high or self.epsilon)
-        # For a negative advantage the clip bounds the ratio only from below; delta is the bound
-        # above.
         if self.delta and self.delta <= highest:
             yield (
                 f"delta={self.delta:g} is not above 1 + epsilon_high = {highest:g}, where it would "
@@ -370,8 +377,11 @@ class Grpo(Optimisation):
             )
 
     def _dynamic_sampling_faults(self) -> Iterator[str]:
-        """Yield settings of dynamic sampling without effect."""
-        # Raw rewards as advantages move the policy even if a group's rewards are equal.
+        """Yield a message for each setting of dynamic sampling without effect.
+
+        Dynamic sampling replaces groups of equal rewards by groups of other problems.
+        """
+        # `none`: the rewards themselves are the advantages. Equal rewards then move the policy too.
         if self.dynamic_sampling and self.advantage == "none":
             yield (
                 f"dynamic_sampling={self.dynamic_sampling}; with advantage `none` a group of equal "
@@ -431,12 +441,13 @@ class Dpo(Optimisation):
         return "" if self.num_epochs else "dpo.num_epochs is 0"
 
     def contradictions(self) -> Iterator[str]:
-        """Yield faults of the batch sizes, and of label smoothing for the loss."""
+        """Yield a message for each fault of the batch sizes and of label smoothing."""
         yield from super().contradictions()
+        # A message if micro-batches cannot make up the batch.
         yield from indivisible(
             f"batch_size={self.batch_size}", self.batch_size, self.micro_batch_size
         )
-        # The loss `exo_pair` takes the logarithm of label_smoothing (trl 1.14).
+        # The loss `exo_pair` takes the logarithm of label_smoothing (trl 1.14): 0 has none.
         if self.loss == "exo_pair" and not self.label_smoothing:
             yield "loss=exo_pair needs label_smoothing above 0; 0.001 is usual"
         if self.label_smoothing and self.loss not in {"robust", "exo_pair"}:
@@ -449,7 +460,9 @@ class Dpo(Optimisation):
 def indivisible(
     what: str, total: int, part: int, *, key: str = "micro_batch_size"
 ) -> Iterator[str]:
-    """Yield an error if `part` does not divide a batch, with the two nearest numbers that do.
+    """Yield a message if `part` does not divide `total`, with the two nearest numbers that do.
+
+    Example: "batch_size=30 = 30 rows a step cannot be cut into micro_batch_size=4; use 3 or 5".
 
     Args:
         what: the setting of the batch, like "batch_size=30", for the message.
@@ -459,6 +472,6 @@ def indivisible(
     """
     if total % part:
         divisors = [number for number in range(1, total + 1) if total % number == 0]
-        nearest = sorted(sorted(divisors, key=lambda number: abs(number - part))[:2])
-        numbers = " or ".join(map(str, nearest))
+        divisors.sort(key=lambda divisor: abs(divisor - part))  # the nearest first
+        numbers = " or ".join(map(str, sorted(divisors[:2])))
         yield f"{what} = {total} rows a step cannot be cut into {key}={part}; use {numbers}"

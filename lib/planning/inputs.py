@@ -38,71 +38,85 @@ def repositories_of(params: Params) -> list[Repository]:
     """List every Hub repository in params, each once: data sets, model, attention kernel."""
     model = params.model
     splits = [split for source in params.prepare.every_source for split in hub_splits(source)]
-    named = [dataset_repository(**split.place) for split in splits]
+    repositories = [dataset_repository(**split.place) for split in splits]
+    # Otherwise the model is a folder or a file, or '' for a new tiny model.
     if is_on_hub(model.name, model.revision):
-        named.append(model_repository(model.name, model.revision))
-    kernel, _, commit = model.attention.partition("@")
-    # transformers prefers a compiled flash_attn, and takes the kernel of the Hub without one.
-    compiled = importlib.util.find_spec("flash_attn") is not None
-    if kernel == FLASH_KERNEL or (kernel == "flash_attention_2" and not compiled):
-        named.append(kernel_repository(commit))
+        repositories.append(model_repository(model.name, model.revision))
+    # `sdpa`, `flash_attention_2`, or the Hub's flash kernel as owner/name@commit.
+    attention, _, commit = model.attention.partition("@")
+    # For `flash_attention_2`, transformers takes the package flash_attn if it is installed, and the
+    # Hub's kernel otherwise.
+    has_flash_attn = importlib.util.find_spec("flash_attn") is not None
+    if attention == FLASH_KERNEL or (attention == "flash_attention_2" and not has_flash_attn):
+        repositories.append(kernel_repository(commit))
     # Unique in order: several sets can be splits of one repository.
-    return list(dict.fromkeys(named))
+    return list(dict.fromkeys(repositories))
 
 
 def write_commits(params: Params, *, path: Path = PARAMS_FILE) -> list[str]:
-    """Look up each missing commit and write it into the params file; return a line for each.
+    """Look up each missing commit and write it into the params file; return a message for each.
 
     A `known:` set becomes a `hub:` source, which has a key for its commit.
+
+    Args:
+        params: the content of the file at `path`.
 
     Raises:
         UserError: no such repository, or the Hub cannot be reached.
     """
-    # One request per repository, although several sources may name it.
+    # Repository → its commit. One request per repository, although several sources may name it.
     commits = {
-        each: look_up(each)[0]
-        for each in repositories_of(params)
-        if not COMMIT.fullmatch(each.revision)
+        repository: look_up(repository)[0]  # the second value is a size in bytes
+        for repository in repositories_of(params)
+        if not COMMIT.fullmatch(repository.revision)
     }
     if not commits:
         return []
-    yaml = round_trip()
+    yaml = round_trip()  # a reader and writer that keeps comments and order
     content = yaml.load(path.read_text(encoding="utf-8"))
     model, prepare = content["model"], content["prepare"]
-    for each, commit in commits.items():
-        if each.kind == "model":
+    for repository, commit in commits.items():
+        if repository.kind == "model":
             model["revision"] = commit
-        if each.kind == "kernel":
-            model["attention"] = f"{each.name}@{commit}"
+        if repository.kind == "kernel":
+            model["attention"] = f"{repository.name}@{commit}"
     entries = (*prepare["sft"]["sources"], *prepare["grpo"]["sources"], *prepare["benchmarks"])
     truths = prepare["sft"]["truth_from"]
-    # The YAML nodes in the order of `every_source`, which the strict zip below relies on.
-    places = [*((entry, "source") for entry in entries), *((truths, n) for n in range(len(truths)))]
-    for (entry, key), source in zip(places, params.prepare.every_source, strict=True):
+    # The data sets are in sources. `places` has the place of each source in the file as (container,
+    # key): `container[key]` is the source. The order is that of `every_source`, for the zip.
+    places: list[tuple[Any, Any]] = [(entry, "source") for entry in entries]
+    places += [(truths, index) for index in range(len(truths))]
+    for (container, key), source in zip(places, params.prepare.every_source, strict=True):
+        # Empty for a source that is not on the Hub.
         for split in hub_splits(source):
-            if new := commits.get(dataset_repository(**split.place)):
-                entry[key] = split.model_copy(update={"revision": new}).model_dump()
+            if new_commit := commits.get(dataset_repository(**split.place)):
+                container[key] = split.model_copy(update={"revision": new_commit}).model_dump()
     with replacing(path) as partial_file:
-        # A round trip: comments and order of params.yaml stay.
         yaml.dump(content, partial_file)
-    return [f"{each.name} is at {commit}, now in {path}" for each, commit in commits.items()]
+    return [
+        f"{repository.name} is at {commit}, now in {path}" for repository, commit in commits.items()
+    ]
 
 
 def input_problems(params: Params, *, asks_hub: bool = False) -> Iterator[str]:
-    """List missing or incomplete inputs and faulty plugins, each with the remedy.
+    """Yield a message for each missing or incomplete input and faulty plugin, with the remedy.
+
+    `_error_of` calls a function that checks an input, and yields its error message if it raises.
 
     Args:
-        asks_hub: also ask the Hub for repositories that are not here yet.
+        asks_hub: also ask the Hub for repositories that are not on this machine yet.
     """
+    # Repositories of the Hub: data sets, model, attention kernel. `named_by` is their params key.
     for repository in repositories_of(params):
         if not COMMIT.fullmatch(repository.revision):
             yield f"{repository.named_by}: `{repository}` has no commit yet; run `make fetch`"
         elif not is_here(repository):
-            # The Hub's own error, such as no such repository, says more than "not here yet".
+            # An error of the Hub, such as no such repository, is more exact than "not here yet".
             errors = list(_error_of(look_up, repository)) if asks_hub else []
             yield from errors or [
                 f"{repository.named_by}: `{repository}` is not here yet; run `make fetch`"
             ]
+    # A model from a folder or a GGUF file; '' is a new tiny model without files.
     model = params.model
     if model.name and not is_on_hub(model.name, model.revision):
         if Path(model.name).is_dir() or Path(model.name).suffix == GGUF:
@@ -113,8 +127,10 @@ def input_problems(params: Params, *, asks_hub: bool = False) -> Iterator[str]:
         lora, folder = model.lora, Path(params.sft.adapter)
         faults = adapter_faults(folder, rank=lora.rank, alpha=lora.alpha)
         yield from (f"sft.adapter: {fault}" for fault in faults)
+    # The system prompt may be a file. `own_format` is the prompt format that params name.
     own_format = prompt_format(**params.prompt.rendering)
     yield from _error_of(system_prompt, params.prompt.system, prompt_format=own_format)
+    # GRPO's file of pass rates.
     if rates := params.prepare.grpo.difficulty.file:
         # Imported only if needed: it loads `datasets` and pyarrow.
         from lib.problems.selection import read_pass_rates
@@ -123,9 +139,10 @@ def input_problems(params: Params, *, asks_hub: bool = False) -> Iterator[str]:
     for source in params.prepare.every_source:
         if isinstance(source, PathSource):
             yield from _error_of(_try_source, source)
-    yield from _error_of(_try_rewards, params, own_format)
+    yield from _error_of(_try_plugin_rewards, params, own_format)
     loss, advantage = params.grpo.loss, params.grpo.advantage
     if is_plugin(loss) or is_plugin(advantage):
+        # Imported only if needed: it loads torch.
         from lib.objectives import own
 
         if is_plugin(loss):
@@ -144,31 +161,45 @@ def _error_of(trial: Callable[..., object], *arguments: Any, **settings: Any) ->
 
 
 def _try_source(source: PathSource) -> None:
-    """Check that a source's file exists, and try a plugin adapter on its first row."""
+    """Check that a source's file exists, and try a plugin adapter on its first row.
+
+    Raises:
+        UserError: no such file, or the adapter cannot read the row.
+    """
     if not Path(source.path).exists():
         raise UserError(f"prepare: {source.path} is missing; put it there or change params.yaml")
     if is_plugin(source.adapter):
         from lib.problems.sources import read_source
 
-        # Only the first row is tried: `prepare` reads the others and counts their faults.
+        # Only the first row is tried: `prepare` reads the others and counts their faults. An empty
+        # source has none. If the adapter cannot read a row, its fault is in the problem's place.
         row, problem = next(read_source(source), (None, None))
         if row and isinstance(problem, RowFault):
             raise UserError(f"{source.adapter}: its first row, {row.place}: {problem}")
 
 
-def _try_rewards(params: Params, own_format: PromptFormat) -> None:
-    """Try a plugin format, then call each plugin reward on five kinds of completions."""
+def _try_plugin_rewards(params: Params, own_format: PromptFormat) -> None:
+    """Try a plugin format, then call each plugin reward on five kinds of completions.
+
+    Args:
+        own_format: the prompt format that `params.prompt` names.
+
+    Raises:
+        UserError: a plugin fails, or two rewards have one name.
+    """
     if is_plugin(params.prompt.format):
-        _try_format(params.prompt.format, own_format)
+        _try_plugin_format(params.prompt.format, own_format)
     reward = params.reward
     plugins = [name for name in reward.extra if is_plugin(name)]
+    # "plugins/rewards/examples.py:brevity" -> "brevity".
     names = [label(name) for name in reward.names]
     if plugins and (twice := first_repeated(names)):
         raise UserError(f"reward.extra: two rewards are called `{twice}`; rename yours")
+    # Completions to "What is 2 + 3?".
     right, wrong = (
         own_format.target(solution="2 + 3 = 5", reference=answer) for answer in ("5", "7")
     )
-    # The kinds: right and wrong in the format, truncated, outside the format, empty.
+    # Right and wrong in the format, truncated, outside the format, empty.
     texts = [right, wrong, right[: len(right) // 2], "The answer is 5.", ""]
     settings = reward.settings(max_completion_tokens=params.rollout.max_new_tokens)
     grading = Grading(plugins, prompt_format=own_format, **settings)
@@ -183,20 +214,31 @@ def _try_rewards(params: Params, own_format: PromptFormat) -> None:
         )
         for text in texts
     ]
-    logged = dict.fromkeys(("log_metric", "log_extra"), lambda *metric: None)
-    # As `grade` calls rewards, then as GRPO does.
+    # Scoring calls the rewards: once as the stage `grade` does, and once with the further arguments
+    # of GRPO's trainer, whose two logging functions do nothing here.
     grading.score(rollouts)
-    grading.score(rollouts, trainer_state=None, **logged)
+    log_functions = dict.fromkeys(("log_metric", "log_extra"), lambda *metric: None)
+    grading.score(rollouts, trainer_state=None, **log_functions)
 
 
-def _try_format(name: str, own_format: PromptFormat) -> None:
-    """Try a plugin format: it has to parse its own target, a half target and an empty text."""
+def _try_plugin_format(name: str, own_format: PromptFormat) -> None:
+    """Try a plugin format: it has to parse an empty text, half a target, and its own target.
+
+    Args:
+        name: plugins/formats/file.py:name, for messages.
+        own_format: the plugin.
+
+    Raises:
+        UserError: the plugin fails, or does not find the answer in its own target.
+    """
+    # The four tags around reasoning and answer.
     marks = own_format.marks
     if isinstance(own_format, TaggedFormat) and not (all(marks) and len(set(marks)) == 4):
         raise UserError(f"{name}: has the tags {list(marks)}; expected four different tags")
+    # `guarded` turns any error of the plugin into a UserError with these inputs in its message.
     with guarded(name, inputs="the solution '2 + 3 = 5' and its answer '5'"):
         target = own_format.target(solution="2 + 3 = 5", reference="5")
-    # The whole target last: the check below reads its `parsed`.
+    # The whole target comes last: the check after the loop is on its `parsed`.
     for text in ("", target[: len(target) // 2], target):
         with guarded(name, inputs=repr(text)):
             parsed = own_format.parse(text)

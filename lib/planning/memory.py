@@ -95,9 +95,9 @@ class Shape(BaseModel, frozen=True):
         bias = self.query + 2 * self.key if self.model_type == "qwen2" else 0
         # Two norms per block; Qwen3 adds one for queries and one for keys, of one head each.
         norms = 2 * self.hidden_size + (2 * self.head_dim if self.normed else 0)
-        blocks = self.in_products + self.num_hidden_layers * (bias + norms)
-        # The last term is the norm after the last block.
-        return self.embeddings + blocks + self.hidden_size
+        blocks = self.linear_weights + self.num_hidden_layers * (bias + norms)
+        final_norm = self.hidden_size
+        return self.embeddings + blocks + final_norm
 
     @property
     def embeddings(self) -> int:
@@ -105,13 +105,13 @@ class Shape(BaseModel, frozen=True):
         return self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
 
     @property
-    def in_products(self) -> int:
-        """The number of weights in the blocks' linear layers."""
+    def linear_weights(self) -> int:
+        """The number of weights in the linear layers of all blocks."""
         return self.num_hidden_layers * sum(a * b for a, b in self.linear_layers.values())
 
     @property
     def linear_layers(self) -> dict[str, tuple[int, int]]:
-        """The numbers of inputs and outputs of a block's linear layers, by the names of LoRA."""
+        """The linear layers of one block: name as in LoRA's settings → (inputs, outputs)."""
         hidden, inner = self.hidden_size, self.intermediate_size
         return {
             "q_proj": (hidden, self.query),
@@ -129,35 +129,45 @@ class Shape(BaseModel, frozen=True):
         An adapter has rank × (inputs + outputs) weights.
         """
         lora = model.lora
-        adapted = [sum(self.linear_layers.get(name, ())) for name in lora.target_modules]
-        return self.num_hidden_layers * lora.rank * sum(adapted) if lora.rank else self.parameters
+        if not lora.rank:  # 0: no LoRA
+            return self.parameters
+        # Inputs + outputs of each adapted layer of a block; 0 for a layer outside the blocks.
+        widths = [sum(self.linear_layers.get(name, ())) for name in lora.target_modules]
+        return self.num_hidden_layers * lora.rank * sum(widths)
 
 
 def shape_of(model: Model) -> Shape | None:
     """Return the shape of params' base model; None if it is not known.
 
-    It is not known if config.json is not on this machine, or has another architecture.
+    It is not known if config.json is not on this machine, or has an unsupported architecture.
 
     Raises:
         UserError: its config.json is damaged.
     """
+    # A new Qwen3 with random weights.
     if not model.name:
         tiny = model.tiny
         heads = {"num_attention_heads": tiny.num_heads, "num_key_value_heads": tiny.num_kv_heads}
+        # Other fields of `tiny` have the names of config.json; `Shape` ignores those it lacks.
         sizes = {"num_hidden_layers": tiny.num_layers, **heads, **tiny.model_dump()}
         return Shape(model_type="qwen3", tie_word_embeddings=True, **sizes)
+    # facts.yaml has the config.json of the presets' models.
     if model.name in FACTS["models"]:
         return shape_in(FACTS["models"][model.name])
     # Imported only here: the Hub's client takes a quarter of a second.
     from lib.artifacts.hub import dequantized_folder, gguf_file, is_on_hub, model_repository
 
     on_hub = is_on_hub(model.name, model.revision)
+    # A folder, or the path of a GGUF file.
     folder = model_repository(model.name, model.revision).folder if on_hub else Path(model.name)
+    # None if the model is not in the GGUF format.
     file = gguf_file(folder)
     config = (dequantized_folder(file) if file else folder) / "config.json"
     try:
         return shape_in(read_json(config)) if config.is_file() else None
+    # A damaged file: no JSON, no mapping, a key missing or of another type, or no heads.
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        # On one line: pydantic's messages have several.
         fault = " ".join(f"{type(error).__name__}: {error}".split())
         raise UserError(
             f"model.name: {config} is no model's configuration ({fault}); copy or fetch it again"
@@ -165,13 +175,14 @@ def shape_of(model: Model) -> Shape | None:
 
 
 def shape_in(config: Mapping[str, Any]) -> Shape | None:
-    """Read the shape from a config.json; None for another architecture."""
+    """Return the shape in the content of a config.json; None for an unsupported architecture."""
     if config.get("model_type") not in ARCHITECTURES:
         return None
     heads = config["num_attention_heads"]
-    # Values for keys that config.json lacks or has as null: full heads of equal width.
-    usual = {"num_key_value_heads": heads, "head_dim": config["hidden_size"] // heads}
-    return Shape(**usual | {key: value for key, value in config.items() if value is not None})
+    # For keys that config.json lacks or has as null: as many key-value heads as query heads, which
+    # share the hidden size.
+    defaults = {"num_key_value_heads": heads, "head_dim": config["hidden_size"] // heads}
+    return Shape(**defaults | {key: value for key, value in config.items() if value is not None})
 
 
 def section_of(params: Params, kind: str) -> Any:
@@ -215,17 +226,24 @@ class Sampler:
 def samplers_of(params: Params, kind: str) -> list[Sampler]:
     """Return the engines that generate in a phase; [] if it does not sample.
 
-    Rollouts come first: if vLLM generates them, GRPO's validation uses the same engine.
+    That of GRPO's rollouts comes first: if it is vLLM, GRPO's validation uses it too.
+
+    Args:
+        kind: `sft`, `grpo`, `dpo`, or `pairs` for DPO's sampling.
     """
     rollout, validation, batch = params.rollout, params.validation, batch_of(params, kind)
+    # No policy is on the same GPU: vLLM takes most of it.
     if kind == "pairs":
         return [Sampler(rollout.engine, VLLM_SHARE, batch)]
-    # False makes the share 0: vLLM is then on another GPU than the policy.
-    here, samplers = not rollout.device, []
+    # With `rollout.device`, vLLM has a GPU of its own: its share of the policy's GPU is 0.
+    beside_policy = not rollout.device
+    samplers = []
     if kind == "grpo":
-        samplers.append(Sampler(rollout.engine, here * rollout.gpu_memory_utilization, batch))
+        share = rollout.gpu_memory_utilization if beside_policy else 0.0
+        samplers.append(Sampler(rollout.engine, share, batch))
+    # 0: no validation.
     if section_of(params, kind).eval_steps:
-        share = here * validation.gpu_memory_utilization
+        share = validation.gpu_memory_utilization if beside_policy else 0.0
         samplers.append(Sampler(validation.engine, share, validation.batch_size))
     return samplers
 
@@ -233,10 +251,11 @@ def samplers_of(params: Params, kind: str) -> list[Sampler]:
 def memory_at_peak(params: Params, kind: str, shape: Shape, *, ranks: int = 1) -> dict[str, int]:
     """Return a phase's bytes by purpose at the moment of its peak, without vLLM's share.
 
-    The moments are those of the module's docstring.
+    The moments are those of the module's docstring. Example: {"weights": …, "optimizer": …,
+    "gradients": …, "activations": …, "logits": …}.
 
     Args:
-        kind: `sft`, `grpo`, `dpo` or `pairs`.
+        kind: `sft`, `grpo`, `dpo`, or `pairs` for DPO's sampling.
         ranks: number of FSDP2 ranks. They share out everything but activations, and gather two
             blocks at a time and the embeddings. `micro_batch_size` is that of one rank.
     """
@@ -246,33 +265,39 @@ def memory_at_peak(params: Params, kind: str, shape: Shape, *, ranks: int = 1) -
     batch = max((each.batch_size for each in samplers), default=0)
     generation = _generation(shape, model, batch=batch, length=model.max_seq_length)
     if kind == "pairs":
-        # The policy is merged and not trained. If vLLM generates, its share holds the weights.
+        # The policy is merged and not trained. Without an engine on its own weights (batch 0), vLLM
+        # generates, and its share holds the weights.
         weights = shape.parameters * BYTES[model.inference_dtype]
         return {"weights": weights, **generation} if batch else {}
 
+    # `full`: all weights are trained, without LoRA. `stored`: bytes per weight.
     full, stored = not model.lora.rank, BYTES[model.dtype]
     weights = shape.parameters * stored
     # PEFT keeps adapters in float32, whatever the type of the model.
     trained = shape.trained(model) * (stored if full else BYTES["float32"])
-    held = {"weights": weights if full else weights + trained, "optimizer": 2 * trained}
+    # In memory at every moment. AdamW has two moments of each trained weight.
+    resident = {"weights": weights if full else weights + trained, "optimizer": 2 * trained}
     if section.optimizer == "memory_efficient_adamw":
-        held["optimizer"] = 0  # AdamW's two moments are in CPU memory
+        resident["optimizer"] = 0  # AdamW's two moments are in CPU memory
+    # The KL penalty's reference policy. Under LoRA it is the same model without its adapter.
     if full and kind != "sft" and section.beta:
-        held["reference"] = weights  # under LoRA it is the same model without its adapter
-    held = {name: size // ranks for name, size in held.items()}
-    with_gradients = {**held, "gradients": trained // ranks}
-    training = with_gradients if batch_of(params, kind) > section.micro_batch_size else held
+        resident["reference"] = weights
+    resident = {name: size // ranks for name, size in resident.items()}
+    with_gradients = {**resident, "gradients": trained // ranks}
+    # In the loss and backward pass. Only gradient accumulation keeps gradients meanwhile.
+    accumulates = batch_of(params, kind) > section.micro_batch_size
+    training = with_gradients if accumulates else resident
     if ranks > 1:
-        block = shape.in_products // shape.num_hidden_layers
+        block = shape.linear_weights // shape.num_hidden_layers
         training = {**training, "gathered": (2 * block + shape.embeddings) * stored}
 
-    # The gradient of the output layer, which LoRA freezes.
-    output_layer = shape.vocab_size * shape.hidden_size * stored * full
+    # The gradient of the output layer; LoRA freezes the layer.
+    output_layer = shape.vocab_size * shape.hidden_size * stored if full else 0
     after_forward, in_backward = _activations(params, kind, shape)
     logits = _logits(params, kind, shape, output_layer=output_layer)
     # Generation, loss, backward, update.
     moments = (
-        {**held, **generation},
+        {**resident, **generation},
         {**training, "activations": after_forward, "logits": logits},
         {**training, "activations": in_backward, "output layer": output_layer},
         {**with_gradients, "output layer": output_layer},
@@ -290,13 +315,19 @@ def _generation(shape: Shape, model: Model, *, batch: int, length: int) -> dict[
 
 
 def _activations(params: Params, kind: str, shape: Shape) -> tuple[int, int]:
-    """Return the bytes of activations after the forward pass, and at most in the backward pass."""
+    """Return the bytes of activations: after the forward pass, and at most in the backward pass.
+
+    They are those of one micro-batch of the longest rows in the phase `kind`.
+    """
     model, layers = params.model, shape.num_hidden_layers
+    # Bytes per value: of the weights and the residual stream, and of the compute type.
     stored, compute = BYTES[model.dtype], BYTES[model.inference_dtype]
     tokens, _ = forward_pass(params, kind)
+    # Values, not bytes, of one residual [tokens, h].
     residual = tokens * shape.hidden_size
     # Autocast converts each weight once in a forward pass, and keeps it for the backward pass.
-    converted = shape.in_products * compute if compute < stored else 0
+    converted = shape.linear_weights * compute if compute < stored else 0
+    # All activations of one block.
     block = tokens * _block_bytes(shape, stored, compute)
     # The last norm keeps its input in float32, its quotient, and the output layer's input.
     last_norm = residual * (4 + stored + compute)
@@ -305,66 +336,79 @@ def _activations(params: Params, kind: str, shape: Shape) -> tuple[int, int]:
     if not model.gradient_checkpointing:
         kept = block * layers
         return kept + last_norm + converted, kept + within_block + converted
-    # Checkpointing keeps one residual [tokens, h] per layer and recomputes one block at a time.
+    # Checkpointing keeps one residual per layer, and recomputes one block at a time, with the
+    # converted weights of that block only.
     kept = residual * stored * layers
     return kept + last_norm + converted, kept + block + within_block + converted // layers
 
 
 def _logits(params: Params, kind: str, shape: Shape, *, output_layer: int) -> int:
-    """Return the bytes of logits in the loss.
+    """Return the peak bytes of a micro-batch's logits, and of their gradients, in the loss.
 
     Args:
+        kind: `sft`, `grpo` or `dpo`.
         output_layer: bytes of the output layer's gradient.
     """
+    # All tokens of the micro-batch, and those with logits. Logits are float32: 4 bytes each.
     tokens, scored = forward_pass(params, kind)
     if kind == "sft":
-        # Of one chunk: logits, log-softmax and two tensors for the entropy. Of all tokens: hidden
-        # states in two orders.
+        # TRL computes the loss by chunks of tokens. Of one chunk there are four tensors: logits,
+        # log-softmax and two for the entropy. Of all tokens there are hidden states in two orders.
         chunk = 4 * min(scored, SFT_CHUNK) * shape.vocab_size * 4
         return chunk + 2 * tokens * shape.hidden_size * BYTES[params.model.dtype] + output_layer
     numel = scored * shape.vocab_size
+    # reckon's GRPO loss computes many logits by chunks; with Unsloth it computes all at once.
     if kind == "grpo" and numel > MAX_WHOLE_LOGITS and params.model.backend != "unsloth":
         # Two buffers of a chunk, or one and the gradient of the output layer if that is larger.
         chunk = min(CHUNK, numel) * 4
         return chunk + max(chunk, output_layer)
-    # The logits, and three tensors of their size in the backward pass, in float32.
+    # All logits at once, and three tensors of their size in the backward pass.
     return 4 * numel * 4
 
 
 def export_memory(params: Params, shape: Shape) -> dict[str, int]:
-    """Return the peak bytes of an export by purpose: one model in float32 that generates."""
+    """Return the peak bytes of an export by purpose: weights, cache, logits.
+
+    The export generates completions with one model in float32, to compare them with those of the
+    checkpoint.
+    """
     model, evaluate = params.model, params.evaluate
-    adapter = shape.trained(model) if model.lora.rank else 0
-    longest = model.max_seq_length - max(0, evaluate.max_new_tokens - MOST_TOKENS)
-    # The export is checked in float32, whatever training computes in.
-    exact = model.model_copy(update={"dtype": "float32", "mixed_precision": "fp32"})
     # The adapter is merged into the model, and is in memory beside it until then.
-    weights = {"weights": 4 * (shape.parameters + adapter)}
-    return weights | _generation(shape, exact, batch=BATCH, length=longest)
+    adapter = shape.trained(model) if model.lora.rank else 0
+    weights = {"weights": BYTES["float32"] * (shape.parameters + adapter)}
+    # The longest prompt leaves room for evaluate.max_new_tokens; the comparison takes fewer.
+    longest_prompt = model.max_seq_length - evaluate.max_new_tokens
+    longest = longest_prompt + min(evaluate.max_new_tokens, MOST_TOKENS)
+    # Keys and values are float32 too, whatever training computes in.
+    in_float32 = model.model_copy(update={"dtype": "float32", "mixed_precision": "fp32"})
+    return weights | _generation(shape, in_float32, batch=BATCH, length=longest)
 
 
 def forward_pass(params: Params, kind: str) -> tuple[int, int]:
-    """Return the tokens in a forward pass of the longest rows, and the tokens with logits."""
+    """Return the numbers of tokens in a micro-batch of the longest rows: all, and with logits."""
     rows, longest = section_of(params, kind).micro_batch_size, longest_row(params, kind)
     # A row of DPO has two completions, each with its prompt. SFT and DPO score every token.
     if kind != "grpo":
         tokens = rows * longest * (2 if kind == "dpo" else 1)
         return tokens, tokens
+    # A row of GRPO is one completion of at most `new` tokens; only completions are scored.
     new = params.rollout.max_new_tokens
-    # Without checkpointing a prompt is computed once for all of its completions.
-    shared = 1 if params.model.gradient_checkpointing else params.grpo.group_size
     # + 1: the prompt's last position predicts the first new token.
     scored = rows * (new + 1)
-    return scored + math.ceil(rows / shared) * (longest - new), scored
+    # Without checkpointing a prompt is computed once for all completions of its group.
+    per_prompt = 1 if params.model.gradient_checkpointing else params.grpo.group_size
+    num_prompts = math.ceil(rows / per_prompt)
+    return scored + num_prompts * (longest - new), scored
 
 
 def _block_bytes(shape: Shape, stored: int, compute: int) -> int:
     """Return the bytes of one token in one block, by the formula in the module's docstring.
 
     Args:
-        stored: bytes per weight.
-        compute: bytes per value of the compute type.
+        stored: bytes per value of weights and residual stream, r in the formula.
+        compute: bytes per value of the compute type, c in the formula.
     """
+    # If autocast converts the two norms' results, each of five products keeps its own copy.
     copies = 2 if compute == stored else 5
     products = compute * (2 * shape.query + 2 * shape.key + 4 * shape.intermediate_size)
     norms = (4 + compute) * shape.normed

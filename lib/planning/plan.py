@@ -83,48 +83,71 @@ ALONE = Launch()
 
 
 def phases_of(params: Params, shape: Shape | None, launch: Launch = ALONE) -> Iterator[Phase]:
-    """Yield the phases in order: SFT, GRPO and, if params have DPO, its sampling and its training.
+    """Yield the plans of the phases: `sft`, `grpo` and, if params have DPO, `pairs` and `dpo`.
+
+    Args:
+        shape: None for a model of unknown shape, whose memory is not estimated.
+        launch: the ranks of a phase; one process by default.
 
     Raises:
         UserError: the ranks of `launch` cannot share a micro-batch.
     """
     for name in ("sft", "grpo"):
         yield _phase(name, name, params, shape, launch)
+    # [] for no DPO, or the one checkpoint that it starts from, such as ["sft"].
     for init in params.dpo.init:
         for name in ("pairs", "dpo"):
             yield _phase(name, f"{name}@{init}", params, shape, launch)
 
 
 def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: Launch) -> Phase:
-    """Plan one phase, or DPO's sampling; raise UserError if ranks cannot share a micro-batch."""
+    """Plan one phase: `sft`, `grpo`, `dpo`, or `pairs` for DPO's sampling.
+
+    Args:
+        stage: the stage's name in DVC, such as `dpo@sft`.
+        shape: None for a model of unknown shape, whose memory is not estimated.
+
+    Raises:
+        UserError: the ranks of `launch` cannot share a micro-batch.
+    """
     section, batch = section_of(params, name), batch_of(params, name)
     trains = name != "pairs"
+
+    # None if only an earlier stage can count the rows: `rows and …` then stays None.
     rows, rows_from = _rows(params, name)
     if name == "grpo":
         steps = section.max_steps
     elif trains:
-        # `rows and …`: an unknown number of rows (None) stays unknown.
         steps = rows and math.ceil(rows / batch) * section.num_epochs
     else:
-        # num_problems: 0 means all.
+        # Batches of completions to sample. `num_problems` limits the rows; 0 means all.
         rows = rows and min(rows, section.num_problems or rows)
         steps = rows and math.ceil(rows * section.num_completions / batch)
+
     # A pair is two sequences.
     sequences = 2 * batch if name == "dpo" else batch
-    samples = name in ("grpo", "pairs")
-    row_tokens = params.rollout.max_new_tokens if samples else longest_row(params, name)
+    generates = name in ("grpo", "pairs")
+    row_tokens = params.rollout.max_new_tokens if generates else longest_row(params, name)
+
+    # The engines that generate rollouts or validations in this phase.
     samplers = samplers_of(params, name)
-    shares = (each.vllm_share for each in samplers if each.engine == "vllm")
-    # The first engine may share Unsloth's weights: that of GRPO's rollouts or SFT's validation.
-    shared = samplers and shares_weights(params.model, engine=samplers[0].engine)
-    # `of_rank`: params with one rank's part of the micro-batch.
+    vllm_shares = (each.vllm_share for each in samplers if each.engine == "vllm")
+    # With Unsloth, the first engine may be a vLLM on the policy's own weights. It generates GRPO's
+    # rollouts or SFT's validations; DPO never shares.
+    shares = (
+        name in ("sft", "grpo")
+        and len(samplers) > 0
+        and shares_weights(params.model, engine=samplers[0].engine)
+    )
+
+    # The trainer's batch arguments, and params with one rank's part of the micro-batch.
     trainer, of_rank = {}, params
     if trains and not section.skipped:
         micro_batch = section.micro_batch_size
         trainer = micro_batches(batch, micro_batch=micro_batch, world_size=launch.ranks)
         of_rank = params.replaced(**{name: {"micro_batch_size": micro_batch // launch.ranks}})
     # Under FSDP2 the ranks share out the weights; otherwise each rank has all of them.
-    held_by = launch.ranks if launch.shards else 1
+    weight_ranks = launch.ranks if launch.shards else 1
     return Phase(
         name=name,
         stage=stage,
@@ -136,32 +159,36 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: L
         warmup_steps=steps and math.ceil(steps * section.warmup_ratio) if trains else None,
         completions=sequences,
         tokens=sequences * row_tokens,
-        memory=memory_at_peak(of_rank, name, shape, ranks=held_by) if shape else {},
-        vllm_share=next(shares, 0.0),
-        shares_weights=bool(shared) and name in ("sft", "grpo"),
+        memory=memory_at_peak(of_rank, name, shape, ranks=weight_ranks) if shape else {},
+        vllm_share=next(vllm_shares, 0.0),
+        shares_weights=shares,
         trainer=trainer,
     )
 
 
 def _rows(params: Params, name: str) -> tuple[int | None, str]:
-    """Return a phase's number of rows, and its source."""
+    """Return a phase's number of rows, and where the number comes from.
+
+    Examples: (7473, "the set's page, before filters"), (None, "prepare has to run first").
+    """
     if name == "dpo":
         return None, "pairs has to run first"
-    # DPO's sampling (`pairs`) takes GRPO's problems. `cut` is a length in tokens, 0 for no limit.
-    prepare, data_name, cut = params.prepare, "grpo", 0
-    if name == "sft":
-        data_name, cut = "sft", prepare.lengths.max_tokens
+    # DPO's sampling (`pairs`) takes GRPO's problems.
+    prepare, data_name = params.prepare, "sft" if name == "sft" else "grpo"
     data = getattr(prepare, data_name)
+    # Only SFT's rows are cut at a length in tokens; 0 is no cut.
+    cut = prepare.lengths.max_tokens if name == "sft" else 0
     counts = [_rows_of(entry.source, params, cut=cut) for entry in data.sources]
     if any(rows is None for rows, _ in counts):
         return None, "prepare has to run first"
     total = sum(rows or 0 for rows, _ in counts)
-    sources = [note for _, note in counts]
+    origins = [origin for _, origin in counts]
     if data_name in prepare.validation_from and prepare.validation_share:
         # An expected number, since the split is by content hash, problem by problem.
         total = round(total * (1 - prepare.validation_share))
-        sources.append(f"less {prepare.validation_share:.0%} for validation")
-    return _at_most(total, data.num_train_examples), "; ".join(dict.fromkeys(sources))
+        origins.append(f"less {prepare.validation_share:.0%} for validation")
+    # Each origin once, in order: several sources may have the same.
+    return _at_most(total, data.num_train_examples), "; ".join(dict.fromkeys(origins))
 
 
 def _rows_of(source: AnySource, params: Params, *, cut: int = 0) -> tuple[int | None, str]:
@@ -171,16 +198,19 @@ def _rows_of(source: AnySource, params: Params, *, cut: int = 0) -> tuple[int | 
         cut: rows longer than this are dropped, in tokens; 0 for no limit.
     """
     if isinstance(source, GeneratorSource):
+        # For example `num_sft`, for the generated set `sft`.
         return getattr(params.prepare.synthetic, f"num_{source.generator}"), "generated"
-    # Several subsets are one set here: the table counts the rows of all of them.
-    splits = {f"{split.hub} {split.split}" for split in hub_splits(source)}
-    facts = FACTS["sets"].get(splits.pop()) if splits else None
+    # "openai/gsm8k train". Subsets of one split have the same name, and facts.yaml counts the rows
+    # of all of them. A file (no split) and other sets have no count there.
+    names = {f"{split.hub} {split.split}" for split in hub_splits(source)}
+    facts = FACTS["sets"].get(names.pop()) if names else None
     if not facts:
         return None, ""
-    kept = facts.get("kept", {}).get(cut)
     # facts.yaml has published counts for some length cuts (`kept`).
-    note = f"within {cut} tokens" if kept else UNFILTERED
-    return _at_most(kept or facts["rows"], source.limit), f"{facts['source']}, {note}"
+    rows_within_cut = facts.get("kept", {}).get(cut)
+    note = f"within {cut} tokens" if rows_within_cut else UNFILTERED
+    rows = _at_most(rows_within_cut or facts["rows"], source.limit)
+    return rows, f"{facts['source']}, {note}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -202,71 +232,86 @@ def benchmark_rows(params: Params) -> dict[str, int | None]:
 
 
 def validation_of(params: Params, phase: Phase) -> Measurement | None:
-    """Count the completions of a phase's validations; None without validation or known steps."""
+    """Count prompts, completions and tokens of all validations of a phase.
+
+    Return None without validations, or if the number of the phase's steps is unknown.
+    """
+    # `trainer` is {} if the phase does not train.
     if not (phase.trainer and phase.steps):
         return None
-    validation, every = params.validation, section_of(params, phase.name).eval_steps
-    if not every:
+    validation, eval_steps = params.validation, section_of(params, phase.name).eval_steps
+    if not eval_steps:  # 0: no validation
         return None
-    most, rows = validation.num_problems, benchmark_rows(params)
-    # The held-back set is no benchmark and has no count: assume the most.
-    prompts = sum(min(most, rows.get(name) or most) for name in validation.sets)
+    limit, rows = validation.num_problems, benchmark_rows(params)
+    # The held-back set is no benchmark, and some benchmarks have no count: assume the limit.
+    prompts = sum(min(limit, rows.get(name) or limit) for name in validation.sets)
     # 1 before the first step, and one after every `eval_steps` steps and after the last step.
-    completions = prompts * (1 + math.ceil(phase.steps / every))
+    completions = prompts * (1 + math.ceil(phase.steps / eval_steps))
     tokens = completions * validation.max_new_tokens
     return Measurement(prompts=prompts, completions=completions, tokens=tokens)
 
 
 def evaluation_of(params: Params) -> Measurement | None:
-    """Count the completions of all evaluations; None if the size of a benchmark is unknown."""
+    """Count prompts, completions and tokens of the evaluation of all checkpoints.
+
+    Return None if the size of a benchmark is unknown.
+    """
     evaluate, rows = params.evaluate, benchmark_rows(params)
     prompts = completions = tokens = 0
     for name in evaluate.benchmarks:
-        count, decoding = rows[name], evaluate.decoding_of(name)
-        if count is None:
+        num_prompts, decoding = rows[name], evaluate.decoding_of(name)
+        if num_prompts is None:
             return None
-        set_completions = (
-            count * (decoding.greedy + decoding.num_samples) * len(evaluate.checkpoints)
-        )
-        prompts += count
-        completions += set_completions
-        tokens += set_completions * decoding.max_new_tokens
+        # `greedy` is True for one more completion, at temperature 0.
+        per_prompt = decoding.greedy + decoding.num_samples
+        num_completions = num_prompts * per_prompt * len(evaluate.checkpoints)
+        prompts += num_prompts
+        completions += num_completions
+        tokens += num_completions * decoding.max_new_tokens
     return Measurement(prompts=prompts, completions=completions, tokens=tokens)
 
 
 def _at_most(count: int, limit: int | str) -> int:
-    """Return the number of rows, at most `limit`; "all" is no limit."""
-    # The only text is "all".
+    """Return `count`, but at most `limit`; the text "all" is no limit."""
     return count if isinstance(limit, str) else min(count, limit)
 
 
 def disk_bytes(params: Params, shape: Shape) -> dict[str, int]:
-    """Return the bytes of each checkpoint and the export; a skipped phase copies its start."""
+    """Return the bytes on disk of each checkpoint and of the export.
+
+    Example: {"base": …, "sft": …, "grpo": …, "export": …}.
+    """
     model = params.model
+    # All weights, by their type.
     whole = {dtype: shape.parameters * size for dtype, size in BYTES.items()}
-    # PEFT keeps and saves adapters in float32.
+    # A trained checkpoint: LoRA's adapter, which PEFT saves in float32, or all weights.
     saved = shape.trained(model) * BYTES["float32"] if model.lora.rank else whole[model.dtype]
-    # A base model from outside is not copied: base.json only names it.
+    # A base model from outside is not copied: base.json only names it. Without a name it is made
+    # here, in float32.
     sizes = {"base": 0 if model.name else whole["float32"]}
-    for name, before in params.starts.items():
-        sizes[name] = sizes[before] if getattr(params, name).skipped else saved
+    # A skipped phase passes on a copy of the checkpoint that it would start from.
+    for name, start in params.starts.items():
+        sizes[name] = sizes[start] if getattr(params, name).skipped else saved
     return {**sizes, "export": whole[params.export.dtype]}
 
 
 def plan_lines(params: Params) -> Iterator[str]:
     """Format the plan of a run: phases, evaluation, memory, disk, warnings, changed params."""
+    # The shape is None if the model's config.json is not on this machine.
     model, shape, evaluate = params.model, shape_of(params.model), params.evaluate
     name = f"{model.name}@{model.revision[:12]}" if model.revision else model.name
-    count = "size unknown"
+    size = "size unknown"
     if shape:
         trained = f"{shape.trained(model) / 1e6:,.1f} M of them trained"
-        count = f"{shape.parameters / 1e6:,.1f} M parameters, {trained}"
-    yield f"plan: base model {name or 'tiny Qwen3 from random weights'}: {count}"
+        size = f"{shape.parameters / 1e6:,.1f} M parameters, {trained}"
+    yield f"plan: base model {name or 'tiny Qwen3 from random weights'}: {size}"
     launch = launch_in_environment()
     if launch.ranks > 1:
         yield f"  LAUNCH starts {launch}"
     phases = list(phases_of(params, shape, launch))
+    # A skipped phase only passes on the checkpoint before it.
     stages = [f"({each.name} passed on)" if each.skipped else each.stage for each in phases]
+    # "evaluate@{base,sft,grpo} → export grpo"
     last = f"evaluate@{{{','.join(evaluate.checkpoints)}}} → export {params.export.checkpoint}"
     yield f"  stages: {' → '.join(['prepare', *stages, last])}"
     for phase in phases:
@@ -291,38 +336,43 @@ def plan_lines(params: Params) -> Iterator[str]:
     # Times of other people's runs of this model (facts.yaml).
     for line in FACTS["published"].get(model.name, ()):
         yield f"published, not ours: {line}"
+    # Probable mistakes, and changed params without effect.
     yield from (f"warning: {each}" for each in doubts(params))
+    # Both by dotted key. `BASE` is the preset below all others.
     base = preset_params(BASE).flat()
     changed = {key: value for key, value in params.flat().items() if value != base[key]}
     yield f"params: {len(changed)} of {len(base)} differ from {BASE}, which has the others"
     for key, value in changed.items():
-        new, usual = (json.dumps(each, ensure_ascii=False) for each in (value, base[key]))
-        yield f"  {key}: {new} ({BASE}: {usual})"
+        new, old = (json.dumps(each, ensure_ascii=False) for each in (value, base[key]))
+        yield f"  {key}: {new} ({BASE}: {old})"
 
 
 def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
-    """Format a phase's steps, data, memory, fitting cards, validation and rollouts."""
+    """Format the plan of one phase: steps, data, memory, fitting cards, validation and rollouts."""
     section, rollout = section_of(params, phase.name), params.rollout
+    # None if only an earlier stage can count the rows.
     steps, warmup, rows = (
         "unknown" if number is None else f"{number:,}"
         for number in (phase.steps, phase.warmup_steps, phase.rows)
     )
-    # A raw count is an upper bound: filters and length cuts only drop rows.
-    most = "at most " if UNFILTERED in phase.rows_from else ""
     if phase.trainer:
         yield f"{phase.stage}: steps {steps}, warm-up {warmup}"
         yield f"  trainer: {', '.join(f'{key}={value}' for key, value in phase.trainer.items())}"
     else:
         # DPO's sampling (`pairs`) has no trainer; each of its steps samples one batch.
         yield f"{phase.stage}: steps {steps}, each a batch"
-    yield f"  data: {most}{rows} rows ({phase.rows_from})"
+    # A raw count is an upper bound: filters and length cuts only drop rows.
+    at_most = "at most " if UNFILTERED in phase.rows_from else ""
+    yield f"  data: {at_most}{rows} rows ({phase.rows_from})"
     counted = "completion tokens" if phase.name in ("grpo", "pairs") else "tokens"
     yield f"  per step: {phase.completions} sequences, at most {phase.tokens:,} {counted}"
+    # Bytes by purpose, {} for a model of unknown shape; and vLLM's share, 0 without vLLM.
     memory = [_sizes(phase.memory)] if phase.memory else []
     if phase.vllm_share:
-        own = ", with the policy's own weights in it (Unsloth's fast_inference)"
         share = f"vLLM {phase.vllm_share:.0%} of the policy's GPU"
-        memory.append(share + (own if phase.shares_weights else ""))
+        if phase.shares_weights:
+            share += ", with the policy's own weights in it (Unsloth's fast_inference)"
+        memory.append(share)
     if memory:
         yield f"  memory {'; '.join(memory)}"
     if phase.memory:
@@ -335,10 +385,11 @@ def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
     if stated := FACTS["statements"].get(params.model.name, {}).get(phase.name):
         yield f"  the source states: {stated}"
     if phase.name == "grpo":
+        device = f" on {rollout.device}" if rollout.device else ""
         yield (
-            f"  engine {rollout.engine}{f' on {rollout.device}' if rollout.device else ''}; "
-            f"rollouts: {section.prompts_per_step} problems × {section.group_size} completions a "
-            f"step, {section.max_steps * phase.completions:,} in all, at most "
+            f"  engine {rollout.engine}{device}; rollouts: {section.prompts_per_step} problems × "
+            f"{section.group_size} completions a step, "
+            f"{section.max_steps * phase.completions:,} in all, at most "
             f"{section.max_steps * phase.tokens:,} tokens"
         )
 

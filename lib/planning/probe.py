@@ -10,6 +10,7 @@ makes torch's allocator fail before the machine runs out of memory.
 
 import contextlib
 import dataclasses
+import functools
 import resource
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -44,16 +45,23 @@ def longest_first(
     """Return the phase's problems, longest row first, and the tokens of the longest row.
 
     A row is an SFT example, or a GRPO prompt with a completion of full length.
+
+    Args:
+        phase: sft or grpo.
+        base: the base model, with its tokenizer and system prompt.
+        problems: the folder that `prepare` wrote.
     """
     answer_format = prompt_format(**params.prompt.rendering)
     counter = token_counter(base, prompt_format=answer_format, system=saved_system(base))
     rows = list(read_problems(problems / f"{phase}.jsonl"))
-    completions = [params.rollout.max_new_tokens] * len(rows)
+    # Tokens of each prompt, then of prompt and completion together.
+    lengths = counter.prompts(rows)
     if phase == "sft":
-        completions = counter.completions(rows)
-    lengths = list(map(sum, zip(counter.prompts(rows), completions, strict=True)))
-    order = sorted(range(len(rows)), key=lambda row: -lengths[row])
-    return [rows[row] for row in order], max(lengths)
+        lengths = list(map(sum, zip(lengths, counter.completions(rows), strict=True)))
+    else:
+        lengths = [length + params.rollout.max_new_tokens for length in lengths]
+    order = sorted(range(len(rows)), key=lambda index: -lengths[index])
+    return [rows[index] for index in order], max(lengths)
 
 
 def fits(
@@ -72,16 +80,22 @@ def fits(
     global state.
 
     Args:
+        phase: sft or grpo.
         problems: the phase's problems, longest first.
-        tokens: length of the first problem's row, as `longest_first` counts it.
+        tokens: length of the first problem's row, prompt and completion together.
+        size: rows of a micro-batch.
         limit: bytes that the steps may use on a CPU; not used on a GPU.
+
+    Raises:
+        RuntimeError: a failure of another cause.
     """
-    # A GRPO step gets the longest problems; an SFT step gets only copies of the longest row, as
-    # many as fill its (packed) rows.
-    rows, batch = problems[: params.grpo.prompts_per_step], batch_of(params, phase)
+    # A GRPO step gets its number of problems, the longest ones.
+    rows = problems[: params.grpo.prompts_per_step]
     if phase == "sft":
-        packed = params.model.max_seq_length // tokens if params.sft.packing else 1
-        rows = [problems[0]] * (batch * packed)
+        # An SFT step gets copies of the longest example. With packing, a row of max_seq_length
+        # holds several of them.
+        per_row = params.model.max_seq_length // tokens if params.sft.packing else 1
+        rows = [problems[0]] * (batch_of(params, phase) * per_row)
     try:
         with _memory_limit(limit):
             _take_steps(params, phase, base=base, rows=rows, size=size)
@@ -95,53 +109,69 @@ def fits(
 
 def _short_of_memory(error: Exception) -> bool:
     """Return True if the cause of the error is too little memory."""
-    # A thread's stack counts as data too, so that starting one can fail first.
+    # Under the limit on data, starting a thread can fail first: its stack counts as data too.
     threads = "can't start new thread" in str(error)
+    # accelerate's function knows torch's out-of-memory errors.
     return threads or isinstance(error, MemoryError) or should_reduce_batch_size(error)
 
 
 @contextlib.contextmanager
 def _memory_limit(limit: int) -> Iterator[None]:
-    """Limit this process to `limit` more bytes of data if there is no GPU."""
+    """Limit this process to `limit` more bytes of data within the block; no limit with a GPU."""
     if torch.accelerator.is_available():
         yield
         return
-    before = resource.getrlimit(resource.RLIMIT_DATA)
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     # RLIMIT_DATA counts private mappings (Linux 4.7 and newer), those made before this call too.
-    now = psutil.Process().memory_info().data
+    used = psutil.Process().memory_info().data
     # Only the soft limit is set: a process may raise that again, up to the hard limit.
-    resource.setrlimit(resource.RLIMIT_DATA, (now + limit, before[1]))
+    resource.setrlimit(resource.RLIMIT_DATA, (used + limit, hard))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_DATA, before)
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def _take_steps(
     params: Params, phase: str, *, base: Path, rows: Sequence[Problem], size: int
 ) -> None:
-    """Train the phase for `STEPS` steps on `rows`, with micro-batches of `size`."""
-    section = getattr(params, phase)
+    """Train the phase for `STEPS` steps on `rows`, with micro-batches of `size` rows.
+
+    Args:
+        phase: sft or grpo.
+        base: the model to start from.
+
+    Raises:
+        RuntimeError, MemoryError: among others, if the steps need too much memory.
+    """
     changes: dict[str, Any] = {
         "micro_batch_size": size,
         # Validation and checkpoints have memory of their own, which is not probed.
         "eval_steps": 0,
         "save_steps": 0,
         "keep_checkpoints": 0,
+        # SFT's length is in epochs, and its rows are one step; GRPO's is in steps.
+        "num_epochs": STEPS,
+        "max_steps": STEPS,
+        # reckon's trainer needs as much memory as TRL's, which has no engine to extend completions.
+        "trainer": "reckon",
+        # No further rounds of generation.
+        "dynamic_sampling": 0,
+        # All completions count as truncated: if they were masked, nothing would be trained on.
+        "mask_truncated": False,
     }
-    # reckon's trainer needs as much memory as TRL's, which has no engine to extend completions.
-    changes |= {"num_epochs": STEPS, "max_steps": STEPS, "trainer": "reckon"}
-    # All completions count as truncated: if they were masked, nothing would be trained on.
-    changes |= {"dynamic_sampling": 0, "mask_truncated": False}
+    # Some keys are those of one phase only.
+    section = getattr(params, phase)
     changes = {key: value for key, value in changes.items() if hasattr(section, key)}
     short = params.replaced(**{phase: changes})
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
-        places = {"problems": Path(name) / "rows.jsonl", "base": base, "scratch": Path(name)}
-        write_problems(places["problems"], rows)
+        paths = {"problems": Path(name) / "rows.jsonl", "base": base, "scratch": Path(name)}
+        write_problems(paths["problems"], rows)
         if phase == "sft":
-            trainer: Any = sft_setup(short, **places).trainer
+            trainer: Any = sft_setup(short, **paths).trainer
         else:
-            trainer = with_signal(grpo_setup(short, init=base, **places).trainer)
+            # Rewards differ in every group, and completions have full length.
+            trainer = with_signal(grpo_setup(short, init=base, **paths).trainer)
             stack.callback(trainer.engine.close)
         # These callbacks would print warnings about the artificial rewards.
         for callback in (ProgressLines, WarningSigns):
@@ -150,27 +180,28 @@ def _take_steps(
 
 
 def with_signal(trainer: Any) -> Any:
-    """Change a GRPO trainer so that rewards differ in every group, and return it.
+    """Change a GRPO trainer in place so that its memory use is the largest, and return it.
 
-    Completions get full length too, except in TRL's trainer, which has no engine.
+    Rewards differ in every group, so that every micro-batch has a gradient. Completions get full
+    length, except in TRL's trainer, which has no engine to replace.
     """
-
-    def alternating(completions: Sequence[Any], **columns: Any) -> list[float]:
-        """Reward completions with 0, 1, 0, 1, …."""
-        # Within every group of two or more the rewards differ.
-        return [float(number % 2) for number in range(len(completions))]
-
-    trainer.reward_funcs[:] = [alternating for _ in trainer.reward_funcs]
-    if not hasattr(trainer, "engine"):
-        return trainer
-    generate: Callable[..., list[list[GeneratedCompletion]]] = trainer.engine.generate
-
-    def full_length(
-        prompts: Sequence[Sequence[int]], sampling: Sampling
-    ) -> list[list[GeneratedCompletion]]:
-        """Generate completions of max_new_tokens, without stopping before."""
-        # The engine samples past end tokens, so that it has a log-prob for each token.
-        return generate(prompts, dataclasses.replace(sampling, stop_strings=(), ignore_eos=True))
-
-    trainer.engine.generate = full_length
+    trainer.reward_funcs[:] = [_alternating for _ in trainer.reward_funcs]
+    if hasattr(trainer, "engine"):
+        # `_full_length` calls the engine's own method, its first argument.
+        trainer.engine.generate = functools.partial(_full_length, trainer.engine.generate)
     return trainer
+
+
+def _alternating(completions: Sequence[Any], **columns: Any) -> list[float]:
+    """Reward completions with 0, 1, 0, 1, …: the rewards of every group of two or more differ."""
+    return [float(number % 2) for number in range(len(completions))]
+
+
+def _full_length(
+    generate: Callable[..., list[list[GeneratedCompletion]]],
+    prompts: Sequence[Sequence[int]],
+    sampling: Sampling,
+) -> list[list[GeneratedCompletion]]:
+    """Generate completions of max_new_tokens, without stopping before."""
+    # The engine samples past end tokens, so that it has a log-prob for each token.
+    return generate(prompts, dataclasses.replace(sampling, stop_strings=(), ignore_eos=True))

@@ -40,7 +40,7 @@ def has_signal(group: RolloutGroup) -> bool:
 def tag_tokens(
     tokenizer: PreTrainedTokenizerBase, prompt_format: PromptFormat
 ) -> dict[str, list[str]]:
-    """Return the tokens into which the tokenizer splits each tag of the format."""
+    """Return tag → tokens, as the tokenizer splits it: {"<answer>": ["<", "answer", ">"]}."""
     return {
         tag: tokenizer.convert_ids_to_tokens(tokenizer(tag, add_special_tokens=False)["input_ids"])
         for tag in prompt_format.marks
@@ -52,13 +52,13 @@ def diagnose(
 ) -> list[str]:
     """Return a sentence for each fault that would stop GRPO from learning, with the remedy.
 
-    Returns one sentence if there is no fault, or if groups have fewer than `MIN_COMPLETIONS`
-    completions and are not judged.
+    Without a fault, return one sentence on the rewards. With fewer than `MIN_COMPLETIONS`
+    completions per problem, return one sentence that asks for more.
 
     Args:
-        groups: completions by problem, as many of each.
-        limits: thresholds of the reward and of lengths.
-        written: tags to be written by a completion, without those already in the prompt.
+        groups: [P][G] scored completions of each problem.
+        written: the tags that a completion has to write, without those already in the prompt.
+        limits: ends of the reward's range, and longest completion.
         temperature: sampling temperature of the completions.
     """
     rows = [each for group in groups for each in group]
@@ -67,40 +67,46 @@ def diagnose(
     if size < MIN_COMPLETIONS:
         few = f"{size} completions of a problem are too few to judge by"
         return [f"{few}; take N={MIN_COMPLETIONS} or more"]
-    most = [max(counts_of(group).values()) for group in groups]
-    alike = sum(count >= IDENTICAL_SHARE * size for count in most)
-    signal = sum(map(has_signal, groups))
-    cut = sum(each.truncated for each in rows)
+    # [P]: copies of the most frequent completion of each problem.
+    copies = [max(counts_of(group).values()) for group in groups]
+    num_identical = sum(count >= IDENTICAL_SHARE * size for count in copies)
+    # Groups with different rewards; equal rewards give no gradient.
+    num_signal = sum(map(has_signal, groups))
+    num_truncated = sum(each.truncated for each in rows)
     mean = statistics.fmean(each.reward for each in rows)
     faults = []
-    # Only above half of the problems, since an easy problem is answered alike at any temperature.
-    if 2 * alike > len(groups):
+    # Only if most problems are like this: an easy one has one answer at any temperature.
+    if 2 * num_identical > len(groups):
         faults.append(
-            f"temperature too low: {max(most)} of {size} completions identical, and most of them "
-            f"on {alike} of {len(groups)} problems; raise rollout.temperature (now {temperature:g})"
+            f"temperature too low: {max(copies)} of {size} completions identical, and most of them "
+            f"on {num_identical} of {len(groups)} problems; raise rollout.temperature "
+            f"(now {temperature:g})"
         )
     faults += [
         f"no completion writes {tag}: {FORMAT_REMEDY}"
         for tag in written
         if not any(tag in each.completion for each in rows)
     ]
-    if 2 * cut >= len(rows):
+    if 2 * num_truncated >= len(rows):
         faults.append(
-            f"{cut} of {len(rows)} completions run into rollout.max_new_tokens="
+            f"{num_truncated} of {len(rows)} completions run into rollout.max_new_tokens="
             f"{limits.max_new_tokens}; raise it, or train SFT until it learns to stop"
         )
+    # `near` is a small part of the reward's range.
     if mean <= limits.lowest + limits.near:
         faults.append(
             f"rewards are at the stack's minimum: mean {mean:.3g} of {limits.lowest:g} ... "
             f"{limits.highest:g}; no completion earns more, so that nothing is reinforced"
         )
-    if not signal:
+    if not num_signal:
         faults.append(
             f"rewards are equal within every group (mean {mean:.3g}): no advantage, no gradient; "
             "raise grpo.group_size, or take problems that are solved sometimes (`make difficulty`)"
         )
-    praise = f"rewards differ within {signal} of {len(groups)} groups"
-    return faults or [f"nothing stands in the way of GRPO: {praise}"]
+    if faults:
+        return faults
+    signal = f"rewards differ within {num_signal} of {len(groups)} groups"
+    return [f"nothing stands in the way of GRPO: {signal}"]
 
 
 def report_lines(
@@ -110,20 +116,29 @@ def report_lines(
     tokens: Mapping[str, Sequence[str]],
     diagnosis: Sequence[str],
 ) -> Iterator[str]:
-    """Format completions, their rewards and tags for a terminal, and the diagnosis at the end."""
+    """Format completions, their rewards and tags for a terminal, and the diagnosis at the end.
+
+    Args:
+        groups: [P][G] scored completions of each problem.
+        tokens: tag of the format → its tokens, as the tokenizer splits it.
+        diagnosis: sentences for the end, as `diagnose` returns them.
+    """
     for group in groups:
         yield from _group_lines(group, grading)
     rows = [each for group in groups for each in group]
     yield f"All {len(rows)} completions of {len(groups)} problems"
-    earned = [{**grading.by_name(each), "in total": each.reward} for each in rows]
-    for name in earned[0]:
-        values = [each[name] for each in earned]
-        spread = statistics.pvariance(values)
-        yield f"  reward {name}: mean {statistics.fmean(values):.3g}, variance {spread:.3g}"
+    # Name of each reward function → its value, for every completion.
+    rewards = [{**grading.by_name(each), "in total": each.reward} for each in rows]
+    for name in rewards[0]:
+        values = [each[name] for each in rewards]
+        variance = statistics.pvariance(values)
+        yield f"  reward {name}: mean {statistics.fmean(values):.3g}, variance {variance:.3g}"
     yield f"  groups with differing rewards: {sum(map(has_signal, groups))} of {len(groups)}"
-    yield f"  distinct completions: {sum(map(len, map(counts_of, groups))) / len(rows):.0%}"
-    cut = sum(each.truncated for each in rows)
-    yield f"  cut off at the longest length: {cut} of {len(rows)}"
+    # `counts_of` has one entry for each distinct completion of a problem.
+    num_distinct = sum(len(counts_of(group)) for group in groups)
+    yield f"  distinct completions: {num_distinct / len(rows):.0%}"
+    num_truncated = sum(each.truncated for each in rows)
+    yield f"  cut off at the longest length: {num_truncated} of {len(rows)}"
     yield "Tags: their tokens, and the number of completions that write them"
     for tag, pieces in tokens.items():
         split = "one token" if len(pieces) == 1 else f"{len(pieces)} tokens: {' | '.join(pieces)}"
@@ -134,15 +149,19 @@ def report_lines(
 
 def _group_lines(group: RolloutGroup, grading: Grading) -> Iterator[str]:
     """Format a problem, its completions with their rewards, and the variance of the rewards."""
+    # All completions of a group have the same problem.
     yield f"Problem: {group[0].problem}"
     yield f"Reference: {group[0].reference}"
     for number, each in enumerate(group, start=1):
-        parts = " ".join(f"{name}={value:g}" for name, value in grading.by_name(each).items())
+        # One "name=value" per reward function.
+        rewards = " ".join(f"{name}={value:g}" for name, value in grading.by_name(each).items())
         yield (
-            f"  [{number}] reward={each.reward:g} ({parts}) class={each.label} "
+            f"  [{number}] reward={each.reward:g} ({rewards}) class={each.label} "
             f"tokens={each.num_tokens} ended_by={each.finish}"
         )
+        # Cut to a length, with control characters as visible text.
         text = visible(shorten(each.completion, SHOWN_CHARS))
+        # An empty completion is one empty line.
         yield from (f"      {line}" for line in text.splitlines() or [""])
     variance = statistics.pvariance([each.reward for each in group])
     yield (

@@ -30,9 +30,9 @@ LAPTOP = Machine(
     gpus=(),
     gpu_fault="",
     cores=4,
-    memory=8 * GIB,
-    total=16 * GIB,
-    disk=50 * GIB,
+    free_memory=8 * GIB,
+    total_memory=16 * GIB,
+    free_disk=50 * GIB,
     packages=frozenset(),
     missing_tools=(),
 )
@@ -42,7 +42,7 @@ SERVER = dataclasses.replace(
     torch="2.13.0",
     cuda="13.0",
     gpus=(Gpu("NVIDIA H100", "580.1", 80 * GIB, 79 * GIB),),
-    disk=500 * GIB,
+    free_disk=500 * GIB,
     packages=frozenset({"vllm", "unsloth", "kernels"}),
 )
 
@@ -89,7 +89,7 @@ def test_every_preset_can_run_on_one_large_gpu(preset):
     ],
 )
 def test_ranks_share_out_a_model_and_a_micro_batch(ranks, shards, words):
-    machine = dataclasses.replace(SERVER, launch=Launch(ranks, shards), memory=2**40)
+    machine = dataclasses.replace(SERVER, launch=Launch(ranks, shards), free_memory=2**40)
     reasons = problems(preset_params("qwen2.5-math-7b"), machine)
     assert any(words in each for each in reasons) if words else reasons == []
     held = "1/8 of the model" if shards else "the whole model"
@@ -175,7 +175,7 @@ def test_weights_beyond_all_memory_are_refused(tiny):
     params = changed(tiny, {"model": {"tiny": sizes}})
     (reason,) = [each.text for each in findings(params, LAPTOP) if each.weight == "certain"]
     assert reason.startswith("model: ") and "take 477 GiB" in reason
-    large = dataclasses.replace(LAPTOP, total=500 * GIB)
+    large = dataclasses.replace(LAPTOP, total_memory=500 * GIB)
     assert not any(each.weight == "certain" for each in findings(params, large))
 
 
@@ -236,7 +236,7 @@ def test_a_second_gpu_that_is_not_there_is_named():
 
 def test_sampling_that_does_not_fit_names_its_knob(tiny):
     params = tiny.replaced(dpo={"init": ("sft",)})
-    knobs = problems(params, dataclasses.replace(LAPTOP, memory=2**20))
+    knobs = problems(params, dataclasses.replace(LAPTOP, free_memory=2**20))
     assert any("pairs needs" in line and "lower dpo.pairs.batch_size" in line for line in knobs)
 
 

@@ -67,7 +67,7 @@ def test_what_the_docs_fit_to_16_gb_is_planned_below_15():
     planned = dict(on_16_gb())
     assert len(planned) == 3
     t4 = Gpu("Tesla T4", "580.1", 16 * 10**9, 15 * 10**9, 7.5)
-    machine = dataclasses.replace(SERVER, gpus=(t4,), memory=2**36)
+    machine = dataclasses.replace(SERVER, gpus=(t4,), free_memory=2**36)
     for preset, params in planned.items():
         for phase in phases_of(params, shape_of(params.model)):
             assert phase.skipped or phase.bytes_on(t4.memory) <= 15 * 10**9, preset
