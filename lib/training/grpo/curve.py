@@ -137,8 +137,8 @@ class Curve:
         For values [b, T] the mean is over the tokens whose mask is True; for values [b, 1], over
         the completions with at least one such token. The mask is [b, T].
         """
-        kept = mask.any(-1, keepdim=True) if values.shape[1] == 1 else mask
-        pair = torch.stack([(values * kept).sum(), kept.sum()]).double()
+        counted = mask.any(-1, keepdim=True) if values.shape[1] == 1 else mask
+        pair = torch.stack([(values * counted).sum(), counted.sum()]).double()
         # Not `+=`: the default of `_sums` is on the CPU, and `pair` may be on a GPU.
         self._sums[name] = pair + self._sums.get(name, 0)
 

@@ -109,8 +109,8 @@ def run_phase(
         init: the checkpoint to start from.
         settings: all params that the phase depends on.
         inputs: the stage's input files and folders, by name; provenance hashes them.
-        counts: called after training; its numbers by name go into provenance, added up over
-            interruptions.
+        counts: called at each checkpoint and after training; its numbers by name go into
+            provenance, added up over interruptions. By default there are none.
         validator: measures the policy every `section.eval_steps`; with 0 it only names the columns
             of an empty validation curve.
         adapter: an adapter trained elsewhere on the weights of `init`, which a skipped phase passes
@@ -123,6 +123,7 @@ def run_phase(
     """
     # `accelerate launch --num_processes 2 --cpu` starts one process and exits with 0 (1.15).
     check_world_size()
+    # The reason in words; '' if the phase runs.
     if section.skipped:
         if is_main_process():
             passed = adapter or init

@@ -138,8 +138,9 @@ class ProgressLines(TrainerCallback):
         self.state = state
         # Counts of tokens so far; a new run has none, a resumed one those of earlier processes.
         tokens = [entry["num_tokens"] for entry in state.log_history if "num_tokens" in entry]
-        self.start = Mark(state.global_step, max(tokens, default=0.0), time.monotonic())
-        self.previous = self.start
+        self.start = self.previous = Mark(
+            step=state.global_step, tokens=max(tokens, default=0.0), time=time.monotonic()
+        )
         if state.is_world_process_zero:
             self.bar = tqdm(
                 total=state.max_steps,
@@ -333,10 +334,8 @@ class Tracker(TrainerCallback):
         if not names:
             return
         # Variables that the user has set keep their values.
-        for variable, value in {
-            **TRACKER_DEFAULTS,
-            "TENSORBOARD_LOGGING_DIR": f"runs/{self.name}",
-        }.items():
+        defaults = {**TRACKER_DEFAULTS, "TENSORBOARD_LOGGING_DIR": f"runs/{self.name}"}
+        for variable, value in defaults.items():
             os.environ.setdefault(variable, value)
         installed = get_available_reporting_integrations()
         if missing := sorted(names - {*installed}):
