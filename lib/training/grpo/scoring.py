@@ -139,11 +139,11 @@ class Scorer:
             model: the policy, or its DDP or FSDP wrapper.
         """
         if self.fuses is None:
-            # `can_fuse` runs a forward pass to test if the output layer can score in chunks. That
-            # is too early in the constructor: only when training starts does accelerate put the
-            # policy under autocast (a flash kernel refuses float32), and FSDP2 move it to its
-            # device. Every rank tests at its first score, even if its batch is too small for
-            # chunks: under FSDP2 a forward pass is collective.
+            # `can_fuse` runs a forward pass to test if the output layer can score in chunks. The
+            # constructor is too early for it: when training starts, accelerate puts the policy
+            # under autocast (a flash kernel refuses float32), and FSDP2 moves it to its device.
+            # Every rank tests at its first score, even if its batch is too small for chunks: under
+            # FSDP2 a forward pass is collective.
             self.fuses = can_fuse(self.policy)
         # [b, C + T], padded on the left of the prompt and on the right of the completion.
         ids = torch.cat([batch.prompt_ids, batch.completion_ids], 1)
