@@ -115,8 +115,8 @@ class Validator(TrainerCallback):
         # both, since a process can hold only one vLLM. A live engine (`transformers`) has no
         # weights of its own, so validation opens a second one, with its own batch size.
         engine, facts = getattr(trainer, "engine", None), ENGINES[self.settings.engine]
-        if engine and engine.facts is facts and not facts.live:
-            self.engine = engine
+        is_shared = engine and engine.facts is facts and not facts.live
+        self.engine = engine if is_shared else None
         trainer.add_callback(self)
 
     def prefix(self, name: str) -> str:
