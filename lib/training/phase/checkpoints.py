@@ -261,7 +261,7 @@ class SaveOnSignal(TrainerCallback):
         Python allows no handler there.
         """
         # Signal → the handler to restore, which `signal.signal` returns.
-        earlier: dict[int, Any] = {}
+        earlier: dict[signal.Signals, Any] = {}
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGUSR1):
                 earlier[number] = signal.signal(number, lambda number, _: self.signals.add(number))
