@@ -83,7 +83,7 @@ def gdpo_advantages(components: Tensor, weights: Tensor, *, eps: float = 1e-4) -
     Args:
         components: [P, G, F] the reward of each function.
         weights: [F] of the functions, for the sum.
-        eps: as in `group_advantages`.
+        eps: added to both standard deviations, of a group and of the batch.
 
     Returns:
         [P, G]; each group sums to 0.

@@ -52,8 +52,8 @@ def selective_log_softmax(
 
     Args:
         logits: [..., V].
-        index: [...] tokens.
-        chunk_size: rows at a time; None does all at once.
+        index: [...] token ids.
+        chunk_size: rows at a time; None computes all at once.
 
     Returns:
         [...], float32 or wider.
@@ -71,7 +71,7 @@ def compute_entropy(logits: Tensor, chunk_size: int | None = None) -> Tensor:
 
     Args:
         logits: [..., V]; −∞ (a token that is ruled out) is allowed.
-        chunk_size: rows at a time; None does all at once.
+        chunk_size: rows at a time; None computes all at once.
 
     Returns:
         [...], float32 or wider, between 0 and log V.
@@ -111,7 +111,7 @@ def fused_scores(
             the device.
     """
     chunk_numel = chunk_numel or CHUNK_NUMEL.get(hidden.device.type, CHUNK_NUMEL["cuda"])
-    # Rows whose logits fit into chunk_numel; `weight` is [V, D].
+    # Rows of a chunk: `weight` is [V, D], so each row has len(weight) logits.
     rows = max(1, chunk_numel // len(weight))
     return TokenScores(
         *_FusedScores.apply(hidden, weight, bias, labels, 1 / temperature, truncate, rows)  # type: ignore[no-untyped-call]
@@ -135,7 +135,7 @@ def score_logits(
         labels: [...] tokens to score.
         temperature, truncate: as in `fused_scores`.
     """
-    # [N, V]
+    # [N, V]. Without a weight and a bias, `_FusedScores` takes rows of logits.
     flat = logits.reshape(-1, logits.shape[-1])
     scores = _FusedScores.apply(  # type: ignore[no-untyped-call]
         flat, None, None, labels.reshape(-1), 1 / temperature, truncate, rows
@@ -155,7 +155,7 @@ class Float32Head(torch.nn.Linear):
 
 
 def cast_head(model: Any) -> None:
-    """Make the model's output layer compute in float32 from now on: MiniMax-M1, arXiv:2506.13585.
+    """Make the model's output layer compute in float32 from now on (MiniMax-M1, arXiv:2506.13585).
 
     Weights keep their dtype, in checkpoints too (TRL converts them to float32). The layer's class
     is replaced, not its `forward`, because `score_labels` replaces `forward` during a call.
@@ -170,10 +170,10 @@ def cast_head(model: Any) -> None:
 
 
 def can_fuse(model: Any) -> bool:
-    """Return True if the model's logits are its output layer's result, so `score_labels` applies.
+    """Return True if the model's logits are its output layer's result, unchanged.
 
-    False with an adapter on the output layer, or if the model scales or soft-caps its logits. This
-    is tested by a forward pass of two tokens.
+    `score_labels` needs this. False with an adapter on the output layer, or if the model scales or
+    soft-caps its logits. This is tested by a forward pass of two tokens.
     """
     head = model.get_output_embeddings()
     # A `forward` of the instance, as a hook sets it, would be overwritten by `score_labels`.
@@ -219,7 +219,7 @@ def score_labels(
             which waits for a GPU.
         temperature, truncate, chunk_numel: as in `fused_scores`.
         entropy_grad: let gradients flow through the entropy too.
-        head: the output layer, if a wrapper hides it.
+        head: the output layer; None asks the model for it, which a DDP wrapper cannot answer.
 
     Returns:
         [B, T] each; 0 where the mask is False.
@@ -227,15 +227,17 @@ def score_labels(
     head = head or model.get_output_embeddings()
 
     def scores_in_place_of_logits(hidden: Tensor) -> Tensor:
+        """Return log-probs and entropies [B, T, 2] from the head's input [B, T, D]."""
         # A cast head computes in float32, even under autocast.
         exact = isinstance(head, Float32Head)
         with torch.autocast(hidden.device.type, enabled=False) if exact else nullcontext():
-            at = mask.flatten().nonzero()[:, 0] if places is None else places
-            scored = hidden.flatten(0, 1)[at]
+            # [n] flat indices of the labels to score, and their hidden states [n, D].
+            scored = mask.flatten().nonzero()[:, 0] if places is None else places
+            states = hidden.flatten(0, 1)[scored]
             scores = fused_scores(
-                scored.float() if exact else scored,
+                states.float() if exact else states,
                 head.weight,
-                labels.flatten()[at],
+                labels.flatten()[scored],
                 bias=head.bias,
                 temperature=temperature,
                 truncate=truncate,
@@ -246,18 +248,19 @@ def score_labels(
         # [n, 2] in place of logits: the model's forward passes one tensor on, as its `logits`.
         pair = torch.stack([scores.log_probs, entropy], -1)
         # [B, T, 2] with zeros where the mask is False.
-        return pair.new_zeros((mask.numel(), 2)).index_put((at,), pair).view(*mask.shape, 2)
+        return pair.new_zeros((mask.numel(), 2)).index_put((scored,), pair).view(*mask.shape, 2)
 
     head.forward = scores_in_place_of_logits
     try:
         log_probs, entropy = model(**inputs).logits.unbind(-1)
     finally:
+        # The class's own `forward` is in use again.
         del head.forward
     return TokenScores(log_probs, entropy)
 
 
 class _FusedScores(torch.autograd.Function):
-    """Log-probs [N] and entropies [N] of labels, one chunk of n rows at a time.
+    """Computes log-probs [N] and entropies [N] of labels, one chunk of n rows at a time.
 
     `hidden` is [N, D], `weight` [V, D], `bias` [V], `labels` [N], `scale` 1 / temperature, and
     `rows` the most rows in a chunk. Without a weight, `hidden` are logits [N, V].
@@ -274,13 +277,24 @@ class _FusedScores(torch.autograd.Function):
         truncate: Truncate | None,
         rows: int,
     ) -> tuple[Tensor, Tensor]:
-        # Autocast has ended before the backward pass, so its dtype is saved. Given logits keep
-        # theirs.
+        """Return the log-probs and entropies of N labels, [N] each.
+
+        Args:
+            ctx: keeps what `backward` needs.
+            hidden: [N, D]; without a weight, logits [N, V].
+            weight, bias: [V, D] and [V] of the output layer.
+            labels: [N] tokens.
+            scale: 1 / temperature.
+            truncate: maps logits [n, V] to logits with −∞ outside of the support S.
+            rows: most rows in a chunk.
+        """
+        # The dtype of the product with the weight. Autocast has ended before the backward pass, so
+        # its dtype is saved. Without a weight, the logits keep theirs.
         device, dtype = hidden.device.type, hidden.dtype
         if weight is not None and torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
         layer = _Layer(hidden, weight, bias, scale, dtype=dtype)
-        # [N] each; norm is logsumexp(z_S).
+        # [N] each; norm is logsumexp(z_S). `wide` is an empty tensor of float32 or wider.
         log_probs, entropy, norm = layer.wide.new_empty(3, len(hidden))
         # [rows, V] each. Fresh memory for each chunk would take as long as half of its product: the
         # kernel clears every page of it.
@@ -288,8 +302,9 @@ class _FusedScores(torch.autograd.Function):
         probabilities = torch.empty_like(logits)
         for start in range(0, len(hidden), rows):
             at = slice(start, start + rows)
+            # [n, V] the chunk's logits, divided by the temperature.
             z = layer.logits(hidden[at], out=logits)
-            # [n] before the cuts: a label outside of S keeps its logit.
+            # [n] read before the truncation: a label outside of S keeps its logit.
             label = z.gather(-1, labels[at, None]).squeeze(-1)
             z = truncate(z) if truncate else z
             # [n, V] into memory that every chunk reuses.
@@ -297,7 +312,7 @@ class _FusedScores(torch.autograd.Function):
             # log p = z − norm, read where p is largest: elsewhere it may have underflowed.
             norm[at] = z.amax(-1) - p.amax(-1).log()
             log_probs[at] = label - norm[at]
-            # H = logsumexp(z) − Σ p z
+            # H = logsumexp(z) − Σ p z, with −1e30 in place of −∞, since 0 · (−∞) is NaN.
             entropy[at] = norm[at] - p.mul_(_finite_(z)).sum(-1)
         # The parameters themselves are saved, not their autocast copies: FSDP2 frees the gathered
         # weight after the forward pass, and gathers it again into the same tensor.
@@ -310,6 +325,11 @@ class _FusedScores(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_log_probs: Tensor | None, grad_entropy: Tensor | None) -> Any:
+        """Return the gradients of hidden, weight and bias, and None for the other arguments.
+
+        Args:
+            grad_log_probs, grad_entropy: [N] each; None without a gradient.
+        """
         # With u = dL / d log p_y and e = dL / dH, and the derivatives
         #     d log p_y / dz = onehot(y) − p,   dH / dz = −p · (log p + H),
         # the gradient is, times `scale` for the temperature,
@@ -329,8 +349,10 @@ class _FusedScores(torch.autograd.Function):
             log_p = (ctx.truncate(z) if ctx.truncate else z).sub_(norm[at, None])
             # [n] u
             upstream = torch.zeros_like(norm[at]) if grad_log_probs is None else grad_log_probs[at]
-            # [n, 1] scale · u; `slope` is the factor of −p in dL / dz.
-            slope = upstream = ctx.scale * upstream[:, None]
+            # [n, 1] scale · u
+            upstream = ctx.scale * upstream[:, None]
+            # The factor of −p in dL / dz: scale · u without a gradient of the entropy.
+            slope = upstream
             if grad_entropy is not None:
                 # [n, V] log p + H
                 log_p_plus_entropy = _finite_(log_p.clone()).add_(entropy[at, None])
@@ -342,7 +364,7 @@ class _FusedScores(torch.autograd.Function):
                 grad_bias += grad.sum(0)
             grad = grad.to(ctx.dtype)
             if grad_hidden is not None:
-                # Without a weight, the hidden states are the logits (`_Layer`).
+                # Without a weight, the hidden states are the logits.
                 grad_hidden[at] = grad if layer.weight is None else grad @ layer.weight
             if grad_weight is not None and ctx.dtype == norm.dtype:
                 # [V, n] @ [n, D], added in place. addmm_ takes one type for all three: only if the
@@ -355,7 +377,10 @@ class _FusedScores(torch.autograd.Function):
             None if grad_weight is None else grad_weight.to(weight.dtype),
             None if grad_bias is None else grad_bias.to(bias.dtype),
             # labels, scale, truncate, rows
-            *(None, None, None, None),
+            None,
+            None,
+            None,
+            None,
         )
 
 
@@ -374,11 +399,16 @@ class _Layer:
         *,
         dtype: torch.dtype,
     ) -> None:
+        """Cast weight [V, D] and bias [V] to `dtype`.
+
+        Args:
+            hidden: [N, D] or logits [N, V]; only its dtype, device and last size are read.
+        """
         self.weight = None if weight is None else weight.to(dtype)
         self.bias = None if bias is None else bias.to(dtype)
         self.scale, self.dtype = scale, dtype
         self.vocab_size = hidden.shape[-1] if weight is None else len(weight)
-        # Empty: new tensors for logits and scores take their device and dtype from it.
+        # An empty tensor: new ones for logits and scores take their device and dtype from it.
         self.wide = at_least_float32(hidden[:0])
 
     def logits(self, rows: Tensor, *, out: Tensor) -> Tensor:
@@ -393,7 +423,7 @@ class _Layer:
         else:
             # Computed in half precision, then widened.
             z.copy_(linear(rows.to(self.dtype), self.weight, self.bias))
-        # 1 / temperature
+        # The scale is 1 / temperature.
         return z.mul_(self.scale) if self.scale != 1 else z
 
 

@@ -121,8 +121,12 @@ def policy_loss(
     """Compute the loss of one micro-batch: token losses, correction, KL, average, entropy bonus.
 
     Args:
-        scores: [B, T] of the policy in training; the entropy with gradient for an `entropy_coef`.
+        scores: log-probs and entropies [B, T] of the policy in training; the entropy with gradient
+            for an `entropy_coef`.
         entropy_coef: c in this step.
+
+    Returns:
+        The scalar loss, and for the curve the mask of clipped tokens and the KL estimate.
 
     Raises:
         ValueError: the objective needs an input that is None.
@@ -132,15 +136,16 @@ def policy_loss(
     credit = inputs.advantages.unsqueeze(-1)
     # Padding may hold anything, −∞ too; a 0 keeps NaN out of 0 · x and of its gradient.
     log_probs = scores.log_probs.masked_fill(~mask, 0)
-    # On policy, ρ is 1, and its gradient that of log π.
+    # Without old log-probs the rollouts are the policy's own: ρ is 1, and its gradient that of
+    # log π.
     old = log_probs.detach()
     if inputs.old_log_probs is not None:
         old = inputs.old_log_probs.masked_fill(~mask, 0)
     log_ratio = log_importance_ratio(log_probs, old, mask, level=objective.ratio_level)
 
-    # Only the last two losses clip.
+    # All False, except for the last two losses below.
     clipped = torch.zeros_like(mask)
-    # A name, or a plugin's function.
+    # The name of a built-in loss, or a plugin's function.
     token_loss = objective.loss
     if callable(token_loss):
         losses = token_loss(log_probs, old, credit, mask)
@@ -148,9 +153,9 @@ def policy_loss(
         losses = -credit * log_probs
     elif token_loss == "cispo":
         # The ratio is a weight without gradient (arXiv:2506.13585, equation 4).
-        ratio, most = log_ratio.detach().exp(), 1 + objective.clip_high
-        losses = -ratio.clamp(max=most) * credit * log_probs
-        clipped = (ratio > most) & (credit > 0)
+        ratio, bound = log_ratio.detach().exp(), 1 + objective.clip_high
+        losses = -ratio.clamp(max=bound) * credit * log_probs
+        clipped = (ratio > bound) & (credit > 0)
     else:
         losses, clipped = clipped_surrogate(
             credit,
@@ -258,16 +263,17 @@ def average_token_losses(
     Raises:
         ValueError: "longest" without `max_completion_length`.
     """
-    kept = torch.where(mask.bool(), token_losses, 0)
+    losses = torch.where(mask.bool(), token_losses, 0)
     if average == "completions":
         # Mean per completion, then over completions: short ones weigh as much as long ones.
-        return (kept.sum(-1) / mask.sum(-1).clamp(min=1)).mean()
+        return (losses.sum(-1) / mask.sum(-1).clamp(min=1)).mean()
     if average == "longest":
         # A constant divisor has no bias towards short or long completions.
         if max_completion_length is None:
             raise ValueError("dr_grpo divides by max_completion_length, which is missing")
-        return kept.sum() / (len(kept) * max_completion_length)
+        return losses.sum() / (len(losses) * max_completion_length)
     if average == "step_tokens" and num_tokens is not None:
         # Each token of the optimiser step weighs the same.
-        return kept.sum() / num_tokens
-    return kept.sum() / mask.sum().clamp(min=1)
+        return losses.sum() / num_tokens
+    # "micro_batch_tokens", or "step_tokens" with this batch as the whole step.
+    return losses.sum() / mask.sum().clamp(min=1)

@@ -27,17 +27,24 @@ def objective(name: str) -> Any:
     """
     if not is_plugin(name):
         return name
-    own: Callable[..., Any] = load_plugin(name)
-    if not callable(own):
-        raise UserError(f"{name}: expected a function of tensors, got {own!r}")
+    function: Callable[..., Any] = load_plugin(name)
+    if not callable(function):
+        raise UserError(f"{name}: expected a function of tensors, got {function!r}")
 
-    parameters = inspect.signature(own).parameters
+    parameters = inspect.signature(function).parameters
 
-    def checked(*tensors: Tensor, **more: Tensor) -> Tensor:
+    def checked(*tensors: Tensor, **optional: Tensor) -> Tensor:
+        """Call the plugin's function, and check the type and shape of its result.
+
+        `optional`: the keywords `right` and `components` of an advantage.
+        """
+        # Only for messages.
         inputs = f"tensors of shapes {', '.join(str(list(tensor.shape)) for tensor in tensors)}"
+        # Turns any exception of the plugin into a UserError.
         with guarded(name, inputs=inputs):
-            # Only the keywords in the plugin's signature.
-            result = own(*tensors, **{key: more[key] for key in more if key in parameters})
+            # The plugin may leave out the optional parameters.
+            wanted = {key: optional[key] for key in optional if key in parameters}
+            result = function(*tensors, **wanted)
         # Token losses have the log-probs' shape, advantages the rewards'.
         shape = list(tensors[0].shape)
         if not isinstance(result, Tensor) or list(result.shape) != shape:
@@ -49,15 +56,19 @@ def objective(name: str) -> Any:
 
 
 def try_loss(name: str) -> None:
-    """Test a loss before training: call it on B = 2 completions, T = 3, and differentiate it.
+    """Test a plugin's loss before training: call it on B = 2, T = 3, and differentiate it.
+
+    Args:
+        name: `plugins/objectives/file.py:name`.
 
     Raises:
         UserError: see `objective`; or it gives no gradient, or values that are not finite.
     """
     log_probs = torch.tensor([[-1.0, -0.5, -2.0], [-0.1, -3.0, -1.0]], requires_grad=True)
-    credit = torch.tensor([[1.0], [-1.0]])
+    advantages = torch.tensor([[1.0], [-1.0]])
     mask = torch.tensor([[True, True, True], [True, True, False]])
-    losses = objective(name)(log_probs, log_probs.detach(), credit, mask)
+    # On policy: the old log-probs are the same.
+    losses = objective(name)(log_probs, log_probs.detach(), advantages, mask)
     if not losses.requires_grad:
         raise UserError(f"{name}: its losses have no gradient; compute them from the log-probs")
     (gradient,) = torch.autograd.grad(losses.sum(), log_probs)
@@ -69,13 +80,17 @@ def try_loss(name: str) -> None:
 
 
 def try_advantage(name: str, *, group_size: int, num_rewards: int) -> None:
-    """Test an advantage before training, on a group of mixed rewards and one of equal rewards.
+    """Test a plugin's advantage before training, on a group of mixed and one of equal rewards.
+
+    Args:
+        name: `plugins/objectives/file.py:name`.
 
     Raises:
         UserError: see `objective`; or it gives values that are not finite.
     """
-    # [P = 2, G], and below [P, G, F].
+    # [P, G] with P = 2.
     rewards = torch.stack([torch.linspace(1, 0, group_size), torch.ones(group_size)])
+    # [P, G, F]: each of the F reward functions has these rewards.
     components = rewards.unsqueeze(-1).repeat(1, 1, num_rewards)
     advantages = objective(name)(rewards, right=rewards == 1, components=components)
     if not advantages.isfinite().all():

@@ -101,6 +101,7 @@ class EntropyCoefficient:
         Args:
             entropy: mean over the step's tokens on all ranks, in nats.
         """
+        # Without a target c is fixed.
         if self.target:
             # The step has a fixed size, since the entropy's gradient is too noisy to follow.
             change = self.STEP if entropy <= self.target else -self.STEP

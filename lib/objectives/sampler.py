@@ -64,6 +64,7 @@ def compare_with_sampler(
         correction: see `Correction`.
         cap, floor: largest and smallest weight.
     """
+    # Such as "sequence" and "mask".
     level, bound = correction.split("_")
     # [B, T] log r_t; without gradient, since the weight is a constant factor of the loss.
     log_ratio = torch.where(mask.bool(), trainer_log_probs.detach() - sampler_log_probs, 0)

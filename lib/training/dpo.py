@@ -16,7 +16,7 @@ from lib.artifacts import read_jsonl
 from lib.core.errors import UserError
 from lib.engines.policy import add_adapter, is_adapter, load_policy, load_tokenizer
 from lib.params.schema import Params
-from lib.training.phase.setup import Setup, prepare_trainer, shared_arguments
+from lib.training.phase.setup import Setup, set_optimizer, shared_arguments
 from lib.training.phase.tracking import ProgressLines
 
 LINE_COLUMNS = ("loss", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected")
@@ -43,7 +43,8 @@ def dpo_setup(params: Params, *, pairs: Path, init: Path, base: Path, scratch: P
     """Build the DPO trainer from params, a file of pairs and the checkpoint `init` to start from.
 
     Args:
-        pairs: rows with `prompt_ids`, `chosen_ids` and `rejected_ids` (see `lib.evaluation.pairs`).
+        pairs: file of rows with `prompt_ids`, `chosen_ids` and `rejected_ids`, which
+            `lib.evaluation.pairs` writes.
         base: the model that an adapter is trained on.
         scratch: the trainer's output folder.
 
@@ -52,11 +53,13 @@ def dpo_setup(params: Params, *, pairs: Path, init: Path, base: Path, scratch: P
     """
     model = params.model
     dataset = pair_dataset(read_jsonl(pairs), max_seq_length=model.max_seq_length)
-    # An adapter of an earlier phase is trained further.
+    # If `init` is an adapter of an earlier phase, it is loaded and trained further. Otherwise a new
+    # one is added if params ask for LoRA.
     policy = load_policy(init, base=base, settings=model)
     if model.lora.rank and not is_adapter(init):
         policy = add_adapter(policy, model.lora)
-    # TRL copies an adapter as the reference policy; for full weights it needs a second model.
+    # TRL makes the reference policy from a copy of the adapter. For full weights it needs a second
+    # model.
     adapted = hasattr(policy, "peft_config")
     trainer = PairTrainer(
         model=policy,
@@ -66,17 +69,20 @@ def dpo_setup(params: Params, *, pairs: Path, init: Path, base: Path, scratch: P
         processing_class=load_tokenizer(init),
         callbacks=[ProgressLines("dpo", LINE_COLUMNS)],
     )
-    prepare_trainer(trainer, params.dpo)
+    set_optimizer(trainer, params.dpo)
     return Setup(trainer=trainer, settings=params.model_dump())
 
 
 def dpo_arguments(params: Params, *, scratch: Path) -> DPOConfig:
-    """Return TRL's arguments from params; no length limit, since long pairs are refused before."""
+    """Return TRL's arguments from params, without a length limit.
+
+    `pair_dataset` refuses pairs that are too long.
+    """
     dpo = params.dpo
     return DPOConfig(
         **shared_arguments(params, dpo, batch=dpo.batch_size, scratch=scratch),
         num_train_epochs=dpo.num_epochs,
-        # TRL would cut the end off, and the answer with it.
+        # With a limit, TRL would cut off the end of a completion, and the answer with it.
         max_length=None,
         beta=dpo.beta,
         # TRL takes a list of losses to mix; here it has one.
@@ -86,16 +92,20 @@ def dpo_arguments(params: Params, *, scratch: Path) -> DPOConfig:
 
 
 def pair_dataset(pairs: Iterable[Mapping[str, Any]], *, max_seq_length: int) -> Dataset:
-    """Return a dataset of the pairs' token ids, with the columns `ID_COLUMNS`.
+    """Return a dataset of the pairs' token ids.
+
+    Its columns are `ID_COLUMNS`: `prompt_ids`, `chosen_ids` and `rejected_ids`.
+
+    Args:
+        max_seq_length: most tokens of a prompt and a completion together.
 
     Raises:
-        UserError: there is no pair, or a prompt and a completion together exceed `max_seq_length`
-            tokens.
+        UserError: there is no pair, or one is longer.
     """
     rows = [{name: list(pair[name]) for name in ID_COLUMNS} for pair in pairs]
     if not rows:
         raise UserError("dpo: the file of pairs is empty; `dvc repro pairs` writes it")
-    # Tokens of the prompt with the longer completion of the two.
+    # Per pair: the tokens of the prompt and of the longer of its two completions.
     lengths = [
         len(row["prompt_ids"]) + max(len(row["chosen_ids"]), len(row["rejected_ids"]))
         for row in rows

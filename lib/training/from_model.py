@@ -36,10 +36,11 @@ def math_training_setup(
     Args:
         model: a model's folder, or its id on the Hub.
         params: settings of the run; None for those of `PRESET`.
-        folder: gets the base model with its prompt (`base`), and the trainer's output.
-        split: of GSM8K, from data/hub or from the Hub.
+        folder: gets the base model with its prompt (`base`), GSM8K's problems, and the trainer's
+            output.
+        split: of GSM8K, read from data/hub or fetched from the Hub.
         problems: a file in the format of `prepare`, in place of GSM8K.
-        system_prompt: replaces `prompt.system` of params.
+        system_prompt: replaces `prompt.system` of params, in the same forms; '' for none.
         revision: the model's commit on the Hub; '' for the commit in `params` if they name the same
             model.
 
@@ -51,21 +52,26 @@ def math_training_setup(
         revision = revision or params.model.revision
     configure(seed=params.seed, threads=params.torch_threads)
     if problems is None:
+        # The split by its name in the list of known sets: gsm8k_train or gsm8k.
         source = KnownSource(known=GSM8K[split], limit="all")
         problems = folder / f"{source.known}.jsonl"
+        # Pairs of a raw row and its `Problem`, or a fault for a row that is no valid problem.
         rows = (row for _, row in read_source(source))
-        # The other rows are faults: rows of the source that are no valid problem.
         write_problems(problems, (row for row in rows if isinstance(row, Problem)))
     # The section `model` of params, with this model's name.
-    named = params.model.model_copy(update={"name": model, "revision": revision})
+    section = params.model.model_copy(update={"name": model, "revision": revision})
+    # `rendering`: the arguments of `prompt_format`, which `save_prompt` writes beside the model.
     base, rendering = folder / "base", params.prompt.rendering
     prompt = prompt_format(**rendering)
-    write_base(base, read_problems(problems), prompt_format=prompt, model=named, seed=params.seed)
+    # The tokenizer and a pointer to the weights. The problems and the seed are only used for an
+    # empty name: a new tiny model.
+    write_base(base, read_problems(problems), prompt_format=prompt, model=section, seed=params.seed)
+    # The text itself, `file:<path>`, or `format` for the prompt format's own instructions.
     setting = params.prompt.system if system_prompt is None else system_prompt
     system = resolve_system_prompt(setting, prompt_format=prompt)
     save_prompt(base, system=system, rendering=rendering)
     return grpo_setup(
-        params.model_copy(update={"model": named}),
+        params.model_copy(update={"model": section}),
         problems=problems,
         init=base,
         base=base,

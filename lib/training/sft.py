@@ -14,7 +14,7 @@ from lib.engines.unsloth import shares_weights
 from lib.params.schema import Params
 from lib.prompts import PromptFormat
 from lib.prompts.formats import conversation, render_target
-from lib.training.phase.setup import Setup, prepare_trainer, prompt_settings, shared_arguments
+from lib.training.phase.setup import Setup, prompt_settings, set_optimizer, shared_arguments
 from lib.training.phase.tracking import ProgressLines
 
 LINE_COLUMNS = ("loss", "mean_token_accuracy", "grad_norm", "learning_rate")
@@ -35,17 +35,18 @@ def sft_setup(params: Params, *, problems: Path, base: Path, scratch: Path) -> S
     rows, tokenizer = list(read_problems(problems)), load_tokenizer(base)
     prompt_format, system = prompt_settings(params, base)
     examples = sft_dataset(rows, tokenizer, prompt_format=prompt_format, system=system)
-    # Prompt and completion together, EOS included.
+    # Tokens of each prompt and completion together, EOS included.
     lengths = [len(token_ids) for token_ids in examples["input_ids"]]
     # Refused and not truncated: an example without its EOS teaches the model never to stop.
-    if too_long := sum(length > model.max_seq_length for length in lengths):
+    too_long = sum(length > model.max_seq_length for length in lengths)
+    if too_long:
         raise UserError(
             f"model.max_seq_length={model.max_seq_length}: {too_long} of {len(lengths)} SFT "
             f"examples are longer; the longest has {max(lengths)} tokens: raise it to that"
         )
-    # True if validation generates with a vLLM on the policy's own weights, which Unsloth must then
-    # load together with the policy.
-    shares = sft.eval_steps and shares_weights(model, engine=validation.engine)
+    # True if the run has validation, by a vLLM that computes with the policy's own weights (only on
+    # the backend unsloth).
+    vllm_on_policy = sft.eval_steps > 0 and shares_weights(model, engine=validation.engine)
     trainer = SFTTrainer(
         # SFT is the first phase: the checkpoint that it trains is the base model itself.
         model=trainable_policy(
@@ -53,15 +54,16 @@ def sft_setup(params: Params, *, problems: Path, base: Path, scratch: Path) -> S
             base=base,
             settings=model,
             seed=params.seed,
-            memory_share=validation.gpu_memory_utilization if shares else 0.0,
+            # Unsloth loads such a vLLM with the policy, on this share of the GPU; 0 for none.
+            memory_share=validation.gpu_memory_utilization if vllm_on_policy else 0.0,
         ),
         args=SFTConfig(
             **shared_arguments(params, sft, batch=sft.batch_size, scratch=scratch),
             num_train_epochs=sft.num_epochs,
             packing=sft.packing,
-            # The length of packed rows. Unpacked rows are not cut: longer ones are refused above.
+            # The length of packed rows. Unpacked rows need no limit: long ones are refused above.
             max_length=model.max_seq_length if sft.packing else None,
-            # The examples have a mask, outside of which labels are −100.
+            # TRL takes the loss on the tokens of `completion_mask`, a column of the examples.
             completion_only_loss=True,
             train_sampling_strategy="group_by_length" if sft.group_by_length else "random",
         ),
@@ -69,7 +71,7 @@ def sft_setup(params: Params, *, problems: Path, base: Path, scratch: Path) -> S
         processing_class=tokenizer,
         callbacks=[ProgressLines("sft", LINE_COLUMNS)],
     )
-    prepare_trainer(trainer, sft)
+    set_optimizer(trainer, sft)
     return Setup(trainer=trainer, problems=rows, settings=params.model_dump())
 
 
@@ -80,11 +82,15 @@ def sft_dataset(
     prompt_format: PromptFormat,
     system: str,
 ) -> Dataset:
-    """Tokenise each problem's prompt and solution, with a mask of the completion's tokens.
+    """Return a dataset of the tokenised problems: prompt and solution, as prompt and completion.
 
-    Both are tokenised separately, the prompt as for generation. TRL would tokenise them together,
-    and could fuse the end of the prompt and the start of the completion into one token. Training
-    would then see another prompt than generation, and TRL only warns.
+    Its columns are `input_ids` and `completion_mask`. Both parts are tokenised separately, the
+    prompt as for generation. TRL would tokenise them together, and could fuse the end of the prompt
+    and the start of the completion into one token. Training would then see another prompt than
+    generation, and TRL only warns.
+
+    Args:
+        system: text of the system message; '' for none.
     """
     rows = []
     for problem in problems:
@@ -94,6 +100,7 @@ def sft_dataset(
             prompt, add_generation_prompt=True, return_dict=True
         )
         prompt_ids = rendered["input_ids"]
+        # The solution and the answer, written as the prompt format demands.
         target = render_target(problem, prompt_format) + tokenizer.eos_token
         target_ids = tokenizer(target, add_special_tokens=False)["input_ids"]
         row = {

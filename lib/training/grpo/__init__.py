@@ -20,7 +20,7 @@ from lib.rewards.functions import Grading
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.phase.launch import is_main_process, num_processes
 from lib.training.phase.rollout_log import RolloutLog
-from lib.training.phase.setup import Setup, prepare_trainer, prompt_settings, shared_arguments
+from lib.training.phase.setup import Setup, prompt_settings, set_optimizer, shared_arguments
 from lib.training.phase.tracking import ProgressLines
 from lib.training.phase.warning_signs import Limits, WarningSigns
 
@@ -39,25 +39,27 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
 
     Raises:
         UserError: there are fewer problems than one step takes; a prompt leaves no token for a
-            completion; the processes cannot share a step; rollouts can be longer than the positions
-            of one RoPE scale; or the engine is missing.
+            completion; the processes cannot share a step; `load_grpo_policy` refuses the model; or
+            the engine is missing.
     """
     grpo, rollout, model = params.grpo, params.rollout, params.model
     # Checked before the policy is loaded, which can take minutes.
     check_engine(rollout.engine, init, base=base)
-    read = list(read_problems(problems))
-    if len(read) < grpo.prompts_per_step:
+    all_problems = list(read_problems(problems))
+    if len(all_problems) < grpo.prompts_per_step:
         raise UserError(
-            f"grpo.prompts_per_step={grpo.prompts_per_step}: there are only {len(read)} GRPO "
-            "problems; lower it, or let `prepare.grpo` keep more"
+            f"grpo.prompts_per_step={grpo.prompts_per_step}: there are only {len(all_problems)} "
+            "GRPO problems; lower it, or let `prepare.grpo` keep more"
         )
     policy, tokenizer = load_grpo_policy(params, init=init, base=base), load_tokenizer(init)
     prompt_format, system = prompt_settings(params, base)
-    prompts = [conversation(problem.problem, system=system) for problem in read]
-    # Prompts are encoded as by the engine, with the chat template.
+    # Chat messages: the system message, if any, and the problem.
+    prompts = [conversation(problem.problem, system=system) for problem in all_problems]
+
+    # Limit completions to the tokens that the longest prompt leaves.
     longest = max(map(len, encode(tokenizer, prompts)))
-    # The tokens for a completion. One token stays unused, as in S0's source, where
-    # max_prompt_length is the longest prompt + 1.
+    # One token stays unused, as in the source of preset S0, where max_prompt_length is the longest
+    # prompt + 1.
     room = model.max_seq_length - longest - 1
     if room < 1:
         raise UserError(
@@ -72,39 +74,45 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
                 f"model.max_seq_length={model.max_seq_length}"
             )
         rollout = rollout.model_copy(update={"max_new_tokens": room})
+
+    # Judges completions, and computes their rewards.
     grading = Grading(
         params.reward.names,
         params.reward.weights,
         prompt_format=prompt_format,
         **params.reward.settings(max_completion_tokens=rollout.max_new_tokens),
     )
+    # Thresholds of the warnings in training.
     limits = Limits.from_reward(
         params.reward, max_new_tokens=rollout.max_new_tokens, dtype=model.inference_dtype
     )
     arguments = grpo_arguments(params, scratch=scratch)
+    # Arguments of both trainers. The callbacks print a line per logged step, and warn of failures.
     common = {
         "model": policy,
         "processing_class": tokenizer,
         "callbacks": [ProgressLines("grpo", LINE_COLUMNS), WarningSigns("grpo", limits)],
     }
+    # The dataset: the prompts, and columns for reward functions.
     rows = [
         {
             "prompt": prompt,
             "problem": problem.problem,
             "reference": problem.reference,
-            # Column names of reward functions written for TRL's examples.
+            # The reference again, under the name in TRL's examples of reward functions.
             "reference_answer": problem.reference,
             "reference_solution": problem.solution,
             "tags": list(problem.tags),
         }
-        for problem, prompt in zip(read, prompts, strict=True)
+        for problem, prompt in zip(all_problems, prompts, strict=True)
     ]
+
     trainer: Trainer
     if grpo.trainer == "trl":
-        # Imported here: TRL's GRPOTrainer imports vLLM if it is installed.
+        # Imported only here, because TRL's GRPOTrainer imports vLLM if it is installed.
         from lib.training.grpo.trl import build_trl
 
-        # It needs no engine: it generates by itself.
+        # TRL's trainer needs no engine, since it generates by itself.
         trainer = build_trl(
             rows, grading=grading, arguments=arguments, grpo=grpo, rollout=rollout,
             settings=model, **common,
@@ -134,13 +142,17 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
             memory_share=rollout.gpu_memory_utilization,
             device=rollout.device,
         )
+        # A live engine generates with the policy's own weights, other engines with a copy.
         trainer.roll_out_with(engine, live=ENGINES[rollout.engine].live)
         if grpo.log_problems:
             log = RolloutLog(trainer, grpo=grpo, max_new_tokens=rollout.max_new_tokens)
             trainer.add_callback(log)
-    prepare_trainer(trainer, grpo)
+    set_optimizer(trainer, grpo)
     return Setup(
-        trainer=trainer, problems=read, rewards=grading.rewards, settings=params.model_dump()
+        trainer=trainer,
+        problems=all_problems,
+        rewards=grading.rewards,
+        settings=params.model_dump(),
     )
 
 
@@ -148,17 +160,19 @@ def load_grpo_policy(params: Params, *, init: Path, base: Path) -> Any:
     """Load the checkpoint `init` for training, without dropout.
 
     Raises:
-        UserError: the model has a router loss, or its RoPE scale changes below the length that
-            params allow.
+        UserError: the model has a router loss, or `model.max_seq_length` exceeds the length at
+            which a longrope model switches its RoPE factors.
     """
     model, rollout = params.model, params.rollout
-    # TRL's trainer generates by itself, and its vLLM has weights of its own.
+    # True if the rollouts come from a vLLM on the policy's own weights (only on the backend
+    # unsloth). The vLLM of TRL's trainer has weights of its own.
     shared = params.grpo.trainer != "trl" and shares_weights(model, engine=rollout.engine)
     policy = trainable_policy(
         init,
         base=base,
         settings=model,
         seed=params.seed,
+        # Unsloth loads such a vLLM together with the policy, on this share of the GPU; 0 for none.
         memory_share=rollout.gpu_memory_utilization if shared else 0.0,
     )
     if getattr(policy.config, "output_router_logits", False):
@@ -166,6 +180,7 @@ def load_grpo_policy(params: Params, *, init: Path, base: Path) -> Any:
             "model.name: GRPO has no router loss for a mixture of experts; set "
             "output_router_logits to false in the model's config"
         )
+    # In tokens; None for a model of another RoPE type than longrope.
     switch = rope_switch(policy.config)
     if switch and model.max_seq_length > switch:
         raise UserError(
@@ -173,13 +188,16 @@ def load_grpo_policy(params: Params, *, init: Path, base: Path) -> Any:
             "(rope_type longrope) computes all positions otherwise, so that a completion is not "
             f"scored as it was sampled; set it to {switch} or less"
         )
-    # Ratios compare the policy with itself: dropout would make them noise.
+    # Ratios compare the policy's probabilities over passes: dropout would make them noise.
     switch_off_noise(policy)
     return policy
 
 
 def grpo_arguments(params: Params, *, scratch: Path) -> dict[str, Any]:
     """Return GRPO's keyword arguments of `transformers.TrainingArguments`.
+
+    Args:
+        scratch: the trainer's output folder.
 
     Raises:
         UserError: the processes of this run cannot share a step in whole groups.
@@ -193,7 +211,8 @@ def grpo_arguments(params: Params, *, scratch: Path) -> dict[str, Any]:
     return {
         **shared_arguments(params, grpo, batch=grpo.batch_size, scratch=scratch),
         "max_steps": grpo.max_steps,
-        # The step decides the problems, so that a resumed run has no batches to skip.
+        # The trainer derives the problems from the step's number, so that a resumed run has no
+        # batches to skip.
         "ignore_data_skip": True,
     }
 
@@ -205,9 +224,10 @@ def switch_off_noise(policy: torch.nn.Module) -> None:
     attribute, others (Falcon, Persimmon) with a rate from their config. Modules get a copy of the
     config to change, since the policy's own config is saved.
     """
-    # Modules that share a config share its copy.
+    # Config's id → its copy: modules that shared a config then share the copy.
     copies: dict[int, PreTrainedConfig] = {}
     for module in policy.modules():
+        # Objects with rates among their attributes: the module, and its own copy of its config.
         owners: list[Any] = [module]
         config = getattr(module, "config", None)
         if isinstance(config, PreTrainedConfig) and module is not policy:
@@ -215,7 +235,8 @@ def switch_off_noise(policy: torch.nn.Module) -> None:
             owners.append(module.config)
         for owner in owners:
             for name, value in vars(owner).items():
-                # Such as attention_dropout, layerdrop, router_jitter_noise; nn.Dropout's is `p`.
+                # Such as attention_dropout, layerdrop, router_jitter_noise; the rate of nn.Dropout
+                # is its only float, `p`.
                 noise = isinstance(owner, torch.nn.Dropout) or "drop" in name or "jitter" in name
                 if noise and isinstance(value, float):
                     setattr(owner, name, 0.0)

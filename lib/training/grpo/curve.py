@@ -34,8 +34,8 @@ class Curve:
         self.values: dict[str, list[float]] = defaultdict(list)
         """Column name → one value per step since the last point."""
         # This process's numbers of the current step, by column. `_sums`: [2], a sum and a count.
-        # `_extremes`: tensors [n] of candidates for a minimum or maximum, NaN if they do not count.
-        # All stay on the device, since a read would wait for its queue.
+        # `_extremes`: tensors [n], from which `close_step` takes the minimum or maximum; a NaN does
+        # not count. All stay on the device, since a read would wait for its queue.
         self._sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(2, dtype=torch.float64))
         self._extremes: dict[str, list[Tensor]] = defaultdict(list)
 
@@ -51,11 +51,12 @@ class Curve:
         return gathered
 
     def add_rewards(self, names: Sequence[str], rewards: Tensor, totals: Tensor) -> None:
-        """Record the rewards of all ranks' completions.
+        """Record mean and standard deviation of each reward function's rewards, and of the totals.
 
         Args:
-            rewards: [B · ranks, F].
-            totals: [groups, G] the weighted sums over F.
+            names: [F] names of the reward functions.
+            rewards: [B · ranks, F] of all ranks' completions.
+            totals: [P · ranks, G] the weighted sums over F.
         """
         for index, name in enumerate(names):
             self.record(f"rewards/{name}/mean", rewards[:, index].mean().item())
@@ -64,27 +65,40 @@ class Curve:
         self.record("reward_std", _std(totals.flatten()))
 
     def add_rollouts(self, rollouts: Sequence[Rollout]) -> None:
-        """Record the lengths of all ranks' completions and their truncated share; add metrics."""
+        """Record the lengths and the truncated share of all ranks' completions, and add metrics.
+
+        Args:
+            rollouts: [B] of this process.
+        """
         # [B · ranks] each: lengths in tokens, and 1 for a truncated completion.
-        every, cut = self.gather([(one.num_tokens, one.truncated) for one in rollouts]).T
-        self.record("completions/clipped_ratio", cut.mean().item())
-        # TRL logs 0 where no completion ended by itself.
-        ended = torch.zeros(1) if cut.all() else every[cut == 0]
-        for name, values in (("length", every), ("terminated_length", ended)):
+        lengths, truncated = self.gather([(one.num_tokens, one.truncated) for one in rollouts]).T
+        self.record("completions/clipped_ratio", truncated.mean().item())
+        # Lengths of the completions that ended by themselves. TRL logs 0 where there are none.
+        ended = torch.zeros(1) if truncated.all() else lengths[truncated == 0]
+        for name, values in (("length", lengths), ("terminated_length", ended)):
             for statistic in ("mean", "min", "max"):
+                # Such as values.mean().
                 value = getattr(values, statistic)().item()
                 self.record(f"completions/{statistic}_{name}", value)
-        # Once per completion that is trained on, so that each refill round counts by its share.
-        # Other ranks may have metrics of other names.
+        # A rollout's metrics are means over all completions scored in one call: the step's first
+        # sampling or a refill round. Each rollout adds them, so that a call's means are weighted by
+        # the completions that are trained on. They are summed for `close_step` and not recorded
+        # here, since ranks may have metrics of different names.
         for rollout in rollouts:
             for name, number in rollout.metrics.items():
                 self._sums[name] += torch.tensor([number, 1.0])
 
     def add_comparison(self, comparison: SamplerComparison, mask: Tensor) -> None:
-        """Add a micro-batch's distance between sampler and trainer."""
+        """Add a micro-batch's distance between sampler and trainer.
+
+        Args:
+            comparison: has the gaps [b, T], and the importance weights [b, T] or [b, 1].
+            mask: [b, T] True for the tokens in the loss.
+        """
         gap, weights = comparison.gap, comparison.weights
         self._add(f"{GAP}/mean", gap, mask)
         self._add(f"{RATIO}/mean", weights, mask)
+        # Not a column itself: `close_step` needs it for the effective sample size.
         self._add(SQUARE, weights.square(), mask)
         extremes = {
             f"{GAP}/max": gap.max(),
@@ -92,13 +106,18 @@ class Curve:
             f"{RATIO}/max": weights.max(),
         }
         for name, value in extremes.items():
-            # A micro-batch without a token that counts has no extreme.
+            # [1]; NaN, which does not count, for a micro-batch without tokens in the loss.
             self._extremes[name].append(torch.where(mask.any(), value, math.nan).view(1))
 
     def add_loss(self, loss: PolicyLoss, entropy: Tensor, batch: LossInputs) -> None:
-        """Add the policy's entropy [b, T], clipped shares and, with a KL penalty, KL."""
+        """Add a micro-batch's entropy, clipped shares and, with a KL penalty, its KL.
+
+        Args:
+            entropy: [b, T] of the policy.
+        """
         credit, mask = batch.advantages.unsqueeze(-1), batch.loss_mask
-        # The clip bounds the ratio from below where A < 0 (δ from above), from above where A > 0.
+        # [b, T], or [b, 1] for a ratio per sequence. The clip bounds the ratio from above where
+        # A > 0, and from below where A < 0 (there δ bounds it from above, which counts as low too).
         low, high = loss.clipped & (credit < 0), loss.clipped & (credit > 0)
         self._add("entropy", entropy, mask)
         for name, clipped in {"low": low, "high": high, "region": low | high}.items():
@@ -106,6 +125,7 @@ class Curve:
         if batch.reference_log_probs is not None:
             self._add("kl", loss.kl, mask)
         tokens = mask.sum(-1)
+        # TRL's columns: the smallest and the largest share over the completions.
         for name, clipped in {"low_min": low, "high_max": high}.items():
             # [b] the clipped share of each completion's tokens; NaN without tokens.
             shares = (clipped.float() * mask).sum(-1) / tokens
@@ -117,10 +137,10 @@ class Curve:
         For values [b, T] the mean is over the tokens whose mask is True; for values [b, 1], over
         the completions with at least one such token. The mask is [b, T].
         """
-        kept = mask.any(-1, keepdim=True) if values.shape[1] == 1 else mask
-        self._sums[name] = torch.stack(
-            [(values * kept).sum(), kept.sum()]
-        ).double() + self._sums.get(name, 0)
+        counted = mask.any(-1, keepdim=True) if values.shape[1] == 1 else mask
+        pair = torch.stack([(values * counted).sum(), counted.sum()]).double()
+        # Not `+=`: the default of `_sums` is on the CPU, and `pair` may be on a GPU.
+        self._sums[name] = pair + self._sums.get(name, 0)
 
     def close_step(self) -> Mapping[str, float]:
         """Record the step's means, minima and maxima over all ranks, and return the means by name.
@@ -133,7 +153,8 @@ class Curve:
         own_extremes = {name: torch.cat(parts).tolist() for name, parts in self._extremes.items()}
         self._sums.clear()
         self._extremes.clear()
-        # By column, the values of all ranks: pairs of a sum and a count, and candidates.
+        # By column, the numbers of all ranks: pairs of a sum and a count, and values of which the
+        # minimum or maximum is taken.
         pairs: dict[str, list[list[float]]] = defaultdict(list)
         extremes: dict[str, list[float]] = defaultdict(list)
         for rank_sums, rank_extremes in gather_object([(own_sums, own_extremes)]):
@@ -146,7 +167,8 @@ class Curve:
             total, count = map(sum, zip(*pairs[name], strict=True))
             if count:
                 means[name] = total / count
-        if (square := means.pop(SQUARE, None)) is not None:
+        square = means.pop(SQUARE, None)
+        if square is not None:
             # Kish's effective sample size as a share, from the mean weight and mean squared weight.
             means[ESS] = effective_sample_share(means[f"{RATIO}/mean"], square)
         for name, value in means.items():

@@ -87,6 +87,7 @@ class PolicyGradientTrainer(Trainer):
         # [F]
         self.reward_weights = torch.tensor(grading.weights, device=self.accelerator.device)
         self.grpo = grpo
+        # `objective` returns a built-in name as it is, and a plugin's name as its function.
         self.advantage = objective(grpo.advantage)
         self.objective = Objective(
             loss=objective(grpo.loss),
@@ -104,7 +105,7 @@ class PolicyGradientTrainer(Trainer):
         # The engine's version of the weights at the last roll-out ("" before the first), and the
         # last step's mean gap between sampler and trainer in nats per token.
         self._synced, self._gap = "", math.nan
-        # Set by `roll_out_with`.
+        # Set by `roll_out_with`, before training.
         self.engine: Engine
         self.live: bool
         self.rollouts: list[Rollout] = []
@@ -117,18 +118,20 @@ class PolicyGradientTrainer(Trainer):
         self.bonus = EntropyCoefficient(grpo.entropy_coef, grpo.entropy_target)
         if self.bonus.is_used:
             self.add_callback(SavedCoefficient(self.bonus))
-        # Sharing a prompt takes two forward passes before one backward pass, which DDP and FSDP do
-        # not support. Under gradient checkpointing transformers keeps no cache of the first one.
-        whole = self.accelerator.num_processes == 1
+        # To compute a prompt once for all of its completions takes two forward passes before one
+        # backward pass, which DDP and FSDP do not support. The second pass reads the first one's
+        # cache, which transformers does not keep under gradient checkpointing.
+        one_process = self.accelerator.num_processes == 1
         self.scorer = Scorer(
             self.model,
             sampling=sampling,
-            shares_prompts=whole and not self.args.gradient_checkpointing,
+            shares_prompts=one_process and not self.args.gradient_checkpointing,
             entropy_grad=self.bonus.is_used,
             float32_head=grpo.cast_lm_head_to_fp32,
         )
-        # False: Trainer divides each micro-batch's loss by the number of micro-batches in a step
-        # (transformers' `training_step`). `_arrange` scales `num_tokens` to match.
+        # With False, Trainer divides each micro-batch's loss by the number of micro-batches in a
+        # step (transformers' `training_step`). `_arrange` divides `num_tokens` by it too, so that
+        # the two cancel.
         self.model_accepts_loss_kwargs = False
         self.reference = ReferencePolicy(self.model) if grpo.beta else None
 
@@ -154,32 +157,37 @@ class PolicyGradientTrainer(Trainer):
     # Roll out
 
     def get_train_dataloader(self) -> Iterator[dict[str, MicroBatch]]:
-        """Yield the micro-batches of each step; a step's first one triggers its rollouts.
+        """Sample rollouts, and yield their micro-batches step by step as {"batch": MicroBatch}.
 
-        It is a plain generator, because a loader that accelerate prepares reads one batch ahead: it
-        would sample a step's rollouts before the update of the step before.
+        `num_iterations` steps in a row train on the same rollouts. It is a plain generator, because
+        a loader that accelerate prepares reads one batch ahead: it would sample a step's rollouts
+        before the update of the step before.
         """
-        # A run that is resumed at its end takes no further step.
+        # False at once for a run that is resumed at its end.
         while self.state.global_step < self.state.max_steps:
             self.batches = self.roll_out()
             for _ in range(self.grpo.num_iterations):
                 for batch in self.batches:
-                    # In a dict: Trainer looks for tensors to move and count in a mapping. It leaves
-                    # the batch as it is, which therefore keeps `old_log_probs` over the iterations.
+                    # Trainer expects a mapping, whose tensors it moves to the device. It does not
+                    # look into a MicroBatch: every iteration gets the same object, and with it the
+                    # `old_log_probs` that the first iteration stored.
                     yield {"batch": batch}
 
     def roll_out(self) -> list[MicroBatch]:
         """Sample, score and arrange this step's rollouts, and return the micro-batches."""
         # A policy that FSDP2 shards is not gathered here: an engine with a copy of the weights
         # gathers one parameter at a time.
-        self._check_version(self.engine.sync(self.accelerator.unwrap_model(self.model_wrapped)))
+        version = self.engine.sync(self.accelerator.unwrap_model(self.model_wrapped))
+        self._check_version(version)
         groups = self._sample(self._problems_of_step(), round_=0)
         if self.grpo.dynamic_sampling:
             groups = self._refill(groups)
         self.rollouts = [rollout for group in groups for rollout in group]
         self.curve.add_rollouts(self.rollouts)
-        # Advantages need all rewards, so that rows can only be packed afterwards.
+        # Rows are arranged only now: advantages decide which rows share a micro-batch, and need all
+        # rewards.
         batches = self._arrange(self._advantages())
+        # None without a KL penalty.
         if self.reference:
             # One swap for all micro-batches, because a swap copies every trained weight twice.
             with self.reference.in_place_of(self.model), torch.no_grad():
@@ -188,13 +196,13 @@ class PolicyGradientTrainer(Trainer):
         return batches
 
     def _problems_of_step(self) -> list[Mapping[str, Any]]:
-        """Return this process's share of the step's problems; each epoch shuffles their order."""
-        total = self.grpo.prompts_per_step
-        # `num_iterations` steps train on the rollouts of one generation.
+        """Return this process's P of the step's problems; each epoch shuffles their order."""
+        total = self.grpo.prompts_per_step  # on all processes
+        # The number of this roll-out, from 0: `num_iterations` steps train on each.
         generation = self.state.global_step // self.grpo.num_iterations
-        # An epoch has whole steps only. The problems left over differ from epoch to epoch, because
-        # each epoch is shuffled.
-        epoch, place = divmod(generation, len(self.problems) // total)
+        # `position`: the number of the roll-out in its epoch. An epoch has whole steps only. The
+        # problems left over differ from epoch to epoch, because each epoch is shuffled.
+        epoch, position = divmod(generation, len(self.problems) // total)
         order = list(range(len(self.problems)))
         if self.grpo.shuffle:
             generator = torch.Generator().manual_seed(self.args.seed)
@@ -203,13 +211,14 @@ class PolicyGradientTrainer(Trainer):
             for _ in range(epoch + 1):
                 order = torch.randperm(len(self.problems), generator=generator).tolist()
         # Whole groups stay on one rank, so that advantages need no communication.
-        mine = self._part_of_rank(order[place * total : (place + 1) * total])
-        return [self.problems[index] for index in mine]
+        indices = self._part_of_rank(order[position * total : (position + 1) * total])
+        return [self.problems[index] for index in indices]
 
     def _sample(self, problems: Sequence[Mapping[str, Any]], *, round_: int) -> list[Group]:
         """Sample G completions of each problem, judge and score them, and return the groups.
 
         Args:
+            problems: as many on every rank.
             round_: 0, or the number of the refill round; each round has other random numbers.
 
         Raises:
@@ -217,6 +226,7 @@ class PolicyGradientTrainer(Trainer):
         """
         # The key has the step, so that a resumed run samples what an uninterrupted one would. It
         # lacks the rank: engines add the prompt, so that several ranks sample what one rank would.
+        # The last 0 is constant.
         seed = keyed_seed(self.args.seed, "rollout", self.state.global_step, round_, 0)
         prompts = encode(self.processing_class, [problem["prompt"] for problem in problems])
         # A live engine reads the policy's own parameters, which FSDP2 gathers for this block.
@@ -224,25 +234,27 @@ class PolicyGradientTrainer(Trainer):
         sampling = dataclasses.replace(self.sampling, seed=seed)
         try:
             with timed("generation"), whole:
+                # G completions for each prompt.
                 completions = self.engine.generate(prompts, sampling)
         except NotFiniteError as error:
             raise self._diverged("the policy's logits") from error
+        # A `Rollout` of each completion. `FIELDS`: the problem's prompt, text, reference and tags.
         groups = [
             self.grading.judge(group, prompt_ids=ids, **{name: problem[name] for name in FIELDS})
             for problem, ids, group in zip(problems, prompts, completions, strict=True)
         ]
-        # TRL's count: prompt and completion tokens of every rollout, replaced groups included.
+        # As TRL counts: prompt and completion tokens of every rollout so far on all ranks, with the
+        # groups that a refill replaces.
         rollouts = [rollout for group in groups for rollout in group]
         length = sum(len(one.prompt_ids) + one.num_tokens for one in rollouts)
         self.state.num_input_tokens_seen += int(self.curve.gather([length]).sum())
+        # Replaced, not added: the curve logs the mean of this list.
         self.curve.values["num_tokens"] = [self.state.num_input_tokens_seen]
-        # Columns for reward functions: a problem's value G times, so B values in each column.
-        extra = {
-            name: [problem[name] for problem in problems for _ in range(self.grpo.group_size)]
-            for name in problems[0]
-            if name not in FIELDS
-        }
-        self._score(rollouts, extra)
+        # The problems' other entries are columns for reward functions: a problem's value G times,
+        # so B values in each column.
+        repeated = [problem for problem in problems for _ in range(self.grpo.group_size)]
+        extra = [name for name in problems[0] if name not in FIELDS]
+        self._score(rollouts, {name: [problem[name] for problem in repeated] for name in extra})
         return groups
 
     # Reward
@@ -253,20 +265,21 @@ class PolicyGradientTrainer(Trainer):
         Args:
             columns: columns for reward functions, B values each.
         """
-        # Values logged during this call, by name.
+        # Values logged during this call, by name: numbers here, and columns for the rollout log.
         metrics: dict[str, list[float]] = defaultdict(list)
         self.extra_columns = {}
         with timed("rewards"):
+            # Answer accuracy, and the shares of right answers by verifier step.
             metrics |= {name: [value] for name, value in judged_metrics(rollouts).items()}
             self.grading.score(
                 rollouts,
                 **columns,
-                # TRL's keyword arguments of a reward function.
+                # What TRL passes to a reward function beside the columns.
                 trainer_state=self.state,
                 log_metric=lambda name, value: metrics[name].append(value),
                 log_extra=lambda name, values: self.extra_columns.update({name: list(values)}),
             )
-        # A function may log a name several times; the point holds its mean.
+        # A function may log a name several times, for which the curve gets the mean.
         means = {name: sum(logged) / len(logged) for name, logged in metrics.items()}
         for rollout in rollouts:
             rollout.metrics = means
@@ -281,16 +294,19 @@ class PolicyGradientTrainer(Trainer):
         return (rewards * self.reward_weights).sum(-1).view(-1, self.grpo.group_size)
 
     def _signals(self, rewards: Tensor) -> Tensor:
-        """Return a mask [groups], True for groups whose totals differ.
+        """Return a mask [groups], True for groups whose total rewards differ.
 
-        With GDPO, True for groups in which any reward function of non-zero weight differs.
+        With GDPO, which normalises each reward function by itself: True for groups in which the
+        rewards of any function of non-zero weight differ.
 
         Args:
             rewards: [groups · G, F].
         """
         if self.grpo.reward_aggregation == "sum":
             return has_signal(self._totals(rewards))
-        weighted = (rewards * self.reward_weights).T  # [F, groups · G]
+        # [F, groups · G]; a weight of 0 makes a function's rewards equal.
+        weighted = (rewards * self.reward_weights).T
+        # [F, groups, G] -> [F, groups] -> [groups]
         return has_signal(weighted.reshape(len(weighted), -1, self.grpo.group_size)).any(0)
 
     # Dynamic sampling
@@ -298,32 +314,36 @@ class PolicyGradientTrainer(Trainer):
     def _refill(self, groups: list[Group]) -> list[Group]:
         """Replace groups without signal by new groups of other problems (dynamic sampling).
 
-        In each of up to `grpo.dynamic_sampling` rounds, every rank draws as many problems as the
-        rank with the most missing groups, because generation with a sharded policy and logging are
-        collective. Surplus groups are dropped. With `grpo.dynamic_sampling_fallback: train`, a
-        group that no round replaced stays.
+        Such a group gives the policy no gradient, mostly because its rewards are equal. There are
+        up to `grpo.dynamic_sampling` rounds. In a round all ranks draw the same number of problems,
+        because generation with a sharded policy and logging are collective: as many as the rank
+        with the most missing groups needs. Other ranks drop their surplus of new groups. With
+        `grpo.dynamic_sampling_fallback: train`, a group that no round replaced stays.
+
+        Args:
+            groups: the P groups of this process, changed in place and returned.
 
         Raises:
             UserError: a group is still without signal on some rank after all rounds, and the
                 fallback is `error`.
         """
-        rounds, signals = self.grpo.dynamic_sampling, self._with_signal(groups)
+        rounds, signals = self.grpo.dynamic_sampling, self._signal_mask(groups)
         # Indices of this rank's groups to replace.
-        missing = [place for place, signal in enumerate(signals) if not signal]
+        missing = [index for index, signal in enumerate(signals) if not signal]
         round_ = 0
-        # `wanted`: the largest number of missing groups on any rank.
+        # `wanted`: the largest number of missing groups on any rank; 0 ends the rounds.
         while (wanted := int(self.curve.gather([len(missing)]).max())) and round_ < rounds:
             round_ += 1
-            new_groups = self._sample(self._others(wanted, round_), round_=round_)
-            new_signals = self._with_signal(new_groups)
+            new_groups = self._sample(self._refill_problems(wanted, round_), round_=round_)
+            new_signals = self._signal_mask(new_groups)
             # `signals` grows by every sampled group, for the logged share.
             signals += new_signals
-            spare = [group for group, signal in zip(new_groups, new_signals, strict=True) if signal]
-            # Not strict: this rank drew as many problems as the rank with the most missing groups
-            # needs, so it may have a surplus.
-            for place, group in zip(missing, spare, strict=False):
-                groups[place] = group
+            spare = list(compress(new_groups, new_signals))
+            # Not strict: there may be more missing groups than new ones with signal, or fewer.
+            for index, group in zip(missing, spare, strict=False):
+                groups[index] = group
             missing = missing[len(spare) :]
+        # All rounds are used up, and some rank still lacks a group.
         if wanted and self.grpo.dynamic_sampling_fallback == "error":
             raise UserError(
                 f"grpo.dynamic_sampling={rounds}: at step {self.state.global_step + 1}, up to "
@@ -341,26 +361,28 @@ class PolicyGradientTrainer(Trainer):
             self.curve.record(f"dynamic_sampling/{name}", self.curve.gather([share]).mean().item())
         return groups
 
-    def _with_signal(self, groups: Sequence[Group]) -> list[bool]:
-        """Return a mask of the groups that move the policy.
+    def _signal_mask(self, groups: Sequence[Group]) -> list[bool]:
+        """Return True for each group that gives the policy a gradient.
 
-        Their rewards differ, and at least one rollout is not masked as truncated.
+        Its rewards differ, and with `grpo.mask_truncated` not all of its rollouts are truncated:
+        truncated ones are then left out of the loss.
         """
         rewards = self._rewards([one for group in groups for one in group])
-        masks, signals = self.grpo.mask_truncated, self._signals(rewards).tolist()
-        return [
-            differ and not (masks and all(one.truncated for one in group))
-            for group, differ in zip(groups, signals, strict=True)
-        ]
+        signals: list[bool] = self._signals(rewards).tolist()
+        if self.grpo.mask_truncated:
+            for index, group in enumerate(groups):
+                if all(one.truncated for one in group):
+                    signals[index] = False
+        return signals
 
-    def _others(self, count: int, round_: int) -> list[Mapping[str, Any]]:
+    def _refill_problems(self, count: int, round_: int) -> list[Mapping[str, Any]]:
         """Draw `count` problems for this process in a refill round, different ones on each rank."""
-        key = keyed_seed(self.args.seed, "refill", self.state.global_step, round_)
-        # All ranks draw the same places, and each takes its own part of them.
+        seed = keyed_seed(self.args.seed, "refill", self.state.global_step, round_)
+        # All ranks draw the same indices, and each takes its own part of them.
         total = count * self.accelerator.num_processes
-        # Without replacement, so that no two of these groups, on any rank, have the same problem.
-        places = random.Random(key).sample(range(len(self.problems)), total)
-        return [self.problems[place] for place in self._part_of_rank(places)]
+        # Drawn without replacement, so that all new groups have different problems, over ranks too.
+        indices = random.Random(seed).sample(range(len(self.problems)), total)
+        return [self.problems[index] for index in self._part_of_rank(indices)]
 
     def _part_of_rank(self, rows: Any) -> Any:
         """Return this process's part of all rows (a list or tensor): rank 0 has the first part."""
@@ -370,7 +392,7 @@ class PolicyGradientTrainer(Trainer):
     # Advantages
 
     def _advantages(self) -> Tensor:
-        """Return this process's advantages [B], and add the rewards to the curve.
+        """Return the advantages [B] of this process's rollouts, and add the rewards to the curve.
 
         All ranks' rewards are gathered, for the curve and for `grpo.advantage: batch`: its divisor
         is the standard deviation over all of them.
@@ -379,11 +401,13 @@ class PolicyGradientTrainer(Trainer):
         rewards = self.accelerator.gather(self._rewards(self.rollouts))
         # [P · ranks, G]
         totals = self._totals(rewards)
+        # [B · ranks] True for a right answer.
         right = self.accelerator.gather(
             torch.tensor([one.answer_ok for one in self.rollouts], device=totals.device)
         )
+        # [P · ranks, G, F]
         components = rewards.view(*totals.shape, -1)
-        # A plugin's advantage replaces GDPO's too: it gets each reward's values (`components`).
+        # A plugin's advantage is a function. It replaces GDPO's too, since it gets `components`.
         if self.grpo.reward_aggregation == "gdpo" and not callable(self.advantage):
             advantages = gdpo_advantages(components, self.reward_weights)
         else:
@@ -396,10 +420,10 @@ class PolicyGradientTrainer(Trainer):
 
         names = [function.__name__ for function in self.reward_funcs]
         self.curve.add_rewards(names, rewards, totals)
-        # The share of groups without a gradient. The name is TRL's, but a group's rewards are equal
-        # here if max − min is 0.
-        flat = 1 - self._signals(rewards).float().mean()
-        self.curve.record("frac_reward_zero_std", flat.item())
+        # The name is TRL's, which tests the standard deviation. Here a group's rewards are equal if
+        # max − min is 0.
+        share_equal = 1 - self._signals(rewards).float().mean()
+        self.curve.record("frac_reward_zero_std", share_equal.item())
         own: Tensor = self._part_of_rank(advantages.flatten())
         return own
 
@@ -408,41 +432,41 @@ class PolicyGradientTrainer(Trainer):
     def _arrange(self, advantages: Tensor) -> list[MicroBatch]:
         """Cut the step's B rollouts into micro-batches of `per_device_train_batch_size` rows.
 
-        If `_packs`, rows are sorted first, so that similar rows share a micro-batch.
+        Except for the loss `bnpo`, rows are sorted first, so that similar rows share a micro-batch.
 
         Args:
             advantages: [B].
         """
         rollouts, size = self.rollouts, self.args.per_device_train_batch_size
-        # B bools, read once a step, because each read waits for the GPU.
+        # B bools: True for an advantage other than 0. Read once a step, because each read waits for
+        # the GPU.
         signals = advantages.bool().tolist()
         # A row is an index into the rollouts; its position decides its micro-batch.
-        order = self._sorted_rows(signals) if self._packs else list(range(len(rollouts)))
-        parts = [order[start : start + size] for start in range(0, len(order), size)]
-        # [B] True for a completion in the loss. The engine's finish reason tells which are
-        # truncated. The last token does not: a completion that a stop string ended has no end
-        # token either.
+        order = self._sorted_rows(signals) if self._sorts_rows else list(range(len(rollouts)))
+        row_lists = [order[start : start + size] for start in range(0, len(order), size)]
+        # [B] True for a completion in the loss. `truncated` is the engine's finish reason, since a
+        # missing end token would be no sign: a completion that a stop string ended has none either.
         counted = [not (self.grpo.mask_truncated and rollout.truncated) for rollout in rollouts]
         tokens = sum(rollout.num_tokens for rollout in compress(rollouts, counted))
         # Tokens in the loss on all ranks. At least 1, for a step whose completions are all masked.
         total = max(self.curve.gather([tokens]).sum().item(), 1.0)
         return [
             self._collate(
-                [rollouts[row] for row in part],
-                counted=[counted[row] for row in part],
-                rows=part,
-                advantages=advantages[torch.tensor(part, device=advantages.device)],
-                signal=any(signals[row] for row in part),
+                [rollouts[row] for row in rows],
+                counted=[counted[row] for row in rows],
+                rows=rows,
+                advantages=advantages[torch.tensor(rows, device=advantages.device)],
+                signal=any(signals[row] for row in rows),
                 # Trainer averages the loss over micro-batches, and DDP over ranks. This smaller
                 # divisor undoes both.
-                num_tokens=total / (len(parts) * self.accelerator.num_processes),
-                last=part is parts[-1],
+                num_tokens=total / (len(row_lists) * self.accelerator.num_processes),
+                last=rows is row_lists[-1],
             )
-            for part in parts
+            for rows in row_lists
         ]
 
     @property
-    def _packs(self) -> bool:
+    def _sorts_rows(self) -> bool:
         """True if rollouts are sorted before they are cut into micro-batches."""
         # bnpo divides by the tokens of a micro-batch, so sorting rows would change its loss.
         return self.grpo.loss != "bnpo"
@@ -453,13 +477,14 @@ class PolicyGradientTrainer(Trainer):
         Args:
             signals: [B] True for an advantage other than 0.
         """
-        group = self.grpo.group_size
+        size = self.grpo.group_size
 
         def key(row: int) -> tuple[Any, ...]:
-            rollout, start = self.rollouts[row], row - row % group
-            # A group's rows share its signal, so that sorting keeps them together. Rows without
-            # signal come first, so that whole micro-batches of them can be left out.
-            signal = any(signals[start : start + group])
+            # `start`: the first row of this row's group, whose rows are consecutive.
+            rollout, start = self.rollouts[row], row - row % size
+            # One signal for the whole group, so that sorting keeps its rows together. False sorts
+            # before True: whole micro-batches without signal can then be left out.
+            signal = any(signals[start : start + size])
             # The prompt itself keeps its rows together among prompts of the same length, so that
             # the scorer computes it once.
             return signal, len(rollout.prompt_ids), rollout.prompt_ids, rollout.num_tokens
@@ -472,22 +497,27 @@ class PolicyGradientTrainer(Trainer):
     ) -> MicroBatch:
         """Pad b rollouts to the tensors of a micro-batch.
 
+        C tokens of the longest prompt, p distinct prompts.
+
         Args:
             counted: [b] True for a completion in the loss.
-            fields: the other fields of the micro-batch.
+            fields: the fields of `MicroBatch` without padding: `rows`, `advantages`, `signal`,
+                `num_tokens` and `last`.
         """
         device = self.accelerator.device
         prompts = [rollout.prompt_ids for rollout in rollouts]
         ids = [rollout.token_ids or () for rollout in rollouts]
         # A completion may have no log-probs (`GeneratedCompletion.log_probs`); its row is then 0.
         log_probs = [rollout.log_probs or () for rollout in rollouts]
-        # On the CPU, because the sizes of the results of `unique` and `nonzero` depend on values:
-        # on a GPU each would wait for its queue. Padded with -1, which is no token, so that rows
-        # are equal only if their prompts are.
+        # [b, C] and [b, T]. Padded with -1, which is no token, so that rows are equal only if their
+        # prompts are. On the CPU: `unique` and `nonzero` return as many rows as the values demand,
+        # and would wait for a GPU's queue to know how many.
         padded, completions = pad_rows(prompts, value=-1, left=True), pad_rows(ids, value=-1)
+        # [p, C], and for each row the index of its prompt among these, [b].
         distinct, owner = torch.unique(padded, dim=0, return_inverse=True)
         real = completions >= 0  # [b, T]
-        # Rows of T + 1 entries, as `Scorer._scores` has them; the last one is never a token.
+        # Indices of the tokens in a flattened mask [b, T + 1]. `Scorer._scores` has one more column
+        # than tokens, which is never a token.
         places = torch.nn.functional.pad(real, (0, 1)).flatten().nonzero()[:, 0]
         pad = self.processing_class.pad_token_id
         return MicroBatch(
@@ -522,9 +552,9 @@ class PolicyGradientTrainer(Trainer):
         if self._can_skip(batch):
             # `Trainer` calls `backward` on the result, so it must require a gradient.
             return torch.zeros((), device=self.accelerator.device, requires_grad=True)
-        # [b, T], with gradient
+        # Log-probs and entropies of the completions' tokens, [b, T] each, with gradient.
         scores = self.scorer.score(model, batch)
-        # The first of `num_iterations` passes: the policy is still the one that sampled.
+        # In the first of `num_iterations` passes, the policy is still the one that sampled.
         if batch.old_log_probs is None:
             batch.old_log_probs = scores.log_probs.detach()
             comparison = compare_with_sampler(
@@ -536,7 +566,8 @@ class PolicyGradientTrainer(Trainer):
                 floor=self.grpo.correction_floor,
             )
             self.curve.add_comparison(comparison, batch.loss_mask)
-            # A live engine samples with these very weights: the gap is rounding only.
+            # A live engine samples with the policy's own weights: its gap is only rounding, which
+            # needs no correction.
             if not self.live:
                 batch.correction = comparison.weights
         loss = policy_loss(scores, batch, self.objective, entropy_coef=self.bonus.step_coefficient)
@@ -547,14 +578,18 @@ class PolicyGradientTrainer(Trainer):
 
     def _can_skip(self, batch: MicroBatch) -> bool:
         """Return True if the batch need not be computed: no gradient, and no rank waits for it."""
-        # These terms give rows with zero advantage a gradient too.
-        penalised = self.grpo.beta > 0 or self.bonus.is_used or is_plugin(self.grpo.loss)
-        # A step's last micro-batch is always computed, on every rank: AdamW skips parameters
-        # without a gradient, and DDP averages gradients in its backward pass. A sharded policy
-        # gathers weights in each forward pass, so all ranks must make the same number of passes.
-        # Unsorted rows (bnpo) mix groups with and without signal: hardly a batch could be left out.
-        needed = batch.last or self.is_fsdp_enabled or not self._packs or penalised
-        return not (needed or batch.signal)
+        # A KL penalty, an entropy bonus, and perhaps a plugin's loss give rows with zero advantage
+        # a gradient too.
+        other_terms = self.grpo.beta > 0 or self.bonus.is_used or is_plugin(self.grpo.loss)
+        if batch.signal or other_terms:
+            return False
+        # Every rank computes the last micro-batch of a step: AdamW skips parameters without a
+        # gradient, and DDP averages gradients in its backward pass. A sharded policy gathers its
+        # weights in each forward pass, so all ranks must make the same number of passes.
+        if batch.last or self.is_fsdp_enabled:
+            return False
+        # Unsorted rows mix groups with and without signal: hardly a batch could be left out.
+        return self._sorts_rows
 
     def _close_step(self) -> None:
         """Average the step's metrics over all ranks, check the gap, and steer the entropy bonus.
@@ -563,8 +598,9 @@ class PolicyGradientTrainer(Trainer):
             UserError: the gap between sampler and trainer is NaN or infinite.
         """
         means = self.curve.close_step()
-        # A step has no gap if no token counted, as when all completions are truncated and masked.
-        if (gap := means.get(f"{GAP}/mean")) is not None:
+        # None if no token counted, as when all completions are truncated and masked.
+        gap = means.get(f"{GAP}/mean")
+        if gap is not None:
             self._gap = gap
             if not math.isfinite(gap):
                 raise self._diverged("log-probs of the sampler or the trainer")
@@ -579,6 +615,9 @@ class PolicyGradientTrainer(Trainer):
 
         A gap between log-probs is no proof of stale weights, since engines round differently: a gap
         only gives a warning (`lib.training.phase.warning_signs`).
+
+        Args:
+            version: of the engine's weights after a sync; each sync has a new one.
 
         Raises:
             UserError: the version is missing, or the same as at the last roll-out.

@@ -76,13 +76,17 @@ class MicroBatch(LossInputs):
 
 
 def pad_rows(rows: Sequence[Sequence[Any]], *, value: Any, left: bool = False) -> Tensor:
-    """Pad rows with `value` to a tensor [b, longest]: [[1, 2], [3]] -> [[1, 2], [3, value]]."""
-    # At least 1, since an engine returns no empty completion.
+    """Pad rows with `value` to a tensor [b, longest]: [[1, 2], [3]] -> [[1, 2], [3, value]].
+
+    Args:
+        left: pad before a row's entries, not after them.
+    """
     width = max(len(row) for row in rows)
-    fills = ([value] * (width - len(row)) for row in rows)
-    return torch.tensor(
-        [[*fill, *row] if left else [*row, *fill] for fill, row in zip(fills, rows, strict=True)]
-    )
+    padded = []
+    for row in rows:
+        fill = [value] * (width - len(row))
+        padded.append([*fill, *row] if left else [*row, *fill])
+    return torch.tensor(padded)
 
 
 class Scorer:
@@ -108,18 +112,22 @@ class Scorer:
     ) -> None:
         if float32_head:
             try:
+                # The output layer, changed in place. Only a plain linear layer can be changed.
                 cast_head(policy)
             except ValueError as error:
                 raise UserError(f"grpo.cast_lm_head_to_fp32: {error}; set it to false") from error
         self.policy, self.head = policy, policy.get_output_embeddings()
         self.temperature, self.entropy_grad = sampling.temperature, entropy_grad
-        # The sampler renormalises over what its cuts leave, so log-probs are of that distribution.
+        # Top-k, top-p and min-p cut tokens off, and the sampler renormalises over the others. The
+        # log-probs are of that distribution.
         cut = functools.partial(truncate, sampling=sampling)
         self.truncate: Truncate | None = cut if sampling.truncates else None
+        # `can_decode`: completions can continue from the cached keys and values of a prompt.
         self.shares_prompts = shares_prompts and can_decode(policy)
-        # Unsloth replaces the forward pass, and with it the call of the output layer.
         unsloth = is_unsloth(policy)
-        # None until the first score: `can_fuse` needs a forward pass.
+        # True if logits can be computed in chunks. Unsloth replaces the forward pass, and with it
+        # the call of the output layer. For other models `score` tests it the first time, since the
+        # test needs a forward pass; None until then.
         self.fuses: bool | None = False if unsloth else None
         # Without position ids, a model with learned positions counts the padding before a prompt.
         self.takes_positions = not unsloth and "position_ids" in forward_arguments(policy)
@@ -131,10 +139,11 @@ class Scorer:
             model: the policy, or its DDP or FSDP wrapper.
         """
         if self.fuses is None:
-            # `can_fuse` runs a forward pass, too early for the constructor: when training starts,
-            # accelerate puts the policy under autocast (a flash kernel refuses float32), and FSDP2
-            # moves it to its device. Every rank checks at its first score, even if its batch is too
-            # small to fuse: under FSDP2 a forward pass is collective.
+            # `can_fuse` runs a forward pass to test if the output layer can score in chunks. The
+            # constructor is too early for it: when training starts, accelerate puts the policy
+            # under autocast (a flash kernel refuses float32), and FSDP2 moves it to its device.
+            # Every rank tests at its first score, even if its batch is too small for chunks: under
+            # FSDP2 a forward pass is collective.
             self.fuses = can_fuse(self.policy)
         # [b, C + T], padded on the left of the prompt and on the right of the completion.
         ids = torch.cat([batch.prompt_ids, batch.completion_ids], 1)
@@ -147,10 +156,10 @@ class Scorer:
             inputs["position_ids"] = positions
         # A prompt of one token has nothing to cache, and distinct prompts nothing to share.
         if self.shares_prompts and prefix > 1 and len(batch.prompts) < len(ids):
-            # The cache lacks each prompt's last token. The second pass reads it before the
-            # completion, because its logits score the completion's first token.
+            # First pass: each distinct prompt without its last token. The second pass reads that
+            # token before the completion, because its logits score the completion's first token.
             cache = self._prompt_cache(model, batch.prompts[:, :-1])
-            # One row of keys and values per prompt becomes one per completion.
+            # From p rows of keys and values, one per prompt, to b rows, one per completion.
             cache.batch_select_indices(batch.owner)
             inputs |= {
                 # [b, 1 + T]. The attention mask stays [b, C + T], since it covers the cache too.
@@ -182,16 +191,16 @@ class Scorer:
         # the last position predict what follows the completion. They are not sliced off, which
         # would copy all logits; instead the labels get one more column.
         inputs["logits_to_keep"] = length + 1
-        # [b, T + 1] each.
+        # [b, T + 1] each: the token ids, and True for real tokens.
         labels = torch.nn.functional.pad(batch.completion_ids, (0, 1))
-        kept = torch.nn.functional.pad(batch.completion_mask, (0, 1)).bool()
-        # There are b · (T + 1) · V logits. Chunks cost one more product with the head.
-        if self.fuses and kept.numel() * len(self.head.weight) > MAX_WHOLE_LOGITS:
+        real = torch.nn.functional.pad(batch.completion_mask, (0, 1)).bool()
+        # Only for many logits, b · (T + 1) · V: chunks cost one more product with the output layer.
+        if self.fuses and real.numel() * len(self.head.weight) > MAX_WHOLE_LOGITS:
             scores = score_labels(
                 model,
                 inputs,
                 labels,
-                kept,
+                real,
                 places=batch.places,
                 temperature=self.temperature,
                 truncate=self.truncate,
@@ -201,16 +210,16 @@ class Scorer:
         else:
             # Sliced, since a model without the argument `logits_to_keep` returns all logits.
             scores = self._from_logits(model(**inputs).logits[:, -length - 1 :], labels)
-        # The last label was the padding from above.
+        # Without the column that was added above.
         log_probs, entropy = (
-            each.masked_fill(~kept, 0)[:, :-1] for each in (scores.log_probs, scores.entropy)
+            each.masked_fill(~real, 0)[:, :-1] for each in (scores.log_probs, scores.entropy)
         )
         return TokenScores(log_probs, entropy)
 
     def _from_logits(self, logits: Tensor, labels: Tensor) -> TokenScores:
         """Return the scores of labels [b, T + 1] from whole logits [b, T + 1, V]."""
-        # Cuts, and an entropy with gradient, need the whole distribution in the backward pass:
-        # `score_logits` computes it again in chunks and does not keep it.
+        # Top-k, top-p and min-p, and an entropy with gradient, need the whole distribution in the
+        # backward pass: `score_logits` computes it again in chunks and does not keep it.
         if self.truncate or self.entropy_grad:
             return score_logits(
                 logits, labels, temperature=self.temperature, truncate=self.truncate
@@ -218,9 +227,9 @@ class Scorer:
         if self.temperature != 1.0:
             logits = logits / self.temperature
         with torch.no_grad():
-            # Some rows at a time, since the entropy takes two more tensors of their logits' size.
-            rows = logits.flatten(0, 1).split(128)  # type: ignore[no-untyped-call]
-            entropy = torch.cat([compute_entropy(part) for part in rows]).view(labels.shape)
+            # 128 rows at a time, since the entropy takes two more tensors as large as its logits.
+            chunks = logits.flatten(0, 1).split(128)  # type: ignore[no-untyped-call]
+            entropy = torch.cat([compute_entropy(rows) for rows in chunks]).view(labels.shape)
         return TokenScores(selective_log_softmax(logits, labels), entropy)
 
 
@@ -249,15 +258,14 @@ class ReferencePolicy:
             # FSDP2 may still hold whole weights from a forward pass: it must gather them anew.
             if isinstance(module, FSDPModule):
                 module.reshard()
-        for at, weight in enumerate(_trained_weights(policy)):
-            # A whole tensor at the first exchange: it was copied before accelerate sharded the
-            # policy.
-            other = self._weights[at].to(weight.device)
-            if isinstance(weight, DTensor) and not isinstance(other, DTensor):
-                # FSDP2's layout of this parameter.
-                other = distribute_tensor(other, weight.device_mesh, weight.placements)
-            self._weights[at] = weight.detach().clone()
-            weight.copy_(other)
+        for index, weight in enumerate(_trained_weights(policy)):
+            stored = self._weights[index].to(weight.device)
+            if isinstance(weight, DTensor) and not isinstance(stored, DTensor):
+                # The first exchange under FSDP2: the weight was stored whole, before accelerate
+                # sharded the policy. It gets the parameter's layout.
+                stored = distribute_tensor(stored, weight.device_mesh, weight.placements)
+            self._weights[index] = weight.detach().clone()
+            weight.copy_(stored)
 
 
 def _trained_weights(policy: torch.nn.Module) -> list[torch.nn.Parameter]:

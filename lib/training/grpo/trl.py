@@ -36,10 +36,10 @@ def build_trl(
     """Build TRL's `GRPOTrainer` from params, ready to start.
 
     Args:
-        rows: one per problem, with "prompt" and the columns for reward functions.
+        rows: one per problem, with "prompt" (chat messages) and the columns for reward functions.
         arguments: keyword arguments of `transformers.TrainingArguments`, from `grpo_arguments`.
         settings: params' section of the model.
-        kwargs: model, tokenizer and callbacks.
+        kwargs: further arguments of `GRPOTrainer`: model, tokenizer and callbacks.
     """
     vllm = {
         "use_vllm": True,
@@ -52,9 +52,11 @@ def build_trl(
     # For the KL penalty on full weights, TRL loads the policy's files once more as the reference
     # policy, by default in float32.
     loaded = {"dtype": settings.dtype, "attn_implementation": with_kernel(settings.attention)}
+    # params.yaml has no nulls: 0 means "as epsilon" here, and TRL's None where `or None` is below.
+    epsilon_high = grpo.epsilon_high or grpo.epsilon
     return GRPOTrainer(
         args=GRPOConfig(
-            # TRL takes its prompts from a data loader, which a resumed run has to wind forward.
+            # TRL takes its prompts from a data loader: a resumed run must skip those of its steps.
             **{**arguments, "ignore_data_skip": False},
             num_generations=grpo.group_size,
             generation_batch_size=grpo.prompts_per_step * grpo.group_size,
@@ -68,10 +70,8 @@ def build_trl(
             model_init_kwargs=loaded if grpo.beta and not settings.lora.rank else None,
             use_bias_correction_kl=grpo.kl_weighted,
             epsilon=grpo.epsilon,
-            # For `cispo`, TRL's value is the bound of the ratio itself, 1 + ε_high.
-            epsilon_high=1 + (grpo.epsilon_high or grpo.epsilon)
-            if grpo.loss == "cispo"
-            else grpo.epsilon_high or None,
+            # For `cispo`, TRL takes the bound of the ratio itself, 1 + ε_high.
+            epsilon_high=1 + epsilon_high if grpo.loss == "cispo" else epsilon_high,
             delta=grpo.delta or None,
             vllm_importance_sampling_mode=grpo.sampler_correction,
             vllm_importance_sampling_clip_max=grpo.correction_cap,

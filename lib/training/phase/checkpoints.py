@@ -40,12 +40,17 @@ MIN_CHECKPOINTS = 2
 
 
 def run_fingerprint(stage: str, *, settings: Mapping[str, Any], inputs: Mapping[str, Path]) -> str:
-    """Hash the decisive inputs of a run: params, files, code, packages, number of ranks."""
+    """Hash all that decides a run's result: params, files, code, packages, number of ranks.
+
+    Args:
+        settings: the params that the stage depends on.
+        inputs: the stage's input files and folders by name; their contents are hashed.
+    """
     decisive = {
         "stage": stage,
         "settings": settings,
         "code": stage_code(stage, settings),
-        # Ranks share out batches: another number samples and rounds differently.
+        # Ranks share out batches, so that a run on another number of them rounds differently.
         "ranks": os.environ.get("WORLD_SIZE", "1"),
     }
     return fingerprint(decisive, inputs=inputs)
@@ -79,6 +84,7 @@ class Checkpoints:
         if any(self.writing.glob("checkpoint-*")):
             say("ignores a half-written checkpoint")
         for checkpoint in reversed(self.by_step()):
+            # Such as "model.safetensors has changed"; '' without damage.
             damage = find_damage(checkpoint)
             if not damage:
                 return checkpoint
@@ -88,11 +94,13 @@ class Checkpoints:
     def seal(self, step: int, counts: Mapping[str, Any]) -> None:
         """Add counts and manifest to the trainer's checkpoint, and move it out of `writing`."""
         written = self.writing / f"checkpoint-{step}"
-        drop_reference(written)
+        # TRL's frozen adapter: with it, a resumed run would load the wrong weights.
+        drop_reference_adapter(written)
         write_json(written / COUNTS, counts)
         # Written after the other files, so that an interrupted checkpoint has no manifest.
         write_json(written / MANIFEST, _hashes(written))
-        # The rename is atomic on one file system.
+        # The rename is atomic on one file system, but cannot replace a folder: a damaged
+        # checkpoint of this step that an earlier process left.
         named = self.folder / written.name
         shutil.rmtree(named, ignore_errors=True)
         written.rename(named)
@@ -106,17 +114,19 @@ class Checkpoints:
         """Return the folder for the weights of `step`, if it is the best step so far."""
         return self.folder / f"best-{step}"
 
-    def drop_worse(self) -> None:
+    def drop_old_bests(self) -> None:
         """Remove each `best-<step>` that no resumed run can select any more.
 
-        A better one had replaced it by the step of the oldest checkpoint.
+        A folder is written when its step is better than all before. A run resumes from the oldest
+        checkpoint or a later one. Of the folders up to that step it can only select the last, the
+        best of them. Example: best-1, best-3, best-5 and checkpoint-4, checkpoint-8: best-1 goes.
         """
         bests = sorted(self.folder.glob("best-*"), key=checkpoint_step)
-        # Without a checkpoint only the last best one stays: the next run starts at step 0, and
-        # measures every step again.
-        oldest = min(map(checkpoint_step, self.by_step() or bests[-1:]), default=0)
-        for best, later in pairwise(bests):
-            if checkpoint_step(later) <= oldest:
+        # Without a checkpoint a new run starts at step 0, and measures every step again: only the
+        # last folder stays, for the end of this run.
+        oldest_first = self.by_step() or bests[-1:]
+        for best, better in pairwise(bests):
+            if checkpoint_step(better) <= checkpoint_step(oldest_first[0]):
                 shutil.rmtree(best)
 
     def finish(self, *, keep: int, base: Path | None = None) -> None:
@@ -126,15 +136,17 @@ class Checkpoints:
             base: the folder with the prompt format and system prompt. They are copied into each
                 checkpoint, so that it can be evaluated anywhere.
         """
-        kept = self.folder.parent / FINISHED
-        shutil.rmtree(kept, ignore_errors=True)
+        # Replaces the checkpoints of an earlier run.
+        finished = self.folder.parent / FINISHED
+        shutil.rmtree(finished, ignore_errors=True)
+        # A slice [-0:] would take all.
         for checkpoint in self.by_step()[-keep:] if keep else []:
             (checkpoint / MANIFEST).unlink()  # it would not match: files are added here
             for name in (FORMAT_FILE, SYSTEM_FILE):
                 if base and (base / name).is_file():
                     shutil.copy(base / name, checkpoint)
-            kept.mkdir(exist_ok=True)
-            checkpoint.rename(kept / checkpoint.name)
+            finished.mkdir(exist_ok=True)
+            checkpoint.rename(finished / checkpoint.name)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def others(self) -> list[Path]:
@@ -146,12 +158,13 @@ class Checkpoints:
         )
 
 
-def drop_reference(checkpoint: Path) -> None:
+def drop_reference_adapter(checkpoint: Path) -> None:
     """Remove TRL's frozen adapter, the reference policy, from a checkpoint.
 
-    The trainer makes it anew from the starting checkpoint. With its folder present, transformers
-    5.17 would load only that adapter and resume with an untrained policy
-    (`Trainer._load_from_checkpoint`: folders of adapters, else the adapter at the top).
+    A resumed trainer makes it anew from the starting checkpoint. If its folder were present,
+    transformers 5.17 would load only that adapter and resume with an untrained policy:
+    `Trainer._load_from_checkpoint` reads the trained adapter at the top of the checkpoint only if
+    no folder in it has an adapter.
     """
     for config in checkpoint.glob("*/adapter_config.json"):
         shutil.rmtree(config.parent)
@@ -175,10 +188,13 @@ class SealCheckpoints(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Log before saving: means over logged steps are not part of a checkpoint.
+        """Log at each step that saves, and check the weights there and at the end.
+
+        The means since the last logged step are not part of a checkpoint, so a resumed run would
+        lose them.
 
         Raises:
-            UserError: weights of a checkpoint, or at the end, are NaN or infinite.
+            UserError: weights are NaN or infinite.
         """
         if control.should_save:
             control.should_log = True
@@ -188,13 +204,15 @@ class SealCheckpoints(TrainerCallback):
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Seal the checkpoint after every rank has written its part."""
-        # Of a sharded checkpoint, each rank writes files of its own.
+        """Complete the checkpoint with counts and manifest, and remove the oldest ones."""
+        # Of a sharded checkpoint, each rank writes files of its own: wait for all of them.
         ranks = PartialState()
         ranks.wait_for_everyone()
         if state.is_world_process_zero:
+            # Also moves it out of the trainer's output folder, so that a run can resume from it.
             self.checkpoints.seal(state.global_step, self.counts())
             self.checkpoints.drop_all_but(self.keep)
+        # No rank trains on before the checkpoint is in its place.
         ranks.wait_for_everyone()
 
     def _check_finite(self, model: torch.nn.Module, step: int) -> None:
@@ -205,7 +223,9 @@ class SealCheckpoints(TrainerCallback):
             for weight in model.parameters()
         ]
         finite = all(bool(part.isfinite().all()) for part in parts)
+        # The ranks' results in one list, so that all ranks raise.
         if not all(gather_object([finite])):
+            # The folder is named <stage>/<fingerprint>.
             stage = self.checkpoints.folder.parent.name
             raise UserError(
                 f"step {step}: the weights are NaN or infinite, so they are not saved; "
@@ -235,31 +255,38 @@ class SaveOnSignal(TrainerCallback):
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
-        """Record signals during the block. Ctrl-C still ends the run at once.
+        """Record SIGTERM and SIGUSR1 in `signals` during the block.
 
-        In another thread than the main one nothing is recorded: Python allows no handler there.
+        Ctrl-C still ends the run at once. In another thread than the main one nothing is recorded:
+        Python allows no handler there.
         """
-        in_main = threading.current_thread() is threading.main_thread()
-        before = {
-            number: signal.signal(number, lambda number, _: self.signals.add(number))
-            for number in ((signal.SIGTERM, signal.SIGUSR1) if in_main else ())
-        }
+        # Signal → the handler to restore, which `signal.signal` returns.
+        earlier: dict[signal.Signals, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGUSR1):
+                earlier[number] = signal.signal(number, lambda number, _: self.signals.add(number))
         try:
             yield
         finally:
-            for number, handler in before.items():
+            for number, handler in earlier.items():
                 signal.signal(number, handler)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Save if any rank has a signal. All ranks decide the same, or they would wait for ever."""
+        """Save if any rank has received a signal; after SIGTERM also end training.
+
+        All ranks must decide the same, or they would wait for each other for ever.
+        """
+        # At its last step the run ends anyway.
         if state.global_step % self.every == 0 and state.global_step < state.max_steps:
+            # Of all ranks, since the last such step.
             signals = set().union(*gather_object([self.signals]))
             self.signals = set()
             if signals:
-                self.ended = control.should_training_stop = signal.SIGTERM in signals
                 control.should_save = True
+                self.ended = signal.SIGTERM in signals
+                control.should_training_stop = self.ended
 
 
 def checkpoint_step(checkpoint: Path) -> int:
@@ -269,12 +296,16 @@ def checkpoint_step(checkpoint: Path) -> int:
 
 
 def find_damage(checkpoint: Path) -> str:
-    """Name the first file that differs from a checkpoint's manifest, for a message; '' if none."""
+    """Name the first file that differs from a checkpoint's manifest, for a message; '' if none.
+
+    Such as "model.safetensors has changed".
+    """
     try:
+        # {relative path: hash} of each file.
         expected = read_json(checkpoint / MANIFEST)
     except UserError:
         return "no manifest"
-    # `^` leaves the pairs that differ: files in only one of the two, or with different hashes.
+    # `^` leaves the pairs in only one of the two: missing, added and changed files.
     differing = {name for name, _ in expected.items() ^ _hashes(checkpoint).items()}
     return f"{min(differing)} has changed" if differing else ""
 

@@ -27,10 +27,10 @@ def check_world_size() -> None:
             the right number on CPUs.
     """
     started = num_processes()
-    # Nearest parent first.
+    # Nearest parent first: the first launcher among them started this process, and decides.
     for process in psutil.Process().parents():
         expected = expected_world_size(_command_line(process))
-        # A shell, make or DVC, or a launcher without a fixed number.
+        # The parent is a shell, make or DVC, or a launcher without a fixed number.
         if expected is None:
             continue
         if expected != started:
@@ -59,7 +59,8 @@ def micro_batches(batch: int, *, micro_batch: int, world_size: int) -> dict[str,
     on 2 processes: 4 rows in each of 4 passes.
 
     Args:
-        batch, micro_batch: rows on all processes together.
+        batch, micro_batch: rows on all processes together; params refuse a batch that is no
+            multiple of the micro-batch.
 
     Raises:
         UserError: the processes cannot share the micro-batch evenly.
@@ -82,14 +83,17 @@ def expected_world_size(command: Sequence[str]) -> int | None:
     `torchrun --nproc_per_node 2 --nnodes 3 …` -> 6. None if the number is not fixed
     (`--nproc_per_node gpu`, `--nnodes 1:4`), or if the command is no launcher's.
     """
+    # Texts, or None for an option that is not on the command line.
     options = _options(command)
-    # torchrun itself, `python …/torchrun`, `python -m torch.distributed.run`, or ours around it.
+    # The launcher is among the first three words: `torchrun`, `python …/torchrun`, `python -m
+    # torch.distributed.run`, or `stages.ranks`, which calls torchrun.
     names = {Path(word).name for word in command[:3]}
     if names & {"torchrun", "torch.distributed.run", "stages.ranks"}:
         numbers = [options.nproc_per_node or "1", options.nnodes or "1"]
         return math.prod(map(int, numbers)) if all(map(str.isdigit, numbers)) else None
     if "accelerate" not in names or "launch" not in command:
         return None
+    # The option wins over the file of `--config_file`, as in accelerate.
     number = options.num_processes
     if not number and options.config_file:
         number = read_yaml(Path(options.config_file)).get("num_processes")

@@ -52,8 +52,9 @@ class MemoryEfficientAdamW(Optimizer):
         """Update every parameter with a gradient once.
 
         Args:
-            closure: evaluates the model again and returns the loss.
+            closure: evaluates the model again and returns the loss, which `step` then returns.
         """
+        # The closure runs a backward pass, so it needs the gradients that this method switches off.
         loss = torch.enable_grad()(closure)() if closure else None
         for group in self.param_groups:
             for param in group["params"]:
@@ -65,12 +66,13 @@ class MemoryEfficientAdamW(Optimizer):
         return loss
 
     def _update(self, param: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
-        """Copy a parameter's moments to its device, update all three, and copy the moments back."""
+        """Update a parameter on its device: copy its moments there, and the new ones back."""
         state = self.state[param]
+        # The parameter's first step.
         if not state:
             state["step"] = torch.tensor(0.0)
             state.update({moment: _host_zeros_like(param) for moment in _MOMENTS})
-        # Two tensors of this parameter's size on the GPU; on a CPU the state itself.
+        # On a GPU, copies of the two moments; for a parameter on a CPU, the state itself.
         mean, square = (state[name].to(param.device, non_blocking=True) for name in _MOMENTS)
         adamw(
             [param],
@@ -91,6 +93,7 @@ class MemoryEfficientAdamW(Optimizer):
         for name, moment in zip(_MOMENTS, (mean, square), strict=True):
             # On a CPU the update was in place.
             if moment is not state[name]:
+                # From the GPU into pinned memory.
                 state[name].copy_(moment, non_blocking=True)
 
     def load_state_dict(self, state_dict: StateDict) -> None:
@@ -101,10 +104,11 @@ class MemoryEfficientAdamW(Optimizer):
         """
         # Load the groups only: torch would cast the moments to the parameter's device and dtype.
         super().load_state_dict({**state_dict, "state": {}})
-        # Parameters are numbered in the saved state; both lists have the same order.
+        # The saved state numbers the parameters, in the order of the groups here.
         saved_ids = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
         params = chain.from_iterable(group["params"] for group in self.param_groups)
         for saved_id, param in zip(saved_ids, params, strict=True):
+            # A parameter that never had a gradient has no state.
             if saved := state_dict["state"].get(saved_id):
                 step = torch.as_tensor(saved["step"], dtype=torch.float32, device="cpu")
                 self.state[param] = {"step": step.clone()}

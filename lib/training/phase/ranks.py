@@ -16,8 +16,8 @@ from lib.core.errors import UserError
 def gather_weights(trainer: Trainer) -> dict[str, Tensor] | None:
     """Gather a sharded model's weights on the first rank, for saving; return them by name.
 
-    Call it on every rank. It returns None if each rank holds the whole model, which is then saved
-    as it is.
+    Call it on every rank; the result counts on the first. It is None if each rank holds the whole
+    model, which is then saved as it is.
     """
     if not trainer.is_fsdp_enabled:
         return None
@@ -40,11 +40,13 @@ def whole_on_every_rank(trainer: Trainer) -> Iterator[None]:
     policy: Any = trainer.model
     policy.set_reshard_after_forward(False)
     try:
-        # One pass on each rank gathers all weights, which then stay for all later passes.
+        # A forward pass on each rank, of any token, gathers all weights. They then stay for all
+        # later passes.
         with torch.no_grad():
             policy(input_ids=torch.zeros(1, 1, dtype=torch.long, device=policy.device))
         yield
     finally:
+        # The setting of the launcher's config file.
         plugin = trainer.accelerator.state.fsdp_plugin
         policy.set_reshard_after_forward(bool(plugin.reshard_after_forward))
         # This shards the weights again, and makes FSDP2 forget the forward passes so far: it plans
@@ -79,6 +81,7 @@ def check_ranks_agree(trainer: Trainer) -> None:
     accelerator = trainer.accelerator
     if accelerator.num_processes == 1 or trainer.is_fsdp_enabled:
         return
+    # [1] a hash of all weights; gathered: [ranks].
     digest = torch.tensor([_digest(trainer.model)], device=accelerator.device)
     if accelerator.gather(digest).unique().numel() != 1:
         raise RuntimeError(

@@ -63,11 +63,13 @@ class RolloutLog(TrainerCallback, ExportableState):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Keep rollouts after the first step on new ones, when the trainer has scored them."""
-        # `num_iterations` steps train on the same rollouts.
+        """Log rollouts after the first step on them: the trainer has scored them by then."""
+        # From 0: the number of the roll-out, and of the step among its `num_iterations` steps.
         generation, iteration = divmod(state.global_step - 1, self.grpo.num_iterations)
+        # Only every `self.every`-th roll-out, so that the log stays small.
         if state.is_world_process_zero and iteration == 0 and generation % self.every == 0:
             rows = logged_rollouts(self.trainer, self.grpo.log_problems, step=state.global_step)
+            # `default`: a reward function may log values that are no JSON, such as a tensor.
             self.rows += [json.dumps(dataclasses.asdict(row), default=str) for row in rows]
 
 
@@ -78,68 +80,77 @@ def rollout_rows(trainer: Trainer, *, start: int = 0) -> list[Mapping[str, Any]]
 
 
 def logged_rollouts(trainer: Any, num_problems: int, *, step: int) -> list[TrainingRollout]:
-    """Return the last rollouts of the `num_problems` problems with the smallest hashes.
+    """Return the rollouts of a step, of its `num_problems` problems with the smallest hashes.
 
     Args:
-        trainer: a `PolicyGradientTrainer` after a step.
+        trainer: a `PolicyGradientTrainer` after the step. Its `rollouts` hold G consecutive ones
+            for each problem.
+        step: the number of the step, for the rows.
     """
     size = trainer.grpo.group_size
-    # Index in `trainer.rollouts` → problem, of the first of each group's G consecutive rollouts.
+    # Index of a group's first rollout → the problem's text.
     firsts = range(0, len(trainer.rollouts), size)
     problems = {start: trainer.rollouts[start].problem for start in firsts}
-    # Ordered by hash, so that the same problems are preferred whenever they come up.
+    # Ordered by the text's hash, so that the same problems are preferred whenever they come up.
     starts = sorted(problems, key=lambda start: hashlib.sha256(problems[start].encode()).digest())
+    # Index of a rollout → its advantage, number of loss tokens and log-prob gap.
     scores = _scores(trainer)
-    # A refill's groups are rewarded in a call of their own, and `extra_columns` has the last call's
-    # columns: with dynamic sampling they may belong to other rollouts. So does a column of another
-    # length.
+    # `extra_columns` has what reward functions logged in their last call. With dynamic sampling
+    # that call may have scored a refill's groups only, so its columns belong to other rollouts. A
+    # column of another length than the rollouts belongs to others too.
     columns = {} if trainer.grpo.dynamic_sampling else trainer.extra_columns
     extra = {
         name: values for name, values in columns.items() if len(values) == len(trainer.rollouts)
     }
     rows = []
     for start in sorted(starts[:num_problems]):
-        for place in range(start, start + size):
-            rollout = trainer.rollouts[place]
+        for index in range(start, start + size):
+            rollout = trainer.rollouts[index]
             rewards = trainer.grading.by_name(rollout)
             row = TrainingRollout(
                 step=step,
                 problem=rollout.problem,
                 reference=rollout.reference,
-                # Decoded with special tokens, as the model has read it.
+                # With special tokens, as the model has read it.
                 prompt=trainer.processing_class.decode(rollout.prompt_ids),
-                sample=place - start,
+                sample=index - start,
                 completion=rollout.completion,
                 rewards={name: round(value, DIGITS) for name, value in rewards.items()},
                 reward=round(rollout.reward, DIGITS),
                 num_tokens=rollout.num_tokens,
                 truncated=rollout.truncated,
-                extra={name: values[place] for name, values in extra.items()},
-                **scores[place],
+                extra={name: values[index] for name, values in extra.items()},
+                **scores[index],
             )
             rows.append(row)
     return rows
 
 
 def _scores(trainer: Any) -> dict[int, dict[str, Any]]:
-    """Return advantage, loss tokens and log-prob gap of each rollout, by its index in the step."""
+    """Return advantage, loss tokens and log-prob gap of each rollout, by its index in the step.
+
+    b rows of a micro-batch, T tokens.
+    """
     scores: dict[int, dict[str, Any]] = {}
     for batch in trainer.batches:
-        # [b, T] tokens in the loss; [b] gaps, None for a micro-batch that was not scored.
-        counted, gaps = batch.loss_mask, [None] * len(batch.rows)
+        # [b, T] True for tokens in the loss.
+        counted = batch.loss_mask
         if batch.correction is not None:
-            # A token whose correction is 0 has no loss either.
+            # A token whose importance weight is 0 has no loss either.
             counted = counted & (batch.correction > 0)
+        # [b] None for a micro-batch without gradient, which the trainer did not score.
+        gaps = [None] * len(batch.rows)
         if batch.old_log_probs is not None:
             mask = batch.completion_mask
-            # [b] mean absolute gap in nats per token.
-            apart = ((batch.old_log_probs - batch.sampler_log_probs).abs() * mask).sum(-1)
-            gaps = [round(gap, DIGITS) for gap in (apart / mask.sum(-1)).tolist()]
+            # [b] sum of |log π − log q| over a completion's tokens, then its mean in nats.
+            total = ((batch.old_log_probs - batch.sampler_log_probs).abs() * mask).sum(-1)
+            gaps = [round(gap, DIGITS) for gap in (total / mask.sum(-1)).tolist()]
         advantages, num_loss_tokens = batch.advantages.tolist(), counted.sum(-1).tolist()
-        for number, place in enumerate(batch.rows):
-            scores[place] = {
-                "advantage": round(advantages[number], DIGITS),
-                "num_loss_tokens": num_loss_tokens[number],
-                "log_prob_gap": gaps[number],
+        # `rows`: the rollouts' indices in the step.
+        for row, index in enumerate(batch.rows):
+            scores[index] = {
+                "advantage": round(advantages[row], DIGITS),
+                "num_loss_tokens": num_loss_tokens[row],
+                "log_prob_gap": gaps[row],
             }
     return scores

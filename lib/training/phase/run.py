@@ -109,10 +109,12 @@ def run_phase(
         init: the checkpoint to start from.
         settings: all params that the phase depends on.
         inputs: the stage's input files and folders, by name; provenance hashes them.
-        counts: called after training; its numbers by name go into provenance, added up over
-            interruptions.
-        validator: measures the policy every `section.eval_steps`.
-        adapter: an adapter trained on the weights of `init`, passed on by a skipped phase.
+        counts: called at each checkpoint and after training; its numbers by name go into
+            provenance, added up over interruptions. By default there are none.
+        validator: measures the policy every `section.eval_steps`; with 0 it only names the columns
+            of an empty validation curve.
+        adapter: an adapter trained elsewhere on the weights of `init`, which a skipped phase passes
+            on in place of `init`.
         scratch: parent of the folder with the stage's lock, log and checkpoints.
 
     Raises:
@@ -121,6 +123,7 @@ def run_phase(
     """
     # `accelerate launch --num_processes 2 --cpu` starts one process and exits with 0 (1.15).
     check_world_size()
+    # The reason in words; '' if the phase runs.
     if section.skipped:
         if is_main_process():
             passed = adapter or init
@@ -136,33 +139,40 @@ def run_phase(
             write_provenance(outputs.provenance, settings=settings, inputs=inputs, **facts)
         return
 
-    # The validator, if it measures in this run.
-    watching = validator if section.eval_steps else None
-    if watching:
-        # Checked before a model is loaded, and not hours later at the first point.
-        check_engine(watching.settings.engine, watching.init, base=watching.base)
+    # None if the run has no validation.
+    active_validator = validator if section.eval_steps else None
+    if active_validator:
+        # Raises if the engine is not installed: now, and not after a model is loaded.
+        check_engine(
+            active_validator.settings.engine, active_validator.init, base=active_validator.base
+        )
     folder = scratch / stage
-    # Only one run of a stage at a time. Rank 0 holds the lock for all ranks of a run.
+    # A file lock allows only one run of a stage at a time. Rank 0 holds it for all ranks.
     with alone(folder / "lock", what=stage) if is_main_process() else nullcontext():
         checkpoints = Checkpoints(folder / run_fingerprint(stage, settings=settings, inputs=inputs))
         try:
+            # Prints a line on rank 0, and appends it to the log.
             say = Announcer(stage, folder / "training.log")
             if others := checkpoints.others():
                 names = ", ".join(map(str, others))
                 say(f"{stage} does not use checkpoints of other params, inputs or code: {names}")
+            # The last undamaged checkpoint; None for a new run.
             newest = None
             if is_main_process():
                 newest = checkpoints.newest(lambda line: say(f"{stage} {line}"))
-                # Only rank 0 changes the folder, since it holds the lock.
+                # The half-written checkpoint of an interrupted run. Only rank 0 changes the folder,
+                # since it holds the lock.
                 shutil.rmtree(checkpoints.writing, ignore_errors=True)
 
             # Made before a model is loaded, since a tracker's package may be missing.
             tracker = Tracker(f"{stage}-{checkpoints.folder.name}", settings)
             # Every rank builds a trainer and loads the weights.
             trainer = build(checkpoints.writing)
+            # Refuses DeepSpeed, and FSDP's first version.
             check_sharding(trainer)
             if (ranks := num_processes()) > 1:
                 say(f"{stage} runs on {Launch(ranks, shards=trainer.is_fsdp_enabled)}")
+            # Each epoch's order of the data depends only on seed and epoch, also after a resume.
             compat.order_by_epoch(trainer)
             if has_slow_bfloat16(trainer):
                 say(
@@ -177,15 +187,18 @@ def run_phase(
             checkpoint, counts_before = None, {}
             if name:
                 checkpoint = checkpoints.folder / name
-                compat.load_onto_numbered_cpu()
                 counts_before = read_json(checkpoint / COUNTS)
+                # Two faults: torch cannot load an optimiser's state onto the device `cpu:0`, and
+                # TRL starts the count of tokens at 0.
+                compat.load_onto_numbered_cpu()
                 compat.resume_token_count(trainer, read_json(checkpoint / "trainer_state.json"))
                 say(f"{stage} resumes from step {checkpoint_step(checkpoint)} ({checkpoint})")
 
-            connect_progress(trainer, say, watching)
-            if watching:
+            connect_progress(trainer, say, active_validator)
+            if active_validator:
+                # Called with a step whose point is the best so far, to save its weights.
                 keep_best = functools.partial(save_best, trainer, checkpoints)
-                watching.watch(
+                active_validator.watch(
                     trainer,
                     stage=stage,
                     steps=section.eval_steps,
@@ -193,8 +206,9 @@ def run_phase(
                     keep=keep_best if section.select == "best" else None,
                 )
             tracker.watch(trainer)
-            # A checkpoint holds neither the rollouts nor the means since the last logged step. A
-            # signal's checkpoint is therefore saved at a step after which both start anew.
+            # Saves a checkpoint after SIGTERM or SIGUSR1. A checkpoint holds neither the rollouts
+            # nor the means since the last logged step, so it is saved only at a step after which
+            # both start anew.
             on_signal = SaveOnSignal(math.lcm(section.steps_per_rollout, section.logging_steps))
             trainer.add_callback(on_signal)
 
@@ -202,46 +216,57 @@ def run_phase(
                 return add_counts(counts_before, counts())
 
             keep = section.keep_checkpoints
+            # Adds manifest and counts to each checkpoint of the trainer, and removes old ones.
             trainer.add_callback(SealCheckpoints(checkpoints, keep=keep, counts=all_counts))
-            with on_signal.watch(), closing(watching) if watching else nullcontext():
+            with (
+                on_signal.watch(),
+                closing(active_validator) if active_validator else nullcontext(),
+            ):
                 trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+            # True after SIGTERM.
             if on_signal.ended:
                 # Rank 0's hint, since a shared folder may show its checkpoint to other ranks late.
                 (hint,) = broadcast_object_list([resume_hint(checkpoints, stage)])
                 raise UserError(f"{stage} was interrupted; {hint}")
 
             check_ranks_agree(trainer)
+            # The selected validation point; None if params select the last step.
             best = None
-            if watching and section.select == "best":
-                best = watching.best_point(trainer.state)
+            if active_validator and section.select == "best":
+                best = active_validator.best_point(trainer.state)
             else:
                 save(trainer, outputs.model)
             if trainer.is_world_process_zero():
                 if best:
+                    # `save_best` wrote its weights during training.
                     with replacing(outputs.model) as unfinished:
                         shutil.copytree(checkpoints.best(int(best["step"])), unfinished)
                 rollouts = rollout_rows(trainer)
                 write_results(outputs, trainer.state, validator, rollouts=rollouts, best=best)
-                # The checkpoint's card reports this phase's selection and those of earlier phases.
+                # {stage: best point} of earlier phases and this one, for the checkpoint's card.
                 if selections := read_selections(init) | ({stage: best} if best else {}):
                     write_json(outputs.model / SELECTED, selections)
                 facts = {"skipped": False, **all_counts(), "warnings": all_signs(trainer)}
                 write_provenance(outputs.provenance, settings=settings, inputs=inputs, **facts)
+                # Keeps the last `keep` checkpoints, and removes the rest.
                 checkpoints.finish(keep=keep, base=inputs.get("base"))
         except KeyboardInterrupt:
             raise UserError(f"{stage} was interrupted; {resume_hint(checkpoints, stage)}") from None
 
 
 def connect_progress(trainer: Trainer, say: Announcer, validator: Validator | None) -> None:
-    """Let the trainer's lines go through `say`, and the progress of generation to its bar."""
+    """Let the trainer print its lines by `say`, and show the progress of generation on its bar."""
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, ProgressLines | WarningSigns):
             callback.say = say
         if isinstance(callback, ProgressLines):
-            if engine := getattr(trainer, "engine", None):
-                engine.heartbeat = functools.partial(callback.within, "rollouts")
+            # While it generates, an engine calls `heartbeat` with the numbers of completions that
+            # have ended, of all completions, and of tokens. Only our GRPO trainer has an engine.
+            engine = getattr(trainer, "engine", None)
+            if engine:
+                engine.heartbeat = functools.partial(callback.show_progress, "rollouts")
             if validator:
-                validator.heartbeat = functools.partial(callback.within, "validation")
+                validator.heartbeat = functools.partial(callback.show_progress, "validation")
 
 
 def save(trainer: Trainer, checkpoint: Path) -> None:
@@ -256,7 +281,7 @@ def save_best(trainer: Trainer, checkpoints: Checkpoints, step: int) -> None:
     """Keep the weights of `step`, the best so far, and drop those that were best before."""
     save(trainer, checkpoints.best(step))
     if trainer.is_world_process_zero():
-        checkpoints.drop_worse()
+        checkpoints.drop_old_bests()
 
 
 def write_results(
@@ -271,12 +296,13 @@ def write_results(
 
     Args:
         state: has the log; a skipped phase's has no points.
+        validator: None for a phase that has no validation curve.
         rollouts: rows of the rollout log.
         best: the selected validation point, if params select the best one.
     """
     if outputs.rollouts:
         write_jsonl(outputs.rollouts, rollouts)
-    # A phase without validation still writes its files, since DVC expects all outs.
+    # Without a point these files are written too, but empty: DVC expects all outs.
     if validator:
         write_curve(outputs.validation_curve, validation_points(state), columns=validator.columns)
         if outputs.validation_completions:
@@ -284,19 +310,20 @@ def write_results(
             write_jsonl(outputs.validation_completions, rows)
     points = curve_points(state)
     write_curve(outputs.curve, points)
-    # The last value of each column, not the last point: a second update on the same rollouts logs
-    # no rewards.
+    # Later points overwrite earlier ones: the last value of each column. The last point may lack
+    # some, since a second update on the same rollouts logs no rewards.
     last = {name: value for point in points for name, value in point.items()}
-    # Metrics are only means; spreads are only in the curve.
+    # Metrics are only means. Standard deviations, minima and maxima are only in the curve.
     means = {name: last[name] for name in last if not NO_METRIC.search(name)}
+    # `means` has the last step under `step`; a skipped phase has none.
     write_metrics(outputs.metrics, {"step": 0, **means, **({"selected": best} if best else {})})
 
 
 def has_slow_bfloat16(trainer: Trainer) -> bool:
     """Return True if the policy is trained in bfloat16 on a CPU that emulates it.
 
-    The condition is oneDNN's. Without AVX-512, a product of 1,200 × 576 with 576 × 49,152 took 3 to
-    4 times as long as in float32, and its backward pass 42 to 52 times.
+    oneDNN knows if the CPU has the instructions. Without AVX-512, a product of 1,200 × 576 with
+    576 × 49,152 took 3 to 4 times as long as in float32, and its backward pass 42 to 52 times.
     """
     half = trainer.args.bf16 or next(trainer.model.parameters()).dtype == torch.bfloat16
     onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
@@ -306,12 +333,12 @@ def has_slow_bfloat16(trainer: Trainer) -> bool:
 
 
 def add_counts(before: Counts, now: Counts) -> Counts:
-    """Add the counts before an interruption: {"a": {"x": 1}} + {"a": {"x": 2}} -> {"a": {"x": 3}}.
+    """Add two runs' counts: {"a": {"x": 1}} + {"a": {"x": 2}} -> {"a": {"x": 3}}.
 
     Args:
-        before: from the checkpoint that the run resumes from; {} for a new run.
-        now: since then. It has every name of `before`: a run resumes only with the same params and
-            code.
+        before: up to the checkpoint that the run resumes from; {} for a new run.
+        now: since then. It has every name of `before`, because a run resumes only with the same
+            params and code.
     """
     total = {name: Counter(counts) for name, counts in now.items()}
     for name, counts in before.items():

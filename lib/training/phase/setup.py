@@ -39,7 +39,7 @@ class Setup:
 
 
 def prompt_settings(params: Params, base: Path) -> tuple[PromptFormat, str]:
-    """Return the prompt format, and the system prompt saved with `base`."""
+    """Return the prompt format of params, and the system prompt saved with `base`; '' for none."""
     return prompt_format(**params.prompt.rendering), saved_system(base)
 
 
@@ -52,19 +52,25 @@ def shared_arguments(
         section: the phase's section of `params`.
         batch: rows of an optimiser step, on all ranks.
         scratch: the trainer's output folder; not an output of the stage.
+
+    Raises:
+        UserError: float16 without a GPU, or micro-batches that the ranks cannot share evenly.
     """
+    # Otherwise a trainer without a launcher would take all visible GPUs, and a batch for each.
     compat.one_gpu_per_process()
     gpu, model = torch.accelerator.is_available(), params.model
+    # In float16 a scaler multiplies the loss, and skips steps with overflowing gradients.
     scaled = model.mixed_precision == "fp16"
     if scaled and not gpu:
         # accelerate would train in float32 without a warning.
         raise UserError(f"model.mixed_precision=fp16: {NEEDS_GPU}")
     return {
+        # Rows of a forward pass, and number of passes in an optimiser step.
         **micro_batches(batch, micro_batch=section.micro_batch_size, world_size=num_processes()),
         "output_dir": str(scratch),
         "learning_rate": section.learning_rate,
         "lr_scheduler_type": section.lr_schedule,
-        # transformers reads a fraction as a share of all steps, and 1 as one step.
+        # transformers reads a number below 1 as a share of all steps, but 1 as one step.
         "warmup_steps": min(section.warmup_ratio, 1 - 1e-9),
         "adam_beta1": section.adam_beta1,
         "adam_beta2": section.adam_beta2,
@@ -76,34 +82,42 @@ def shared_arguments(
         # torch's fused AdamW skips an overflowing step by itself. accelerate does not see that, and
         # advances the schedule (accelerate/optimizer.py, `AcceleratedOptimizer.step`, 1.15.0).
         **({"optim": "adamw_torch"} if scaled else {}),
-        # If it were False on a machine without a GPU, transformers would refuse to compute in bf16,
-        # and accelerate would let each of several ranks train by itself.
+        # On a machine without a GPU this must be True. Otherwise transformers refuses to compute in
+        # bf16, and accelerate lets each of several ranks train by itself.
         "use_cpu": not gpu,
-        # Unsloth's policy has its own (`lib.engines.unsloth`), which transformers' would replace.
+        # Unsloth's policy has its own checkpointing (`lib.engines.unsloth`), which transformers'
+        # would replace.
         "gradient_checkpointing": model.gradient_checkpointing and model.backend != "unsloth",
         "seed": params.seed,
         "save_strategy": "steps" if section.save_steps else "no",
+        # Any positive number if nothing is saved.
         "save_steps": section.save_steps or 1,
         # `Tracker` and `ProgressLines` log instead.
         "report_to": "none",
         "disable_tqdm": True,
         "dataloader_pin_memory": torch.cuda.is_available(),
-        # Each pass uses all trained weights; a search for unused ones would walk through the graph.
+        # Each pass uses all trained weights, so DDP need not search the graph for unused ones.
         "ddp_find_unused_parameters": False,
         # accelerate would take MPI if torch was built with it.
         "ddp_backend": None if gpu or num_processes() == 1 else "gloo",
     }
 
 
-def prepare_trainer(trainer: Trainer, section: Optimisation) -> None:
+def set_optimizer(trainer: Trainer, section: Optimisation) -> None:
     """Set the memory-efficient AdamW if params name it, and stop transformers' printing of logs.
 
     The other optimiser, `adamw`, is the trainer's own. In either case the trainer groups the
     parameters, builds the schedule and saves the optimiser's state.
+
+    Args:
+        section: the phase's section of params.
     """
+    # `ProgressLines` prints them.
     trainer.remove_callback(PrinterCallback)
     if section.optimizer == "memory_efficient_adamw":
         args = trainer.args
+        # Class and arguments, with which the trainer makes the optimiser when training starts. It
+        # sets the weight decay per group of parameters.
         trainer.optimizer_cls_and_kwargs = (
             MemoryEfficientAdamW,
             {
@@ -115,9 +129,9 @@ def prepare_trainer(trainer: Trainer, section: Optimisation) -> None:
 
 
 def run_training(setup: Setup, *, to: Path | None = None) -> list[dict[str, float]]:
-    """Train to the end and return the curve, a point per logged step.
+    """Train to the end and return the curve: for each logged step, its numbers by column.
 
-    Trackers get it too: an open W&B run, and those named by environment variables
+    Trackers get the curve too: an open W&B run, and those named by environment variables
     (`lib.training.phase.tracking`).
 
     Stages call `lib.training.phase.run.run_phase` instead, which adds resuming, validation and the

@@ -38,7 +38,7 @@ MODES = ("disabled", "offline", "online")
 
 PROJECT = "reckon"
 
-USUAL = {
+TRACKER_DEFAULTS = {
     "WANDB_PROJECT": PROJECT,
     "MLFLOW_EXPERIMENT_NAME": PROJECT,
     # By default W&B wraps stdout and stderr of the process to upload them.
@@ -118,24 +118,29 @@ class ProgressLines(TrainerCallback):
         """Only on the first rank, the one that prints."""
         self.say: Callable[[str], None] = tqdm.write
         """Prints a line; `run_phase` sets the stage's `Announcer`."""
-        self.beat = Heartbeat(stage, lambda line: self.say(line))
+        # Prints progress when no other line was printed for a while. A lambda, so that it uses the
+        # `say` of that moment: `run_phase` replaces it.
+        self.heartbeat = Heartbeat(stage, lambda line: self.say(line))
+        # Micro-batches of the current step so far.
         self.num_batches = 0
         self.state = TrainerState()
         # At the start of this process's run, and at the last line with new tokens.
-        self.start = self.previous = Mark(0, 0.0, 0.0)
+        self.start = self.previous = Mark(step=0, tokens=0.0, time=0.0)
         # Monotonic time in seconds at the end of the last step.
-        self.stepped = 0.0
+        self.step_end = 0.0
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Open the bar, and start the clock."""
+        # Drop the times of an earlier phase in this process.
         SECONDS.clear()
         self.state = state
         # Counts of tokens so far; a new run has none, a resumed one those of earlier processes.
         tokens = [entry["num_tokens"] for entry in state.log_history if "num_tokens" in entry]
-        self.start = Mark(state.global_step, max(tokens, default=0.0), time.monotonic())
-        self.previous = self.start
+        self.start = self.previous = Mark(
+            step=state.global_step, tokens=max(tokens, default=0.0), time=time.monotonic()
+        )
         if state.is_world_process_zero:
             self.bar = tqdm(
                 total=state.max_steps,
@@ -145,10 +150,11 @@ class ProgressLines(TrainerCallback):
                 # tqdm's None: a bar only if stderr is a terminal.
                 disable=None,
             )
-            self.beat.bar = self.bar
-        self.beat.rest()
+            self.heartbeat.bar = self.bar
+        # Starts the wait for its first line anew.
+        self.heartbeat.rest()
 
-    def within(self, part: str, done: int, total: int, tokens: int = 0) -> None:
+    def show_progress(self, part: str, done: int, total: int, tokens: int = 0) -> None:
         """Report progress within the current step, and the time left in the run.
 
         Args:
@@ -156,27 +162,31 @@ class ProgressLines(TrainerCallback):
             done, total: completions, or micro-batches of training.
             tokens: generated so far in this part.
         """
+        # Only the first rank prints.
         if self.bar is None:
             return
+        # The number of ended steps, and the run's last step.
         step, last = self.state.global_step, self.state.max_steps
-        # Validation and the last micro-batch follow the count of their step; the other parts
-        # belong to the next one.
+        # Validation and a step's last micro-batch come after the trainer has counted their step.
+        # The other parts belong to the next one.
         counted = part == "validation" or (part == "training" and done == total)
-        self.beat.label = f"{self.stage} step={step if counted else step + 1}/{last}"
+        self.heartbeat.label = f"{self.stage} step={step if counted else step + 1}/{last}"
+        # At least one step of this process has ended, so there is a pace.
         if step > self.start.step:
-            ended = Mark(step, 0.0, self.stepped)
+            ended = Mark(step=step, tokens=0.0, time=self.step_end)
             left = (last - step) * ended.seconds_per_step(self.start)
-            # Less the time since that step's end.
-            left = max(0.0, left - (time.monotonic() - self.stepped))
-            self.beat.label += f" left={tqdm.format_interval(left)}"
-        self.beat(part, done, total, tokens)
+            # Minus the time since that step's end.
+            left = max(0.0, left - (time.monotonic() - self.step_end))
+            self.heartbeat.label += f" left={tqdm.format_interval(left)}"
+        # Prints only if its last line was long enough ago.
+        self.heartbeat(part, done, total, tokens)
 
     def on_substep_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Count the micro-batches of a step."""
         self.num_batches += 1
-        self.within("training", self.num_batches, args.gradient_accumulation_steps)
+        self.show_progress("training", self.num_batches, args.gradient_accumulation_steps)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -184,13 +194,14 @@ class ProgressLines(TrainerCallback):
         """Advance the bar, and log the last step whatever `logging_steps` is."""
         if state.global_step >= state.max_steps:
             control.should_log = True
-        self.num_batches, self.stepped = 0, time.monotonic()
+        self.num_batches, self.step_end = 0, time.monotonic()
         if self.bar is not None:
             self.bar.update(state.global_step - self.bar.n)
+            # The bar is disabled if stderr is no terminal. Lines then show the progress. Without
+            # this one, steps of a single micro-batch would show nothing until a step is logged.
             if self.bar.disable and not control.should_log:
-                # A step of one micro-batch prints nothing else until it is logged.
                 batches = args.gradient_accumulation_steps
-                self.within("training", batches, batches)
+                self.show_progress("training", batches, batches)
 
     def on_log(
         self,
@@ -201,19 +212,23 @@ class ProgressLines(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         """Print the point's line, with the pace and the time left."""
+        # Only the first rank prints, and only points: the trainer also logs a summary at its end.
         if self.bar is None or not logs or "loss" not in logs:
             return
+        # Before the first line.
         if self.stage == "grpo" and self.previous is self.start:
             self.say(f"grpo {LOSS_NOTE}")
+        # All tokens so far; a point may lack them.
         tokens = logs.get("num_tokens", self.previous.tokens)
-        now = Mark(state.global_step, tokens, time.monotonic())
+        now = Mark(step=state.global_step, tokens=tokens, time=time.monotonic())
         values = [f"{name}={logs[name]:.4g}" for name in self.columns if name in logs]
         # At the pace of the whole run, since the last steps may include validation or saving.
         left = (state.max_steps - now.step) * now.seconds_per_step(self.start)
         words = [self.stage, f"step={now.step}/{state.max_steps}", *values, now.pace(self.previous)]
         self.say(" ".join([*words, f"left={tqdm.format_interval(left)}"]))
-        self.beat.rest()
-        # A second update on the same rollouts adds no tokens: the next pace spans both updates.
+        # No line of progress right after this one.
+        self.heartbeat.rest()
+        # A second update on the same rollouts adds no tokens. The next pace spans both updates.
         if tokens > self.previous.tokens:
             self.previous = now
 
@@ -224,12 +239,14 @@ class ProgressLines(TrainerCallback):
         if self.bar is None:
             return
         self.bar.close()
-        now = Mark(state.global_step, self.previous.tokens, time.monotonic())
+        now = Mark(step=state.global_step, tokens=self.previous.tokens, time=time.monotonic())
+        # Nothing to print for a run that was resumed at its end.
         if now.step > self.start.step:
-            seconds = now.time - self.start.time
-            parts = [f"{part}={spent / seconds:.0%}" for part, spent in SECONDS.items()]
-            took = f"time={tqdm.format_interval(seconds)}"
-            self.say(" ".join([self.stage, took, now.pace(self.start), *parts]))
+            total = now.time - self.start.time  # in seconds
+            # Such as generation=61%.
+            shares = [f"{part}={spent / total:.0%}" for part, spent in SECONDS.items()]
+            duration = f"time={tqdm.format_interval(total)}"
+            self.say(" ".join([self.stage, duration, now.pace(self.start), *shares]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -265,15 +282,18 @@ def curve_points(state: TrainerState) -> list[dict[str, float]]:
     """
     points: list[dict[str, float]] = []
     for entry in state.log_history:
-        kept = {
+        # Other entries are validation points, or the run's summary.
+        if "loss" not in entry:
+            continue
+        point = {
             name: value
             for name, value in entry.items()
             if not any(clock in name for clock in CLOCKS) and isinstance(value, int | float)
-            # Neither JSON nor `dvc metrics` has an infinity.
-            if name != "grad_norm" or math.isfinite(value)
         }
-        if "loss" in kept:
-            points.append(kept)
+        # Neither JSON nor `dvc metrics` has an infinity.
+        if not math.isfinite(point.get("grad_norm", 0)):
+            del point["grad_norm"]
+        points.append(point)
     return points
 
 
@@ -293,9 +313,10 @@ class Tracker(TrainerCallback):
     """
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
-        # Each process is a run of its own: a process that resumes repeats steps, and a run should
-        # have no step twice.
+        # Each process is a run of its own for the trackers, named by its start: a process that
+        # resumes repeats steps, and a run should have no step twice.
         self.name = os.environ.get("WANDB_NAME") or f"{name}-{time.strftime('%m%d-%H%M%S')}"
+        # By dotted key, as in params.yaml.
         self.config = dict(leaves(settings))
         # Numbers of log entries and of rollout rows that are sent already.
         self.num_sent = self.num_rows = 0
@@ -304,14 +325,17 @@ class Tracker(TrainerCallback):
         if mode not in ("", *MODES):
             raise UserError(f"WANDB_MODE={mode}: expected one of {', '.join(MODES)}")
         names = {each.strip() for each in report_to.split(",")} - {""}
-        # Not imported here: a caller that opened a run has imported wandb.
+        # A run that the caller opened; None without one. wandb is not imported here, since such a
+        # caller has imported it.
         wandb = sys.modules.get("wandb")
         self.open_run = wandb.run if wandb else None
         if self.open_run or mode not in ("", "disabled"):
             names.add("wandb")
         if not names:
             return
-        for variable, value in {**USUAL, "TENSORBOARD_LOGGING_DIR": f"runs/{self.name}"}.items():
+        # Variables that the user has set keep their values.
+        defaults = {**TRACKER_DEFAULTS, "TENSORBOARD_LOGGING_DIR": f"runs/{self.name}"}
+        for variable, value in defaults.items():
             os.environ.setdefault(variable, value)
         installed = get_available_reporting_integrations()
         if missing := sorted(names - {*installed}):
@@ -319,11 +343,13 @@ class Tracker(TrainerCallback):
                 f"REPORT_TO={report_to}: {missing[0]} is not installed, or no integration of "
                 f"transformers; installed: {', '.join(installed) or 'none'}"
             )
-        # Made before a model is loaded, since each callback imports its package.
+        # transformers' callback for each name. Made here, before a model is loaded, since each
+        # imports its package.
         made = [make() for make in get_reporting_integration_callbacks(sorted(names))]
         self.callbacks = dict(zip(sorted(names), made, strict=True))
         online = "wandb" in names and not self.open_run and mode in ("", "online")
-        # Without a key W&B would ask for one or raise. It then runs offline, for `make wandb-sync`.
+        # `login` returns False if there is no key: W&B would then ask for one or raise. It runs
+        # offline instead, and `make wandb-sync` uploads the run later.
         if online and not sys.modules["wandb"].login(prompt=False):
             os.environ["WANDB_MODE"] = "offline"
 
@@ -337,37 +363,40 @@ class Tracker(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Open the trackers' runs."""
-        # A resumed run's entries were sent by an earlier process, and so were its rollouts. A new
+        # Not to be sent: a resumed run's entries and rollouts, which an earlier process sent. A new
         # run may have one entry already, validation at step 0, which is still to be sent.
         self.num_sent = len(state.log_history) if state.global_step else 0
         self.num_rows = len(rollout_rows(self.trainer))
-        # A caller that opened a run may have put a config into it.
-        own = dict(self.open_run.config) if self.open_run else {}
-        shown: Any = copy.copy(args)
-        shown.run_name, shown.project = self.name, PROJECT
-        # The trackers write this as the run's config, by dotted key as in params.yaml.
-        shown.to_dict = lambda: {**self.config, **own}
+        # The caller of an open run may have put a config into it.
+        open_config = dict(self.open_run.config) if self.open_run else {}
+        # The callbacks read the run's name and project from the arguments, and its config from
+        # `to_dict`: the params, in place of transformers' arguments.
+        tracker_args: Any = copy.copy(args)
+        tracker_args.run_name, tracker_args.project = self.name, PROJECT
+        tracker_args.to_dict = lambda: {**self.config, **open_config}
         for callback in self.callbacks.values():
-            callback.on_train_begin(shown, state, control, **kwargs)
+            callback.on_train_begin(tracker_args, state, control, **kwargs)
 
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Send new log entries, each with its own step; W&B and Trackio also get the rollouts."""
         new, self.num_sent = state.log_history[self.num_sent :], len(state.log_history)
-        # A validation point arrives with the next log, a step or more later. Trackers read the step
-        # from the state, so each entry gets a state with its own step.
-        at = copy.copy(state)
+        # A validation point is sent with the next log, a step or more later. Callbacks read the
+        # step from the state, so each entry gets a state with its own step.
+        entry_state = copy.copy(state)
         for entry in new:
-            at.global_step = int(entry["step"])
+            entry_state.global_step = int(entry["step"])
             logs = {name: value for name, value in entry.items() if name != "step"}
             for callback in self.callbacks.values():
-                callback.on_log(args, at, control, **(kwargs | {"logs": logs}))
+                # `kwargs` has this event's `logs`, which are the last entry's only.
+                callback.on_log(args, entry_state, control, **(kwargs | {"logs": logs}))
+        # Only GRPO logs a reward.
         if state.is_world_process_zero and new and "reward" in new[-1]:
             rows = rollout_rows(self.trainer, start=self.num_rows)
             self.num_rows += len(rows)
+            # The active ones of these two, whose packages have the classes `Histogram` and `Table`.
             for name in self.callbacks.keys() & {"wandb", "trackio"}:
-                # Both packages have the classes `Histogram` and `Table`.
                 tracker: Any = sys.modules[name]
                 media = self._media(tracker, rows)
                 tracker.log({**media, "train/global_step": state.global_step})
@@ -388,12 +417,14 @@ class Tracker(TrainerCallback):
         """
         media: dict[str, Any] = {}
         # TRL's trainer keeps no rollouts.
-        if rollouts := getattr(self.trainer, "rollouts", ()):
+        rollouts = getattr(self.trainer, "rollouts", ())
+        if rollouts:
             for index, function in enumerate(self.trainer.reward_funcs):
                 values = [rollout.rewards[index] for rollout in rollouts]
                 media[f"distribution/{function.__name__}"] = tracker.Histogram(values)
         if rows:
             names = ("step", "problem", "completion", "reward", "advantage")
+            # A column for each reward function, and these.
             table = [row["rewards"] | {name: row[name] for name in names} for row in rows]
             # A new table at each log, as TRL has it: W&B cannot append to a table.
             media["completions"] = tracker.Table(dataframe=pandas.DataFrame(table))

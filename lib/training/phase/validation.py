@@ -66,6 +66,7 @@ class Validator(TrainerCallback):
     def __init__(self, params: Params, problems: Path, *, init: Path, base: Path) -> None:
         self.params, self.settings, self.init, self.base = params, params.validation, init, base
         longest = self.settings.max_new_tokens
+        # Name of a set → its problems.
         self.sets = {
             name: list(read_problems(problems / f"{name}.jsonl")) for name in self.settings.sets
         }
@@ -83,6 +84,7 @@ class Validator(TrainerCallback):
             prompt_format=self.prompt_format,
             max_completion_tokens=longest,
         )
+        # Set by `watch`; the engine may be opened later.
         self.stage = ""
         self.engine: Engine | None = None
         self.heartbeat: Callable[[int, int, int], None] | None = None
@@ -102,16 +104,19 @@ class Validator(TrainerCallback):
         """Measure the policy of `trainer` from now on; the caller closes this validator afterwards.
 
         Args:
-            steps: measure every this many steps.
+            stage: first word of each line.
+            steps: number of steps between two points.
             say: called with one line per set.
-            keep: called on every rank with a step whose point is the best so far.
+            keep: called on every rank with a step whose point is the best so far; None to keep no
+                weights.
         """
         self.stage, self.steps, self.say, self.keep = stage, steps, say, keep
-        # GRPO's engine is used if it has the same name, since a process can hold only one vLLM.
-        # A live engine (`transformers`) has no weights of its own, so validation opens another one
-        # with its own batch size.
-        shared, facts = getattr(trainer, "engine", None), ENGINES[self.settings.engine]
-        self.engine = shared if shared and shared.facts is facts and not facts.live else None
+        # `PolicyGradientTrainer` has an engine. Validation uses it too if params name the same for
+        # both, since a process can hold only one vLLM. A live engine (`transformers`) has no
+        # weights of its own, so validation opens a second one, with its own batch size.
+        engine, facts = getattr(trainer, "engine", None), ENGINES[self.settings.engine]
+        is_shared = engine and engine.facts is facts and not facts.live
+        self.engine = engine if is_shared else None
         trainer.add_callback(self)
 
     def prefix(self, name: str) -> str:
@@ -135,6 +140,7 @@ class Validator(TrainerCallback):
             self.settings.engine,
             self.init,
             base=self.base,
+            # dtype, attention and max_seq_length.
             **self.params.model.loading,
             batch_size=self.settings.batch_size,
             policy=policy,
@@ -151,6 +157,7 @@ class Validator(TrainerCallback):
         """Answer all problems greedily; return a graded completion of each, by set."""
         answers = {}
         for name, problems in self.sets.items():
+            # One rollout per problem, scored, in a list.
             groups = sample_groups(
                 engine,
                 problems,
@@ -185,7 +192,7 @@ class Validator(TrainerCallback):
         if state.global_step == 0:
             self._measure(state, kwargs["model"])
         elif state.global_step == state.max_steps:
-            self._answers(kwargs["model"])
+            self._sync_and_answer(kwargs["model"])
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -194,14 +201,14 @@ class Validator(TrainerCallback):
         if state.global_step % self.steps == 0 or state.global_step == state.max_steps:
             self._measure(state, kwargs["model"])
 
-    def _answers(self, model: PreTrainedModel) -> dict[str, list[GradedCompletion]]:
-        """Run `answers` with the model's current weights, and set `rows`.
+    def _sync_and_answer(self, model: PreTrainedModel) -> dict[str, list[GradedCompletion]]:
+        """Run `answers` with the model's current weights, return its result, and set `rows`.
 
         The random states of training are the same afterwards.
         """
-        # vLLM seeds every generator while it starts.
+        # An engine may disturb the generators: vLLM seeds all of them while it starts.
         with timed("validation"), random_states_kept(gpus=range(torch.cuda.device_count())):
-            # Opened at the first point, because the policy is on its device only by then.
+            # Opened at the first point: the policy is not on its device before.
             if self.engine is None:
                 self.engine = self.open_engine(model)
             self.engine.heartbeat = self.heartbeat
@@ -212,13 +219,14 @@ class Validator(TrainerCallback):
 
     def _measure(self, state: TrainerState, model: PreTrainedModel) -> None:
         """Measure the policy, log the point, and call `keep` if it is the best so far."""
+        # All sets' measures in one entry of the log, such as `validation/gsm8k/answer_accuracy`.
         point: dict[str, float] = {"step": state.global_step}
-        for name, rows in self._answers(model).items():
+        for name, rows in self._sync_and_answer(model).items():
             values = means(rows)
             self.say(self._line(state, name, values))
             prefix = PREFIX + self.prefix(name)
             point |= {prefix + measure: value for measure, value in values.items()}
-        # In the trainer's state, which a checkpoint saves and a resumed run restores.
+        # A part of the trainer's state, which a checkpoint saves and a resumed run restores.
         state.log_history.append(point)
         if self.keep:
             # Rank 0 decides: ranks that disagreed would wait for each other for ever.
@@ -229,7 +237,8 @@ class Validator(TrainerCallback):
     def best_point(self, state: TrainerState) -> dict[str, float]:
         """Select the first point with the highest answer accuracy on the held-back set.
 
-        The highest of several noisy accuracies is too optimistic for new problems.
+        The highest of several noisy accuracies is too optimistic for new problems, so the result
+        has the numbers of points and problems too.
 
         Returns:
             Its step and accuracy with the standard error, the run's last step, and the numbers of
@@ -237,7 +246,7 @@ class Validator(TrainerCallback):
         """
         column = f"{self.prefix(HELD_BACK_SET)}answer_accuracy"
         points = validation_points(state)
-        # `max` returns the first of equal ones, the one trained least.
+        # Of equal points `max` returns the first: the policy that was trained least.
         best = max(points, key=lambda point: point[column])
         selected = {
             "step": best["step"],
@@ -246,13 +255,19 @@ class Validator(TrainerCallback):
             "num_problems": len(self.sets[HELD_BACK_SET]),
             "answer_accuracy": best[column],
         }
-        # A single problem has no standard error.
-        if math.isfinite(error := best[f"{column}_se"]):
+        # Not finite for a single problem.
+        error = best[f"{column}_se"]
+        if math.isfinite(error):
             selected["answer_accuracy_se"] = error
         return selected
 
     def _line(self, state: TrainerState, name: str, values: Mapping[str, float]) -> str:
-        """Format a set's measures as one greppable line."""
+        """Format a set's measures as one greppable line; accuracies and shares in percent.
+
+        Args:
+            name: of the set.
+            values: from `means`.
+        """
         return (
             f"{self.stage} validation step={state.global_step}/{state.max_steps} set={name} "
             f"n={len(self.sets[name])} format={100 * values['format_accuracy']:.1f}% "

@@ -81,7 +81,12 @@ class Limits:
     def from_reward(
         cls, reward: Reward, *, max_new_tokens: int, dtype: str = "bfloat16"
     ) -> "Limits":
-        """Return the limits of a reward stack."""
+        """Return the limits for a reward stack, a completion length and a precision.
+
+        Args:
+            dtype: of the engine's computation, "float32", "float16" or "bfloat16".
+        """
+        # The smallest and the largest reward; infinite if a plugin's reward has no bounds.
         lowest, highest = stack_range(
             reward.names,
             reward.weights,
@@ -112,6 +117,7 @@ class WarningSigns(TrainerCallback):
     def __init__(self, stage: str, limits: Limits) -> None:
         self.stage = stage
         self.limits = limits
+        # All logged points so far.
         self.points: list[Point] = []
         self.signs: list[dict[str, Any]] = []
         """Entries for provenance: "step", "kind", and "text" with the param to change."""
@@ -135,19 +141,21 @@ class WarningSigns(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         """Check the logged point, and print new signs."""
+        # Only points of training: the trainer also logs its run time at the end.
         if logs and "loss" in logs:
             for sign in self.observe({**logs, "step": state.global_step}):
                 self.say(f"{self.stage} WARNING step={sign['step']} {sign['text']}")
 
     def observe(self, point: Point) -> list[dict[str, Any]]:
-        """Add a point, and return the signs that appear with it."""
+        """Add a point, and return its new signs; each kind of sign appears once in a run."""
         self.points.append(point)
         seen = {sign["kind"] for sign in self.signs}
-        new = [
-            {"step": int(point["step"]), "kind": kind, "text": text}
-            for kind, check in CHECKS.items()
-            if kind not in seen and (text := check(self.points, self.limits))
-        ]
+        new: list[dict[str, Any]] = []
+        for kind, check in CHECKS.items():
+            # The text of the warning, '' without a sign.
+            text = "" if kind in seen else check(self.points, self.limits)
+            if text:
+                new.append({"step": int(point["step"]), "kind": kind, "text": text})
         self.signs += new
         return new
 
@@ -158,16 +166,19 @@ def all_signs(trainer: Trainer) -> list[dict[str, Any]]:
     return [sign for each in callbacks if isinstance(each, WarningSigns) for sign in each.signs]
 
 
-# Each check returns the warning's text, or '' without a sign. An `and` returns an empty left side,
-# so that `values and (...)` is '' if `values` is.
+# Each check returns the warning's text, or '' without a sign.
 
 
 def reward_at_minimum(points: list[Point], limits: Limits) -> str:
-    """Detect rewards at their minimum: completions earn nothing."""
+    """Detect rewards at their minimum: completions earn nothing. Return the warning or ''."""
+    # The source of some stacks expects the first steps' rewards at the minimum.
     if points[-1]["step"] <= limits.expected_until:
         return ""
-    rewards = _steady(points, "reward", lambda value: value <= limits.lowest + limits.near)
-    return rewards and (
+    # Such as "0 to 0.01"; '' if a reward is further from the minimum than `near`, 1 % of the range.
+    rewards = _steady_range(points, "reward", lambda value: value <= limits.lowest + limits.near)
+    if not rewards:
+        return ""
+    return (
         f"the mean reward has been {rewards} over {STREAK} logged steps, and the stack's range is "
         f"{limits.lowest:g} ... {limits.highest:g}: completions earn nothing. See "
         f"`make debug-rollouts CHECKPOINT=data/models/sft`; {FORMAT_REMEDY}"
@@ -175,18 +186,19 @@ def reward_at_minimum(points: list[Point], limits: Limits) -> str:
 
 
 def no_signal(points: list[Point], limits: Limits) -> str:
-    """Detect equal rewards in every group: no advantage, no gradient."""
-    if not _steady(points, "frac_reward_zero_std", lambda value: value >= 1):
+    """Detect equal rewards in every group: no gradient. Return the warning or ''."""
+    # The share of such groups is 1 in each of the last `STREAK` points.
+    if not _steady_range(points, "frac_reward_zero_std", lambda value: value >= 1):
         return ""
     reward = points[-1].get("reward", float("nan"))
-    # Equal rewards at the top: everything is solved; at the bottom: nothing is.
-    best = reward >= limits.highest - limits.near
-    remedy = (
-        "Everything is earned already: take harder problems (prepare.grpo)"
-        if best
-        else "Raise grpo.group_size or rollout.temperature, or take problems that are solved "
-        "sometimes (`make difficulty`)"
-    )
+    # Problems are too easy if all rewards are at their highest, and else probably too hard.
+    if reward >= limits.highest - limits.near:
+        remedy = "Everything is earned already: take harder problems (prepare.grpo)"
+    else:
+        remedy = (
+            "Raise grpo.group_size or rollout.temperature, or take problems that are solved "
+            "sometimes (`make difficulty`)"
+        )
     return (
         f"every group has had equal rewards over {STREAK} logged steps (mean reward {reward:.3g}): "
         f"no advantage, no gradient. {remedy}"
@@ -194,25 +206,32 @@ def no_signal(points: list[Point], limits: Limits) -> str:
 
 
 def entropy_collapse(points: list[Point], limits: Limits) -> str:
-    """Detect a policy without variety: entropy far below its start."""
-    values = _column(points, "entropy")
-    if len(values) < 2 * STREAK:
+    """Detect an entropy far below its start: a policy without variety. Return the warning or ''."""
+    entropies = _column(points, "entropy")
+    # The first and the last `STREAK` points must not overlap.
+    if len(entropies) < 2 * STREAK:
         return ""
-    # nats per token, mean over the first points
-    first = sum(values[:STREAK]) / STREAK
-    if max(values[-STREAK:]) >= COLLAPSE * first:
+    # The mean over the first points, in nats per token.
+    first = sum(entropies[:STREAK]) / STREAK
+    # All of the last points must be below a share of it.
+    if max(entropies[-STREAK:]) >= COLLAPSE * first:
         return ""
     return (
-        f"entropy has collapsed to {values[-1]:.3g} nats per token, from {first:.3g} at the start: "
-        "the policy no longer explores. Set grpo.entropy_target, raise grpo.beta, or lower "
+        f"entropy has collapsed to {entropies[-1]:.3g} nats per token, from {first:.3g} at the "
+        "start: the policy no longer explores. Set grpo.entropy_target, raise grpo.beta, or lower "
         "grpo.learning_rate"
     )
 
 
 def at_the_limit(points: list[Point], limits: Limits) -> str:
-    """Detect completions truncated at the length limit."""
-    shares = _steady(points, "completions/clipped_ratio", lambda value: value >= TRUNCATED_SHARE)
-    return shares and (
+    """Detect many completions truncated at the length limit. Return the warning or ''."""
+    # Such as "0.5 to 0.7"; '' if a share is below the threshold.
+    shares = _steady_range(
+        points, "completions/clipped_ratio", lambda value: value >= TRUNCATED_SHARE
+    )
+    if not shares:
+        return ""
+    return (
         f"completions run into the limit of {limits.max_new_tokens} tokens: a share of {shares} "
         f"over {STREAK} logged steps is cut off before its answer. Raise rollout.max_new_tokens, "
         "and model.max_seq_length if prompts leave less than that; or add `overlong` to "
@@ -221,36 +240,42 @@ def at_the_limit(points: list[Point], limits: Limits) -> str:
 
 
 def reward_hacking(points: list[Point], limits: Limits) -> str:
-    """Detect a rising reward beside a falling answer accuracy."""
+    """Detect a rising reward beside a falling answer accuracy. Return the warning or ''."""
     rewards, accuracies = _column(points, "reward"), _column(points, ANSWER_ACCURACY)
+    # The first and the last window must not overlap.
     if min(len(rewards), len(accuracies)) < 2 * WINDOW:
         return ""
-    (before, after), (first, last) = _ends(rewards), _ends(accuracies)
+    # Means of the first and of the last window.
+    first_reward, last_reward = _window_means(rewards)
+    first_accuracy, last_accuracy = _window_means(accuracies)
     # A share of the stack's range, since one stack's rewards go up to 12.5 and another's to 1.
-    risen = after - before >= REWARD_RISE * (limits.highest - limits.lowest)
-    if not risen or first - last < ACCURACY_FALL:
+    risen = last_reward - first_reward >= REWARD_RISE * (limits.highest - limits.lowest)
+    if not risen or first_accuracy - last_accuracy < ACCURACY_FALL:
         return ""
     return (
-        f"reward has risen from {before:.3g} to {after:.3g} while answer accuracy has fallen from "
-        f"{first:.3g} to {last:.3g} (means of {WINDOW} logged steps): it is earned without right "
-        "answers. Give the answer more weight (reward.weights), and read completions with "
-        "`make debug-rollouts`"
+        f"reward has risen from {first_reward:.3g} to {last_reward:.3g} while answer accuracy has "
+        f"fallen from {first_accuracy:.3g} to {last_accuracy:.3g} (means of {WINDOW} logged "
+        "steps): it is earned without right answers. Give the answer more weight "
+        "(reward.weights), and read completions with `make debug-rollouts`"
     )
 
 
 def evidence_jumps(points: list[Point], limits: Limits) -> str:
     """Detect a rising share of right answers accepted by evidence instead of proof.
 
-    The policy may exploit a gap in one of the verifier's inexact steps (`DECIDED_BY` columns).
+    The policy may exploit a gap in one of the verifier's inexact steps. Each such step has a column
+    with the share of right answers that it accepted. Return the warning or ''.
     """
+    # The first and the last window must not overlap.
     if len(points) < 2 * WINDOW:
         return ""
+    # `DECIDED_BY`: the prefix of these columns.
     for name in sorted(name for name in points[-1] if name.startswith(DECIDED_BY)):
         # A point lacks the column of a verifier step that decided no answer.
-        before, after = _ends([point.get(name, 0.0) for point in points])
-        if after - before >= JUMPED:
+        first, last = _window_means([point.get(name, 0.0) for point in points])
+        if last - first >= JUMPED:
             return (
-                f"{name} has risen from {before:.3g} to {after:.3g} of the right answers (means of "
+                f"{name} has risen from {first:.3g} to {last:.3g} of the right answers (means of "
                 f"{WINDOW} logged steps): read them with `make debug-rollouts`, and what the step "
                 "means in docs/verifier.md"
             )
@@ -258,29 +283,40 @@ def evidence_jumps(points: list[Point], limits: Limits) -> str:
 
 
 def gradient_explodes(points: list[Point], limits: Limits) -> str:
-    """Detect a gradient norm of NaN, infinity or many times its usual size."""
+    """Detect a gradient norm of NaN, infinity or many times the median.
+
+    Return the warning or ''.
+    """
     norms = _column(points, "grad_norm")
+    # With float16 some overflows in a row are normal, until the scaler has found its scale.
     last = norms[-limits.overflows :]
     if len(last) == limits.overflows and not any(map(math.isfinite, last)):
         return (
             f"the gradient's norm is {norms[-1]}: weights or losses are NaN or infinite. Lower "
             "grpo.learning_rate"
         )
-    # The median norm before the last points; without any, infinity, so that none is above it.
-    # Zeros are left out, since a step without signal has no gradient.
-    usual = statistics.median([norm for norm in norms[:-STREAK] if norm] or [math.inf])
-    high = _steady(points, "grad_norm", lambda norm: math.inf > norm > EXPLOSION_FACTOR * usual)
+    # The median before the last points. Zeros are left out, since a step without signal has no
+    # gradient. Without other norms it is infinite, so that no norm is above it.
+    median = statistics.median([norm for norm in norms[:-STREAK] if norm] or [math.inf])
+    # Such as "120 to 340"; '' if a norm of the last points is lower.
+    high = _steady_range(
+        points, "grad_norm", lambda norm: math.inf > norm > EXPLOSION_FACTOR * median
+    )
     if len(norms) < WINDOW or not high:
         return ""
     return (
-        f"the gradient's norm has been {high} over {STREAK} logged steps, and {usual:.3g} before: "
+        f"the gradient's norm has been {high} over {STREAK} logged steps, and {median:.3g} before: "
         "lower grpo.learning_rate or grpo.max_grad_norm"
     )
 
 
 def sampler_apart(points: list[Point], limits: Limits) -> str:
-    """Detect sampler and trainer disagreeing from the start, on equal weights, beyond rounding."""
-    # A sampler this far off from the start has a large first gap, which would hide a drift.
+    """Detect that sampler and trainer disagree from the start, on equal weights, beyond rounding.
+
+    `sampler_drift` compares later gaps with the first one, and would not see this. Return the
+    warning or ''.
+    """
+    # Mean |log π − log q| per token before the first update, in nats.
     first = _first_gap(points)
     if first <= limits.gap:
         return ""
@@ -296,16 +332,19 @@ def sampler_drift(points: list[Point], limits: Limits) -> str:
     """Detect a gap between sampler and trainer that is more than ten times its first value.
 
     Rounding on equal weights depends on both engines, the precision and the model (docs/vllm.md),
-    so the run's own first gap is the measure.
+    so the run's own first gap is the measure. Return the warning or ''.
     """
+    # Mean |log π − log q| per token before the first update, in nats.
     first = _first_gap(points)
     # An engine that samples with the policy itself has a first gap of 0, and ten times 0 would make
     # any rounding a drift.
     bound = DRIFT_FACTOR * max(first, ROUNDING)
-    # "0.1 to 0.2", or "" without drift.
-    gap_range = _steady(points, f"{GAP}/mean", lambda value: value > bound)
-    return gap_range and (
-        f"the sampler's log-probs have been {gap_range} nats per token from the trainer's over "
+    # Such as "0.1 to 0.2"; '' without drift.
+    gaps = _steady_range(points, f"{GAP}/mean", lambda value: value > bound)
+    if not gaps:
+        return ""
+    return (
+        f"the sampler's log-probs have been {gaps} nats per token from the trainer's over "
         f"{STREAK} logged steps, from {first:.3g} at the start, when their weights were the same: "
         "it rounds otherwise than it did, or is on other weights. Compare with "
         "rollout.engine=transformers"
@@ -337,7 +376,7 @@ def _column(points: list[Point], name: str) -> list[float]:
     return [point[name] for point in points if name in point]
 
 
-def _steady(points: list[Point], name: str, test: Callable[[float], bool]) -> str:
+def _steady_range(points: list[Point], name: str, test: Callable[[float], bool]) -> str:
     """Format the range of the last `STREAK` values as "0.1 to 0.2" if all pass `test`.
 
     Return '' if one fails, or if there are fewer values.
@@ -349,6 +388,6 @@ def _steady(points: list[Point], name: str, test: Callable[[float], bool]) -> st
     return low if low == high else f"{low} to {high}"
 
 
-def _ends(values: list[float]) -> tuple[float, float]:
+def _window_means(values: list[float]) -> tuple[float, float]:
     """Return the mean of the first `WINDOW` values, and of the last."""
     return sum(values[:WINDOW]) / WINDOW, sum(values[-WINDOW:]) / WINDOW

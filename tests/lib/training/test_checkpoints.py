@@ -56,11 +56,11 @@ def test_the_best_of_each_checkpoint_that_can_be_resumed_stays(saved):
     """The checkpoint of step 5 needs the best up to there: not step 0's, and none between."""
     for step in (0, 4, 7, 12):
         saved.best(step).mkdir(parents=True)
-        saved.drop_worse()
+        saved.drop_old_bests()
     left = [path for step in (0, 4, 7, 12) if (path := saved.best(step)).exists()]
     assert left == [saved.best(4), saved.best(7), saved.best(12)]
     saved.drop_all_but(1)
-    saved.drop_worse()
+    saved.drop_old_bests()
     assert [saved.best(step).exists() for step in (4, 7, 12)] == [False, True, True]
 
 

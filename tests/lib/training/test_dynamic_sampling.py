@@ -29,7 +29,7 @@ def test_draws_are_keyed_and_no_two_ranks_share_one(built):
     def others(round_: int = 1, *, step: int = 3, rank: int = 0) -> list[str]:
         trainer.state.global_step = step
         trainer.accelerator = SimpleNamespace(num_processes=2, process_index=rank)
-        return [problem["problem"] for problem in trainer._others(5, round_)]
+        return [problem["problem"] for problem in trainer._refill_problems(5, round_)]
 
     assert len({*others(), *others(rank=1)}) == 10
     assert others() == others()
@@ -110,7 +110,7 @@ def test_with_gdpo_a_group_has_a_signal_by_component(built, aggregation, flat):
     (point,) = curve_points(trainer.state)
     assert point["frac_reward_zero_std"] == flat
     assert point["reward_std"] == 0
-    assert trainer._with_signal([trainer.rollouts[:4]]) == [not flat]
+    assert trainer._signal_mask([trainer.rollouts[:4]]) == [not flat]
     # Opposite rewards of equal weight still cancel, in every group.
     assert batches[0].advantages.abs().max() < 1e-6
 

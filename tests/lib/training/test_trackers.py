@@ -20,7 +20,7 @@ from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.training.phase import tracking
 from lib.training.phase.run import run_phase
-from lib.training.phase.tracking import USUAL, Tracker
+from lib.training.phase.tracking import TRACKER_DEFAULTS, Tracker
 from tests.conftest import ROOT, run_command
 from tests.lib.training.runs import outputs_in
 from tests.lib.training.steps import plain_grpo
@@ -31,7 +31,7 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     own = [f"WANDB_{name}" for name in ("MODE", "PROJECT", "NAME", "ENTITY", "DIR")]
     # Set first, so that monkeypatch also restores the values set by a tracker.
-    for name in ("REPORT_TO", "TENSORBOARD_LOGGING_DIR", *own, *USUAL):
+    for name in ("REPORT_TO", "TENSORBOARD_LOGGING_DIR", *own, *TRACKER_DEFAULTS):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
 

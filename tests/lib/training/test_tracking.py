@@ -76,7 +76,7 @@ def test_a_long_step_reports_its_progress(begin):
     """A line comes after 20 s, then every minute; the time left counts the step so far."""
     run = begin("grpo", state={"max_steps": 3}, gradient_accumulation_steps=8)
     for number in range(10):  # 10 s and 100 tokens each
-        run.progress.within("rollouts", 4 * number, 64, 100 * number)
+        run.progress.show_progress("rollouts", 4 * number, 64, 100 * number)
         run.clock += 10.0
     for _ in range(7):
         run.progress.on_substep_end(*run.events)
@@ -85,9 +85,9 @@ def test_a_long_step_reports_its_progress(begin):
     run.progress.on_step_end(*run.events)
     run.progress.on_log(*run.events, logs={"loss": 0.5})
     run.clock += 30.0
-    run.progress.within("rollouts", 16, 64, 200)
+    run.progress.show_progress("rollouts", 16, 64, 200)
     run.clock += 60.0
-    run.progress.within("validation", 3, 32)
+    run.progress.show_progress("validation", 3, 32)
 
     assert [line for line in run.lines if "note" not in line and "normal" not in line] == [
         "grpo step=1/3 rollouts 8/64, 10 tokens/s",
