@@ -28,7 +28,8 @@ its own."""
 def weights_layout(model: Path) -> str:
     """Hash a model's config (16 hex digits), without the entries in `OF_NO_SHAPE` and token ids.
 
-    Saving and training change those entries, but not the shapes of the weights.
+    Saving and training change those entries, but not the shapes of the weights: a server accepts
+    weights with the same hash.
     """
     config = load_pretrained(AutoConfig, model).to_dict()
     shape = {
@@ -48,7 +49,7 @@ def server_command(
     memory_share: float,
     options: Sequence[str],
 ) -> list[str]:
-    """Return the command line of `vllm serve`.
+    """Return the command line of `vllm serve`: ["vllm", "serve", weights, "--port", "8000", …].
 
     Args:
         checkpoint: a full model; runs may send adapters and other weights of its shape later.
@@ -56,7 +57,9 @@ def server_command(
         memory_share: share of a GPU's memory.
         options: further options of `vllm serve`, which override the ones from here.
     """
+    # A base model's weights lie in another folder than its tokenizer.
     weights, on_gpu = weights_of(checkpoint), torch.cuda.is_available()
+    # vLLM's own names; True becomes a flag without a value.
     settings = {
         "host": host,
         "port": port,
@@ -68,17 +71,22 @@ def server_command(
         "gpu_memory_utilization": memory_share,
         # Otherwise the model's own sampling defaults would complete a request's settings.
         "generation_config": "vllm",
+        # Log-probs under the distribution that is sampled from, as the trainer computes them.
         "logprobs_mode": "processed_logprobs",
-        "max_num_seqs": AT_A_TIME,
-        # Two adapters, since the old one is dropped only after the new one is loaded.
+        "max_num_seqs": AT_A_TIME,  # completions that vLLM computes together
+        # vLLM's settings for LoRA. Two adapters, since the old one is dropped only after the new
+        # one is loaded.
         **lora_room(max(model.lora.rank, LEAST_LORA_RANK), adapters=2),
         # Opens /inference/v1/generate: token ids in and out, with the version of the weights.
         "enable_scale_out": True,
+        # `host` is this project's backend for CPUs (`lib.engines.transfer`).
         "weight_transfer_config": json.dumps({"backend": "nccl" if on_gpu else "host"}),
     }
     if not on_gpu:
         settings |= {
+            # Importing its module registers `host` in the server's workers.
             "worker_extension_cls": "lib.engines.transfer.Extension",
+            # vLLM's settings for a CPU, such as the size of the cache.
             **on_cpu(weights, max_seq_length=model.max_seq_length),
         }
     # max_model_len=512 -> --max-model-len 512; enable_lora=True -> --enable-lora.
