@@ -78,7 +78,7 @@ class Server:
         self.model: str = served["id"]
         self.max_seq_length: int = served["max_model_len"]
         # `make vllm-server` ends the name with hashes of the model's shape and of its weights, as
-        # in "data/models/base@<shape>-<weights>". Both are '' for any other server.
+        # in "data/models/base@<shape>-<weights>". No other name has such hashes.
         hashes = self.model.rpartition("@")[2]
         shape, _, self.started_with = hashes.partition("-")
         if shape != weights_layout(weights):

@@ -111,8 +111,7 @@ class TransformersEngine(Engine):
             )
         # `decode` is faster, and runs only decoders with plain attention.
         run = decode if can_decode(model) else decode_by_generate
-        # [P] seeds. A key depends on its prompt, so that a prompt's completions do not depend on the
-        # other prompts.
+        # [P] seeds. A key depends on its own prompt only, and so do the prompt's completions.
         keys = prompt_keys(prompts, seed=sampling.seed)
         # Prompts of similar length need less padding in the prefill.
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
