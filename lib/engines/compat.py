@@ -78,8 +78,8 @@ def forget_layers() -> None:
 
     vllm/model_executor/model_loader/reload/meta.py, `restore_layer_on_meta`, 0.32.0: the dictionary
     LAYERWISE_INFO maps each layer, as a weak key, to a value with copies of the layer's tensors.
-    `restore_layer_on_meta` binds methods of these tensors to the layer (`restore_layer_refs`),
-    which puts strong references to the layer into its own value. No layer is then ever freed.
+    `restore_layer_refs` binds methods of these copies to the layer, so that the value refers to its
+    own key. No layer is then ever freed.
     Remove when `restore_layer_refs` takes a copy.
     """
     from vllm.model_executor.model_loader.reload.layerwise import LAYERWISE_INFO

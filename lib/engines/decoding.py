@@ -207,7 +207,7 @@ class Rows:
 
     Attributes:
         num_steps: tokens sampled so far per row.
-        longest: columns of the left-padded prompts.
+        prompt_width: columns of the left-padded prompts, the longest prompt's tokens.
         capacity: columns that the cache can ever need.
         prompt_tokens, prompt_mask: [P, T], padded on the left.
         not_padding: [B, capacity] True from the row's first prompt token on.
@@ -235,6 +235,7 @@ class Rows:
 
         # Lists with one entry per row: G rows of the first prompt, G of the second, and so on.
         self.limits = [limit for limit in limits for _ in range(count)]
+        # Row of the batch → entry of the lists; the same number until rows are dropped.
         self.places = list(range(len(self.limits)))
         self.token_ids: list[list[int]] = [[] for _ in self.places]
         self.log_probs: list[list[float]] = [[] for _ in self.places]
@@ -242,14 +243,14 @@ class Rows:
 
         # Tensors with one entry per prompt.
         lengths = [len(prompt) for prompt in prompts]
-        self.longest = max(lengths)
-        self.capacity = self.longest + max(limits)
-        padded = [[0] * (self.longest - len(prompt)) + list(prompt) for prompt in prompts]
+        self.prompt_width = max(lengths)
+        self.capacity = self.prompt_width + max(limits)
+        padded = [[0] * (self.prompt_width - len(prompt)) + list(prompt) for prompt in prompts]
         self.prompt_tokens = torch.tensor(padded, device=device)  # [P, T], padded on the left
-        num_padding = self.longest - torch.tensor(lengths, device=device)  # [P]
+        num_padding = self.prompt_width - torch.tensor(lengths, device=device)  # [P]
         columns = torch.arange(self.capacity, device=device)
         not_padding = columns >= num_padding[:, None]  # [P, capacity]
-        self.prompt_mask = not_padding[:, : self.longest]
+        self.prompt_mask = not_padding[:, : self.prompt_width]
         max_lengths = torch.tensor([*map(operator.add, lengths, limits)], device=device)  # [P]
 
         # The same with one entry per row, [P] -> [P · G].
@@ -345,7 +346,7 @@ class Rows:
 
         Its last column is the token just sampled, which is not in the cache yet.
         """
-        return self.not_padding[:, : self.longest + self.num_steps]
+        return self.not_padding[:, : self.prompt_width + self.num_steps]
 
     def positions(self) -> Tensor:
         """Return the position [B] of the token just sampled: prompt length + steps - 1.
@@ -353,7 +354,7 @@ class Rows:
         A row that has ended but is still computed keeps its last position (`max_lengths` - 1),
         since a model's table of learned positions has no further ones.
         """
-        lengths = self.longest + self.num_steps - self.num_padding
+        lengths = self.prompt_width + self.num_steps - self.num_padding
         return lengths.minimum(self.max_lengths) - 1
 
 

@@ -270,8 +270,8 @@ class ServerEngine(VllmBase):
                         raise
 
         # `_on_live_servers` catches ServerGone, removes that server from `self.servers`, and raises
-        # it only if none is left. So a second round comes only if a server was gone after the
-        # threads of the others had ended.
+        # it only if none is left. Parts are still waiting after it only if a server was gone when
+        # the threads of the others had ended.
         while waiting:
             # One thread per request under way: enough to fill the servers' batches of AT_A_TIME
             # completions, at least one per server. The threads take the servers in turn.
@@ -310,21 +310,23 @@ class ServerEngine(VllmBase):
             if version != self._version:
                 raise UserError(self._stale_message(version)) from error
             raise
-        # `_completion` decodes the text, and raises UserError for other versions than `_version`.
-        return [
-            self._completion(
+        completions = []
+        for choice in answer["choices"]:
+            log_probs = None
+            if choice["logprobs"]:
+                log_probs = tuple(token["logprob"] for token in choice["logprobs"]["content"])
+            # Raises UserError for another version than `_version`.
+            completion = self._checked_completion(
                 sampling,
                 token_ids=choice["token_ids"],
                 reason=choice["finish_reason"],
                 stopped_by=choice["stop_reason"],
-                log_probs=tuple(token["logprob"] for token in choice["logprobs"]["content"])
-                if choice["logprobs"]
-                else None,
+                log_probs=log_probs,
                 # One entry for each run of tokens that was sampled from the same weights.
                 versions={span["version"] for span in choice["weight_versions"] or ()},
             )
-            for choice in answer["choices"]
-        ]
+            completions.append(completion)
+        return completions
 
     def _stale_message(self, version: str) -> str:
         """Return the error message for completions of weights that this run did not send.

@@ -135,7 +135,7 @@ class VllmBase(Engine):
             requests: for each prompt, the arguments of vLLM's `SamplingParams`.
         """
 
-    def _completion(
+    def _checked_completion(
         self,
         sampling: Sampling,
         *,
@@ -355,7 +355,7 @@ class VllmEngine(VllmBase):
             # vLLM has a mapping from token to log-prob for each step.
             steps = zip(output.logprobs, output.token_ids, strict=True)
             log_probs = tuple(step[token].logprob for step, token in steps)
-        return self._completion(
+        return self._checked_completion(
             sampling,
             token_ids=output.token_ids,
             reason=output.finish_reason,

@@ -70,8 +70,8 @@ def grade_external(
     # paired.
     reference_rows, notes = _paired_references(references, lines) if references else ({}, [])
     # Line number → {"grade": {...}} or {"error": reason}.
-    verdicts = {
-        line.number: _verdict(
+    results = {
+        line.number: _grade_or_error(
             line,
             grading,
             reference_rows.get(line.number, {}),
@@ -79,13 +79,13 @@ def grade_external(
         )
         for line in lines
     }
-    errors = {number: each["error"] for number, each in verdicts.items() if "error" in each}
-    grades = {number: each["grade"] for number, each in verdicts.items() if "grade" in each}
+    errors = {number: each["error"] for number, each in results.items() if "error" in each}
+    grades = {number: each["grade"] for number, each in results.items() if "grade" in each}
     # Nothing is written where nothing was graded: `out` may hold the result of an earlier run.
     if not grades:
         first = next(iter(errors.values()), "it is empty")
         raise UserError(f"{source}: no row can be graded; the first: {first}")
-    write_jsonl(out, ({**_row(line), **verdicts[line.number]} for line in lines))
+    write_jsonl(out, ({**_input_columns(line), **results[line.number]} for line in lines))
     # Keys of a grade whose mean is reported.
     rates = ["right"]
     if prompt_format:
@@ -103,7 +103,7 @@ def _summary(
     agreement with them.
 
     Args:
-        grades: line number → grade, as `_verdict` returns it.
+        grades: line number → grade, as `_grade_or_error` returns it.
         errors: line number → reason why the row has no grade.
         rates: keys of a grade; each has a number from 0 to 1, or a bool.
     """
@@ -147,14 +147,14 @@ def _agreement(name: str, grades: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         )
 
 
-def _row(line: JsonLine) -> dict[str, Any]:
+def _input_columns(line: JsonLine) -> dict[str, Any]:
     """Return a line's JSON object without the columns `VERDICT`; any other line as its text."""
     if not isinstance(line.value, dict):
         return {"line": line.text}
     return {key: value for key, value in line.value.items() if key not in VERDICT}
 
 
-def _verdict(
+def _grade_or_error(
     line: JsonLine, grading: Grading, reference_row: Mapping[str, Any], *, with_format: bool
 ) -> dict[str, Any]:
     """Grade one line as `{"grade": {"right": True, …}}`, or as `{"error": reason}`.
@@ -170,14 +170,13 @@ def _verdict(
         return {"error": f"expected an object, got {type(row).__name__}"}
     # lm-eval's `--log_samples` keeps the benchmark's own columns below `doc`.
     doc = row["doc"] if isinstance(row.get("doc"), dict) else {}
-    # `_first` returns the value under the first usual name of a column that is present, or None;
-    # `_text` the text in it (a string, or a chat's last message), or None.
-    text, answer = _text(_first("completion", row)), _first("answer", row)
+    # Both are None if the row has no such column. The completion may be in chat messages.
+    text, answer = _single_text(_column_value("completion", row)), _column_value("answer", row)
     if text is None and answer is None:
         return {"error": f"expected one completion in one of {COLUMN_NAMES['completion']}"}
     # These two may be in the row, in its `doc`, or in another file: the first one found counts.
-    problem = _text(_first("problem", row, doc, reference_row))
-    reference = _first("reference", row, doc, reference_row)
+    problem = _single_text(_column_value("problem", row, doc, reference_row))
+    reference = _column_value("reference", row, doc, reference_row)
     # A worked solution of GSM8K ends in "#### 42", and lm-eval keeps it whole as `answer`.
     reference = "" if reference is None else str(reference).rpartition("####")[2].strip()
     if not reference:
@@ -192,13 +191,13 @@ def _verdict(
     grading.score([rollout])  # sets the rewards
     # The key of the problem is the first of these that exists. Completions with the same key form
     # one cluster of the standard error.
-    problem_keys = (_first("id", row), problem, reference)
+    problem_keys = (_column_value("id", row), problem, reference)
     grade = {
         "right": rollout.answer_ok,
         "answer": rollout.answer,
         "reason": rollout.verdict.decided_by,
         # True, False, or None without a known label; 1.0 is looked up as "1".
-        "label": LABELS.get(str(_first("label", row)).lower().removesuffix(".0")),
+        "label": LABELS.get(str(_column_value("label", row)).lower().removesuffix(".0")),
         "problem": next(str(key) for key in problem_keys if key not in (None, "")),
     }
     if with_format:
@@ -221,10 +220,10 @@ def _paired_references(
     """
     remedy = "one reference a line, with an `id` as in the completions"
     references = list(read_records(path, dict, what="a row", remedy=remedy))
-    # `_first` returns the value in a row's id column, None if it has none.
-    reference_ids = [_first("id", row) for row in references]
+    # None for a row without an id.
+    reference_ids = [_column_value("id", row) for row in references]
     # Line number → id of the completion.
-    wanted_ids = {line.number: _first("id", _row(line)) for line in lines}
+    wanted_ids = {line.number: _column_value("id", _input_columns(line)) for line in lines}
     # By order only if no row of either file has an id; otherwise a shifted row would go unnoticed.
     no_ids = all(each is None for each in (*reference_ids, *wanted_ids.values()))
     if no_ids and len(references) == len(lines):
@@ -254,17 +253,17 @@ def _paired_references(
     return pairs, []
 
 
-def _first(column: str, *rows: Mapping[str, Any]) -> Any:
+def _column_value(column: str, *rows: Mapping[str, Any]) -> Any:
     """Return a column's value from the first of `rows` that has it, under any usual name, or None.
 
-    Example: `_first("reference", {"gold": "72"})` returns "72".
+    Example: `_column_value("reference", {"gold": "72"})` returns "72".
     """
     values = (row.get(name) for row in rows for name in COLUMN_NAMES[column].split())
     # null counts as missing: exports of tables write it for an empty cell.
     return next((value for value in values if value is not None), None)
 
 
-def _text(value: Any, depth: int = 8) -> str | None:
+def _single_text(value: Any, depth: int = 8) -> str | None:
     """Find a completion's text: a string, the last chat message, or a server's only choice.
 
     `{"choices": [{"message": {"content": "72"}}]}` gives "72"; no single text gives None.
@@ -276,10 +275,10 @@ def _text(value: Any, depth: int = 8) -> str | None:
         return None
     if isinstance(value, Mapping):
         names = ("content", "text", "message", "choices", "body")
-        texts = (_text(value.get(name), depth - 1) for name in names)
+        texts = (_single_text(value.get(name), depth - 1) for name in names)
         return next((text for text in texts if text is not None), None)
     # Several choices are several completions of one row: which one to grade cannot be known.
     if isinstance(value, list) and value:
         is_chat = isinstance(value[-1], Mapping) and "role" in value[-1]
-        return _text(value[-1], depth - 1) if is_chat or len(value) == 1 else None
+        return _single_text(value[-1], depth - 1) if is_chat or len(value) == 1 else None
     return value if isinstance(value, str) else None

@@ -212,5 +212,5 @@ def headline_lines(checkpoint: str, summary: Mapping[str, Mapping[str, Any]]) ->
         }
         known = {name: value for name, value in numbers.items() if value is not None}
         values = " ".join(f"{name}={100 * value:.1f}%" for name, value in known.items())
-        what = f"evaluate checkpoint={checkpoint} benchmark={benchmark}"
-        yield f"{what} n={(greedy or sampled)['n']} {values}"
+        prefix = f"evaluate checkpoint={checkpoint} benchmark={benchmark}"
+        yield f"{prefix} n={(greedy or sampled)['n']} {values}"
