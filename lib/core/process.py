@@ -198,8 +198,7 @@ def _interrupt(number: int, frame: object) -> None:
     # `_masks` has an entry for each fork that is under way.
     if not _masks:
         raise KeyboardInterrupt
-    # Python prints and drops an exception raised in one of its hooks, so the
-    # signal is sent again later.
+    # Python prints and drops an exception raised in a fork's hook. So the signal is sent again.
     threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
 
 

@@ -129,10 +129,12 @@ def write_base(
         # The first usual padding token in the vocabulary, else EOS.
         known = tokenizer.get_vocab()
         tokenizer.pad_token = next((pad for pad in PADDING if pad in known), tokenizer.eos_token)
+    # Each tag becomes one token; `fit_embeddings` adds the embedding rows when the model is loaded.
     if model.tag_tokens:
         tokenizer.add_tokens(list(prompt_format.marks))
     directory.mkdir(parents=True, exist_ok=True)
     tokenizer.save_pretrained(directory)
+    # Small files: configs and license.
     for name in KEPT:
         if (folder / name).is_file():
             shutil.copyfile(folder / name, directory / name)

@@ -94,6 +94,7 @@ def shares_weights(model: Model, *, engine: str) -> bool:
 
 def is_unsloth(model: Any) -> bool:
     """Return True if Unsloth loaded `model`; it then has another forward pass and `generate`."""
+    # A method that Unsloth adds to its models.
     return hasattr(model, "for_training")
 
 

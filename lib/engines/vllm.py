@@ -105,6 +105,7 @@ class VllmBase(Engine):
             # Without it a server takes the penalty of the model's generation_config.json.
             "repetition_penalty": 1.0,
             "stop": list(sampling.stop_strings) or None,
+            # `_ends`: end tokens beside those that vLLM reads with the weights.
             "stop_token_ids": None if sampling.ignore_eos else list(self._ends) or None,
             "ignore_eos": sampling.ignore_eos,
             "include_stop_str_in_output": True,
@@ -300,6 +301,7 @@ class VllmEngine(VllmBase):
             # Restores random states and torch's threads, which vLLM changes.
             stack.enter_context(compat.undisturbed())
             stack.enter_context(_on_gpu(gpu))
+            # Turns vLLM's exceptions about too little memory into a UserError.
             stack.enter_context(_memory_explained(weights))
             llm = _build(
                 weights,
@@ -309,6 +311,7 @@ class VllmEngine(VllmBase):
                 settings={
                     "dtype": dtype,
                     "max_num_seqs": max(batch_size, AT_A_TIME),
+                    # Less than `memory_share` if less is free.
                     "gpu_memory_utilization": _share_of_free(memory_share),
                     "distributed_executor_backend": executor,
                     **(lora_room(lora_rank) if lora_rank else {}),
