@@ -168,6 +168,7 @@ def decode(model: PreTrainedModel, rows: "Rows") -> None:
     num_completions, mask = rows.sampling.num_completions, rows.prompt_mask
     # Positions count from the first token after the padding; padding gets 0.
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
+    # On a CPU, attention that does not copy keys and values at each step.
     with _grouped(model):
         # Prefill: [P, T] prompts, whose keys, values and logits are then repeated to B rows.
         output = forward(input_ids=rows.prompt_tokens, attention_mask=mask, position_ids=positions)
@@ -230,7 +231,7 @@ class Rows:
         first_completion: int = 0,
     ) -> None:
         self.sampling, self.endings, self.watch = sampling, endings, watch
-        self.num_steps = 0
+        self.num_steps = 0  # tokens sampled so far per row
         count = sampling.num_completions  # G
 
         # Lists with one entry per row: G rows of the first prompt, G of the second, and so on.
@@ -244,14 +245,15 @@ class Rows:
         # Tensors with one entry per prompt.
         lengths = [len(prompt) for prompt in prompts]
         self.prompt_width = max(lengths)
-        self.capacity = self.prompt_width + max(limits)
+        self.capacity = self.prompt_width + max(limits)  # columns of the cache, at most
         padded = [[0] * (self.prompt_width - len(prompt)) + list(prompt) for prompt in prompts]
         self.prompt_tokens = torch.tensor(padded, device=device)  # [P, T], padded on the left
         num_padding = self.prompt_width - torch.tensor(lengths, device=device)  # [P]
         columns = torch.arange(self.capacity, device=device)
-        not_padding = columns >= num_padding[:, None]  # [P, capacity]
+        not_padding = columns >= num_padding[:, None]  # [P, capacity], True from the prompt on
         self.prompt_mask = not_padding[:, : self.prompt_width]
-        max_lengths = torch.tensor([*map(operator.add, lengths, limits)], device=device)  # [P]
+        # [P] most tokens of prompt and completion together.
+        max_lengths = torch.tensor([*map(operator.add, lengths, limits)], device=device)
 
         # The same with one entry per row, [P] -> [P · G].
         self.not_padding = not_padding.repeat_interleave(count, dim=0)
@@ -460,6 +462,7 @@ class Endings:
         self.tokenizer = tokenizer
         self.end_tokens = frozenset(end_tokens)
         self.stop_strings = tuple(stop_strings)
+        # Ids of the tokens with a stop string's last character; only after them is text decoded.
         self.may_stop = self._may_stop(vocab_size)
 
     def find(self, token_ids: Sequence[int], *, at_limit: bool) -> tuple[Finish, str] | None:

@@ -75,6 +75,7 @@ def load_policy(checkpoint: Path, *, base: Path, settings: Model) -> PreTrainedM
     Args:
         checkpoint: folder that `prepare`, `sft` or `grpo` wrote.
         base: folder of the base model, on which an adapter was trained.
+        settings: the section `model` of params.
     """
     adapter = is_adapter(checkpoint)
     full_model = base if adapter else checkpoint
@@ -103,6 +104,7 @@ def trainable_policy(
     Args:
         checkpoint: folder that the phase before wrote.
         base: folder of the base model, on which an adapter was trained.
+        settings: the section `model` of params.
         seed: seed of a new adapter's weights on the Unsloth backend.
         memory_share: share of the GPU for a vLLM on the weights of Unsloth's policy; 0 loads no
             vLLM.

@@ -64,7 +64,8 @@ def server_command(
         "host": host,
         "port": port,
         "tokenizer": checkpoint,
-        # With the hashes, because another run of `prepare` may replace the weights at this path.
+        # A client compares the hashes with its own model: another run of `prepare` may have
+        # replaced the weights at this path.
         "served_model_name": f"{checkpoint}@{weights_layout(weights)}-{hash_path(weights)}",
         "dtype": model.inference_dtype,
         "max_model_len": model.max_seq_length,

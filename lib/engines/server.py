@@ -65,7 +65,7 @@ class Server:
 
     def __init__(self, url: str, weights: Path) -> None:
         self.url, self.weights = url, weights
-        # Seconds; a large model's weights take minutes to load.
+        # Longest wait for an answer in seconds; a large model's weights take minutes to load.
         longest = float(os.environ.get(TIMEOUT, DEFAULT_TIMEOUT_S))
         self.client = httpx.Client(
             base_url=url,
@@ -178,6 +178,7 @@ class ServerEngine(VllmBase):
 
     def __init__(self, weights: Path, tokenizer: PreTrainedTokenizerBase) -> None:
         self.weights = weights
+        # Connected and checked: each serves a model of the shape of `weights`.
         self.servers = [Server(url, weights) for url in server_urls()]
         self._adapter = ""  # its name on the servers; '' for none
         self._trainer: Any = None  # vLLM's sender of full weights, once there is one

@@ -55,12 +55,15 @@ class TransformersEngine(Engine):
         batch_size: int,
         label: str = "",
     ) -> None:
-        self.model: PreTrainedModel | None = model
+        self.model: PreTrainedModel | None = model  # None after `close`
         self.tokenizer = tokenizer
-        self.batch_size = batch_size
-        self.label = label
+        self.batch_size = batch_size  # completions generated at a time
+        self.label = label  # of the progress bar; '' shows none
+        # A cache: the settings that decide when a completion ends → the rules made from them.
         self._endings: dict[tuple[object, ...], Endings] = {}
+        # Calls of `sync`; the number is the version of the weights.
         self._num_syncs = 0
+        # During `stream`, called after each step with the completion's tokens so far.
         self._stream: Callable[[list[int]], None] | None = None
 
     @classmethod

@@ -81,9 +81,12 @@ class VllmBase(Engine):
         self.label = label
         # Ids of end tokens beside those that vLLM reads with the weights.
         self._ends: tuple[int, ...] = ()
+        # How often an adapter was loaded, and how often weights were synced.
         self._num_adapters = self._num_syncs = 0
-        # Version of the full weights that this engine passed to vLLM last.
+        # Version of the full weights that this engine passed to vLLM last; at first, that of the
+        # weights vLLM was started with.
         self._version = FIRST
+        # Adapters are passed to vLLM as files in this folder.
         self._scratch = tempfile.TemporaryDirectory(prefix="reckon-vllm-", dir=scratch)
 
     def generate(
@@ -242,7 +245,9 @@ class VllmEngine(VllmBase):
         among_ranks: bool = False,
     ) -> None:
         super().__init__(tokenizer, max_seq_length=max_seq_length, label=label)
-        self._llm, self._gpu, self._among_ranks = llm, gpu, among_ranks
+        # vLLM's `LLM`, None after `close`; and the number of its GPU, None for the current one.
+        self._llm, self._gpu = llm, gpu
+        self._among_ranks = among_ranks  # True: other ranks share this process group
 
     @classmethod
     def open(
@@ -344,8 +349,8 @@ class VllmEngine(VllmBase):
             answers = self._llm.generate(
                 [{"prompt_token_ids": list(prompt)} for prompt in prompts],
                 [SamplingParams(**request) for request in requests],
-                use_tqdm=self._bar if self.label else False,
-                lora_request=self._adapter,
+                use_tqdm=self._bar if self.label else False,  # vLLM calls it in place of tqdm
+                lora_request=self._adapter,  # None without an adapter
             )
         return [
             [self._converted(output, sampling) for output in answer.outputs] for answer in answers
@@ -449,7 +454,7 @@ class SharedVllmEngine(VllmEngine):
         label: str = "",
     ) -> None:
         self._policy: Any = policy
-        llm = policy.vllm_engine
+        llm = policy.vllm_engine  # the `LLM` that Unsloth loaded on the policy's weights
         longest = min(max_seq_length, llm.model_config.max_model_len)
         super().__init__(llm, tokenizer, max_seq_length=longest, label=label)
         # vLLM stops at the end token of the tokenizer beside the weights, which may be another one.
