@@ -14,7 +14,7 @@ from lib.artifacts import hash_path
 from lib.core.process import require
 from lib.engines import compat
 from lib.engines.pretrained import load_pretrained, weights_of
-from lib.engines.vllm import AT_A_TIME, lora_room, on_cpu
+from lib.engines.vllm import AT_A_TIME, cpu_settings, lora_settings
 from lib.params.model import Model
 
 OF_NO_SHAPE = ("dtype", "transformers_version", "_name_or_path", "architectures", "use_cache")
@@ -75,9 +75,8 @@ def server_command(
         # Log-probs under the distribution that is sampled from, as the trainer computes them.
         "logprobs_mode": "processed_logprobs",
         "max_num_seqs": AT_A_TIME,  # completions that vLLM computes together
-        # vLLM's settings for LoRA. Two adapters, since the old one is dropped only after the new
-        # one is loaded.
-        **lora_room(max(model.lora.rank, LEAST_LORA_RANK), adapters=2),
+        # Two adapters, since the old one is dropped only after the new one is loaded.
+        **lora_settings(max(model.lora.rank, LEAST_LORA_RANK), adapters=2),
         # Opens /inference/v1/generate: token ids in and out, with the version of the weights.
         "enable_scale_out": True,
         # `host` is this project's backend for CPUs (`lib.engines.transfer`).
@@ -87,8 +86,8 @@ def server_command(
         settings |= {
             # Importing its module registers `host` in the server's workers.
             "worker_extension_cls": "lib.engines.transfer.Extension",
-            # vLLM's settings for a CPU, such as the size of the cache.
-            **on_cpu(weights, max_seq_length=model.max_seq_length),
+            # Such as the size of the cache.
+            **cpu_settings(weights, max_seq_length=model.max_seq_length),
         }
     # max_model_len=512 -> --max-model-len 512; enable_lora=True -> --enable-lora.
     flags: list[str] = []

@@ -70,7 +70,7 @@ class Server:
         self.client = httpx.Client(
             base_url=url,
             timeout=httpx.Timeout(longest, connect=min(longest, CONNECT_TIMEOUT_S)),
-            limits=httpx.Limits(max_connections=None),
+            limits=httpx.Limits(max_connections=None),  # one for each request under way
         )
         models = self.get("/v1/models")["data"]
         # The list has adapters too: entries with a parent, the base model.

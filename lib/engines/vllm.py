@@ -319,7 +319,7 @@ class VllmEngine(VllmBase):
                     # Less than `memory_share` if less is free.
                     "gpu_memory_utilization": _share_of_free(memory_share),
                     "distributed_executor_backend": executor,
-                    **(lora_room(lora_rank) if lora_rank else {}),
+                    **(lora_settings(lora_rank) if lora_rank else {}),
                 },
             )
         engine = cls(
@@ -553,7 +553,7 @@ def _build(
         # vLLM asks NVML, which ignores this environment variable, and stops at an assertion.
         raise UserError(f"the vLLM that is installed runs on GPUs only, and {VISIBLE} hides them")
     if on_a_cpu:
-        settings |= on_cpu(weights, max_seq_length=max_seq_length, batch_size=batch_size)
+        settings |= cpu_settings(weights, max_seq_length=max_seq_length, batch_size=batch_size)
     return LLM(
         model=str(weights),
         tokenizer=tokenizer.name_or_path,
@@ -569,7 +569,7 @@ def _build(
     )
 
 
-def on_cpu(weights: Path, *, max_seq_length: int, batch_size: int = 256) -> dict[str, Any]:
+def cpu_settings(weights: Path, *, max_seq_length: int, batch_size: int = 256) -> dict[str, Any]:
     """Return vLLM's settings on a CPU: no graphs to capture, a cache sized for the batch.
 
     Args:
@@ -624,7 +624,7 @@ def _lora_rank(checkpoint: Path, policy: PreTrainedModel | None) -> int:
     return int(PeftConfig.from_pretrained(checkpoint).r) if is_adapter(checkpoint) else 0
 
 
-def lora_room(rank: int, *, adapters: int = 1) -> dict[str, Any]:
+def lora_settings(rank: int, *, adapters: int = 1) -> dict[str, Any]:
     """Return vLLM's settings for LoRA: up to `adapters` adapters in memory, of ranks up to `rank`.
 
     vLLM takes only some ranks as the largest: rank 12 gets 16.
@@ -640,5 +640,5 @@ def lora_room(rank: int, *, adapters: int = 1) -> dict[str, Any]:
     return {
         "enable_lora": True,
         "max_loras": adapters,
-        "max_lora_rank": min(room for room in LORA_RANKS if room >= rank),
+        "max_lora_rank": min(each for each in LORA_RANKS if each >= rank),
     }
