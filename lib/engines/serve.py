@@ -26,10 +26,10 @@ its own."""
 
 
 def weights_layout(model: Path) -> str:
-    """Hash a model's config (16 hex digits), without the entries in `OF_NO_SHAPE` and token ids.
+    """Hash a model's config (16 hex digits), without entries that do not change weights' shapes.
 
-    Saving and training change those entries, but not the shapes of the weights: a server accepts
-    weights with the same hash.
+    These are the entries in `OF_NO_SHAPE`, such as the dtype, and the ids of special tokens, which
+    saving and training change. A server accepts weights of a model with the same hash.
     """
     config = load_pretrained(AutoConfig, model).to_dict()
     shape = {

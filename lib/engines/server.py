@@ -65,11 +65,11 @@ class Server:
 
     def __init__(self, url: str, weights: Path) -> None:
         self.url, self.weights = url, weights
-        # Longest wait for an answer in seconds; a large model's weights take minutes to load.
-        longest = float(os.environ.get(TIMEOUT, DEFAULT_TIMEOUT_S))
+        # Longest wait for an answer: a large model's weights take minutes to load.
+        timeout_s = float(os.environ.get(TIMEOUT, DEFAULT_TIMEOUT_S))
         self.client = httpx.Client(
             base_url=url,
-            timeout=httpx.Timeout(longest, connect=min(longest, CONNECT_TIMEOUT_S)),
+            timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S)),
             limits=httpx.Limits(max_connections=None),  # one for each request under way
         )
         models = self.get("/v1/models")["data"]
