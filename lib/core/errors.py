@@ -24,7 +24,7 @@ class UserError(click.ClickException):
         return visible(self.message)
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print the message; if several ranks fail, only the first one prints."""
+        """Print the message; if several ranks fail, only the first rank prints."""
         if is_first_to_fail():
             super().show(file)
 
@@ -38,13 +38,14 @@ def is_first_to_fail() -> bool:
     # torchrun gives each rank its own path, for rank 1 <logs>/attempt_0/1/error.json. The marker
     # <logs>/attempt_0/failed is common to all ranks of the machine.
     error_file = os.environ.get("TORCHELASTIC_ERROR_FILE")
-    try:
-        if error_file:
+    if error_file:
+        try:
             # exist_ok=False: only one rank can create the file.
             (Path(error_file).parents[1] / "failed").touch(exist_ok=False)
-    except OSError as error:
-        # FileExistsError: another rank was first. Any other fault must not hide the message.
-        return not isinstance(error, FileExistsError)
+        except FileExistsError:  # another rank created it
+            return False
+        except OSError:  # such as a full disk: this must not hide the rank's own message
+            return True
     return True
 
 
@@ -59,6 +60,7 @@ def visible(text: str) -> str:
     A terminal would obey control characters and changes of text direction. Line feeds and tabs
     stay.
     """
+    # `_HIDDEN` holds Unicode categories, such as Cc for control characters.
     return "".join(
         f"⟨U+{ord(character):04X}⟩"
         if unicodedata.category(character) in _HIDDEN and character not in "\n\t"

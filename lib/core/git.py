@@ -47,7 +47,7 @@ def git(*arguments: str, strict: bool = True) -> str:
     """
     if strict:
         check_repository()
-    ran = subprocess.run(
+    process = subprocess.run(
         ["git", *arguments],
         # In English for any locale, since git's message becomes part of ours.
         env=os.environ | {"LC_ALL": "C"},
@@ -55,6 +55,6 @@ def git(*arguments: str, strict: bool = True) -> str:
         text=True,
         check=False,
     )
-    if strict and ran.returncode:
-        raise UserError(f"git: {' '.join(ran.stderr.split())}")
-    return ran.stdout.strip()
+    if strict and process.returncode:
+        raise UserError(f"git: {' '.join(process.stderr.split())}")
+    return process.stdout.strip()

@@ -39,6 +39,7 @@ _NAME = re.compile(r"plugins/(rewards|formats|adapters|objectives)/[a-z0-9_]+\.p
 
 def is_plugin(name: object, *, role: str = "") -> bool:
     """Return True if `name` has the form `plugins/<role>/<file>.py:name`; role '' allows all."""
+    # Group 1 of `_NAME` is the role.
     match = _NAME.fullmatch(name) if isinstance(name, str) else None
     return match is not None and role in ("", match[1])
 
@@ -49,18 +50,28 @@ def label(name: str) -> str:
 
 
 def plugin_hashes(settings: Any) -> dict[str, str]:
-    """Hash the file of each plugin named in nested settings: {name: SHA-256, 16 hex digits}."""
+    """Hash the file of each plugin named anywhere in `settings`, nested mappings and lists.
+
+    Returns {name of the plugin: first 16 hex digits of the file's SHA-256}. The keys of mappings
+    and values that are no plugin's name are ignored.
+    """
     if isinstance(settings, Mapping):
         settings = tuple(settings.values())
     if isinstance(settings, list | tuple):
-        return {name: digest for each in settings for name, digest in plugin_hashes(each).items()}
+        hashes: dict[str, str] = {}
+        for value in settings:
+            hashes |= plugin_hashes(value)
+        return hashes
     if not is_plugin(settings):
         return {}
     return {settings: hashlib.sha256(_file_of(settings).read_bytes()).hexdigest()[:16]}
 
 
 def _file_of(name: str) -> Path:
-    """Return the file of a plugin; raise UserError if it is missing."""
+    """Return the file of a plugin; raise UserError if it is missing.
+
+    "plugins/rewards/examples.py:brevity" -> plugins/rewards/examples.py.
+    """
     file = Path(name.partition(":")[0])
     if not file.is_file():
         raise UserError(f"{name}: {file} is missing; write it, or change params.yaml")
@@ -69,15 +80,16 @@ def _file_of(name: str) -> Path:
 
 @functools.cache
 def load_plugin(name: str) -> Any:
-    """Import a plugin's file and return the object named after the colon.
+    """Import a plugin's file and return the object named after the colon; cached by name.
 
     Raises:
         UserError: no such file or name, an error in the file, or an import of another plugin.
     """
     file = _file_of(name)
+    # `guarded` turns any exception of the file's own code into a UserError.
     with guarded(name):
         # Checked in the source text, since an import would already run the other file.
-        _refuse_siblings(file)
+        _refuse_imports_of_plugins(file)
         # The module is named by the whole path: files of two roles may have the same name.
         spec = importlib.util.spec_from_file_location("_".join(file.with_suffix("").parts), file)
         assert spec and spec.loader
@@ -85,7 +97,7 @@ def load_plugin(name: str) -> Any:
         module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     if not hasattr(module, label(name)):
-        public = [each for each in vars(module) if not each.startswith("_")]
+        public = [attribute for attribute in vars(module) if not attribute.startswith("_")]
         raise UserError(f"{name}: {file} has no `{label(name)}`; it has {', '.join(public)}")
     return getattr(module, label(name))
 
@@ -97,7 +109,7 @@ no param: it can end a run, but changes no result."""
 
 @contextlib.contextmanager
 def guarded(name: str, *, inputs: str = "") -> Iterator[None]:
-    """Turn any failure of the plugin `name` within the block into a one-line error.
+    """Run the block, which calls the plugin `name`; turn any failure into a one-line UserError.
 
     The plugin is not sandboxed.
 
@@ -108,26 +120,29 @@ def guarded(name: str, *, inputs: str = "") -> Iterator[None]:
         UserError: the plugin raises or exits, takes longer than the limit, changes the working
             directory, or leaves a thread running.
     """
-    file, folder, threads = Path(name.partition(":")[0]), Path.cwd(), set(threading.enumerate())
-    call = inputs and f", called with {inputs}"  # '' if there are no inputs
+    file, folder = Path(name.partition(":")[0]), Path.cwd()
+    threads_before = set(threading.enumerate())
+    call = f", called with {inputs}" if inputs else ""
     try:
+        # Raises PluginTimeoutError in the block.
         with _time_limit(name):
             yield
+        # Both errors raised here are caught below, where the plugin's name is put before them.
         # All paths of the pipeline are relative to the checkout.
         if Path.cwd() != folder:
             raise UserError("changed the working directory; use absolute paths instead")
-        for thread in {*threading.enumerate()} - threads:
-            if _is_running(thread, file):
+        for thread in set(threading.enumerate()) - threads_before:
+            if _is_left_running(thread, file):
                 raise UserError(f"left the thread `{thread.name}` running; join it")
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # Ctrl-C comes from the user, not from the plugin
         raise
     # BaseException: `sys.exit()` in a plugin would end the stage with exit code 0.
     except BaseException as error:
         os.chdir(folder)  # the plugin may have changed it
-        raise UserError(f"{name}: {_where(error, file)}{call}") from error
+        raise UserError(f"{name}: {_error_with_line(error, file)}{call}") from error
 
 
-MAX_RINGS = 3
+MAX_ALARMS = 3
 """Number of timeout errors that a plugin may catch before the process is ended. One is raised each
 second."""
 
@@ -138,91 +153,104 @@ class PluginTimeoutError(BaseException):
 
 @contextlib.contextmanager
 def _time_limit(name: str) -> Iterator[None]:
-    """Raise PluginTimeoutError in the block after the time limit; main thread only."""
+    """Raise PluginTimeoutError in the block once it has run longer than the time limit.
+
+    The limit is in seconds, from the environment variable `TIMEOUT_VARIABLE`; 0 is no limit. Blocks
+    may be nested. Outside the main thread there is no limit.
+    """
     if threading.current_thread() is not threading.main_thread():
-        yield  # without a limit: signals reach the main thread only
+        yield  # Python delivers signals to the main thread only
         return
     seconds = float(os.environ.get(TIMEOUT_VARIABLE) or 600)
     fault = f"no result after {seconds:g} s ({TIMEOUT_VARIABLE})"
-    num_alarms = itertools.count(1)
+    alarm_numbers = itertools.count(1)
 
     def on_alarm(*_: object) -> None:
-        """Handle SIGALRM: raise the error, or end the process if it was caught too often."""
-        if next(num_alarms) > MAX_RINGS:
+        """Handle SIGALRM: raise the error, or end the process if the plugin caught it too often."""
+        if next(alarm_numbers) > MAX_ALARMS:
             # A plugin that retries under a bare `except:` catches every error, so only ending the
             # process helps. Files get their names when complete: none is left half-written.
             click.echo(
-                f"Error: {name}: {fault}, and it caught the error {MAX_RINGS} times", err=True
+                f"Error: {name}: {fault}, and it caught the error {MAX_ALARMS} times", err=True
             )
             os._exit(1)
         raise PluginTimeoutError(fault)
 
-    outer_handler, start = signal.signal(signal.SIGALRM, on_alarm), time.monotonic()
-    # The timer fires again each second: a bare `except:` in the plugin swallows the first error.
-    # `setitimer` returns the timer that it replaces, that of an outer limit, or 0. 0 s starts none.
-    remaining, interval = signal.setitimer(signal.ITIMER_REAL, seconds, 1)
+    outer_handler = signal.signal(signal.SIGALRM, on_alarm)
+    start = time.monotonic()
+    # First alarm after `seconds` (0 starts no timer), then one each second: a bare `except:` in the
+    # plugin swallows the first error. `setitimer` returns the remaining seconds and the interval of
+    # the timer that it replaces, here of an outer block; 0 and 0 if there is none.
+    outer_remaining, outer_interval = signal.setitimer(signal.ITIMER_REAL, seconds, 1)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)  # stops the timer
         signal.signal(signal.SIGALRM, outer_handler)
-        if remaining:
-            # Start the outer limit's timer again with the time it has left; at least 1 ms, since 0
+        if outer_remaining:
+            # Start the outer block's timer again with the time it has left; at least 1 ms, since 0
             # would stop it.
-            elapsed = time.monotonic() - start
-            signal.setitimer(signal.ITIMER_REAL, max(remaining - elapsed, 1e-3), interval)
+            left = max(outer_remaining - (time.monotonic() - start), 1e-3)
+            signal.setitimer(signal.ITIMER_REAL, left, outer_interval)
 
 
-def _is_running(thread: threading.Thread, file: Path) -> bool:
-    """Return True if a thread that the plugin started must not stay: it is alive after one more
-    second, and runs the plugin's code or would keep the process from ending.
+def _is_left_running(thread: threading.Thread, file: Path) -> bool:
+    """Return True if a thread, started during a plugin's call, is still alive and must not be.
+
+    It must not be alive if it runs the code in the plugin's `file`, or would keep the process from
+    ending. Such a thread gets one more second to end.
     """
-    # No frame: the thread has ended.
     frame = sys._current_frames().get(thread.ident or 0)
-    if frame is None:
+    if frame is None:  # the thread has ended
         return False
     stack = traceback.extract_stack(frame)
-    # Daemons and the workers of thread pools may stay, as long as none of the plugin's code runs in
-    # them: Python ends them with the process. Any other thread would keep it from ending.
-    pool_code = executors.__file__
-    blocks_exit = not thread.daemon and all(each.filename != pool_code for each in stack)
-    if not (blocks_exit or _lines(stack, file)):
+    # Python ends daemons and the workers of thread pools with the process. Any other thread would
+    # keep the process from ending.
+    is_pool_worker = any(each.filename == executors.__file__ for each in stack)
+    blocks_exit = not (thread.daemon or is_pool_worker)
+    runs_plugin_code = bool(_lines_in(file, stack))
+    if not (blocks_exit or runs_plugin_code):
         return False
-    thread.join(1)
+    thread.join(1)  # seconds
     return thread.is_alive()
 
 
-def _lines(frames: traceback.StackSummary, file: Path) -> list[int | None]:
+def _lines_in(file: Path, frames: traceback.StackSummary) -> list[int | None]:
     """Return the line numbers of the frames in the plugin's file, the innermost last."""
     # A frame has the absolute path; its last three parts are plugins/<role>/<file>.py.
     return [frame.lineno for frame in frames if Path(frame.filename).parts[-3:] == file.parts]
 
 
-def _where(error: BaseException, file: Path) -> str:
+def _error_with_line(error: BaseException, file: Path) -> str:
     """Format an exception with its innermost line in the plugin's file.
 
     Example: "plugins/rewards/examples.py:9: ZeroDivisionError: division by zero".
     """
+    # A UserError is written for users; it needs no line.
     if isinstance(error, UserError):
         return error.message
     # A file that does not parse has no frame in the traceback.
     if isinstance(error, SyntaxError):
         return f"{file}:{error.lineno}: {error.msg}"
-    # The list's last entry is the innermost line. It is 1 if no frame is in the file, as for a call
-    # with wrong arguments.
-    line = [1, *_lines(traceback.extract_tb(error.__traceback__), file)][-1]
+    lines = _lines_in(file, traceback.extract_tb(error.__traceback__))
+    # The last line is the innermost one. A call with wrong arguments has no frame in the file.
+    line = lines[-1] if lines else 1
     return f"{file}:{line}: {type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _refuse_siblings(file: Path) -> None:
-    """Refuse a plugin that imports from plugins/: provenance would not record the other file."""
+def _refuse_imports_of_plugins(file: Path) -> None:
+    """Raise UserError if a plugin's source imports from plugins/.
+
+    Provenance would not record the imported file.
+    """
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.Import | ast.ImportFrom):
             continue
         if isinstance(node, ast.Import):
             modules = [each.name for each in node.names]
         else:
-            # A relative import (level > 0), such as `from . import x`, is from plugins/ too.
+            # A relative import (level > 0), such as `from . import x`, is from plugins/ too. Only
+            # there can `module` be None.
             modules = ["plugins" if node.level else str(node.module)]
         if any(module.partition(".")[0] == "plugins" for module in modules):
             raise UserError(

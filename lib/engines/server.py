@@ -65,12 +65,12 @@ class Server:
 
     def __init__(self, url: str, weights: Path) -> None:
         self.url, self.weights = url, weights
-        # Seconds; a large model's weights take minutes to load.
-        longest = float(os.environ.get(TIMEOUT, DEFAULT_TIMEOUT_S))
+        # Longest wait for an answer: a large model's weights take minutes to load.
+        timeout_s = float(os.environ.get(TIMEOUT, DEFAULT_TIMEOUT_S))
         self.client = httpx.Client(
             base_url=url,
-            timeout=httpx.Timeout(longest, connect=min(longest, CONNECT_TIMEOUT_S)),
-            limits=httpx.Limits(max_connections=None),
+            timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S)),
+            limits=httpx.Limits(max_connections=None),  # one for each request under way
         )
         models = self.get("/v1/models")["data"]
         # The list has adapters too: entries with a parent, the base model.
@@ -78,8 +78,9 @@ class Server:
         self.model: str = served["id"]
         self.max_seq_length: int = served["max_model_len"]
         # `make vllm-server` ends the name with hashes of the model's shape and of its weights, as
-        # in "data/models/base@<shape>-<weights>".
-        shape, _, self.started_with = self.model.rpartition("@")[2].partition("-")
+        # in "data/models/base@<shape>-<weights>". No other name has such hashes.
+        hashes = self.model.rpartition("@")[2]
+        shape, _, self.started_with = hashes.partition("-")
         if shape != weights_layout(weights):
             raise UserError(
                 f"the vLLM server at {url} was not started by `make vllm-server`, or it serves a "
@@ -87,6 +88,7 @@ class Server:
                 f"make vllm-server MODEL={weights}"
             )
 
+    # Cached: a server keeps its workers as long as it runs.
     @cached_property
     def num_workers(self) -> int:
         """The number of the server's worker processes, each with the weights or a part of them."""
@@ -102,21 +104,27 @@ class Server:
         return config["weight_transfer_config"]["backend"], dtype
 
     def version(self) -> str:
-        """Return the version of the server's weights: `FIRST`, `UNFINISHED`, the hash of a
-        checkpoint's weights, or a name that a run gave them.
+        """Return the version of the server's weights, as vLLM reports it.
+
+        `FIRST` for the weights it was started with, `UNFINISHED` during an update, the hash of a
+        checkpoint's weights, or a name that a run gave to its policy's weights.
         """
         return str(self.get("/weight_info")["weight_version"])
 
     def loaded(self) -> str:
-        """Return `version`; of a server that was sent no weights, the hash of its own."""
+        """Return the version of the server's weights, as a hash if they are a checkpoint's.
+
+        For the weights that the server was started with, vLLM knows no hash. It is in the server's
+        name (`started_with`).
+        """
         version = self.version()
         return self.started_with if version == FIRST else version
 
     def finish_update(self) -> None:
         """End an earlier update of the weights that broke off, if there is one."""
         if self.version() == UNFINISHED:
-            # Only an open update can be finished; a server whose update is still open refuses to
-            # start one.
+            # Only an open update can be finished. So one is started, which a server refuses if the
+            # earlier update is still open.
             with contextlib.suppress(Refusal):
                 self.post("/start_weight_update")
             self.post("/finish_weight_update")
@@ -170,9 +178,10 @@ class ServerEngine(VllmBase):
 
     def __init__(self, weights: Path, tokenizer: PreTrainedTokenizerBase) -> None:
         self.weights = weights
+        # Connected and checked: each serves a model of the shape of `weights`.
         self.servers = [Server(url, weights) for url in server_urls()]
-        self._adapter = ""
-        self._trainer: Any = None
+        self._adapter = ""  # its name on the servers; '' for none
+        self._trainer: Any = None  # vLLM's sender of full weights, once there is one
         shared = os.environ.get(SHARED) or None
         if shared and not Path(shared).is_dir():
             raise UserError(f"{SHARED}={shared}: no such folder; it has to be one of both sides")
@@ -198,7 +207,9 @@ class ServerEngine(VllmBase):
         The other arguments of `Engine.open` are set when a server starts, and ignored here.
         """
         engine = cls._connect(checkpoint, base=base)
-        # The full weights of a policy are sent later, by `sync`, which all ranks call together.
+        # The servers need the full weights of the checkpoint, or of the base model below an
+        # adapter. A policy that is a full model sends its own later, by `sync`, which all ranks
+        # call together; here only vLLM's presence is checked for that.
         if policy is None or isinstance(policy, PeftModel):
             engine.use_weights()
         else:
@@ -232,18 +243,22 @@ class ServerEngine(VllmBase):
         """Return each prompt's completions; the servers take requests from one queue.
 
         If a server is gone, its request goes back into the queue, for the others.
+
+        Raises:
+            ServerGone: no server is left.
         """
         # (index of the prompt, request of at most AT_A_TIME completions)
         parts = [
             (index, part) for index, request in enumerate(requests) for part in _parts_of(request)
         ]
-        # By index of the part.
+        # Index of a part → its completions.
         answers: dict[int, list[GeneratedCompletion]] = {}
-        # deque: popleft and append are atomic, so that threads need no lock.
+        # The queue: indices of parts. A deque's popleft and append are atomic, so that threads need
+        # no lock.
         waiting = deque(range(len(parts)))
 
-        def work(server: Server) -> None:
-            """Send waiting parts to the server, one by one."""
+        def answer_waiting(server: Server) -> None:
+            """Send waiting parts to the server, one after the other, until none waits."""
             # `popleft` raises IndexError once all parts are taken.
             with contextlib.suppress(IndexError):
                 while True:
@@ -255,15 +270,16 @@ class ServerEngine(VllmBase):
                         waiting.append(number)
                         raise
 
-        # `_of_each` catches ServerGone, removes that server from `self.servers`, and raises it only
-        # if none is left. So a second round comes only if a server was gone after the threads of
-        # the others had ended.
+        # `_on_live_servers` catches ServerGone, removes that server from `self.servers`, and raises
+        # it only if none is left. Parts are still waiting after it only if a server was gone when
+        # the threads of the others had ended.
         while waiting:
             # One thread per request under way: enough to fill the servers' batches of AT_A_TIME
-            # completions, at least one per server.
+            # completions, at least one per server. The threads take the servers in turn.
             to_fill = AT_A_TIME * len(self.servers) // sampling.num_completions
             num_threads = max(len(self.servers), min(len(parts), to_fill))
-            self._of_each(work, islice(cycle(self.servers), num_threads))
+            self._on_live_servers(answer_waiting, islice(cycle(self.servers), num_threads))
+        # The parts of one prompt are in order.
         groups: list[list[GeneratedCompletion]] = [[] for _ in prompts]
         for number, (index, _) in enumerate(parts):
             groups[index] += answers[number]
@@ -280,6 +296,7 @@ class ServerEngine(VllmBase):
 
         Raises:
             UserError: the server has other weights than those of this engine.
+            ServerGone: the server does not answer.
         """
         try:
             answer = server.post(
@@ -290,28 +307,38 @@ class ServerEngine(VllmBase):
             )
         except Refusal as error:
             # A restarted server refuses the adapter, which it does not know.
-            if (version := server.version()) != self._version:
-                raise UserError(self._stale(version)) from error
+            version = server.version()
+            if version != self._version:
+                raise UserError(self._stale_message(version)) from error
             raise
-        return [
-            self._completion(
+        completions = []
+        for choice in answer["choices"]:
+            log_probs = None
+            if choice["logprobs"]:
+                log_probs = tuple(token["logprob"] for token in choice["logprobs"]["content"])
+            # Raises UserError for another version than `_version`.
+            completion = self._checked_completion(
                 sampling,
                 token_ids=choice["token_ids"],
                 reason=choice["finish_reason"],
                 stopped_by=choice["stop_reason"],
-                log_probs=choice["logprobs"]
-                and tuple(token["logprob"] for token in choice["logprobs"]["content"]),
+                log_probs=log_probs,
+                # One entry for each run of tokens that was sampled from the same weights.
                 versions={span["version"] for span in choice["weight_versions"] or ()},
             )
-            for choice in answer["choices"]
-        ]
+            completions.append(completion)
+        return completions
 
-    def _stale(self, version: str) -> str:
-        """Return the error message for completions of weights that this run did not send."""
+    def _stale_message(self, version: str) -> str:
+        """Return the error message for completions of weights that this run did not send.
+
+        Args:
+            version: the version of those weights; `FIRST` if a server was restarted.
+        """
         urls = ", ".join(server.url for server in self.servers)
-        happened = "started anew" if version == FIRST else "sent other weights by another run"
+        cause = "started anew" if version == FIRST else "sent other weights by another run"
         return (
-            f"the vLLM server at {urls} was {happened} since this run sent its own, and none of "
+            f"the vLLM server at {urls} was {cause} since this run sent its own, and none of "
             "its answers after that are used; leave the server to one run, and start the stage "
             "again, which resumes from its last checkpoint"
         )
@@ -323,15 +350,17 @@ class ServerEngine(VllmBase):
         """
         # The version is a hash of the weights, so that equal weights are not sent again.
         wanted = hash_path(self.weights)
-        if self._of_first_rank(lambda: {each.loaded() for each in self.servers}) != {wanted}:
-            _require_transfer()
-            full, dtype = self.weights, read_dtype(self.weights)
-            self._send(load_merged(full, base=full, dtype=dtype, attention="eager"), wanted)
-        else:
+        loaded = self._from_first_rank(lambda: {server.loaded() for server in self.servers})
+        if loaded == {wanted}:
             # Servers that started with these weights report `FIRST`, as a server that is restarted
             # later would. With the hash as their version the two can be told apart.
-            self._call("update_weight_version", new_version=wanted)
+            self._post_all("update_weight_version", new_version=wanted)
             self._version = wanted
+        else:
+            _require_transfer()
+            full, dtype = self.weights, read_dtype(self.weights)
+            # Loaded only to be sent: the attention is never computed.
+            self._send(load_merged(full, base=full, dtype=dtype, attention="eager"), wanted)
 
     def _send(self, policy: PreTrainedModel, version: str) -> None:
         """Send the policy's full weights to all servers as `version`; called on every rank.
@@ -343,35 +372,39 @@ class ServerEngine(VllmBase):
         ranks = PartialState()
         ranks.wait_for_everyone()  # no rank may still generate from the old weights
         if ranks.is_main_process:
-            # This also leaves out the servers that do not answer.
-            self._of_each(Server.finish_update, self.servers)
+            # End earlier updates that broke off. This also leaves out servers that do not answer.
+            self._on_live_servers(Server.finish_update, self.servers)
         # The first server is asked for all: one command starts them, with equal settings.
-        backend, dtype = self._of_first_rank(self.servers[0].transfer)
+        backend, dtype = self._from_first_rank(self.servers[0].transfer)
         # The process group has the trainer and all workers of the remaining servers.
-        workers = self._of_first_rank(lambda: sum(server.num_workers for server in self.servers))
+        workers = self._from_first_rank(lambda: sum(server.num_workers for server in self.servers))
         # vLLM's sender, with its process group, is kept for the next update only if this one
         # succeeds: after an update that broke off, a new one is needed.
         trainer, self._trainer = self._trainer, None
+        # Yields the weights, cast to the servers' dtype.
         source = PolicyWeights(policy, getattr(torch, dtype))
         if trainer is None:
             trainer = trainer_init(
                 backend, client=self, source=source, rank=ranks.process_index, num_workers=workers
             )
         trainer.source = source
+        # Calls `start_weight_update`, `update_weights` and `finish_weight_update` of this engine.
         trainer.send_weights()
         if ranks.is_main_process:
-            self._call("update_weight_version", new_version=version)
-            self._call("resume")
+            self._post_all("update_weight_version", new_version=version)
+            self._post_all("resume")  # `start_weight_update` has paused the servers
         self._trainer = trainer
-        self._version = self._of_first_rank(self.servers[0].version)
+        self._version = self._from_first_rank(self.servers[0].version)
 
-    def _of_each(self, ask: Callable[[Server], None], servers: Iterable[Server]) -> None:
-        """Call `ask` with all servers at the same time; leave out servers that are gone.
+    def _on_live_servers(self, ask: Callable[[Server], None], servers: Iterable[Server]) -> None:
+        """Call `ask` with all `servers` at the same time; drop those that are gone.
 
-        The reason for leaving out a server is printed.
+        A server is gone if `ask` raises ServerGone. It is removed from `self.servers`, and the
+        reason is printed.
 
         Args:
-            servers: a server may occur several times.
+            ask: called in a thread for each entry of `servers`.
+            servers: a server may occur several times, for several requests at the same time.
 
         Raises:
             ServerGone: none is left.
@@ -386,7 +419,7 @@ class ServerEngine(VllmBase):
 
         called = list(servers)
         with ThreadPoolExecutor(len(called)) as threads:
-            list(threads.map(call, called))
+            list(threads.map(call, called))  # `list` raises an exception of a thread
         if not gone:
             return
         # The process group for weights includes the servers that are gone, so a new one is made.
@@ -398,30 +431,32 @@ class ServerEngine(VllmBase):
             click.echo(f"{error.message}; its prompts go to the other servers", err=True)
         self.servers = left
 
-    def _call(self, name: str, **body: Any) -> None:
-        """POST `body` to /`name` of all servers at the same time, as `_call_with` does."""
-        self._call_with(name, [body] * len(self.servers))
+    def _post_all(self, name: str, **body: Any) -> None:
+        """POST `body` to /`name` of all servers at the same time; all must answer."""
+        self._post_each(name, [body] * len(self.servers))
 
-    def _call_with(self, name: str, bodies: Sequence[dict[str, Any]]) -> None:
+    def _post_each(self, name: str, bodies: Sequence[dict[str, Any]]) -> None:
         """POST to /`name` of all servers at the same time, to each its own of `bodies`.
 
         Raises:
-            ServerGone: a server does not answer; unlike `_of_each`, this leaves none out.
+            ServerGone: a server does not answer; unlike `_on_live_servers`, this drops none.
         """
 
         def post(server: Server, body: dict[str, Any]) -> None:
             server.post(f"/{name}", **body)
 
         with ThreadPoolExecutor(len(self.servers)) as threads:
-            list(threads.map(post, self.servers, bodies))
+            list(threads.map(post, self.servers, bodies))  # `list` raises an exception of a thread
 
     # The four calls by which vLLM's trainers drive an engine (`VLLMWeightSyncClient`).
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         """Let the servers' workers join the process group of the weight transfer.
 
-        A `rank_offset` is raised for each server by the workers of the servers before it, so that
-        all workers have consecutive ranks in the process group.
+        Args:
+            init_info: the backend's description of the group. Its `rank_offset`, if any, is the
+                rank of a server's first worker. For each server it is raised by the workers of the
+                servers before it, so that all workers have consecutive ranks.
         """
         bodies, workers_before = [], 0
         for server in self.servers:
@@ -430,14 +465,14 @@ class ServerEngine(VllmBase):
                 info["rank_offset"] += workers_before
             bodies.append({"init_info": info})
             workers_before += server.num_workers
-        self._call_with("init_weight_transfer_engine", bodies)
+        self._post_each("init_weight_transfer_engine", bodies)
 
     def start_weight_update(self) -> None:
         """Begin an update: the servers finish all requests, pause, and drop their caches."""
-        self._call("pause?mode=wait")
+        self._post_all("pause?mode=wait")
         # Without this, vLLM would still report the old version if the update broke off.
-        self._call("update_weight_version", new_version=UNFINISHED)
-        self._call("start_weight_update")
+        self._post_all("update_weight_version", new_version=UNFINISHED)
+        self._post_all("start_weight_update")
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """Let the servers receive the weights that `update_info` describes.
@@ -447,23 +482,27 @@ class ServerEngine(VllmBase):
         if handles := update_info.pop("ipc_handles", None):
             pickled = base64.b64encode(pickle.dumps(handles)).decode()
             update_info["ipc_handles_pickled"] = pickled
-        self._call("update_weights", update_info=update_info)
+        self._post_all("update_weights", update_info=update_info)
 
     def finish_weight_update(self) -> None:
         """End an update; the caller (`_send`) then sets the version and resumes the servers."""
-        self._call("finish_weight_update")
+        self._post_all("finish_weight_update")
 
-    def _of_first_rank(self, ask: Callable[[], Any]) -> Any:
-        """Call `ask` on the first rank only, and return its value on every rank."""
+    def _from_first_rank(self, ask: Callable[[], Any]) -> Any:
+        """Call `ask` on the first rank only, and return its value on every rank.
+
+        Every rank has to call this.
+        """
+        # accelerate broadcasts lists of objects.
         answer = [ask() if PartialState().is_main_process else None]
         return broadcast_object_list(answer)[0]
 
     def _replace_adapter(self, folder: Path) -> None:
         """Load the adapter in `folder` on all servers under a new name, then drop the old one."""
-        # The name contains the scratch folder's, which no other run has.
+        # The name contains that of this engine's temporary folder, which no other run has.
         name = f"{Path(self._scratch.name).name}-{self._num_adapters}"
         path = str(folder.resolve())
-        self._of_each(
+        self._on_live_servers(
             lambda server: server.post("/v1/load_lora_adapter", lora_name=name, lora_path=path),
             self.servers,
         )
@@ -480,7 +519,9 @@ class ServerEngine(VllmBase):
     def _drop_adapter(self) -> None:
         """Unload this engine's adapter from the servers, if there is one."""
         name, self._adapter = self._adapter, ""
-        for server in self.servers if name else ():
+        if not name:
+            return
+        for server in self.servers:
             # A server that is gone or was restarted has no adapter any more.
             with contextlib.suppress(ServerGone, Refusal):
                 server.post("/v1/unload_lora_adapter", lora_name=name)

@@ -47,7 +47,7 @@ def train_tokenizer(
     Raises:
         UserError: `vocab_size` does not hold the bytes, two special tokens and the marks.
     """
-    # 256 bytes, EOS and padding, marks.
+    # Each byte is a token, so that any text can be encoded; EOS and padding; the marks.
     least = _NUM_BYTES + 2 + len(marks)
     if vocab_size < least:
         raise UserError(
@@ -57,6 +57,7 @@ def train_tokenizer(
     tokenizer = Tokenizer(BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
+            # Each match of `_PIECES` (a digit, a word, an operator) becomes a piece of its own.
             pre_tokenizers.Split(Regex(_PIECES), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
@@ -66,6 +67,7 @@ def train_tokenizer(
         # The marks are added after training.
         vocab_size=vocab_size - len(marks),
         special_tokens=[PAD_TOKEN, EOS_TOKEN],
+        # Sorted, since `alphabet` has no fixed order.
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )

@@ -59,9 +59,14 @@ class PolicyWeights(ModuleSource):
 
     def metadata(self) -> list[ParamMeta]:
         """Return name, dtype and shape of each weight, as it is sent."""
+        # `WRAPPERS` matches parts of names such as DDP's "module.", which vLLM does not know.
         return [
-            ParamMeta(WRAPPERS.sub("", name), self._dtype_of(len(shape), dtype), shape)
-            for name, dtype, shape in map(dataclasses.astuple, super().metadata())
+            ParamMeta(
+                WRAPPERS.sub("", weight.name),
+                self._dtype_of(len(weight.shape), weight.dtype),
+                weight.shape,
+            )
+            for weight in super().metadata()
         ]
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
@@ -102,7 +107,12 @@ class HostReceiver(NCCLWeightTransferEngine):
     group: Any = None
 
     def init_transfer_engine(self, init_info: Any) -> None:
-        """Join the process group with the trainer, if it is another process."""
+        """Join the process group with the trainer, if the trainer is another process.
+
+        Args:
+            init_info: has the group's address and port, `world_size` (trainer and all workers), and
+                `rank_offset`, the rank of the server's first worker.
+        """
         # A world of 1 needs no process group: the tensors are passed within the process.
         if init_info.world_size > 1:
             config = self.parallel_config
@@ -112,6 +122,7 @@ class HostReceiver(NCCLWeightTransferEngine):
 
     def receive_weights(self, update_info: HostUpdate) -> None:
         """Load the weights of one update into the worker's model."""
+        # Within a process the update holds the weights; else they are received one by one.
         try:
             self.model.load_weights(update_info.weights or self._received(update_info))
         except BaseException:
@@ -127,11 +138,11 @@ class HostReceiver(NCCLWeightTransferEngine):
 
     def _received(self, update: HostUpdate) -> Iterator[tuple[str, Tensor]]:
         """Receive the trainer's broadcasts, and yield each weight with its name."""
-        # In the order of `HostSender.send_weights`.
+        # In the order in which `HostSender.send_weights` broadcasts them.
         for name, dtype, shape in zip(update.names, update.dtype_names, update.shapes, strict=True):
             # One parameter at a time: a worker has no memory for all of them twice.
             weight = torch.empty(shape, dtype=getattr(torch, dtype))
-            self.group.broadcast(weight, 0).wait()
+            self.group.broadcast(weight, 0).wait()  # from rank 0, the trainer
             yield name, weight
 
     def shutdown(self) -> None:
@@ -145,15 +156,17 @@ class HostSender(TrainerWeightTransferEngine):
 
     @classmethod
     def trainer_init(cls, init_info: HostInfo, *, client: Any, source: Any = None) -> "HostSender":
-        """Return a sender; the first rank joins the process group with all workers.
+        """Return a sender; on the first rank it joins the process group with all workers.
 
         Args:
-            client: see `trainer_init`.
+            init_info: `is_sender` is True on the first rank of training; `world_size` counts the
+                trainer and all workers, 1 if vLLM is in this process.
+            client: drives vLLM; the module's function `trainer_init` describes it.
             source: the weights to send.
         """
         sender = cls(client=client, source=source, is_sender=init_info.is_sender)
         if init_info.is_sender and init_info.world_size > 1:
-            # Each worker computes its own rank, from 1 on.
+            # The trainer has rank 0 in the group; each worker computes its own rank, from 1 on.
             group_info = dataclasses.asdict(init_info)
             group_info.pop("rank")
             # In a thread, since workers and trainer wait for each other until all have joined.
@@ -166,7 +179,7 @@ class HostSender(TrainerWeightTransferEngine):
         return sender
 
     def send_weights(self) -> None:
-        """Send all weights of `source` to vLLM; every rank calls this, and the first one sends."""
+        """Send all weights of `source` to vLLM; every rank calls this, and the first rank sends."""
         if not self.is_sender:
             for _ in self.source:  # the first rank needs all ranks to gather each weight
                 pass
@@ -200,7 +213,11 @@ class HostSender(TrainerWeightTransferEngine):
 
 
 def _join(info: Any, rank: int) -> Any:
-    """Join the gloo process group of the trainer (rank 0) and vLLM's workers as `rank`."""
+    """Join the gloo process group of the trainer (rank 0) and vLLM's workers as `rank`; return it.
+
+    Args:
+        info: has the address and port of the trainer's store, and the group's `world_size`.
+    """
     # Not `init_process_group`: trainer and workers may have torch.distributed's one default group
     # already. The store need not wait for the others, since ProcessGroupGloo does.
     store = TCPStore(
@@ -237,9 +254,11 @@ def trainer_init(
     """
     info: Any
     if backend == IPCTrainerInitInfo.backend:
+        # Passes handles of the GPU's memory; there is no process group.
         info = IPCTrainerInitInfo(packed=True, rank=rank)
     else:
         cls = HostInfo if backend == HOST else NCCLTrainerInitInfo
+        # Address, port and size of the process group: the trainer and all workers.
         info = cls(get_ip(), get_open_port(), 1 + num_workers, rank=rank)
     return WeightTransferTrainerFactory.trainer_init(info, client=client, source=source)
 

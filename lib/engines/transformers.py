@@ -55,12 +55,15 @@ class TransformersEngine(Engine):
         batch_size: int,
         label: str = "",
     ) -> None:
-        self.model: PreTrainedModel | None = model
+        self.model: PreTrainedModel | None = model  # None after `close`
         self.tokenizer = tokenizer
-        self.batch_size = batch_size
-        self.label = label
+        self.batch_size = batch_size  # completions generated at a time
+        self.label = label  # of the progress bar; '' shows none
+        # A cache: the settings that decide when a completion ends → the rules made from them.
         self._endings: dict[tuple[object, ...], Endings] = {}
+        # Calls of `sync`; the number is the version of the weights.
         self._num_syncs = 0
+        # During `stream`, called after each step with the completion's tokens so far.
         self._stream: Callable[[list[int]], None] | None = None
 
     @classmethod
@@ -95,10 +98,13 @@ class TransformersEngine(Engine):
         """
         if self.model is None:
             raise RuntimeError("the engine is closed")
-        model, endings = self.model, self._endings_of(self.model, sampling)
+        model = self.model
+        endings = self._endings_of(model, sampling)  # decides when a completion has ended
         # [P] maximum new tokens, so that no row is longer than the model's positions.
         limits = longest_completions(prompts, sampling, positions=max_positions(model.config))
+        # Tokens of the longest prompt and completion together.
         longest = max(map(add, map(len, prompts), limits), default=0)
+        # Length at which a `longrope` model computes positions otherwise; None for other models.
         switch = rope_switch(model.config)
         if switch and longest > switch:
             raise UserError(
@@ -106,8 +112,9 @@ class TransformersEngine(Engine):
                 "(rope_type longrope) computes all positions otherwise, which cached keys do not "
                 "follow; lower max_new_tokens, or use engine vllm"
             )
+        # `decode` is faster, and runs only decoders with plain attention.
         run = decode if can_decode(model) else decode_by_generate
-        # Keys depend on the prompt, so that its completions do not depend on the other prompts.
+        # [P] seeds. A key depends on its own prompt only, and so do the prompt's completions.
         keys = prompt_keys(prompts, seed=sampling.seed)
         # Prompts of similar length need less padding in the prefill.
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
@@ -116,16 +123,17 @@ class TransformersEngine(Engine):
         groups: list[list[GeneratedCompletion]] = [[] for _ in prompts]
         # tqdm's None: a bar only if stderr is a terminal.
         hidden = None if self.label else True
-        # Completions in all and ended, and tokens, of the batches before the current one.
-        total, ended, tokens = len(prompts) * sampling.num_completions, 0, 0
+        total = len(prompts) * sampling.num_completions
+        # Completions that have ended, and tokens, of the batches before the current one.
+        ended, tokens = 0, 0
 
         def watch(rows: Rows) -> None:
             """Report progress after each step of a batch."""
-            if self._stream:
+            if self._stream:  # set by `stream`, for one prompt and one completion
                 self._stream(rows.token_ids[0])
             if self.heartbeat:
-                more, new = rows.counts
-                self.heartbeat(ended + more, total, tokens + new)
+                batch_ended, batch_tokens = rows.counts
+                self.heartbeat(ended + batch_ended, total, tokens + batch_tokens)
 
         with (
             tqdm(total=len(prompts), desc=self.label, unit="problem", disable=hidden) as bar,
@@ -147,9 +155,10 @@ class TransformersEngine(Engine):
                         first_completion=first,
                     )
                     run(model, rows)
-                    more, new = rows.counts
-                    ended, tokens = ended + more, tokens + new
-                    # In the order of the batch, `count` completions per prompt; none is None now.
+                    batch_ended, batch_tokens = rows.counts
+                    ended, tokens = ended + batch_ended, tokens + batch_tokens
+                    # In the order of the batch, `count` completions per prompt. All have ended, so
+                    # none is None; `filter` only tells the type checker.
                     completions = filter(None, rows.completions)
                     for index in batch:
                         groups[index] += itertools.islice(completions, count)
@@ -166,7 +175,11 @@ class TransformersEngine(Engine):
         shown = ""
 
         def show_new(token_ids: list[int]) -> None:
-            """Show the text that the new tokens add."""
+            """Show the text that the new tokens add.
+
+            Args:
+                token_ids: all tokens of the completion so far.
+            """
             nonlocal shown
             text = self.tokenizer.decode(token_ids, skip_special_tokens=True)
             text = text_until(sampling.stop_strings, text)
@@ -175,6 +188,7 @@ class TransformersEngine(Engine):
                 show(text[len(shown) :])
                 shown = text
 
+        # `generate` calls it after each token.
         self._stream = show_new
         try:
             ((completion,),) = self.generate([prompt], sampling)
@@ -199,6 +213,7 @@ class TransformersEngine(Engine):
 
     def _endings_of(self, model: PreTrainedModel, sampling: Sampling) -> Endings:
         """Return the `Endings` for these settings; cached, as each decodes the whole vocabulary."""
+        # All settings that decide when a completion ends.
         key = (sampling.stop_strings, sampling.ignore_eos)
         if key not in self._endings:
             self._endings[key] = Endings(
@@ -250,17 +265,19 @@ def decode_by_generate(model: PreTrainedModel, rows: Rows) -> None:
         `inputs`. The completions are in `rows`; the returned tensor, without the last tokens, is
         not used.
         """
-        length: int | None = None  # the whole prompt, then one token at a time
+        length: int | None = None  # new tokens of a pass: the whole prompt (None), then 1
         while True:
             prepared = model.prepare_inputs_for_generation(
                 input_ids, next_sequence_length=length, is_first_iteration=not length, **inputs
             )
             outputs = model(**prepared, return_dict=True)
-            tokens = rows.extend(outputs.logits[:, -1])
+            tokens = rows.extend(outputs.logits[:, -1])  # samples a token per row, ends rows
             if rows.all_ended:
                 return input_ids
             input_ids = torch.cat([input_ids, tokens[:, None]], dim=-1)
-            inputs, length = model._update_model_kwargs_for_generation(outputs, inputs), 1
+            # Takes the cache from `outputs`, and lengthens the attention mask.
+            inputs = model._update_model_kwargs_for_generation(outputs, inputs)
+            length = 1
 
     count = rows.sampling.num_completions
     with _without_saved_config(model):
@@ -284,13 +301,17 @@ def _without_saved_config(model: PreTrainedModel) -> Iterator[None]:
 
     From it `generate` would take stop strings, and penalties that `decode` does not apply.
     """
-    # PEFT forwards attribute reads, but `generate` sets its own on the outer model.
-    holders = [each for each in {model, base_model(model)} if "generation_config" in vars(each)]
-    saved = [each.generation_config for each in holders]
-    for each in holders:
-        each.generation_config = GenerationConfig()
+    # An adapter's model may have a config of its own: PEFT forwards attribute reads to the model
+    # below, but `generate` sets one on the outer model.
+    saved = {
+        owner: owner.generation_config
+        for owner in {model, base_model(model)}
+        if "generation_config" in vars(owner)
+    }
+    for owner in saved:
+        owner.generation_config = GenerationConfig()
     try:
         yield
     finally:
-        for each, config in zip(holders, saved, strict=True):
-            each.generation_config = config
+        for owner, config in saved.items():
+            owner.generation_config = config

@@ -67,21 +67,23 @@ def import_first(backend: str, *, generates: bool) -> None:
         UserError: unsloth is not installed, or does not find an accelerator.
         RuntimeError: transformers, trl or peft were imported already (a bug of the caller).
     """
-    shares = backend == "unsloth" and generates
-    # `STANDBY` and `EXPANDABLE` exclude each other.
-    if shares:
-        compat.prepare_vllm()
-        # `|` prefers its right side: what the user has set stays.
+    shares_weights_with_vllm = backend == "unsloth" and generates
+    if shares_weights_with_vllm:
+        compat.prepare_vllm()  # vLLM's environment variables
+        # vLLM's cache frees its memory while the policy trains. `|` prefers its right side: what
+        # the user has set stays.
         os.environ |= STANDBY | os.environ
+    # Expandable memory segments, which standby excludes; unless the user has set CUDA's allocator.
     elif not any(name in os.environ for name in ALLOCATOR):
         os.environ |= EXPANDABLE
     if backend != "unsloth" or "unsloth" in sys.modules:
         return
+    # Unsloth replaces classes of these packages when it is imported.
     early = [name for name in PATCHED if name in sys.modules]
     if early:
         raise RuntimeError(f"unsloth must be imported before {', '.join(early)}")
-    os.environ |= COMPILED | os.environ
-    _fast_language_model()
+    os.environ |= COMPILED | os.environ  # folder for the code that Unsloth generates
+    _fast_language_model()  # imports Unsloth, or raises UserError
     compat.keep_trl()
 
 
@@ -91,7 +93,8 @@ def shares_weights(model: Model, *, engine: str) -> bool:
 
 
 def is_unsloth(model: Any) -> bool:
-    """Return True if `model` came from Unsloth, which replaces its forward pass and `generate`."""
+    """Return True if Unsloth loaded `model`; it then has another forward pass and `generate`."""
+    # A method that Unsloth adds to its models.
     return hasattr(model, "for_training")
 
 
@@ -102,16 +105,17 @@ def load_unsloth(
 
     Args:
         settings: params' section `model`; LoRA if `settings.lora.rank` > 0.
-        seed: seed of Unsloth's random numbers while it loads.
+        seed: seed of Unsloth's random numbers while it loads the model.
         memory_share: share of the GPU for a vLLM that shares the model's weights; 0 loads none.
 
     Raises:
-        UserError: a vLLM was requested, and Unsloth loaded none on this GPU, of which it only
-            prints a line.
+        UserError: a vLLM was requested, and Unsloth loaded none on this GPU. Unsloth itself only
+            prints a line about that.
     """
     import torch
 
     shares = memory_share > 0
+    # vLLM seeds all generators and replaces torch's function for threads; restored afterwards.
     with compat.undisturbed() if shares else contextlib.nullcontext():
         model, _ = _fast_language_model().from_pretrained(
             model_name=str(weights),
@@ -119,9 +123,11 @@ def load_unsloth(
             dtype=getattr(torch, settings.dtype),
             load_in_4bit=False,
             full_finetuning=settings.lora.rank == 0,
+            # False, or Unsloth's own kind of gradient checkpointing.
             use_gradient_checkpointing=settings.gradient_checkpointing and "unsloth",
-            use_exact_model_name=True,
+            use_exact_model_name=True,  # the folder, not another build of the model from the Hub
             fast_inference=shares,
+            # 0.5, Unsloth's default, is read only with `fast_inference`.
             gpu_memory_utilization=memory_share or 0.5,
             random_state=seed,
             trust_remote_code=False,
@@ -155,10 +161,12 @@ def adapt_unsloth(
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
         bias="none",
+        # False, or Unsloth's own kind of gradient checkpointing.
         use_gradient_checkpointing=settings.gradient_checkpointing and "unsloth",
         random_state=seed,
         use_rslora=False,
     )
+    # Overwrite the new adapter's weights with the trained ones.
     if adapter is not None:
         from peft import load_peft_weights, set_peft_model_state_dict
 
@@ -169,7 +177,7 @@ def adapt_unsloth(
                 f"model.lora of params, the first is {loaded.unexpected_keys[0]}; "
                 "train both phases with the same model.lora"
             )
-    _fast_language_model().for_training(model=adapted)
+    _fast_language_model().for_training(model=adapted)  # changes the model in place
     return adapted
 
 
@@ -182,14 +190,16 @@ def _fast_language_model() -> Any:
     try:
         return importlib.import_module("unsloth").FastLanguageModel
     except ModuleNotFoundError as error:
-        if error.name != "unsloth":
+        if error.name != "unsloth":  # a package that Unsloth needs is missing
             raise
         raise UserError(
             "model.backend=unsloth: unsloth is not installed; "
             "`make setup EXTRA=gpu` on a machine with a GPU, or set model.backend to transformers"
         ) from error
+    # Unsloth raises these if it finds no accelerator.
     except (NotImplementedError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
+        # A sentence if torch cannot use the GPUs of this machine; '' if there are none.
         fault = gpu_fault(find_gpus()) or (
             f"unsloth finds no accelerator here ({reason}); set model.backend to transformers"
         )

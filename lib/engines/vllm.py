@@ -81,9 +81,12 @@ class VllmBase(Engine):
         self.label = label
         # Ids of end tokens beside those that vLLM reads with the weights.
         self._ends: tuple[int, ...] = ()
+        # How often an adapter was loaded, and how often weights were synced.
         self._num_adapters = self._num_syncs = 0
-        # Version of the full weights that this engine passed to vLLM last.
+        # Version of the full weights that this engine passed to vLLM last; at first, that of the
+        # weights vLLM was started with.
         self._version = FIRST
+        # Adapters are passed to vLLM as files in this folder.
         self._scratch = tempfile.TemporaryDirectory(prefix="reckon-vllm-", dir=scratch)
 
     def generate(
@@ -96,7 +99,7 @@ class VllmBase(Engine):
         limits = longest_completions(prompts, sampling, positions=self.max_seq_length)
         greedy = sampling.temperature == 0
         common = {
-            # vLLM refuses several greedy completions; they are equal anyway.
+            # vLLM refuses several greedy completions; they are equal, and one is repeated below.
             "n": 1 if greedy else sampling.num_completions,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
@@ -105,6 +108,7 @@ class VllmBase(Engine):
             # Without it a server takes the penalty of the model's generation_config.json.
             "repetition_penalty": 1.0,
             "stop": list(sampling.stop_strings) or None,
+            # `_ends`: end tokens beside those that vLLM reads with the weights.
             "stop_token_ids": None if sampling.ignore_eos else list(self._ends) or None,
             "ignore_eos": sampling.ignore_eos,
             "include_stop_str_in_output": True,
@@ -135,7 +139,7 @@ class VllmBase(Engine):
             requests: for each prompt, the arguments of vLLM's `SamplingParams`.
         """
 
-    def _completion(
+    def _checked_completion(
         self,
         sampling: Sampling,
         *,
@@ -150,7 +154,7 @@ class VllmBase(Engine):
         The text is decoded here, because vLLM's text drops an end that is half a character.
 
         Args:
-            reason: `length`, or `stop` for a stop string and for an end token.
+            reason: vLLM's finish reason: `length`, or `stop` for a stop string or an end token.
             stopped_by: the stop string; else an end token's id or None.
             log_probs: of its tokens; None if they were not requested.
             versions: the versions of the weights that its tokens were sampled from.
@@ -159,19 +163,23 @@ class VllmBase(Engine):
             UserError: a version differs from that of the weights passed to this engine last.
         """
         if versions != {self._version}:
-            raise UserError(self._stale(", ".join(sorted(versions - {self._version}))))
+            others = ", ".join(sorted(versions - {self._version}))
+            raise UserError(self._stale_message(others))
         finish: Finish = "stop" if isinstance(stopped_by, str) else "eos"
         if reason == "length":
             finish = "length"
         text = self.tokenizer.decode(list(token_ids), skip_special_tokens=True)
+        if finish == "stop":
+            # The last token may have text after the stop string.
+            text = text_until(sampling.stop_strings, text)
         return GeneratedCompletion(
-            text=text_until(sampling.stop_strings if finish == "stop" else (), text),
+            text=text,
             token_ids=tuple(token_ids),
             finish=finish,
             log_probs=log_probs,
         )
 
-    def _stale(self, version: str) -> str:
+    def _stale_message(self, version: str) -> str:
         """Return the error message for a completion from weights of another version."""
         return f"vLLM generated from weights {version}, not {self._version}; report this"
 
@@ -181,13 +189,14 @@ class VllmBase(Engine):
         vLLM reads an adapter from files. A full model's weights are sent to it.
         """
         self._num_syncs += 1
-        # The scratch folder's name is in it, so that no two runs use the same version.
+        # The name of the temporary folder is in it, so that no two runs use the same version.
         name = f"{Path(self._scratch.name).name}-{self._num_syncs}"
         if not isinstance(policy, PeftModel):
             self._send(policy, name)
-            # What vLLM reports for the weights just sent.
+            # `_send` has set it to the version that vLLM reports for the weights just sent.
             return self._version
         folder = Path(self._scratch.name) / str(self._num_adapters)
+        # `ADAPTER_ONLY`: not the embeddings, and not the frozen copy that is the reference policy.
         policy.save_pretrained(folder, state_dict=_adapter_of(policy), **ADAPTER_ONLY)
         self.use_adapter(folder)
         # vLLM does not get this name: with an adapter it reports the full weights' version, so that
@@ -236,7 +245,9 @@ class VllmEngine(VllmBase):
         among_ranks: bool = False,
     ) -> None:
         super().__init__(tokenizer, max_seq_length=max_seq_length, label=label)
-        self._llm, self._gpu, self._among_ranks = llm, gpu, among_ranks
+        # vLLM's `LLM`, None after `close`; and the number of its GPU, None for the current one.
+        self._llm, self._gpu = llm, gpu
+        self._among_ranks = among_ranks  # True: other ranks share this process group
 
     @classmethod
     def open(
@@ -256,6 +267,10 @@ class VllmEngine(VllmBase):
         """Start vLLM on a checkpoint (see `Engine.open`).
 
         If Unsloth loaded the policy with a vLLM, the engine uses that vLLM instead.
+
+        Raises:
+            UserError: vLLM has too little memory, no support for the model on a CPU or for the
+                adapter's rank; or `device` is set and there are several ranks.
         """
         if policy is not None and hasattr(policy, "vllm_engine"):
             tokenizer = load_tokenizer(checkpoint)
@@ -265,8 +280,8 @@ class VllmEngine(VllmBase):
         full = base if adapter else checkpoint
         # An adapter has the same tokenizer, but its folder lacks the model's config for vLLM.
         tokenizer = load_tokenizer(full)
-        rank = _lora_rank(checkpoint, policy)
-        # "cuda:1" -> 1
+        lora_rank = _lora_rank(checkpoint, policy)  # 0 without an adapter
+        # "cuda:1" -> 1; None is the process's current GPU.
         gpu = int(device.partition(":")[2]) if device else None
         # Each of a launcher's ranks has an engine of its own, on its own device.
         among_ranks = torch.distributed.is_initialized()
@@ -275,6 +290,7 @@ class VllmEngine(VllmBase):
                 f"rollout.device={device}: with several ranks, each generates on its own GPU; "
                 "set it to '', or train on one GPU"
             )
+        # How vLLM runs the model: in this process as a rank, by its own choice, or on `gpu`.
         executor: Any = "external_launcher" if among_ranks else None
         if gpu is not None:
             executor = compat.executor_on(gpu)
@@ -282,12 +298,15 @@ class VllmEngine(VllmBase):
             weights = weights_of(full)
             if has_added_rows(full):
                 # vLLM reads the weights from files, and no file has the embedding rows of added
-                # tokens yet: write the whole model to a temporary folder.
+                # tokens yet: write the whole model to a temporary folder, which vLLM has read when
+                # the block ends.
                 weights = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reckon-")))
                 whole = load_merged(full, base=full, dtype=dtype, attention=attention)
                 whole.save_pretrained(weights)
+            # Restores random states and torch's threads, which vLLM changes.
             stack.enter_context(compat.undisturbed())
             stack.enter_context(_on_gpu(gpu))
+            # Turns vLLM's exceptions about too little memory into a UserError.
             stack.enter_context(_memory_explained(weights))
             llm = _build(
                 weights,
@@ -297,9 +316,10 @@ class VllmEngine(VllmBase):
                 settings={
                     "dtype": dtype,
                     "max_num_seqs": max(batch_size, AT_A_TIME),
+                    # Less than `memory_share` if less is free.
                     "gpu_memory_utilization": _share_of_free(memory_share),
                     "distributed_executor_backend": executor,
-                    **(lora_room(rank) if rank else {}),
+                    **(lora_settings(lora_rank) if lora_rank else {}),
                 },
             )
         engine = cls(
@@ -320,7 +340,7 @@ class VllmEngine(VllmBase):
         requests: Sequence[dict[str, Any]],
         sampling: Sampling,
     ) -> list[list[GeneratedCompletion]]:
-        """Generate with `LLM.generate`, and convert its answers."""
+        """Generate with `LLM.generate`; return each prompt's completions."""
         if self._llm is None:
             raise RuntimeError("the engine is closed")
         from vllm import SamplingParams
@@ -329,29 +349,29 @@ class VllmEngine(VllmBase):
             answers = self._llm.generate(
                 [{"prompt_token_ids": list(prompt)} for prompt in prompts],
                 [SamplingParams(**request) for request in requests],
-                use_tqdm=self._bar if self.label else False,
-                lora_request=self._adapter,
+                use_tqdm=self._bar if self.label else False,  # vLLM calls it in place of tqdm
+                lora_request=self._adapter,  # None without an adapter
             )
         return [
-            [
-                self._completion(
-                    sampling,
-                    token_ids=output.token_ids,
-                    reason=output.finish_reason,
-                    stopped_by=output.stop_reason,
-                    versions={span.version for span in output.weight_versions or ()},
-                    # vLLM has a mapping from token to log-prob for each step.
-                    log_probs=None
-                    if output.logprobs is None
-                    else tuple(
-                        step[token].logprob
-                        for step, token in zip(output.logprobs, output.token_ids, strict=True)
-                    ),
-                )
-                for output in answer.outputs
-            ]
-            for answer in answers
+            [self._converted(output, sampling) for output in answer.outputs] for answer in answers
         ]
+
+    def _converted(self, output: Any, sampling: Sampling) -> GeneratedCompletion:
+        """Convert one of vLLM's `CompletionOutput`s; refuse one from other weights."""
+        log_probs = None
+        if output.logprobs is not None:
+            # vLLM has a mapping from token to log-prob for each step.
+            steps = zip(output.logprobs, output.token_ids, strict=True)
+            log_probs = tuple(step[token].logprob for step, token in steps)
+        return self._checked_completion(
+            sampling,
+            token_ids=output.token_ids,
+            reason=output.finish_reason,
+            stopped_by=output.stop_reason,
+            # One entry for each run of tokens that was sampled from the same weights.
+            versions={span.version for span in output.weight_versions or ()},
+            log_probs=log_probs,
+        )
 
     def _replace_adapter(self, folder: Path) -> None:
         """Drop the earlier adapter; vLLM loads the one in `folder` at the next request."""
@@ -368,6 +388,7 @@ class VllmEngine(VllmBase):
         """Send the policy's full weights to the `LLM` of this process as `version`."""
         from lib.engines.transfer import HOST, PolicyWeights, trainer_init
 
+        # Yields the weights, cast to vLLM's dtype.
         source = PolicyWeights(policy, self._llm.model_config.dtype)
         with _on_gpu(self._gpu):
             # Without this, vLLM would still report the old version if the update broke off.
@@ -397,13 +418,14 @@ class VllmEngine(VllmBase):
             return
         from vllm.distributed import cleanup_dist_env_and_memory
 
-        kept = compat.process_group_kept() if self._among_ranks else contextlib.nullcontext()
-        with kept, _on_gpu(self._gpu):
+        # vLLM would destroy the process group of the launcher's ranks too.
+        protected = compat.process_group_kept() if self._among_ranks else contextlib.nullcontext()
+        with protected, _on_gpu(self._gpu):
             self._llm.llm_engine.engine_core.shutdown()
             self._llm = None
-            compat.forget_layers()
+            compat.forget_layers()  # vLLM's own references to the model
             cleanup_dist_env_and_memory()
-        gc.collect()
+        gc.collect()  # frees the memory of reference cycles now
         self._scratch.cleanup()
 
 
@@ -432,20 +454,20 @@ class SharedVllmEngine(VllmEngine):
         label: str = "",
     ) -> None:
         self._policy: Any = policy
-        llm = policy.vllm_engine
+        llm = policy.vllm_engine  # the `LLM` that Unsloth loaded on the policy's weights
         longest = min(max_seq_length, llm.model_config.max_model_len)
         super().__init__(llm, tokenizer, max_seq_length=longest, label=label)
         # vLLM stops at the end token of the tokenizer beside the weights, which may be another one.
         self._ends = (tokenizer.eos_token_id,)
-        self._rest()
+        self._sleep()
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[GeneratedCompletion]]:
         """Generate as `VllmEngine` does, then send vLLM to sleep if it is in standby."""
         completions = super().generate(prompts, sampling)
-        if prompts:
-            self._rest()
+        if prompts:  # without any, vLLM was not woken
+            self._sleep()
         return completions
 
     def close(self) -> None:
@@ -457,7 +479,7 @@ class SharedVllmEngine(VllmEngine):
         self._llm = self._policy = self._adapter = None
         self._scratch.cleanup()
 
-    def _rest(self) -> None:
+    def _sleep(self) -> None:
         """Send vLLM to sleep if Unsloth loaded it with standby; else do nothing."""
         if self._llm.model_config.enable_sleep_mode:
             self._llm.sleep(SLEEP_LEVEL)
@@ -474,12 +496,13 @@ def _on_gpu(gpu: int | None) -> contextlib.AbstractContextManager[None]:
 
 
 def _share_of_free(share: float) -> float:
-    """Return the share of the GPU's whole memory that vLLM is to take: `share`, or less if less is
-    free.
+    """Return `share`, or less if less of the GPU's memory is free; both are shares of all of it.
+
+    vLLM refuses to start if it is told to take more than is free.
     """
     if not torch.cuda.is_available():
         return share
-    free, total = torch.cuda.mem_get_info()
+    free, total = torch.cuda.mem_get_info()  # bytes
     return min(share, FREE_SHARE * free / total)
 
 
@@ -489,6 +512,7 @@ def _memory_explained(weights: Path) -> Iterator[None]:
     try:
         yield
     except (ValueError, torch.OutOfMemoryError) as error:
+        # A ValueError may have any other reason.
         if "memory" not in str(error):
             raise
         raise UserError(
@@ -521,6 +545,7 @@ def _build(
 
     from lib.engines.transfer import HOST
 
+    # vLLM runs one model at a time in a process.
     if model_parallel_is_initialized():
         raise RuntimeError("another vLLM engine is open in this process; close it first")
     on_a_cpu = current_platform.is_cpu()
@@ -528,22 +553,23 @@ def _build(
         # vLLM asks NVML, which ignores this environment variable, and stops at an assertion.
         raise UserError(f"the vLLM that is installed runs on GPUs only, and {VISIBLE} hides them")
     if on_a_cpu:
-        settings |= on_cpu(weights, max_seq_length=max_seq_length, batch_size=batch_size)
+        settings |= cpu_settings(weights, max_seq_length=max_seq_length, batch_size=batch_size)
     return LLM(
         model=str(weights),
         tokenizer=tokenizer.name_or_path,
         max_model_len=max_seq_length,
-        seed=0,
+        seed=0,  # of vLLM's own generators; each request has a seed of its own
         disable_log_stats=True,
         # Log-probs under the distribution that is sampled from, as the trainer computes them.
         logprobs_mode="processed_logprobs",
+        # The tensors of full weights are passed within this process (`lib.engines.transfer`).
         weight_transfer_config={"backend": HOST},
         use_tqdm_on_load=False,
         **settings,
     )
 
 
-def on_cpu(weights: Path, *, max_seq_length: int, batch_size: int = 256) -> dict[str, Any]:
+def cpu_settings(weights: Path, *, max_seq_length: int, batch_size: int = 256) -> dict[str, Any]:
     """Return vLLM's settings on a CPU: no graphs to capture, a cache sized for the batch.
 
     Args:
@@ -554,6 +580,7 @@ def on_cpu(weights: Path, *, max_seq_length: int, batch_size: int = 256) -> dict
         UserError: there is no attention for the model's heads.
     """
     config = load_pretrained(AutoConfig, weights)
+    # Some models' configs leave the width of a head out.
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     if head_dim not in CPU_HEAD_DIMS:
         raise UserError(
@@ -568,6 +595,7 @@ def on_cpu(weights: Path, *, max_seq_length: int, batch_size: int = 256) -> dict
         # vLLM 0.32 crashes on a prompt that it reads in parts: it rewinds the request's random
         # generator, and a CPU's generator cannot be rewound.
         "enable_chunked_prefill": False,
+        # So a whole prompt has to fit into a step.
         "max_num_batched_tokens": max(max_seq_length, 8192),
         "kv_cache_memory_bytes": max(_GIB // 16, min(cache_bytes, 4 * _GIB)),
         "gpu_memory_utilization": 0.1,
@@ -580,12 +608,13 @@ def _adapter_of(policy: PeftModel) -> dict[str, Tensor]:
     They are in the base model's dtype, to which vLLM would cast them anyway: in bfloat16 the
     adapter's file is half as large as in float32.
     """
-    # A DTensor has full_tensor(); any other weight is whole already.
-    return {
-        name: getattr(weight, "full_tensor", lambda weight=weight: weight)().to(policy.dtype)
-        for name, weight in policy.state_dict().items()
-        if "lora_" in name
-    }
+    adapter: dict[str, Tensor] = {}
+    for name, weight in policy.state_dict().items():
+        if "lora_" in name:
+            # A shard of FSDP2 is a DTensor, which has `full_tensor`. Any other weight is whole.
+            whole = weight.full_tensor() if hasattr(weight, "full_tensor") else weight
+            adapter[name] = whole.to(policy.dtype)
+    return adapter
 
 
 def _lora_rank(checkpoint: Path, policy: PreTrainedModel | None) -> int:
@@ -595,7 +624,7 @@ def _lora_rank(checkpoint: Path, policy: PreTrainedModel | None) -> int:
     return int(PeftConfig.from_pretrained(checkpoint).r) if is_adapter(checkpoint) else 0
 
 
-def lora_room(rank: int, *, adapters: int = 1) -> dict[str, Any]:
+def lora_settings(rank: int, *, adapters: int = 1) -> dict[str, Any]:
     """Return vLLM's settings for LoRA: up to `adapters` adapters in memory, of ranks up to `rank`.
 
     vLLM takes only some ranks as the largest: rank 12 gets 16.
@@ -611,5 +640,5 @@ def lora_room(rank: int, *, adapters: int = 1) -> dict[str, Any]:
     return {
         "enable_lora": True,
         "max_loras": adapters,
-        "max_lora_rank": min(room for room in LORA_RANKS if room >= rank),
+        "max_lora_rank": min(each for each in LORA_RANKS if each >= rank),
     }

@@ -6,7 +6,7 @@ that output and input have the same number of rows.
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def grade_external(
     prompt_format: PromptFormat | None = None,
     math_verify: bool = False,
 ) -> Iterator[str]:
-    """Grade every row of `source`, write it with its grade to `out`, and return a summary.
+    """Grade every row of `source` (JSONL), write it with its grade to `out`, return a summary.
 
     Args:
         references: rows with the references and problems that `source` lacks. They are paired by
@@ -59,125 +59,151 @@ def grade_external(
     Raises:
         UserError: no row of `source` can be graded, or the references cannot be paired.
     """
-    # `boxed` has no marks, so that answers of any layout are extracted by the verifier's rules.
+    # Without rewards only the verifier grades. `boxed` has no marks, so that answers of any layout
+    # are extracted by the verifier's rules.
     grading = Grading(
         rewards_of("math_verify") if math_verify else (),
         prompt_format=prompt_format or PROMPT_FORMATS["boxed"],
     )
     lines = list(json_lines(source))
+    # Line number → row of `references`; and the summary's first lines, which tell how rows were
+    # paired.
     reference_rows, notes = _paired_references(references, lines) if references else ({}, [])
-    verdicts = {
-        line.number: _verdict(
-            line, grading, reference_rows.get(line.number, {}), form=prompt_format is not None
+    # Line number → {"grade": {...}} or {"error": reason}.
+    results = {
+        line.number: _grade_or_error(
+            line,
+            grading,
+            reference_rows.get(line.number, {}),
+            with_format=prompt_format is not None,
         )
         for line in lines
     }
-    errors = {number: each["error"] for number, each in verdicts.items() if "error" in each}
-    grades = {number: each["grade"] for number, each in verdicts.items() if "grade" in each}
+    errors = {number: each["error"] for number, each in results.items() if "error" in each}
+    grades = {number: each["grade"] for number, each in results.items() if "grade" in each}
     # Nothing is written where nothing was graded: `out` may hold the result of an earlier run.
     if not grades:
         first = next(iter(errors.values()), "it is empty")
         raise UserError(f"{source}: no row can be graded; the first: {first}")
-    write_jsonl(out, ({**_row(line), **verdicts[line.number]} for line in lines))
-    names = [reward.__name__ for reward in grading.rewards]
-    names = ["right", *(["format_ok"] if prompt_format else []), *names]
-    return itertools.chain(notes, _summary(grades, errors, names))
+    write_jsonl(out, ({**_input_columns(line), **results[line.number]} for line in lines))
+    # Keys of a grade whose mean is reported.
+    rates = ["right"]
+    if prompt_format:
+        rates.append("format_ok")
+    rates += [reward.__name__ for reward in grading.rewards]
+    return itertools.chain(notes, _summary(grades, errors, rates))
 
 
 def _summary(
-    grades: Mapping[int, Mapping[str, Any]], errors: Mapping[int, str], names: Sequence[str]
+    grades: Mapping[int, Mapping[str, Any]], errors: Mapping[int, str], rates: Sequence[str]
 ) -> Iterator[str]:
-    """Yield the summary's lines, the bad rows first.
+    """Yield the summary's lines: each bad row, the counts, then each rate with its interval.
+
+    Example: "right 0.4000 [0.2800, 0.5300]". If rows have labels, a rate is followed by its
+    agreement with them.
 
     Args:
-        grades: line number → grade, as `_verdict` returns it.
+        grades: line number → grade, as `_grade_or_error` returns it.
         errors: line number → reason why the row has no grade.
-        names: rates to report, keys of a grade.
+        rates: keys of a grade; each has a number from 0 to 1, or a bool.
     """
     for number, error in errors.items():
         yield f"line {number}: {error}"
+    # The problem's id or text: completions of one problem are one cluster of the standard error.
     problems = [grade["problem"] for grade in grades.values()]
     yield f"graded {len(set(problems))} problems"
     yield f"bad rows {len(errors)}"
-    for name in names:
+    for name in rates:
         values = [grade[name] for grade in grades.values()]
-        estimate = clustered_mean(values, problems)
+        estimate = clustered_mean(values, problems)  # its n counts problems
         interval = share_interval(estimate)
         # A single problem has no spread over problems, from which to compute an interval.
         interval_text = f" [{interval.low:.4f}, {interval.high:.4f}]" if estimate.n > 1 else ""
         yield f"{name} {estimate.value:.4f}{interval_text}"
-        # (label, grade) → rows: the confusion matrix of this grader against the labels.
-        counts = Counter(
-            (grade["label"], bool(value))
-            for grade, value in zip(grades.values(), values, strict=True)
+        # These two do not grade the answer, which the labels do.
+        if name not in ("format_ok", "graders_disagree"):
+            yield from _agreement(name, grades.values())
+    # A reward of the stack `math_verify`: 1 if it and the verifier grade differently.
+    if "graders_disagree" in rates:
+        numbers = [str(number) for number, grade in grades.items() if grade["graders_disagree"]]
+        yield f"graders disagree on lines {', '.join(numbers) or 'none'}"
+
+
+def _agreement(name: str, grades: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield one line with a grader's agreement with the labels; nothing if no row has a label.
+
+    Args:
+        name: key of the grader's result in a grade; the label is True, False or None (missing).
+    """
+    # Confusion matrix: (label, graded as right) → number of rows.
+    counts = Counter((grade["label"], bool(grade[name])) for grade in grades)
+    right = counts[True, True] + counts[True, False]
+    wrong = counts[False, True] + counts[False, False]
+    if right or wrong:
+        yield (
+            f"{name}: labelled right {right}: graded right {counts[True, True]}, wrong "
+            f"{counts[True, False]}; labelled wrong {wrong}: graded right "
+            f"{counts[False, True]}, wrong {counts[False, False]}"
         )
-        # Numbers of rows labelled right and wrong. Rows without a label are in neither: their key
-        # has None.
-        right, wrong = (counts[label, True] + counts[label, False] for label in (True, False))
-        if (right or wrong) and name not in ("format_ok", "graders_disagree"):
-            yield (
-                f"{name}: labelled right {right}: graded right {counts[True, True]}, wrong "
-                f"{counts[True, False]}; labelled wrong {wrong}: graded right "
-                f"{counts[False, True]}, wrong {counts[False, False]}"
-            )
-    if "graders_disagree" in names:
-        apart = [str(number) for number, grade in grades.items() if grade["graders_disagree"]]
-        yield f"graders disagree on lines {', '.join(apart) or 'none'}"
 
 
-def _row(line: JsonLine) -> dict[str, Any]:
+def _input_columns(line: JsonLine) -> dict[str, Any]:
     """Return a line's JSON object without the columns `VERDICT`; any other line as its text."""
     if not isinstance(line.value, dict):
         return {"line": line.text}
     return {key: value for key, value in line.value.items() if key not in VERDICT}
 
 
-def _verdict(
-    line: JsonLine, grading: Grading, reference_row: Mapping[str, Any], *, form: bool
+def _grade_or_error(
+    line: JsonLine, grading: Grading, reference_row: Mapping[str, Any], *, with_format: bool
 ) -> dict[str, Any]:
     """Grade one line as `{"grade": {"right": True, …}}`, or as `{"error": reason}`.
 
     Args:
         reference_row: row with the reference and problem if the line has none; may be empty.
-        form: add `format_ok` to the grade.
+        with_format: add `format_ok` to the grade.
     """
     if line.fault:
         return {"error": f"not JSON: {line.fault}"}
-    if not isinstance(row := line.value, dict):
+    row = line.value
+    if not isinstance(row, dict):
         return {"error": f"expected an object, got {type(row).__name__}"}
     # lm-eval's `--log_samples` keeps the benchmark's own columns below `doc`.
     doc = row["doc"] if isinstance(row.get("doc"), dict) else {}
-    # A completion is preferred to a bare answer: our extraction is the same for all models.
-    text, answer = _text(_first("completion", row)), _first("answer", row)
+    # Both are None if the row has no such column. The completion may be in chat messages.
+    text, answer = _single_text(_column_value("completion", row)), _column_value("answer", row)
     if text is None and answer is None:
         return {"error": f"expected one completion in one of {COLUMN_NAMES['completion']}"}
     # These two may be in the row, in its `doc`, or in another file: the first one found counts.
-    problem = _text(_first("problem", row, doc, reference_row))
-    reference = _first("reference", row, doc, reference_row)
+    problem = _single_text(_column_value("problem", row, doc, reference_row))
+    reference = _column_value("reference", row, doc, reference_row)
     # A worked solution of GSM8K ends in "#### 42", and lm-eval keeps it whole as `answer`.
     reference = "" if reference is None else str(reference).rpartition("####")[2].strip()
     if not reference:
         return {"error": f"no reference in any of {COLUMN_NAMES['reference']}"}
+    # A completion is preferred to a bare answer: our extraction is the same for all models.
     rollout = grading.rollout(
         str(answer) if text is None else text,
         reference=reference,
         problem=problem,
         is_answer=text is None,
     )
-    grading.score([rollout])
+    grading.score([rollout])  # sets the rewards
     # The key of the problem is the first of these that exists. Completions with the same key form
     # one cluster of the standard error.
-    named_by = (_first("id", row), problem, reference)
+    problem_keys = (_column_value("id", row), problem, reference)
     grade = {
         "right": rollout.answer_ok,
         "answer": rollout.answer,
         "reason": rollout.verdict.decided_by,
-        "label": LABELS.get(str(_first("label", row)).lower().removesuffix(".0")),
-        "problem": next(str(each) for each in named_by if each not in (None, "")),
-        **({"format_ok": rollout.format_ok} if form else {}),
-        **grading.by_name(rollout),
+        # True, False, or None without a known label; 1.0 is looked up as "1".
+        "label": LABELS.get(str(_column_value("label", row)).lower().removesuffix(".0")),
+        "problem": next(str(key) for key in problem_keys if key not in (None, "")),
     }
-    return {"grade": grade}
+    if with_format:
+        grade["format_ok"] = rollout.format_ok
+    # Each reward under its own name; there are none without `math_verify`.
+    return {"grade": grade | grading.by_name(rollout)}
 
 
 def _paired_references(
@@ -186,50 +212,58 @@ def _paired_references(
     """Pair completions with references by id, or by order if neither file has ids.
 
     Returns:
-        Line number of a completion → its reference row, and notes for the summary.
+        Line number of a completion → its reference row, and notes for the summary: one line if the
+        rows were paired by order, else none.
 
     Raises:
-        UserError: neither way gives each row exactly one reference.
+        UserError: some reference rows have no id, or two have the same.
     """
     remedy = "one reference a line, with an `id` as in the completions"
     references = list(read_records(path, dict, what="a row", remedy=remedy))
-    # Ids of the reference rows, and line number → id of the completions; None for no id.
-    names = [_first("id", row) for row in references]
-    wanted = {line.number: _first("id", _row(line)) for line in lines}
+    # None for a row without an id.
+    reference_ids = [_column_value("id", row) for row in references]
+    # Line number → id of the completion.
+    wanted_ids = {line.number: _column_value("id", _input_columns(line)) for line in lines}
     # By order only if no row of either file has an id; otherwise a shifted row would go unnoticed.
-    no_ids = all(name is None for name in (*names, *wanted.values()))
+    no_ids = all(each is None for each in (*reference_ids, *wanted_ids.values()))
     if no_ids and len(references) == len(lines):
-        by_order = dict(zip(wanted, references, strict=True))
+        by_order = dict(zip(wanted_ids, references, strict=True))
         return by_order, [f"neither file has ids: {len(lines)} pairs, row by row"]
-    if unnamed := names.count(None):
+    if unnamed := reference_ids.count(None):
         raise UserError(
             f"{path}: {unnamed} rows without an id, for {len(lines)} completions; expected an id "
             "in each, or as many rows as completions and no id in either file"
         )
-    # Id → row in `references`. Ids are compared as text: one file may write the id 7 as a number,
+    # Id → index in `references`. Ids are compared as text: one file may write the id 7 as a number,
     # the other as "7".
-    known: dict[str, int] = {}
-    for number, name in enumerate(map(str, names)):
-        if (first := known.setdefault(name, number)) < number:
+    index_of: dict[str, int] = {}
+    for index, name in enumerate(map(str, reference_ids)):
+        if name in index_of:
             raise UserError(
-                f"{path}: row {number + 1} has the id {name} of row {first + 1}; expected one "
-                "reference for each id"
+                f"{path}: row {index + 1} has the id {name} of row {index_of[name] + 1}; expected "
+                "one reference for each id"
             )
-    return {
-        number: references[known[str(name)]]
-        for number, name in wanted.items()
-        if name is not None and str(name) in known
-    }, []
+        index_of[name] = index
+    # A completion without an id, or with an unknown one, gets no reference.
+    pairs = {
+        number: references[index_of[str(name)]]
+        for number, name in wanted_ids.items()
+        if name is not None and str(name) in index_of
+    }
+    return pairs, []
 
 
-def _first(column: str, *rows: Mapping[str, Any]) -> Any:
-    """Return the first value under a column's usual names in the first row with one, or None."""
+def _column_value(column: str, *rows: Mapping[str, Any]) -> Any:
+    """Return a column's value from the first of `rows` that has it, under any usual name, or None.
+
+    Example: `_column_value("reference", {"gold": "72"})` returns "72".
+    """
     values = (row.get(name) for row in rows for name in COLUMN_NAMES[column].split())
     # null counts as missing: exports of tables write it for an empty cell.
     return next((value for value in values if value is not None), None)
 
 
-def _text(value: Any, depth: int = 8) -> str | None:
+def _single_text(value: Any, depth: int = 8) -> str | None:
     """Find a completion's text: a string, the last chat message, or a server's only choice.
 
     `{"choices": [{"message": {"content": "72"}}]}` gives "72"; no single text gives None.
@@ -240,10 +274,11 @@ def _text(value: Any, depth: int = 8) -> str | None:
     if not depth:
         return None
     if isinstance(value, Mapping):
-        parts = (value.get(name) for name in ("content", "text", "message", "choices", "body"))
-        return next((text for part in parts if (text := _text(part, depth - 1)) is not None), None)
+        names = ("content", "text", "message", "choices", "body")
+        texts = (_single_text(value.get(name), depth - 1) for name in names)
+        return next((text for text in texts if text is not None), None)
     # Several choices are several completions of one row: which one to grade cannot be known.
     if isinstance(value, list) and value:
         is_chat = isinstance(value[-1], Mapping) and "role" in value[-1]
-        return _text(value[-1], depth - 1) if is_chat or len(value) == 1 else None
+        return _single_text(value[-1], depth - 1) if is_chat or len(value) == 1 else None
     return value if isinstance(value, str) else None

@@ -45,7 +45,8 @@ def grade(
     """Grade a checkpoint's completions; write grades, metrics and provenance.
 
     Args:
-        completions: JSONL of `lib.evaluation.completions`, read; the other files are written.
+        completions: JSONL of `lib.evaluation.completions`, named after the checkpoint. It is read;
+            the other files are written.
         graded: gets a `GradedCompletion` for each completion.
         rates: gets every number, also by level, subject and tag, for the report.
         metrics: gets the headline numbers only, for git and `dvc metrics diff`.
@@ -53,8 +54,9 @@ def grade(
     Returns:
         The headline numbers as lines for the terminal.
     """
-    longest = params.evaluate.max_new_tokens
     # Rewards on length use the limit of evaluation, not of training.
+    longest = params.evaluate.max_new_tokens
+    # {benchmark: {mode: {name: value}}}, and {fault: count} of the verifier.
     summary, faults = grade_file(completions, graded, reward=params.reward, max_new_tokens=longest)
     write_metrics(rates, summary)
     write_metrics(metrics, headline_metrics(summary))
@@ -78,10 +80,12 @@ def grade_file(
         max_new_tokens: the longest completion, for rewards on length.
 
     Returns:
-        The metrics (`summarise`), and the verifier's fault counts (`FAULTS`).
+        The metrics as {benchmark: {mode: {name: value}}}, and how often the verifier ended without
+        a decision as {cause in `FAULTS`: count}.
     """
     # The verifier counts over the whole process: the difference is this file's part.
     before = counters()
+    # A generator: rows are graded while they are written.
     rows = grade_rows(read_jsonl(completions), reward=reward, max_new_tokens=max_new_tokens)
     # Written and read again, row by row: a whole file may not fit into memory.
     write_jsonl(graded, map(dataclasses.asdict, rows))
@@ -92,16 +96,17 @@ def grade_file(
 def grade_rows(
     rows: Iterable[Mapping[str, Any]], *, reward: Reward, max_new_tokens: int
 ) -> Iterator[GradedCompletion]:
-    """Yield each row of a completions file as graded; rows of one problem must be adjacent."""
-    # The reward functions are built once per prompt format, not once per problem.
+    """Grade the rows of a completions file, in order; rows of one problem must be adjacent."""
+    # (name, tags) of a prompt format → its reward functions, built once and not for each problem.
     gradings: dict[tuple[str, tuple[str, ...]], Grading] = {}
     # Graded problem by problem, since a reward may compare the completions of a group.
     by_problem = itertools.groupby(
         rows, lambda row: (row["benchmark"], row["mode"], row["problem_id"])
     )
     for _, group in by_problem:
+        lines = list(group)
         # Prompt, format, reference and tags are the same in all rows of a problem.
-        first, *_ = lines = list(group)
+        first = lines[0]
         generated = [
             GeneratedCompletion(
                 text=line["completion"], token_ids=tuple(line["token_ids"]), finish=line["finish"]
@@ -112,24 +117,30 @@ def grade_rows(
         if (name, format_tags) not in gradings:
             form = prompt_format(name, tags=format_tags)
             gradings[name, format_tags] = _grading(form, reward, max_new_tokens)
-        rules = gradings[name, format_tags]
-        rollouts = rules.judge(
+        grading = gradings[name, format_tags]
+        # One rollout per completion; these tags are the problem's.
+        rollouts = grading.judge(
             generated,
             tags=tuple(first["tags"]),
             **{key: first[key] for key in ("problem", "reference", "prompt")},
         )
-        rules.score(rollouts)
+        grading.score(rollouts)  # sets each rollout's rewards
         for line, rollout in zip(lines, rollouts, strict=True):
-            yield graded_completion(rollout, grading=rules, **{key: line[key] for key in PLACE})
+            place = {key: line[key] for key in PLACE}  # such as benchmark and problem_id
+            yield graded_completion(rollout, grading=grading, **place)
 
 
 def _grading(form: PromptFormat, reward: Reward, max_new_tokens: int) -> Grading:
-    """Return the rules for completions in a prompt format."""
+    """Return a `Grading` of completions in the prompt format `form`: the rewards of params.
+
+    If one of the rewards reads other tags than the format has, the `Grading` has no rewards.
+    """
+    # Arguments of single rewards, such as `repetition_ngram` and the limit on the length.
     settings = reward.settings(max_completion_tokens=max_new_tokens)
     try:
         return Grading(reward.names, reward.weights, prompt_format=form, **settings)
     except FormatError:
-        # A reward cannot read this model's prompt format: only the verifier judges it.
+        # A model of another format, such as an external one: only the verifier judges it.
         return Grading(prompt_format=form)
 
 
@@ -137,8 +148,8 @@ def graded_completion(rollout: Rollout, *, grading: Grading, **place: Any) -> Gr
     """Convert a scored rollout to a row of data/graded.
 
     Args:
-        grading: the rules that scored it.
-        place: values of the fields in `PLACE`, which a rollout lacks.
+        grading: the `Grading` that scored the rollout; it knows the names of the rewards.
+        place: values of the fields in `PLACE`, such as benchmark and sample; a rollout lacks them.
     """
     # None if the reasoning's marks are missing: it then counts as absent, with 0 characters.
     reasoning = rollout.parsed.reasoning or ""

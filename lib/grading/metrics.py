@@ -51,6 +51,7 @@ ANSWER_RATES: tuple[str, ...] = (
 
 def summarise(rows: Iterable[GradedCompletion]) -> dict[str, dict[str, Any]]:
     """Compute metrics as {benchmark: {mode: {name: value}}}; a mode is `greedy` or `sampled`."""
+    # Benchmark → mode → its rows.
     groups: dict[str, dict[str, list[GradedCompletion]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         # No metric uses the texts. Kept for a whole benchmark, they would fill the memory.
@@ -65,31 +66,42 @@ def summarise(rows: Iterable[GradedCompletion]) -> dict[str, dict[str, Any]]:
 
 
 def _summarise_mode(benchmark: str, mode: str, rows: GradedRows) -> dict[str, Any]:
-    """Compute the metrics of one benchmark in one mode, also by level, subject and tag."""
+    """Compute the metrics of one benchmark in one mode, also by level, subject and tag.
+
+    Each rate has a value and, if there are several problems, a standard error: `truncated` and
+    `truncated_se`. Example of a breakdown: {"by_level": {"3": {"answer_accuracy": 0.4, "n": 10}}}.
+
+    Raises:
+        UserError: the problems have different numbers of completions.
+    """
     by_problem = _grouped(rows, lambda row: [row.problem_id])
-    num_samples = num_attempts(by_problem, what=f"{benchmark}, {mode}")
+    num_samples = num_attempts(by_problem, what=f"{benchmark}, {mode}")  # completions per problem
     # n counts problems, the independent units, not completions.
     metrics: dict[str, Any] = {"n": len(by_problem)}
+    # Completions of an instruction have no right answer, and the verifier does not grade them.
     judged = not any(row.decided_by == UNGRADED for row in rows)
     left_out = () if judged else ANSWER_RATES
     # A model of another format has no rewards, for which a mean of 0 would mislead.
     if not rows[0].rewards:
         left_out = (*left_out, "mean_reward")
-    for name, value in RATES.items():
+    for name, rate in RATES.items():
         if name not in left_out:
-            metrics |= _with_error(name, estimate_rate(rows, value))
+            metrics |= _with_error(name, estimate_rate(rows, rate))
     if mode == SAMPLED:
         metrics["num_samples"] = num_samples
-        metrics |= _attempts(by_problem.values(), num_samples) if judged else {}
     if not judged:
         return metrics
+    if mode == SAMPLED:
+        metrics |= _attempts(by_problem.values(), num_samples)
     accuracy = RATES["answer_accuracy"]
-    for key, groups_of_row in {
+    # Name of a breakdown → function from a row to its groups.
+    breakdowns: dict[str, Callable[[GradedCompletion], Sequence[str]]] = {
         "by_level": lambda row: [str(row.level)],
         "by_subject": lambda row: [row.subject],
         # A row has several tags: the numbers of tags do not add up to n.
         "by_tag": lambda row: row.tags,
-    }.items():
+    }
+    for key, groups_of_row in breakdowns.items():
         metrics[key] = {
             # '' is an unknown level or subject.
             group or "none": {
@@ -102,17 +114,25 @@ def _summarise_mode(benchmark: str, mode: str, rows: GradedRows) -> dict[str, An
 
 
 def _attempts(by_problem: Collection[GradedRows], k: int) -> dict[str, float]:
-    """Compute pass@1, pass@k, pass^k and maj@k, with k the number of samples of a problem."""
+    """Compute pass@1, pass@k, pass^k and maj@k over P problems, each with its standard error.
+
+    Keys: `pass_at_1`, `pass_at_1_se`, `pass_at_8`, `pass_hat_8`, `maj_at_8` and so on.
+
+    Args:
+        by_problem: [P] the graded completions of each problem.
+        k: number of completions of each problem.
+    """
     numbers: dict[str, float] = {}
     # [P] of (N, c): completions of a problem, and how many of them are right.
     counts = [(len(samples), sum(row.answer_ok for row in samples)) for samples in by_problem]
-    for attempts in sorted({1, k}):
+    for attempts in sorted({1, k}):  # only once if k is 1
         chances = [pass_at_k(num_completions=n, num_correct=c, k=attempts) for n, c in counts]
         numbers |= _with_error(f"pass_at_{attempts}", mean_estimate(chances))
-    # pass^1 equals pass@1.
+    # pass^k, all k are right; pass^1 equals pass@1.
     if k > 1:
         chances = [pass_hat_k(num_completions=n, num_correct=c, k=k) for n, c in counts]
         numbers |= _with_error(f"pass_hat_{k}", mean_estimate(chances))
+    # [P] chances that a majority vote among the problem's k completions is right.
     votes = [
         maj_at_k(
             answers=[row.answer for row in samples],
@@ -150,18 +170,19 @@ def _with_error(name: str, estimate: Estimate) -> dict[str, float]:
 def headline_metrics(summary: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Select the metrics that compare checkpoints, for `dvc metrics diff`.
 
-    Standard errors go into a one-element list: `dvc metrics diff` does not show lists
+    Returns {benchmark: {mode: {name: value, "standard_errors": [{"<name>_se": value}]}}}. Standard
+    errors go into a one-element list: `dvc metrics diff` does not show lists
     (`lib.artifacts.unlisted` reads them back).
     """
     metrics: dict[str, Any] = {}
     for benchmark, modes in summary.items():
         for mode, numbers in modes.items():
-            # For sampled answers, answer_accuracy equals pass_at_1.
+            # A pattern of names. For sampled answers, answer_accuracy equals pass_at_1.
             rates = "answer_accuracy" if mode == GREEDY else r"(pass_at|pass_hat|maj_at)_\d+"
             # The format is reported for greedy answers; for sampled ones if there are no others.
             if mode == GREEDY or GREEDY not in modes:
                 rates += "|format_accuracy|mean_equations"
-            kept = {
+            selected = {
                 key: value
                 for key, value in numbers.items()
                 if re.fullmatch(f"n|num_samples|{rates}", key)
@@ -169,7 +190,7 @@ def headline_metrics(summary: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]
             errors = {
                 key: value for key, value in numbers.items() if re.fullmatch(f"({rates})_se", key)
             }
-            metrics.setdefault(benchmark, {})[mode] = kept | {"standard_errors": [errors]}
+            metrics.setdefault(benchmark, {})[mode] = selected | {"standard_errors": [errors]}
     return metrics
 
 
@@ -179,8 +200,10 @@ def headline_lines(checkpoint: str, summary: Mapping[str, Mapping[str, Any]]) ->
     `evaluate checkpoint=grpo benchmark=held_out n=50 format=98.0% greedy=40.0% pass@1=38.5%`
     """
     for benchmark, modes in summary.items():
+        # Metrics of each mode; {} if the benchmark was not evaluated in it.
         greedy, sampled = modes.get(GREEDY, {}), modes.get(SAMPLED, {})
         k = sampled.get("num_samples", 1)
+        # None for a missing metric. If k is 1, the last two keys are the same.
         numbers = {
             "format": (greedy or sampled)["format_accuracy"],
             "greedy": greedy.get("answer_accuracy"),
@@ -189,5 +212,5 @@ def headline_lines(checkpoint: str, summary: Mapping[str, Mapping[str, Any]]) ->
         }
         known = {name: value for name, value in numbers.items() if value is not None}
         values = " ".join(f"{name}={100 * value:.1f}%" for name, value in known.items())
-        what = f"evaluate checkpoint={checkpoint} benchmark={benchmark}"
-        yield f"{what} n={(greedy or sampled)['n']} {values}"
+        prefix = f"evaluate checkpoint={checkpoint} benchmark={benchmark}"
+        yield f"{prefix} n={(greedy or sampled)['n']} {values}"

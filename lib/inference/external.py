@@ -93,9 +93,9 @@ class ExternalModel:
         An engine with its own copy of the weights (not `live`, such as vLLM) reserves memory for
         `max_seq_length` only.
         """
-        return self.positions if ENGINES[engine].live else self._room(max_seq_length)
+        return self.positions if ENGINES[engine].live else self._bounded(max_seq_length)
 
-    def _room(self, max_seq_length: int) -> int:
+    def _bounded(self, max_seq_length: int) -> int:
         """Return `max_seq_length`, or the model's positions if these are fewer."""
         return min(max_seq_length, self.positions or max_seq_length)
 
@@ -111,6 +111,10 @@ class ExternalModel:
 
         Args:
             engine: a name in `ENGINES`.
+            attention: the attention implementation, as transformers names it.
+            max_seq_length: most tokens of prompt and completion together that memory is reserved
+                for; never more than the model's positions.
+            batch_size: completions generated at a time.
 
         Raises:
             UserError: the engine is not installed, or weights or chat template are unusable.
@@ -119,13 +123,16 @@ class ExternalModel:
         from lib.engines.base import loading, open_engine
         from lib.engines.policy import load_tokenizer
 
+        # None: prompts are rendered by the template in the model's folder.
         if self.template is None:
+            # `loading` turns exceptions about damaged files into a UserError.
             with loading(self.folder):
                 tokenizer = load_tokenizer(self.folder)
-            # A template of this project needs no trial; any other is first rendered in a child
-            # process with limits, since a template is a program that may loop for ever.
-            own = self.known_format.chat_template if self.known_format else ""
-            if tokenizer.chat_template not in (own, with_default_system(own, self.system)):
+            # A template of this project, with or without a system prompt in it, needs no trial. Any
+            # other is first rendered in a child process with limits, since a template is a program
+            # that may loop for ever.
+            ours = self.known_format.chat_template if self.known_format else ""
+            if tokenizer.chat_template not in (ours, with_default_system(ours, self.system)):
                 try_template(tokenizer, system=self.system, folder=self.folder)
         with loading(self.folder):
             opened = open_engine(
@@ -134,7 +141,7 @@ class ExternalModel:
                 base=self.base,
                 dtype=self.dtype,
                 attention=attention,
-                max_seq_length=self._room(max_seq_length),
+                max_seq_length=self._bounded(max_seq_length),
                 batch_size=batch_size,
             )
         tokenizer = opened.tokenizer
@@ -154,13 +161,15 @@ def external_model(
 
     Args:
         format_name: prompt format to use instead: `name`, `name/layout` for another layout,
-            `name/own` for the model's own chat template.
+            `name/own` for the model's own chat template. '' uses the saved format with the model's
+            own template.
         base: base model of an adapter whose base is not found automatically.
 
     Raises:
         UserError: no such model or format, or the files are not a complete model.
     """
-    # Before torch is imported: a misspelt name is refused at once, not after seconds.
+    # Before torch is imported: a misspelt name is refused at once, not after seconds. A model of
+    # the Hub is downloaded here.
     folder = find_model(model_id)
     from lib.engines.base import loading
     from lib.engines.policy import (
@@ -173,31 +182,35 @@ def external_model(
     from lib.engines.pretrained import weights_of
 
     # data/models/sft has its base at data/models/base; an export's adapter/ lies a level deeper.
-    beside, base_folder = (folder.parent / "base", folder.parent.parent / "base"), folder
+    beside = (folder.parent / "base", folder.parent.parent / "base")
+    base_folder = folder
     if is_adapter(folder):
-        # The base that the adapter records: maybe a Hub id, or a path on the machine of its
-        # training, and no folder here.
-        named = read_json(folder / ADAPTER).get("base_model_name_or_path") or folder
-        base_folder = _first_model(
-            [base] if base else [*beside, Path(named), PIPELINE_BASE], adapter=folder
-        )
-    # The first fault is enough: a folder without weights usually lacks all else too.
+        # The base that the adapter records may be a Hub id, or a path on the machine of its
+        # training, and no folder here. `folder` in its place is no base either, and is skipped.
+        recorded = read_json(folder / ADAPTER).get("base_model_name_or_path") or folder
+        candidates = [base] if base else [*beside, Path(recorded), PIPELINE_BASE]
+        base_folder = _first_model(candidates, adapter=folder)
+    # `model_faults` yields one sentence for each fault. The first one is enough: a folder without
+    # weights usually lacks all else too.
     for fault in model_faults(weights_of(base_folder)):
         raise UserError(fault)
-    places = (folder, *beside, base_folder)
     with loading(folder):
-        template, positions = load_tokenizer(folder).chat_template, read_max_positions(base_folder)
+        template = load_tokenizer(folder).chat_template
+        positions = read_max_positions(base_folder)
         dtype = read_dtype(base_folder)
+    # In the order in which format and system prompt are looked up.
+    places = (folder, *beside, base_folder)
+    # "boxed/chatml" -> "boxed", "chatml"; "boxed" -> "boxed", "".
     name, _, layout = format_name.partition("/")
-    own = not name or layout == OWN
+    own_template = not name or layout == OWN
     form: PromptFormat | None
     if name:
         # With the model's own template the layout is never rendered, so any layout will do.
-        form = prompt_format(name, layout=layout if layout and not own else "plain")
+        form = prompt_format(name, layout=layout if layout and not own_template else "plain")
     else:
-        # The first format file in `places` counts.
+        # None if no place has a format file.
         form = next((each for each in map(saved_format, places) if each), None)
-    if own and template is None:
+    if own_template and template is None:
         raise UserError(
             f"{folder} has no chat template, so its prompt is unknown; expected an export, "
             f"which has chat_template.jinja, or PROMPT_FORMAT without /{OWN}"
@@ -211,15 +224,15 @@ def external_model(
         system=next(
             (saved_system(place) for place in places if (place / SYSTEM_FILE).is_file()), ""
         ),
-        template=None if own or form is None else form.chat_template,
+        template=None if own_template or form is None else form.chat_template,
     )
 
 
 def find_model(model_id: str | Path) -> Path:
-    """Find a model's folder, by path or by name below data/models, or fetch it from the Hub.
+    """Return a model's folder, found by path or by name below data/models, or from the Hub.
 
-    A GGUF file is dequantised. A Hub id means the copy that `make fetch` downloaded; if there is no
-    such copy, it is downloaded now.
+    A GGUF file is converted to a folder with float32 weights. A Hub id means the copy that `make
+    fetch` downloaded; if there is no such copy, it is downloaded now.
 
     Raises:
         UserError: there is no such model; the message names the command that makes one.
@@ -232,7 +245,8 @@ def find_model(model_id: str | Path) -> Path:
     for place in (folder, DEFAULT_MODEL.parent / folder):
         if place.is_dir():
             return place
-    # Refused here, so that the Hub is not asked for a name that cannot be there.
+    # Raises UserError for a name that cannot be on the Hub, or that means a checkpoint of the
+    # pipeline.
     refuse_missing(model_id)
     from lib.artifacts.hub import MODEL_FILES, Repository, download, fetched_model
 
@@ -255,7 +269,8 @@ def refuse_missing(model_id: str | Path) -> None:
     folder, models = Path(model_id), DEFAULT_MODEL.parent
     if any(place.is_dir() for place in (folder, models / folder)):
         return
-    # `sft` is a valid Hub id too; here it means the pipeline's checkpoint.
+    # `sft` or `data/models/sft`. The first is a valid Hub id too; here it means the pipeline's
+    # checkpoint, which the stage `sft` writes.
     if folder.parent in (Path(), models) and (stage := STAGES.get(folder.name)):
         raise UserError(
             f"{models / folder.name} is missing: no run made it yet; run `dvc repro {stage}`"
@@ -268,11 +283,15 @@ def refuse_missing(model_id: str | Path) -> None:
 
 
 def _first_model(places: Sequence[Path], *, adapter: Path) -> Path:
-    """Return the first folder with a config.json, so not an adapter's, as the adapter's base.
+    """Return the first of `places` that is a base model's folder.
+
+    Args:
+        adapter: folder of the adapter that needs the base model, for the message.
 
     Raises:
         UserError: there is none.
     """
+    # A full model's folder has a config.json; an adapter's has only an adapter_config.json.
     for place in places:
         if (place / "config.json").is_file():
             return place
@@ -295,22 +314,24 @@ def try_template(tokenizer: "PreTrainedTokenizerBase", *, system: str, folder: P
         "chat_template": tokenizer.get_chat_template(),
         **tokenizer.special_tokens_map,
     }
+    # The program `_TRIAL` renders the request, and prints the length of the prompt in characters.
     command = [sys.executable, "-c", _TRIAL]
-    tried = subprocess.run(
+    trial = subprocess.run(
         command, input=json.dumps(request), capture_output=True, text=True, check=False
     )
     # A negative status is the signal that ended the process; these two end it at the CPU limit.
-    if tried.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+    if trial.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
         fault = f"takes more than {SECONDS} s"
-    elif tried.returncode:
-        # An aborted process may have written nothing to stderr.
-        words = tried.stderr.strip().splitlines() or [f"exit status {tried.returncode}"]
-        fault = f"fails: {words[-1][:200]}"
-    elif int(tried.stdout) > CHARACTERS:
-        fault = f"makes {int(tried.stdout):,} characters of a short question"
+    elif trial.returncode:
+        # The last line is the exception. An aborted process may have written nothing to stderr.
+        lines = trial.stderr.strip().splitlines() or [f"exit status {trial.returncode}"]
+        fault = f"fails: {lines[-1][:200]}"
+    elif int(trial.stdout) > CHARACTERS:
+        fault = f"makes {int(trial.stdout):,} characters of a short question"
     else:
         return
-    role = ", SYSTEM= asks without a system prompt" if system else ""
+    # Some templates know no system role.
+    remedy = ", SYSTEM= asks without a system prompt" if system else ""
     raise UserError(
-        f"{folder}: its chat template {fault}; PROMPT_FORMAT=boxed/chatml takes another{role}"
+        f"{folder}: its chat template {fault}; PROMPT_FORMAT=boxed/chatml takes another{remedy}"
     )

@@ -108,9 +108,10 @@ class TextGenerator:
         """
         # `encode` also checks: a bad question is refused before the first one is answered.
         prompts = [self.encode(question) for question in questions]
+        # One group of completions per prompt; `_sampling` requests groups of one.
         groups = self.engine.generate(prompts, self._sampling(settings))
         return [
-            self._read(question, completion)
+            self._solution(question, completion)
             for question, (completion,) in zip(questions, groups, strict=True)
         ]
 
@@ -122,17 +123,19 @@ class TextGenerator:
         An exception of `show` ends the generation. vLLM passes the whole text at once.
         """
         prompt = self.encode(question)
-        return self._read(question, self.engine.stream(prompt, self._sampling(settings), show))
+        completion = self.engine.stream(prompt, self._sampling(settings), show)
+        return self._solution(question, completion)
 
     def encode(self, question: str) -> list[int]:
-        """Return the prompt's token ids; needs no model, so that questions can be checked first.
+        """Render a question as a prompt; return the prompt's token ids, after checking the length.
 
         Raises:
             UserError: an empty question, or one too long for the model's positions.
         """
         if not question.strip():
             raise UserError("the question is empty; expected for example: What is 15 * 23?")
-        prompt = conversation(question, system=self.system)
+        prompt = conversation(question, system=self.system)  # chat messages
+        # The engines' function, which applies the chat template to a list of conversations.
         (token_ids,) = encode(self.engine.tokenizer, [prompt])
         # `>=`: at least one position is left for the answer.
         if self.positions is not None and len(token_ids) >= self.positions:
@@ -162,12 +165,12 @@ class TextGenerator:
             seed=secrets.randbits(31) if settings.seed is None else settings.seed,
         )
 
-    def _read(self, question: str, completion: GeneratedCompletion) -> Solution:
+    def _solution(self, question: str, completion: GeneratedCompletion) -> Solution:
         """Parse a completion into a `Solution`; the answer is extracted as in grading."""
         text, form = completion.text, self.prompt_format
-        answer = extract_answer(text, prompt_format=form)
-        # With misplaced marks, the answer is extracted from free text and may contain a mark, at
-        # which it is cut: "72</answer>" gives "72".
+        answer = extract_answer(text, prompt_format=form)  # None if there is none
+        # With misplaced marks, such as </answer>, the answer is extracted from free text and may
+        # contain one. It is cut there: "72</answer>" -> "72"; nothing before the mark -> None.
         for mark in form.marks if form else ():
             answer = (answer or "").partition(mark)[0].strip() or None
         return Solution(
@@ -211,9 +214,10 @@ def build_text_generator(
 
     from lib.engines.pretrained import weights_of
 
-    weights, prompt_format = weights_of(model.base), model.known_format
+    prompt_format = model.known_format
+    # A full model's own folder. An adapter's folder has no generation config: the base's counts.
+    weights = weights_of(model.base)
     stops = saved_generation(weights).stop_strings
-    # An adapter's folder has no generation config: the base's is the model's.
     saved = (weights / GENERATION_CONFIG_NAME).is_file()
     config = GenerationConfig.from_pretrained(weights) if saved else GenerationConfig()
     return TextGenerator(

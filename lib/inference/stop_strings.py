@@ -37,21 +37,21 @@ class StopStrings:
         if scope["type"] != "http" or scope["path"] not in PATHS or scope["method"] != "POST":
             await self.app(scope, receive, send)
             return
-        # Read at each request, so that a new export to this folder needs no restart.
-        body = with_ends(
-            await _body(receive), saved_generation(Path(scope["app"].state.args.model))
-        )
+        # The argument `model` of `vllm serve`. Its folder is read at each request, so that a new
+        # export to it needs no restart.
+        folder = Path(scope["app"].state.args.model)
+        body = with_ends(await _body(receive), saved_generation(folder))
         # The new length of the body: with the old header, the longer body would be cut off.
         length = (b"content-length", str(len(body)).encode())
         headers = [header for header in scope["headers"] if header[0] != b"content-length"]
-        first: list[AsgiMessage] = [{"type": "http.request", "body": body, "more_body": False}]
+        unread: list[AsgiMessage] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def replay() -> AsgiMessage:
-            """Return the new body once, since the old one is consumed; then what the server sends.
+            """Return the new body at the first call; afterwards the server's next message.
 
-            The server still sends a disconnect, for example.
+            The old body is consumed. A later message is, for example, the client's disconnect.
             """
-            return first.pop() if first else await receive()
+            return unread.pop() if unread else await receive()
 
         await self.app({**scope, "headers": [*headers, length]}, replay, send)
 
@@ -73,6 +73,7 @@ def with_ends(body: bytes, saved: Generation) -> bytes:
     if saved.stop_strings and not request.get("stop"):
         # Kept in the text, as in training: the answer's closing tag is a stop string.
         ends |= {"stop": saved.stop_strings, "include_stop_str_in_output": True}
+    # `LENGTHS` has the two names of the limit in a request.
     if saved.max_new_tokens and all(request.get(name) is None for name in LENGTHS):
         ends["max_tokens"] = saved.max_new_tokens
     return json.dumps(request | ends).encode() if ends else body

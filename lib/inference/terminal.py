@@ -38,7 +38,11 @@ class Terminal:
     out: Path | None = None
 
     def answer(self, text: str, *, streamed: bool = False) -> None:
-        """Answer one question; `streamed` prints the completion as it is generated."""
+        """Answer one question: print the solution, and append it to `out` if there is one.
+
+        Args:
+            streamed: print the completion as it is generated; ignored for JSON.
+        """
         if streamed and not self.as_json:
             # `visible`: a completion may contain escape sequences, which a terminal would obey.
             solution = self.generator.stream(
@@ -98,7 +102,7 @@ class Terminal:
         """Append the solution and the settings to `out`, if there is one."""
         if self.out:
             row: dict[str, Any] = dataclasses.asdict(solution)
-            response = row.pop("completion")
+            response = row.pop("completion")  # stored under the name `response`
             settings = {"model": self.model, **dataclasses.asdict(self.settings)}
             save_prompt_and_response(self.out, response=response, **row, **settings)
 

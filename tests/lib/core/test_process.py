@@ -77,7 +77,7 @@ def test_a_stage_that_was_started_by_hand_outlives_its_shell(monkeypatch):
     from lib.core import process
 
     monkeypatch.delenv(DVC_STAGE, raising=False)
-    assert process._starter() is None
+    assert process._dvc_ancestor() is None
     monkeypatch.setenv(DVC_STAGE, "sft")
-    starter = process._starter()
+    starter = process._dvc_ancestor()
     assert starter.pid == os.getppid()

@@ -11,7 +11,7 @@ import pytest
 from lib.engines import compat
 from lib.engines.base import open_engine
 from lib.engines.policy import trainable_policy
-from lib.engines.vllm import SharedVllmEngine, on_cpu
+from lib.engines.vllm import SharedVllmEngine, cpu_settings
 from tests.lib.engines import fake_unsloth, unsloth_contract
 from tests.lib.engines.contract import EngineContract
 from tests.lib.engines.log_prob_gap import assert_follows
@@ -38,7 +38,7 @@ def open_vllm(weights: Path, longest: int, rank: int) -> Any:
         enable_prefix_caching=True,
         seed=0,
         disable_log_stats=True,
-        **on_cpu(weights, max_seq_length=longest, batch_size=64),
+        **cpu_settings(weights, max_seq_length=longest, batch_size=64),
     )
     llm.lora_request = LoRARequest
     return llm
