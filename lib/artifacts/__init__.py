@@ -46,13 +46,15 @@ VERSIONED_PACKAGES = (
 
 
 def write_metrics(path: Path, metrics: Mapping[str, Any], **facts: Any) -> None:
-    """Write metrics as JSON with sorted keys, numbers rounded to `METRIC_DIGITS` decimals.
+    """Write metrics as JSON with sorted keys, numbers rounded to six decimals.
 
-    `dvc metrics diff` skips lists, so callers hide standard errors in a list (see `unlisted`).
+    `dvc metrics diff` compares all numbers except those in lists. Callers put standard errors into
+    a list, so that it does not compare them:
+    `{"pass_at_1": 0.5, "standard_errors": [{"pass_at_1_se": 0.01}]}`.
 
     Args:
         metrics: numbers, also in nested mappings and in mappings in lists.
-        facts: further entries, written as they are; they may be text.
+        facts: further entries, written unchanged; they may be text.
 
     Raises:
         ValueError: a value that is no finite number.
@@ -61,9 +63,12 @@ def write_metrics(path: Path, metrics: Mapping[str, Any], **facts: Any) -> None:
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Round the numbers of nested metrics, also of mappings in lists; refuse any other value.
+    """Return nested metrics with rounded numbers.
 
-    Other items of a list are neither rounded nor checked.
+    Mappings in a list are rounded too; other items of a list are returned unchanged.
+
+    Raises:
+        ValueError: a value that is no finite number, mapping or list.
     """
     rounded: dict[str, Any] = {}
     for key, value in metrics.items():
@@ -80,16 +85,17 @@ def _numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unlisted(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Move the entries of each one-element list up to the level of the list.
+    """Return metrics as read from a file, with each list replaced by the entries of its one item.
 
-    Such lists hide standard errors from `dvc metrics diff`. Example:
     `{"pass_at_1": 0.5, "standard_errors": [{"pass_at_1_se": 0.01}]}` ->
-    `{"pass_at_1": 0.5, "pass_at_1_se": 0.01}`.
+    `{"pass_at_1": 0.5, "pass_at_1_se": 0.01}`
+
+    The list has hidden the standard errors from `dvc metrics diff`, which skips lists.
     """
     flat: dict[str, Any] = {}
     for key, value in metrics.items():
         if isinstance(value, list):
-            flat |= value[0]
+            flat |= value[0]  # the only item, a mapping
         else:
             flat[key] = unlisted(value) if isinstance(value, Mapping) else value
     return flat
@@ -122,6 +128,9 @@ def parse_json(content: bytes | str) -> Any:
 
 def read_json(path: Path, *, remedy: str = "`dvc repro` runs the stage that writes it") -> Any:
     """Parse one JSON file.
+
+    Args:
+        remedy: the end of the error message.
 
     Raises:
         UserError: missing, not readable, or no JSON; names the file.
@@ -156,8 +165,13 @@ class JsonLine(NamedTuple):
 def json_lines(path: Path, *, remedy: str = "expected a JSONL file") -> Iterator[JsonLine]:
     """Yield each line of a JSONL file with its value, or with its fault if it is not JSON.
 
+    Blank lines are skipped.
+
+    Args:
+        remedy: the end of the error message.
+
     Raises:
-        UserError: the file cannot be opened; ends with `remedy`.
+        UserError: the file cannot be opened.
     """
     try:
         # Opened as bytes: in text mode, one undecodable line would end the iteration.
@@ -173,11 +187,14 @@ def json_lines(path: Path, *, remedy: str = "expected a JSONL file") -> Iterator
                 value = parse_json(line)
             except ValueError as error:
                 fault = error
+            # "replace": the text is for messages, and may have undecodable bytes.
             yield JsonLine(number, line.decode("utf-8-sig", "replace").strip(), value, fault)
 
 
 def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write one JSON object per line, as the rows arrive; the file appears whole or not at all."""
+    # `partial` is renamed to `path` at the end. ENCODING_ERRORS writes lone surrogates, which UTF-8
+    # cannot encode, as JSON's own escapes.
     with (
         replacing(path) as partial,
         partial.open("w", encoding="utf-8", errors=ENCODING_ERRORS) as lines,
@@ -188,24 +205,24 @@ def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
-    """Parse a file of one JSON object per line.
+    """Yield the JSON object of each line of a file.
 
     Raises:
-        UserError: as `read_records`.
+        UserError: the file cannot be opened, or a line is no JSON object; names file and line.
     """
     remedy = "`dvc repro` runs the stage that writes it"
-    # `{**row}` raises TypeError if the line's JSON is no object.
+    # `{**row}` raises TypeError if the line's JSON is no object; `read_records` reports it.
     return read_records(path, lambda row: {**row}, what="a JSON object", remedy=remedy)
 
 
 def read_records(
     path: Path, parse: Callable[[Any], Record], *, what: str, remedy: str
 ) -> Iterator[Record]:
-    """Parse a file of one record per line.
+    """Yield the record of each line of a JSONL file.
 
     Args:
-        parse: converts a line's JSON into a record; raises ValueError, TypeError or KeyError if it
-            is none.
+        parse: converts a line's JSON into a record; raises ValueError, TypeError or KeyError if the
+            JSON is no record.
         what: the expected content of a line, for messages.
         remedy: the command that rewrites the file, for messages.
 
@@ -214,6 +231,7 @@ def read_records(
     """
     for line in json_lines(path, remedy=remedy):
         try:
+            # The line is no JSON: the ValueError is reported like those of `parse`.
             if line.fault:
                 raise line.fault
             record = parse(line.value)
@@ -226,16 +244,18 @@ def read_records(
 def write_curve(
     path: Path, points: Sequence[Mapping[str, float]], *, columns: Sequence[str] = ()
 ) -> None:
-    """Write logged numbers as CSV for `dvc plots`: `step` first, the other columns sorted.
+    """Write logged numbers as CSV for `dvc plots`: a row per step, an empty cell for no number.
+
+    The column `step` comes first; the others are sorted, so that their order does not depend on the
+    points' order.
 
     Args:
-        points: the logged numbers of one step each, with its number under `step`.
+        points: one mapping per step: {"step": 10, "loss": 0.5}.
         columns: columns to write even if no point has them.
     """
-    # Sorted, so that the order does not depend on the points' order.
     named = sorted({*columns, *(name for point in points for name in point)} - {"step"})
     with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as table:
-        # csv's default line end is \r\n. A point that lacks a column gets an empty cell.
+        # csv's default line end is \r\n.
         rows = csv.DictWriter(table, ["step", *named], restval="", lineterminator="\n")
         rows.writeheader()
         rows.writerows(points)
@@ -243,14 +263,15 @@ def write_curve(
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path for a file or folder, renamed to `path` when the block ends.
+    """Yield a temporary path, at which the block writes a file or folder that replaces `path`.
 
-    After an error it is deleted, and `path` stays as it was. Each writer has its own temporary
-    path. If two processes write one path at the same time, the file of the last to finish stays.
+    The temporary path is renamed to `path` when the block ends. After an error it is deleted, and
+    `path` stays as it was. Each writer has its own temporary path: if two processes write `path` at
+    the same time, the one that ends last wins.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Remove what killed writers left. The name, such as .metrics.json.4711-1.partial, holds the
-    # process id 4711: a live writer keeps its file.
+    # Delete the temporary files of killed processes. A name such as .metrics.json.4711-1.partial
+    # holds the process id 4711 and a thread id; the file of a live process stays.
     for other in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
         writer = other.name.split(".")[-2].partition("-")[0]
         if writer.isdigit() and not psutil.pid_exists(int(writer)):
@@ -259,7 +280,7 @@ def replacing(path: Path) -> Iterator[Path]:
     partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
     try:
         yield partial
-        # A rename cannot replace a nonempty folder.
+        # A rename replaces a file, but not a nonempty folder.
         if partial.is_dir():
             _remove(path)
         else:
@@ -274,6 +295,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _remove(path: Path) -> None:
+    """Delete a file or folder; a missing one is no error."""
     if path.is_dir():
         shutil.rmtree(path)
     else:
@@ -281,14 +303,17 @@ def _remove(path: Path) -> None:
 
 
 def hash_path(path: Path) -> str:
-    """Return the SHA-256 (16 hex digits) of a file, or of a directory's names and contents."""
+    """Return the SHA-256 (16 hex digits) of a file's content, or of a directory's.
+
+    The hash of a directory depends on the relative name and the content of each file in it.
+    """
     # Sorted, since the order of a directory's files depends on the file system.
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     digest = hashlib.sha256()
     for file in files:
         if file.is_file():
-            # The zero byte separates the name from the content. The relative name of a single
-            # file is `.`, so that its own name does not count.
+            # The zero byte separates the name from the content. For a single file, the relative
+            # name is `.`, so that its own name does not count.
             digest.update(str(file.relative_to(path)).encode() + b"\0")
             with file.open("rb") as content:
                 digest.update(hashlib.file_digest(content, "sha256").digest())
@@ -302,12 +327,14 @@ def stage_code(stage: str, settings: Mapping[str, Any]) -> dict[str, str]:
 
     Args:
         stage: its name in dvc.yaml.
-        settings: params by section, for paths with a param in them (`${validation.stack}`).
+        settings: params as {section: {key: value}}, for paths with a param in them, such as
+            `lib/rewards/stacks/${validation.stack}.py`.
     """
     code = {}
     for dep in YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"][stage]["deps"]:
         if dep.startswith(("lib/", "stages/")):
-            # DVC fills in params in the same way: with another stack, a stage has other code.
+            # `${section.key}` becomes the param's value, as DVC does it: with another stack, the
+            # stage has other code.
             path = re.sub(r"\$\{(\w+)\.(\w+)\}", lambda key: settings[key[1]][key[2]], dep)
             code[path] = hash_code(ROOT / path)
     return code
@@ -325,12 +352,15 @@ def hash_json(content: Any) -> str:
 
 
 def fingerprint(decisive: Mapping[str, Any], *, inputs: Mapping[str, Path]) -> str:
-    """Hash all that decides a result (16 hex digits), to find work of an interrupted equal run.
+    """Return a hash (16 hex digits) of all that decides a result.
+
+    A run with the same hash as an interrupted one resumes from its work.
 
     Args:
         decisive: settings and hashes of code, as JSON; the plugins named in it are hashed too.
         inputs: files or folders by name, hashed by their content.
     """
+    # Also hashed: the plugins' files, the inputs, and the versions of packages.
     return hash_json({**decisive, **_origin(decisive, inputs)})
 
 
@@ -344,10 +374,12 @@ def write_provenance(
 ) -> None:
     """Write the origin of an output: settings, hashes of inputs and plugins, package versions.
 
-    No clock time and no path, so that an equal run writes equal bytes.
+    It has no clock time and no path, so that an equal run writes equal bytes.
 
     Args:
-        facts: further entries, written as they are.
+        settings: params, as JSON; the files of the plugins named in them are hashed.
+        inputs: files or folders by name, hashed by their content.
+        facts: further entries, written unchanged.
     """
     write_json(path, {"settings": settings, **_origin(settings, inputs), **facts})
 

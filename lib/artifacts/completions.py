@@ -81,7 +81,7 @@ class GradedCompletion:
 
 
 def read_graded(path: Path) -> Iterator[GradedCompletion]:
-    """Read graded completions, one per line; fields of other versions are ignored.
+    """Yield the graded completion of each line; unknown fields, of other versions, are ignored.
 
     Raises:
         UserError: the file is missing, or a line is no graded completion; names file and line.
@@ -89,7 +89,7 @@ def read_graded(path: Path) -> Iterator[GradedCompletion]:
     names = [field.name for field in dataclasses.fields(GradedCompletion)]
 
     def parse(row: Any) -> GradedCompletion:
-        # A missing field is a KeyError, which `read_records` reports with its line.
+        # A missing field is a KeyError, which `read_records` turns into the UserError.
         fields = {name: row[name] for name in names}
         # JSON has no tuples; a list would make equal records unequal.
         return GradedCompletion(**{**fields, "tags": tuple(row["tags"])})
@@ -135,7 +135,7 @@ class TrainingRollout:
 
 
 def read_rollouts(path: Path) -> Iterator[TrainingRollout]:
-    """Read training rollouts, one per line; no rollouts if the file is missing or empty.
+    """Yield the training rollout of each line; none if the file is missing or empty.
 
     Raises:
         UserError: a line is no rollout; names file and line.
@@ -145,6 +145,7 @@ def read_rollouts(path: Path) -> Iterator[TrainingRollout]:
         return iter(())
     return read_records(
         path,
+        # TypeError, reported as a UserError, for a missing or unknown field.
         lambda row: TrainingRollout(**row),
         what="a rollout of training",
         remedy="`grpo` writes this file: run `dvc repro`",

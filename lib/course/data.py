@@ -43,11 +43,12 @@ ALPACA_TEMPLATE = (
 def tokenize_prompt_and_output(
     prompt_strs: list[str], output_strs: list[str], tokenizer: "PreTrainedTokenizerBase"
 ) -> dict[str, Tensor]:
-    """Join each prompt to its completion, pad to one length, and mark the completion's tokens.
+    """Return token ids of prompt plus completion, labels, and a mask of the completion's tokens.
 
-    Both texts are tokenised separately and unchanged, so that a prompt's ids do not depend on the
-    completion: the engine has read the same ids. No special token is added, not even EOS (chat
-    templates write their own BOS, and a second one would be wrong).
+    Rows are padded on the right to the longest. Prompt and completion are tokenised separately and
+    unchanged, so that a prompt's ids do not depend on the completion: the engine has read the same
+    ids. No special token is added, not even EOS (chat templates write their own BOS, and a second
+    one would be wrong).
 
     Args:
         prompt_strs: B prompts.
@@ -67,10 +68,9 @@ def tokenize_prompt_and_output(
             f"{len(prompt_strs)} prompts and {len(output_strs)} completions: "
             "expected one completion per prompt, at least one"
         )
-    prompts, completions = (
-        [tokenizer.encode(text, add_special_tokens=False) for text in texts]
-        for texts in (prompt_strs, output_strs)
-    )
+    # Token ids, one list per row.
+    prompts = [tokenizer.encode(text, add_special_tokens=False) for text in prompt_strs]
+    completions = [tokenizer.encode(text, add_special_tokens=False) for text in output_strs]
     # [B, 1]: position of the first completion token, and of the first token after the completion.
     starts = torch.tensor([[len(prompt)] for prompt in prompts])
     ends = starts + torch.tensor([[len(completion)] for completion in completions])
@@ -78,14 +78,15 @@ def tokenize_prompt_and_output(
         torch.tensor(prompt + completion, dtype=torch.long)
         for prompt, completion in zip(prompts, completions, strict=True)
     ]
-    # Padding is needed only for rows of unequal length.
     pad = tokenizer.pad_token_id
+    # Rows of equal length need no padding, and no pad token: the 0 below is then not used.
     if pad is None and len(set(map(len, rows))) > 1:
         raise ValueError("the tokenizer has no pad token: set `tokenizer.pad_token` first")
     # [B, T + 1]
     ids = pad_sequence(rows, batch_first=True, padding_value=pad or 0)
-    # Position 0 is left out: no logits score a row's first token.
+    # [T] positions of the labels. Position 0 is left out: no logits score a row's first token.
     positions = torch.arange(1, ids.shape[1])
+    # [B, T]
     mask = (positions >= starts) & (positions < ends)
     return {"input_ids": ids[:, :-1], "labels": ids[:, 1:], "response_mask": mask}
 
@@ -93,22 +94,29 @@ def tokenize_prompt_and_output(
 def encode_alpaca(tokenizer: "PreTrainedTokenizerBase", *, prompt: str, response: str) -> list[int]:
     """Return the token ids of one instruction and its response in Alpaca's template, with EOS.
 
-    The tokenizer's own special tokens are kept (Llama's BOS); EOS is never doubled.
+    The tokenizer's own special tokens are kept, such as Llama's BOS.
 
     Raises:
         ValueError: the tokenizer has no EOS token.
     """
     if tokenizer.eos_token_id is None:
         raise ValueError("the tokenizer has no EOS token, which ends every document")
-    # A tokenizer with `add_eos_token` has added EOS already.
     ids = list(tokenizer.encode(ALPACA_TEMPLATE.format(prompt=prompt, response=response)))
+    # A tokenizer with `add_eos_token` has added EOS already; it is not doubled.
     return ids if ids[-1] == tokenizer.eos_token_id else [*ids, tokenizer.eos_token_id]
 
 
 def cut_rows(documents: Iterable[Sequence[int]], *, seq_length: int) -> list[dict[str, Tensor]]:
-    """Join documents (token ids ending with EOS) and cut rows of `seq_length`.
+    """Join documents to one stream of tokens, and cut it into rows of T = `seq_length`.
 
-    Each row is {"input_ids": [T], "labels": [T]}, the labels shifted by one.
+    With T = 2, the stream 1 2 3 4 5 6 gives the rows 1 2 (labels 2 3) and 3 4 (labels 4 5). Tokens
+    that do not fill a row and its last label are dropped.
+
+    Args:
+        documents: token ids, each ending with EOS.
+
+    Returns:
+        Rows {"input_ids": [T], "labels": [T]}, the labels shifted by one.
 
     Raises:
         ValueError: `seq_length` < 1.
@@ -116,11 +124,15 @@ def cut_rows(documents: Iterable[Sequence[int]], *, seq_length: int) -> list[dic
     if seq_length < 1:
         raise ValueError(f"seq_length={seq_length}; a row holds at least one token")
     stream = torch.tensor([*chain.from_iterable(documents)], dtype=torch.long)
-    # The label of a row's last token is the token after the row. The last row may be shorter, and
-    # is then dropped below.
-    inputs, labels = (torch.split(part, seq_length) for part in (stream[:-1], stream[1:]))
-    pairs = zip(inputs, labels, strict=True)
-    return [{"input_ids": a, "labels": b} for a, b in pairs if len(a) == seq_length]
+    # The label of a row's last token is the token after the row.
+    inputs = torch.split(stream[:-1], seq_length)
+    labels = torch.split(stream[1:], seq_length)
+    return [
+        {"input_ids": row, "labels": shifted}
+        for row, shifted in zip(inputs, labels, strict=True)
+        # The last row may be shorter.
+        if len(row) == seq_length
+    ]
 
 
 def get_packed_sft_dataset(
@@ -131,20 +143,20 @@ def get_packed_sft_dataset(
     *,
     seed: int = 0,
 ) -> list[dict[str, Tensor]]:
-    """Pack a file of instructions and responses, rendered in Alpaca's template.
+    """Pack a file of instructions and responses, in Alpaca's template, into rows of one length.
 
     Args:
         tokenizer: supplies ids and EOS.
-        dataset_path: JSONL with "prompt" and "response" in each row.
+        dataset_path: JSONL with "prompt" and "response" in each line.
         seq_length: T.
         shuffle: change the order of the documents before packing them.
         seed: decides that order.
 
     Returns:
-        N rows, as from `cut_rows`.
+        N rows {"input_ids": [T], "labels": [T]}, the labels shifted by one.
 
     Raises:
-        UserError: a row is not such an object, or the file does not fill one row.
+        UserError: a line is not such an object, or the file does not fill one row.
         ValueError: `seq_length` < 1, or the tokenizer has no EOS token.
     """
     documents = [
@@ -176,7 +188,7 @@ def iterate_batches(
         shuffle: another order in each pass.
         seed: decides the orders.
     """
-    # Shuffling from the global state would depend on what ran before.
+    # A generator of its own: the global random state would depend on what ran before.
     generator = torch.Generator().manual_seed(seed)
     return DataLoader(dataset, batch_size=batch_size, shuffle=shuffle, generator=generator)  # type: ignore[arg-type]
 
@@ -196,6 +208,7 @@ def _pairs(path: Path) -> Iterator[tuple[str, str]]:
                         yield prompt, response
                     case _:
                         raise ValueError("another shape")
+            # Raised above, or by `json.loads`.
             except ValueError as error:
                 raise UserError(
                     f'{path}:{number}: expected {{"prompt": text, "response": text}}: {error}'

@@ -54,7 +54,7 @@ def get_response_log_probs(
     *,
     chunk_size: int | None = None,
 ) -> dict[str, Tensor]:
-    """Compute the log-prob of every label under a causal language model; nothing is masked here.
+    """Return the log-prob of every label under a causal language model, in nats; none is masked.
 
     Padding must be on the right: causal attention then keeps it from the tokens that count.
 
@@ -74,9 +74,12 @@ def get_response_log_probs(
             (soft-capping, scaling): chunks would score other logits than the model's.
     """
     if chunk_size is None:
-        logits = model(input_ids).logits
+        logits = model(input_ids).logits  # [B, T, V]
         scores = {"log_probs": selective_log_softmax(logits, labels)}
-        return scores | ({"token_entropy": compute_entropy(logits)} if return_token_entropy else {})
+        if return_token_entropy:
+            scores["token_entropy"] = compute_entropy(logits)
+        return scores
+    # True if the model's logits are the output layer's result, without soft-capping or scaling.
     if not can_fuse(model):
         raise ValueError(
             f"{type(model).__name__} changes its logits after the output layer, so they cannot be "
@@ -88,13 +91,17 @@ def get_response_log_probs(
         model,
         {"input_ids": input_ids},
         labels,
+        # A mask that is True for all labels.
         torch.ones_like(labels, dtype=torch.bool),
-        # The contract counts tokens, `score_labels` counts logits [tokens, V].
+        # `chunk_size` counts tokens, `score_labels` counts logits [tokens, V].
         chunk_numel=chunk_size * vocabulary,
+        # Gradients flow through the entropy too, as they do without chunks.
         entropy_grad=return_token_entropy,
     )
-    entropy = {"token_entropy": fused.entropy} if return_token_entropy else {}
-    return {"log_probs": fused.log_probs, **entropy}
+    scores = {"log_probs": fused.log_probs}
+    if return_token_entropy:
+        scores["token_entropy"] = fused.entropy
+    return scores
 
 
 def masked_mean(tensor: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
@@ -106,7 +113,7 @@ def masked_mean(tensor: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
         dim: axis to average along; None averages over all positions.
 
     Returns:
-        `tensor`'s shape without `dim`. NaN where the mask is 0 throughout: such a mean does not
+        `tensor`'s shape without `dim`. NaN where the mask is 0 throughout, since that mean does not
         exist. Losses that must survive an empty row use `average_token_losses` instead.
     """
     counted = mask.bool().expand_as(tensor)
@@ -145,19 +152,21 @@ def compute_group_normalized_rewards(
     advantage_eps: float,
     normalize_by_std: bool,
 ) -> tuple[Tensor, Tensor, dict[str, float]]:
-    """Score completions and turn their rewards into group-relative advantages.
+    """Score completions, and return group-relative advantages and the raw rewards.
 
     Args:
-        reward_fn: (completion, reference) → "reward", "format_reward", "answer_reward".
+        reward_fn: (completion, reference) → {"reward": …, "format_reward": …, "answer_reward": …}.
         rollout_responses: B completions, those of one problem next to each other.
         repeated_ground_truths: B references, each repeated G times.
         group_size: G.
         advantage_eps: added to the standard deviation.
-        normalize_by_std: True is GRPO (`group`), False is Dr. GRPO (`mean`).
+        normalize_by_std: divide by the group's standard deviation after the mean is subtracted:
+            True is GRPO, False is Dr. GRPO.
 
     Returns:
-        advantages [B]; raw rewards [B]; metadata: for each component of `reward_fn` its mean, and
-        "zero_signal_groups", the share of groups with equal rewards, whose advantages are 0.
+        advantages [B]; raw rewards [B], the "reward" of each completion; metadata: the mean of each
+        component ("reward_mean", …), and "zero_signal_groups", the share of groups with equal
+        rewards, whose advantages are 0.
 
     Raises:
         ValueError: the lists differ in length, or B is not a multiple of G, or G < 2.
@@ -171,11 +180,13 @@ def compute_group_normalized_rewards(
     raw_rewards = torch.tensor([score["reward"] for score in scores], dtype=torch.float32)
     # [P, G]: completions of one problem are next to each other.
     groups = raw_rewards.view(-1, group_size)
+    # "group" divides by the standard deviation, "mean" does not.
     baseline: Baseline = "group" if normalize_by_std else "mean"
     advantages = group_advantages(groups, baseline=baseline, eps=advantage_eps)
     metadata = {
         f"{name}_mean": sum(score[name] for score in scores) / len(scores) for name in scores[0]
     }
+    # `has_signal` is True [P] for groups with differing rewards.
     metadata["zero_signal_groups"] = 1 - has_signal(groups).float().mean().item()
     return advantages.flatten(), raw_rewards, metadata
 
@@ -183,7 +194,7 @@ def compute_group_normalized_rewards(
 def compute_naive_policy_gradient_loss(
     raw_rewards_or_advantages: Tensor, policy_log_probs: Tensor
 ) -> Tensor:
-    """Compute the REINFORCE loss per token: −A · log π.
+    """Return the REINFORCE loss per token: −A · log π.
 
     Args:
         raw_rewards_or_advantages: [B, 1], the same for each token of a completion.
@@ -195,7 +206,7 @@ def compute_naive_policy_gradient_loss(
     Raises:
         ValueError: a shape that would broadcast along the wrong axis.
     """
-    # [B] instead of [B, 1] would broadcast along tokens if B = T, without an error.
+    # Raises ValueError unless the argument is [B, 1]: [B] would broadcast along tokens if B = T.
     _check_column("raw_rewards_or_advantages", raw_rewards_or_advantages, policy_log_probs)
     return -raw_rewards_or_advantages * policy_log_probs
 
@@ -206,7 +217,7 @@ def compute_grpo_clip_loss(
     old_log_probs: Tensor,
     cliprange: float,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Compute the loss of the clipped surrogate per token: −min(ρA, clip(ρ, 1 − ε, 1 + ε)A).
+    """Return the loss of the clipped surrogate per token: −min(ρA, clip(ρ, 1 − ε, 1 + ε)A).
 
     ρ is exp(log π − log π_old).
 
@@ -223,6 +234,7 @@ def compute_grpo_clip_loss(
     Raises:
         ValueError: a shape that would broadcast along the wrong axis.
     """
+    # Raises ValueError unless `advantages` is [B, 1]: [B] would broadcast along tokens if B = T.
     _check_column("advantages", advantages, policy_log_probs)
     losses, clipped = clipped_surrogate(
         advantages, policy_log_probs - old_log_probs, low=cliprange, high=cliprange
@@ -238,7 +250,7 @@ def compute_policy_gradient_loss(
     old_log_probs: Tensor | None = None,
     cliprange: float | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Compute the loss per token with the name `loss_type`.
+    """Return the loss per token with the name `loss_type`, and metadata of the clip.
 
     Args:
         policy_log_probs: [B, T].
@@ -257,6 +269,7 @@ def compute_policy_gradient_loss(
     if loss_type not in get_args(CourseLossType):
         known = ", ".join(get_args(CourseLossType))
         raise ValueError(f"loss_type: no `{loss_type}`; there are {known}")
+    # `_needed` returns the argument, and raises ValueError if it is None.
     if loss_type == "no_baseline":
         rewards = _needed("raw_rewards", raw_rewards, loss_type)
         return compute_naive_policy_gradient_loss(rewards, policy_log_probs), {}
@@ -276,6 +289,8 @@ def sft_microbatch_train_step(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Compute the negative log-likelihood of the response tokens, and run its backward pass.
 
+    Gradients are added to those of earlier calls; the caller steps the optimiser.
+
     Args:
         policy_log_probs: [B, T] with an autograd graph.
         response_mask: [B, T], 1 on response tokens.
@@ -286,8 +301,9 @@ def sft_microbatch_train_step(
         The loss that was differentiated, detached; metadata: "token_loss", the mean negative
         log-likelihood per response token (NaN without any), "num_tokens".
     """
+    # [B]: the sum over each row's response tokens, divided by the constant.
     per_row = masked_normalize(-policy_log_probs, response_mask, -1, normalize_constant)
-    # Divided here, since gradients of micro-batches add up.
+    # Divided here, since the gradients of an optimiser step's micro-batches add up.
     loss = per_row.mean() / gradient_accumulation_steps
     loss.backward()  # type: ignore[no-untyped-call]
     return loss.detach(), {
@@ -310,7 +326,8 @@ def grpo_microbatch_train_step(
 
     The loss is averaged over the tokens of each completion, then over completions. Nothing is read
     at a mask of 0: a NaN or −∞ there leaves the gradient 0. A completion with a mask of 0
-    throughout adds 0 to the mean.
+    throughout adds 0 to the mean. Gradients are added to those of earlier calls; the caller steps
+    the optimiser.
 
     Args:
         policy_log_probs: [B, T] with an autograd graph.
@@ -340,11 +357,11 @@ def grpo_microbatch_train_step(
         cliprange,
     )
     loss = average_token_losses(per_token, response_mask, average="completions")
+    # Divided here, since the gradients of an optimiser step's micro-batches add up.
     loss = loss / gradient_accumulation_steps
     loss.backward()  # type: ignore[no-untyped-call]
     if "is_clipped" in metadata:
-        # The share is over response tokens; `compute_grpo_clip_loss`, without a mask, counts
-        # padding too.
+        # Replaces the share of `compute_grpo_clip_loss`, which has no mask and counts padding too.
         clipped = metadata["is_clipped"].to(per_token.dtype)
         metadata["clip_fraction"] = masked_mean(clipped, response_mask)
     return loss.detach(), metadata
@@ -372,9 +389,11 @@ def compute_per_instance_dpo_loss(
     response_chosen: str,
     response_rejected: str,
 ) -> Tensor:
-    """Compute DPO's loss of one pair of responses to an instruction, in Alpaca's template.
+    """Return DPO's loss of one pair of responses to an instruction, in Alpaca's template.
 
-    The models may be on different devices; only `lm` gets gradients.
+    The loss is −log σ(β · (policy − reference)): under each model, the log-prob of the better
+    response minus that of the worse one. The models may be on different devices; only `lm` gets
+    gradients.
 
     Args:
         lm: the policy in training.
@@ -388,13 +407,16 @@ def compute_per_instance_dpo_loss(
     Returns:
         Scalar, on `lm`'s device.
     """
+    # Token ids of prompt and response, ending with EOS.
     better = encode_alpaca(tokenizer, prompt=prompt, response=response_chosen)
     worse = encode_alpaca(tokenizer, prompt=prompt, response=response_rejected)
-    policy = [_log_prob(lm, ids) for ids in (better, worse)]
+    # Log-probs summed over all tokens, scalars in nats. The prompt's part is the same for both
+    # responses, and cancels.
+    policy = _log_prob(lm, better) - _log_prob(lm, worse)
     with torch.no_grad():
-        reference = [_log_prob(lm_ref, ids) for ids in (better, worse)]
-    # Scalars in nats; the reference may be on another GPU.
-    margin = policy[0] - policy[1] - (reference[0] - reference[1]).to(policy[0].device)
+        reference = _log_prob(lm_ref, better) - _log_prob(lm_ref, worse)
+    # The reference policy may be on another GPU.
+    margin = policy - reference.to(policy.device)
     # Not log(sigmoid): float32's sigmoid is 0 below −88, and its log −∞.
     return -logsigmoid(beta * margin)
 

@@ -27,31 +27,38 @@ Adapter = Callable[[Fields, Mapping[str, str]], Problem]
 
 
 def math_jsonl(fields: Fields, columns: Mapping[str, str]) -> Problem:
-    """Convert MATH as JSON lines with a model's responses, which SFT learns as they are.
+    """Convert a MATH problem with a model's response, which SFT learns unchanged.
 
-    ::
+    Two forms of rows occur; in the second, the prompt is already in the `r1_zero` template::
 
         {"prompt": "What is …?", "response": "… \\boxed{2}.", "ground_truth": "2"}
         {"prompt": "A conversation … User: What is …? Assistant: <think>", "answer": "2",
          "response": " … </think> <answer> 2 </answer>"}
 
-    The response may be wrong, so the reference is read from another column (`ground_truth`,
-    `answer`), or from the sets that the param `prepare.sft.truth_from` names.
+    The response is the solution. It may be wrong, so it is never the source of the reference: that
+    is in another column (`ground_truth`, `answer`), or `prepare` takes it from the sets of the
+    param `prepare.sft.truth_from`.
+
+    Raises:
+        RowFault: prompt or response is missing, or the response marks no answer.
     """
-    answer_column = columns.get("solution", "response")
-    response = required_text(fields, (answer_column,), field="solution")
-    # From a response without an answer, SFT would learn not to answer.
+    response_column = columns.get("solution", "response")
+    response = required_text(fields, (response_column,), field="solution")
+    # None: no `<answer>` tags and no box. From such a response, SFT would learn not to answer.
     if response_parts(response) is None:
         detail = "marks no answer, as if cut off; expected <answer> or \\boxed{}"
-        raise RowFault("no_answer", field=answer_column, detail=detail)
-    column = columns.get("problem", "prompt")
-    prompt = required_text(fields, (column,), field="problem", role="user")
-    # If the prompt is already in the `r1_zero` template, only the question inside it is kept, since
-    # the prompt format adds its own text.
-    inside = re.fullmatch(r"A conversation between .*?\bUser: (.*?)\s*Assistant:.*", prompt, re.S)
-    own = {**fields, "prompt": inside[1] if inside else prompt}
-    renamed = {**columns, "problem": "prompt", "solution": answer_column}
-    return to_problem(own, renamed, tags=(RESPONSE,))
+        raise RowFault("no_answer", field=response_column, detail=detail)
+    prompt_column = columns.get("problem", "prompt")
+    # A prompt of chat messages gives the text of its user turn.
+    prompt = required_text(fields, (prompt_column,), field="problem", role="user")
+    # Of a prompt in the `r1_zero` template, only the question is kept (group 1): training puts the
+    # text of its own prompt format around it.
+    template = re.fullmatch(r"A conversation between .*?\bUser: (.*?)\s*Assistant:.*", prompt, re.S)
+    cleaned = {**fields, "prompt": template[1] if template else prompt}
+    source_columns = {**columns, "problem": "prompt", "solution": response_column}
+    # RESPONSE: `to_problem` keeps the spacing of the solution, and reads the reference from the
+    # other columns only.
+    return to_problem(cleaned, source_columns, tags=(RESPONSE,))
 
 
 def open_math_reasoning(fields: Fields, columns: Mapping[str, str]) -> Problem:
@@ -64,8 +71,9 @@ def open_math_reasoning(fields: Fields, columns: Mapping[str, str]) -> Problem:
          "problem_source": "aops_c6_high_school_olympiads", "generation_model": "DeepSeek-R1",
          "pass_rate_72b_tir": "0.5", "inference_mode": "cot"}
 
-    The model's `<think>` tags are removed; the text between and after them is the solution. A
-    prompt format puts its own tags around it.
+    The solution is `generated_solution` without its two `<think>` tags, since a prompt format puts
+    its own tags around it; the text between and after them stays. The column table reads the other
+    fields: the reference is `expected_answer`.
     """
     generated = required_text(fields, ("generated_solution",), field="solution")
     solution = re.sub(r"</?think>", "", generated).strip()
@@ -73,7 +81,7 @@ def open_math_reasoning(fields: Fields, columns: Mapping[str, str]) -> Problem:
 
 
 # The instructions before and after every question of the released set; the processed set has
-# neither. Both are quoted in `dapo`.
+# neither. The docstring of `dapo` quotes both.
 _DAPO_PREFIX = re.compile(r"\s*Solve the following math problem step by step\..*?\n\s*\n", re.S)
 _DAPO_SUFFIX = re.compile(
     r'\n\s*\n?Remember to put your answer on its own line after "Answer:".*', re.S
@@ -81,7 +89,9 @@ _DAPO_SUFFIX = re.compile(
 
 
 def dapo(fields: Fields, columns: Mapping[str, str]) -> Problem:
-    """Convert DAPO-Math-17k, released or processed, without the instructions around the question.
+    """Convert DAPO-Math-17k, in its processed or released form.
+
+    Of the released form, the instructions before and after the question are removed.
 
     huggingface.co/datasets/open-r1/DAPO-Math-17k-Processed::
 
@@ -95,19 +105,25 @@ def dapo(fields: Fields, columns: Mapping[str, str]) -> Problem:
          \\n\\nIn triangle …\\n\\nRemember to put your answer on its own line after …"}],
          "reward_model": {"ground_truth": "34", …}}
     """
+    # Of the released form's chat messages, the text of the user turn.
     prompt = required_text(fields, ("prompt",), field="problem", role="user")
-    stripped = _DAPO_SUFFIX.sub("", _DAPO_PREFIX.sub("", prompt, count=1)).strip()
+    # "Solve the following … step by step. …" before, "Remember to put your answer …" after.
+    question = _DAPO_SUFFIX.sub("", _DAPO_PREFIX.sub("", prompt, count=1)).strip()
     reward_model = fields.get("reward_model")
     truth = reward_model.get("ground_truth") if isinstance(reward_model, dict) else None
-    # The processed set has the answer in `solution`, the released one in `reward_model`.
-    answer = {"solution": fields.get("solution") or truth}
-    return to_problem({**fields, "prompt": stripped, **answer}, columns)
+    # `solution` is the processed form's name for the answer. The column table accepts it as the
+    # reference, since it is only an answer.
+    answer = fields.get("solution") or truth
+    return to_problem({**fields, "prompt": question, "solution": answer}, columns)
 
 
 def mmlu(fields: Fields, columns: Mapping[str, str]) -> Problem:
-    """Convert MMLU: the problem lists four options, the reference is a letter.
+    """Convert MMLU: the problem is the question with four options, the reference a letter.
 
-    CSV files of the release (github.com/hendrycks/test), named `<subject>_test.csv`, no header::
+    `columns` is not read: the names of MMLU's columns are fixed.
+
+    The release (github.com/hendrycks/test) has CSV files `<subject>_test.csv` without a header. The
+    reader names their columns question, A, B, C, D and answer, and adds the file's name as `file`::
 
         Find the degree of …,0,4,2,6,B
 
@@ -117,24 +133,24 @@ def mmlu(fields: Fields, columns: Mapping[str, str]) -> Problem:
          "answer": 1}
     """
     question = required_text(fields, ("question",), field="problem", role="user")
-    # The Hub has one list; CSV rows have a column per letter (`CSV_NAMES`).
+    # Rows of the Hub have one list, CSV rows a column per letter.
     options = fields.get("choices") or [fields.get(letter) for letter in LETTERS]
     if not isinstance(options, list) or len(options) != 4:
         raise RowFault("wrong_type", field="choices", detail="expected four options")
-    # As columns named by letters, so that a fault names the option by its letter.
-    named = dict(zip(LETTERS, options, strict=True))
-    lines = [f"{each}. {required_text(named, (each,), field=each)}" for each in LETTERS]
+    # Option texts by letter. `required_text` refuses an empty one, and names its letter.
+    by_letter = dict(zip(LETTERS, options, strict=True))
+    lines = [f"{letter}. {required_text(by_letter, (letter,), field=letter)}" for letter in LETTERS]
     answer = str(fields.get("answer")).strip()
-    # The Hub counts options from 0; CSV files have the letter.
-    letter = dict(zip("0123", LETTERS, strict=True)).get(answer, answer)
-    if letter not in LETTERS:
+    # On the Hub the answer is the index of the option, from 0; in CSV files it is the letter.
+    reference = dict(zip("0123", LETTERS, strict=True)).get(answer, answer)
+    if reference not in LETTERS:
         detail = f"expected A, B, C, D or 0 to 3, found {fields.get('answer')!r}"
         raise RowFault("wrong_type", field="answer", detail=detail)
-    # CSV rows have no subject: the file is called `<subject>_test.csv`.
+    # CSV rows have no subject, but their file's name has: "algebra_test" -> "algebra".
     subject = fields.get("subject") or re.sub(r"_(test|dev|val)$", "", str(fields.get("file", "")))
     return Problem.create(
         problem="\n".join([question, *lines]),
-        reference=letter,
+        reference=reference,
         subject=text_of(subject, "subject"),
         tags=(MULTIPLE_CHOICE,),
     )
@@ -148,19 +164,23 @@ def olympiadbench(fields: Fields, columns: Mapping[str, str]) -> Problem:
         {"question": "…", "solution": ["…"], "final_answer": ["$2$"], "unit": null,
          "is_multiple_answer": false, "answer_type": "Numerical", "subfield": "Algebra"}
 
-    Several answers are joined by commas; the unit is not part of the answer.
+    The reference is the final answer, several of them joined by commas; the unit is not part of it.
+    Of several solutions the first is taken, since a `Problem` has one.
     """
-    answers, solutions = (fields.get(name) or [] for name in ("final_answer", "solution"))
+    answers = fields.get("final_answer") or []
+    solutions = fields.get("solution") or []
     if not isinstance(answers, list) or not isinstance(solutions, list):
         raise RowFault("wrong_type", field="final_answer", detail="expected lists of texts")
     reference = ", ".join(text_of(answer, "final_answer") for answer in answers)
-    # The first of several solutions: a record has one.
-    named = {"answer": reference, "solution": next(iter(solutions), "")}
-    return to_problem({**fields, **named}, {"reference": "answer", **columns})
+    converted = {**fields, "answer": reference, "solution": solutions[0] if solutions else ""}
+    # The reference's column is named, so that even a long text in it counts as the answer.
+    return to_problem(converted, {"reference": "answer", **columns})
 
 
 def alpaca_eval(fields: Fields, columns: Mapping[str, str]) -> Problem:
-    """Convert AlpacaEval's instructions, which have no right answer: a judge compares outputs.
+    """Convert an AlpacaEval instruction; its reference is '', since a judge compares outputs.
+
+    `columns` is not read: the names of the columns are fixed. The subject is the row's `dataset`.
 
     huggingface.co/datasets/tatsu-lab/alpaca_eval, `alpaca_eval.json`, a JSON array::
 
@@ -176,21 +196,25 @@ def alpaca_eval(fields: Fields, columns: Mapping[str, str]) -> Problem:
 
 
 def own_adapter(name: str) -> Adapter:
-    """Load the plugin `name` as an adapter: its function gives a row the column table's names.
+    """Load the plugin `name` and return an adapter that calls it.
+
+    The plugin is a function from a row to a mapping with the column table's names, such as
+    `{"problem": …, "answer": …}`; the table then converts that mapping. If the function fails or
+    returns no mapping for a row, the adapter raises RowFault, as for any row without a problem.
 
     Raises:
-        UserError: it is no function. If the function raises or returns no mapping for a row, that
-            row is dropped, named and counted like every row without a problem.
+        UserError: the plugin is missing or no function.
     """
-    own = load_plugin(name)
-    if not callable(own):
-        raise UserError(f"{name}: expected a function from a row to a mapping, got {own!r}")
+    rename = load_plugin(name)
+    if not callable(rename):
+        raise UserError(f"{name}: expected a function from a row to a mapping, got {rename!r}")
 
     def convert(fields: Fields, columns: Mapping[str, str]) -> Problem:
         try:
+            # Turns any exception of the plugin into a UserError that shows the start of the row.
             with guarded(name, inputs=f"the row {str(fields)[:80]}"):
                 # A copy, since the plugin may change its argument.
-                renamed = own(dict(fields))
+                renamed = rename(dict(fields))
         except UserError as error:
             raise RowFault("unreadable", detail=error.message) from error
         if not isinstance(renamed, Mapping):

@@ -54,40 +54,44 @@ _LEVEL = re.compile(r"(?:level\s*)?(\d+)", re.IGNORECASE)
 def to_problem(
     fields: Fields, columns: Mapping[str, str] | None = None, *, tags: tuple[str, ...] = ()
 ) -> Problem:
-    """Convert one row into the canonical record.
+    """Convert one row into a `Problem` by the names of its columns.
 
     Args:
-        fields: the row.
-        columns: columns by record field, from params (`reward_model.ground_truth` for a nested
-            field); the table decides the other fields.
-        tags: the record's tags. With `RESPONSE`, the solution stays unchanged, and the reference
-            comes only from another column.
+        fields: the row, column → value.
+        columns: field of the problem → column, from params: `{"problem": "question"}`. The name
+            `reward_model.ground_truth` is a nested field. For fields without an entry, the table
+            at the top of the module lists the columns.
+        tags: the problem's tags. With `RESPONSE`, the solution keeps its spaces, and the reference
+            comes only from another column; it is '' if there is none.
 
     Raises:
         RowFault: a missing or empty field, a wrong type, invalid Unicode, or a row without a clear
             answer.
     """
+    # Field of the problem → columns to try, in this order.
     candidates: dict[str, Sequence[str]] = dict(FIELD_COLUMNS)
     for field, column in (columns or {}).items():
-        # Params name this column, so the table must not fall back to another one.
+        # A column that params name has to be there: no other one of the table replaces it.
         if _cell(fields, column) is None:
             raise _absent(fields, (column,), field=field)
         candidates[field] = (column,)
     if RESPONSE in tags:
-        # A model's own answer may be wrong, so the reference comes from another column, or from
-        # `truth_from`.
         column, value = _first_value(fields, candidates["solution"])
-        # Other texts are stripped, but SFT learns a response with all its spaces.
+        # Not stripped like other texts, since SFT learns a response with all its spaces. Chat
+        # messages, which are no str, give their assistant turn.
         solution = value if isinstance(value, str) else text_of(value, column)
+        # The model's own answer may be wrong, so the response's column is left out here.
         others = [name for name in candidates["reference"] if name != column]
-        text = _first_text(fields, others)[1]
-        # The reference column may hold a worked solution, as in MATH: only its answer counts.
-        reference = (read_worked(text) or [text])[0]
+        _, text = _first_text(fields, others)
+        # That column may hold a worked solution, as in MATH: only its marked answer counts.
+        worked = read_worked(text)
+        reference = worked[0] if worked else text
     else:
         reference, solution = _reference_and_solution(
             fields, candidates, reference_is_named="reference" in (columns or {})
         )
-    level = _first_text(fields, candidates["level"])[1]
+    # (column, text); ("", "") if there is no such column.
+    _, level = _first_text(fields, candidates["level"])
     # MATH's "Level 5" and MATH-500's 5.0 (here "5") become 5; a level without a number stays text.
     number = _LEVEL.fullmatch(level)
     return Problem.create(
@@ -103,36 +107,43 @@ def to_problem(
 def _reference_and_solution(
     fields: Fields, candidates: Mapping[str, Sequence[str]], *, reference_is_named: bool
 ) -> tuple[str, str]:
-    """Return a row's reference and its solution, '' if it has none.
+    """Return a row's reference and its solution; the solution is '' if there is none.
 
-    The reference is the answer marked in a worked solution, or else a text that can only be an
-    answer (`is_bare`).
+    The reference is the answer marked in a text (`#### N`, `\\boxed{}`). A text without such a mark
+    is the reference if it can only be an answer.
 
     Args:
-        reference_is_named: True if params name the reference's column; its text is then taken as
-            the answer even if it is long, and no other column is tried.
+        candidates: field of the problem → columns to try, in this order.
+        reference_is_named: True if params name the reference's column. No other column is then
+            tried, and its text is the answer even if it is long.
 
     Raises:
         RowFault: there is no answer, or it cannot be told from a solution.
     """
+    # ("", "") if all columns are empty.
     column, text = _first_text(fields, candidates["reference"])
-    # No reference column: the solution has to mark the answer.
     if not column:
-        column, text = _first_text(fields, () if reference_is_named else candidates["solution"])
+        # Without a reference column, the answer has to be marked in the solution.
+        if not reference_is_named:
+            column, text = _first_text(fields, candidates["solution"])
         if not column:
             raise _absent(fields, candidates["reference"], field="reference")
+        # (answer, solution); None if the text marks no answer.
         if worked := read_worked(text):
             return worked
         detail = "no answer column, and no `#### N` or \\boxed{} in the solution"
         raise RowFault("undecidable", field=column, detail=detail)
+    # Columns of the solution beside that of the reference.
     others = [name for name in candidates["solution"] if name != column]
     if worked := read_worked(text):
         reference, solution = worked
+        # '' if the text is the marked answer only: the solution is then in another column.
         return reference, solution or _solution(fields, others)
-    # A longer text may be a solution with an unmarked answer. Unless params name its column, it is
-    # accepted as an answer only if the column is not `solution` and `elsewhere` has a solution.
-    elsewhere, _ = _first_value(fields, [name for name in SOLUTION if name != column])
-    is_answer = reference_is_named or (column != "solution" and elsewhere) or is_bare(text)
+    # An unmarked text is the answer if params name its column, or if it is one short line
+    # (`is_bare`). A longer one may be a solution. It counts as the answer only if its column is not
+    # `solution` and another column, `solution_column`, has a solution; '' if there is none.
+    solution_column, _ = _first_value(fields, [name for name in SOLUTION if name != column])
+    is_answer = reference_is_named or (column != "solution" and solution_column) or is_bare(text)
     if not is_answer:
         detail = f"cannot tell whether this is an answer or a solution: {excerpt(text, 60)!r}"
         raise RowFault("undecidable", field=column, detail=detail)
@@ -141,7 +152,7 @@ def _reference_and_solution(
 
 def _solution(fields: Fields, candidates: Sequence[str]) -> str:
     """Return the worked solution from the first nonempty column, without marks; '' if none."""
-    text = _first_text(fields, candidates)[1]
+    _, text = _first_text(fields, candidates)
     worked = read_worked(text)
     return worked[1] if worked else text
 
@@ -149,15 +160,21 @@ def _solution(fields: Fields, candidates: Sequence[str]) -> str:
 def required_text(
     fields: Fields, candidates: Sequence[str], *, field: str, role: str = "assistant"
 ) -> str:
-    """Return the first nonempty column's text: of chat messages, the only turn of `role`.
+    """Return the stripped text of the first nonempty column.
+
+    Args:
+        candidates: columns to try, in this order.
+        field: the field of the problem that needs the text, for the error.
+        role: "user" or "assistant". If the value is chat messages, the text is that of the only
+            turn with this role. Other turns are dropped: `prompt.system` replaces a system turn.
 
     Raises:
-        RowFault: all are empty, or the value is no text and has no such turn.
+        RowFault: all columns are empty, or the value is no text and has no such turn.
     """
+    # ("", "") if all columns are empty.
     column, value = _first_value(fields, candidates)
     if not column:
         raise _absent(fields, candidates, field=field)
-    # A question is the user's turn; a system turn is dropped, since `prompt.system` replaces it.
     return text_of(value, column, role=role)
 
 
@@ -171,8 +188,9 @@ def _first_value(fields: Fields, candidates: Sequence[str]) -> tuple[str, Any]:
     """Return (name, value) of the first nonempty column; ("", "") if all are empty."""
     for name in candidates:
         value = _cell(fields, name)
-        # 0 is an answer; a text of spaces is none.
-        if value is not None and not (isinstance(value, str) and not value.strip()):
+        is_blank = isinstance(value, str) and not value.strip()
+        # Not `if value`: the number 0 is an answer.
+        if value is not None and not is_blank:
             return name, value
     return "", ""
 
@@ -187,12 +205,18 @@ def _cell(fields: Fields, name: str) -> Any:
 
 
 def _absent(fields: Fields, candidates: Sequence[str], *, field: str) -> RowFault:
-    """Return the fault of a row without a value in any of these columns."""
-    # A column that is there but empty is reported before the missing ones.
+    """Return the fault of a row without a value in any of these columns: empty, or missing.
+
+    Args:
+        candidates: the columns, each empty or missing.
+        field: the field of the problem that needs one of them.
+    """
+    # Columns that are there, though empty: their fault is reported before a missing one.
     blank = [name for name in candidates if _cell(fields, name) is not None]
     if blank:
         return RowFault("empty_field", field=blank[0], detail="is empty")
     expected = " or ".join(f"`{name}`" for name in candidates)
+    # Iterating over a row gives its column names.
     detail = f"missing; expected {expected}, the row has {', '.join(map(str, fields)) or 'nothing'}"
     return RowFault("missing_field", field=field, detail=detail)
 
@@ -202,9 +226,13 @@ def text_of(value: Any, field: str, *, role: str = "assistant") -> str:
 
     27.0 -> "27", 0.5 -> "0.5", [{"role": "assistant", "content": "72"}] -> "72"
 
+    Args:
+        field: name of the column, for the error.
+
     Raises:
         RowFault: another type, NaN or infinity, a lone surrogate, or several turns of the role.
     """
+    # A list of chat messages, also an empty one, which then has no turn of the role.
     if isinstance(value, list) and all(
         isinstance(turn, Mapping) and {"role", "content"} <= turn.keys() for turn in value
     ):
@@ -248,6 +276,7 @@ def read_worked(text: str) -> tuple[str, str] | None:
     if final := _FINAL.search(text.rstrip()):
         solution = _CALCULATOR.sub("", text[: final.start()]).strip()
         answer = final["answer"].strip()
+        # A text that ends in a bare `####` marks no answer.
         return (plain_number(answer), solution) if answer else None
     box = last_box(text)
     if box is None or not box.content:
@@ -264,6 +293,7 @@ def plain_number(text: str) -> str:
     `$1,234.50` becomes `1234.50`, `-7` stays.
     """
     number = _NUMBER.fullmatch(text.strip())
+    # All parts of the pattern are optional, so that it also matches "" and "$", without digits.
     if not number or not number["digits"]:
         return text.strip()
     # U+2212, the typographic minus, becomes a hyphen.

@@ -55,19 +55,21 @@ def digest(text: str) -> int:
 
 def drop_exact_duplicates(table: ProblemTable) -> ProblemTable:
     """Keep the first of all problems with the same words; case and spacing do not count."""
-    # Content hash → row of its first problem.
-    first: dict[str, int] = {}
+    # `problem.id`, a hash of the problem's words → row of the first problem with them, from 0.
+    first_rows: dict[str, int] = {}
 
-    def repeated(index: int, problem: Problem) -> tuple[str, str] | None:
-        earlier = first.setdefault(problem.id, index)
-        same = f"same words as row {earlier + 1}"
-        return ("exact_duplicate", same) if earlier < index else None
+    def repeats_earlier(index: int, problem: Problem) -> tuple[str, str] | None:
+        """Return the reason and detail to drop a problem; None keeps it."""
+        first = first_rows.setdefault(problem.id, index)
+        if first == index:
+            return None
+        return "exact_duplicate", f"same words as row {first + 1}"
 
-    return table.keep(repeated)
+    return table.keep(repeats_earlier)
 
 
 def drop_near_duplicates(table: ProblemTable, *, similarity: float) -> ProblemTable:
-    """Drop near duplicates of earlier kept problems.
+    """Drop each problem that is nearly the same as an earlier one that is kept.
 
     Args:
         table: problems, the preferred ones first.
@@ -77,22 +79,28 @@ def drop_near_duplicates(table: ProblemTable, *, similarity: float) -> ProblemTa
     # Imported here: with scipy it takes half a second.
     from datasketch import MinHash, MinHashLSH
 
+    # Hash index of the problems kept so far: row → MinHash signature. Its threshold is a margin
+    # below `similarity`, and above 0: signatures only estimate the similarity, which is then
+    # computed exactly for the few candidates.
     kept = MinHashLSH(
         threshold=max(similarity - CANDIDATE_MARGIN, CANDIDATE_MARGIN),
         num_perm=NUM_PERMUTATIONS,
         weights=LSH_WEIGHTS,
     )
 
-    def resembles(index: int, problem: Problem) -> tuple[str, str] | None:
+    def resembles_kept(index: int, problem: Problem) -> tuple[str, str] | None:
+        """Return the reason and detail to drop a problem; None keeps it, and adds it to `kept`."""
+        # The set of word 5-grams.
         shingles = _grams(_words(problem.problem), SHINGLE_SIZE)
         # A fixed seed, so that every run hashes with the same permutations.
         signature = MinHash(num_perm=NUM_PERMUTATIONS, seed=1)
         signature.update_batch([shingle.encode() for shingle in shingles])
-        # Sorted: the earliest match is reported, whatever order the index returns.
+        # `query` returns the rows of similar signatures. Sorted, so that the earliest match is
+        # reported, whatever their order.
         for candidate in sorted(kept.query(signature)):
             text = table.rows[candidate]["problem"]
             others = _grams(_words(text), SHINGLE_SIZE)
-            # Two texts without words are not alike: 0 / 1.
+            # Jaccard similarity. Two texts without words are not alike: 0 / 1.
             exact = len(shingles & others) / max(len(shingles | others), 1)
             if exact >= similarity:
                 return "near_duplicate", f"similarity {exact:.3f} to: {text}"[:300]
@@ -100,7 +108,7 @@ def drop_near_duplicates(table: ProblemTable, *, similarity: float) -> ProblemTa
         kept.insert(index, signature, check_duplication=False)
         return None
 
-    return table.keep(resembles)
+    return table.keep(resembles_kept)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -124,55 +132,72 @@ class BenchmarkIndex:
     def shared(
         self, words: Sequence[str], grams: Sequence[str], hashes: NDArray[np.uint64]
     ) -> dict[int, str]:
-        """Return row → shared text of each benchmark problem that a training problem overlaps.
+        """Return the benchmark problems that share text with a training problem.
 
         Args:
             words: the words of the training problem.
             grams: its n-grams.
-            hashes: the hash of each.
+            hashes: the hash of each n-gram.
+
+        Returns:
+            Row of the benchmark problem → one text that both share: a whole short problem, or an
+            n-gram.
         """
-        # Short benchmark problems that the training problem contains whole.
-        texts = {
-            row: " ".join(short)
-            for start, word in enumerate(words)
-            for short, row in self.short.get(word, ())
-            if words[start : start + len(short)] == short
-        }
-        # The range of equal entries for each hash, by binary search; most ranges are empty.
+        shared_texts: dict[int, str] = {}
+        # Benchmark problems of fewer than n words, if the training problem contains them whole.
+        # `self.short` has them by their first word.
+        for start, word in enumerate(words):
+            for short, row in self.short.get(word, ()):
+                if words[start : start + len(short)] == short:
+                    shared_texts[row] = " ".join(short)
+        # `self.hashes` is ascending: by binary search, the benchmark's entries with the hash of
+        # n-gram i are starts[i]:ends[i]. Most of these ranges are empty.
         starts, ends = (np.searchsorted(self.hashes, hashes, side) for side in ("left", "right"))
         for gram, start, end in zip(grams, starts, ends, strict=True):
             for row in self.rows[start:end].tolist():
-                texts.setdefault(row, gram)
-        return texts
+                shared_texts.setdefault(row, gram)
+        return shared_texts
 
 
 def index_benchmark(name: str, texts: Sequence[str], *, size: int) -> BenchmarkIndex:
     """Index the n-grams of a benchmark's problem texts by their hashes, in ascending order.
 
-    Texts too short for an n-gram are kept as words, by their first word.
+    Args:
+        size: n, words per n-gram. Texts with fewer words are also listed whole, by their first
+            word.
     """
+    # Hash of each n-gram of each text, and the row of its text.
     hashes: list[int] = []
     rows: list[int] = []
+    # First word → (all words, row) of each text of fewer than n words.
     short: dict[str, list[tuple[list[str], int]]] = {}
     for row, text in enumerate(texts):
         words = _words(text)
-        # Lengths are in half words: two characters of an unspaced script make one word.
+        # In half words: a character of an unspaced script (Chinese) is 1, any other word 2.
         if words and sum(map(_half_words, words)) < 2 * size:
             short.setdefault(words[0], []).append((words, row))
-        hashes += map(digest, own := _grams(words, size))
-        rows += [row] * len(own)
-    joined = np.array(hashes, np.uint64)
-    order = np.argsort(joined, kind="stable")
-    return BenchmarkIndex(name, len(texts), joined[order], np.array(rows, np.int32)[order], short)
+        # A text of fewer than n words gives one n-gram: all its words.
+        grams = _grams(words, size)
+        hashes += map(digest, grams)
+        rows += [row] * len(grams)
+    unordered = np.array(hashes, np.uint64)
+    order = np.argsort(unordered, kind="stable")
+    return BenchmarkIndex(
+        name, len(texts), unordered[order], np.array(rows, np.int32)[order], short
+    )
 
 
 def _words(text: str) -> list[str]:
-    """Split a text into lower-case words; a character of an unspaced script is an element too."""
+    """Split a text into lower-case words without accents; each Chinese character is a word too.
+
+    "Let é=3, 中文" -> ["let", "e", "3", "中", "文"]
+    """
     if not text.isascii():
-        # NFKD maps full-width and styled letters to plain ones and splits accents off (category M).
-        # ASCII text skips it.
+        # NFKD maps full-width and styled letters to plain ones, and splits accents off: they become
+        # characters of category M, which are removed.
         plain = unicodedata.normalize("NFKD", text)
         text = "".join(sign for sign in plain if not unicodedata.category(sign).startswith("M"))
+    # [0] is the whole match.
     return [word[0] for word in _WORD.finditer(text.lower())]
 
 
@@ -182,18 +207,21 @@ def _half_words(word: str) -> int:
 
 
 def _grams(words: Sequence[str], size: int) -> set[str]:
-    """Return the word n-grams of a text, n = `size`; a shorter text is one n-gram.
+    """Return the word n-grams of a text, n = `size`; a text of fewer words is one n-gram.
 
-    ["a", "b", "c"], 2 -> {"a b", "b c"}
+    ["a", "b", "c"], 2 -> {"a b", "b c"}; ["a"], 2 -> {"a"}
+
+    Two characters of an unspaced script (Chinese) count as one word.
     """
-    # A sliding window: `length` is that of words[start:end], in half words.
+    # Lengths are in half words: 1 for a character of an unspaced script, 2 for any other word. The
+    # window words[start:end], of length `length`, slides over the text.
     lengths = [_half_words(word) for word in words]
     grams, end, length = set(), 0, 0
     for start in range(len(words)):
         while end < len(words) and length < 2 * size:
             length += lengths[end]
             end += 1
-        # The words left are fewer than n. Only a whole text (start = 0) may be that short.
+        # The text ends before the window is full. Only a whole text (start = 0) may be that short.
         if length < 2 * size and start:
             break
         grams.add(" ".join(words[start:end]))
@@ -209,37 +237,45 @@ def _hashes(grams: Sequence[str]) -> NDArray[np.uint64]:
 def decontaminate(
     table: ProblemTable, benchmarks: Sequence[BenchmarkIndex], *, size: int
 ) -> tuple[ProblemTable, dict[str, dict[str, int]]]:
-    """Drop every problem that shares an n-gram with any benchmark.
+    """Drop every problem that shares an n-gram with any benchmark, or contains a shorter problem.
 
     Args:
+        table: training problems.
         size: words per n-gram, the same as in the benchmarks' index.
 
     Returns:
-        The remaining problems, and the overlap by benchmark: `train_rows` training problems share
-        an n-gram with `benchmark_rows` of its `benchmark_size` problems.
+        The remaining problems; and for each benchmark's name the overlap before the drop:
+        `train_rows` training problems share an n-gram with `benchmark_rows` of its
+        `benchmark_size` problems.
     """
-    # By benchmark: its rows with a shared n-gram, and the number of training problems with one.
-    hits: dict[str, set[int]] = {benchmark.name: set() for benchmark in benchmarks}
+    # Benchmark → rows of its problems that share an n-gram with any training problem.
+    benchmark_rows: dict[str, set[int]] = {benchmark.name: set() for benchmark in benchmarks}
+    # Benchmark → number of training problems that share an n-gram with it.
     train_rows: Counter[str] = Counter()
 
-    def leak(_: int, problem: Problem) -> tuple[str, str] | None:
-        fault, words = None, _words(problem.problem)
+    def contaminated(_: int, problem: Problem) -> tuple[str, str] | None:
+        """Return the reason and detail to drop a problem; None keeps it."""
+        words = _words(problem.problem)
         # Sorted, so that every run reports the same n-gram.
         grams = sorted(_grams(words, size))
         hashes = _hashes(grams)
+        fault = None
         for benchmark in benchmarks:
+            # Row of the benchmark problem → shared text.
             if texts := benchmark.shared(words, grams, hashes):
-                # No early exit after the first benchmark: the metrics count every overlap.
                 train_rows[benchmark.name] += 1
-                hits[benchmark.name] |= texts.keys()
+                benchmark_rows[benchmark.name] |= texts.keys()
                 text = next(iter(texts.values()))
+                # The detail names the first benchmark. The loop goes on to count the others.
                 fault = fault or ("contaminated", f"shares with {benchmark.name}: {text}")
         return fault
 
-    return table.keep(leak), {
+    # The counts are complete only after `keep`, which calls `contaminated` for every problem.
+    remaining = table.keep(contaminated)
+    return remaining, {
         each.name: {
             "train_rows": train_rows[each.name],
-            "benchmark_rows": len(hits[each.name]),
+            "benchmark_rows": len(benchmark_rows[each.name]),
             "benchmark_size": each.num_problems,
         }
         for each in benchmarks
@@ -252,24 +288,31 @@ def is_numeric(reference: str) -> bool:
 
 
 def check_numeric(_: int, problem: Problem) -> tuple[str, str] | None:
-    """Check for `ProblemTable.keep`: drop a problem if its reference is no number."""
+    """Return reason and detail to drop a problem if its reference is no number, else None."""
     return None if is_numeric(problem.reference) else ("answer_not_numeric", problem.reference)
 
 
 def check_correct(_: int, problem: Problem) -> tuple[str, str] | None:
-    """Check for `ProblemTable.keep`: drop a problem if its solution contradicts its reference.
+    """Return reason and detail to drop a problem if its solution contradicts its reference.
 
-    A problem without a solution is kept. In a solution without a marked answer the last number
-    counts, which suits solutions of models. GSM8K's own solutions have lost their `####` line
-    before this check, which would drop 3 % of their rows although they are right.
+    Otherwise return None. A problem without a solution is kept.
+
+    In a solution without a marked answer the last number counts, which suits solutions of models.
+    It does not suit GSM8K's own: they have lost their `####` line when they are converted, and 3 %
+    of them would be dropped although they are right.
     """
+    # RESPONSE: the solution is a model's whole response, which is split into (reasoning, answer);
+    # None if it marks no answer.
     parts = response_parts(problem.solution) if RESPONSE in problem.tags else None
     if parts:
-        # Of a box inside the answer tags, only the content is the answer.
+        # `<answer>\boxed{72}</answer>`: only the content of the box is the answer.
         box = last_box(parts[1])
         answer: str | None = box.content if box else parts[1]
+    elif problem.solution:
+        answer = extract_answer(problem.solution)
     else:
-        answer = extract_answer(problem.solution) if problem.solution else problem.reference
+        # Without a solution nothing contradicts the reference: it is compared with itself.
+        answer = problem.reference
     if is_equivalent(reference=problem.reference, answer=answer):
         return None
     detail = f"the solution's answer is {answer}, the reference {problem.reference}"

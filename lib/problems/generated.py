@@ -64,9 +64,10 @@ _EQUATION = re.compile(r"(\d{1,9}) ?([-+*/]) ?(\d{1,9}) ?= ?(\d{1,9})(?!\d)")
 
 @cache
 def wording(name: str) -> dict[str, list[Any]]:
-    """Read the sentences of `prepare.synthetic.wording: NAME`, joined over its files.
+    """Read the sentences of a wording (`prepare.synthetic.wording`: "short" or "wide").
 
-    They have fields in braces, which stories.yaml explains. By key:
+    Sentences have fields in braces: "{name} has {a} {things} and finds {b} more." The lists of all
+    files of the wording are joined by key:
 
         people   [name, subject pronoun, possessive] of each, such as ["Elif", "she", "her"]
         stories  a mapping for each setting: its things, and sentences by operation
@@ -100,14 +101,14 @@ class GeneratedSets:
 # Every source that names one of the sets calls this.
 @lru_cache(maxsize=1)
 def synthetic_sets(settings: Synthetic, *, seed: int) -> GeneratedSets:
-    """Generate all sets; no two share a problem.
+    """Generate all sets; no problem occurs twice, in one set or in two.
 
-    No set holds a problem twice. Benchmark problems with an equation sequence in neither training
-    set are tagged: they cannot be solved from memory.
+    Benchmark problems with an equation sequence in neither training set are tagged with
+    `UNSEEN_EQUATIONS`: they cannot be solved from memory.
     """
     sft_levels = settings.levels_of("sft")
-    # Split → number of problems, and weights of the levels 1, 2, … in place of `level_weights`.
-    # Tests have the levels of SFT; GRPO may train on other ones.
+    # Split → (number of problems, weights of levels 1, 2, …). Tests have SFT's levels; GRPO may
+    # train on other ones.
     splits = {
         "sft": (settings.num_sft, sft_levels),
         "grpo": (settings.num_grpo, settings.levels_of("grpo")),
@@ -115,29 +116,35 @@ def synthetic_sets(settings: Synthetic, *, seed: int) -> GeneratedSets:
         # Weight 0 for all levels below `harder_level`.
         "test_harder": (settings.num_harder, (0.0,) * (settings.harder_level - 1) + (1.0,)),
     }
+    # Each split is generated with its own weights in place of `level_weights`.
     sft, grpo, held_out, harder = (
-        _distinct(split, size, settings.model_copy(update={"level_weights": weights}), seed=seed)
-        for split, (size, weights) in splits.items()
+        _distinct(split, count, settings.model_copy(update={"level_weights": weights}), seed=seed)
+        for split, (count, weights) in splits.items()
     )
+    # `sft` has complete solutions: the training equations are read from them.
+    training = [*sft, *grpo]
     return GeneratedSets(
+        # SFT gets its problems with some of the solutions emptied.
         sft=list(shorten_solutions(sft, share=settings.bare_answer_rate, seed=seed)),
         grpo=grpo,
         benchmarks={
-            # With SFT's complete solutions, since equations are read from them.
-            name: list(tag_unseen_equations(problems, training=[*sft, *grpo]))
-            for name, problems in (("held_out", held_out), ("harder", harder))
+            "held_out": list(tag_unseen_equations(held_out, training=training)),
+            "harder": list(tag_unseen_equations(harder, training=training)),
         },
     )
 
 
 def _distinct(split: str, count: int, settings: Synthetic, *, seed: int) -> list[Problem]:
-    """Return the first `count` different problems; a few one-step stories occur twice.
+    """Return the first `count` different problems of a split.
+
+    The generator repeats a few one-step problems, which are left out here.
 
     Raises:
         UserError: the settings are too narrow for so many different problems.
     """
+    # Id, a hash of the text → problem.
     different: dict[str, Problem] = {}
-    # Repetitions are rare: twice the number and 50 more are enough unless settings are narrow.
+    # Twice the number and 50 more contain enough different ones, unless the settings are narrow.
     for problem in generate_problems(
         split=split, seed=seed, count=2 * count + 50, settings=settings
     ):
@@ -159,9 +166,12 @@ def generate_problems(
 
     The worked solution is one equation per line, the reference the value of the last one.
     Within a split a text can occur twice (rarely, and only for one-step problems).
+
+    Args:
+        split: "sft", "grpo", "test" or another key of `SPLIT_BUCKETS`; part of each problem's seed.
+        settings: its `level_weights` are the weights of levels 1, 2, …; if they are given for each
+            training set, SFT's are used for every split.
     """
-    # If `level_weights` differs by set, SFT's. `synthetic_sets` passes the split's own weights, a
-    # plain tuple: `levels_of` returns it for any set name.
     weights = settings.levels_of("sft")
     levels = range(1, len(weights) + 1)
     for index in range(count):
@@ -169,7 +179,8 @@ def generate_problems(
         rng = random.Random(_digest(f"{seed}:{split}:{index}"))
         (level,) = rng.choices(levels, weights)
         problem = _problem(rng, level, settings)
-        # On average, one in NUM_BUCKETS draws falls into the split's bucket.
+        # Drawn again until the hash falls into the split's own bucket, so that no other split can
+        # have the problem. On average this takes NUM_BUCKETS draws.
         while bucket(problem, by=settings.split_by) != SPLIT_BUCKETS[split]:
             problem = _problem(rng, level, settings)
         yield problem
@@ -191,15 +202,20 @@ def _digest(text: str) -> int:
 
 
 def _problem(rng: random.Random, level: int, settings: Synthetic) -> Problem:
-    """Draw a problem of `level` steps from any bucket."""
+    """Draw a problem of `level` steps: a story, a chain of equations, and the text that tells it.
+
+    The problem may be in any split's bucket.
+    """
     words = wording(settings.wording)
     story = rng.choice(words["stories"])
     chain = equation_chain(rng, num_steps=level, settings=settings)
     # Drawn even at a rate of 0, so that the rate does not change the later draws.
     has_distractor = rng.random() < settings.distractor_rate
+    max_distractor = settings.max_operand if has_distractor else 0
     return Problem.create(
-        problem=_tell(rng, words, story, chain, settings.max_operand if has_distractor else 0),
+        problem=_story_text(rng, words, story, chain, max_distractor),
         reference=str(chain[-1].value),
+        # One line per equation: "5 + 7 = 12".
         solution="\n".join(map(str, chain)),
         subject=story["subject"],
         level=level,
@@ -230,14 +246,15 @@ def equation_chain(
 
     12 + 3 = 15, 15 - 5 = 10, 10 / 2 = 5
 
-    Every intermediate value is at least 1, the last at least 0. At each step all possible
-    operations are equally likely, then all operands that the chosen operation admits.
+    Every intermediate value is at least 1, the last at least 0, and none is above
+    `settings.max_value`. At each step all possible operations are equally likely, then all operands
+    that the chosen operation admits.
     """
     chain: list[Equation] = []
     value = rng.randint(2, settings.max_operand)
     factors = range(2, settings.max_factor + 1)
     for step in range(num_steps):
-        # A later step can take nothing away from 0, so only the last value may be 0.
+        # Only the last value may be 0: a later step could subtract nothing from it.
         smallest = 0 if step == num_steps - 1 else 1
         most_added = min(settings.max_operand, settings.max_value - value)
         most_taken = min(settings.max_operand, value - smallest)
@@ -249,13 +266,14 @@ def equation_chain(
             "*": [factor for factor in factors if value * factor <= settings.max_value],
             "/": [factor for factor in factors if value % factor == 0],
         }
+        # Sorted, so that the draw does not depend on the order of the mapping.
         operation = rng.choice(sorted(name for name in operands if operands[name]))
         chain.append(Equation(value, operation, rng.choice(operands[operation])))
         value = chain[-1].value
     return tuple(chain)
 
 
-def _tell(
+def _story_text(
     rng: random.Random,
     wording: Mapping[str, Sequence[Any]],
     story: Mapping[str, Any],
@@ -265,27 +283,37 @@ def _tell(
     """Tell `chain` in the words of `story`: a sentence per equation, then the question.
 
     Args:
-        max_distractor: largest number of a distractor sentence; 0 for no such sentence.
+        wording: "people", each [name, subject pronoun, possessive], and "whens", times and places
+            that open a sentence.
+        story: "things", and sentences with fields in braces, such as "{She} finds {n} more.":
+            "starts" and "moves" by operation, "openings", "distractors" and "questions".
+        max_distractor: largest number of a distractor, a fact that the answer does not need; 0
+            for no distractor.
     """
     (name, she, her), (friend, _, _) = rng.sample(wording["people"], 2)
+    # Values of the fields in braces.
     words = {"name": name, "she": she, "She": she.capitalize(), "her": her, "friend": friend}
     words["things"] = rng.choice(story["things"])
-    first, moves = chain[0], chain[1:]
-    # The first sentence tells the whole first equation, or only its first number ("openings").
+    first = chain[0]
     if rng.random() < 0.5:
+        # One sentence for the whole first equation: "Greta has 5 marbles and finds 7 more."
         start = rng.choice(story["starts"][first.operation])
         sentences = [start.format(a=first.left, b=first.right, **words)]
+        remaining = chain[1:]
     else:
-        sentences, moves = [rng.choice(story["openings"]).format(n=first.left, **words)], chain
-    for equation in moves:
+        # One for its first number, "Greta has 5 marbles."; its operation is the first move.
+        sentences = [rng.choice(story["openings"]).format(n=first.left, **words)]
+        remaining = chain
+    for equation in remaining:
         move = rng.choice(story["moves"][equation.operation])
         if "{when}" in move:
             words["when"] = rng.choice(wording["whens"])
+        # The left number is the value so far, which the text does not repeat.
         sentences.append(move.format(n=equation.right, **words))
     if max_distractor:
         fact = rng.choice(story["distractors"])
         number = rng.randint(2, max_distractor)
-        # The distractor cannot come first, since the first sentence introduces the person.
+        # From 1: the first sentence introduces the person, so the distractor comes after it.
         place = rng.randint(1, len(sentences))
         sentences.insert(place, fact.format(n=number, **words))
     return " ".join([*sentences, rng.choice(story["questions"]).format(**words)])
@@ -298,17 +326,15 @@ def shorten_solutions(problems: Iterable[Problem], *, share: float, seed: int) -
     solutions and some more.
     """
     for problem in problems:
-        # The SHA-256 hash as a number in [0, 1).
+        # The 256-bit hash as a number in [0, 1), uniform over problems.
         position = _digest(f"{seed}:shorten:{problem.id}") / 2**256
         yield dataclasses.replace(problem, solution="") if position < share else problem
 
 
 def written_equations(text: str) -> tuple[str, ...]:
-    """Parse the equations in `text`, in order and evenly spaced, right or wrong.
+    """Return the equations written in `text`, in order, right or wrong, all with the same spacing.
 
     "12+3=15, so 4 * 2 = 9" -> ("12 + 3 = 15", "4 * 2 = 9")
-
-    For a generated solution this is its equation sequence.
     """
     return tuple(
         f"{left} {operation} {right} = {value}"
@@ -319,9 +345,10 @@ def written_equations(text: str) -> tuple[str, ...]:
 def tag_unseen_equations(
     problems: Iterable[Problem], *, training: Iterable[Problem]
 ) -> Iterator[Problem]:
-    """Tag with `UNSEEN_EQUATIONS` all problems with an equation sequence new to `training`.
+    """Yield the problems, tagged `UNSEEN_EQUATIONS` if no training problem has the same equations.
 
-    `training` must still have its worked solutions: call this before `shorten_solutions`.
+    The equations are the sequence in the worked solution, so `training` must still have its
+    solutions: call this before `shorten_solutions`.
     """
     seen = {written_equations(problem.solution) for problem in training}
     for problem in problems:

@@ -75,8 +75,12 @@ class TrainingSet:
             raise UserError(f"{self.name}: no problem is left of {drops.num_read} ({drops})")
 
     def metrics(self) -> dict[str, Any]:
-        """The numbers for the metrics file."""
+        """Return the set's numbers for the metrics file.
+
+        Sizes and drops, the token limits, and the overlap with each benchmark.
+        """
         return {
+            # "read", "kept" and "dropped" rows.
             **self.train.drops.metrics(),
             "train": len(self.train),
             "validation": len(self.validation),
@@ -101,17 +105,19 @@ class ProblemSets:
         """Yield the problems held back from either training set, each once."""
         # Both sets can hold the same problem back, since `split` depends on its words only.
         seen: set[str] = set()
-        for problem in (problem for each in self.training for problem in each.validation):
-            if problem.id not in seen:
-                seen.add(problem.id)
-                yield problem
+        for training_set in self.training:
+            for problem in training_set.validation:
+                if problem.id not in seen:
+                    seen.add(problem.id)
+                    yield problem
 
 
 @contextmanager
 def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[ProblemSets]:
     """Yield all sets without bad rows, duplicates, leaks and excluded problems.
 
-    The tables' Arrow files exist only within the `with` block.
+    No problem is held back for validation yet. The tables' Arrow files exist only within the `with`
+    block.
 
     Args:
         prepare: the params section.
@@ -127,23 +133,28 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
         # Benchmarks first: training sets are decontaminated against them.
         benchmarks = {}
         for each in prepare.benchmarks:
+            # The first argument is the source's name in errors; each benchmark has its own counts.
             table = reader.table(f"prepare.benchmarks ({each.name})", each.source, Drops())
             benchmarks[each.name] = drop_exact_duplicates(table)
         size = prepare.contamination_ngram
+        # For a size of 0 no index is built, so that no problem counts as contaminated.
         indices = [
             index_benchmark(name, list(table.column("problem")), size=size)
             for name, table in benchmarks.items()
             if size
         ]
         truths = None
+        # At most one source.
         for source in prepare.sft.truth_from:
             table = reader.table("prepare.sft.truth_from", source, Drops())
             # Content hash → reference, since the two sources share a problem's text but no key.
             truths = dict(zip(table.column("id"), table.column("reference"), strict=True))
-        needs = {"bare_answers": prepare.sft.bare_answers, "truths": truths}
-        sft = reader.training_set("sft", prepare.sft, indices, **needs)
+        # Are rows without a worked solution good? Which references replace those of the rows?
+        row_options = {"bare_answers": prepare.sft.bare_answers, "truths": truths}
+        sft = reader.training_set("sft", prepare.sft, indices, **row_options)
         if prepare.sft.correct_only:
-            # After the cheap filters, since it parses every solution.
+            # After the cheap filters, since it parses every solution. Drops solutions that
+            # contradict their reference.
             sft.train = sft.train.keep(check_correct)
         grpo = reader.training_set("grpo", prepare.grpo, indices)
         sft.refuse_empty()
@@ -171,59 +182,74 @@ class SourceReader:
         name: str,
         data: SftData | GrpoData,
         benchmarks: Sequence[BenchmarkIndex],
-        **needs: Any,
+        **row_options: Any,
     ) -> TrainingSet:
-        """Read a training set without bad rows, duplicates, leaks and answers that are no number.
+        """Read a training set without bad rows, duplicates and problems of the benchmarks.
 
-        `needs` are options of `good_rows`.
+        With `data.numeric_only`, answers that are no number are dropped too.
+
+        Args:
+            name: `sft` or `grpo`.
+            data: its params section.
+            benchmarks: the n-grams of every benchmark; () drops no problem.
+            row_options: `bare_answers` and `truths` of `good_rows`.
         """
         # All sources of a set share these counts.
         drops = Drops()
         tables = [
-            self.table(f"prepare.{name}.sources[{n}]", entry.source, drops, number=n, **needs)
+            self.table(f"prepare.{name}.sources[{n}]", entry.source, drops, number=n, **row_options)
             for n, entry in enumerate(data.sources)
         ]
         # After joining, so that the first of two sources with the same problem keeps it.
         table = drop_exact_duplicates(join(tables))
+        # A similarity of 1 would find only copies, which are dropped already.
         if (similarity := self.prepare.near_duplicate_similarity) < 1:
             table = drop_near_duplicates(table, similarity=similarity)
+        # `overlaps`: the numbers of shared problems by benchmark.
         table, overlaps = decontaminate(table, benchmarks, size=self.prepare.contamination_ngram)
         if data.numeric_only:
             table = table.keep(check_numeric)
+        # Validation is empty until `finish_sets` holds problems back.
         return TrainingSet(
             name=name, data=data, train=table, validation=table.select([]), overlaps=overlaps
         )
 
     def table(
-        self, key: str, source: AnySource, drops: Drops, *, number: int = 0, **needs: Any
+        self, key: str, source: AnySource, drops: Drops, *, number: int = 0, **row_options: Any
     ) -> ProblemTable:
         """Read the good rows of one source into a table, cut to the source's `limit`.
 
         Args:
-            key: name of the source in errors, and of its file. One file may be two sources, with
-                different columns.
-            number: place of the source in its set.
-            needs: options of `good_rows`.
+            key: place of the source in params, the beginning of errors. It also names the table's
+                Arrow file, since two sources may read one path, with different columns.
+            drops: counts the rows that are left out.
+            number: index of the source in its set, stored with each row.
+            row_options: `bare_answers` and `truths` of `good_rows`.
+
+        Raises:
+            UserError: as `good_rows`, and beginning with `key`.
         """
         try:
-            rows = good_rows(self._rows(source), drops, self.prepare.bad_rows, **needs)
+            rows = good_rows(self._rows(source), drops, self.prepare.bad_rows, **row_options)
             table = write_table(self.folder / f"{key}.arrow", rows, drops, source=number)
         except UserError as error:
             raise UserError(f"{key}: {error.message}") from error
+        # Only sources from files and the Hub have a limit, the generator's sets have not.
         if not isinstance(source, LimitedSource) or source.limit == "all":
             return table
         # A constant seed, so that a limited source has the same problems in every run.
-        kept = draw(table, source.limit, seed=0)
-        drops.count("over_limit", len(table) - len(kept))
-        return kept
+        limited = draw(table, source.limit, seed=0)
+        drops.count("over_limit", len(table) - len(limited))
+        return limited
 
     def _rows(self, source: AnySource) -> SourceRows:
-        """Yield (row, problem or fault) of any source, the generator's sets too."""
+        """Yield (row, its problem or fault) of any source, the generator's sets too."""
         if not isinstance(source, GeneratorSource):
             yield from read_source(source, raw=self.raw)
             return
         generated = synthetic_sets(self.prepare.synthetic, seed=self.seed)
         for number, problem in enumerate(generated.named(source.generator), start=1):
+            # A generated problem has no raw fields: only the row's place is used, in messages.
             yield RawRow(f"generator {source.generator}", number, {}), problem
 
 
@@ -238,26 +264,30 @@ def good_rows(
     """Yield a source's usable problems; count the bad rows in `drops`, or raise.
 
     Args:
+        rows: each with its problem, or with its fault if it gave no problem.
+        bad_rows: "error" raises at the first bad row, "drop" counts it and goes on.
         bare_answers: True if rows without a worked solution are good.
         truths: references by problem id (`truth_from`); they replace the rows' own.
 
     Raises:
-        UserError: a bad row unless `bad_rows` is "drop", columns that params have to name, or no
-            good row.
+        UserError: a bad row unless `bad_rows` is "drop"; no good row; or, whatever `bad_rows`, a
+            column that may hold answers or solutions (fault "undecidable").
     """
     num_good, first_error = 0, ""
     for row, problem in rows:
         drops.num_read += 1
         if isinstance(problem, Problem):
             if truths is not None:
+                # '' if the problem is not in that source; `_unusable` refuses an empty reference.
                 problem = dataclasses.replace(problem, reference=truths.get(problem.id, ""))
-            fault = _missing_part(problem, bare_answers=bare_answers)
+            fault = _unusable(problem, bare_answers=bare_answers)
             if not fault:
                 num_good += 1
                 yield problem
                 continue
             text = problem.problem
         else:
+            # A RowFault: the row gave no problem.
             fault, text = problem, ""
         by_columns = fault.reason in ("undecidable", "missing_field")
         mend = "name its columns in `columns:`" if by_columns else "mend the row"
@@ -268,14 +298,19 @@ def good_rows(
         if bad_rows == "error":
             remedy = "set `prepare.bad_rows: drop` to leave such rows out and count them"
             raise UserError(f"{error}, or {remedy}")
+        # Kept for the case that every row is dropped.
         first_error = first_error or f"{error}; no row is good, this is the first"
         drops.add(fault.reason, row=row.place, detail=str(fault), text=text)
     if not num_good:
         raise UserError(first_error or "has no row")
 
 
-def _missing_part(problem: Problem, *, bare_answers: bool) -> RowFault | None:
-    """Return the fault of a problem without a part that its set needs; None if it has all."""
+def _unusable(problem: Problem, *, bare_answers: bool) -> RowFault | None:
+    """Return the fault of a problem that its set cannot use; None if the set can use it.
+
+    A usable problem has a solution (unless `bare_answers`), and a reference that the verifier can
+    compare answers with; an instruction needs no reference.
+    """
     if not (bare_answers or problem.solution):
         detail = "no worked solution; set `bare_answers: true` if bare answers are meant"
         return RowFault("missing_field", field="solution", detail=detail)
@@ -284,8 +319,9 @@ def _missing_part(problem: Problem, *, bare_answers: bool) -> RowFault | None:
     if not problem.reference:
         detail = "no reference of its own; name a set that has it in `truth_from:`"
         return RowFault("missing_field", field="reference", detail=detail)
-    if unreadable := reference_problem(problem.reference):
-        detail = f"{problem.reference!r} cannot be graded by: {unreadable}"
+    # The reason why the verifier cannot read the reference; None if it can.
+    if reason := reference_problem(problem.reference):
+        detail = f"{problem.reference!r} cannot be graded by: {reason}"
         return RowFault("unparseable_answer", field="reference", detail=detail)
     return None
 
@@ -293,8 +329,8 @@ def _missing_part(problem: Problem, *, bare_answers: bool) -> RowFault | None:
 def tokenizer_problems(sets: ProblemSets) -> Iterator[Problem]:
     """Yield the problems to train a tokenizer on: SFT's, and GRPO's unless all sets are generated.
 
-    Generated sets share their words. In other sets, a word that SFT lacks would cost a token per
-    letter.
+    Generated sets have the same words, so SFT's are enough. In other sets, GRPO may have words that
+    SFT lacks: a tokenizer that has not seen them would spend a token on each letter.
     """
     sft, grpo = sets.training
     yield from sft.train
@@ -307,6 +343,8 @@ def finish_sets(
     sets: ProblemSets, prepare: Prepare, *, counter: TokenCounter, max_seq_length: int, seed: int
 ) -> None:
     """Cut the training sets by length and difficulty, hold validation back, mix and draw.
+
+    Sets `train`, `validation` and `limits` of both training sets.
 
     Args:
         counter: counts tokens as training renders the problems.
@@ -324,39 +362,49 @@ def finish_sets(
             counter,
             prepare.lengths,
             max_seq_length=max_seq_length,
+            # GRPO generates its completions, so only SFT's solutions have a length here.
             completions=each is sft,
         )
     band = prepare.grpo.difficulty
+    # Problem id → pass rate of a checkpoint. Without a file, nothing is cut by difficulty.
     rates = read_pass_rates(Path(band.file)) if band.file else {}
     if band.file:
         grpo.train = keep_band(grpo.train, rates, band)
     for each in sets.training:
+        # A set that `validation_from` does not list holds nothing back.
         share = prepare.validation_share if each.name in prepare.validation_from else 0.0
-        # Before mixing, so that new weights move no problem to the other side.
-        table, each.validation = split(each.train, share=share)
-        data = each.data
-        each.train = mix(table, data.sources, limit=data.num_train_examples, seed=seed)
+        # Before mixing, so that other weights in the mixture move no problem between training and
+        # validation.
+        train, each.validation = split(each.train, share=share)
+        # Draws rows of the sources by their weights, at most `num_train_examples`.
+        each.train = mix(train, each.data.sources, limit=each.data.num_train_examples, seed=seed)
     # After mixing, which orders problems by source.
     if band.file and band.easy_first:
         grpo.train = easy_to_hard(grpo.train, rates)
     # A problem held back in one set must not be trained on in the other.
-    held_back = {name for each in sets.training for name in each.validation.column("id")}
+    held_back = {
+        problem_id for each in sets.training for problem_id in each.validation.column("id")
+    }
 
-    def is_held_back(_: int, problem: Problem) -> tuple[str, str] | None:
+    def in_validation(_: int, problem: Problem) -> tuple[str, str] | None:
+        """Return the reason and detail to drop a problem; None keeps it."""
         reason = ("in_validation", "held back from the other training set")
         return reason if problem.id in held_back else None
 
     for each in sets.training:
-        each.train = each.train.keep(is_held_back)
+        each.train = each.train.keep(in_validation)
         each.refuse_empty()
 
 
 def refuse_few_problems(sets: ProblemSets, *, prompts_per_step: int) -> None:
-    """Refuse fewer GRPO problems than one step takes, before SFT trains for hours.
+    """Refuse fewer GRPO problems than one step of GRPO takes: `grpo.prompts_per_step`.
+
+    Checked already here, in `prepare`: GRPO comes after hours of SFT.
 
     Raises:
         UserError: too few; counts what was dropped.
     """
+    # The second training set; the first is SFT's.
     grpo = sets.training[1].train
     if len(grpo) < prompts_per_step:
         raise UserError(
@@ -370,19 +418,25 @@ def write_sets(sets: ProblemSets, folder: Path, *, validation: Validation) -> No
 
     ::
 
-        sft.jsonl  grpo.jsonl  benchmarks/<name>.jsonl
+        sft.jsonl  grpo.jsonl    training problems
+        benchmarks/<name>.jsonl
         validation.jsonl         all held-back problems
         validation/<name>.jsonl  `validation.num_problems` of each of `validation.sets`, for
                                  validation during training
 
+    Args:
+        validation: the params section; of `validation.sets`, "validation" is the held-back
+            problems, and any other name a benchmark.
+
     Raises:
         UserError: a set of `validation.sets` has no problem.
     """
+    # `partial` replaces `folder` at the end of the block.
     with replacing(folder) as partial:
         for name in validation.sets:
             problems = sets.validation() if name == HELD_BACK_SET else sets.benchmarks[name]
-            # Chosen by content hash, so that the rows' order does not matter, and a larger number
-            # only adds problems.
+            # The smallest ids, which are content hashes: the choice does not depend on the rows'
+            # order, and a larger number only adds problems.
             few = heapq.nsmallest(validation.num_problems, problems, key=lambda each: each.id)
             if not few:
                 raise UserError(f"validation.sets: `{name}` has no problem; name another set")
@@ -395,11 +449,16 @@ def write_sets(sets: ProblemSets, folder: Path, *, validation: Validation) -> No
 
 
 def set_metrics(sets: ProblemSets) -> dict[str, Any]:
-    """Return the metrics of all sets: sizes, drops, and training's token limits and overlaps."""
+    """Return the metrics of all sets: sizes, drops, and training's token limits and overlaps.
+
+    {"num_sft": 100, "num_grpo": 50, "num_validation": 5, "bare_answer_share": 0.2, "num_gsm8k": 30,
+    "sft": {"read": 120, …}, "grpo": {…}, "benchmarks": {"gsm8k": {"read": 30, …}}}
+    """
     sft = sets.training[0].train
     return {
         **{f"num_{each.name}": len(each.train) for each in sets.training},
         "num_validation": sum(1 for _ in sets.validation()),
+        # Share of SFT's problems without a worked solution: their target is the answer only.
         "bare_answer_share": sum(not text for text in sft.column("solution")) / len(sft),
         **{f"num_{name}": len(problems) for name, problems in sets.benchmarks.items()},
         **{each.name: each.metrics() for each in sets.training},
@@ -408,7 +467,10 @@ def set_metrics(sets: ProblemSets) -> dict[str, Any]:
 
 
 def set_lines(sets: ProblemSets) -> Iterator[str]:
-    """Report the rows read, kept and dropped, and every set smaller than params ask for."""
+    """Yield lines for the log: rows read, kept and dropped, and sets smaller than params ask for.
+
+    Called after `finish_sets`, which sets each `limits`.
+    """
     for name, table in sets.benchmarks.items():
         yield f"{name}: {len(table)} problems; dropped: {table.drops}"
     for each in sets.training:

@@ -70,33 +70,37 @@ class RawRow:
 
 
 def read_json_rows(path: Path) -> Iterator[RawRow]:
-    """Yield the objects of a JSONL file (blank lines skipped), or of one array in a `.json`."""
+    """Yield the rows of a JSONL file (blank lines skipped), or of a `.json` with one array.
+
+    A row that is no JSON object is yielded with its fault in place of its fields.
+    """
     with path.open("rb") as content:
-        # A `.json` may hold one array or JSON lines: the first character after a byte order mark
-        # tells.
+        # A `.json` may hold one array or JSON lines: an array begins with "[", after a byte order
+        # mark and white space.
         start = content.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
     if path.suffix == ".jsonl" or not start.startswith(b"["):
         for line in json_lines(path):
-            row = _fault(line.fault, "JSON") if line.fault else _object(line.value)
+            row = _parse_fault(line.fault, "JSON") if line.fault else _object_or_fault(line.value)
             yield RawRow(str(path), line.number, row)
         return
     try:
         rows = parse_json(path.read_bytes())
     except ValueError as error:
-        yield RawRow(str(path), 0, _fault(error, "a JSON array"))
+        # The number 0: the whole file is at fault.
+        yield RawRow(str(path), 0, _parse_fault(error, "a JSON array"))
         return
     for number, row in enumerate(rows, start=1):
-        yield RawRow(str(path), number, _object(row))
+        yield RawRow(str(path), number, _object_or_fault(row))
 
 
-def _fault(error: ValueError, form: str) -> RowFault:
+def _parse_fault(error: ValueError, form: str) -> RowFault:
     """Return the fault of a text that cannot be parsed as `form`."""
     if isinstance(error, UnicodeDecodeError):
         return RowFault("bad_utf8", detail=f"not UTF-8 at byte {error.start + 1}")
     return RowFault("unreadable", detail=f"not {form} ({error})")
 
 
-def _object(row: Any) -> Fields | RowFault:
+def _object_or_fault(row: Any) -> Fields | RowFault:
     """Return a parsed JSON value if it is an object, else a fault."""
     if isinstance(row, dict):
         return row
@@ -107,18 +111,22 @@ def _object(row: Any) -> Fields | RowFault:
 def read_csv_rows(path: Path, *, names: Sequence[str] = ()) -> Iterator[RawRow]:
     """Yield comma-separated rows; every value stays text.
 
+    A row that cannot be parsed is yielded with its fault in place of its fields.
+
     Args:
         path: the file.
         names: columns of a file without a header; () reads them from the first row. Without a
             header, rows also have the field `file`, the file's name without suffix.
     """
-    known = {"file": path.stem} if names else {}
+    file_field = {"file": path.stem} if names else {}
     # The default, 131,072 characters, refuses long solutions.
     csv.field_size_limit(sys.maxsize)
-    # Undecodable bytes become lone surrogates, so that only their own row is at fault.
+    # Undecodable bytes become lone surrogates: only their own row is at fault, when its text is
+    # converted.
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
         # strict: an unclosed quote is an error instead of one huge field.
         reader = csv.reader(lines, strict=True)
+        # Not a `for` loop, which an error would end: the reader goes on with the next row.
         while True:
             fields: Fields | RowFault
             try:
@@ -126,41 +134,50 @@ def read_csv_rows(path: Path, *, names: Sequence[str] = ()) -> Iterator[RawRow]:
             except csv.Error as error:
                 fields = RowFault("unreadable", detail=f"not CSV ({error})")
             else:
-                if values is None:
+                if values is None:  # the end of the file
                     return
-                # A blank line is skipped. Without names, the first other line is the header.
+                # A blank line, []: skipped. Without names, the first other line is the header.
                 if not values or not names:
                     names = names or values
                     continue
-                fields = _named(values, names, known)
+                fields = _csv_fields(values, names, file_field)
             yield RawRow(str(path), reader.line_num, fields)
 
 
-def _named(
-    values: Sequence[str], names: Sequence[str], known: Mapping[str, str]
+def _csv_fields(
+    values: Sequence[str], names: Sequence[str], further: Mapping[str, str]
 ) -> Fields | RowFault:
-    """Return a CSV row as fields, with the fields `known` added; a fault if the number differs."""
+    """Return a CSV row as column → value, and the `further` fields.
+
+    Returns a fault if there are not as many values as names.
+    """
     if len(values) != len(names):
         detail = f"expected {len(names)} values ({', '.join(names)}), found {len(values)}"
         return RowFault("unreadable", detail=detail)
-    return {**known, **dict(zip(names, values, strict=True))}
+    return {**further, **dict(zip(names, values, strict=True))}
 
 
 def read_arrow_rows(dataset: "Dataset", *, origin: str) -> Iterator[RawRow]:
-    """Yield the rows of an Arrow-backed set, a batch in memory at a time."""
+    """Yield the rows of an Arrow-backed set, a batch of 200 in memory at a time.
+
+    A row with a text that is not UTF-8 is yielded with its fault in place of its fields.
+
+    Args:
+        origin: name of the set in messages.
+    """
     number = 0
-    # In Arrow's form, not as Python objects: conversion is left to `_cells`, cell by cell.
+    # Batches stay Arrow tables: one bad cell would make the conversion of a whole batch fail.
     for batch in dataset.with_format("arrow").iter(batch_size=200):
         for index in range(batch.num_rows):
             number += 1
-            yield RawRow(origin, number, _cells(batch, index))
+            yield RawRow(origin, number, _arrow_fields(batch, index))
 
 
-def _cells(batch: Any, index: int) -> Fields | RowFault:
-    """Convert one row of an Arrow batch to fields; a fault if a cell is not UTF-8."""
+def _arrow_fields(batch: Any, index: int) -> Fields | RowFault:
+    """Convert row `index` of an Arrow table to column → value; a fault if a cell is not UTF-8."""
     fields = {}
     for name in batch.column_names:
-        # Cell by cell, since one bad cell would make the conversion of a whole batch fail.
+        # Cell by cell, so that the fault names the column.
         try:
             fields[name] = batch.column(name)[index].as_py()
         except UnicodeDecodeError as error:

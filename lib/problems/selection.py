@@ -50,7 +50,7 @@ class TokenCounter:
     eos_token: str
 
     def prompts(self, problems: Sequence[Problem]) -> list[int]:
-        """Count the tokens of each prompt."""
+        """Count the tokens of each prompt, as text from BOS to the start of the completion."""
         bos, system = self.bos_token, self.system
         return self.count(
             [
@@ -60,23 +60,29 @@ class TokenCounter:
         )
 
     def completions(self, problems: Sequence[Problem]) -> list[int]:
-        """Count the tokens of each SFT completion."""
+        """Count the tokens of each SFT completion, EOS included."""
         return self.count(
             [render_target(each, self.prompt_format) + self.eos_token for each in problems]
         )
 
 
 def token_counter(checkpoint: Path, *, prompt_format: PromptFormat, system: str) -> TokenCounter:
-    """Return a counter with the `tokenizer.json` of a checkpoint, without torch or transformers."""
+    """Return a counter with the `tokenizer.json` of a checkpoint, without torch or transformers.
+
+    Args:
+        system: system prompt, '' for none.
+    """
     tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
     # tokenizer.json may store truncation and padding, which would change the counts.
     tokenizer.no_truncation()
     tokenizer.no_padding()
 
     def count(texts: Sequence[str]) -> list[int]:
+        """Count the tokens of each text; the texts have their BOS and EOS already."""
         encoded = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [len(encoding) for encoding in encoded]
 
+    # `special_tokens` returns bos_token and eos_token.
     return TokenCounter(
         count=count, prompt_format=prompt_format, system=system, **special_tokens(checkpoint)
     )
@@ -91,43 +97,51 @@ def drop_too_long(
     max_seq_length: int,
     completions: bool,
 ) -> tuple[ProblemTable, dict[str, int]]:
-    """Drop the rows above a length limit, counted under the first limit that each exceeds.
+    """Drop problems with a prompt that is too long, or with too many tokens in total.
 
     Args:
         name: the set's name, for errors.
-        completions: True for SFT's rows, whose solutions have to fit too.
+        counter: counts tokens as training renders the problems.
+        settings: `prompt_percentile` of the prompts' lengths is the limit on prompts. `max_tokens`
+            limits prompt and completion together, besides `max_seq_length`; 0 is no limit.
+        completions: True for SFT's rows: the total includes the worked solution.
 
     Returns:
-        The table, and the limits in tokens: `prompt`, and `total` for prompt and completion.
+        The remaining problems, and the limits in tokens: {"prompt": …, "total": …}.
 
     Raises:
         UserError: the limit on prompts leaves no token for a completion.
     """
-    # [N] tokens of each row's prompt and completion.
-    prompts: list[int] = []
-    answers: list[int] = []
+    # [N] tokens of each row's prompt, and of its completion.
+    prompt_tokens: list[int] = []
+    completion_tokens: list[int] = []
     for batch in table.batches():
-        prompts += counter.prompts(batch)
+        prompt_tokens += counter.prompts(batch)
         # GRPO generates its completions, so they count 0 tokens here.
-        answers += counter.completions(batch) if completions else [0] * len(batch)
+        completion_tokens += counter.completions(batch) if completions else [0] * len(batch)
     # `inverted_cdf` returns the length of an actual prompt and does not interpolate.
-    longest = int(np.percentile(prompts, settings.prompt_percentile, method="inverted_cdf"))
-    # + 1: GRPO leaves one token of max_seq_length unused, as S0's source does.
-    if longest + 1 >= max_seq_length:
+    max_prompt = int(
+        np.percentile(prompt_tokens, settings.prompt_percentile, method="inverted_cdf")
+    )
+    # + 1: GRPO leaves one token of max_seq_length unused, as the notebook behind stack S0 does.
+    if max_prompt + 1 >= max_seq_length:
         raise UserError(
-            f"{name}: {settings.prompt_percentile:g} % of the prompts need up to {longest} tokens, "
-            f"which leaves none for a completion in model.max_seq_length={max_seq_length}; raise "
-            "it, or lower prepare.lengths.prompt_percentile"
+            f"{name}: {settings.prompt_percentile:g} % of the prompts need up to {max_prompt} "
+            f"tokens, which leaves none for a completion in model.max_seq_length={max_seq_length}; "
+            "raise it, or lower prepare.lengths.prompt_percentile"
         )
-    most = min(max_seq_length, settings.max_tokens or max_seq_length)
+    # `max_tokens` is 0 for no limit of its own.
+    max_total = min(max_seq_length, settings.max_tokens or max_seq_length)
 
     def too_long(index: int, _: Problem) -> tuple[str, str] | None:
-        prompt, total = prompts[index], prompts[index] + answers[index]
-        if prompt > longest:
-            return "prompt_too_long", f"{prompt} prompt tokens; at most {longest}"
-        return ("too_long", f"{total} tokens; at most {most}") if total > most else None
+        """Return the reason and detail to drop the problem in row `index`; None keeps it."""
+        prompt = prompt_tokens[index]
+        total = prompt + completion_tokens[index]
+        if prompt > max_prompt:
+            return "prompt_too_long", f"{prompt} prompt tokens; at most {max_prompt}"
+        return ("too_long", f"{total} tokens; at most {max_total}") if total > max_total else None
 
-    return table.keep(too_long), {"prompt": longest, "total": most}
+    return table.keep(too_long), {"prompt": max_prompt, "total": max_total}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +162,9 @@ def write_pass_rates(path: Path, rates: Mapping[str, PassRate]) -> None:
 
 
 def read_pass_rates(path: Path) -> dict[str, PassRate]:
-    """Read a file written by `write_pass_rates`.
+    """Read a file written by `write_pass_rates`: problem id → pass rate.
+
+    A line: {"id": "0123456789abcdef", "num_correct": 3, "num_completions": 8}
 
     Raises:
         UserError: the file is missing, or a line is no pass rate.
@@ -159,8 +175,9 @@ def read_pass_rates(path: Path) -> dict[str, PassRate]:
         )
 
     def parse(row: Any) -> tuple[str, PassRate]:
+        """Return (problem id, pass rate) of a line; an error here becomes a UserError."""
         rate = PassRate(int(row["num_correct"]), int(row["num_completions"]))
-        # Files under data/raw are edited by hand: check them before they select data.
+        # The file is under data/raw, where it may be edited by hand.
         if not 0 <= rate.num_correct <= rate.num_completions or not rate.num_completions:
             raise ValueError(f"{rate.num_correct} of {rate.num_completions}")
         return str(row["id"]), rate
@@ -170,9 +187,14 @@ def read_pass_rates(path: Path) -> dict[str, PassRate]:
 
 
 def keep_band(table: ProblemTable, rates: Mapping[str, PassRate], band: Difficulty) -> ProblemTable:
-    """Keep problems with a pass rate in the band, ends included; drop problems without a rate."""
+    """Keep problems with a pass rate from `band.lowest` to `band.highest`; drop all others.
+
+    Args:
+        rates: problem id → pass rate; problems without an entry are dropped too.
+    """
 
     def outside(_: int, problem: Problem) -> tuple[str, str] | None:
+        """Return the reason and detail to drop a problem; None keeps it."""
         rate = rates.get(problem.id)
         if rate is None:
             return "no_pass_rate", "not in the file"
@@ -196,13 +218,18 @@ def position(problem_id: str, *, salt: str) -> float:
 
 
 def split(table: ProblemTable, *, share: float) -> tuple[ProblemTable, ProblemTable]:
-    """Split into training and the held-back `share`; a larger share only adds to the latter."""
-    # False: training, True: held back.
-    sides: dict[bool, list[int]] = {False: [], True: []}
+    """Split into (training, held back), with about `share` of the problems held back.
+
+    A larger share holds back the same problems and some more.
+    """
+    training: list[int] = []
+    held_back: list[int] = []
     for index, problem_id in enumerate(table.column("id")):
-        # Not the draw's salt, so that the two choices are independent.
-        sides[position(problem_id, salt="validation") < share].append(index)
-    return table.select(sides[False]), table.select(sides[True])
+        # A number in [0, 1) from the content hash. `draw` has another salt, so that the two choices
+        # are independent.
+        is_held_back = position(problem_id, salt="validation") < share
+        (held_back if is_held_back else training).append(index)
+    return table.select(training), table.select(held_back)
 
 
 def mix(
@@ -212,8 +239,17 @@ def mix(
     limit: int | Literal["all"],
     seed: int,
 ) -> ProblemTable:
-    """Draw the mixture's rows, kept in the order of the sources; the rest counts as `not_drawn`."""
-    # [num_sources] lists of row indices.
+    """Draw rows of each source in the ratio of the weights, and join them in the sources' order.
+
+    Rows that are not drawn are counted as dropped, with the reason `not_drawn`.
+
+    Args:
+        table: problems of all sources.
+        ingredients: the sources in params, with their weights.
+        limit: total number of rows; "all" for no limit.
+        seed: seed of the draw.
+    """
+    # The indices of each source's rows; the column `source` holds its place in `ingredients`.
     rows_by_source: list[list[int]] = [[] for _ in ingredients]
     for index, source in enumerate(table.column("source")):
         rows_by_source[source].append(index)
@@ -260,13 +296,15 @@ def mixture_counts(
     total = sum(counts)
     if limit == "all" or limit >= total:
         return counts
-    # Integer arithmetic, since floats could lose or add a row by rounding.
+    # Scaled by limit / total and rounded down. In integers: floats could lose or add a row.
     scaled = [count * limit // total for count in counts]
-    # Ties go to the earlier source, so that the result depends on params only.
-    remainders = sorted(
+    # The rows still missing go to the sources with the largest remainders, one each. Of equal
+    # remainders the earlier source is first, so that the result depends on params only.
+    by_remainder = sorted(
         range(len(counts)), key=lambda index: (-(counts[index] * limit % total), index)
     )
-    for index in remainders[: limit - sum(scaled)]:
+    num_missing = limit - sum(scaled)
+    for index in by_remainder[:num_missing]:
         scaled[index] += 1
     return scaled
 
@@ -276,7 +314,8 @@ def draw(table: ProblemTable, count: int, *, seed: int) -> ProblemTable:
 
     A smaller draw is a subset of a larger one.
     """
-    places = [position(problem_id, salt=f"draw:{seed}") for problem_id in table.column("id")]
-    nearest = sorted(range(len(places)), key=places.__getitem__)[:count]
+    # A number in [0, 1) for each row, from its content hash; the smallest ones are drawn.
+    hashes = [position(problem_id, salt=f"draw:{seed}") for problem_id in table.column("id")]
+    drawn = sorted(range(len(hashes)), key=hashes.__getitem__)[:count]
     # Sorted back into the table's order, since a draw does not shuffle.
-    return table.select(sorted(nearest))
+    return table.select(sorted(drawn))

@@ -56,8 +56,12 @@ SourceRows = Iterator[tuple[RawRow, Problem | RowFault]]
 
 
 def read_source(source: PathSource | HubSource | KnownSource, *, raw: Path = RAW) -> SourceRows:
-    """Yield the rows of a source in params; see `read_rows`."""
-    # A set on the Hub is one or more splits, read one after the other.
+    """Yield each row of a source in params, with its problem or its fault.
+
+    Raises:
+        UserError: a path is missing or outside `raw`, or a Hub set cannot be fetched.
+    """
+    # A known set may be several splits on the Hub, read one after the other; a `HubSource` is one.
     for part in (source,) if isinstance(source, PathSource) else hub_splits(source):
         yield from read_rows(
             Path(part.path) if isinstance(part, PathSource) else part,
@@ -76,17 +80,14 @@ def read_rows(
     split: str = "",
     raw: Path = RAW,
 ) -> SourceRows:
-    """Yield each row of a file or folder under `raw`, or of a split on the Hub, and its problem.
-
-    The fault of a row is in the problem's place.
+    """Yield each row of a path under `raw`, or of a Hub split, with its problem or its fault.
 
     Args:
         at: the path, or the split on the Hub.
         adapter: a name of `ADAPTERS`, or `plugins/adapters/file.py:name`.
-        columns: the source's column for each field of a problem, such as `problem: question`.
-            Fields not named here use the adapter's usual columns; those of `table` are in
-            `lib.problems.columns`.
-        split: one of a folder's splits.
+        columns: field of a problem → the source's column, such as {"problem": "question"}. For
+            fields without an entry, the adapter knows the column.
+        split: one of a folder's splits; '' if it has only one.
         raw: the folder of all path sources.
 
     Raises:
@@ -94,7 +95,7 @@ def read_rows(
     """
     convert = own_adapter(adapter) if is_plugin(adapter) else ADAPTERS[adapter]
     for row in _raw_rows(at, adapter, split, raw):
-        # The file's reader could not parse the row: the fault is in place of its fields.
+        # A row that the reader could not parse has its fault in place of the fields.
         if isinstance(row.fields, RowFault):
             yield row, row.fields
             continue
@@ -105,7 +106,12 @@ def read_rows(
 
 
 def _raw_rows(at: Path | HubSource, adapter: str, split: str, raw: Path) -> Iterator[RawRow]:
-    """Yield a source's rows before conversion, read by the Hub's or the file suffix's reader."""
+    """Yield a source's rows before conversion to problems, by the reader for its kind of file.
+
+    Args:
+        adapter: name of the adapter; some know the columns of CSV files without a header.
+        split: one of a folder's splits; '' if it has only one.
+    """
     if isinstance(at, HubSource):
         yield from _hub_rows(at)
         return
@@ -114,7 +120,7 @@ def _raw_rows(at: Path | HubSource, adapter: str, split: str, raw: Path) -> Iter
             case ".jsonl" | ".json":
                 yield from read_json_rows(path)
             case ".csv":
-                # Names for a file without a header; () reads them from its first line.
+                # (): the first line of the file is its header.
                 yield from read_csv_rows(path, names=CSV_NAMES.get(adapter, ()))
             # A `.parquet` file, or an Arrow folder.
             case _:
@@ -122,52 +128,60 @@ def _raw_rows(at: Path | HubSource, adapter: str, split: str, raw: Path) -> Iter
 
 
 def _files(path: Path, *, split: str, raw: Path) -> list[Path]:
-    """Return the files of a path source, sorted by name.
+    """Return the files of one split of a path source, sorted by name.
 
-    These are the file itself, all files of a folder, or an Arrow folder as one.
+    The path may be one file, a folder of files, or an Arrow folder, which is returned as it is.
+
+    Args:
+        split: the word in the files' names, such as "test"; '' if there is only one split.
 
     Raises:
         UserError: the path is outside data/raw, missing, without a readable file, or has several
             splits and params name none.
     """
-    _refuse_links(path, raw=raw)
+    _refuse_outside(path, raw=raw)
     if not path.exists():
         raise UserError(f"{path} is missing; put it there or change params.yaml")
     # A folder written by `save_to_disk` is one set, not a folder of source files.
     if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
         return [path]
+    # Word for the split → its files.
     splits: dict[str, list[Path]] = {}
     for file in [path] if path.is_file() else sorted(path.rglob("*")):
         below = file.relative_to(path.parent if path.is_file() else path)
         # Hidden files and folders (.git, .cache) belong to tools and hold no data.
         hidden = path.is_dir() and any(part.startswith(".") for part in below.parts)
         if file.suffix in FILE_SUFFIXES and not hidden:
-            _refuse_links(file, raw=raw)
-            # The split is named by a word like "train" or "test" in the path below the source, so
-            # that a folder `test/` counts too.
+            _refuse_outside(file, raw=raw)
+            # "test/algebra.jsonl" and "gsm8k_test.csv" -> "test"; a path without such a word is in
+            # the split "others".
             match = _SPLIT.search(str(below).lower())
-            # Files whose path has no such word form the split "others".
             splits.setdefault(match[1] if match else "others", []).append(file)
     if not splits:
         raise UserError(f"{path}: expected {', '.join(FILE_SUFFIXES)}, or a folder of such")
     return _select_split(path, splits, split)
 
 
-def _refuse_links(path: Path, *, raw: Path) -> None:
-    """Refuse a broken link, and a path outside of `raw`, also through a link.
+def _refuse_outside(path: Path, *, raw: Path) -> None:
+    """Refuse a path outside of `raw`, also through a symbolic link, and a broken link.
 
     Raises:
         UserError: names the path, and how to import it.
     """
     if path.is_symlink() and not path.exists():
         raise UserError(f"{path} is a broken link; remove it")
-    # DVC hashes data/raw only: no stage would depend on the target of a link to elsewhere.
+    # `resolve` follows links. DVC hashes data/raw only: an edit of a file elsewhere would re-run no
+    # stage.
     if not path.resolve().is_relative_to(raw.resolve()):
         raise UserError(how_to_import(path))
 
 
 def _select_split(path: Path, splits: Mapping[str, Content], split: str) -> Content:
-    """Return the named split, or the only one if `split` is ''.
+    """Return the split named `split`, or the only one if `split` is ''.
+
+    Args:
+        path: the source, for errors.
+        splits: name of each split → its files, or its loaded rows.
 
     Raises:
         UserError: there is no such split, or there are several and none is named.
@@ -176,7 +190,7 @@ def _select_split(path: Path, splits: Mapping[str, Content], split: str) -> Cont
         return next(iter(splits.values()))
     if split in splits:
         return splits[split]
-    # Refused, since all splits as one set would train on the test set.
+    # Not all splits together: that would train on the test set.
     fault = f"has no split `{split}`; it" if split else "has several splits: it"
     raise UserError(
         f"{path} {fault} holds {', '.join(splits)}; name one in `split:` of this source"
@@ -186,8 +200,12 @@ def _select_split(path: Path, splits: Mapping[str, Content], split: str) -> Cont
 def _arrow_rows(path: Path, split: str) -> Iterator[RawRow]:
     """Yield the rows of a Parquet file, or of a folder that `save_to_disk` wrote.
 
-    A damaged one is a single fault.
+    A file or folder that cannot be read gives one row with a fault, and no other.
+
+    Args:
+        split: one of the folder's splits; '' if it has only one.
     """
+    # A folder for the Arrow file that `datasets` converts Parquet into, deleted at the end.
     with scratch_folder() as cache:
         try:
             if path.suffix == ".parquet":
@@ -196,9 +214,10 @@ def _arrow_rows(path: Path, split: str) -> Iterator[RawRow]:
                 loaded = datasets.load_from_disk(str(path))
         except _LOADING_ERRORS as error:
             detail = f"not a whole {path.suffix.lstrip('.') or 'Arrow'} file ({_cause(error)})"
+            # The number 0: the whole file is at fault.
             yield RawRow(str(path), 0, RowFault("unreadable", detail=detail))
             return
-        # Several sets in one folder are a DatasetDict.
+        # A folder with several splits is loaded as a DatasetDict, split → rows.
         rows = _select_split(path, loaded, split) if isinstance(loaded, DatasetDict) else loaded
         yield from read_arrow_rows(rows, origin=str(path))
 
@@ -226,57 +245,64 @@ class BenchmarkSet:
 
 
 def find_benchmark(query: str, *, limit: int = 0) -> BenchmarkSet:
-    """Find the benchmark that `query` names.
+    """Read the benchmark that `query` names.
 
     Args:
-        query: a benchmark that `prepare` wrote, a known set that `make benchmarks` fetched, a
-            path, or `name=path` for a copy of a known set elsewhere.
+        query: a benchmark that `prepare` wrote ("held_out"), a known set that `make benchmarks`
+            fetched ("gsm8k"), a path, or `name=path` for a copy of a known set elsewhere.
         limit: number of problems, the same ones each time; 0 for all.
 
     Raises:
         UserError: no such set (with the command that gets it), or a row without a problem.
     """
     name, path = _locate(query)
-    adapter = adapter_of(name)
-    own = path.parent == BENCHMARKS_FOLDER
-    problems = list(read_problems(path) if own else _whole_rows(path, adapter))
+    # Files that `prepare` wrote hold `Problem` records; the rows of other files are converted.
+    is_prepared = path.parent == BENCHMARKS_FOLDER
+    adapter = "" if is_prepared else adapter_of(name)
+    problems = list(read_problems(path) if is_prepared else _all_problems(path, adapter))
+    # Id, a content hash → first problem with it.
     unique: dict[str, Problem] = {}
     for problem in problems:
         unique.setdefault(problem.id, problem)
-    # Ids are content hashes: the first ones in order are a fixed random sample.
-    kept = set(sorted(unique)[: limit or None])
+    # The smallest hashes are a random sample, and the same one each time; [:None] is all of them.
+    drawn_ids = set(sorted(unique)[: limit or None])
     return BenchmarkSet(
         name=name,
         path=path,
-        adapter="" if own else adapter,
-        problems=tuple(problem for problem in unique.values() if problem.id in kept),
+        adapter=adapter,
+        problems=tuple(problem for problem in unique.values() if problem.id in drawn_ids),
         num_repeated=len(problems) - len(unique),
     )
 
 
 def _locate(query: str) -> tuple[str, Path]:
-    """Return a benchmark's name, valid in a file name, and its path (see `find_benchmark`).
+    """Return the name and the path of the benchmark in `query`.
+
+        "gsm8k"               ->  "gsm8k", the set's file under data/problems/benchmarks or data/raw
+        "copies/My set.jsonl" ->  "my_set", that path
+        "gsm8k=copies/x.csv"  ->  "gsm8k", that path
 
     Raises:
         UserError: no such set.
     """
-    # `is_named` is "=" or ''.
-    name, is_named, text = query.partition("=")
-    path = Path(text if is_named else query)
-    if is_named or path.suffix or len(path.parts) > 1:
+    # `equals` is '' if there is no "=" in the query; `name` is then the whole query.
+    name, equals, after = query.partition("=")
+    path = Path(after if equals else query)
+    # A path is known by "=", a suffix or a slash; any other query is a name.
+    if equals or path.suffix or len(path.parts) > 1:
         if not path.exists():
             raise UserError(f"benchmark `{query}`: {path} is missing")
         # Outputs are named after the benchmark, so its name has to be valid in a file name.
-        slug = re.sub(r"[^a-z0-9_-]+", "_", (name if is_named else path.stem).lower())
+        slug = re.sub(r"[^a-z0-9_-]+", "_", (name if equals else path.stem).lower())
         return slug.strip("_-") or "benchmark", path
     # The pipeline's own set comes before a fetched one of the same name.
-    for folder in (BENCHMARKS_FOLDER, RAW):
-        if (file := folder / f"{name}.jsonl").is_file():
+    fetched = RAW / f"{name}.jsonl"
+    for file in (BENCHMARKS_FOLDER / fetched.name, fetched):
+        if file.is_file():
             return name, file
-    # After the loop, `file` is the path below data/raw.
     if name in known_sets():
         raise UserError(
-            f"benchmark `{name}`: {file} is missing; `make benchmarks SETS={name}` fetches it "
+            f"benchmark `{name}`: {fetched} is missing; `make benchmarks SETS={name}` fetches it "
             f"from the Hub, and BENCHMARKS={name}=PATH reads a copy that is here already"
         )
     own = sorted(path.stem for path in BENCHMARKS_FOLDER.glob("*.jsonl"))
@@ -292,13 +318,13 @@ def adapter_of(name: str) -> str:
     return adapter
 
 
-def _whole_rows(path: Path, adapter: str) -> Iterator[Problem]:
-    """Yield a benchmark's problems.
+def _all_problems(path: Path, adapter: str) -> Iterator[Problem]:
+    """Yield the problem of every row of a benchmark's file.
 
     Raises:
         UserError: a row gives no problem.
     """
-    # raw="/" allows any path, since no stage depends on this file.
+    # Files are read only below `raw`. "/" allows any path, since no stage depends on this file.
     for row, problem in read_rows(path, adapter=adapter, raw=Path("/")):
         if isinstance(problem, RowFault):
             raise UserError(f"{row.place}: {problem}; mend or remove the row")
@@ -306,20 +332,22 @@ def _whole_rows(path: Path, adapter: str) -> Iterator[Problem]:
 
 
 def _hub_rows(source: HubSource, *, elsewhere: str = Repository.elsewhere) -> Iterator[RawRow]:
-    """Yield the rows of a split on the Hub.
+    """Yield the rows of a split on the Hub, from data/hub, the Hub's cache, or by download.
 
     Args:
-        elsewhere: remedy in the error on a machine without access to the Hub.
+        elsewhere: the end of the error "the Hub cannot be reached; ...".
 
     Raises:
         UserError: no network, no such repository, revision, subset or split, or no permission.
     """
+    # `place`: name, revision and files of the repository. `find` returns the folder with them.
     folder = find(dataclasses.replace(dataset_repository(**source.place), elsewhere=elsewhere))
     subset = f"{source.subset}/" if source.subset else ""
+    # "openai/gsm8k@0123abcd main/test", for messages.
     label = f"{source.hub}@{source.revision[:8]} {subset}{source.split}"
     options: dict[str, Any] = {}
     if source.files:
-        # The card's row count covers all files, and `files` may select some of them.
+        # No check of the row count: the dataset card counts all files, and these may be some only.
         options["verification_mode"] = "no_checks"
         options["data_files"] = {source.split: source.files}
     # `datasets` converts the files into the cache, and memory-maps them there.
@@ -341,7 +369,10 @@ def _hub_rows(source: HubSource, *, elsewhere: str = Repository.elsewhere) -> It
 
 
 def fetch_known(name: str, folder: Path) -> tuple[Path, int]:
-    """Write a known set's raw rows to `<folder>/<name>.jsonl`; return path and number of rows.
+    """Write a known set's rows, as the Hub has them, to `<folder>/<name>.jsonl`.
+
+    Returns:
+        The path, and the number of rows.
 
     Raises:
         UserError: no such set, or the Hub cannot be reached.
@@ -350,18 +381,21 @@ def fetch_known(name: str, folder: Path) -> tuple[Path, int]:
         raise UserError(f"no set `{name}`; there are {', '.join(known_sets())}")
     splits = hub_splits(KnownSource(known=name, limit="all"))
     if not splits[0].revision:
-        # All splits share one repository; its branch is read at its present commit.
+        # All splits share one repository. Without a revision its present commit is read;
+        # `look_up` returns that commit and the size of a download.
         commit, _ = look_up(dataset_repository(**splits[0].place))
         splits = tuple(split.model_copy(update={"revision": commit}) for split in splits)
     path = folder / f"{name}.jsonl"
-    # The end of the error "the Hub cannot be reached; ...".
+    # The remedy in the error "the Hub cannot be reached; ...".
     elsewhere = f"run `make benchmarks SETS={name}` where it can be, and bring {path} here"
     count = 0
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as lines:
-        for row in (row for split in splits for row in _hub_rows(split, elsewhere=elsewhere)):
-            if isinstance(row.fields, RowFault):
-                raise UserError(f"{row.place}: {row.fields}")
-            # default=str: Arrow has dates and decimals, JSON has not.
-            lines.write(json.dumps(row.fields, ensure_ascii=False, default=str) + "\n")
-            count += 1
+        for split in splits:
+            for row in _hub_rows(split, elsewhere=elsewhere):
+                # A row with a text that is not UTF-8.
+                if isinstance(row.fields, RowFault):
+                    raise UserError(f"{row.place}: {row.fields}")
+                # default=str: Arrow has dates and decimals, JSON has not.
+                lines.write(json.dumps(row.fields, ensure_ascii=False, default=str) + "\n")
+                count += 1
     return path, count

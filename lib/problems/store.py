@@ -54,10 +54,16 @@ class Drops:
     examples: dict[str, list[dict[str, str]]] = dataclasses.field(default_factory=dict)
 
     def add(self, reason: str, *, row: str, detail: str, text: str = "") -> None:
-        """Count one row: `row` is its id or place, `detail` what is wrong with it."""
+        """Count one dropped row under `reason`, and keep the first few rows as examples.
+
+        Args:
+            row: the row's id or place.
+            detail: what is wrong with it.
+            text: the problem's text, of which an excerpt is kept; '' if unknown.
+        """
         self.count(reason)
         examples = self.examples.setdefault(reason, [])
-        # The first ones only, so that memory does not grow with the bad rows.
+        # The first `NUM_EXAMPLES` only, so that memory does not grow with the bad rows.
         if len(examples) < NUM_EXAMPLES:
             examples.append({"row": row, "found": detail, "problem": excerpt(text)})
 
@@ -67,7 +73,10 @@ class Drops:
             self.counts[reason] += number
 
     def metrics(self) -> dict[str, Any]:
-        """The numbers for the metrics file; shares are of the rows read."""
+        """Return the numbers for the metrics file; shares are of the rows read.
+
+        {"read": 100, "kept": 98, "dropped": {"too_long": {"count": 2, "share": 0.02}}}
+        """
         return {
             "read": self.num_read,
             "kept": self.num_read - sum(self.counts.values()),
@@ -117,10 +126,12 @@ class ProblemTable:
         return itertools.chain.from_iterable(self.batches())
 
     def batches(self) -> Iterator[list[Problem]]:
-        """Yield the problems, `BATCH` at a time."""
-        records: Any = self.rows.remove_columns("source").with_format("arrow")
-        for batch in records.iter(batch_size=BATCH):
+        """Yield the problems in lists of `BATCH`; the last list may be shorter."""
+        # Without `source`, the columns are the fields of a `Problem`.
+        rows: Any = self.rows.remove_columns("source").with_format("arrow")
+        for batch in rows.iter(batch_size=BATCH):
             yield [
+                # `level`, a number or a text, is stored as JSON; Arrow has lists and no tuples.
                 Problem(**row | {"level": json.loads(row["level"]), "tags": tuple(row["tags"])})
                 for row in batch.to_pylist()
             ]
@@ -136,7 +147,12 @@ class ProblemTable:
         return ProblemTable(self.rows.select(indices), self.drops)
 
     def keep(self, check: Check) -> "ProblemTable":
-        """Return the rows that pass `check`, called once per row in order; count the others."""
+        """Return the rows for which `check` returns None; count the others in `drops`.
+
+        Args:
+            check: called once per row, in order, with its index and problem. For a row to drop it
+                returns (reason, detail).
+        """
         kept = []
         for index, problem in enumerate(self):
             if fault := check(index, problem):
@@ -156,15 +172,16 @@ def write_table(
         path: the file.
         problems: the problems of one source.
         drops: counts of dropped rows, shared by the table and tables selected from it.
-        source: the index of that source.
+        source: the index of that source in its set, stored with every row.
     """
-    # Renamed into place, so that a table that maps an older file of this name keeps its data.
+    # The new file is renamed into place. A table that maps an older file of this name keeps its
+    # data, since that file is not overwritten.
     with (
         replacing(path) as partial,
         ArrowWriter(schema=_SCHEMA, path=str(partial), writer_batch_size=BATCH) as writer,
     ):
         for problem in problems:
-            # `level` is a number or a text, which one Arrow column holds as JSON.
+            # A number or a text; an Arrow column has one type, so both are stored as JSON.
             level = json.dumps(problem.level)
             writer.write({**vars(problem), "level": level, "source": source})
         writer.finalize()

@@ -96,47 +96,65 @@ class TaggedFormat:
     @property
     def instructions(self) -> str:
         """The system prompt that explains the format; '' if the template's preamble does."""
-        # Marks are inserted by position, since `prompt.tags` may have replaced the tags.
+        # `{0}` to `{3}` in `wording` become the marks, which `prompt.tags` may have replaced. An
+        # empty `wording` gives '': the preamble explains the format.
         if self.wording or self.layout.preamble:
             return self.wording.format(*self.marks)
         sentences = (
             f"Work through the problem between {self.working[0]} and {self.working[1]}. "
             f"Then give the answer alone between {self.answer[0]} and {self.answer[1]}."
         )
-        # Without SFT, the prompt is the only place where a model sees the line breaks.
+        # A format with tags on lines of their own (`xml`) also shows the form: without SFT, the
+        # prompt is the only place where a model sees the line breaks.
         if self.opened_by_prompt or "\n" not in self.separator:
             return sentences
         form = self.target(solution="...", reference="...").strip()
         return f"{sentences} Each tag is on a line of its own:\n{form}"
 
     def target(self, *, solution: str, reference: str) -> str:
-        """Render the completion that SFT trains on, without EOS; `solution` may be ''."""
+        """Render the completion that SFT trains on, without EOS.
+
+        For `xml`, whose separator is "\\n":
+        "<reasoning>\\n18 + 54 = 72\\n</reasoning>\\n<answer>\\n72\\n</answer>\\n"
+
+        Args:
+            solution: the reasoning; may be ''.
+            reference: the answer.
+        """
         gap = self.separator
         # If the prompt ends with the opening tag, the target begins after it (r1_zero: a space).
         opening = self.opens_with if self.opened_by_prompt else f"{self.working[0]}{gap}"
         between = gap if self.between is None else self.between
-        working = f"{solution.strip()}{gap}{self.working[1]}{between}"
-        return f"{opening}{working}{self.answer[0]}{gap}{reference}{gap}{self.answer[1]}{gap}"
+        reasoning = f"{solution.strip()}{gap}{self.working[1]}"
+        answer = f"{self.answer[0]}{gap}{reference}{gap}{self.answer[1]}{gap}"
+        return f"{opening}{reasoning}{between}{answer}"
 
     def parse(self, completion: str) -> ParsedCompletion:
-        """Parse one completion; never raises, whatever the text."""
-        # If the prompt has the opening tag, the completion must not repeat it (`unopened`).
-        required = self.marks[1:] if self.opened_by_prompt else self.marks
-        once = all(completion.count(mark) == 1 for mark in required)
-        unopened = not self.opened_by_prompt or self.working[0] not in completion
-        # The pattern comes last: on a text with repeated marks it takes quadratic time.
-        complete = once and unopened and self._whole.fullmatch(completion)
+        """Parse one completion; never raises, whatever the text.
+
+        `format_ok` is True if the completion has each tag once, in order, and no text after them.
+        Reasoning and answer are parsed independently of that.
+        """
+        opening, *others = self.marks
+        # If the prompt ends with the opening tag, the completion must not repeat it.
+        num_opening = 0 if self.opened_by_prompt else 1
+        counts_ok = completion.count(opening) == num_opening and all(
+            completion.count(mark) == 1 for mark in others
+        )
+        # The pattern checks the order. It is tried last: on a text with repeated marks it takes
+        # quadratic time.
+        format_ok = counts_ok and self._whole.fullmatch(completion) is not None
         return ParsedCompletion(
             reasoning=self._reasoning(completion),
             answer=self._answer(completion),
-            format_ok=bool(complete),
+            format_ok=format_ok,
         )
 
     # Compiled once per format: `cached_property` writes to `__dict__`, which frozen dataclasses
     # allow.
     @cached_property
     def _whole(self) -> re.Pattern[str]:
-        """The pattern of a complete completion: reasoning and answer, then at most white space.
+        """The pattern of a whole completion: reasoning and answer, then at most white space.
 
         For `r1_zero`, whose prompt has the opening tag: `… </think> <answer>72</answer>`.
         """
@@ -149,21 +167,24 @@ class TaggedFormat:
     def _reasoning(self, completion: str) -> str | None:
         """Return the text between the reasoning's tags; None if one is missing.
 
-        The opening tag may be at the end of the prompt instead of in the completion.
+        The opening tag may be at the end of the prompt instead of in the completion: the reasoning
+        then begins with the completion.
         """
-        # The first closing tag: reasoning that repeats itself ends there.
-        before, closed, _ = completion.partition(self.working[1])
-        _, opened, after = before.partition(self.working[0])
-        if not closed or not (opened or self.opened_by_prompt):
+        # `closing` and `opening` are the tag, or '' if it is missing. Of several closing tags the
+        # first one ends the reasoning.
+        before, closing, _ = completion.partition(self.working[1])
+        _, opening, after = before.partition(self.working[0])
+        if not closing or not (opening or self.opened_by_prompt):
             return None
-        return (after if opened else before).strip()
+        return (after if opening else before).strip()
 
     def _answer(self, completion: str) -> str | None:
         """Return the text in the last pair of the answer's tags; None if there is no pair."""
-        # The last pair: a completion that corrects itself means its last answer.
-        before, closed, _ = completion.rpartition(self.answer[1])
-        _, opened, answer = before.rpartition(self.answer[0])
-        return answer.strip() if closed and opened else None
+        # The last pair: a completion that corrects itself means its last answer. `closing` and
+        # `opening` are the tag, or '' if it is missing.
+        before, closing, _ = completion.rpartition(self.answer[1])
+        _, opening, answer = before.rpartition(self.answer[0])
+        return answer.strip() if closing and opening else None
 
 
 # Matches `\boxed{`, an escaped character such as `\{` or `\\`, or a single brace. An escaped brace
@@ -181,25 +202,26 @@ class Box:
 
 
 def last_box(text: str) -> Box | None:
-    """Find the last `\\boxed{…}` (or `\\fbox{…}`, `\\framebox{…}`) with balanced braces.
+    """Return the last `\\boxed{…}` (or `\\fbox{…}`, `\\framebox{…}`) with balanced braces.
 
     Nested braces belong to the content: `so \\boxed{\\frac{1}{2}}.` gives the content
-    `\\frac{1}{2}`. Escaped braces are text. Of a box inside a box, the outer one counts. One pass:
-    linear time on any text.
+    `\\frac{1}{2}`. Escaped braces are text. Of a box inside a box, the outer one counts. Returns
+    None if no box is closed. One pass: linear time on any text.
     """
     last = None
-    # A stack of the braces that are still open. Escaped braces match `\\.` in the pattern, and
-    # neither open nor close.
+    # A stack of the braces that are still open.
     open_braces: list[re.Match[str]] = []
-    for brace in _BRACE.finditer(text):
-        if brace["box"] or brace.group() == "{":
-            open_braces.append(brace)
-        elif brace.group() == "}" and open_braces:
-            opened = open_braces.pop()
-            if opened["box"]:
-                # Overwritten by each box that ends later: an outer box, or the next one.
-                content = text[opened.end() : brace.start()].strip()
-                last = Box(opened.start(), brace.end(), content)
+    # The pattern matches `\\boxed{` (group "box"), `{`, `}`, or an escaped character such as `\\{`,
+    # which neither opens nor closes.
+    for match in _BRACE.finditer(text):
+        if match["box"] or match.group() == "{":
+            open_braces.append(match)
+        elif match.group() == "}" and open_braces:
+            opening = open_braces.pop()
+            if opening["box"]:
+                # Replaced by each box that ends later: an outer box, or the next one.
+                content = text[opening.end() : match.start()].strip()
+                last = Box(opening.start(), match.end(), content)
     return last
 
 
@@ -227,30 +249,35 @@ class BoxedFormat:
         return chat_template(self.layout)
 
     def target(self, *, solution: str, reference: str) -> str:
-        """Render the completion that SFT trains on: the solution, then the answer's box on a line.
+        """Render the completion that SFT trains on: the solution, then a line with the answer box.
+
+        "18 + 54 = 72", "72" -> "18 + 54 = 72\\n\\boxed{72}"
 
         No box is added if the solution's last box has the answer already.
         """
-        working = solution.strip()
-        box = last_box(working)
+        reasoning = solution.strip()
+        box = last_box(reasoning)
         if box and box.content == reference:
-            return working
+            return reasoning
         # lstrip: no empty first line where there is no solution.
-        return f"{working}\n\\boxed{{{reference}}}".lstrip()
+        return f"{reasoning}\n\\boxed{{{reference}}}".lstrip()
 
     def parse(self, completion: str) -> ParsedCompletion:
-        """Parse a completion; `format_ok` is True if there is a box and it is not empty."""
+        """Parse a completion; `format_ok` is True if there is a box and it is not empty.
+
+        The answer is the content of the last box. The reasoning is the text before a box on its own
+        line at the end, or the whole completion if the box is in a sentence; None if it is empty.
+        """
         box = last_box(completion)
         if box is None:
             return ParsedCompletion(
                 reasoning=completion.strip() or None, answer=None, format_ok=False
             )
-        # A box in a sentence is part of the reasoning; on a line of its own at the end it is not.
         before, after = completion[: box.start], completion[box.end :]
-        stands_alone = not after.strip() and (not before or before.endswith("\n"))
-        working = before if stands_alone else completion
+        is_last_line = not after.strip() and (not before or before.endswith("\n"))
+        reasoning = before if is_last_line else completion
         return ParsedCompletion(
-            reasoning=working.strip() or None, answer=box.content, format_ok=bool(box.content)
+            reasoning=reasoning.strip() or None, answer=box.content, format_ok=bool(box.content)
         )
 
 
@@ -307,9 +334,11 @@ def prompt_format(name: str, *, tags: Sequence[str] = (), layout: str = "plain")
     """Return the prompt format `name`, with other tags and another layout if set.
 
     Args:
-        name: as in `PROMPT_FORMATS`, or `plugins/file.py:name`.
-        tags: four tags in place of the format's own: reasoning open, close, answer open, close.
-        layout: "plain", or the turns of a model family: "chatml" (Qwen), "llama3".
+        name: a key of `PROMPT_FORMATS`, such as "r1_zero", or `plugins/formats/file.py:name`.
+        tags: four tags in place of the format's own: reasoning open, close, answer open, close; ()
+            for its own.
+        layout: the text around turns: "plain" for the format's own, or that of a model family,
+            "chatml" (Qwen) or "llama3".
 
     Raises:
         UserError: an unknown format or layout (lists the known ones), or tags that do not suit the
@@ -329,6 +358,7 @@ def prompt_format(name: str, *, tags: Sequence[str] = (), layout: str = "plain")
         return own_format
     if layout not in LAYOUTS:
         raise UserError(f"prompt.layout: no layout `{layout}`; there are {', '.join(LAYOUTS)}")
+    # A format like `r1_zero` has a layout of its own, which is part of the format.
     if own_format.layout is not PLAIN:
         raise UserError(
             f"prompt.layout: `{name}` has its own text around the question; use `plain`"
@@ -337,7 +367,11 @@ def prompt_format(name: str, *, tags: Sequence[str] = (), layout: str = "plain")
 
 
 def _with_tags(own_format: PromptFormat, tags: Sequence[str]) -> TaggedFormat:
-    """Return the format with `tags` in place of its own, in the order of `TaggedFormat.marks`."""
+    """Return the format with other tags: reasoning open, close, answer open, close.
+
+    Raises:
+        UserError: the format has no tags, or these are not four different ones.
+    """
     if not isinstance(own_format, TaggedFormat):
         raise UserError(f"prompt.tags: `{own_format.name}` has no tags; leave the list empty")
     # Two equal tags would make the parts of a completion ambiguous.
@@ -346,7 +380,7 @@ def _with_tags(own_format: PromptFormat, tags: Sequence[str]) -> TaggedFormat:
             f"prompt.tags: {list(tags)}; expected four different tags: "
             "reasoning open, reasoning close, answer open, answer close"
         )
-    # A format with a stop string stops at its answer's closing tag: replace it by the new one.
+    # A format with a stop string stops at the closing tag of the answer, which is now another one.
     stops = (tags[3],) if own_format.stop_strings else ()
     return dataclasses.replace(
         own_format, working=(tags[0], tags[1]), answer=(tags[2], tags[3]), stop_strings=stops
@@ -356,13 +390,19 @@ def _with_tags(own_format: PromptFormat, tags: Sequence[str]) -> TaggedFormat:
 def prompt_text(
     prompt_format: PromptFormat, problem: str, *, system: str = "", bos_token: str = ""
 ) -> str:
-    """Render a problem's prompt as text, up to the start of the completion."""
+    """Render a problem's prompt as text, up to the start of the completion.
+
+    Args:
+        system: text of the system message; '' for no such message.
+        bos_token: begins the text; '' for a tokenizer without one.
+    """
     return render(
         conversation(problem, system=system),
         template=prompt_format.chat_template,
         bos_token=bos_token,
         # No EOS in a prompt: the template prints it after answers only.
         eos_token="",
+        # The text ends with the beginning of the assistant's turn.
         add_generation_prompt=True,
     )
 
@@ -370,24 +410,26 @@ def prompt_text(
 def render_target(problem: Problem, written_in: PromptFormat) -> str:
     """Render the completion that SFT trains on for a problem, without EOS.
 
-    The solution of a problem tagged `RESPONSE` is a model's whole response. One in this format is
-    returned unchanged, with its spaces, a box inside its answer and text after it. One in another
-    format is converted.
+    It has the problem's solution and reference in the format `written_in`. If the problem is tagged
+    `RESPONSE`, its solution is a model's whole response instead: a response in this format is
+    returned unchanged, and one in another format (tags of `r1_zero`, or a box) is converted.
     """
     solution, answer = problem.solution, problem.reference
     if RESPONSE in problem.tags:
         parsed = written_in.parse(solution)
-        # The response is in this format already.
-        if None not in (parsed.reasoning, parsed.answer):
+        # Both parts are marked as in this format. `format_ok` is not asked for: spaces, and text
+        # after the answer, stay as the model wrote them.
+        if parsed.reasoning is not None and parsed.answer is not None:
             return solution
+        # (reasoning, answer) by the marks of another format; None without such marks.
         solution, answer = response_parts(solution) or (solution, answer)
     return written_in.target(solution=solution, reference=answer)
 
 
 def response_parts(response: str) -> tuple[str, str] | None:
-    """Split a response into reasoning and answer, by the tags of `r1_zero` or else by its last box.
+    """Split a response into (reasoning, answer), by the tags of `r1_zero` or else by its last box.
 
-    None if it has neither.
+    "… </think> <answer>72</answer>" -> "…", "72". Returns None if there is no answer in either.
     """
     # Tags first: an answer between tags may hold a box itself.
     for name in ("r1_zero", "boxed"):

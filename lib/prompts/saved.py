@@ -41,17 +41,21 @@ def save_prompt(
     rendering: Mapping[str, Any],
     generation: Generation | None = None,
 ) -> None:
-    """Write the system prompt and the format beside the tokenizer.
+    """Write the system prompt and the format into a model's folder, beside its tokenizer.
 
     Args:
-        rendering: the arguments of `prompt_format`.
+        system: text of the system prompt; '' for none.
+        rendering: the arguments of `prompt_format`: `name`, `tags` and `layout`.
         generation: stop strings and length limit when measured; only an export has them.
     """
     save_system(folder, system)
     # Called for its errors only: the file must not name a format that cannot be read back.
     prompt_format(**rendering)
     content = {**rendering, "tags": list(rendering["tags"])}
-    content |= plugin_hashes(rendering) | (generation._asdict() if generation else {})
+    # If the format is a plugin, the hash of its file: {"plugins/formats/file.py:name": "0123…"}.
+    content |= plugin_hashes(rendering)
+    if generation:
+        content |= generation._asdict()
     text = json.dumps(content, indent=2, sort_keys=True)
     (folder / FORMAT_FILE).write_text(text + "\n", encoding="utf-8")
 
@@ -70,49 +74,54 @@ def saved_format(folder: Path) -> PromptFormat | None:
     """Read the prompt format saved in a model's folder; None if there is none.
 
     Raises:
-        UserError: the file is damaged, or names an unknown format.
+        UserError: the file is damaged, or names an unknown format or a plugin whose file changed
+            after the model was trained.
     """
     path = folder / FORMAT_FILE
     if not path.is_file():
         return None
     try:
         content = parse_json(path.read_bytes())
-        own = prompt_format(content["name"], tags=content["tags"], layout=content["layout"])
-        # No hash for a built-in format. Another version of a plugin may render another prompt than
-        # the model has learned.
+        own_format = prompt_format(content["name"], tags=content["tags"], layout=content["layout"])
+        # {plugin's name: hash of its present file}; {} for a built-in format. Another version of a
+        # plugin may render another prompt than the model has learned.
         for name, digest in plugin_hashes(content["name"]).items():
             if content.get(name) != digest:
                 raise UserError(f"the model was trained with another version of {name}")
-        return own
+        return own_format
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{path} is damaged ({error!r}); expected name, tags and layout of a prompt format"
         ) from error
     except UserError as error:
+        # Adds the path to the errors raised above.
         raise UserError(f"{path}: {error.message}") from error
 
 
 def saved_generation(folder: Path) -> Generation:
     """Read a model's stop strings and length limit from its format file, or its generation config.
 
+    Both files may have the keys `stop_strings` and `max_new_tokens`. The first file with one of
+    them decides; without any, there are no stop strings, and the limit is None.
+
     Raises:
         UserError: a file is damaged.
     """
-    # The format file comes first; a model from elsewhere has only transformers' file.
+    # An export has them in the format file, a model from elsewhere only in transformers' file.
     for path in (folder / FORMAT_FILE, folder / "generation_config.json"):
         content = read_json(path, remedy="copy the model again") if path.is_file() else {}
         saved = content if isinstance(content, dict) else {}
-        stops, longest = (saved.get(name) for name in Generation._fields)
+        stops, max_new_tokens = saved.get("stop_strings"), saved.get("max_new_tokens")
         # In transformers' file, `stop_strings` may be one text instead of a list.
         stops = [stops] if isinstance(stops, str) else stops or []
-        texts = isinstance(stops, list) and all(isinstance(stop, str) for stop in stops)
-        if not texts or not isinstance(longest, int | None):
+        are_texts = isinstance(stops, list) and all(isinstance(stop, str) for stop in stops)
+        if not are_texts or not isinstance(max_new_tokens, int | None):
             raise UserError(
-                f"{path}: stop_strings={stops!r}, max_new_tokens={longest!r}; expected a list of "
-                "texts and a whole number"
+                f"{path}: stop_strings={stops!r}, max_new_tokens={max_new_tokens!r}; expected a "
+                "list of texts and a whole number"
             )
-        if stops or longest:
-            return Generation(tuple(stops), longest)
+        if stops or max_new_tokens:
+            return Generation(tuple(stops), max_new_tokens)
     return Generation()
 
 
@@ -150,16 +159,18 @@ def system_prompt(value: str, *, prompt_format: PromptFormat) -> str:
 
 
 def with_default_system(chat_template: str, system: str) -> str:
-    """Extend a chat template: conversations without a system message get `system` as theirs.
+    """Return a chat template that adds `system` to conversations without a system message.
 
-    If `system` is '', the template is returned as it is.
+    If `system` is '', the template is returned unchanged.
     """
     if not system:
         return chat_template
-    # JSON's escapes are Jinja's too, except surrogate pairs, so no character is escaped to ASCII.
+    # `json.dumps` writes the text as a Jinja string. JSON's escapes are Jinja's too, except the
+    # surrogate pairs that stand for an emoji in ASCII; hence ensure_ascii=False.
     message = f"{{'role': 'system', 'content': {json.dumps(system, ensure_ascii=False)}}}"
     return (
-        # Jinja code in front of the template, which then reads the longer list `messages`.
+        # Jinja code in front of the template, which then reads the longer list `messages`. In an
+        # f-string, `{{%-` writes Jinja's `{%-`.
         "{%- if messages[0]['role'] != 'system' -%}"
         f"{{%- set messages = [{message}] + messages -%}}"
         f"{{%- endif -%}}{chat_template}"

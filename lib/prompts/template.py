@@ -98,17 +98,21 @@ LAYOUTS = {"plain": PLAIN, "chatml": CHATML, "llama3": LLAMA3}
 def chat_template(layout: Layout, *, opening: str = "") -> str:
     """Return the Jinja source of a layout's chat template.
 
+    It reads `messages`, `bos_token`, `eos_token` and `add_generation_prompt`, and prints BOS, the
+    preamble (if there is no system message), and each turn with the layout's text around it.
+
     Args:
         opening: tag at the prompt's end, such as `<think>`; '' for none.
     """
-    # Printed at the end of a prompt and before an answer, so that a prompt is a prefix of prompt
-    # plus answer.
+    # Printed at the end of a prompt, and also before an answer in a conversation: a prompt is
+    # therefore a prefix of prompt plus answer.
     before_answer = layout.assistant + opening
     # SmolLM2's BOS equals the opening of a ChatML turn. Its own template prints it once, so no BOS
     # is printed before the first turn.
     own_opening = ' and bos_token != "<|im_start|>"' if layout is CHATML else ""
     # In an f-string, `{{%-` writes Jinja's `{%-`, and `{{{{-` writes `{{-`. The minus signs remove
-    # white space around the code.
+    # white space around the code. `_text` and `_turn` return Jinja code that prints a text, and a
+    # message with the text around it. `{% generation %}` marks answers for `assistant_only_loss`.
     return (
         f"{{%- if bos_token{own_opening} -%}}{{{{- bos_token -}}}}{{%- endif -%}}"
         f"{{%- if messages[0]['role'] != 'system' -%}}{_text(layout.preamble)}{{%- endif -%}}"
@@ -143,11 +147,10 @@ class _Generation(Extension):
     tags = {"generation"}  # noqa: RUF012 (Jinja declares it so)
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
-        """Parse the tag's body, up to `endgeneration`."""
+        """Return the statements of the tag's body, up to `endgeneration`."""
         # transformers' extension (`AssistantTracker`) also records the answer's position, which
         # rendering as text does not need.
-        # Skips the word `generation` itself.
-        next(parser.stream)
+        next(parser.stream)  # skips the word `generation` itself
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
@@ -159,7 +162,13 @@ def render(
     eos_token: str,
     add_generation_prompt: bool,
 ) -> str:
-    """Render a conversation as text; `bos_token` is '' for a tokenizer without one.
+    """Render a conversation as text with the Jinja source of a chat template.
+
+    Args:
+        template: the Jinja source.
+        bos_token: printed first; '' for a tokenizer without one.
+        eos_token: printed after each answer.
+        add_generation_prompt: end with the start of the assistant's turn, for a prompt.
 
     Raises:
         jinja2.TemplateError: `template` is no valid chat template.
@@ -175,8 +184,8 @@ def render(
 # Compiling a template takes 8 ms, rendering a prompt with it 0.01 ms (one CPU core).
 @lru_cache(maxsize=32)
 def _compiled(template: str) -> jinja2.Template:
-    """Compile a chat template as transformers does."""
-    # transformers' settings for chat templates (utils/chat_template_utils.py).
+    """Compile a chat template as transformers does, sandboxed."""
+    # The settings are those of transformers (utils/chat_template_utils.py).
     environment: Any = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation]
     )

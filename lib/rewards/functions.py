@@ -67,19 +67,23 @@ class Grading:
         prompt_format: PromptFormat,
         **settings: Any,
     ) -> None:
+        # settings: those of the rewards (params: `reward`), and `max_completion_tokens`.
         self.prompt_format, self.settings = prompt_format, settings
+        # [F] each. Without weights, the total is the plain sum of the rewards.
         self.weights = weights or [1.0] * len(names)
-        self.rewards: list[RewardFn] = [self._function(name) for name in names]
+        self.rewards: list[RewardFn] = [self._trl_function(name) for name in names]
         # Arguments and rollouts of TRL's last batch. TRL calls the F reward functions one by one;
         # they share these rollouts, so that each completion is judged once.
-        self._columns: tuple[object, ...] = ()
+        self._arguments: tuple[object, ...] = ()
         self._rollouts: list[Rollout] = []
 
-    def _function(self, name: str) -> RewardFn:
+    def _trl_function(self, name: str) -> RewardFn:
         """Return the named reward as a function with TRL's signature."""
         loaded = load_reward(name)
-        # A plugin may have TRL's signature already.
+        # A plugin is wrapped, so that its values are checked; one with TRL's signature is then a
+        # function, and no `BoundedReward`.
         reward = checked_plugin(name, loaded) if is_plugin(name) else loaded
+        # A `BoundedReward` is computed from one `Rollout`; `RolloutReward` adds TRL's signature.
         return RolloutReward(name, reward, self) if isinstance(reward, BoundedReward) else reward
 
     def rollout(self, completion: str, **fields: Any) -> Rollout:
@@ -96,27 +100,32 @@ class Grading:
         )
 
     def judge(self, completions: Sequence[GeneratedCompletion], **fields: Any) -> list[Rollout]:
-        """Build the `Rollout`s of one problem's completions; all get the same `fields`."""
+        """Build the `Rollout`s of one problem's completions.
+
+        Args:
+            fields: further fields, the same for all, such as `reference` and `problem`.
+        """
         return [
             self.rollout(
-                one.text,
-                token_ids=one.token_ids,
-                finish=one.finish,
-                log_probs=one.log_probs,
+                completion.text,
+                token_ids=completion.token_ids,
+                finish=completion.finish,
+                log_probs=completion.log_probs,
                 **fields,
             )
-            for one in completions
+            for completion in completions
         ]
 
     def score(self, rollouts: Sequence[Rollout], **columns: Any) -> None:
-        """Set `rewards` and `reward` (the weighted sum) of B rollouts.
+        """Set `rewards` and `reward` (their weighted sum) of B rollouts.
 
-        Functions with TRL's signature get the fields of the rollouts and `columns` as keyword
-        arguments. `reference_solution` is empty unless it is in `columns`: graded completions have
-        none.
+        Args:
+            columns: further keyword arguments for plugins with TRL's signature, lists of B values.
         """
-        # Each a list of B values, under the names of TRL's GRPOTrainer and of its examples on
-        # GSM8K.
+        # Keyword arguments for functions with TRL's signature, each a list of B values. The names
+        # are those of TRL's GRPOTrainer, and of its examples on GSM8K: these have the reference and
+        # its solution under `reference_answer` and `reference_solution`. A graded completion has no
+        # solution, hence ''.
         arguments = {
             "prompts": [rollout.prompt for rollout in rollouts],
             "completions": [as_messages(rollout.completion) for rollout in rollouts],
@@ -128,15 +137,15 @@ class Grading:
             **columns,
         }
         # [F][B]: one list per reward function.
-        values = [
-            # Judged rollouts go in directly: through TRL's signature they would be judged again.
-            list(map(function.score, rollouts))
-            if isinstance(function, RolloutReward)
-            else function(**arguments)
-            for function in self.rewards
-        ]
-        for place, rollout in enumerate(rollouts):
-            rollout.rewards = tuple(float(earned[place]) for earned in values)
+        values: list[list[float]] = []
+        for function in self.rewards:
+            if isinstance(function, RolloutReward):
+                # Not through TRL's signature, which would judge the completions again.
+                values.append([function.score(rollout) for rollout in rollouts])
+            else:
+                values.append(function(**arguments))
+        for index, rollout in enumerate(rollouts):
+            rollout.rewards = tuple(float(of_function[index]) for of_function in values)
             weighted = zip(self.weights, rollout.rewards, strict=True)
             rollout.reward = sum(weight * value for weight, value in weighted)
 
@@ -156,20 +165,25 @@ class Grading:
     ) -> list[Rollout]:
         """Return one rollout per completion of TRL's batch; log the accuracy if the batch is new.
 
+        TRL calls each reward function with the same batch. The first call builds the rollouts, and
+        the others get the same ones.
+
         Args:
             completions: texts, or lists of chat messages.
             reference, reference_answer: the right answers, under either name.
             log_metric: TRL's function for a named number; None logs nothing.
-            columns: those in `OPTIONAL_COLUMNS` are read, others ignored.
+            columns: further columns of the batch. `problem`, `tags` and `completion_ids` are read,
+                others ignored.
 
         Raises:
             UserError: the references are missing, or not as many as completions.
         """
         reference = reference_answer if reference is None else reference
-        batch = (completions, reference, *map(columns.get, OPTIONAL_COLUMNS))
-        # TRL calls one function after another with the same list objects: identical objects mean
-        # that this batch is judged already.
-        if self._columns and all(map(operator.is_, self._columns, batch)):
+        # None for an optional column that was not passed.
+        arguments = (completions, reference, *map(columns.get, OPTIONAL_COLUMNS))
+        # TRL passes the same list objects to one function after another: identical objects mean
+        # that the rollouts of this batch are built already.
+        if self._arguments and all(map(operator.is_, self._arguments, arguments)):
             return self._rollouts
         if reference is None or len(reference) != len(completions):
             raise UserError(
@@ -177,17 +191,20 @@ class Grading:
                 "`prepare` writes it: run `dvc repro prepare`"
             )
         # Field of `Rollout` → its B values, for the optional columns in this call.
-        known = {
+        optional = {
             field: columns[name] for name, field in OPTIONAL_COLUMNS.items() if columns.get(name)
         }
-        self._columns = batch
+        self._arguments = arguments
         self._rollouts = [
             self.rollout(
-                completion_text(text),
+                completion_text(completion),
                 reference=as_text(right),
-                **dict(zip(known, values, strict=True)),
+                # One completion's values of the optional fields.
+                **dict(zip(optional, values, strict=True)),
             )
-            for text, right, *values in zip(completions, reference, *known.values(), strict=True)
+            for completion, right, *values in zip(
+                completions, reference, *optional.values(), strict=True
+            )
         ]
         # Reached once per batch: for the other reward functions, the method has returned above.
         if log_metric and completions:
@@ -209,14 +226,16 @@ class RolloutReward:
     """
 
     def __init__(self, name: str, reward: BoundedReward, grading: Grading) -> None:
-        # TRL names its columns after `__name__`: rewards/<name>/mean.
+        # TRL names its columns after `__name__`: rewards/<name>/mean. `label` returns the part of
+        # "tiny:format" after the colon.
         self.__name__, self.score, self.grading = label(name), reward.score, grading
         # Called for its error: a missing setting ends the run before training.
         reward.range(grading.settings)
-        marks, expected = grading.prompt_format.marks, reward.marks
-        # `expected` is None: any format; 4: any four tags; a tuple: exactly these tags, () for a
-        # box.
-        if expected not in (None, len(marks), marks):
+        # The prompt format's four tags, () for a format with a box.
+        marks = grading.prompt_format.marks
+        # None: any format; 4: any four tags; a tuple: exactly these tags, () for a box.
+        expected = reward.marks
+        if expected is not None and expected not in (len(marks), marks):
             described = " ".join(expected) if isinstance(expected, tuple) else f"{expected} tags"
             raise FormatError(
                 f"reward `{self.__name__}` reads {described or 'a box'}, and prompt.format "
@@ -226,22 +245,24 @@ class RolloutReward:
     def __call__(
         self, prompts: object = None, completions: Sequence[Any] = (), **columns: Any
     ) -> list[float]:
-        """Return the rewards of a batch, called as TRL calls a reward function."""
+        """Return the reward of each completion of a batch, called with TRL's signature."""
         return list(map(self.score, self.grading.rollouts(completions, **columns)))
 
 
 def judged_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
     """Return the accuracy, and the share of right answers decided by each inexact step.
 
-    A right answer may be proved equal to the reference, or accepted on evidence (`INEXACT`), as by
-    the step `rounding`. A step that decided none is left out: a policy with plain numbers has no
-    such metric.
+    {"answer_accuracy": 0.5, "reward/decided_by/rounding": 0.1}
+
+    The verifier accepts an answer by proof or, in the steps `INEXACT`, on evidence. A step that
+    decided none is left out: a policy with plain numbers has no such metric.
     """
-    right = [rollout.verdict.decided_by for rollout in rollouts if rollout.answer_ok]
+    # The name of the step that decided, for each right answer.
+    steps = [rollout.verdict.decided_by for rollout in rollouts if rollout.answer_ok]
     shares = {
-        f"{DECIDED_BY}{name}": right.count(name) / len(right) for name in INEXACT if name in right
+        f"{DECIDED_BY}{name}": steps.count(name) / len(steps) for name in INEXACT if name in steps
     }
-    return {ANSWER_ACCURACY: len(right) / len(rollouts), **shares}
+    return {ANSWER_ACCURACY: len(steps) / len(rollouts), **shares}
 
 
 def completion_text(completion: Any) -> str:
@@ -275,21 +296,25 @@ def reward_names() -> list[str]:
 
 
 def load_reward(name: str) -> BoundedReward:
-    """Find the reward `name`: `stack:name` imports one stack, a bare name all of them.
+    """Return the reward `name`.
 
-    A plugin that is a function gets no bounds.
+    "tiny:format" is the reward `format` of the stack `tiny`. A bare "format" is searched in all
+    stacks, which imports every one. `plugins/rewards/file.py:name` is a plugin; its bounds are
+    infinite if it is a function and no `BoundedReward`.
 
     Raises:
         UserError: no stack has it; lists the known rewards.
     """
     if is_plugin(name):
-        own = load_plugin(name)
-        return own if isinstance(own, BoundedReward) else BoundedReward(own, UNBOUNDED)
+        plugin = load_plugin(name)
+        return plugin if isinstance(plugin, BoundedReward) else BoundedReward(plugin, UNBOUNDED)
+    # `stack` is '' for a bare name.
     stack, _, bare = name.rpartition(":")
-    # A bare name imports every stack, so params' stack is passed on as `stack:name`.
-    for file in [stack] if stack else STACKS:
-        if bare in _rewards(file):
-            return _rewards(file)[bare]
+    for each in [stack] if stack else STACKS:
+        # Reward's name → reward.
+        rewards = _rewards(each)
+        if bare in rewards:
+            return rewards[bare]
     known = ", ".join(reward_names())
     raise UserError(f"reward.extra: no reward `{bare}`; there are {known}")
 
@@ -297,33 +322,37 @@ def load_reward(name: str) -> BoundedReward:
 def stack_range(
     names: Sequence[str], weights: Sequence[float], **settings: Any
 ) -> tuple[float, float]:
-    """Bound the weighted sum of rewards: sum each reward's smallest and largest value.
+    """Return bounds of the weighted sum of rewards: the sums of their smallest and largest values.
 
     The bounds are infinite if a plugin's reward has none. They may be wider than the true range,
     since rewards of one completion depend on each other.
 
     Raises:
-        UserError: an unknown name.
+        UserError: an unknown name, or a setting that a reward needs is missing.
     """
     lowest = highest = 0.0
     for name, weight in zip(names, weights, strict=True):
-        ends = load_reward(name).range(settings)
-        # Sorted, since a negative weight swaps the ends. A weight of 0 needs its own case: for an
+        # (smallest, largest) value of this reward.
+        bounds = load_reward(name).range(settings)
+        # Sorted, since a negative weight swaps the bounds. A weight of 0 needs its own case: for an
         # unbounded reward, 0 · ∞ is NaN.
-        low, high = sorted(weight * end for end in ends) if weight else (0.0, 0.0)
+        low, high = sorted(weight * bound for bound in bounds) if weight else (0.0, 0.0)
         lowest, highest = lowest + low, highest + high
     return lowest, highest
 
 
 def checked_plugin(name: str, reward: BoundedReward) -> BoundedReward | RewardFn:
-    """Return the reward of the plugin `name` with every call checked.
+    """Wrap the reward of the plugin `name`, so that each call is checked.
 
-    The plugin's function is from a `Rollout` to a number, or has TRL's signature, recognised by its
-    parameter `completions`. In the list that the latter returns, None counts as 0.
+    The plugin's function has TRL's signature if it has a parameter `completions`; otherwise it is a
+    function from a `Rollout` to a number.
+
+    Returns:
+        For TRL's signature, a function with it, in which None counts as 0; else a `BoundedReward`.
+        Both raise UserError on a call if the plugin raises or returns no finite numbers.
 
     Raises:
-        UserError: it is none of these; or, on a call, it raises or returns anything but finite
-            numbers.
+        UserError: the plugin is no function.
     """
     function: Callable[..., Any] = reward.score
     if not callable(function):
@@ -332,6 +361,7 @@ def checked_plugin(name: str, reward: BoundedReward) -> BoundedReward | RewardFn
     def score(rollout: Rollout) -> float:
         """Return the plugin's reward of one rollout."""
         inputs = _shown(rollout.completion)
+        # Turns any exception of the plugin into a UserError that names the plugin and `inputs`.
         with guarded(name, inputs=inputs):
             value = function(rollout)
         return _finite(value, name=name, inputs=inputs)
@@ -342,8 +372,9 @@ def checked_plugin(name: str, reward: BoundedReward) -> BoundedReward | RewardFn
         tags: object = None,  # not passed on; a function of a `Rollout` can read them
         **columns: Any,
     ) -> list[float]:
-        """Return the plugin's rewards of a batch, called as TRL calls a reward function."""
+        """Return the plugin's rewards of a batch, one per completion; TRL's signature."""
         messages = [as_messages(completion_text(completion)) for completion in completions]
+        # `inputs` describes the batch in errors.
         first = _shown(messages[0][0]["content"]) if messages else "of none"
         inputs = f"{len(messages)} completions, the first {first}, and the columns "
         inputs += ", ".join(columns)
@@ -364,7 +395,11 @@ def checked_plugin(name: str, reward: BoundedReward) -> BoundedReward | RewardFn
 
 
 def _finite(value: Any, *, name: str, inputs: str) -> float:
-    """Return what the plugin `name` gave for `inputs` as a float; refuse all but finite numbers."""
+    """Return the value that the plugin `name` gave for `inputs` as a float.
+
+    Raises:
+        UserError: it is no finite number.
+    """
     # Not math.isfinite, which raises for an integer beyond the floats.
     if isinstance(value, int | float) and abs(value) <= sys.float_info.max:
         return float(value)

@@ -88,12 +88,12 @@ class Rollout:
 
     @cached_property
     def marked_answer(self) -> str | None:
-        """The text in the answer's place (between its marks, or in the box); None if there is none.
+        """The text between the answer's marks, or in the last box; None if it is missing or empty.
 
-        If that text is a box, only the box's content.
+        `<answer>\\boxed{72}</answer>` gives "72": models trained on boxes put one inside the tags.
         """
         marked = self.parsed.answer
-        # Models trained on boxes put one inside the tags: <answer>\boxed{72}</answer>.
+        # `unwrapped` removes a box around the whole text.
         return (marked and unwrapped(marked)) or None
 
     @cached_property
@@ -101,21 +101,30 @@ class Rollout:
         """The extracted answer, inside the format's marks or not; None if there is none."""
         if self.is_answer:
             return self.completion
+        # An instruction has no right answer.
         if INSTRUCTION in self.tags:
             return None
         if MULTIPLE_CHOICE in self.tags:
-            # The marks first: reasoning names other options, of which one may come last.
+            # A letter, A to D. From the marks if there is a text between them, since the reasoning
+            # also names other options.
             return parse_mmlu_letter(self.marked_answer or self.completion)
-        # A format without tags (`boxed`) has its answer in a box, which `extract_answer` reads too.
+        # The completion has the answer's tags. An empty text between them is no answer, and none is
+        # searched elsewhere: `marked_answer` is then None.
         if self.marks and self.parsed.answer is not None:
             return self.marked_answer
+        # No tags: the last box, "the answer is …", or the last number.
         return extract_answer(self.completion)
 
     def compare(self, answer: str | None) -> Verdict:
-        """Compare an answer with the reference; the verdict is computed once per text."""
+        """Compare an answer with the reference: is it equal, and which step decided?
+
+        Each text is compared once. A stack's rewards may extract different answers, and the
+        verifier's symbolic worker can take seconds for one.
+
+        Args:
+            answer: None, if none was extracted, is not equal.
+        """
         answer = answer and answer.strip()
-        # Stored by text, since a stack's rewards may extract different answers, and the verifier's
-        # symbolic worker can take seconds for one.
         if answer not in self.verdicts:
             self.verdicts[answer] = compare(
                 reference=self.reference, answer=answer, problem=self.problem
@@ -136,24 +145,32 @@ class Rollout:
 
     @cached_property
     def format_ok(self) -> bool:
-        """True if the whole completion has the required form, and its answer a letter or digit."""
+        """True if the whole completion has the required form, and its answer a letter or digit.
+
+        For an instruction, whose answer may be any text, the form is enough.
+        """
         if INSTRUCTION in self.tags or not self.parsed.format_ok:
             return self.parsed.format_ok
-        # Empty marks or \boxed{\text{}} are no answer: a policy could earn a reward for the form
-        # without answering.
+        # False for empty marks and for \boxed{\text{}}: otherwise a policy could earn a reward for
+        # the form without answering.
         return says_something(self.parsed.answer or "")
 
     @cached_property
     def strict_ok(self) -> bool:
-        """True if `format_ok`, and the answer in its required place equals the reference."""
+        """True if `format_ok`, and the answer in its required place equals the reference.
+
+        That place is between the marks, or in the last box. Always False for an instruction, which
+        has no right answer.
+        """
         if INSTRUCTION in self.tags or not self.format_ok:
             return False
         if MULTIPLE_CHOICE in self.tags:
-            # `answer` has read the letter from the marks already.
+            # With a text between the marks, `answer` is the letter in that text.
             return self.marked_answer is not None and self.answer_ok
-        # Of `-\boxed{5}`, the box of a format without tags is not the answer.
-        is_right = self.answer_ok or bool(self.marks)
-        return is_right and self.compare(self.marked_answer).equal
+        if not self.answer_ok and not self.marks:
+            # A format with a box: of `-\boxed{5}` the box has 5, but the answer is -5.
+            return False
+        return self.compare(self.marked_answer).equal
 
     @property
     def label(self) -> str:
@@ -187,4 +204,5 @@ class BoundedReward:
         for name in self.needs:
             if settings.get(name) is None:
                 raise UserError(f"reward.{name}: not set, and a reward needs it")
+        # Bounds that depend on the settings are a function of them.
         return self.bounds(settings) if callable(self.bounds) else self.bounds

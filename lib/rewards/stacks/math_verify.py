@@ -24,7 +24,7 @@ def sympy_match(rollout: Rollout) -> float:
 def math_verify(rollout: Rollout) -> float:
     """Return 1.0 if math-verify, with its defaults, finds completion and reference equal.
 
-    Its failures count as wrong.
+    A completion that it cannot parse or compare is wrong: 0.0.
     """
     # The whole completion, from which math-verify extracts the answer by its own rules.
     return _verified(rollout.reference, rollout.completion)
@@ -33,6 +33,7 @@ def math_verify(rollout: Rollout) -> float:
 # `graders_disagree` asks again for each completion of a batch, and sympy may take seconds.
 @functools.lru_cache(maxsize=4096)
 def _verified(reference: str, text: str) -> float:
+    """Return 1.0 if math-verify finds `text` equal to `reference`, else 0.0."""
     from math_verify import parse, verify
 
     # math-verify reads LaTeX only between dollars. `verify` takes the reference first, and is not

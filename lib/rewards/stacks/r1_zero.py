@@ -27,16 +27,18 @@ def r1_zero_reward_fn(
         ground_truth: the right answer, or several, of which any counts.
         fast: decide by text, numbers, structure and numerical identity only; False also asks the
             symbolic worker (sympy in another process).
-        problem: text of the problem, see `is_equivalent`.
+        problem: text of the problem; the verifier reads units, options and variables in it.
 
     Returns:
         `format_reward`: 1.0 if `</think> <answer>` and `</answer>` occur. `answer_reward` and
         `reward`: 1.0 if the answer is right too. `class`: the format digit, then the answer digit,
         judged independently: "11", "10", "01", "00".
     """
-    has_form, answer = _strict(response)
-    # In `class` a right answer counts even without the form.
-    answer = answer if has_form else extract_answer(response)
+    # (True, answer after `<answer>`), or (False, None).
+    has_form, answer = _form_and_answer(response)
+    if not has_form:
+        # A right answer counts in `class` even without the form: it may be in a box or a sentence.
+        answer = extract_answer(response)
     references = [ground_truth] if isinstance(ground_truth, str | float | int) else ground_truth
     right = any(
         compare(reference=str(reference), answer=answer, problem=problem, thorough=not fast).equal
@@ -52,20 +54,21 @@ def r1_zero_reward_fn(
 
 def r1_zero(rollout: Rollout) -> float:
     """Return 1.0 if the strict form holds and the answer is right."""
-    has_form, answer = _strict(rollout.completion)
+    has_form, answer = _form_and_answer(rollout.completion)
     # No `fast` here: `answer_ok` has the symbolic worker's verdict anyway.
     return float(has_form and rollout.compare(answer).equal)
 
 
-def _strict(response: str) -> tuple[bool, str | None]:
-    """Return (form holds, answer after the last `<answer>`); (False, None) for another form.
+def _form_and_answer(response: str) -> tuple[bool, str | None]:
+    """Return (True, answer after the last `<answer>`); (False, None) if the form does not hold.
 
-    Of an answer that is a box, only the box's content is returned:
-    `… </think> <answer>\\boxed{72}</answer>` gives (True, "72").
+    `… </think> <answer>72</answer>` gives (True, "72"), and so does `<answer>\\boxed{72}</answer>`.
+    The form holds if `</think> <answer>` and `</answer>` occur, with one space as in the course's
+    grader.
     """
-    # One space between the tags, as in the course's grader.
     if "</think> <answer>" not in response or "</answer>" not in response:
         return False, None
+    # As in that grader, the text up to the end of the response, without closing tags.
     inside = response.rpartition("<answer>")[2].replace("</answer>", "")
     return True, unwrapped(inside)
 

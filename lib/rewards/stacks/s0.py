@@ -25,28 +25,34 @@ def match_format_approximately(rollout: Rollout) -> float:
 
 def check_answer(rollout: Rollout) -> float:
     """Return 5.0 for the same text, 3.5 if equal, 2.0 within 10 %, 1.5 within 20 %, else −2.0."""
+    # None if the form is broken, '' for an empty answer.
     answer = _tagged_answer(rollout)
     if not answer:
         return -2.0
     if answer == rollout.reference:
         return 5.0
+    # Equal to the verifier, in another notation: 0.5 and 1/2.
     if rollout.compare(answer).equal:
         return 3.5
+    # answer / reference; None if one of them is no number.
     ratio = _ratio(answer, rollout.reference)
-    if ratio is not None and 0.9 <= ratio <= 1.1:
+    if ratio is None:
+        return -2.0
+    if 0.9 <= ratio <= 1.1:
         return 2.0
-    return 1.5 if ratio is not None and 0.8 <= ratio <= 1.2 else -2.0
+    return 1.5 if 0.8 <= ratio <= 1.2 else -2.0
 
 
 def check_numbers(rollout: Rollout) -> float:
     """Return 3.0 if the first number after the answer's opening tag is the reference, else −1.5."""
-    _, opened, after = rollout.completion.partition(rollout.marks[2])
-    # Searched after the tag, since the closing tag may be missing.
-    match = _NUMBER.search(after) if opened else None
-    # A sentence's full stop or comma after the number is cut off: "72." is 72.
+    # `tag` is the opening tag of the answer, or '' if it is missing. The closing tag may be missing
+    # too: the first number after `tag` counts.
+    _, tag, after = rollout.completion.partition(rollout.marks[2])
+    match = _NUMBER.search(after) if tag else None
+    # A full stop or comma after the number is cut off: "72." is 72. None for "1.2.3".
     number = as_number(match[0].rstrip(".,")) if match else None
-    right = number is not None and number == as_number(rollout.reference)
-    return 3.0 if right else -1.5
+    is_right = number is not None and number == as_number(rollout.reference)
+    return 3.0 if is_right else -1.5
 
 
 def _tagged_answer(rollout: Rollout) -> str | None:
@@ -55,13 +61,14 @@ def _tagged_answer(rollout: Rollout) -> str | None:
     The form: end of the reasoning, answer between its tags, then only white space. With the tags of
     `working_out`: `…<end_working_out><SOLUTION>72</SOLUTION>`.
     """
-    _, closed, after = rollout.completion.partition(rollout.marks[1])
-    _, opened, rest = after.partition(rollout.marks[2])
-    answer, ended, trailing = rest.partition(rollout.marks[3])
-    # Each tag is searched behind the one before it, so the order is checked too. `partition` gives
-    # '' for a missing tag.
-    whole = closed and opened and ended and answer and not trailing.strip()
-    return answer.strip() if whole else None
+    _, reasoning_close, answer_open, answer_close = rollout.marks
+    # Each tag is searched behind the one before it, so the order is checked too. For a missing tag,
+    # `partition` gives '' in the second and third place: the answer is then ''.
+    _, _, after = rollout.completion.partition(reasoning_close)
+    _, _, rest = after.partition(answer_open)
+    answer, end, trailing = rest.partition(answer_close)
+    is_whole = answer and end and not trailing.strip()
+    return answer.strip() if is_whole else None
 
 
 def _ratio(answer: str, reference: str) -> float | None:

@@ -14,14 +14,17 @@ _HASHES = re.compile(r"####\s*(-?\d[\d,]*(?:\.\d+)?)")
 
 def correctness(rollout: Rollout) -> float:
     """Return 1.0 if the answer equals the reference as text or as a number within 1e-6."""
+    # The text between the tags, or the number after `####`; None without either.
     answer = _answer(rollout)
     if answer is None:
         return 0.0
     if answer == rollout.reference.strip():
         return 1.0
-    number, right = as_number(answer), as_number(rollout.reference)
-    close = number is not None and right is not None and abs(number - right) <= TOLERANCE
-    return 1.0 if close else 0.0
+    # Fractions; None for a text that is no plain number.
+    number, expected = as_number(answer), as_number(rollout.reference)
+    if number is None or expected is None:
+        return 0.0
+    return 1.0 if abs(number - expected) <= TOLERANCE else 0.0
 
 
 def numeric(rollout: Rollout) -> float:
@@ -37,18 +40,19 @@ def xml_format(rollout: Rollout) -> float:
 
 
 def _answer(rollout: Rollout) -> str | None:
-    """Return the text in the first answer tags, in any case; without them, the number after
-    `####`.
+    """Return the text in the first answer tags, upper or lower case.
+
+    Without these tags it is the number after `####`: GSM8K's own solutions end in `#### 72`, so a
+    model may have learned that form. None without either.
     """
-    opened, closed = (re.compile(re.escape(tag), re.IGNORECASE) for tag in rollout.marks[2:])
-    # The first pair; the format's own parser reads the last one.
-    if (start := opened.search(rollout.completion)) and (
-        end := closed.search(rollout.completion, start.end())
-    ):
+    # The last two of the four marks are the answer's tags.
+    opening, closing = (re.compile(re.escape(tag), re.IGNORECASE) for tag in rollout.marks[2:])
+    start = opening.search(rollout.completion)
+    end = closing.search(rollout.completion, start.end()) if start else None
+    if start and end:
         return rollout.completion[start.end() : end.start()].strip()
-    # GSM8K's own solutions end in `#### 72`, so a model may have learned that form.
-    after = _HASHES.search(rollout.completion)
-    return after and after[1]
+    number = _HASHES.search(rollout.completion)
+    return number[1] if number else None
 
 
 REWARDS = {

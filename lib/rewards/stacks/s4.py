@@ -29,26 +29,33 @@ def integer(rollout: Rollout) -> float:
 
 
 def strict_format(rollout: Rollout) -> float:
-    """Return 0.5 if the completion is two blocks, every tag on its own line, and nothing else."""
-    start, end, opening, closing = rollout.marks
+    """Return 0.5 if the completion is two blocks, every tag on its own line, and nothing else.
+
+    "<reasoning>\\n…\\n</reasoning>\\n<answer>\\n72\\n</answer>"
+    """
+    reasoning_open, reasoning_close, answer_open, answer_close = rollout.marks
+    beginning = f"{reasoning_open}\n"
+    # One line break may follow the last tag.
     text = rollout.completion.removesuffix("\n")
-    # `partition`, not a regular expression with two `.*`: the time is linear in the text.
-    _, middle, answer = text[len(f"{start}\n") :].partition(f"\n{end}\n{opening}\n")
-    # `answer` needs a line break of its own, beside that of the middle tags.
-    whole = text.startswith(f"{start}\n") and middle and answer.endswith(f"\n{closing}")
-    return 0.5 if whole else 0.0
+    if not text.startswith(beginning):
+        return 0.0
+    # `partition`, not a regular expression with two `.*`: the time is linear in the text. `middle`
+    # is the lines of the two tags, '' if they do not occur.
+    _, middle, rest = text[len(beginning) :].partition(f"\n{reasoning_close}\n{answer_open}\n")
+    # `rest` is the answer and the last tag: "72\n</answer>".
+    return 0.5 if middle and rest.endswith(f"\n{answer_close}") else 0.0
 
 
 def soft_format(rollout: Rollout) -> float:
-    """Return 0.5 if the two blocks occur in order and the completion ends with the second."""
+    """Return 0.5 if the four tags occur in order and the completion ends with the last one."""
     if not rollout.completion.rstrip().endswith(rollout.marks[3]):
         return 0.0
-    position = 0
+    remaining = rollout.completion
     for tag in rollout.marks:
-        # The end of this tag, searched from the end of the tag before: the order is checked too.
-        position = rollout.completion.find(tag, position) + len(tag)
-        # True only if `find` returned −1: the tag is missing.
-        if position < len(tag):
+        # The text after this tag, in which the next one is searched: the order is checked too.
+        # `match` is '' if the tag is missing.
+        _, match, remaining = remaining.partition(tag)
+        if not match:
             return 0.0
     return 0.5
 
@@ -60,11 +67,12 @@ def tag_count(rollout: Rollout) -> float:
     """
     # Line breaks are added so that a tag on the first or last line is between two as well.
     text = f"\n{rollout.completion}\n"
-    once = [tag for tag in rollout.marks if text.count(tag) == 1]
-    # Only the last tag may be followed by text, so no line break is required after it.
-    last = rollout.marks[3]
-    alone = [tag for tag in once if f"\n{tag}\n" in text or (tag == last and f"\n{tag}" in text)]
-    return 0.125 * len(alone)
+    num_good = 0
+    for tag in rollout.marks:
+        # Only the last tag may be followed by text, so no line break is required after it.
+        line = f"\n{tag}" if tag == rollout.marks[3] else f"\n{tag}\n"
+        num_good += text.count(tag) == 1 and line in text
+    return 0.125 * num_good
 
 
 REWARDS = {

@@ -11,44 +11,49 @@ from lib.rewards.rollout import BoundedReward, Rollout
 
 
 def overlong(rollout: Rollout) -> float:
-    """Return DAPO's soft overlong punishment: 0 up to maximum − cache, then linear to −1 at the
-    maximum.
+    """Return DAPO's soft overlong punishment (arXiv:2503.14476, equation 13).
 
-    Source: DAPO, arXiv:2503.14476, equation 13.
+    0 up to `max_completion_tokens` − `overlong_cache_tokens`, then linear to −1 at
+    `max_completion_tokens`. Maximum 100, cache 20: 80 tokens give 0, 90 give −0.5, 100 give −1.
     """
     cache: int = rollout.settings["overlong_cache_tokens"]
     # Tokens beyond the length at which the punishment begins; negative before it.
     excess = rollout.num_tokens - (rollout.settings["max_completion_tokens"] - cache)
-    # −1 beyond the maximum; 0 … −1 over the cache. With a cache of 0 the value jumps at the
-    # maximum, and nothing is divided by 0.
-    return -1.0 if excess > cache else -max(excess, 0) / cache if cache else 0.0
+    if excess > cache:
+        return -1.0
+    # With a cache of 0 the value jumps from 0 to −1 at the maximum, and nothing is divided by 0.
+    return -max(excess, 0) / cache if cache else 0.0
 
 
 def repetition(rollout: Rollout) -> float:
-    """Return minus the share of repeated word n-grams.
+    """Return minus the share of repeated word n-grams, n = `repetition_ngram`.
 
     With n = 2, "a b a b a" has 4 n-grams, 2 of them different: 2/4 − 1 = −0.5. Adapted from the
     repetition penalty of arXiv:2502.03373; a share, so length does not count.
     """
     size: int = rollout.settings["repetition_ngram"]
     words = rollout.completion.lower().split()
-    # n copies of the words, each shifted by one more word; zip ends with the shortest.
+    # zip over words[0:], words[1:], … gives the n-grams, and ends with the shortest list.
     grams = list(zip(*(words[start:] for start in range(size)), strict=False))
     # 0 for a completion of fewer than n words.
     return len(set(grams)) / len(grams) - 1 if grams else 0.0
 
 
 def cosine_length(rollout: Rollout) -> float:
-    """Return a value between those of a completion of 0 tokens and of the maximum, by a cosine.
+    """Return a value that depends on length, between two set values, by a cosine.
 
-    The two values are `cosine_correct` for a right answer, `cosine_wrong` for another one
-    (arXiv:2502.03373: a right answer is worth more when short, a wrong one when long). Differs from
-    the paper in: a completion at or beyond the maximum gets the value of the longest, without a
-    further penalty (see `overlong`).
+    The setting `cosine_correct` has the values of a right answer of 0 tokens and of one of
+    `max_completion_tokens`; `cosine_wrong` has those of a wrong answer. With `cosine_correct`
+    (2, 1), a right answer gets 2 at 0 tokens, 1.5 at half of the maximum, and 1 from the maximum
+    on.
+
+    Source: arXiv:2502.03373, where a right answer is worth more when short, a wrong one when long.
+    Differs from the paper in: a completion of the maximum gets no further penalty (see `overlong`).
     """
     settings = rollout.settings
+    # Values at 0 tokens and at the maximum.
     shortest, longest = settings["cosine_correct" if rollout.answer_ok else "cosine_wrong"]
-    # While the share rises from 0 to 1, the cosine below falls from 1 to −1.
+    # Length as a share of the maximum. While it rises from 0 to 1, the cosine falls from 1 to −1.
     share = min(rollout.num_tokens / settings["max_completion_tokens"], 1.0)
     return float(longest + 0.5 * (shortest - longest) * (1 + math.cos(math.pi * share)))
 
