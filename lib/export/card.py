@@ -86,8 +86,9 @@ def model_card(
     # that length and the stop string `</answer>`"; both '' for a format without stop strings.
     or_after = "".join(f", or after `{stop}`" for stop in prompt_format.stop_strings)
     and_stops = "".join(f" and the stop string `{stop}`" for stop in prompt_format.stop_strings)
-    # Longer than any run of backticks in the prompt: a run of equal length would end the block.
+    # Three backticks, or more than any run of them in the prompt, which would end the block.
     fence = "`" * (1 + max(map(len, re.findall("`+", example)), default=2))
+    # A sentence for each phase with `select: best`: the step that it hands on.
     steps = "".join(f" {describe_selection(phase, best)}." for phase, best in selections.items())
     # Sorted, so that the same inputs give the same card, byte by byte.
     hashes = "\n".join(f"- {key}: `{value}`" for key, value in sorted(inputs.items()))
@@ -136,7 +137,7 @@ def phases(params: Params) -> Iterator[str]:
     sft, grpo, dpo, checkpoint = params.sft, params.grpo, params.dpo, params.export.checkpoint
     if checkpoint != "base":
         yield f"SFT for {sft.num_epochs} epochs"
-    # `dpo.init` has the checkpoint that DPO starts from; from SFT, GRPO was no phase of it.
+    # `dpo.init` has the checkpoint that DPO starts from: after SFT, there was no GRPO.
     if checkpoint == "grpo" or (checkpoint == "dpo" and "grpo" in dpo.init):
         yield (
             f"GRPO for {grpo.max_steps} steps of {grpo.prompts_per_step} problems × "
