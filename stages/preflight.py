@@ -84,10 +84,8 @@ def doctor(params_file: Path) -> None:
 def probe_size(
     params_file: Path, problems: Path, base: Path, limit: int, phase: str, size: int
 ) -> None:
-    """Try a micro-batch of SIZE for `memory-probe`; exit with 0 if it fits, else `OUT_OF_MEMORY`.
-
-    PHASE is sft or grpo.
-    """
+    """Try a micro-batch of SIZE for `memory-probe`; the exit code tells whether it fits."""
+    # `phase` is sft or grpo; `size` is in rows.
     params = load_params(params_file)
     from lib.engines.unsloth import import_first
 
@@ -100,9 +98,9 @@ def probe_size(
     from lib.planning.probe import OUT_OF_MEMORY, fits, longest_first
 
     configure(seed=params.seed, threads=params.torch_threads)
-    # Problems by length, and the tokens of the longest one with its completion.
+    # The problems, longest row first, and the tokens of that row, prompt and completion.
     rows, tokens = longest_first(params, phase, base=base, problems=problems)
-    # Trains two steps in this process.
+    # Trains two steps in this process; False if they run out of memory.
     enough = fits(params, phase, base=base, problems=rows, tokens=tokens, size=size, limit=limit)
     raise SystemExit(0 if enough else OUT_OF_MEMORY)
 

@@ -35,7 +35,6 @@ def debug(params_file: Path, problems: Path, base: Path, checkpoint: str, n: int
 
     The checkpoint may be a name below data/models or any path, also below data/scratch.
     """
-    # Imports are below, so that --help is quick.
     params = load_params(params_file)
     from lib.artifacts.problems import read_problems
     from lib.engines.policy import load_tokenizer
