@@ -23,14 +23,15 @@ CHECKED = "params.yaml was checked before the stages that depend on this file.\n
 @reads_params
 @writes("--checked", "data/checked", "a constant file")
 def main(params_file: Path, checked: Path) -> None:
-    """Report everything that would make the run fail; write a constant file if there is nothing."""
+    """Report everything that would make the run fail; if nothing would, write a constant file."""
     params = load_params(params_file)
     # Imported after the params are checked: a typo is reported at once.
     from lib.planning.doctor import findings, this_machine
 
     problems = findings(params, this_machine())
     for problem in problems:
-        # Estimates of memory and disk may be wrong, so they warn and do not stop the run.
+        # Only certain faults stop the run. The others are estimates of memory and disk, which may
+        # be wrong, and doubts about the result.
         if problem.weight != "certain":
             click.echo(f"check: {problem.text}", err=True)
     if reasons := [problem.text for problem in problems if problem.weight == "certain"]:

@@ -48,16 +48,17 @@ def main(
     comparison = compare_with(
         base,
         metrics=metrics,
-        # This path is no option, since DVC reads the same path from the revision.
+        # The graded completions. No option: DVC reads the same path from the revision.
         graded=Path("data/graded"),
         plots=plots,
-        # The workspace's params decide, since the revision may list other sets.
+        # The set whose rates come first. The revision may list other sets than the workspace.
         headline=params.evaluate.benchmarks[0],
         everything=everything,
     )
     for line in comparison.lines(markdown=md):
         click.echo(line)
-    # Exit code 1 makes a pull request's check fail (docs/compare.md).
+    # Alarms: rates that fell beyond noise. Exit code 1 makes a pull request's check fail
+    # (docs/compare.md).
     context.exit(1 if comparison.alarms else 0)
 
 

@@ -33,7 +33,8 @@ def main(
     params = load_params(params_file)
     from lib.engines.unsloth import import_first
 
-    # TRL's DPO trainer runs on transformers, even if `model.backend` is unsloth.
+    # Before torch: it sets the options of CUDA's allocator, which are read once. TRL's DPO trainer
+    # runs on transformers, even if `model.backend` is unsloth, and generates nothing.
     import_first("transformers", generates=False)
     from lib.engines.runtime import configure
     from lib.training.dpo import dpo_setup
@@ -43,7 +44,7 @@ def main(
     configure(seed=params.seed, threads=params.torch_threads)
     inputs = {"pairs": pairs, "base": base, "init": init}
     run_phase(
-        # Built inside run_phase: a skipped phase (dpo.num_epochs: 0) loads no model.
+        # The trainer is built inside run_phase: a skipped phase (dpo.num_epochs: 0) loads no model.
         lambda scratch: dpo_setup(params, **inputs, scratch=scratch).trainer,
         stage="dpo",
         section=params.dpo,

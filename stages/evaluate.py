@@ -30,10 +30,11 @@ def main(params_file: Path, completions: Path, provenance: Path, **inputs: Path)
 
     configure(seed=params.seed, threads=params.torch_threads)
     # After an interruption it resumes: finished chunks are stored under a hash of all their inputs.
+    # Returns the engine, prompt and sampling, for provenance.
     facts = complete_checkpoint(params=params, completions=completions, **inputs)
-    # The list of checkpoints decides which stages exist, not what this one computes.
+    # Without the list of checkpoints: it decides which stages exist, not what this one computes.
     used = params.model_dump(include=SECTIONS, exclude={"evaluate": {"checkpoints"}})
-    # Provenance has the device, since another one rounds differently.
+    # Recorded, since another device rounds differently.
     device = device_name()
     write_provenance(provenance, settings=used, inputs=inputs, device=device, **facts)
     click.echo(f"evaluate checkpoint={inputs['checkpoint'].name} completions={completions}")

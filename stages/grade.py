@@ -53,8 +53,8 @@ def file(
     """Grade a JSONL file of completions and references from any source (make grade)."""
     from lib.grading.external import grade_external
 
-    # Not `exists=True`: `make grade` passes an empty COMPLETIONS, and the error should name the
-    # variable.
+    # Checked here and not by click (`exists=True`): without COMPLETIONS, `make grade` passes '',
+    # and the error should name the variable.
     if not source.is_file():
         fault = "is not set" if source == Path() else f"no file `{source}`"
         raise UserError(
@@ -68,7 +68,8 @@ def file(
         source,
         out,
         references=references,
-        # None for '': answers are then looked for in \boxed{} or the text, and no format is judged.
+        # None without --prompt-format: answers are read from \boxed{} or from the text, and the
+        # format is not judged.
         prompt_format=PROMPT_FORMATS.get(prompt_format),
         math_verify=math_verify,
     )

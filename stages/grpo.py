@@ -38,7 +38,8 @@ def main(
     params = load_params(params_file)
     from lib.engines.unsloth import import_first
 
-    # Only a vLLM in this process can share the policy's weights; TRL's trainer never does.
+    # True if completions come from a vLLM in this process, which under Unsloth shares the policy's
+    # weights; TRL's trainer never does.
     generates = params.rollout.engine == "vllm" and params.grpo.trainer != "trl"
     # First of all: Unsloth patches transformers and TRL when it is imported, and CUDA's allocator
     # reads its settings once.
@@ -52,7 +53,7 @@ def main(
     configure(seed=params.seed, threads=params.torch_threads)
     inputs = {"problems": problems, "init": init, "base": base}
     run_phase(
-        # Built inside run_phase: a skipped phase (grpo.max_steps: 0) loads no model.
+        # The trainer is built inside run_phase: a skipped phase (grpo.max_steps: 0) loads no model.
         lambda scratch: grpo_setup(params, **inputs, scratch=scratch).trainer,
         stage="grpo",
         section=params.grpo,
@@ -61,7 +62,8 @@ def main(
         outputs=Outputs(**outputs),
         settings=params.model_dump(include=SECTIONS),
         inputs={**inputs, "validation": validation},
-        # The verifier's calls, timeouts and failures; a resumed run adds to the earlier counts.
+        # For provenance: the verifier's calls, timeouts and failures. A resumed run adds its counts
+        # to the earlier ones.
         counts=lambda: {"verifier": counters()},
         # Step 0 of validation is the initial checkpoint, before any update.
         validator=Validator(params, validation, init=init, base=base),

@@ -26,7 +26,7 @@ def reads(option: str, default: str, what: str) -> Callable[[Command], Command]:
         type=click.Path(path_type=Path),
         default=Path(default),
         show_default=True,
-        callback=_must_exist,
+        callback=_existing_input,
         help=f"Reads {what}.",
     )
 
@@ -44,7 +44,7 @@ def writes(option: str, default: str, what: str) -> Callable[[Command], Command]
         type=click.Path(path_type=Path),
         default=Path(default),
         show_default=True,
-        callback=_at_own_place,
+        callback=_checked_output,
         help=f"Writes {what}.",
     )
 
@@ -61,21 +61,23 @@ def reads_params(command: Command) -> Command:
     )(command)
 
 
-def _at_own_place(context: click.Context, option: click.Parameter, path: Path) -> Path:
-    """Return the output path; refuse a folder with files, unless it is the option's default.
+def _checked_output(context: click.Context, option: click.Parameter, path: Path) -> Path:
+    """Return the output path, and create the folder around it.
 
-    A stage replaces an output folder as a whole, and a folder elsewhere may hold the user's files.
+    A folder with files is refused, unless it is the option's default: a stage replaces an output
+    folder as a whole, and a folder elsewhere may hold the user's files.
     """
     # `resilient_parsing` is shell completion, which must neither fail nor write.
     if context.resilient_parsing:
         return path
+    # A default like `reports/metrics/sft.json` means that the output is a file.
     if Path(str(option.default)).suffix and path.is_dir():
         raise click.BadParameter(f"{path} is a folder; expected a file", param=option)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise click.BadParameter(f"{path}: {error.strerror}", param=option) from error
-    # At the default path, the folder is the stage's own; DVC has removed it by now.
+    # The folder at the default path is the stage's own, and may be replaced.
     if path.is_dir() and path != option.get_default(context) and any(path.iterdir()):
         raise click.BadParameter(
             f"{path} is a folder with files, which this command would replace; choose a path that "
@@ -85,10 +87,11 @@ def _at_own_place(context: click.Context, option: click.Parameter, path: Path) -
     return path
 
 
-def _must_exist(context: click.Context, option: click.Parameter, path: Path) -> Path:
+def _existing_input(context: click.Context, option: click.Parameter, path: Path) -> Path:
     """Return the input path; refuse a missing one, and name the checkpoints beside it."""
     if not path.exists() and not context.resilient_parsing:
-        # The name of a missing folder is usually a misspelt checkpoint: name the others.
+        # A missing folder is usually a misspelt checkpoint: name the folders beside it, without
+        # hidden ones. A path with a suffix is a file.
         beside = sorted(each.name for each in path.parent.glob("[!.]*") if each.is_dir())
         there = f" (there: {', '.join(beside)})" if beside and not path.suffix else ""
         raise click.BadParameter(

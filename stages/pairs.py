@@ -41,8 +41,9 @@ def main(
 
     configure(seed=params.seed, threads=params.torch_threads)
     settings = params.dpo.pairs
-    # 0 means all: `or None` makes that a slice without an end.
+    # `num_problems` 0 means all problems: the slice [:None] has no end.
     sampled = list(read_problems(problems))[: settings.num_problems or None]
+    # For each problem its judged completions.
     groups = sample_checkpoint(
         params,
         init,
@@ -53,12 +54,14 @@ def main(
         engine=params.rollout.engine,
         batch_size=settings.batch_size,
     )
+    # A right and a wrong completion of one problem each.
     rows = preference_pairs(sampled, groups, at_most=settings.max_per_problem)
+    # Name -> number or share.
     numbers = sampling_metrics(groups, rows)
     # Token ids are stored beside the text: tokenizing again may give other tokens.
     write_jsonl(pairs, map(dataclasses.asdict, rows))
     write_metrics(metrics, numbers)
-    # Only dpo.pairs, since the rest of `dpo` belongs to the next stage.
+    # Of `dpo` only `pairs`: the other keys belong to the stage `dpo`.
     used = {**params.model_dump(include=SECTIONS), "dpo": {"pairs": settings.model_dump()}}
     inputs = {"problems": problems, "base": base, "init": init}
     write_provenance(provenance, settings=used, inputs=inputs)

@@ -36,10 +36,13 @@ def plan(params_file: Path, preset: str, card: str, cards: str) -> None:
     from lib.planning.cards import card_memory, fit_lines, split_lines
     from lib.planning.plan import plan_lines
 
-    memory = card_memory(card)
-    fit = fit_lines(params, memory) if memory else ()
-    for line in (*plan_lines(params), *fit, *(split_lines(params, cards) if cards else ())):
-        click.echo(line)
+    lines = list(plan_lines(params))
+    # In bytes; 0 without --card on a machine without a GPU.
+    if memory := card_memory(card):
+        lines += fit_lines(params, memory)
+    if cards:
+        lines += split_lines(params, cards)
+    click.echo("\n".join(lines))
 
 
 @main.command()
@@ -63,6 +66,8 @@ def doctor(params_file: Path) -> None:
     from lib.planning.doctor import can_run, doctor_lines, findings, this_machine
 
     machine = this_machine()
+    # Faults and doubts. Unlike the stage `check`, this also asks the Hub for models and sets that
+    # are not here yet.
     problems = findings(params, machine, asks_hub=True)
     click.echo("\n".join(doctor_lines(machine, problems)))
     if not can_run(problems):
@@ -80,9 +85,12 @@ def probe_size(
     params_file: Path, problems: Path, base: Path, limit: int, phase: str, size: int
 ) -> None:
     """Try a micro-batch of SIZE for `memory-probe`; the exit code tells whether it fits."""
+    # `phase` is sft or grpo; `size` is in rows.
     params = load_params(params_file)
     from lib.engines.unsloth import import_first
 
+    # True if GRPO's completions come from a vLLM in this process, which under Unsloth shares the
+    # policy's weights.
     generates = params.rollout.engine == "vllm" and phase == "grpo"
     import_first(params.model.backend, generates=generates)
     # Imported after Unsloth, which must precede transformers, TRL and PEFT.
@@ -90,7 +98,9 @@ def probe_size(
     from lib.planning.probe import OUT_OF_MEMORY, fits, longest_first
 
     configure(seed=params.seed, threads=params.torch_threads)
+    # The problems, longest row first, and the tokens of that row, prompt and completion.
     rows, tokens = longest_first(params, phase, base=base, problems=problems)
+    # Trains two steps in this process; False if they run out of memory.
     enough = fits(params, phase, base=base, problems=rows, tokens=tokens, size=size, limit=limit)
     raise SystemExit(0 if enough else OUT_OF_MEMORY)
 
@@ -122,20 +132,24 @@ def memory_probe(params_file: Path, problems: Path, base: Path, limit_gib: float
     command = [sys.executable, "-m", "stages.preflight", "probe-size", f"--limit={limit}"]
     command += [f"--params={params_file}", f"--problems={problems}", f"--base={base}"]
     for phase, section in (("sft", params.sft), ("grpo", params.grpo)):
+        # The reason in words, such as "sft.num_epochs is 0"; '' if the phase runs.
         if section.skipped:
             click.echo(f"memory-probe {phase} skipped: {section.skipped}")
             continue
+        # Tokens of the longest row.
         _, tokens = longest_first(params, phase, base=base, problems=problems)
         batch = batch_of(params, phase)
-        # Only divisors, since gradient accumulation needs whole micro-batches.
+        # From the whole batch down. Only divisors of it, since gradient accumulation needs whole
+        # micro-batches. The loop ends at the first size that fits.
         for size in (size for size in range(batch, 0, -1) if batch % size == 0):
             # Each size in a new process: a failed allocation leaves memory fragmented.
             code = subprocess.run([*command, phase, str(size)], check=False).returncode
             if code == 0:
                 break
-            # The kernel ends a process that is too large by SIGKILL. Other codes are bugs.
+            # Too large is also -SIGKILL: the kernel has ended the process. Other codes are bugs.
             if code not in (OUT_OF_MEMORY, -signal.SIGKILL):
                 raise SystemExit(code)
+        # No size fits, not even 1.
         else:
             raise UserError(
                 f"{phase}: one row of {tokens} tokens does not fit; reduce model.max_seq_length or "

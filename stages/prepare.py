@@ -36,17 +36,17 @@ def main(
 
     seed, model, section, validation = params.seed, params.model, params.prepare, params.validation
     configure(seed=seed, threads=params.torch_threads)
-    # Needed before the tokenizer, since the format's tags become tokens of the tiny model.
+    # Before the tokenizer is made: the format's tags become tokens of the tiny model.
     own_format = prompt_format(**params.prompt.rendering)
     system = system_prompt(params.prompt.system, prompt_format=own_format)
-    # Arrow files in a scratch folder, deleted at the end of the block: sets need not fit into
-    # memory.
+    # Sets need not fit into memory: `gathered` reads them from Arrow files in a scratch folder,
+    # which is deleted at the end of the block.
     with sets.gathered_sets(section, seed=seed, raw=raw) as gathered:
         texts = sets.tokenizer_problems(gathered)
-        # The tiny tokenizer is trained on these texts, a downloaded model keeps its own.
+        # A tiny model's tokenizer is trained on these problems; a downloaded model keeps its own.
         write_base(base, texts, prompt_format=own_format, model=model, seed=seed)
         save_prompt(base, system=system, rendering=params.prompt.rendering)
-        # After the tokenizer exists, since lengths are cut in tokens.
+        # After the tokenizer exists, since problems are dropped by their length in tokens.
         sets.finish_sets(
             gathered,
             section,
@@ -55,7 +55,8 @@ def main(
             seed=seed,
         )
         if not params.grpo.skipped:
-            # Only a check, on which no output depends: `grpo` itself refuses a larger step later.
+            # Only a check: no output depends on `prompts_per_step`. `grpo` would refuse too few
+            # problems as well, but only after SFT.
             sets.refuse_few_problems(gathered, prompts_per_step=params.grpo.prompts_per_step)
         sets.write_sets(gathered, problems, validation=validation)
         # Within the block, since counts and examples read the Arrow files.

@@ -22,7 +22,7 @@ _FITTED = re.compile(r"^  (micro_batch_size|gradient_checkpointing):.*$", re.MUL
 @click.option("--fit", is_flag=True, help="The largest micro-batches for this machine's GPU.")
 @click.option("--card", default="", help="For a GPU of so many GB instead.")
 def main(preset: str, model: str, quick: bool, fit: bool, card: str) -> None:
-    """Replace params.yaml, unless it holds edits that would be lost."""
+    """Replace params.yaml by a preset, unless it holds edits that would be lost."""
     if not preset:
         raise UserError(f"which preset? `make preset PRESET=...` with {', '.join(preset_names())}")
     options: dict[str, Any] = {"model": model, "quick": quick}
@@ -31,6 +31,7 @@ def main(preset: str, model: str, quick: bool, fit: bool, card: str) -> None:
 
         if not (memory := card_memory(card)):
             raise UserError("FIT=1: no GPU is here; name the GB of one, as CARD=24")
+        # Micro-batch sizes and gradient checkpointing, by section.
         options["changes"] = fitted(preset_params(preset, **options), memory)
     text = compose_preset(preset, **options)
     if PARAMS_FILE.exists() and not (_is_committed(PARAMS_FILE) or _is_preset(PARAMS_FILE)):
@@ -46,21 +47,25 @@ def main(preset: str, model: str, quick: bool, fit: bool, card: str) -> None:
 
 
 def _is_preset(path: Path) -> bool:
-    """Return True if this command wrote the file, from any preset and options: no edits to lose."""
-    # FIT's values depend on the GPU, so these lines are left out of the comparison.
+    """Return True if the file is a named preset with any options of this command: nothing to lose.
+
+    Options: another model, --quick, --fit.
+    """
+    # The values of --fit depend on the GPU, so the comparison leaves out their lines.
     text = _FITTED.sub("", path.read_text(encoding="utf-8"))
-    written = itertools.product(preset_names(), ("", *model_names()), (False, True))
+    # '' is the preset's own model.
+    options = itertools.product(preset_names(), ("", *model_names()), (False, True))
     return any(
         text == _FITTED.sub("", compose_preset(name, model=model, quick=quick))
-        for name, model, quick in written
+        for name, model, quick in options
     )
 
 
 def _is_committed(path: Path) -> bool:
     """Return True if some commit contains the file with its present content."""
-    # Git's hash of the content: the commit that contains the file contains this blob.
+    # Git's hash of the content. Outside a repository git returns '', here and below: False.
     blob = git("hash-object", str(path), strict=False)
-    # --all and -m: also other branches, and both sides of a merge.
+    # A commit that added or removed this content, on any branch (--all) or in a merge (-m).
     log = ("log", "--all", "-m", "--max-count=1", "--format=%h", f"--find-object={blob}")
     return bool(git(*log, strict=False))
 

@@ -29,7 +29,7 @@ def main(
     params = load_params(params_file)
     from lib.export.push import check_current, check_repo, collect, current_commit, push
 
-    # A dry run may do without a repository.
+    # A dry run needs no repository; one that is named is checked all the same.
     if repo or not dry_run:
         check_repo(repo)
     export = models / "export"
@@ -49,13 +49,14 @@ def main(
         click.echo(f"{total} would be uploaded to {repo or 'the Hub'}; nothing was sent")
         return
     token = os.environ.get(TOKEN, "").strip()
-    # Without this check, a token with other characters would fail in the HTTP header.
+    # Other characters would make the HTTP header, and so the upload, fail without a clear message.
     if not (token.isascii() and token.isprintable() and token):
         raise UserError(
             f"{TOKEN} is not set or not a token; expected one with write access "
             "(https://huggingface.co/settings/tokens). To look first: make push DRY_RUN=1"
         )
-    click.echo(f"{total} uploaded to {push(uploads, repo=repo, token=token, private=not public)}")
+    address = push(uploads, repo=repo, token=token, private=not public)
+    click.echo(f"{total} uploaded to {address}")
 
 
 if __name__ == "__main__":

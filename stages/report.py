@@ -42,7 +42,7 @@ def main(
     from lib.report.write import write_report
 
     run = load_run(
-        # stages/summary.py reads the run by the same call, without the folders.
+        # stages/summary.py reads the same run from the default folders.
         checkpoints=params.evaluate.checkpoints,
         starts=params.starts,
         benchmarks=params.evaluate.benchmarks,
@@ -53,7 +53,8 @@ def main(
     report = write_report(
         run, markdown=markdown, figures=figures, page=page, plots=plots, metrics=differences
     )
-    # Red on a terminal; the report opens with the same sentences.
+    # One for each checkpoint that is worse than the one it started from, beyond noise: red on a
+    # terminal. The report begins with the same sentences.
     for line in alarm_lines(report.alarms):
         click.echo(line)
     click.echo(f"report figures={len(report.figures)} markdown={markdown} page={page}")

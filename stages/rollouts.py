@@ -49,8 +49,10 @@ def debug(params_file: Path, problems: Path, base: Path, checkpoint: str, n: int
     configure(seed=params.seed, threads=params.torch_threads)
     rollout, reward, folder = params.rollout, params.reward, find_model(checkpoint)
     used_format = prompt_format(**params.prompt.rendering)
+    # GRPO's rewards, with their settings (reward.* in params) and the length limit of GRPO.
     settings = reward.settings(max_completion_tokens=rollout.max_new_tokens)
     grading = Grading(reward.names, reward.weights, prompt_format=used_format, **settings)
+    # For each problem its completions, judged and with rewards.
     groups = sample_checkpoint(
         params,
         folder,
@@ -59,17 +61,21 @@ def debug(params_file: Path, problems: Path, base: Path, checkpoint: str, n: int
         base=base,
         grading=grading,
         num_completions=n,
-        # The rollout engine, so that the samples are those that GRPO would see.
+        # GRPO's engine, so that the samples are those that GRPO would see.
         engine=rollout.engine,
         batch_size=n * NUM_PROBLEMS,
     )
+    # Tag of the format -> the tokens into which it is split.
     tokens = tag_tokens(load_tokenizer(folder), used_format)
-    # Only tags that a target without reasoning uses: an optional tag would always look missing.
+    # The tags that a completion has to write: those in SFT's target for an answer without
+    # reasoning. Others are in the prompt already, or optional, and would always look missing.
     target = used_format.target(solution="", reference="1")
-    tags = [tag for tag in used_format.marks if tag in target]
+    required_tags = [tag for tag in used_format.marks if tag in target]
+    # A sentence for each fault that would stop GRPO from learning, or one that there is none.
     diagnosis = diagnose(
         groups,
-        written=tags,
+        written=required_tags,
+        # Thresholds from the range of the rewards and the length limit.
         limits=Limits.from_reward(reward, max_new_tokens=rollout.max_new_tokens),
         temperature=rollout.temperature,
     )
@@ -104,16 +110,18 @@ def difficulty(
 
     configure(seed=params.seed, threads=params.torch_threads)
     rated = list(read_problems(problems))
+    # For each problem its judged completions.
     groups = sample_checkpoint(
         params,
         checkpoint,
         rated,
         base=base,
         num_completions=num_completions,
-        # Sampling all GRPO problems is like an evaluation, whose engine and batch size serve here.
+        # Evaluation's engine and batch size: sampling all GRPO problems is as much work.
         engine=params.evaluate.engine,
         batch_size=params.evaluate.batch_size,
     )
+    # A problem's id, its content hash -> (right completions, all completions).
     measured = {
         problem.id: PassRate(sum(each.answer_ok for each in group), len(group))
         for problem, group in zip(rated, groups, strict=True)

@@ -34,7 +34,7 @@ def main(params_file: Path, problems: Path, validation: Path, base: Path, **outp
     params = load_params(params_file)
     from lib.engines.unsloth import import_first
 
-    # Validation generates; under Unsloth, its vLLM shares the policy's weights.
+    # True if validation generates with vLLM, which under Unsloth shares the policy's weights.
     generates = params.sft.eval_steps > 0 and params.validation.engine == "vllm"
     # First of all: Unsloth patches transformers and TRL when it is imported.
     import_first(params.model.backend, generates=generates)
@@ -48,6 +48,7 @@ def main(params_file: Path, problems: Path, validation: Path, base: Path, **outp
     adapter = Path(params.sft.adapter) if params.sft.adapter else None
     inputs = {"problems": problems, "base": base, "validation": validation}
     run_phase(
+        # The trainer is built inside run_phase: a skipped phase loads no model.
         lambda scratch: sft_setup(params, problems=problems, base=base, scratch=scratch).trainer,
         stage="sft",
         section=params.sft,

@@ -75,11 +75,14 @@ def main(
     logging.disable_progress_bar()
     if not math.isfinite(temperature):
         raise click.BadParameter(f"{temperature} is no number", param_hint="--temperature")
+    # The first limit that is set: the caller's, the one saved with the model, or `LENGTH`.
+    # `find_model` downloads a model of the Hub.
     longest = max_new_tokens or saved_generation(find_model(model)).max_new_tokens or LENGTH
     terminal = Terminal(
         generator=build_text_generator(
             model,
             engine=engine,
+            # Only vLLM reserves memory for it.
             max_seq_length=longest + LONGEST_PROMPT,
         ),
         settings=GenerationSettings(max_new_tokens=longest, temperature=temperature, seed=seed),
@@ -88,12 +91,12 @@ def main(
         out=out,
     )
     if question is not None:
-        # Streamed to a terminal only; a pipe gets whole lines.
+        # On a terminal, the completion is printed while it is generated; a pipe gets whole lines.
         terminal.answer(question, streamed=sys.stdout.isatty())
-    # Without a terminal, stdin is a file of questions.
     elif sys.stdin.isatty():
         terminal.converse()
     else:
+        # A pipe or file with one question per line.
         terminal.answer_lines(sys.stdin.buffer)
 
 

@@ -30,6 +30,7 @@ SCRATCH, OUT = Path("data/scratch/studies"), Path("reports/studies")
 @click.option("--pages", is_flag=True, help="Run nothing; write the pages from the numbers in OUT.")
 def main(params_file: Path, study: str, jobs: int, out: Path, pages: bool) -> None:
     """Run the study's missing experiments, then write its numbers and pages."""
+    # Only for its errors: a study starts from these params, and runs for hours.
     load_params(params_file)
     from lib.params.load import read_yaml
     from lib.studies.definition import load_study, study_file, with_params
@@ -40,25 +41,30 @@ def main(params_file: Path, study: str, jobs: int, out: Path, pages: bool) -> No
     from lib.studies.experiments import changed_inputs, made_from, run_study
     from lib.studies.results import study_metrics, write_pages
 
-    # The pages are a function of this file, so that --pages needs no experiment.
+    # The pages are written from this file only, so that --pages needs no experiment.
     numbers = out / name / "study.json"
     if not pages:
         # A closing terminal sends SIGHUP to this process only, since each experiment has a process
-        # group of its own. Handled like Ctrl-C, it ends the experiments.
+        # group of its own. As a KeyboardInterrupt, like Ctrl-C, it ends the experiments too. Under
+        # `nohup` the signal is ignored, and stays so.
         if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
             signal.signal(signal.SIGHUP, signal.default_int_handler)
-        # Read before the experiments run, since files may be edited in these hours.
+        # Commit, device, and hashes of the study's inputs. Read, like the params, before the
+        # experiments run: files may be edited in these hours.
         origin, content = made_from(path), read_yaml(params_file)
+        # Scores of every problem by variant and seed; stored experiments are not run again.
         outcome = run_study(name, definition, scratch=SCRATCH, jobs=jobs, log=click.echo)
+        # Variant -> problems in each validation while it trains.
         num_validated = {
             each: with_params(content, variant, origin=each).validation.num_problems
             for each, variant in definition.variants.items()
         }
         metrics = study_metrics(definition, outcome, num_validated=num_validated)
         write_metrics(numbers, metrics, made_from=origin)
-    # A file from before `made_from` was recorded counts as changed.
-    state = read_json(numbers).get("made_from", {}) if numbers.is_file() else {}
-    changed = changed_inputs(state, path)
+    # Names of the inputs that changed since the numbers were made, for a warning on the page; all
+    # of them if the file records none.
+    recorded = read_json(numbers).get("made_from", {}) if numbers.is_file() else {}
+    changed = changed_inputs(recorded, path)
     # Only the committed studies feed README's table.
     readme = Path("README.md") if out == OUT else None
     for verdict in write_pages(name, definition, out, changed=changed, readme=readme):

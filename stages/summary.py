@@ -41,7 +41,7 @@ def main(params_file: Path) -> None:
 
 def git_lines() -> Iterator[str]:
     """Yield one line if a run changed tracked files: their number, the cause, the remedy."""
-    # Only files that a run writes: edited code is the user's own change.
+    # Only files that a run writes: edited code is the user's own change. '' without a repository.
     modified = git("diff", "--name-only", "HEAD", "--", "reports", "dvc.lock", strict=False).split()
     if not modified:
         return
@@ -61,16 +61,19 @@ def git_lines() -> Iterator[str]:
 
 def changed_since_commit() -> list[str]:
     """List the params, code and raw data in which this run differs from the last commit's."""
-    # dvc.lock has params and hashes of the last run, in HEAD and here.
+    # dvc.lock has the params and hashes of a run: in HEAD the last commit's, here the last run's.
     lock = Path("dvc.lock")
     here = lock.read_text("utf-8") if lock.exists() else ""
+    # '' if HEAD has no dvc.lock.
     committed = git("show", "HEAD:dvc.lock", strict=False)
-    old, new = (dict(_inputs(text)) for text in (committed, here))
+    old, new = dict(_inputs(committed)), dict(_inputs(here))
     return sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
 
 
 def _inputs(lock: str) -> Iterator[tuple[str, Any]]:
-    """Yield each input of a run: name and value of a param, path and hash of an external dep.
+    """Yield each input of a run: name and value of a param, path and hash of code or raw data.
+
+    ("grpo.max_steps", 20), ("lib/rewards", "0f3a…")
 
     Args:
         lock: text of dvc.lock; '' gives nothing.
@@ -80,9 +83,11 @@ def _inputs(lock: str) -> Iterator[tuple[str, Any]]:
     outs = [Path(out["path"]) for stage in stages for out in stage.get("outs", ())]
     for stage in stages:
         for dep in stage.get("deps", ()):
-            path = Path(dep["path"])  # a dep may be a file of an out, or a folder of outs
+            # A dep may also be a file in an output folder, or a folder of several outputs.
+            path = Path(dep["path"])
             if not any(path.is_relative_to(out) or out.is_relative_to(path) for out in outs):
                 yield dep["path"], dep["md5"]
+        # File -> params of the stage in it.
         for params in stage.get("params", {}).values():
             yield from leaves(params)
 

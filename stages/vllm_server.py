@@ -24,12 +24,13 @@ def main(params_file: Path, model: Path, port: int, fixed: bool, options: tuple[
     from lib.engines.registry import VLLM_SHARE
     from lib.engines.serve import serve, server_command
 
-    # During training, the policy may be on the same GPU; a fixed server has the GPU to itself.
+    # Shares of a GPU's memory, from the sections that use a server. During training, the policy may
+    # be on the same GPU; a fixed server has the GPU to itself and gets the usual share.
     samplers = (params.rollout, params.validation)
     shares = [each.gpu_memory_utilization for each in samplers if each.engine == "vllm-server"]
     command = server_command(
         model,
-        # Anyone who reaches the port can replace the weights, so only this machine may.
+        # This machine only: anyone who reaches the port can replace the weights.
         host="127.0.0.1",
         port=port,
         model=params.model,

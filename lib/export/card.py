@@ -60,16 +60,16 @@ def model_card(
     """Render the card as Markdown, with the Hub's YAML header and its `model-index`.
 
     Args:
-        metrics: metrics of the exported checkpoint, as `grade` wrote them.
+        metrics: benchmark → decoding → metric → value of the exported checkpoint, from `grade`.
         params: params of the run.
         prompt_format: format of the prompts and answers.
         example: one rendered prompt.
-        inputs: hashes of checkpoint, base and benchmarks, by name.
-        selections: the steps that `select: best` chose, by phase.
+        inputs: hashes of checkpoint, base, benchmarks and plugins, by name.
+        selections: phase → validation point that `select: best` chose; {} without that setting.
     """
     evaluate, export = params.evaluate, params.export
-    # Only a model with a revision is from the Hub; the name of a local folder would link to
-    # somebody else's repository, or to none.
+    # `revision` is a commit on the Hub, the hash of a wheel, or '' for a local folder. A folder's
+    # name gets no link, since `data/model` would be the address of somebody else's repository.
     name, revision, base_model = params.model.name, params.model.revision, ""
     on_hub = name if revision and HUB_ID.fullmatch(name) else ""
     if on_hub:
@@ -77,37 +77,39 @@ def model_card(
     elif revision:
         package = name.removeprefix(PIP)
         base_model = f" of the dequantised GGUF file in `{package}` (wheel `{revision}`)"
-    rates = list(card_rows(metrics, evaluate.benchmarks))
-    stops = "".join(f", or after `{stop}`" for stop in prompt_format.stop_strings)
-    # Longer than any run of backticks in the prompt: a run of equal length would end the block.
-    fence = "`" * (1 + max(map(len, re.findall("`+", example)), default=2))
-    # For people who run the model with other software, which ignores prompt_format.json.
-    ends = "".join(f" and the stop string `{stop}`" for stop in prompt_format.stop_strings)
-    steps = "".join(f" {describe_selection(*each)}." for each in selections.items())
-    # Sorted, so that the same inputs give the same card, byte by byte.
-    hashes = "\n".join(f"- {name}: `{value}`" for name, value in sorted(inputs.items()))
-    rows = "\n".join(
+    rows = list(card_rows(metrics, evaluate.benchmarks))
+    table = "\n".join(
         f"| {row.benchmark} | {row.label} | {row.percent} | {row.range} | {row.rate.n} |"
-        for row in rates
+        for row in rows
     )
+    # The stop strings in two sentences of the card, "ends with …, or after `</answer>`" and "given
+    # that length and the stop string `</answer>`"; both '' for a format without stop strings.
+    or_after = "".join(f", or after `{stop}`" for stop in prompt_format.stop_strings)
+    and_stops = "".join(f" and the stop string `{stop}`" for stop in prompt_format.stop_strings)
+    # Three backticks, or more than any run of them in the prompt, which would end the block.
+    fence = "`" * (1 + max(map(len, re.findall("`+", example)), default=2))
+    # A sentence for each phase with `select: best`: the step that it hands on.
+    steps = "".join(f" {describe_selection(phase, best)}." for phase, best in selections.items())
+    # Sorted, so that the same inputs give the same card, byte by byte.
+    hashes = "\n".join(f"- {key}: `{value}`" for key, value in sorted(inputs.items()))
     return f"""---
-{_header(rates, prepare=params.prepare, base_model=on_hub, export=export).to_yaml()}
+{_header(rows, prepare=params.prepare, base_model=on_hub, export=export).to_yaml()}
 ---
 
 # A maths reasoner trained with reckon
 
 The `{export.checkpoint}` checkpoint{base_model}, weights in {export.dtype}. It answers in the
-prompt format `{prompt_format.name}` (`prompt_format.json`), and ends with its end token{stops}.
+prompt format `{prompt_format.name}` (`prompt_format.json`), and ends with its end token{or_after}.
 
 ## Measured
 
 | benchmark | metric | % | 95 % interval | problems |
 |---|---|---|---|---|
-{rows}
+{table}
 
 Sampled at temperature {evaluate.temperature:g} and top-p {evaluate.top_p:g}, at most
 {evaluate.max_new_tokens} new tokens; every answer was graded by reckon's verifier. Intervals are
-over problems. Other software has to be given that length{ends} (`prompt_format.json`).
+over problems. Other software has to be given that length{and_stops} (`prompt_format.json`).
 
 ## Prompt
 
@@ -135,7 +137,7 @@ def phases(params: Params) -> Iterator[str]:
     sft, grpo, dpo, checkpoint = params.sft, params.grpo, params.dpo, params.export.checkpoint
     if checkpoint != "base":
         yield f"SFT for {sft.num_epochs} epochs"
-    # DPO may start from SFT: GRPO then is no phase of the exported checkpoint.
+    # `dpo.init` has the checkpoint that DPO starts from: after SFT, there was no GRPO.
     if checkpoint == "grpo" or (checkpoint == "dpo" and "grpo" in dpo.init):
         yield (
             f"GRPO for {grpo.max_steps} steps of {grpo.prompts_per_step} problems × "
@@ -157,17 +159,21 @@ def card_rows(metrics: Mapping[str, Any], benchmarks: Sequence[str]) -> Iterator
     for benchmark in benchmarks:
         modes = metrics[benchmark]
         for (mode, name), label in CARD_METRICS.items():
-            # Not measured: `evaluate.greedy` is false, or `num_samples` is 0.
+            # A decoding is missing if `evaluate.greedy` is false or `num_samples` is 0.
             if mode in modes:
                 rate = rate_estimate(modes[mode], name)
                 yield CardRow(benchmark=benchmark, label=label, rate=rate)
 
 
 def _header(
-    rates: list[CardRow], *, prepare: Prepare, base_model: str, export: Export
+    rows: list[CardRow], *, prepare: Prepare, base_model: str, export: Export
 ) -> ModelCardData:
-    """Return the card's YAML header; `base_model` is '' for a model that is not on the Hub."""
-    # The Hub links results to a data set by its id; other benchmarks keep their own names.
+    """Return the card's YAML header.
+
+    Args:
+        base_model: the model's id on the Hub; '' if it is not there.
+    """
+    # Benchmark -> the arguments of `EvalResult` about its data set.
     datasets = {each.name: _dataset(each) for each in prepare.benchmarks}
     results = [
         EvalResult(
@@ -179,13 +185,16 @@ def _header(
             metric_name=f"{each.label} (%; 95 % interval {each.range}, n = {each.rate.n})",
             metric_value=each.percent,
         )
-        for each in rates
+        for each in rows
     ]
+    # DPO's pairs come from GRPO's problems. `split.hub` is a data set's id on the Hub; sources that
+    # are not there have no splits.
     sources = [each.source for phase in (prepare.sft, prepare.grpo) for each in phase.sources]
     trained_on = [split.hub for source in sources for split in hub_splits(source)]
     return ModelCardData(
         # huggingface_hub leaves None out of the YAML header, but writes an empty text.
         base_model=base_model or None,
+        # Each id once, in the order of params.
         datasets=[*dict.fromkeys(trained_on)] or None,
         eval_results=results or None,
         language=export.language,
@@ -201,6 +210,8 @@ def _header(
 def _dataset(benchmark: Benchmark) -> dict[str, Any]:
     """Return the arguments of `EvalResult` on a benchmark's data set: id, subset, split, commit."""
     splits = hub_splits(benchmark.source)
+    # The Hub finds a data set by its id, `owner/name`. All splits of a benchmark have the same id;
+    # a benchmark that is not on the Hub has no splits, and keeps its own name.
     dataset = {"dataset_type": splits[0].hub if splits else benchmark.name}
     # A split is named only if the benchmark is exactly this split, not a part of it or several.
     if len(splits) != 1 or splits[0].limit != "all":

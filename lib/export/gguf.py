@@ -25,7 +25,7 @@ BLOCKS = {
     "f16": (gguf.GGMLQuantizationType.F16, gguf.LlamaFileType.MOSTLY_F16),
     "q8_0": (gguf.GGMLQuantizationType.Q8_0, gguf.LlamaFileType.MOSTLY_Q8_0),
 }
-"""`export.gguf` → type of the matrices, and of the file."""
+"""`export.gguf` → type of the matrices, and the type that the file's header names."""
 
 ARCHITECTURES = {
     "llama": gguf.MODEL_ARCH.LLAMA,
@@ -58,20 +58,21 @@ def write_gguf(
     folder: Path,
     *,
     kind: str,
-    ends: Collection[int],
+    end_ids: Collection[int],
 ) -> Path:
     """Write model and tokenizer as one GGUF file, and return its path.
 
     Args:
         model: the weights in float32, not yet rounded.
         folder: the export, with the saved tokenizer; the file goes to its `gguf/`.
-        kind: a key of `BLOCKS`.
-        ends: tokens that end a completion.
+        kind: storage of the matrices, "f16" or "q8_0".
+        end_ids: ids of the tokens that end a completion.
 
     Raises:
         UserError: llama.cpp has no form for this architecture or tokenizer.
     """
-    split = split_name(tokenizer)
+    # Raises, like the check below, before anything is written.
+    pre_tokenizer = split_name(tokenizer)
     config: Any = model.config
     rope = config.rope_parameters
     architecture = ARCHITECTURES.get(config.model_type)
@@ -84,7 +85,7 @@ def write_gguf(
     file.parent.mkdir()
     # The packed weights go to a temporary file, since memory holds the model itself.
     writer = gguf.GGUFWriter(file, gguf.MODEL_ARCH_NAMES[architecture], use_temp_file=True)
-    block, file_type = BLOCKS[kind]
+    matrix_type, file_type = BLOCKS[kind]
     writer.add_name("reckon")
     writer.add_file_type(file_type)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
@@ -95,41 +96,53 @@ def write_gguf(
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    # Without `head_dim`, as in older configs, the heads share the hidden size equally.
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     writer.add_key_length(head_dim)
     writer.add_value_length(head_dim)
     writer.add_rope_dimension_count(head_dim)
     writer.add_rope_freq_base(rope["rope_theta"])
-    rows = model.get_input_embeddings().weight.shape[0]
-    writer.add_vocab_size(rows)
-    _add_tokenizer(writer, tokenizer, folder, split=split, rows=rows, ends=ends)
+    # May be more than the tokenizer has tokens: embeddings are often padded to a round number.
+    num_rows = model.get_input_embeddings().weight.shape[0]
+    writer.add_vocab_size(num_rows)
+    _add_tokenizer(
+        writer,
+        tokenizer,
+        folder,
+        pre_tokenizer=pre_tokenizer,
+        num_rows=num_rows,
+        end_ids=end_ids,
+    )
     if rope["rope_type"] == "llama3":
-        # llama.cpp divides the plain frequencies by these factors, [head_dim / 2].
+        # [head_dim / 2] factors: llama.cpp computes the plain frequencies theta^(-2i / head_dim),
+        # and divides them by these to get the model's scaled frequencies.
         exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
         scaled: torch.Tensor = model.get_submodule("model.rotary_emb").inv_freq.cpu()
         factors = rope["rope_theta"] ** -exponents / scaled
         writer.add_tensor("rope_freqs.weight", factors.numpy())
+    # Number of heads in the two matrices that a Llama stores in another order of rows.
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     tensor_names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
     for name, weight in model.state_dict().items():
         # A file without an output layer tells llama.cpp that the layer is tied to the embeddings.
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
+        # "model.layers.0.self_attn.q_proj.weight" -> "q_proj"
         module = name.split(".")[-2]
         if config.model_type == "llama" and module in heads:
             weight = _interleaved(weight, heads[module])
         if weight.ndim == 1:
-            stored = gguf.GGMLQuantizationType.F32
-        elif weight.shape[-1] % gguf.GGML_QUANT_SIZES[block][0]:
-            # Its rows cannot be cut into whole blocks.
-            stored = gguf.GGMLQuantizationType.F16
+            weight_type = gguf.GGMLQuantizationType.F32
+        # GGML_QUANT_SIZES has (weights, bytes) of a block: q8_0 needs rows of whole blocks of 32.
+        elif weight.shape[-1] % gguf.GGML_QUANT_SIZES[matrix_type][0]:
+            weight_type = gguf.GGMLQuantizationType.F16
         else:
-            stored = block
-        packed = gguf.quantize(weight.float().cpu().numpy(), stored)
+            weight_type = matrix_type
+        packed = gguf.quantize(weight.float().cpu().numpy(), weight_type)
         gguf_name = tensor_names.get_name(name, (".weight", ".bias"))
         if gguf_name is None:
             raise UserError(f"export.gguf={kind}: GGUF has no name for the weight {name}")
-        writer.add_tensor(gguf_name, packed, raw_dtype=stored)
+        writer.add_tensor(gguf_name, packed, raw_dtype=weight_type)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -153,26 +166,33 @@ def _interleaved(weight: torch.Tensor, heads: int) -> torch.Tensor:
 
 
 def split_name(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return llama.cpp's name for a tokenizer's pre-tokenizer, one of `SPLITS`.
+    """Return llama.cpp's name for a tokenizer's pre-tokenizer, such as "qwen2" or "gpt-2".
+
+    The pre-tokenizer splits a text before tokens are merged. It is a step of the tokenizer's JSON
+    ({"type": "Digits", ...}), or a sequence of steps ({"pretokenizers": [...]}).
 
     Raises:
         UserError: llama.cpp has no name for it, and would read other tokens than the model learned.
     """
     backend = json.loads(tokenizer.backend_tokenizer.to_str())
+    # None for a tokenizer without a pre-tokenizer.
     whole = backend["pre_tokenizer"] or {}
-    # The steps as keys of `SPLITS` have them: a regular expression, "digits", "gpt2".
+    # A key of `SPLITS`: for each step its regular expression, "digits", or "gpt2" (GPT-2's split).
     splits = []
-    for part in whole.get("pretokenizers", [whole]):
-        if part.get("type") == "Split":
-            splits.append(part["pattern"].get("Regex", ""))
-        elif part.get("type") == "Digits" and part["individual_digits"]:
+    for step in whole.get("pretokenizers", [whole]):
+        kind = step.get("type")
+        if kind == "Split":
+            # '' for a plain text instead of a regular expression; no key of `SPLITS` has it.
+            splits.append(step["pattern"].get("Regex", ""))
+        elif kind == "Digits" and step["individual_digits"]:
             splits.append("digits")
-        elif part.get("type") != "ByteLevel" or part["add_prefix_space"]:
-            # A step that no key of `SPLITS` has: refused below.
-            splits.append(str(part.get("type")))
-        # Without its regular expression, ByteLevel splits nothing.
-        elif part["use_regex"]:
-            splits.append("gpt2")
+        elif kind == "ByteLevel" and not step["add_prefix_space"]:
+            # Without `use_regex`, ByteLevel maps bytes to characters and splits nothing.
+            if step["use_regex"]:
+                splits.append("gpt2")
+        else:
+            # The name of a step that llama.cpp lacks; no key of `SPLITS` has it.
+            splits.append(str(kind))
     if backend["model"]["type"] != "BPE" or tuple(splits) not in SPLITS:
         raise UserError(
             f"export.gguf: llama.cpp has no name for a tokenizer that splits texts by {splits}; "
@@ -186,34 +206,37 @@ def _add_tokenizer(
     tokenizer: PreTrainedTokenizerBase,
     folder: Path,
     *,
-    split: str,
-    rows: int,
-    ends: Collection[int],
+    pre_tokenizer: str,
+    num_rows: int,
+    end_ids: Collection[int],
 ) -> None:
     """Add tokens, merges, special tokens and chat template to a GGUF file.
 
     Args:
         folder: the saved tokenizer.
-        split: llama.cpp's name of the pre-tokenizer.
-        rows: rows of the embeddings.
-        ends: tokens that end a completion.
+        pre_tokenizer: llama.cpp's name of the pre-tokenizer.
+        num_rows: rows of the embeddings.
+        end_ids: ids of the tokens that end a completion.
     """
-    # The embeddings may have more rows than there are tokens; unused rows get these names.
-    tokens = [f"[PAD{number}]" for number in range(rows)]
-    types = [gguf.TokenType.UNUSED] * rows
-    for token, number in tokenizer.get_vocab().items():
-        tokens[number], types[number] = token, gguf.TokenType.NORMAL
-    for number, added in tokenizer.added_tokens_decoder.items():
-        special = gguf.TokenType.CONTROL if added.special else gguf.TokenType.USER_DEFINED
-        tokens[number], types[number] = added.content, special
+    # By token id. The embeddings may have more rows than there are tokens: unused rows keep this.
+    tokens = [f"[PAD{token_id}]" for token_id in range(num_rows)]
+    types = [gguf.TokenType.UNUSED] * num_rows
+    for token, token_id in tokenizer.get_vocab().items():
+        tokens[token_id], types[token_id] = token, gguf.TokenType.NORMAL
+    # The vocabulary has the added tokens too; these entries replace theirs.
+    for token_id, added in tokenizer.added_tokens_decoder.items():
+        added_type = gguf.TokenType.CONTROL if added.special else gguf.TokenType.USER_DEFINED
+        tokens[token_id], types[token_id] = added.content, added_type
+    # llama.cpp's name of any byte-level BPE.
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(split)
+    writer.add_tokenizer_pre(pre_tokenizer)
     writer.add_token_list(tokens)
     writer.add_token_types(types)
-    # One end token beside EOS: the field for the end of a turn holds one only.
-    for end in sorted(set(ends) - {tokenizer.eos_token_id})[:1]:
-        writer.add_eot_token_id(end)
-    vocabulary = gguf.SpecialVocab(folder, load_merges=True, n_vocab=rows)
+    # GGUF has a field for EOS and one for another end token (EOT); further ones are left out.
+    for end_id in sorted(set(end_ids) - {tokenizer.eos_token_id})[:1]:
+        writer.add_eot_token_id(end_id)
+    # Merges, special tokens and chat template, from the files of the saved tokenizer.
+    vocabulary = gguf.SpecialVocab(folder, load_merges=True, n_vocab=num_rows)
     # The chat template prints BOS already; if llama.cpp added it too, it would be there twice.
     vocabulary.add_special_token = {"bos": False, "eos": False}
     vocabulary.add_to_gguf(writer, quiet=True)
@@ -227,17 +250,20 @@ def modelfile(
     evaluate: Evaluate,
     max_seq_length: int,
     stop_strings: Sequence[str],
-    ends: Collection[int],
+    end_ids: Collection[int],
 ) -> str:
     """Return the text of an Ollama `Modelfile`: template, system prompt, the evaluation's sampling.
 
     Args:
         file: the GGUF file, in the folder of the Modelfile.
-        ends: tokens that end a completion.
+        system: the default system prompt; '' for none.
+        evaluate: the section of params with the sampling settings.
+        end_ids: ids of the tokens that end a completion.
 
     Raises:
         UserError: a text holds three quotes, which would end it in a Modelfile.
     """
+    # Ollama fills in .System and .Response, and .Prompt in the two rendered templates.
     template = (
         "{{ if .System }}"
         + _go_template(tokenizer, system="SYSTEM-HERE")
@@ -251,7 +277,8 @@ def modelfile(
     for name, text in texts.items():
         if '"""' in text:
             raise UserError(f'export.gguf: {name} of a Modelfile cannot hold """: {text!r}')
-    stops = [*stop_strings, *(tokenizer.convert_ids_to_tokens(end) for end in sorted(ends))]
+    # Ollama stops at texts; an end token is named by its text.
+    stops = [*stop_strings, *tokenizer.convert_ids_to_tokens(sorted(end_ids))]
     settings = {
         "temperature": evaluate.temperature,
         "top_p": evaluate.top_p,
@@ -272,10 +299,14 @@ def modelfile(
 
 
 def _go_template(tokenizer: PreTrainedTokenizerBase, *, system: str) -> str:
-    """Render the chat template for one prompt, as a Go template: Ollama's are Go's."""
+    """Render the chat template for one prompt, as a Go template for Ollama.
+
+    The prompt becomes "{{ .Prompt }}", and the text SYSTEM-HERE in `system` "{{ .System }}".
+    """
     text = tokenizer.apply_chat_template(
         conversation("PROMPT-HERE", system=system), add_generation_prompt=True, tokenize=False
     )
-    # Double braces in the text itself are quoted, before the placeholders become variables.
+    # "{{" in the chat template's own text would begin a variable: `{{ "{{" }}` prints it. Done
+    # before the placeholders become variables, which must stay as they are.
     text = str(text).replace("{{", '{{ "{{" }}')
     return text.replace("PROMPT-HERE", "{{ .Prompt }}").replace("SYSTEM-HERE", "{{ .System }}")

@@ -59,8 +59,7 @@ from lib.prompts.formats import conversation
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
 EXACT = {"dtype": "float32", "attention": "sdpa"}
-"""Settings of the model for verifying. Those of training may not do: flash attention needs 16
-bits."""
+"""Settings of the model for verifying, in place of training's: flash attention needs 16 bits."""
 
 SHARD_SIZE = "5GB"
 """Largest weight file; a larger model is split into several."""
@@ -71,7 +70,6 @@ SAME = 1e-5
 ARITHMETIC = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 """Largest mean difference, in nats, between two kernels that compute in this type, or between this
 type and float32."""
-
 
 GGUF_LIMITS = {"f16": 1e-2, "q8_0": 5e-2}
 """Largest mean difference, in nats, between weights of a GGUF file and the checkpoint's."""
@@ -134,19 +132,24 @@ def publish(
 
     Args:
         params: all of them; the export has a copy beside its card.
+        base: the base model, with the system prompt that `prepare` saved beside it.
         problems: folder of the benchmarks; the first one's prompts are used to verify.
         measured: file of the checkpoint's metrics.
 
     Raises:
-        UserError: a form's answers differ from the checkpoint's, or it cannot be loaded.
+        UserError: a form of the export gives other answers than the checkpoint, or cannot be
+            loaded.
     """
     prompt, export = params.prompt, params.export
+    # Benchmark -> its problems.
     benchmarks = read_benchmarks(problems, params.evaluate.benchmarks)
     held_out = benchmarks[params.evaluate.benchmarks[0]][: export.num_verified]
     own_format, system = prompt_format(**prompt.rendering), saved_system(base)
+    # With a system message in front, unless `system` is ''.
     prompts = [conversation(problem.problem, system=system) for problem in held_out]
     # Beside `to`, so that the final rename stays within one file system and is atomic.
     unverified = to.with_name(f"{to.name}-unverified")
+    # `folder` is a temporary folder, which the end of the block renames to `unverified`.
     with replacing(unverified) as folder:
         written = write_model(
             checkpoint,
@@ -161,8 +164,9 @@ def publish(
             folder,
             system=system,
             rendering=prompt.rendering,
-            generation=Generation(own_format.stop_strings, longest),
+            generation=Generation(own_format.stop_strings, max_new_tokens=longest),
         )
+        # Only benchmarks with settings of their own; the others have `longest`.
         limits = {each.benchmark: each.max_new_tokens for each in params.evaluate.overrides}
         for benchmark in params.prepare.benchmarks:
             # Only generated sets are published in an export; others belong to other people.
@@ -177,10 +181,11 @@ def publish(
         # Folded weights are a derived work of the base model: its licence goes with them.
         if (base / LICENSE).is_file():
             shutil.copyfile(base / LICENSE, folder / LICENSE)
-        # The model's own params, not the file: `make preset` reads them back as a preset.
+        # All params as they were validated; `make preset` reads this file as a preset.
         with (folder / "params.yaml").open("w", encoding="utf-8") as file:
             YAML(typ="safe").dump(params.model_dump(mode="json"), file)
         card = model_card(
+            # The file hides standard errors in lists, which `unlisted` dissolves.
             unlisted(read_json(measured)),
             params=params,
             prompt_format=own_format,
@@ -197,7 +202,8 @@ def publish(
             selections=read_selections(checkpoint),
         )
         (folder / "README.md").write_text(card, encoding="utf-8")
-    # Users send no system message: the exported template must add it and give the same tokens.
+    # Without the system message, as users send them: the exported chat template must add it and
+    # give the same tokens.
     conversations = [prompt[1:] if system else prompt for prompt in prompts]
     try:
         verified = verify(unverified, written, base=base, conversations=conversations)
@@ -206,7 +212,7 @@ def publish(
             f"{error.message}; the model is in {unverified}, unverified; "
             "`dvc repro export` tries again"
         ) from error
-    # `replace` refuses a folder that is not empty.
+    # An older export. `replace` refuses a target folder that is not empty.
     shutil.rmtree(to, ignore_errors=True)
     unverified.replace(to)
     return verified
@@ -223,13 +229,14 @@ def write_model(
     params: Params,
     system: str = "",
 ) -> WrittenModel:
-    """Fold an adapter into the weights and write every form of the model.
+    """Write every form of the model, and return the answers that each form has to give.
 
+    The forms: full weights with an adapter folded into them, the adapter on its base, and GGUF.
     Only one model is in memory: the adapter is folded in place, and weights are rounded one by one.
 
     Args:
         to: a new folder.
-        prompts: chat messages; the models are compared on their greedy completions.
+        prompts: [P] chat messages; the forms are compared on the greedy completions of these.
         system: the prompts' system message; the exported chat template adds it to conversations
             without one.
 
@@ -245,36 +252,39 @@ def write_model(
         temperature=0.0,
         stop_strings=stop_strings,
     )
+    # In float32 and with the attention `sdpa`.
     exact = model.model_copy(update=EXACT)
     weights: Any = load_policy(checkpoint, base=base, settings=exact).to(device_here())
     token_ids = encode(tokenizer, prompts)
     engine = TransformersEngine(weights, tokenizer, batch_size=BATCH)
-    # [P] token ids, one completion per prompt. All forms are scored on these: had each generated
-    # its own, a near-tie between two tokens would make the rest of a text differ.
+    # [P] token ids, one completion per prompt. All forms are scored on these tokens: if each form
+    # generated its own, a near-tie between two tokens would make the rest of a text differ.
     completions = [list(each.token_ids) for (each,) in engine.generate(token_ids, greedy)]
     # The engine refers to the model, which folding is about to change in place.
     del engine
-    # `trained`: answers of the checkpoint as trained. `answers`: those of the weights as they are
-    # now, after each change.
+    # Answers: log-probs of the completions' tokens, and the likeliest tokens. `trained` has those
+    # of the checkpoint as trained, `answers` those of the weights after the changes so far.
     answers = trained = score_answers(weights, token_ids, completions)
-    # Comparison -> mean difference of log-probs in nats.
+    # Comparison -> mean difference of log-probs in nats. `check_same` returns it, and raises if it
+    # is above the tolerance.
     differences: dict[str, float] = {}
     if adapter:
         weights = weights.merge_and_unload()
         answers = score_answers(weights, token_ids, completions)
         tolerance = ARITHMETIC["float32"]
         differences["fold"] = check_same("fold", answers, trained, tolerance=tolerance)
-    ends = end_tokens(weights, tokenizer)
+    end_ids = end_tokens(weights, tokenizer)
     # Changed only after the checkpoint's prompts were encoded, which have a system message already.
     tokenizer.chat_template = with_default_system(tokenizer.chat_template, system)
     tokenizer.save_pretrained(to)
+    # Kind -> its type of arithmetic, the expected answers, and the tolerance in nats.
     forms = {}
     if export.gguf != "none":
         # Imported here: `gpu-check` runs on machines without the package `gguf` too.
         from lib.export.gguf import modelfile, write_gguf
 
         # Written before the weights are rounded to `export.dtype`, so that they are rounded once.
-        file = write_gguf(weights, tokenizer, to, kind=export.gguf, ends=ends)
+        file = write_gguf(weights, tokenizer, to, kind=export.gguf, end_ids=end_ids)
         text = modelfile(
             file,
             tokenizer,
@@ -282,9 +292,10 @@ def write_model(
             evaluate=evaluate,
             max_seq_length=model.max_seq_length,
             stop_strings=stop_strings,
-            ends=ends,
+            end_ids=end_ids,
         )
         file.with_name("Modelfile").write_text(text, encoding="utf-8")
+        # transformers dequantises the file to float32.
         forms["gguf"] = Form("float32", answers, GGUF_LIMITS[export.gguf])
     if export.dtype != "float32":
         # Only parameters: `model.to(dtype)` would round the rotary frequencies too, a buffer that
@@ -295,7 +306,9 @@ def write_model(
         tolerance = ARITHMETIC[export.dtype]
         differences["rounding"] = check_same("rounding", answers, trained, tolerance=tolerance)
 
-    weights.generation_config = generation_config(evaluate, ends=ends, pad=tokenizer.pad_token_id)
+    weights.generation_config = generation_config(
+        evaluate, end_ids=end_ids, pad=tokenizer.pad_token_id
+    )
     # transformers writes safetensors, in which equal weights have equal bytes.
     weights.save_pretrained(to, max_shard_size=SHARD_SIZE)
     forms["merged"] = Form(export.dtype, answers, SAME)
@@ -328,6 +341,7 @@ def verify(
             attention=EXACT["attention"],
         )
     )
+    # Begins with the comparisons that were made before writing.
     differences, refusal = dict(written.errors), ""
     for kind, form in written.forms.items():
         reading = readings[kind]
@@ -344,9 +358,9 @@ def verify(
 
 
 def write_adapter(checkpoint: Path, folder: Path) -> None:
-    """Copy an adapter's weights and config to the export, set to inference mode.
+    """Copy an adapter's weights and its config, set to inference mode, to `adapter/` of the export.
 
-    Training also left its optimiser and tokenizer in the checkpoint; these stay behind.
+    The checkpoint's tokenizer is not copied: the export has its own.
     """
     to = folder / ADAPTER_FOLDER
     to.mkdir()
@@ -354,14 +368,16 @@ def write_adapter(checkpoint: Path, folder: Path) -> None:
     shutil.copyfile(checkpoint / ADAPTER_WEIGHTS, to / ADAPTER_WEIGHTS)
 
 
-def generation_config(evaluate: Evaluate, *, ends: Collection[int], pad: int) -> GenerationConfig:
+def generation_config(
+    evaluate: Evaluate, *, end_ids: Collection[int], pad: int
+) -> GenerationConfig:
     """Return the evaluation's sampling settings and end tokens, as the exported model's defaults.
 
     Stop strings and the longest completion are in `prompt_format.json` (`lib.prompts.saved`).
 
     Args:
-        ends: tokens that end a completion.
-        pad: the padding token.
+        end_ids: ids of the tokens that end a completion.
+        pad: id of the padding token.
     """
     return GenerationConfig(
         do_sample=True,
@@ -369,6 +385,7 @@ def generation_config(evaluate: Evaluate, *, ends: Collection[int], pad: int) ->
         top_p=evaluate.top_p,
         # transformers' default is 50; evaluation does not truncate by rank.
         top_k=0,
-        eos_token_id=sorted(ends) if len(ends) > 1 else next(iter(ends)),
+        # A list only for several ids, as models' own files have it.
+        eos_token_id=sorted(end_ids) if len(end_ids) > 1 else next(iter(end_ids)),
         pad_token_id=pad,
     )

@@ -48,7 +48,8 @@ def collect(export: Path, *, reports: Path, phase: str, commit: str) -> list[Com
         commit: the checkout's commit.
     """
     stages = YAML(typ="safe").load(ROOT / "dvc.lock")["stages"].values()
-    # Only outputs of stages are uploaded: a folder of reports may hold somebody's other files.
+    # Of the reports, only outputs of stages are uploaded: a folder may hold somebody's other files.
+    # Paths like "reports/metrics/sft.json".
     outs = {out["path"] for stage in stages for out in stage["outs"]}
     uploads = []
     for path in _files(export):
@@ -57,7 +58,8 @@ def collect(export: Path, *, reports: Path, phase: str, commit: str) -> list[Com
         if name == CARD:
             content = path.read_bytes() + f"\nMade at commit `{commit}`.\n".encode()
         uploads.append(CommitOperationAdd(name, content))
-    evaluated = f"{reports / f'metrics/evaluate/{phase}.json'}"
+    # The day of the evaluation: of the last commit that changed its metrics, '' without a commit.
+    evaluated = str(reports / f"metrics/evaluate/{phase}.json")
     date = git("log", "-1", "--format=%cs", "--", evaluated, strict=False)
     uploads.extend(eval_results(export, date=date))
     for folder in TRAINING:
@@ -74,13 +76,17 @@ def collect(export: Path, *, reports: Path, phase: str, commit: str) -> list[Com
 def eval_results(export: Path, *, date: str) -> Iterator[CommitOperationAdd]:
     """Yield files like `.eval_results/openai--gsm8k.yaml`, which feed the Hub's leaderboards.
 
-    Each has the first number on the card for one of the `REGISTERED` sets.
+    Each has the first number on the card for a set that is registered on the Hub (`REGISTERED`):
+    greedy accuracy, or pass@1 without greedy decoding.
 
     Args:
+        export: the exported model, with its card.
         date: day of the evaluation, YYYY-MM-DD; with '' the Hub takes the day of the upload.
     """
+    # Data set -> its first number.
     entries: dict[str, EvalResultEntry] = {}
     for result in ModelCard.load(export / CARD).data.eval_results or ():
+        # `dataset_type` is the data set's id on the Hub, such as "openai/gsm8k".
         split = (result.dataset_type, result.dataset_config, result.dataset_split)
         if split in REGISTERED and result.dataset_type not in entries:
             entries[result.dataset_type] = EvalResultEntry(
@@ -89,6 +95,7 @@ def eval_results(export: Path, *, date: str) -> Iterator[CommitOperationAdd]:
                 value=result.metric_value,
                 dataset_revision=result.dataset_revision,
                 date=date or None,
+                # The metric with its 95 % interval and number of problems, as text.
                 notes=result.metric_name,
             )
     for dataset, entry in entries.items():
@@ -124,18 +131,24 @@ def check_current(
 ) -> None:
     """Refuse an export that is not the verified one of the current checkpoint and params.
 
+    Args:
+        export: the exported model.
+        provenance: file with the params, and the hashes of checkpoint and export, when it was made.
+        checkpoint: the checkpoint that is exported now.
+        settings: all current params, as JSON.
+
     Raises:
         UserError: nothing is exported, the export was edited, or checkpoint or params are newer.
     """
     if not (export / CARD).is_file() or not provenance.is_file():
         raise UserError(f"{export}: nothing is exported yet; run `dvc repro export`")
-    # Hashes are compared and not file times, since a checkout changes all times.
     recorded = read_json(provenance)
     if not checkpoint.is_dir():
         raise UserError(
             f"{checkpoint} is missing, so that the export cannot be compared with it; "
             "run `dvc checkout`, or `dvc repro export`"
         )
+    # Hashes are compared and not file times, since a checkout changes all times.
     if hash_path(checkpoint) != recorded.get("inputs", {}).get("checkpoint"):
         raise UserError(f"{export} is older than {checkpoint}; run `dvc repro export`")
     if settings != recorded.get("settings"):
@@ -183,7 +196,8 @@ def push(uploads: Sequence[CommitOperationAdd], *, repo: str, token: str, privat
     except OfflineModeIsEnabled:
         raise UserError("HF_HUB_OFFLINE is set; unset it to push") from None
     except HfHubHTTPError as error:
-        # The Hub answers 404, not 403, for a private repository that the token may not see.
+        # 0 without a response. For a private repository that the token may not see, the Hub answers
+        # 404 (RepositoryNotFoundError), not 403.
         status = error.response.status_code if error.response is not None else 0
         if status in {401, 403} or isinstance(error, RepositoryNotFoundError):
             raise UserError(
@@ -199,7 +213,7 @@ def push(uploads: Sequence[CommitOperationAdd], *, repo: str, token: str, privat
 
 
 def _first_line(error: object, token: str) -> str:
-    """Return a message's first line without the token."""
+    """Return the first line of an error's message, with the token replaced by ***."""
     # h11 quotes a header that it refuses: "Illegal header value b'Bearer hf_…'".
     line = f"{error}".strip().partition("\n")[0] or type(error).__name__
     return line.replace(token, "***")

@@ -86,39 +86,44 @@ class Request:
 
 
 Readings = dict[str, Answers | str]
-"""Kind → the form's answers; for vLLM possibly the reason why it cannot run the model here."""
+"""Kind → the form's answers; for vLLM possibly a text, why it cannot run the model here."""
 
 
 def read_afresh(request: Request) -> Readings:
-    """Score the completions with each form in a new process; vLLM gets a process of its own.
+    """Score the completions with each form in a new process; return kind → answers.
+
+    vLLM gets a process of its own. If it cannot run the model, the reason takes the place of its
+    answers.
 
     Raises:
-        UserError: a form of transformers cannot be loaded.
+        UserError: another form cannot be loaded.
     """
+    # Kind -> type of the arithmetic.
     forms = dict(request.forms)
-    on_vllm = forms.pop("vllm", None)
+    vllm_dtype = forms.pop("vllm", None)
     readings = _in_new_process(dataclasses.replace(request, forms=forms))
-    if on_vllm:
+    if vllm_dtype:
+        only_vllm = dataclasses.replace(request, forms={"vllm": vllm_dtype})
         try:
-            alone = dataclasses.replace(request, forms={"vllm": on_vllm})
-            readings |= _in_new_process(alone)
+            readings |= _in_new_process(only_vllm)
         except UserError as error:  # a crash in one of vLLM's kernels ends the process
             readings["vllm"] = error.message
     return readings
 
 
 def _in_new_process(request: Request) -> Readings:
-    """Call `read_forms` in a new process.
+    """Call `read_forms` in a new process, and return its result.
 
     Raises:
-        UserError: the process fails or is killed.
+        UserError: the process fails or is killed; the message has the cause.
     """
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         try:
             return pool.submit(read_forms, request).result()
         # Damaged files; too little memory; a killed process (BrokenProcessPool, a RuntimeError).
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-            # The last line has the cause: torch's messages begin with a heading.
+            # The last line of the message has the cause: torch's messages begin with a heading. An
+            # error without a message gives its type.
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise UserError(
                 f"export: the exported model cannot be loaded ({reason[-1].strip()})"
@@ -126,9 +131,9 @@ def _in_new_process(request: Request) -> Readings:
 
 
 def read_forms(request: Request) -> Readings:
-    """Score the completions with each form, in this process.
+    """Score the completions with each form in this process; return kind → answers.
 
-    An error of vLLM becomes a text in the result; other forms raise.
+    An error of vLLM becomes a text in the place of its answers; other forms raise.
     """
     configure(seed=0, threads=request.threads)
     prompts = encode(load_tokenizer(request.folder), request.conversations)
@@ -139,30 +144,33 @@ def read_forms(request: Request) -> Readings:
         except Exception as error:  # vLLM raises any type, which must not make the export fail
             if kind != "vllm":
                 raise
-            readings[kind] = f"{type(error).__name__}: {error}".removesuffix(": ")
             if isinstance(error, UserError):
                 readings[kind] = error.message
+            else:
+                # Only the type if the error has no message.
+                readings[kind] = f"{type(error).__name__}: {error}".removesuffix(": ")
     return readings
 
 
 # The memory is released after each form, since a GPU may hold only one.
 @released_memory()
 def _read_form(kind: str, dtype: str, prompts: list[list[int]], request: Request) -> Answers:
-    """Load one form with weights of type `dtype`, and score the completions with it."""
+    """Load one form with weights of type `dtype`; return its answers on the completions."""
     if kind == "vllm":
         return _read_on_vllm(prompts, request, dtype=dtype)
     if kind == "gguf":
         return _read_gguf(prompts, request, dtype=dtype)
+    # The full model: the base below an adapter, or the exported weights.
     full = request.base if kind == "adapter" else request.folder
     model = load_merged(full, base=request.base, dtype=dtype, attention=request.attention)
     if kind == "adapter":
-        # Not folded, since users of the adapter load it on top of the base too.
+        # On top of the base and not folded into it, as users of the adapter load it.
         model = load_adapter(model, request.folder / ADAPTER_FOLDER)
     return score_answers(model.to(device_here()), prompts, request.completions)
 
 
 def _read_gguf(prompts: list[list[int]], request: Request, *, dtype: str) -> Answers:
-    """Load the GGUF file with transformers, and score the completions with it."""
+    """Load the export's GGUF file with transformers; return its answers on the completions."""
     (file,) = request.folder.glob("gguf/*.gguf")
     # With the export's own config and token ids: transformers guesses a GGUF file's config (a
     # Qwen3's head_dim), and splits a Llama's texts as GPT-2 does.
@@ -187,7 +195,10 @@ def device_here() -> torch.device:
 def score_answers(
     model: PreTrainedModel, prompts: list[list[int]], completions: list[list[int]]
 ) -> Answers:
-    """Score each completion after its prompt with `model`, one row at a time."""
+    """Return the log-probs of the completions' tokens under `model`, and its likeliest tokens.
+
+    Each completion is scored in one forward pass, after its prompt.
+    """
     # Switches dropout off.
     model.eval()
     log_probs, likeliest, margins = [], [], []
@@ -196,8 +207,8 @@ def score_answers(
         # nothing that is scored.
         ids = torch.tensor([prompt + completion[:-1]], device=model.device)
         with torch.inference_mode():
-            # [T, V], in float32: in 16 bits, log_softmax would lose more than the comparison
-            # allows.
+            # [T, V] at the last T positions, each of which predicts one token of the completion.
+            # In float32: in 16 bits, log_softmax would lose more than the comparison allows.
             logits = model(input_ids=ids, logits_to_keep=len(completion)).logits[0].float()
         tokens = torch.tensor(completion, device=model.device)
         log_probs.append(logits.log_softmax(-1).gather(-1, tokens[:, None])[:, 0].cpu())
@@ -221,54 +232,60 @@ def check_same(kind: str, answers: Answers, expected: Answers, *, tolerance: flo
     """Return the mean difference of the tokens' log-probs in nats, if the answers agree.
 
     Args:
-        expected: answers on the same completions, at all tokens.
+        kind: the form, for the message.
+        expected: the checkpoint's answers on the same completions, at all tokens.
         tolerance: largest mean difference, in nats.
 
     Raises:
         UserError: the answers differ; the message names the difference.
     """
+    # The indices of the tokens that `answers` has; for vLLM not all.
     places = answers.places
-    error = float((answers.log_probs - expected.log_probs[places]).abs().mean())
-    # The largest lead that was overturned; 0 if all likeliest tokens are the same.
-    other = answers.likeliest != expected.likeliest[places]
-    flip = float(torch.where(other, expected.margins[places], 0.0).max())
+    difference = float((answers.log_probs - expected.log_probs[places]).abs().mean())
+    # Where another token is the likeliest, the lead of the checkpoint's over its next one, in nats.
+    # `flip` is the largest of these leads; 0 if all likeliest tokens are the same.
+    is_other = answers.likeliest != expected.likeliest[places]
+    flip = float(torch.where(is_other, expected.margins[places], 0.0).max())
     if answers.prompts != expected.prompts:
         fault = "its tokenizer encodes the prompts differently"
     elif answers.vocab_size != expected.vocab_size:
         fault = f"its vocabulary has {answers.vocab_size} tokens, not {expected.vocab_size}"
-    elif not error <= tolerance:  # NaN is a fault too
-        fault = f"log-probs are off by {error:.2g} nats on average, at most {tolerance:g}"
+    elif not difference <= tolerance:  # `not <=` instead of `>`: NaN is a fault too
+        fault = f"log-probs are off by {difference:.2g} nats on average, at most {tolerance:g}"
     elif flip > FLIP * tolerance:
         fault = (
             f"another token is likeliest where the checkpoint's leads by {flip:.2g} nats, more "
             f"than {FLIP * tolerance:g}"
         )
     else:
-        return error
+        return difference
     raise UserError(f"export: {kind}: {fault}")
 
 
 def _read_on_vllm(prompts: list[list[int]], request: Request, *, dtype: str) -> Answers:
-    """Load the merged model with vLLM, and score the completions at `PLACES` tokens of each.
+    """Load the merged model with vLLM; return its answers at `PLACES` tokens of each completion.
 
     Raises:
         UserError: vLLM cannot run this model here.
     """
     folder, completions = request.folder, request.completions
+    # An upper bound of the tokens of a prompt with its completion.
     longest = max(map(len, prompts)) + max(map(len, completions))
-    text = load_pretrained(AutoConfig, folder).get_text_config(decoder=True)
+    # Of a multimodal model, the config of its language model.
+    config = load_pretrained(AutoConfig, folder).get_text_config(decoder=True)
     engine = open_engine(
         "vllm",
         folder,
         base=folder,
         dtype=dtype,
         attention=request.attention,
-        # vLLM reserves memory for this length; the model's own would be far more than is needed.
-        max_seq_length=min(longest, max_positions(text) or longest),
+        # vLLM reserves memory for this length, at most the model's positions (None: no limit).
+        # All positions would be far more than is needed.
+        max_seq_length=min(longest, max_positions(config) or longest),
         batch_size=BATCH,
     )
     with contextlib.closing(engine):
-        return read_places(engine, prompts, completions, vocab_size=text.vocab_size)
+        return read_places(engine, prompts, completions, vocab_size=config.vocab_size)
 
 
 def read_places(
@@ -276,9 +293,12 @@ def read_places(
 ) -> Answers:
     """Return an engine's likeliest token and its log-prob at `PLACES` tokens of each completion.
 
-    An engine returns only the log-prob of the token that it generated, here the likeliest one.
-    Near a tie, another token has nearly the same log-prob; elsewhere another token is a fault.
+    Each place takes one request: the prompt and the completion up to there, for one more token. An
+    engine returns the log-prob of this token only, the likeliest one. `check_same` compares it with
+    the log-prob of the completion's own token: if the two tokens differ, it is near a tie, where
+    their log-probs are nearly the same, or a fault.
     """
+    # `places` counts the tokens of all completions; `start` is the completion's first token.
     contexts, places, start = [], [], 0
     for prompt, completion in zip(prompts, completions, strict=True):
         # The step is ⌈length / PLACES⌉: the places are spread over the whole completion.
@@ -287,11 +307,13 @@ def read_places(
             contexts.append(prompt + completion[:place])
         start += len(completion)
     next_token = Sampling(num_completions=1, max_new_tokens=1, temperature=0.0, log_probs=True)
-    tokens = [one for (one,) in engine.generate(contexts, next_token)]
+    # One completion of one token for each context.
+    generated = [completion for (completion,) in engine.generate(contexts, next_token)]
     return Answers(
         prompts=prompts,
         vocab_size=vocab_size,
-        log_probs=torch.tensor([(one.log_probs or (math.nan,))[0] for one in tokens]),
-        likeliest=torch.tensor([one.token_ids[0] for one in tokens]),
+        # NaN, which `check_same` refuses, if the engine returned no log-prob.
+        log_probs=torch.tensor([(each.log_probs or (math.nan,))[0] for each in generated]),
+        likeliest=torch.tensor([each.token_ids[0] for each in generated]),
         places=places,
     )

@@ -21,7 +21,8 @@ def maxrl(rewards: Tensor, right: Tensor) -> Tensor:
     """
     solved = right.to(rewards.dtype)
     share = solved.mean(-1, keepdim=True)
-    # `where` computes both branches: the discarded one has NaN from 0 / 0.
+    # `where` computes the quotient for all groups; in one without a right completion it is 0 / 0,
+    # NaN, and discarded.
     return torch.where(share > 0, (solved - share) / share, 0)
 
 
@@ -35,6 +36,7 @@ def pass_at_4(rewards: Tensor, right: Tensor) -> Tensor:
     size = right.shape[-1]
     # [G + 1, 2]: row c has the advantage of a right and of a wrong completion if c are right.
     table = torch.tensor([_advantages_by_count(count, size) for count in range(size + 1)])
+    # [P, 2]: a group's row, by its number of right completions.
     credit = table.to(rewards)[right.sum(-1)]
     return torch.where(right, credit[:, :1], credit[:, 1:])
 
@@ -57,15 +59,21 @@ def weighted(rewards: Tensor, right: Tensor) -> Tensor:
 
 
 def _advantages_by_count(count: int, size: int) -> tuple[float, float]:
-    """Return the advantages of a right and a wrong completion, if `count` of `size` are right."""
+    """Return pass@k's advantages in a group of `size` completions, `count` of them right.
+
+    Returns:
+        (of a right completion, of a wrong one).
+    """
     # The mean reward of all subsets, pass@k: a subset fails if all its completions are wrong.
     # `comb` is 0 if fewer than k completions are wrong: pass@k is then 1.
     mean = 1 - math.comb(size - count, K) / math.comb(size, K)
+    # Of rewards that are 0 or 1.
     deviation = math.sqrt(mean * (1 - mean))
     # Every subset has a right completion, or none has one.
     if deviation == 0:
         return 0.0, 0.0
-    # A subset of k with this wrong completion fails if its other k - 1 are wrong too.
+    # The mean reward of the subsets with one wrong completion: such a subset fails if its other
+    # k - 1 completions are wrong too.
     passed = 1 - math.comb(size - count - 1, K - 1) / math.comb(size - 1, K - 1)
     # Every subset with a right completion has reward 1.
     return (1 - mean) / deviation, (passed - mean) / deviation

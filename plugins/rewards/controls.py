@@ -34,7 +34,7 @@ format_alone = _bounded(lambda rollout: float(rollout.format_ok))
 # 1 for half of the completions, by chance.
 random = _bounded(lambda rollout: float(_chance(rollout) < 0.5))
 
-# 1 for a wrong answer, 0 for a right one or none.
+# 1 for a wrong answer, 0 for a right one or for none (`answer` is then None or '').
 wrong_label = _bounded(lambda rollout: float(bool(rollout.answer) and not rollout.answer_ok))
 
 
@@ -43,12 +43,12 @@ def majority(
 ) -> list[float]:
     """Return 1 for completions with the problem's most frequent answer (TTRL, arXiv:2504.16084)."""
     # The last word of each completion is taken as its answer: TRL passes the text, not the
-    # extracted answer. [] if the text is empty.
+    # extracted answer. "so it is 42" -> ["42"], an empty text -> [].
     endings = [messages[0]["content"].split()[-1:] for messages in completions]
     votes: dict[str, Counter[str]] = {}
     for question, ending in zip(problem, endings, strict=True):
         votes.setdefault(question, Counter()).update(ending)
-    # `max` returns the first of equally frequent words.
+    # Problem -> its most frequent answer, the first of equally frequent ones; '' without answers.
     most = {text: max(count, key=count.__getitem__, default="") for text, count in votes.items()}
     return [
         float(ending == [most[question]]) for question, ending in zip(problem, endings, strict=True)
@@ -56,7 +56,7 @@ def majority(
 
 
 def _noisy(*, false_negatives: float, false_positives: float) -> BoundedReward:
-    """Make a reward that is the verdict, flipped for a random share of the completions.
+    """Make a reward: the verdict as 1 or 0, flipped for a random share of the completions.
 
     Args:
         false_negatives: share of the right answers with reward 0.
@@ -78,17 +78,18 @@ false_positives_10 = _noisy(false_negatives=0.0, false_positives=0.1)
 false_positives_40 = _noisy(false_negatives=0.0, false_positives=0.4)
 
 
-def _always(verdict: bool, where: Callable[[Rollout], bool]) -> BoundedReward:
-    """Make a reward that is the verdict, but `verdict` for every rollout with `where`.
+def _always(fixed: bool, applies: Callable[[Rollout], bool]) -> BoundedReward:
+    """Make a reward: `fixed` where `applies(rollout)` is True, else the verdict, as 1 or 0.
 
     A policy can learn this error, since it is systematic.
     """
-    return _bounded(lambda rollout: float(verdict if where(rollout) else rollout.answer_ok))
+    return _bounded(lambda rollout: float(fixed if applies(rollout) else rollout.answer_ok))
 
 
 def _is_above_50(rollout: Rollout) -> bool:
     """Return True if the answer is a whole number above 50, in digits only."""
-    return (rollout.answer or "").isdecimal() and int(rollout.answer or "") > 50
+    answer = rollout.answer or ""
+    return answer.isdecimal() and int(answer) > 50
 
 
 def _multiplies(rollout: Rollout) -> bool:

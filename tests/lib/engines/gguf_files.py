@@ -24,8 +24,8 @@ def write_gguf(file: Path) -> dict[str, torch.Tensor]:
     with pytest.MonkeyPatch.context() as patch:
         # The tokenizer splits texts unlike any known family.
         patch.setattr(export, "split_name", lambda tokenizer: "qwen2")
-        ends = {tokenizer.eos_token_id}
-        export.write_gguf(model, tokenizer, source, kind="q8_0", ends=ends).rename(file)
+        end_ids = {tokenizer.eos_token_id}
+        export.write_gguf(model, tokenizer, source, kind="q8_0", end_ids=end_ids).rename(file)
     held = {}
     for name, weight in model.state_dict().items():
         kind = gguf.GGMLQuantizationType.F32 if weight.ndim == 1 else gguf.GGMLQuantizationType.Q8_0

@@ -109,9 +109,9 @@ def test_a_question_has_the_prompt_of_training_in_an_export(base, tmp_path, expo
 
 def test_generation_config_is_the_evaluations(smoke):
     evaluate = smoke.evaluate.model_copy(update={"temperature": 0.6, "top_p": 0.95})
-    config = generation_config(evaluate, ends={7, 3}, pad=0)
+    config = generation_config(evaluate, end_ids={7, 3}, pad=0)
     assert (config.temperature, config.top_p, config.eos_token_id) == (0.6, 0.95, [3, 7])
-    assert generation_config(evaluate, ends={7}, pad=0).eos_token_id == 7
+    assert generation_config(evaluate, end_ids={7}, pad=0).eos_token_id == 7
 
 
 @pytest.fixture
