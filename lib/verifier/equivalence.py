@@ -22,7 +22,7 @@ from lib.verifier.quantities import (
     compare_ratio,
     compare_scalar,
 )
-from lib.verifier.relations import compare_cases, compare_quantified, compare_stated, compare_words
+from lib.verifier.relations import compare_quantified, compare_stated, compare_words
 from lib.verifier.rules import Comparer, Comparison, Verdict
 from lib.verifier.sets import compare_grid, compare_region
 from lib.verifier.tokens import repaired
@@ -82,7 +82,6 @@ def _letter(node: Node, known: str) -> str:
 
 RULES: dict[Comparison, str] = {
     compare_choice: "choice",
-    compare_cases: "cases",
     compare_region: "",
     compare_quantified: "quantified",
     compare_stated: "",
@@ -260,7 +259,6 @@ def conversions(text: str, expected: Node, actual: Node, problem: str) -> Iterat
     if comma := _DECIMAL_COMMA.fullmatch(text.strip().strip("$")):
         value = parse_number(f"{comma[2]}.{comma[3]}")
         yield "decimal comma", expected, negated(value) if comma[1] else value
-    yield from _choices(expected, actual, problem)
     yield from _renamed(expected, actual, problem)
 
 
@@ -297,26 +295,6 @@ def option_value(text: str) -> Node | None:
         return read(text.strip("$. "))
     except (Unparsable, TooHard):
         return None
-
-
-def _choices(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]:
-    """Yield the pair with an option's letter replaced by the option's text: `B` -> `12`.
-
-    The letter may be on either side; nothing is yielded if both sides are letters.
-    """
-    for one, other in ((expected, actual), (actual, expected)):
-        texts = options(problem)
-        text = texts.get(_capital(one), "")
-        # Of two options with the same text, neither letter is the text.
-        value = option_value(text if [*texts.values()].count(text) == 1 else "")
-        if value and not _capital(other) and other.kind != "choice":
-            yield ("option", value, other) if one is expected else ("option", other, value)
-
-
-def _capital(node: Node) -> str:
-    """Return the letter of a choice without a value, or a symbol of one capital letter; else ''."""
-    is_letter = node.kind == "symbol" and len(node.name) == 1 and node.name.isupper()
-    return node.name if is_letter or (node.kind == "choice" and not node.args) else ""
 
 
 _MAX_LETTERS = 3

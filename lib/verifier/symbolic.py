@@ -30,7 +30,6 @@ from typing import Any
 from lib.verifier.phrases import read
 from lib.verifier.tree import (
     MAX_CALCULUS,
-    MAX_INTEGRAND_NESTING,
     MAX_SYMBOLIC_EXPONENT,
     MAX_SYMBOLIC_NODES,
     Node,
@@ -76,7 +75,6 @@ def is_symbolic_question(*trees: Node) -> bool:
         and len(parts) <= MAX_SYMBOLIC_NODES
         and {part.kind for part in parts} <= _SCALARS
         and not any(part.kind == "power" and _is_hard_power(*part.args) for part in parts)
-        and all(nesting(part.args[-1]) <= MAX_INTEGRAND_NESTING for part in calculus)
         and not {part.name for part in parts} & _JUMPING
     )
 
@@ -86,17 +84,6 @@ def _is_hard_power(base: Node, exponent: Node) -> bool:
     values = [part.value for part in nodes(exponent) if part.value]
     is_large = any(abs(value) > MAX_SYMBOLIC_EXPONENT for value in values)
     return is_large or all(free_symbols(part) - {"infinity"} for part in (base, exponent))
-
-
-def _is_exponential(node: Node) -> bool:
-    """Return True for a power with another exponent than a number or fraction: e^x, not x^2."""
-    return node.kind == "power" and node.args[1].kind not in ("number", "quotient")
-
-
-def nesting(node: Node) -> int:
-    """Return the largest number of nested functions, roots and exponentials: sin(√x) has 2."""
-    inside = max(map(nesting, node.args), default=0)
-    return inside + (node.kind in ("call", "root") or _is_exponential(node))
 
 
 def same_symbolic(reference: Node, answer: Node) -> bool:
@@ -122,7 +109,7 @@ def _convert(node: Node) -> Any:
 
     if node.kind == "number" and node.value is not None:
         return sympy.Rational(node.value.numerator, node.value.denominator)
-    if node.kind == "symbol" and "_index" in node.name:
+    if node.kind == "symbol" and "_" in node.name:
         # a_k is another number for each k, but a sympy symbol would be the same for all.
         raise Undecided("a term that depends on the index")
     if node.kind == "symbol":
