@@ -68,7 +68,6 @@ class Atoms:
         depth: number of nested groups so far; see `deeper`.
         bars: number of open absolute values: inside them, `|` closes and never opens.
         in_set: whether the innermost group is a set. There, `|`, `:` and `mid` begin the condition.
-        residues: whether this is the right side of a congruence, which ends before `(mod 7)`.
     """
 
     statement: Callable[..., Node]
@@ -82,7 +81,6 @@ class Atoms:
         self.depth = 0
         self.bars = 0
         self.in_set = False
-        self.residues = False
 
     @property
     def peek(self) -> Token:
@@ -134,7 +132,7 @@ class Atoms:
         """Return True if the next token begins a factor, so that no sign means a product."""
         kind, text = self.peek
         # `(mod 7)` ends a congruence.
-        if self.residues and text == "(" and self.ahead(1).text in ("mod", "bmod"):
+        if text == "(" and self.ahead(1).text in ("mod", "bmod"):
             return False
         # Else `|` closes an absolute value, or begins the condition of a set.
         if kind == "operator" and text in ("|", "‖"):

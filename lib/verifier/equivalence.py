@@ -321,9 +321,8 @@ def _renamed(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]
     is_certain = problem or differing == {"C", "c"}
     is_certain = is_certain or all(symbol("pi") in nodes(node) for node in (expected, actual))
     matching = 0 < len(expected_only) == len(actual_only) <= _MAX_LETTERS
-    # A letter by itself, `k` or `x = k`, is no parameter of the answer; of `f(x) = k` it is.
+    # A letter by itself, `k` or `x = k`, is no parameter of the answer.
     is_lone = all(_defined(node).kind == "symbol" for node in (expected, actual))
-    is_lone &= not any(node.args and node.args[0].kind == "call" for node in (expected, actual))
     if is_lone or not (are_parameters and is_certain and matching):
         return
     for order in itertools.permutations(expected_only):

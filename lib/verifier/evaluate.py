@@ -153,7 +153,7 @@ class Evaluation:
         values = [self.value(part) for part in node.args]
         if name in _ANALYTIC and len(values) == 1:
             self.count(5)
-            # "tan:value" is 1 / tan(x), for cot; "atan:argument" is atan(1 / x), for arccot.
+            # "tan:value" is 1 / tan(x), for cot; "acos:argument" is acos(1 / x), for arcsec.
             function, _, inverted = _ANALYTIC[name].partition(":")
             argument = self.inexact(values[0])
             # Beyond 2^2000, reducing an argument modulo π is slow.
@@ -388,7 +388,6 @@ _OPERATIONS: dict[str, Callable[..., Value]] = {
     "Gamma": Evaluation.gamma,
     "gcd": _integers(math.gcd),
     "lcm": _integers(math.lcm),
-    "mod": _integers(lambda value, modulus: value % modulus),
 }
 
 

@@ -113,12 +113,8 @@ class Fingerprint:
         values = list(map(self.of, args))
         # A sum with an infinity, dots or a set in it is drawn as a whole.
         if kind in ("sum", "product", "quotient", "power") and not all(map(_is_scalar, args)):
-            # Infinity, dots and sets do not cancel: ∞ − ∞ is not 0. Dots depend on the order, and
-            # so do `[[1, 2], [3, 4]]` and another matrix.
-            is_free = kind == "sum" or [part.kind for part in args].count("tuple") < 2
-            is_free &= kind in ("sum", "product") and "ldots" not in free_symbols(node)
-            ordered = sorted(values) if is_free else values
-            return self.element("no number", kind, *ordered)
+            # Infinity, dots and sets do not cancel: ∞ − ∞ is not 0; their order counts.
+            return self.element("no number", kind, *values)
         match kind:
             case "sum":
                 return sum(values)

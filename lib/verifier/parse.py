@@ -18,7 +18,6 @@ from lib.verifier.tree import (
     TooHard,
     Unparsable,
     call,
-    free_symbols,
     negated,
     nodes,
     number,
@@ -110,23 +109,15 @@ class Parser(Atoms):
     def element(self) -> Node:
         r"""Parse set expressions joined by relations: none, `a = b`, or a chain, `0 < x < 1`.
 
-        A chain of `>` is turned round: `a > b` is returned as `b < a`. Also parses `3 \pmod 7` and
+        A chain of `>` is turned round: `a > b` is returned as `b < a`. Also parses
         `x \equiv 3 \pmod 7`.
         """
         operands, operators = [self.set_expression()], []
-        # After `\equiv`, `product` must leave `(mod 7)` to this method.
-        outer, self.residues = self.residues, False
         while operator := self._relation():
             operators.append(operator)
-            self.residues = operator == "equiv"
             operands.append(self.set_expression())
-        self.residues = outer
         if not operators:
-            return (
-                operands[0]
-                if self.peek.text != "pmod"
-                else call("residue", operands[0], self._modulus() or operands[0])
-            )
+            return operands[0]
         # `x \equiv 3 \pmod 7`
         if modulus := self._modulus() if operators == ["equiv"] else None:
             return call("congruent", *operands, modulus)
@@ -202,7 +193,7 @@ class Parser(Atoms):
     def product(self) -> Node:
         r"""Parse factors, with or without a sign between them, and units at their end.
 
-        This level has `2x`, `a / b`, `1:2:3`, `7 \bmod 3` and `5 cm`. It binds from left to right:
+        This level has `2x`, `a / b`, `1:2:3` and `5 cm`. It binds from left to right:
         `2x/3y` is ((2x)/3)y.
         """
         left = self.signed()
@@ -216,8 +207,6 @@ class Parser(Atoms):
             elif not self.in_set and self.take(":"):
                 terms = left.args if left.kind == "ratio" else (left,)
                 left = Node("ratio", (*terms, self.signed()))
-            elif not self.residues and self.take("bmod"):
-                left = call("mod", left, self.power())
             elif self.starts_atom():
                 left = self._implicit(left)
             else:
@@ -326,15 +315,11 @@ def _times(left: Node, right: Node, sign: str) -> Node:
     r"""Return the product of two factors; `sign` is the sign between them, '' if there is none.
 
     Factors that do not commute are a call: `\mathbf{a} \cdot \mathbf{b}` is "ordered cdot",
-    `A \times B` and `f \circ g` are "ordered times" and "ordered circ". Beside ×, vectors and sets
-    commute only with a number.
+    `A \times B` and `f \circ g` are "ordered times" and "ordered circ".
     """
     sides = (left, right)
-    # `A \times B` and `[0,1] \times A`, products of sets; `2 \times (1, 3)` is a multiple.
-    is_cross = sign == "times" and (
-        all(map(_is_capital, sides))
-        or (any(map(_is_vast, sides)) and not any(map(_is_fixed, sides)))
-    )
+    # `A \times B` and `[0,1] \times A`, products of sets.
+    is_cross = sign == "times" and (all(map(_is_capital, sides)) or any(map(_is_vast, sides)))
     # Two matrices side by side are "ordered ".
     if sign == "circ" or is_cross or all(map(_is_ordered, sides)):
         return call(f"ordered {sign}", left, right)
@@ -361,11 +346,6 @@ def _is_vast(node: Node) -> bool:
     r"""Return True for a set, tuple or vector, and all that has one in it: `\mathbb{R}^2`."""
     parts = list(nodes(node))
     return _is_ordered(node) or any(part.kind == "tuple" or _is_set(part) for part in parts)
-
-
-def _is_fixed(node: Node) -> bool:
-    """Return True for a number: without letters, and no set or vector."""
-    return not _is_vast(node) and not free_symbols(node)
 
 
 def _is_integer(node: Node) -> bool:

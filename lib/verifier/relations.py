@@ -284,7 +284,7 @@ def names_agree(one: str, two: str, problem: str) -> bool:
     # Only one side has a name. A variable may go unsaid; a label, also as a subscript, and a name
     # of three letters or more that is not Greek only if the problem allows it.
     name = one or two
-    if two and not _PLAIN_NAME.fullmatch(two) and _unbracketed(two) not in _unbracketed(problem):
+    if two and not _PLAIN_NAME.fullmatch(two):
         return False
     labels = re.findall(r"label:([^,()=]*)", name)
     if re.fullmatch(r"[^\W\d_]{3,}", name) and name not in GREEK:
@@ -293,16 +293,10 @@ def names_agree(one: str, two: str, problem: str) -> bool:
     return all(may_label(label, problem) or (one and may_label(label, "")) for label in labels)
 
 
-# x, x_1, f(2), \vec{v}, ∠A, but not f'(2), A^{-1}, dy/dx or x:y.
+# x, x_1, f(2), \vec{v}, ∠A, but not f'(2) or x:y.
 _PLAIN_NAME = re.compile(
-    r"(?!(?:overline|underline|hat|tilde|d?dot)\()(?:(?:bf|cal|frak|label|phrase):|product:\(m,|tuple:)?[^():'^]*(?:\)|\(.*)?"
+    r"(?!(?:overline|underline|hat|tilde|d?dot)\()(?:(?:bf|cal|frak|label|phrase):|tuple:)?[^():'^]*(?:\)|\(.*)?"
 )
-
-
-def _unbracketed(text: str) -> str:
-    """Return a name or a problem without brackets and spacing: `f^{-1}(3)` -> `f-13`."""
-    text = re.sub(r"ratio:\(([^()]*)\)", lambda match: match[1].replace(",", ":"), text)
-    return re.sub(r"(?:quotient|power):|\\(?:left|right|[dt]?frac)|[\s{}()$\\^/,]", "", text)
 
 
 # f, f', f^-1, f_1, psi: names of functions.

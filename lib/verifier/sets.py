@@ -345,12 +345,8 @@ def same_constraint(comparer: Comparer, reference: Node, answer: Node) -> bool:
     sign = proportional(difference(*sides[0]), difference(*sides[1])) if is_algebraic else 0
     if sign:
         return sign > 0 or name in ("!=", "=")
-    # For an equation of numbers, `proportional` has already tried any order of the sides.
-    is_plain = any(part.kind in ("number", "symbol", "sum", "product") for part in sides[0])
     return name in _SYMMETRIC and any(
-        comparer.in_order(sides[0], order, "").equal
-        for order in (sides[1], sides[1][::-1])
-        if name != "=" or not is_plain
+        comparer.in_order(sides[0], order, "").equal for order in (sides[1], sides[1][::-1])
     )
 
 

@@ -153,8 +153,6 @@ def _calculus(name: str, lower: Node, upper: Node, body: Node) -> Any:
 
     if name == "int":
         integrand, variable = _without_differential(body)
-        if lower == upper == Node("list"):
-            raise Undecided("an indefinite integral")
         return sympy.integrate(
             _convert(integrand), (_convert(variable), _convert(lower), _convert(upper))
         )
@@ -177,16 +175,13 @@ def _calculus(name: str, lower: Node, upper: Node, body: Node) -> Any:
 
 
 def _without_differential(body: Node) -> tuple[Node, Node]:
-    """Return (integrand, variable) of `f dx`, or of a quotient with dx above, `dx / x`.
+    """Return (integrand, variable) of `f dx`.
 
     `x^3 dx` -> (1 · x^3, x)
 
     Raises:
         Undecided: there is no differential at the end.
     """
-    if body.kind == "quotient":
-        above, variable = _without_differential(body.args[0])
-        return Node("quotient", (above, body.args[1])), variable
     *factors, last = body.args if body.kind == "product" else (body,)
     # The differential is one symbol, dx, or two factors, d and x.
     if last.kind == "symbol" and len(last.name) == 2 and last.name[0] == "d":

@@ -36,6 +36,11 @@ _COMMANDS = pairs(
 )
 _SIGNS = str.maketrans(
     {sign: rf"\{name} " for sign, name in _COMMANDS.items() if len(sign) == 1}
+    | pairs(
+        "¼=\\frac{1}{4} ½=\\frac{1}{2} ¾=\\frac{3}{4} ⅓=\\frac{1}{3} ⅔=\\frac{2}{3} ⅕=\\frac{1}{5} "
+        "⅖=\\frac{2}{5} ⅗=\\frac{3}{5} ⅘=\\frac{4}{5} ⅙=\\frac{1}{6} ⅚=\\frac{5}{6} ⅐=\\frac{1}{7} "
+        "⅛=\\frac{1}{8} ⅜=\\frac{3}{8} ⅝=\\frac{5}{8} ⅞=\\frac{7}{8} ⅑=\\frac{1}{9} ⅒=\\frac{1}{10}"
+    )
     | pairs("−=- –=- ‐=- ‑=- ⁄=/ ∕=/ ∣=| ′=' ″='' ’=' ，=, 、=, 。=. ；=; ：=:")
     | {"°": r"^\circ ", "º": r"^\circ ", "或": " or ", "且": " and ", "和": " and "}
     # Removed: characters without width (space, byte-order mark, function application).
@@ -43,8 +48,6 @@ _SIGNS = str.maketrans(
     | {sign: rf"\mathbb{{{letter}}} " for sign, letter in zip("ℝℤℕℚℂ", "RZNQC", strict=True)}
 )
 _CIRCLED = re.compile("[①-⑳][①-⑳, ]*")
-_VULGAR = re.compile("[¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞]")
-
 
 # Raised and lowered digits and signs.
 _RAISED, _LOWERED = re.compile("[⁰¹²³⁴-⁹⁺⁻⁽⁾ⁿ]+"), re.compile("[₀-₉₊₋₍₎]+")
@@ -94,7 +97,6 @@ def _ascii(text: str) -> str:
         return ",".join(str(ord(sign) - 0x245F) for sign in text if sign not in ", ")
     if any(map(_is_marked, _LOWERED.sub("", _RAISED.sub("", text)).translate(_SIGNS))):
         raise Unparsable("a letter of a mathematical alphabet, or a digit in a circle")
-    text = _VULGAR.sub(_fraction, text)
     text = _LOWERED.sub(r"_{\g<0>}", _RAISED.sub(r"^{\g<0>}", text))
     # NFKC also writes `²` as 2, full-width digits as digits, and may give a sign of `_SIGNS`.
     return unicodedata.normalize("NFKC", text.translate(_SIGNS)).translate(_SIGNS)
@@ -107,13 +109,6 @@ def _is_marked(sign: str) -> bool:
         return not unicodedata.name(sign).startswith("MATHEMATICAL ITALIC")
     has_digit = any(map(str.isdigit, unicodedata.normalize("NFKC", sign)))
     return tag in ("<circle>", "<square>", "<super>", "<sub>") or (tag == "<compat>" and has_digit)
-
-
-def _fraction(match: re.Match[str]) -> str:
-    r"""Return a vulgar fraction as LaTeX: `½` -> `\frac{1}{2}`."""
-    # NFKC writes `½` as `1⁄2`, with a sign of its own for the slash.
-    above, _, below = unicodedata.normalize("NFKC", match[0]).partition("⁄")
-    return rf"\frac{{{above}}}{{{below}}}"
 
 
 class Token(NamedTuple):
@@ -150,8 +145,13 @@ CANONICAL_NAME = pairs(
     "widehat=hat not=ne notmid=nmid noteq=ne notequiv=nequiv measuredangle=angle prime='"
 )
 """A command's or sign's other name -> the one that its token has: `\\dfrac` is `frac`."""
-_SIGN_FOR = {"<=": "le", ">=": "ge", "!=": "ne", "==": "=", ":=": "=", "**": "^", "->": "to",
-             "=>": "to", "<->": "iff", "...": "ldots"}  # fmt: skip
+_SIGN_FOR = dict(
+    zip(
+        ["<=", ">=", "!=", "==", ":=", "**", "->", "=>", "<->", "..."],
+        ["le", "ge", "ne", "=", "=", "^", "to", "to", "iff", "ldots"],
+        strict=True,
+    )
+)
 
 _PLAIN = (
     FUNCTIONS
@@ -225,7 +225,7 @@ _ROMAN = re.compile(r"(?:[ivx]|and|or|[\s$(),.;{}])*")
 _TWO_LETTERS = names("is it of to so we be in as if no on an by at do he us my am pm or vs")
 _PLAIN_UNITS = names("cm mm km kg ft lb yd oz hr ml mL kJ kW Hz Pa")
 """Units of two letters that are units also in plain letters; `mg` may be a product, m times g."""
-_SEPARATORS = {"and": "and", "or": "or", "land": "and", "lor": "or", ",": ",", ";": ";"}
+_SEPARATORS = pairs("and=and or=or land=and lor=or ,=, ;=;")
 _VOWEL = re.compile("[aeiouyAEIOUY]|[^a-zA-Z]")
 _SIGN_WORDS = pairs(
     "percent=% percents=% percentage=% pct=% degree=degree degrees=degree deg=degree"
