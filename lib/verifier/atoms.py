@@ -313,14 +313,8 @@ class Atoms:
         `\sin^2 x` is (sin x)^2, `\sin^{-1} x` is arcsin x, `\log_2 8` is log(8, 2). A function
         without an argument is a symbol.
         """
-        base = exponent = None
-        while mark := self.take("^", "_"):
-            if (exponent if mark.text == "^" else base) is not None:
-                raise Unparsable("a second base or exponent")
-            if mark.text == "^":
-                exponent = self._exponent()
-            else:
-                base = self.atom()
+        scripts = self._scripts()
+        base, exponent = scripts.get("_"), scripts.get("^")
         if not self.starts_atom() and self.peek.text != "-":
             if exponent is not None:
                 raise Unparsable("a function of nothing")
@@ -343,6 +337,15 @@ class Atoms:
         applied = call(name, operand[0], base) if base else call(name, *operand)
         return applied if exponent is None else Node("power", (applied, exponent))
 
+    def _scripts(self) -> dict[str, Node]:
+        """Parse the subscript and the exponent of a command, in any order, by their marks."""
+        scripts: dict[str, Node] = {}
+        while mark := self.take("^", "_"):
+            if mark.text in scripts:
+                raise Unparsable("a second subscript or exponent")
+            scripts[mark.text] = self._exponent() if mark.text == "^" else self.atom()
+        return scripts
+
     def _operand(self) -> tuple[Node, ...]:
         r"""Parse a function's arguments: those in brackets, else one product of factors.
 
@@ -361,16 +364,8 @@ class Atoms:
 
         Return a node (lower, upper, body); a missing bound is an empty list.
         """
-        lower = upper = Node("list")
-        marks = ""
-        while mark := self.take("^", "_"):
-            if mark.text in marks:
-                raise Unparsable("a second bound")
-            marks += mark.text
-            if mark.text == "_":
-                lower = self.atom()
-            else:
-                upper = self.atom()
+        scripts = self._scripts()
+        lower, upper = (scripts.get(mark, Node("list")) for mark in "_^")
         body = self.product()
         if lower.kind == "relation" and lower.args[0].kind == "symbol":
             # An index i is no imaginary unit, and an index k is no k outside.
@@ -435,22 +430,14 @@ class Atoms:
         if name == "array" and self.peek.text == "{" and "|" in self._raw():
             raise Unparsable("a matrix with a bar")
         rows: list[Node] = []
-        cells: list[Node] = []
-        while self.peek.text != "end":
-            cells.append(self._cell())
-            if self.take("&"):
-                if self.peek.text == "end":
-                    raise Unparsable("an empty last cell")
-                continue
+        while not rows or (self.take("\\") and self.peek.text != "end"):
+            cells = [self._cell()]
+            while self.take("&"):
+                cells.append(self._cell())
             rows.append(Node("tuple", tuple(cells), "row"))
-            cells = []
-            if not self.take("\\"):
-                break
         self.expect("end")
         if self._raw().rstrip("*") != name:
             raise Unparsable("an environment that ends as another")
-        if not rows:
-            raise Unparsable("an empty environment")
         if name in ("cases", "aligned"):
             is_system = all(len(row.args) == 1 for row in rows)
             items = tuple(row.args[0] for row in rows if is_system)
@@ -479,13 +466,13 @@ class Atoms:
         words = []
         while self.peek.text not in ends and self.peek is not END:
             words.append(canonical((self.next(),)))
+        if not words:
+            raise Unparsable("an empty cell")
         return Node("phrase", (), " ".join(w for w in words if w not in ("is", "are", ".", "an")))
 
     def _exponent(self) -> Node:
         """Parse the exponent after `^`: a group or one atom, with its sign: `x^-2`, `2^3^2`."""
         if sign := self.take("-", "+"):
-            if not self.starts_atom():
-                raise Unparsable("a one-sided limit")
             operand = self._exponent()
             return negated(operand) if sign.text == "-" else operand
         base = self.atom()

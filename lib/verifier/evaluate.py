@@ -56,9 +56,9 @@ class Ball(NamedTuple):
     radius: Any
 
     @property
-    def is_real(self) -> bool:
-        """True if the ball contains a real number."""
-        return bool(abs(self.middle.imag) <= self.radius)
+    def has_zero(self) -> bool:
+        """True if 0 is in the ball."""
+        return bool(abs(self.middle) <= self.radius)
 
 
 def check_power(size: Any, exponent: Any) -> None:
@@ -253,6 +253,19 @@ def _integers(function: Callable[..., int]) -> Callable[..., Fraction]:
     return applied
 
 
+def _extreme(function: Callable[..., Value]) -> Callable[..., Value]:
+    """Wrap `max` or `min` as an operation of `_OPERATIONS`: exact only if all values are exact.
+
+    Of inexact values that are nearly equal, either is the largest within the result's radius.
+    """
+
+    def applied(evaluation: Evaluation, *values: Value) -> Value:
+        are_exact = all(isinstance(value, Fraction) for value in values)
+        return function(values if are_exact else map(evaluation.inexact, values))
+
+    return applied
+
+
 def _bits(value: Fraction) -> int:
     """Return the bits of the longer of numerator and denominator."""
     return max(value.numerator.bit_length(), value.denominator.bit_length())
@@ -264,70 +277,11 @@ def _is_negative(value: Value) -> bool:
     return bool(is_real and value.real < 0)
 
 
-def _real(value: Value) -> Any:
-    """Return a `Fraction` as it is, and of a ball the real part of its middle.
-
-    Raises:
-        Undecided: no number of the ball is real.
-    """
-    if isinstance(value, Fraction):
-        return value
-    if value.is_real:
-        return value.middle.real
-    raise Undecided("needs real numbers")
-
-
-def _fraction(value: Any) -> Fraction:
-    """Return a real number of mpmath, or a `Fraction`, as an exact fraction."""
-    if isinstance(value, Fraction):
-        return value
-    if not value.context.isfinite(value):
-        raise Undecided("no finite number")
-    from mpmath.libmp import to_rational  # type: ignore[import-untyped]
-
-    return Fraction(*to_rational(value._mpf_))
-
-
-def _extreme(sign: int) -> Callable[..., Value]:
-    """Return max (sign 1) or min (sign -1) as an operation of `_OPERATIONS`.
-
-    It raises `Undecided` if values are too near to each other to tell which is larger.
-    """
-
-    def extreme(evaluation: Evaluation, *values: Value) -> Value:
-        numbers = [evaluation.inexact(value) for value in values]
-        if any(number.imag for number in numbers):
-            raise Undecided("needs real numbers")
-        best = max(range(len(values)), key=lambda place: sign * numbers[place].real)
-        for number, value in zip(numbers, values, strict=True):
-            gap = abs(number - numbers[best])
-            if value != values[best] and gap <= abs(number) * number.context.eps * 2**64:
-                raise Undecided("which is larger")
-        return values[best]
-
-    return extreme
-
-
-def gap_of(one: Value, two: Value) -> Ball:
-    """Return the ball around the difference of two values, of which one is a ball at least."""
+def gap(one: Value, two: Value) -> Ball:
+    """Return the ball around the difference of two values; it has 0 in it if they may be equal."""
     sides = [each if isinstance(each, Ball) else Ball(each, 0) for each in (one, two)]
-    radius = sides[0].radius + sides[1].radius
     # mpmath subtracts from no `Fraction`.
-    return Ball(sides[0].middle + -sides[1].middle, radius)
-
-
-def apart(one: Value, two: Value) -> bool:
-    """Return True if two values certainly differ: rationals are unequal, balls do not overlap."""
-    if isinstance(one, Fraction) and isinstance(two, Fraction):
-        return one != two
-    gap = gap_of(one, two)
-    return bool(abs(gap.middle) > gap.radius)
-
-
-def precision(one: Value, two: Value) -> float:
-    """Return -log2 of the error of one - two: the bits after the point that are certain."""
-    radius = gap_of(one, two).radius
-    return -radius.context.mag(radius) if radius else math.inf
+    return Ball(sides[0].middle + -sides[1].middle, sides[0].radius + sides[1].radius)
 
 
 def _rational_power(base: Fraction, exponent: Fraction) -> Fraction | None:
@@ -380,8 +334,8 @@ _OPERATIONS: dict[str, Callable[..., Value]] = {
     "log": Evaluation.log,
     "lg": lambda evaluation, value: evaluation.log(value, Fraction(10)),
     "abs": lambda evaluation, value: abs(value),
-    "max": _extreme(1),
-    "min": _extreme(-1),
+    "max": _extreme(max),
+    "min": _extreme(min),
     "binomial": Evaluation.binomial,
     "factorial": lambda evaluation, value: evaluation.gamma(value + Fraction(1)),
     "factorial2": Evaluation.double_factorial,
@@ -430,8 +384,14 @@ def real_value(node: Node) -> Fraction | None:
     None if it has no real value, or evaluation fails.
     """
     try:
-        value = _real(constant(node))
+        value = constant(node)
     except (Undecided, TooHard):
         return None
+    if isinstance(value, Fraction):
+        return value
+    if abs(value.middle.imag) > value.radius:
+        return None
+    from mpmath.libmp import to_rational  # type: ignore[import-untyped]
+
     # Fraction(float(value)) would keep only 16 digits.
-    return _fraction(value)
+    return Fraction(*to_rational(value.middle.real._mpf_))

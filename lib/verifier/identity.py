@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 
-from lib.verifier.evaluate import apart, constant, exact_value, precision
+from lib.verifier.evaluate import constant, exact_value, gap
 from lib.verifier.rules import Verdict
 from lib.verifier.tree import (
     FUNCTIONS,
@@ -414,7 +414,7 @@ def _same_number(one: Node, two: Node, field: Fingerprint) -> Verdict:
     if field.of(one) == field.of(two):
         return Verdict(True, "identity")
     # 50 digits show the difference of most wrong answers.
-    if apart(constant(one), constant(two)):
+    if not gap(constant(one), constant(two)).has_zero:
         return Verdict(False, "numeric")
     roots: dict[Node, int] = {}
     size = _size(one, roots) + _size(two, roots)  # also fills `roots`
@@ -425,11 +425,11 @@ def _same_number(one: Node, two: Node, field: Fingerprint) -> Verdict:
         raise TooHard("a difference too small to see")
     # log10(2) = 0.30103 digits for a bit, and 40 more for rounding errors.
     digits = int(bits * 0.302) + 40
-    deep = [constant(node, digits) for node in (one, two)]
-    if apart(*deep):
+    deep = gap(constant(one, digits), constant(two, digits))
+    if not deep.has_zero:
         return Verdict(False, "numeric")
-    # The balls overlap, but they are wider than the bound: a difference may hide in them.
-    if precision(*deep) < bits:
+    # The ball is wider than the bound: a difference may hide in it.
+    if deep.radius and -deep.radius.context.mag(deep.radius) < bits:
         raise Undecided("rounding errors")
     return Verdict(True, "numeric" if _is_beyond(one) or _is_beyond(two) else "algebraic")
 

@@ -145,13 +145,8 @@ CANONICAL_NAME = pairs(
     "widehat=hat not=ne notmid=nmid noteq=ne notequiv=nequiv measuredangle=angle prime='"
 )
 """A command's or sign's other name -> the one that its token has: `\\dfrac` is `frac`."""
-_SIGN_FOR = dict(
-    zip(
-        ["<=", ">=", "!=", "==", ":=", "**", "->", "=>", "<->", "..."],
-        ["le", "ge", "ne", "=", "=", "^", "to", "to", "iff", "ldots"],
-        strict=True,
-    )
-)
+_SIGN_FOR = {"<=": "le", ">=": "ge", "!=": "ne", "==": "=", ":=": "=", "**": "^", "->": "to",
+             "=>": "to", "<->": "iff", "...": "ldots"}  # fmt: skip
 
 _PLAIN = (
     FUNCTIONS
