@@ -30,6 +30,7 @@ from typing import Any
 from lib.verifier.phrases import read
 from lib.verifier.tree import (
     MAX_CALCULUS,
+    MAX_INTEGRAND_NESTING,
     MAX_SYMBOLIC_EXPONENT,
     MAX_SYMBOLIC_NODES,
     Node,
@@ -75,6 +76,7 @@ def is_symbolic_question(*trees: Node) -> bool:
         and len(parts) <= MAX_SYMBOLIC_NODES
         and {part.kind for part in parts} <= _SCALARS
         and not any(part.kind == "power" and _is_hard_power(*part.args) for part in parts)
+        and all(nesting(part.args[-1]) <= MAX_INTEGRAND_NESTING for part in calculus)
         and not {part.name for part in parts} & _JUMPING
     )
 
@@ -84,6 +86,17 @@ def _is_hard_power(base: Node, exponent: Node) -> bool:
     values = [part.value for part in nodes(exponent) if part.value]
     is_large = any(abs(value) > MAX_SYMBOLIC_EXPONENT for value in values)
     return is_large or all(free_symbols(part) - {"infinity"} for part in (base, exponent))
+
+
+def _is_exponential(node: Node) -> bool:
+    """Return True for a power with another exponent than a number or fraction: e^x, not x^2."""
+    return node.kind == "power" and node.args[1].kind not in ("number", "quotient")
+
+
+def nesting(node: Node) -> int:
+    """Return the largest number of nested functions, roots and exponentials: sin(√x) has 2."""
+    inside = max(map(nesting, node.args), default=0)
+    return inside + (node.kind in ("call", "root") or _is_exponential(node))
 
 
 def same_symbolic(reference: Node, answer: Node) -> bool:

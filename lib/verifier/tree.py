@@ -88,6 +88,9 @@ MAX_SYMBOLIC_NODES = 120
 MAX_SYMBOLIC_EXPONENT = 100
 """Largest exponent in a question to sympy."""
 
+MAX_INTEGRAND_NESTING = 1
+"""Depth of functions and roots inside one another, in an integral, limit or sum."""
+
 MAX_CALCULUS = 3
 """Sums, limits and integrals in one question to sympy."""
 
