@@ -21,7 +21,6 @@ from lib.verifier.tree import (
     free_symbols,
     names,
     negated,
-    nodes,
     number,
     spelled,
     substituted,
@@ -69,7 +68,6 @@ class Atoms:
         depth: number of nested groups so far; see `deeper`.
         bars: number of open absolute values: inside them, `|` closes and never opens.
         in_set: whether the innermost group is a set. There, `|`, `:` and `mid` begin the condition.
-        residues: whether this is the right side of a congruence, which ends before `(mod 7)`.
     """
 
     statement: Callable[..., Node]
@@ -83,7 +81,6 @@ class Atoms:
         self.depth = 0
         self.bars = 0
         self.in_set = False
-        self.residues = False
 
     @property
     def peek(self) -> Token:
@@ -135,7 +132,7 @@ class Atoms:
         """Return True if the next token begins a factor, so that no sign means a product."""
         kind, text = self.peek
         # `(mod 7)` ends a congruence.
-        if self.residues and text == "(" and self.ahead(1).text in ("mod", "bmod"):
+        if text == "(" and self.ahead(1).text in ("mod", "bmod"):
             return False
         # Else `|` closes an absolute value, or begins the condition of a set.
         if kind == "operator" and text in ("|", "‖"):
@@ -296,21 +293,19 @@ class Atoms:
     def _accented(self, name: str) -> Node:
         r"""Parse an accent's argument: `\hat{i}` is the unit vector bf:i, like `\mathbf{i}`.
 
-        `\overline{1+i}`, without symbols, is a conjugate. Any other accent is an unknown function
-        of its argument: `\vec{v}` is vec(v), `\overline{z}` is overline(z).
+        Any other accent is an unknown function of its argument: `\vec{v}` is vec(v).
 
         Raises:
-            Unparsable: there is a bar over a real number.
+            Unparsable: there is a bar over a number.
         """
         inside = self.atom()
         if name == "hat" and (letter := re.fullmatch("(?:bf:)?([ijk])", spelled(inside))):
             return symbol(f"bf:{letter[1]}")
         # A label, a word, has no symbols either, but is no number.
-        over_number = name == "overline" and not free_symbols(inside) and inside.kind != "label"
-        if over_number and not any(part.name == "i" for part in nodes(inside)):
+        if name == "overline" and not free_symbols(inside) and inside.kind != "label":
             # `\overline{25}` may be digits that repeat, or the digits of one number.
-            raise Unparsable("a bar over a real number")
-        return call("conj" if over_number else name, inside)
+            raise Unparsable("a bar over a number")
+        return call(name, inside)
 
     def _function(self, name: str) -> Node:
         r"""Parse the rest of a function: `\sin^2 x`, `\log_2 8`, `\max(1, 2)`.
@@ -318,14 +313,8 @@ class Atoms:
         `\sin^2 x` is (sin x)^2, `\sin^{-1} x` is arcsin x, `\log_2 8` is log(8, 2). A function
         without an argument is a symbol.
         """
-        base = exponent = None
-        while mark := self.take("^", "_"):
-            if (exponent if mark.text == "^" else base) is not None:
-                raise Unparsable("a second base or exponent")
-            if mark.text == "^":
-                exponent = self._exponent()
-            else:
-                base = self.atom()
+        scripts = self._scripts()
+        base, exponent = scripts.get("_"), scripts.get("^")
         if not self.starts_atom() and self.peek.text != "-":
             if exponent is not None:
                 raise Unparsable("a function of nothing")
@@ -348,6 +337,15 @@ class Atoms:
         applied = call(name, operand[0], base) if base else call(name, *operand)
         return applied if exponent is None else Node("power", (applied, exponent))
 
+    def _scripts(self) -> dict[str, Node]:
+        """Parse the subscript and the exponent of a command, in any order, by their marks."""
+        scripts: dict[str, Node] = {}
+        while mark := self.take("^", "_"):
+            if mark.text in scripts:
+                raise Unparsable("a second subscript or exponent")
+            scripts[mark.text] = self._exponent() if mark.text == "^" else self.atom()
+        return scripts
+
     def _operand(self) -> tuple[Node, ...]:
         r"""Parse a function's arguments: those in brackets, else one product of factors.
 
@@ -366,34 +364,13 @@ class Atoms:
 
         Return a node (lower, upper, body); a missing bound is an empty list.
         """
-        lower = upper = Node("list")
-        marks = ""
-        while mark := self.take("^", "_"):
-            if mark.text in marks:
-                raise Unparsable("a second bound")
-            marks += mark.text
-            if mark.text == "_":
-                lower = self.atom()
-            else:
-                upper = self.atom()
+        scripts = self._scripts()
+        lower, upper = (scripts.get(mark, Node("list")) for mark in "_^")
         body = self.product()
         if lower.kind == "relation" and lower.args[0].kind == "symbol":
-            # The name of an index does not matter: every index is renamed to its depth of nesting
-            # ("index 2"), so that sums over k and over n become the same tree. `a_k` is renamed
-            # with it.
-            index, new_index = lower.args[0].name, symbol(f"index {self.depth}")
-            names = {part.name for part in nodes(body) if part.kind == "symbol"}
-            renames = {index: new_index} | {
-                name: symbol(f"{name.removesuffix(index)}{new_index.name}")
-                for name in names
-                if name.endswith(f"_{index}")
-            }
-            lower = lower._replace(args=(new_index, *lower.args[1:]))
-            body = substituted(body, renames)
-            # In `a_{ij}` the index i is text of a name, in which it is not renamed.
-            hidden = re.compile(rf"(?<![A-Za-z]){re.escape(index)}(?![A-Za-z])")
-            if any(hidden.search(part.name) for part in nodes(body) if part.kind == "symbol"):
-                raise Unparsable("an index inside a name")
+            # An index i is no imaginary unit, and an index k is no k outside.
+            index = {lower.args[0].name: symbol(f"index {lower.args[0].name}")}
+            lower, body = substituted(lower, index), substituted(body, index)
         return Node("calculus", (lower, upper, body), name)
 
     def _group(self, opening: str) -> Node:
@@ -416,10 +393,6 @@ class Atoms:
             self.in_set = False
             inside = Node("builder", (inside, self.statement(closing=closings)))
         self.bars, self.in_set = outer
-        if opening == "{" and self.take("choose"):
-            # `{n \choose k}`
-            below = self.statement(closing=closings)
-            inside = call("binomial", inside, below)
         closing = self.expect(*closings).text
         if opening == "{":
             return inside
@@ -457,22 +430,14 @@ class Atoms:
         if name == "array" and self.peek.text == "{" and "|" in self._raw():
             raise Unparsable("a matrix with a bar")
         rows: list[Node] = []
-        cells: list[Node] = []
-        while self.peek.text != "end":
-            cells.append(self._cell())
-            if self.take("&"):
-                if self.peek.text == "end":
-                    raise Unparsable("an empty last cell")
-                continue
+        while not rows or (self.take("\\") and self.peek.text != "end"):
+            cells = [self._cell()]
+            while self.take("&"):
+                cells.append(self._cell())
             rows.append(Node("tuple", tuple(cells), "row"))
-            cells = []
-            if not self.take("\\"):
-                break
         self.expect("end")
         if self._raw().rstrip("*") != name:
             raise Unparsable("an environment that ends as another")
-        if not rows:
-            raise Unparsable("an empty environment")
         if name in ("cases", "aligned"):
             is_system = all(len(row.args) == 1 for row in rows)
             items = tuple(row.args[0] for row in rows if is_system)
@@ -501,14 +466,13 @@ class Atoms:
         words = []
         while self.peek.text not in ends and self.peek is not END:
             words.append(canonical((self.next(),)))
+        if not words:
+            raise Unparsable("an empty cell")
         return Node("phrase", (), " ".join(w for w in words if w not in ("is", "are", ".", "an")))
 
     def _exponent(self) -> Node:
         """Parse the exponent after `^`: a group or one atom, with its sign: `x^-2`, `2^3^2`."""
         if sign := self.take("-", "+"):
-            if not self.starts_atom():
-                # `3^+` and `x^-` are one-sided limits.
-                return symbol(sign.text)
             operand = self._exponent()
             return negated(operand) if sign.text == "-" else operand
         base = self.atom()
@@ -567,12 +531,7 @@ class Atoms:
         return "".join(texts).strip("{}")
 
     def _degrees(self, node: Node) -> Node:
-        """Return `node` as degrees, plus the minutes and seconds after it: `30°15'` is 30 + 15/60.
-
-        With C or F after the degree sign, return a temperature, the unit node `°C`.
-        """
-        if self.peek.text in ("C", "F") and self.peek.kind in ("letter", *WORDS):
-            return Node("unit", (node,), f"°{self.next().text}")
+        """Return `node` as degrees, plus minutes and seconds after it: `30°15'` is 30 + 15/60."""
         total = node
         for marks in ("'", "''"):
             if self.peek.kind == "number" and self.ahead(1).text == marks:
@@ -585,13 +544,9 @@ class Atoms:
     def _raised(self, node: Node) -> Node:
         r"""Parse the exponent of `node`, and return the tree of both, usually a power.
 
-        Exceptions: `30^o` is degrees, `f^{-1}(x)` calls an inverse function, and `^T` after a
-        matrix transposes it.
+        `f^{-1}(x)` calls an inverse function.
         """
         exponent = self._exponent()
-        # `30^o` is 30 degrees.
-        if exponent == symbol("o") and node.kind == "number":
-            return self._degrees(node)
         if node.kind == "symbol":
             # `x^2_1` is `x_1^2`.
             if self.take("_"):
@@ -599,15 +554,13 @@ class Atoms:
             is_inverse = exponent.value == -1 and self.peek.text == "("
             if is_inverse and node.name[:1] in _FUNCTION_LETTERS:
                 return self._applied(node._replace(name=f"{node.name}^-1"))
-        if node.kind == "matrix" and exponent in (symbol("T"), symbol("top")):
-            return _transposed(node)
         return Node("power", (node, exponent))
 
     def _lowered(self, node: Node) -> Node:
         """Parse the subscript of `node`: `101_2` is a number in base 2, `x_1` one name."""
         below = self.atom()
-        if node.kind == "number" and below.kind in ("number", "label", "symbol"):
-            base = below.value or _BASES.get(below.name)
+        if node.kind == "number" and below.kind == "number":
+            base = below.value
             if base is None or not node.name.isdigit():
                 raise Unparsable("a base that is no number")
             if base == 10:
@@ -624,8 +577,6 @@ class Atoms:
         A unit is words, their integer powers, and `/` or `·` between them.
         """
         parts = [self.next().text]
-        if parts[-1] in ("sq", "cu"):
-            self.take(".")
         while True:
             following = self.ahead(1)  # the token after the next one
             is_letter = self.peek.kind in ("name", "letter")
@@ -650,16 +601,6 @@ class Atoms:
                 return Node("unit", (node,), " ".join(parts).replace(" ^", "^").replace("* ", ""))
 
 
-def _transposed(node: Node) -> Node:
-    """Return the transpose of a matrix node; its rows are tuple nodes."""
-    if len({len(row.args) for row in node.args}) > 1:
-        raise Unparsable("rows of unequal length")
-    columns = zip(*(row.args for row in node.args), strict=True)
-    return node._replace(args=tuple(Node("tuple", column, "row") for column in columns))
-
-
-_BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9,
-          "ten": 10, "twelve": 12, "sixteen": 16}  # fmt: skip
 # Digits before the repetition, and the repeated ones in one of three spellings: `0.1(6)`,
 # `0.1\overline{6}`, `0.1\dot6`.
 _REPEATING = re.compile(r"(\d*\.\d*?)(?:\((\d+)\)|\\overline\{(\d+)\}|((?:\\dot\{?\d\}?)+))")

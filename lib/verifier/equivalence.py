@@ -22,7 +22,7 @@ from lib.verifier.quantities import (
     compare_ratio,
     compare_scalar,
 )
-from lib.verifier.relations import compare_cases, compare_quantified, compare_stated, compare_words
+from lib.verifier.relations import compare_quantified, compare_stated, compare_words
 from lib.verifier.rules import Comparer, Comparison, Verdict
 from lib.verifier.sets import compare_grid, compare_region
 from lib.verifier.tokens import repaired
@@ -82,7 +82,6 @@ def _letter(node: Node, known: str) -> str:
 
 RULES: dict[Comparison, str] = {
     compare_choice: "choice",
-    compare_cases: "cases",
     compare_region: "",
     compare_quantified: "quantified",
     compare_stated: "",
@@ -260,7 +259,6 @@ def conversions(text: str, expected: Node, actual: Node, problem: str) -> Iterat
     if comma := _DECIMAL_COMMA.fullmatch(text.strip().strip("$")):
         value = parse_number(f"{comma[2]}.{comma[3]}")
         yield "decimal comma", expected, negated(value) if comma[1] else value
-    yield from _choices(expected, actual, problem)
     yield from _renamed(expected, actual, problem)
 
 
@@ -299,26 +297,6 @@ def option_value(text: str) -> Node | None:
         return None
 
 
-def _choices(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]:
-    """Yield the pair with an option's letter replaced by the option's text: `B` -> `12`.
-
-    The letter may be on either side; nothing is yielded if both sides are letters.
-    """
-    for one, other in ((expected, actual), (actual, expected)):
-        texts = options(problem)
-        text = texts.get(_capital(one), "")
-        # Of two options with the same text, neither letter is the text.
-        value = option_value(text if [*texts.values()].count(text) == 1 else "")
-        if value and not _capital(other) and other.kind != "choice":
-            yield ("option", value, other) if one is expected else ("option", other, value)
-
-
-def _capital(node: Node) -> str:
-    """Return the letter of a choice without a value, or a symbol of one capital letter; else ''."""
-    is_letter = node.kind == "symbol" and len(node.name) == 1 and node.name.isupper()
-    return node.name if is_letter or (node.kind == "choice" and not node.args) else ""
-
-
 _MAX_LETTERS = 3
 
 
@@ -343,9 +321,8 @@ def _renamed(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]
     is_certain = problem or differing == {"C", "c"}
     is_certain = is_certain or all(symbol("pi") in nodes(node) for node in (expected, actual))
     matching = 0 < len(expected_only) == len(actual_only) <= _MAX_LETTERS
-    # A letter by itself, `k` or `x = k`, is no parameter of the answer; of `f(x) = k` it is.
+    # A letter by itself, `k` or `x = k`, is no parameter of the answer.
     is_lone = all(_defined(node).kind == "symbol" for node in (expected, actual))
-    is_lone &= not any(node.args and node.args[0].kind == "call" for node in (expected, actual))
     if is_lone or not (are_parameters and is_certain and matching):
         return
     for order in itertools.permutations(expected_only):

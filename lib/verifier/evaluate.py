@@ -1,8 +1,7 @@
-"""Evaluate trees without symbols: exactly, or as balls, intervals that bound the rounding error.
+"""Evaluate trees without symbols: exactly, or as balls, numbers with their rounding error.
 
 A value is a `Fraction` (1/3 + 1/6 is 1/2) or a `Ball` (√2 is 1.414… ± a radius of about 1e-50).
-Sums, products and quotients propagate the ball's radius; a function is evaluated at the middle and
-at both ends of the ball. Nothing is simplified.
+A ball's radius is measured: the value is computed at two precisions. Nothing is simplified.
 """
 
 import functools
@@ -10,7 +9,7 @@ import math
 import re
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 from lib.verifier.tree import (
     MAX_BITS,
@@ -50,93 +49,16 @@ def as_number(text: str) -> Fraction | None:
     return above / below if below else None
 
 
-class Ball:
-    """All numbers within `radius` of `middle`: ball arithmetic on real or complex mpmath numbers.
+class Ball(NamedTuple):
+    """All numbers within `radius` of `middle`, which are real or complex numbers of mpmath."""
 
-    An operation returns the ball of its results. `middle.context`, the mpmath context, sets the
-    precision of all operations.
-
-    Raises:
-        TooHard: |log2| of the middle is above `MAX_LOG2`, or it is no number (NaN).
-    """
-
-    __slots__ = ("middle", "radius")
-
-    def __init__(self, middle: Any, radius: Any = 0) -> None:
-        size = abs(middle)
-        # mag(x) is log2 |x|, rounded up. `not <=` instead of `>`: NaN must be refused too.
-        if size and not abs(size.context.mag(size)) <= MAX_LOG2:
-            raise TooHard("magnitude")
-        self.middle = middle
-        # `middle` itself is rounded: 16 units of its last place are a safe bound.
-        self.radius = radius + size * middle.context.eps * 16
-
-    def __add__(self, other: Any) -> "Ball":
-        other = ball(other, self.middle.context)
-        return Ball(self.middle + other.middle, self.radius + other.radius)
-
-    def __mul__(self, other: Any) -> "Ball":
-        other = ball(other, self.middle.context)
-        # |xy − mn| ≤ |m| s + (|n| + s) r for x within r of m, and y within s of n.
-        radius = abs(self.middle) * other.radius + (abs(other.middle) + other.radius) * self.radius
-        return Ball(self.middle * other.middle, radius)
-
-    __radd__, __rmul__ = __add__, __mul__
-
-    def __neg__(self) -> "Ball":
-        return Ball(-self.middle, self.radius)
-
-    def conjugate(self) -> "Ball":
-        """Return the complex conjugate."""
-        return Ball(self.middle.conjugate(), self.radius)
-
-    def __abs__(self) -> "Ball":
-        return Ball(abs(self.middle), self.radius)
-
-    def __truediv__(self, other: Any) -> "Ball":
-        return self * ball(1 / other, self.middle.context)
-
-    def __rtruediv__(self, other: Fraction | int) -> "Ball":
-        size = abs(self.middle)
-        if size <= self.radius:
-            raise Undecided("division by what may be zero")
-        # |1/x − 1/m| ≤ r / (|m| (|m| − r)) for every x within r of m.
-        inverse = Ball(1 / self.middle, self.radius / (size * (size - self.radius)))
-        return inverse * Fraction(other)
-
-    def __pow__(self, exponent: int) -> "Ball":
-        # To first order, the relative error of x^n is n times that of x.
-        size = abs(self.middle)
-        if size <= self.radius:
-            raise Undecided("a power of what may be zero")
-        check_power(size, abs(exponent))
-        middle = self.middle**exponent
-        return Ball(middle, abs(exponent * middle) * (self.radius / size + middle.context.eps))
+    middle: Any
+    radius: Any
 
     @property
-    def is_real(self) -> bool:
-        """True if the ball contains a real number."""
-        return bool(abs(self.middle.imag) <= self.radius)
-
-    def apply(self, name: str) -> "Ball":
-        """Return the ball of an analytic function's values on this ball.
-
-        The new radius is the sum of the function's differences between the middle and both ends.
-
-        Args:
-            name: the function's name in mpmath, such as "asin".
-        """
-        function = getattr(self.middle.context, name)
-        value = function(self.middle)
-        ends = (function(self.middle + end) for end in (self.radius, -self.radius))
-        return Ball(value, sum(abs(end - value) for end in ends))
-
-
-def ball(value: Any, context: Any) -> "Ball":
-    """Convert a `Fraction` or Python number to a ball of this mpmath context; a ball stays."""
-    if isinstance(value, Fraction):
-        return Ball(context.mpf(value.numerator) / value.denominator)
-    return value if isinstance(value, Ball) else Ball(context.convert(value))
+    def has_zero(self) -> bool:
+        """True if 0 is in the ball."""
+        return bool(abs(self.middle) <= self.radius)
 
 
 def check_power(size: Any, exponent: Any) -> None:
@@ -167,7 +89,7 @@ def context_of(digits: int) -> Any:
 
 
 Value = Any
-"""Fraction | Ball. `Any`, since the annotations of `Fraction` do not allow to add a `Ball`."""
+"""A `Fraction`, a real or complex number of mpmath, or of a whole tree a `Ball`."""
 
 DIGITS = 50
 """Decimal digits of the first evaluation of a value."""
@@ -179,7 +101,7 @@ class Evaluation:
     """One evaluation of a tree with `digits` decimal digits, in at most `MAX_OPERATIONS`.
 
     Attributes:
-        digits: precision of the balls.
+        digits: precision of numbers that are no fractions.
         left: number of operations that are left.
     """
 
@@ -215,29 +137,30 @@ class Evaluation:
         if self.left < 0:
             raise TooHard("too many operations")
 
-    def ball(self, value: Value) -> Ball:
-        """Return `value` as a ball of this precision; this imports mpmath, which is slow."""
-        return ball(value, context_of(self.digits))
+    def inexact(self, value: Value) -> Any:
+        """Return `value` as a number of mpmath; this imports mpmath, which is slow."""
+        return context_of(self.digits).convert(value)
 
     def _applied(self, node: Node) -> Value:
         """Return the value of a constant (π, e, i), or of an operation or function on its parts."""
         if node.kind == "symbol":
             if node.name in ("e", "pi"):
                 # Unary plus evaluates mpmath's lazy constant at this precision.
-                return Ball(+getattr(context_of(self.digits), node.name))
+                return +getattr(context_of(self.digits), node.name)
             if node.name == "i":
-                return self.ball(1j)
+                return self.inexact(1j)
         name = node.name if node.kind == "call" else node.kind
         values = [self.value(part) for part in node.args]
         if name in _ANALYTIC and len(values) == 1:
             self.count(5)
-            # "tan:value" is 1 / tan(x), for cot; "atan:argument" is atan(1 / x), for arccot.
+            # "tan:value" is 1 / tan(x), for cot; "acos:argument" is acos(1 / x), for arcsec.
             function, _, inverted = _ANALYTIC[name].partition(":")
-            argument = self.ball(values[0])
+            argument = self.inexact(values[0])
             # Beyond 2^2000, reducing an argument modulo π is slow.
-            if argument.middle and argument.middle.context.mag(argument.middle) > 2_000:
+            if argument and argument.context.mag(argument) > 2_000:
                 raise TooHard("a large argument")
-            result = (1 / argument if inverted == "argument" else argument).apply(function)
+            applied = getattr(argument.context, function)
+            result = applied(1 / argument if inverted == "argument" else argument)
             return 1 / result if inverted == "value" else result
         if name not in _OPERATIONS:
             raise Undecided(f"no value for {name}")
@@ -253,26 +176,24 @@ class Evaluation:
                 exact = _rational_power(base, exponent)
                 if exact is not None:
                     return exact
-            elif exponent.denominator == 1 and abs(exponent) < 10_000:
-                return base ** int(exponent)
             # (−8)^(2/3) is 8^(2/3), (−8)^(1/3) is −8^(1/3).
             if exponent.denominator % 2 and _is_negative(base):
                 size = self.power_of(-base, exponent)
                 return -size if exponent.numerator % 2 else size
-        middle = self.ball(base).middle
-        if not middle:
+        inexact = self.inexact(base)
+        if not inexact:
             raise Undecided("power of zero")
         # base^exponent = e^(exponent · ln base)
         self.count(5)
-        check_power(abs(middle), abs(self.ball(exponent).middle))
-        return (self.log(base) * exponent).apply("exp")
+        check_power(abs(inexact), abs(self.inexact(exponent)))
+        return inexact.context.exp(self.log(base) * exponent)
 
     def log(self, value: Value, base: Value = None) -> Value:
         """Return the logarithm to a base, or the natural one without a base."""
-        argument = self.ball(value)
-        if not argument.middle:
+        argument = self.inexact(value)
+        if not argument:
             raise Undecided("logarithm of zero")
-        result = argument.apply("log")
+        result = argument.context.log(argument)
         return result if base is None else result / self.log(base)
 
     def gamma(self, value: Value) -> Value:
@@ -300,9 +221,13 @@ class Evaluation:
 
 
 def _sized(value: Value) -> Value:
-    """Return `value`; raise `TooHard` for a rational of more than `MAX_BITS` bits."""
-    if isinstance(value, Fraction) and _bits(value) > MAX_BITS:
-        raise TooHard(f"a number of more than {MAX_BITS} bits")
+    """Return `value`; raise `TooHard` for one that is too long, too large or no number."""
+    if isinstance(value, Fraction):
+        if _bits(value) > MAX_BITS:
+            raise TooHard(f"a number of more than {MAX_BITS} bits")
+    # mag(x) is log2 |x|, rounded up. `not <=` instead of `>`: NaN must be refused too.
+    elif value and not abs(value.context.mag(value)) <= MAX_LOG2:
+        raise TooHard("magnitude")
     return value
 
 
@@ -328,90 +253,35 @@ def _integers(function: Callable[..., int]) -> Callable[..., Fraction]:
     return applied
 
 
+def _extreme(function: Callable[..., Value]) -> Callable[..., Value]:
+    """Wrap `max` or `min` as an operation of `_OPERATIONS`: exact only if all values are exact.
+
+    Of inexact values that are nearly equal, either is the largest within the result's radius.
+    """
+
+    def applied(evaluation: Evaluation, *values: Value) -> Value:
+        are_exact = all(isinstance(value, Fraction) for value in values)
+        return function(values if are_exact else map(evaluation.inexact, values))
+
+    return applied
+
+
 def _bits(value: Fraction) -> int:
     """Return the bits of the longer of numerator and denominator."""
     return max(value.numerator.bit_length(), value.denominator.bit_length())
 
 
 def _is_negative(value: Value) -> bool:
-    """Return True for a negative rational, or a ball with a negative real middle."""
-    return value < 0 if isinstance(value, Fraction) else value.is_real and value.middle.real < 0
+    """Return True for a negative number; a complex one has rounding errors at most beside it."""
+    is_real = isinstance(value, Fraction) or abs(value.imag) <= abs(value) * value.context.eps * 64
+    return bool(is_real and value.real < 0)
 
 
-def _real(value: Value) -> Any:
-    """Return a `Fraction` as it is, and of a ball the real part of its middle.
-
-    Raises:
-        Undecided: no number of the ball is real.
-    """
-    if isinstance(value, Fraction):
-        return value
-    if value.is_real:
-        return value.middle.real
-    raise Undecided("needs real numbers")
-
-
-def _fraction(value: Any) -> Fraction:
-    """Return a real number of mpmath, or a `Fraction`, as an exact fraction."""
-    if isinstance(value, Fraction):
-        return value
-    if not value.context.isfinite(value):
-        raise Undecided("no finite number")
-    from mpmath.libmp import to_rational  # type: ignore[import-untyped]
-
-    return Fraction(*to_rational(value._mpf_))
-
-
-def _step(direction: Callable[[Any], int]) -> Callable[[Evaluation, Value], Fraction]:
-    """Wrap `math.floor` or `math.ceil` as an operation of `_OPERATIONS`.
-
-    It is defined for a ball if both ends have the same result, and raises `Undecided` otherwise.
-    """
-
-    def rounded(evaluation: Evaluation, value: Value) -> Fraction:
-        # As fractions: a float would round the ends.
-        middle = _fraction(_real(value))
-        radius = 0 if isinstance(value, Fraction) else _fraction(value.radius)
-        low, high = (direction(middle + end) for end in (-radius, radius))
-        if low != high:
-            raise Undecided("rounding of what may be an integer")
-        return Fraction(int(low))
-
-    return rounded
-
-
-def _extreme(sign: int) -> Callable[..., Value]:
-    """Return max (sign 1) or min (sign -1) as an operation of `_OPERATIONS`.
-
-    It raises `Undecided` if balls overlap, so that the largest value is uncertain.
-    """
-
-    def extreme(evaluation: Evaluation, *values: Value) -> Value:
-        # Of several equal values, any is the largest; values that overlap are undecided.
-        best = max(values, key=lambda value: sign * _real(evaluation.ball(value)))
-        if any(value is not best and value != best and not apart(value, best) for value in values):
-            raise Undecided("which is larger")
-        return best
-
-    return extreme
-
-
-def apart(one: Value, two: Value) -> bool:
-    """Return True if two values certainly differ: rationals are unequal, balls do not overlap."""
-    if isinstance(one, Fraction) and isinstance(two, Fraction):
-        return one != two
-    # A ball around the difference, whose radius is the sum of both; 0 is outside.
-    gap = one + -two
-    return bool(abs(gap.middle) > gap.radius)
-
-
-def precision(one: Value, two: Value) -> float:
-    """Return -log2 of the error of one - two: the bits after the point that are certain.
-
-    Infinite if the radius is 0.
-    """
-    radius = (one + -two).radius
-    return -radius.context.mag(radius) if radius else math.inf
+def gap(one: Value, two: Value) -> Ball:
+    """Return the ball around the difference of two values; it has 0 in it if they may be equal."""
+    sides = [each if isinstance(each, Ball) else Ball(each, 0) for each in (one, two)]
+    # mpmath subtracts from no `Fraction`.
+    return Ball(sides[0].middle + -sides[1].middle, sides[0].radius + sides[1].radius)
 
 
 def _rational_power(base: Fraction, exponent: Fraction) -> Fraction | None:
@@ -455,27 +325,23 @@ _OPERATIONS: dict[str, Callable[..., Value]] = {
     "product": lambda evaluation, *factors: functools.reduce(
         lambda left, right: _sized(left * right), factors
     ),
-    "quotient": lambda evaluation, above, below: above / below,
+    "quotient": lambda evaluation, above, below: above * (1 / below),
     "power": Evaluation.power_of,
     "root": lambda evaluation, index, value: evaluation.power_of(value, 1 / index),
     "percent": lambda evaluation, value: value / Fraction(100),
-    "degree": lambda evaluation, value: evaluation.value(symbol("pi")) * value / Fraction(180),
+    "degree": lambda evaluation, value: evaluation.value(symbol("pi")) * value / 180,
     "ln": Evaluation.log,
     "log": Evaluation.log,
     "lg": lambda evaluation, value: evaluation.log(value, Fraction(10)),
     "abs": lambda evaluation, value: abs(value),
-    "conj": lambda evaluation, value: value.conjugate(),
-    "max": _extreme(1),
-    "min": _extreme(-1),
-    "floor": _step(math.floor),
-    "ceil": _step(math.ceil),
+    "max": _extreme(max),
+    "min": _extreme(min),
     "binomial": Evaluation.binomial,
     "factorial": lambda evaluation, value: evaluation.gamma(value + Fraction(1)),
     "factorial2": Evaluation.double_factorial,
     "Gamma": Evaluation.gamma,
     "gcd": _integers(math.gcd),
     "lcm": _integers(math.lcm),
-    "mod": _integers(lambda value, modulus: value % modulus),
 }
 
 
@@ -483,10 +349,16 @@ _OPERATIONS: dict[str, Callable[..., Value]] = {
 def constant(node: Node, digits: int = DIGITS) -> Value:
     """Return the value of a tree without symbols, a `Fraction` or a ball of this precision.
 
+    The ball's radius is the change of the value at twice the precision, and some more.
+
     Raises:
         Undecided, TooHard: see `Evaluation.value`.
     """
-    return Evaluation(digits).value(node)
+    value = Evaluation(digits).value(node)
+    if isinstance(value, Fraction):
+        return value
+    middle = Evaluation(2 * digits).value(node)
+    return Ball(middle, 2 * abs(middle - value) + abs(value) * value.context.eps)
 
 
 def exact_value(node: Node) -> Fraction | None:
@@ -512,8 +384,14 @@ def real_value(node: Node) -> Fraction | None:
     None if it has no real value, or evaluation fails.
     """
     try:
-        value = _real(constant(node))
+        value = constant(node)
     except (Undecided, TooHard):
         return None
+    if isinstance(value, Fraction):
+        return value
+    if abs(value.middle.imag) > value.radius:
+        return None
+    from mpmath.libmp import to_rational  # type: ignore[import-untyped]
+
     # Fraction(float(value)) would keep only 16 digits.
-    return _fraction(value)
+    return Fraction(*to_rational(value.middle.real._mpf_))

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 
-from lib.verifier.evaluate import Ball, apart, constant, exact_value, precision
+from lib.verifier.evaluate import constant, exact_value, gap
 from lib.verifier.rules import Verdict
 from lib.verifier.tree import (
     FUNCTIONS,
@@ -113,12 +113,8 @@ class Fingerprint:
         values = list(map(self.of, args))
         # A sum with an infinity, dots or a set in it is drawn as a whole.
         if kind in ("sum", "product", "quotient", "power") and not all(map(_is_scalar, args)):
-            # Infinity, dots and sets do not cancel: ∞ − ∞ is not 0. Dots depend on the order, and
-            # so do `[[1, 2], [3, 4]]` and another matrix.
-            is_free = kind == "sum" or [part.kind for part in args].count("tuple") < 2
-            is_free &= kind in ("sum", "product") and "ldots" not in free_symbols(node)
-            ordered = sorted(values) if is_free else values
-            return self.element("no number", kind, *ordered)
+            # Infinity, dots and sets do not cancel: ∞ − ∞ is not 0; their order counts.
+            return self.element("no number", kind, *values)
         match kind:
             case "sum":
                 return sum(values)
@@ -189,9 +185,6 @@ class Fingerprint:
         Raises:
             Undecided: it is 0^0, or 0 to a negative power.
         """
-        # √(980/7) is √140.
-        if base.kind == "quotient" and all(part.value for part in base.args):
-            base = number(exact_value(base) or 0)
         # 12^x is 2^(2x) · 3^x; a base that is one factor itself (a prime, −1) goes on below.
         if base.value and [*(primes := _factored(base.value)).values()] != [1]:
             sides = ((number(x), Node("product", (number(n), exponent))) for x, n in primes.items())
@@ -223,11 +216,6 @@ class Fingerprint:
             ):
                 # e^(iπ/2) = i, a quarter of a turn.
                 product *= pow(_ROOT_OF_MINUS_ONE, numerator * 2 // denominator, _PRIME)
-            elif base.value == -1 and denominator == 1 and all(map(_is_letter, factors)):
-                # Only integer powers of −1 are real, so that letters are integers: (−1)^(2n) is 1.
-                product *= (
-                    self.element("power", base_element, factor_element) if numerator % 2 else 1
-                )
             else:
                 # Draw r = x^(y / 2520); x^(3y/2) is r^(3 · 2520 / 2). If the denominator does not
                 # divide 2520, draw r = x^(y / denominator).
@@ -254,13 +242,6 @@ class Fingerprint:
         # 0! is 1.
         start = self.element("call", "factorial", base) if base else 1
         return start * (product if shift >= 0 else self.inverse(product))
-
-    def _logarithm(self, node: Node) -> int:
-        """Return the element of a natural logarithm: ln 12 is 2 ln 2 + ln 3, and ln x is drawn."""
-        if node.value and node.value > 0:
-            primes = _factored(node.value).items()
-            return sum(times * self.element("call", "ln", prime) for prime, times in primes)
-        return self.element("call", "ln", self.of(node))
 
     def _call(self, name: str, args: Sequence[Node], values: list[int]) -> int:
         """Return the element of the function `name` at `args`, so that known identities hold.
@@ -299,7 +280,8 @@ class Fingerprint:
         if name in ("ln", "log", "lg") and len(args) < 3:
             # log_b x as ln x / ln b.
             base = number(10) if name == "lg" else args[1] if len(args) > 1 else None
-            return self._logarithm(args[0]) * self.inverse(self._logarithm(base) if base else 1)
+            ln = self.element("call", "ln", values[0])
+            return ln * self.inverse(self.element("call", "ln", self.of(base)) if base else 1)
         # Drawn from the square, since |x| and |−x| are equal.
         if name in ("abs", "norm"):
             return self.element("call", name, *(value * value % _PRIME for value in values))
@@ -311,14 +293,6 @@ class Fingerprint:
         if name in _UNORDERED and not any("ldots" in free_symbols(part) for part in args):
             values.sort()
         return self.element("call", name, *values)
-
-
-def _is_letter(node: Node) -> bool:
-    """Return True for a letter that is no constant, or its power: n and n^2, not π or 1/n."""
-    if node.kind == "power":
-        base, exponent = node.args
-        return _is_letter(base) and exponent.name.isdigit()
-    return node.kind == "symbol" and bool(free_symbols(node))
 
 
 def _is_word(node: Node) -> bool:
@@ -365,16 +339,6 @@ def _terms(node: Node) -> list[tuple[Fraction, tuple[Node, ...]]]:
             return [(value, ())]
         case Node("sum", parts):
             return [term for part in parts for term in _terms(part)]
-        # √(140/9) is 2/3 · √35: e^(x √140) is (e^(x √35))^2.
-        case Node("root", (Node(value=index), radicand)) if index and index.denominator == 1:
-            value = None if free_symbols(radicand) else exact_value(radicand)
-            if value and value > 0 and index > 0:
-                primes = _factored(value).items()
-                outside, inside = Fraction(1), 1
-                for prime, times in primes:
-                    outside *= Fraction(prime) ** int(times // index)
-                    inside *= prime ** int(times % index)
-                return [(outside, (node._replace(args=(node.args[0], number(inside))),))]
         # x° is π x / 180.
         case Node("degree", (angle,)):
             return [(times / 180, (*factors, _PI)) for times, factors in _terms(angle)]
@@ -450,7 +414,7 @@ def _same_number(one: Node, two: Node, field: Fingerprint) -> Verdict:
     if field.of(one) == field.of(two):
         return Verdict(True, "identity")
     # 50 digits show the difference of most wrong answers.
-    if apart(constant(one), constant(two)):
+    if not gap(constant(one), constant(two)).has_zero:
         return Verdict(False, "numeric")
     roots: dict[Node, int] = {}
     size = _size(one, roots) + _size(two, roots)  # also fills `roots`
@@ -461,11 +425,11 @@ def _same_number(one: Node, two: Node, field: Fingerprint) -> Verdict:
         raise TooHard("a difference too small to see")
     # log10(2) = 0.30103 digits for a bit, and 40 more for rounding errors.
     digits = int(bits * 0.302) + 40
-    deep = [constant(node, digits) for node in (one, two)]
-    if apart(*deep):
+    deep = gap(constant(one, digits), constant(two, digits))
+    if not deep.has_zero:
         return Verdict(False, "numeric")
-    # The balls overlap, but they are wider than the bound: a difference may hide in them.
-    if precision(*deep) < bits:
+    # The ball is wider than the bound: a difference may hide in it.
+    if deep.radius and -deep.radius.context.mag(deep.radius) < bits:
         raise Undecided("rounding errors")
     return Verdict(True, "numeric" if _is_beyond(one) or _is_beyond(two) else "algebraic")
 
@@ -516,18 +480,14 @@ def _parts_size(node: Node, roots: dict[Node, int]) -> float:
 def _magnitude(node: Node) -> float:
     """Return the bits of a function's value, and of its distance from a limit.
 
-    exp(-1000) is 2^-1443 and has 1443. tanh(200) differs from 1 by 2^-577: for a hyperbolic
-    function, or a circular one off the real line, three bits for each unit of the argument, since
-    e^-2x is about 2^-3x.
+    exp(-1000) is 2^-1443 and has 1443. tanh(200) differs from 1 by 2^-577: for a hyperbolic or
+    circular function, three bits for each unit of the argument, since e^-2x is about 2^-3x.
     """
-    value, bits = constant(node), 0.0
-    if isinstance(value, Ball) and value.middle:
-        bits = float(abs(value.middle.context.mag(value.middle)))
+    middle = constant(node).middle
+    bits = float(abs(middle.context.mag(middle))) if middle else 0.0
     if node.name in _CIRCULAR:
         argument = constant(node.args[0])
-        is_real = isinstance(argument, Fraction) or argument.is_real
-        if node.name.endswith("h") or not is_real:
-            bits += 3 * math.ceil(abs(getattr(argument, "middle", argument)))
+        bits += 3 * math.ceil(abs(getattr(argument, "middle", argument)))
     return bits
 
 

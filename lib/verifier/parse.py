@@ -18,23 +18,21 @@ from lib.verifier.tree import (
     TooHard,
     Unparsable,
     call,
-    free_symbols,
-    names,
     negated,
+    nodes,
     number,
+    pairs,
     remembered,
 )
 
 # A relation's token, and its name in a "relation" node.
-RELATIONS = {
-    "=": "=", "<": "<", ">": ">", "le": "<=", "ge": ">=", "ne": "!=", "approx": "~", "in": "in",
-    "ni": "ni", "equiv": "equiv", "propto": "propto", "to": "to", "iff": "iff", "mapsto": "mapsto",
-    "subset": "subset", "subseteq": "subseteq", "supset": "supset", "supseteq": "supseteq",
-    "notin": "notin", "sim": "sim", "cong": "cong", "parallel": "parallel", "perp": "perp",
-    "mid": "mid", "nmid": "nmid", "simeq": "simeq",
-}  # fmt: skip
+RELATIONS = {"=": "="} | pairs(
+    "<=< >=> le=<= ge=>= ne=!= approx=~ in=in ni=ni equiv=equiv propto=propto to=to iff=iff "
+    "mapsto=mapsto subset=subset subseteq=subseteq supset=supset supseteq=supseteq notin=notin "
+    "sim=sim cong=cong parallel=parallel perp=perp mid=mid nmid=nmid simeq=simeq"
+)
 # The same relation with its sides swapped: `a > b` is `b < a`.
-TURNED = {">": "<", ">=": "<=", "ni": "in", "supset": "subset", "supseteq": "subseteq"}
+TURNED = {">=": "<="} | pairs(">=< ni=in supset=subset supseteq=subseteq")
 SET_OPERATIONS = {"cup": "union", "cap": "intersection", "setminus": "difference"}
 _PRODUCT_SIGNS = ("*", "cdot", "times", "circ")
 _QUOTIENT_SIGNS = ("/", "div")
@@ -111,23 +109,15 @@ class Parser(Atoms):
     def element(self) -> Node:
         r"""Parse set expressions joined by relations: none, `a = b`, or a chain, `0 < x < 1`.
 
-        A chain of `>` is turned round: `a > b` is returned as `b < a`. Also parses `3 \pmod 7` and
+        A chain of `>` is turned round: `a > b` is returned as `b < a`. Also parses
         `x \equiv 3 \pmod 7`.
         """
         operands, operators = [self.set_expression()], []
-        # After `\equiv`, `product` must leave `(mod 7)` to this method.
-        outer, self.residues = self.residues, False
         while operator := self._relation():
             operators.append(operator)
-            self.residues = operator == "equiv"
             operands.append(self.set_expression())
-        self.residues = outer
         if not operators:
-            return (
-                operands[0]
-                if self.peek.text != "pmod"
-                else call("residue", operands[0], self._modulus() or operands[0])
-            )
+            return operands[0]
         # `x \equiv 3 \pmod 7`
         if modulus := self._modulus() if operators == ["equiv"] else None:
             return call("congruent", *operands, modulus)
@@ -203,7 +193,7 @@ class Parser(Atoms):
     def product(self) -> Node:
         r"""Parse factors, with or without a sign between them, and units at their end.
 
-        This level has `2x`, `a / b`, `1:2:3`, `7 \bmod 3` and `5 cm`. It binds from left to right:
+        This level has `2x`, `a / b`, `1:2:3` and `5 cm`. It binds from left to right:
         `2x/3y` is ((2x)/3)y.
         """
         left = self.signed()
@@ -211,14 +201,12 @@ class Parser(Atoms):
             if self.peek.kind in ("text", "word") and left.kind != "label":
                 left = self._amount(self.with_unit(left))
             elif sign := self.take(*_PRODUCT_SIGNS):
-                left = _times(left, self._after_sign(), sign.text)
+                left = _times(left, self.signed(), sign.text)
             elif self.take(*_QUOTIENT_SIGNS):
-                left = Node("quotient", (left, self._after_sign()))
+                left = Node("quotient", (left, self.signed()))
             elif not self.in_set and self.take(":"):
                 terms = left.args if left.kind == "ratio" else (left,)
                 left = Node("ratio", (*terms, self.signed()))
-            elif not self.residues and self.take("bmod"):
-                left = call("mod", left, self.power())
             elif self.starts_atom():
                 left = self._implicit(left)
             else:
@@ -273,32 +261,21 @@ class Parser(Atoms):
         return _times(left, right, "")
 
     def signed(self) -> Node:
-        """Parse a power with the signs before it: `-x^2` is -(x^2), `--x` is x."""
-        sign = self.peek.text if self.peek.kind in ("operator", "command") else ""
-        if sign not in _SIGNS:
-            return self.power()
-        count = 0
-        while self.take(sign):
-            count += 1
+        """Parse a power or mixed number with the signs before it: `-x^2` is -(x^2), `--x` is x."""
+        sign = self.take(*_SIGNS)
+        if sign is None:
+            first = self.power()
+            # `1 1/2`, so that `-1 1/2` is -(1 1/2)
+            follows = self.peek.kind == "number" or self.peek == ("command", "frac")
+            return self._implicit(first) if follows and _is_integer(first) else first
         self.deeper()
         # ± is before a whole product: `±2x`.
-        if sign in ("pm", "mp"):
-            operand = Node("plusminus", (self.product(),), _SIGNS[sign])
-        else:
-            operand = self.signed() if self.peek.text in _SIGNS else self._leading()
-            operand = negated(operand) if sign == "-" and count % 2 else operand
+        is_both = sign.text in ("pm", "mp")
+        operand = self.product() if is_both else self.signed()
         self.depth -= 1
-        return operand
-
-    def _after_sign(self) -> Node:
-        """Parse the operand of a product or quotient sign; it may be a mixed number."""
-        return self.signed() if self.peek.text in _SIGNS else self._leading()
-
-    def _leading(self) -> Node:
-        """Parse what follows a sign: a power, or a mixed number, so that `-1 1/2` is -(1 1/2)."""
-        first = self.power()
-        follows = self.peek.kind == "number" or self.peek == ("command", "frac")
-        return self._implicit(first) if follows and _is_integer(first) else first
+        if is_both:
+            return Node("plusminus", (operand,), _SIGNS[sign.text])
+        return negated(operand) if sign.text == "-" else operand
 
 
 def _grouped(items: list[Node], separators: list[str]) -> Node:
@@ -329,30 +306,20 @@ def _grouped(items: list[Node], separators: list[str]) -> Node:
 
 
 def _is_set(node: Node) -> bool:
-    r"""Return True for a set in braces, a union, a difference, or a set such as `\mathbb{R}`."""
-    return node.kind in ("set", "builder", "union", "difference") or node.name.startswith("bb:")
+    r"""Return True for a set in braces, a combination of sets, or a set such as `\mathbb{R}`."""
+    kinds = ("set", "builder", "union", "intersection", "difference")
+    return node.kind in kinds or node.name.startswith("bb:")
 
 
 def _times(left: Node, right: Node, sign: str) -> Node:
     r"""Return the product of two factors; `sign` is the sign between them, '' if there is none.
 
-    For factors that do not commute, this is a call: `\mathbf{a} \cdot \mathbf{b}` is dot(a, b),
-    `A \times B` and `f \circ g` are calls of "ordered times" and "ordered circ". Beside ×, vectors
-    and sets commute only with a number.
+    Factors that do not commute are a call: `\mathbf{a} \cdot \mathbf{b}` is "ordered cdot",
+    `A \times B` and `f \circ g` are "ordered times" and "ordered circ".
     """
-    if (
-        sign == "cdot"
-        and _is_ordered(left)
-        and _is_ordered(right)
-        and "matrix" not in (left.kind, right.kind)
-    ):
-        return call("dot", left, right)
     sides = (left, right)
-    # `A \times B` and `[0,1] \times A`, products of sets; `2 \times (1, 3)` is a multiple.
-    is_cross = sign == "times" and (
-        all(map(_is_capital, sides))
-        or (any(map(_is_vast, sides)) and not any(map(_is_fixed, sides)))
-    )
+    # `A \times B` and `[0,1] \times A`, products of sets.
+    is_cross = sign == "times" and (all(map(_is_capital, sides)) or any(map(_is_vast, sides)))
     # Two matrices side by side are "ordered ".
     if sign == "circ" or is_cross or all(map(_is_ordered, sides)):
         return call(f"ordered {sign}", left, right)
@@ -366,35 +333,19 @@ def _is_capital(node: Node) -> bool:
 
 
 def _is_ordered(node: Node) -> bool:
-    r"""Return True for factors that do not commute: vectors, matrices, operators, what has them.
+    r"""Return True for factors that do not commute, and all that has one in it.
 
-    Nabla, bold symbols ("bf:") and letters with a hat count, and `e^{\mathbf{A}}`. A call such as
-    "ordered times" is a product that keeps the order of its factors.
+    Matrices, nabla, bold symbols ("bf:"), letters with an arrow or a hat, and products that keep
+    the order of their factors ("ordered times").
     """
-    if node.kind == "symbol":
-        return node.name.startswith(("bf:", "nabla"))
-    if node.kind == "call":
-        is_ordered_call = node.name in ("vec", "hat") or node.name.startswith("ordered")
-        return is_ordered_call or (node.name in _OF_MATRICES and any(map(_is_ordered, node.args)))
-    return node.kind == "matrix" or (node.kind in _BUILT and any(map(_is_ordered, node.args)))
-
-
-# Nodes, and functions and accents, that are matrices or operators if a part is one.
-_BUILT = names("sum product quotient plusminus power root")
-_OF_MATRICES = names("exp ln sin cos overline tilde conj")
+    marks = ("bf:", "nabla", "vec", "hat", "ordered")
+    return any(part.kind == "matrix" or part.name.startswith(marks) for part in nodes(node))
 
 
 def _is_vast(node: Node) -> bool:
-    r"""Return True for a set, tuple or vector, or what has one in it: `\mathbb{R}^2`."""
-    if node.kind in _BUILT:
-        return any(map(_is_vast, node.args))
-    is_tuple = node.kind in ("tuple", "matrix", "intersection")
-    return is_tuple or _is_ordered(node) or _is_set(node)
-
-
-def _is_fixed(node: Node) -> bool:
-    """Return True for a number: without letters, and no set or vector."""
-    return not _is_vast(node) and not free_symbols(node)
+    r"""Return True for a set, tuple or vector, and all that has one in it: `\mathbb{R}^2`."""
+    parts = list(nodes(node))
+    return _is_ordered(node) or any(part.kind == "tuple" or _is_set(part) for part in parts)
 
 
 def _is_integer(node: Node) -> bool:

@@ -210,44 +210,27 @@ def _literal(node: Node) -> Decimal | None:
     return None
 
 
-def _last_place(literal: Decimal) -> Fraction:
-    """Return the unit of the last digit: 1/100 for 2.50."""
-    return Fraction(10) ** int(literal.as_tuple().exponent)
-
-
 def _is_rounding(reference: Node, answer: Node, problem: str) -> bool:
-    """Return True if one side is a decimal that rounds the other, exact side: 3.142 and π.
+    """Return True if one side is a long decimal that rounds the other, exact side: 3.142 and π.
 
-    The exact side must have no finite decimal, unless the problem asks for a rounding. An integer
-    reference is a rounding only if the problem asks for one.
+    The exact side must have no finite decimal.
     """
-    # As fractions: exact, or rounded far beyond any answer's digits if irrational.
-    expected_value, actual_value = real_value(reference), real_value(answer)
-    if expected_value is None or actual_value is None:
-        return False
-    expected_literal, actual_literal, places = (
-        _literal(reference),
-        _literal(answer),
-        _places(problem),
-    )
-    # 1. The problem names the places: an exact answer that rounds to the reference is right.
-    if expected_literal is not None and places is not None and actual_literal is None:
-        step = Fraction(10) ** -places
-        if expected_value == _round(expected_value, step) == _round(actual_value, step):
+    # With the problem's text at hand, one digit less is enough: three are no coincidence.
+    fewest = MIN_REFERENCE_DIGITS - bool(problem)
+    for side, exact, digits in (
+        (reference, answer, fewest),
+        (answer, reference, MIN_ANSWER_DIGITS),
+    ):
+        # As fractions: exact, or rounded far beyond any answer's digits if irrational.
+        literal, rounded, value = _literal(side), real_value(side), real_value(exact)
+        if literal is None or rounded is None or value is None or rounded.denominator == 1:
+            continue
+        _, written, exponent = literal.as_tuple()
+        # Rounded to its own last place, 1/100 for 2.50.
+        is_near = abs(rounded - value) <= Fraction(10) ** int(exponent) / 2
+        if is_near and len(written) >= digits and not _is_finite(exact):
             return True
-    # 2. The reference is a long decimal that rounds an answer such as π.
-    if expected_literal is not None and expected_value.denominator > 1 and not _is_finite(answer):
-        # `bool(problem)` is 1 if the problem's text is at hand: one digit less is then enough, as
-        # three digits are no coincidence.
-        is_long = len(expected_literal.as_tuple().digits) >= MIN_REFERENCE_DIGITS - bool(problem)
-        if is_long and _round(actual_value, _last_place(expected_literal)) == expected_value:
-            return True
-    # 3. The answer is a long decimal that rounds a reference such as 1/3.
-    if actual_literal is None or len(actual_literal.as_tuple().digits) < MIN_ANSWER_DIGITS:
-        return False
-    # Rounded to its own last place, either way at a half.
-    is_near = abs(expected_value - actual_value) <= _last_place(actual_literal) / 2
-    return is_near and actual_value.denominator > 1 and not _is_finite(reference)
+    return False
 
 
 def _is_finite(node: Node) -> bool:
@@ -256,30 +239,3 @@ def _is_finite(node: Node) -> bool:
     # A decimal ends if its denominator has no prime factors but 2 and 5. The denominator then
     # divides a power of ten: its number of bits is a large enough exponent.
     return value is not None and pow(10, value.denominator.bit_length(), value.denominator) == 0
-
-
-_PLACES = {
-    "integer": 0, "whole": 0, "unit": 0, "one": 0, "tenth": 1, "hundredth": 2, "thousandth": 3,
-    "cent": 2, "penny": 2, "ten": -1, "hundred": -2, "thousand": -3,
-}  # fmt: skip
-# "the nearest tenth", "two decimal places"
-_NEAREST = re.compile(r"nearest\s+(\w+?)s?\b")
-_DECIMALS = re.compile(r"(\w+)\s+decimal\s+(?:place|digit)", re.I)
-_COUNTS = {"one": 1, "two": 2, "three": 3, "four": 4, "1": 1, "2": 2, "3": 3, "4": 4}
-
-
-def _places(problem: str) -> int | None:
-    """Return the number of decimal places that the problem asks for, or None.
-
-    2 for "two decimal places", -1 for "the nearest ten".
-    """
-    counted = [_COUNTS[word] for word in _DECIMALS.findall(problem) if word in _COUNTS]
-    nearest = [_PLACES[word] for word in _NEAREST.findall(problem) if word in _PLACES]
-    return next(iter([*counted, *nearest]), None)
-
-
-def _round(value: Fraction, step: Fraction) -> Fraction:
-    """Round `value` to a multiple of `step`, a half away from 0: 0.125 by steps of 0.01 is 0.13."""
-    # The integer part of |value| / step + 1/2; `round` would round a half to even.
-    scaled = abs(value) / step + Fraction(1, 2)
-    return (scaled.numerator // scaled.denominator) * step * (1 if value >= 0 else -1)

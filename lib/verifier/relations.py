@@ -5,7 +5,6 @@ Each `compare_*` is a rule of `lib.verifier.equivalence.RULES`: it compares the 
 and an answer, and returns None to leave the pair to the next rule.
 """
 
-import itertools
 import re
 from collections.abc import Collection, Iterator
 from fractions import Fraction
@@ -38,8 +37,7 @@ class Stated(NamedTuple):
     Attributes:
         values: the values, in the order of the answer.
         names: one for each value: '' if it has no name, "x = y" for the value of `x = y = 1`.
-        joint: the word between the values: "and", "or", "," (either of them), or "[]" for a list
-            in square brackets, where the order counts.
+        joint: the word between the values: "and", "or", or "," (either of them).
         is_set: whether repeated elements count once.
     """
 
@@ -53,7 +51,7 @@ def stated(comparer: Comparer, node: Node) -> Stated | None:
     """Return the values and names in `node`, or None for a relation without a value (`x + y = 1`).
 
     `x = 5` has the value 5 with the name x, and `1, 2` has two values. Any node except a relation,
-    a list, a set or a list in square brackets is one value, or two if it contains ±.
+    a list or a set is one value, or two if it contains ±.
     """
     match node:
         case Node("relation"):
@@ -63,10 +61,7 @@ def stated(comparer: Comparer, node: Node) -> Stated | None:
         case Node("set", items):
             # In a set, ±a is two elements, and 1 and 2/2 are one.
             values: tuple[Node, ...] = ()
-            elements = [value for item in items for value in signs(item)]
-            if symbol("ldots") in elements:
-                return Stated(tuple(elements), ("",) * len(elements), is_set=True)
-            different = [*dict.fromkeys(elements)]
+            different = [*dict.fromkeys(value for item in items for value in signs(item))]
             if len(different) > MAX_MATCHED:
                 raise TooHard("elements of a set")
             for value in different:
@@ -75,11 +70,8 @@ def stated(comparer: Comparer, node: Node) -> Stated | None:
             return Stated(values, ("",) * len(values), is_set=True)
         case Node("call", items, name) if name in _POINTS and len(items) > 1:
             return Stated((Node("tuple", items, "()"),), (name,))
-    # `[1, 2]` is an interval, and `[x]` may be a floor. Other square brackets are lists.
-    is_list = node.kind == "tuple" and node.name == "[]" and len(node.args) != 2
-    is_list = is_list and (len(node.args) > 2 or not free_symbols(node))
-    values = node.args if is_list else tuple(signs(node))
-    return Stated(values, ("",) * len(values), "[]" if is_list else ",")
+    values = tuple(signs(node))
+    return Stated(values, ("",) * len(values))
 
 
 # Letters of points: `P(1, 2)` is parsed as a call, but names the tuple (1, 2); `C(5, 2)` is 10.
@@ -163,12 +155,9 @@ def _listed(comparer: Comparer, items: tuple[Node, ...], joint: str) -> Stated:
     names: list[str] = []
     for item in items:
         equation = _equation(comparer, item) if item.kind == "relation" else None
-        # A relation without a value, such as x < 1.
-        if item.kind == "relation" and equation is None:
+        # A relation without a value, such as x < 1; the names of (x, y) = (1, 2) go together.
+        if item.kind == "relation" and (equation is None or item.args[0].kind == "tuple"):
             return plain
-        if equation and item.args[0].kind == "tuple":
-            # In a list, (x, y) = (1, 2) is one value: one of several pairs.
-            equation = Stated((item.args[-1],), (spelled(item.args[0]),))
         item_values = [*signs(item)] if equation is None else equation.values
         values += item_values
         names += [""] * len(item_values) if equation is None else equation.names
@@ -208,17 +197,12 @@ def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdic
     # `joint` is the word between the values: `1 or 2` is one value, `1 and 2` is both.
     if {expected.joint, actual.joint} == {"and", "or"}:
         return Verdict(False, "list")
-    if "[]" in (expected.joint, actual.joint) and not any((*expected.names, *actual.names)):
-        return comparer.in_order(expected.values, actual.values, "list")
-    expected, actual = _spread(expected, actual), _spread(actual, expected)
     if len(expected.values) == len(actual.values) == 1:
         # A set of one element is not its element.
         is_alike = expected.is_set == actual.is_set
         return _same_value(comparer, expected, actual) if is_alike else Verdict(False, "list")
-    is_ordered = "[]" in (expected.joint, actual.joint)
-    in_order = comparer.in_order if is_ordered else comparer.in_any_order
     if any(expected.names) and any(actual.names):
-        return in_order(_named(expected), _named(actual), "list")
+        return comparer.in_any_order(_named(expected), _named(actual), "list")
     named, other = (expected, actual) if any(expected.names) else (actual, expected)
     pairs = ((name, "") if named is expected else ("", name) for name in named.names)
     if not all(names_agree(*pair, comparer.problem) for pair in pairs):
@@ -235,7 +219,7 @@ def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdic
     # Any order: one name (or none) for all values, or a maximum above a minimum.
     if len({*named.names}) <= 1 or (named is actual and not is_tuple and is_above):
         step = "name" if any(named.names) else "list"
-        return in_order(expected.values, actual.values, step)
+        return comparer.in_any_order(expected.values, actual.values, step)
     # Without names, the values of `y = 2, x = 1` come in its order; a tuple has the order of the
     # letters, (1, 2), which words do not have.
     if len({*named.names}) < len(named.names) or other.is_set:
@@ -278,16 +262,6 @@ def _same_value(comparer: Comparer, expected: Stated, actual: Stated) -> Verdict
     return decision if expected.names == actual.names else decision.via("name")
 
 
-def _spread(side: Stated, other: Stated) -> Stated:
-    """Return `x = y = 1`, one value, as two: x = 1 and y = 1, to compare it with `x = 1, y = 1`.
-
-    Return `side` as it is if the other side has a single value (no tuple).
-    """
-    is_one = len(other.values) == 1 and other.values[0].kind != "tuple"
-    names = () if is_one or len(side.values) != 1 else tuple(side.names[0].split(" = "))
-    return side._replace(names=names, values=side.values * len(names)) if names[1:] else side
-
-
 def _named(side: Stated) -> tuple[Node, ...]:
     """Return each value with its name as an equation node."""
     pairs = zip(side.names, side.values, strict=True)
@@ -305,12 +279,12 @@ def names_agree(one: str, two: str, problem: str) -> bool:
     if one == two:
         return True
     if one and two:
-        # `y` may be f(x), and `x = y` may be `y = x`.
-        return {one, two} == {"f(x)", "y"} or {*one.split(" = ")} == {*two.split(" = ")}
+        # `x = y` may be `y = x`.
+        return {*one.split(" = ")} == {*two.split(" = ")}
     # Only one side has a name. A variable may go unsaid; a label, also as a subscript, and a name
     # of three letters or more that is not Greek only if the problem allows it.
     name = one or two
-    if two and not _PLAIN_NAME.fullmatch(two) and _unbracketed(two) not in _unbracketed(problem):
+    if two and not _PLAIN_NAME.fullmatch(two):
         return False
     labels = re.findall(r"label:([^,()=]*)", name)
     if re.fullmatch(r"[^\W\d_]{3,}", name) and name not in GREEK:
@@ -319,16 +293,10 @@ def names_agree(one: str, two: str, problem: str) -> bool:
     return all(may_label(label, problem) or (one and may_label(label, "")) for label in labels)
 
 
-# x, x_1, f(2), \vec{v}, ∠A, but not f'(2), A^{-1}, dy/dx or x:y.
+# x, x_1, f(2), \vec{v}, ∠A, but not f'(2) or x:y.
 _PLAIN_NAME = re.compile(
-    r"(?!(?:overline|underline|hat|tilde|d?dot)\()(?:(?:bf|cal|frak|label|phrase):|product:\(m,|tuple:)?[^():'^]*(?:\)|\(.*)?"
+    r"(?!(?:overline|underline|hat|tilde|d?dot)\()(?:(?:bf|cal|frak|label|phrase):|tuple:)?[^():'^]*(?:\)|\(.*)?"
 )
-
-
-def _unbracketed(text: str) -> str:
-    """Return a name or a problem without brackets and spacing: `f^{-1}(3)` -> `f-13`."""
-    text = re.sub(r"ratio:\(([^()]*)\)", lambda match: match[1].replace(",", ":"), text)
-    return re.sub(r"(?:quotient|power):|\\(?:left|right|[dt]?frac)|[\s{}()$\\^/,]", "", text)
 
 
 # f, f', f^-1, f_1, psi: names of functions.
@@ -407,12 +375,7 @@ def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Ver
         for side in (expected_membership, actual_membership)
     )
     domains = [domain_of(side.args[1]) for side in (expected_membership, actual_membership)]
-    # "for all n", without a set, has the domain "any" and fits each set. "for some n" and "no n"
-    # have the word as their domain (`phrases`), and fit only themselves.
-    fits_any = "any" in domains and not {"some", "no"} & {*domains}
-    same_domain = expected_membership.name == actual_membership.name and (
-        domains[0] == domains[1] or fits_any
-    )
+    same_domain = expected_membership.name == actual_membership.name and domains[0] == domains[1]
     # The reference's letters must not be used for something else in the answer.
     if (
         len(expected_letters) != len(actual_letters)
@@ -420,72 +383,13 @@ def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Ver
         or ({*expected_letters} - {*actual_letters}) & free_symbols(actual)
     ):
         return Verdict(False, "quantifier")
-    # There are few letters, so that every way to rename them is tried.
-    for order in itertools.permutations(actual_letters):
-        renamed = substituted(actual, dict(zip(order, map(symbol, expected_letters), strict=True)))
-        decision = comparer.same(expected, renamed)
-        if decision.equal:
-            return decision.via("quantifier")
-    return Verdict(False, "quantifier")
+    letters = dict(zip(actual_letters, map(symbol, expected_letters), strict=True))
+    return comparer.same(expected, substituted(actual, letters)).via("quantifier")
 
 
 _WHOLE = re.compile(r"any|bb:[RZQNC]")
 """Names of whole sets of numbers: a quantifier over one of them may go unsaid."""
 _DOMAIN = re.compile(r"any|bb:[RZQNC](?:[_^](?:[-+*0]|>0|<0|ge0))*")
-
-
-def compare_cases(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
-    r"""Compare definitions by cases in any order: the value and the condition of each case.
-
-    Return None if one side is a relation, such as `f(x) = \begin{cases}…`: a later rule compares
-    its right side.
-    """
-    if reference.kind != answer.kind or len(reference.args) != len(answer.args):
-        return None if either("relation", reference, answer) else Verdict(False, "cases")
-    stated = [[_condition(row.args[-1]) for row in side.args] for side in (reference, answer)]
-    if any(conditions.count("otherwise") > 1 for conditions in stated):
-        return Verdict(False, "cases")
-    rest = list(_settled(answer))
-    for row in _settled(reference):
-        match = next((other for other in rest if _same_case(comparer, row, other)), None)
-        if match is None:
-            return Verdict(False, "cases")
-        # Each case of the answer matches once.
-        rest.remove(match)
-    return Verdict(True, "cases")
-
-
-def _settled(cases: Node) -> tuple[Node, ...]:
-    """Return the rows; after one inequality, "otherwise" is the rest of the reals: x ≤ 0."""
-    match cases.args:
-        case (Node("tuple", (_, first)), Node("tuple", (value, last))) as rows if is_region(first):
-            if _condition(last) == "otherwise":
-                rest = Node("difference", (REALS, first))
-                return (rows[0], rows[1]._replace(args=(value, rest)))
-    return cases.args
-
-
-def _same_case(comparer: Comparer, one: Node, two: Node) -> bool:
-    """Return True if two cases, rows (value, condition), are equal."""
-    if len(one.args) != 2 or len(two.args) != 2 or not comparer.equal(one.args[0], two.args[0]):
-        return False
-    (_, left), (_, right) = one.args, two.args
-    if _condition(left) == _condition(right):
-        return True
-    # Sets of numbers are compared without the name of their variable: x > 1 would equal X > 1.
-    letters = [free_symbols(side) - {REALS.name} for side in (left, right)]
-    return letters[0] == letters[1] and comparer.equal(left, right)
-
-
-def _condition(node: Node) -> str:
-    """Return a condition as text: "if n is even" -> "n even"; "else" -> "otherwise"."""
-    text = node.name if node.kind == "phrase" else spelled(node)
-    # "n even" is parsed as n of a unit "even".
-    if node.kind == "unit" and node.args[0].kind == "symbol":
-        text = f"{node.args[0].name} {node.name}"
-    words = [word for word in text.split() if word not in ("is", "an")]
-    words = words[1:] if words[:1] in (["if"], ["for"], ["when"]) else words
-    return "otherwise" if words in (["otherwise"], ["else"]) else " ".join(words)
 
 
 def compare_words(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:

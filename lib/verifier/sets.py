@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from lib.verifier.evaluate import constant, exact_value, real_value
 from lib.verifier.identity import Fingerprint, proportional, same_expression
-from lib.verifier.rules import INTERVALS, Comparer, Verdict, either
+from lib.verifier.rules import Comparer, Verdict, either
 from lib.verifier.tree import (
     INFINITY,
     REALS,
@@ -230,7 +230,7 @@ def _together(
 
 
 def _inequality(left: Node, comparison: str, right: Node) -> RealSet | None:
-    """Return the set of an inequality, `x < 3`, `3 > x` or `|x| < 3`; None for any other relation.
+    """Return the set of an inequality, `x < 3` or `3 > x`; None for any other relation.
 
     Also of `x = 3` and `x != 3`.
     """
@@ -238,12 +238,6 @@ def _inequality(left: Node, comparison: str, right: Node) -> RealSet | None:
     for term, sign, end in ((left, comparison, right), (right, _FLIPPED[comparison], left)):
         if free_symbols(end) - {"infinity"}:
             continue
-        match term:
-            case Node("call", (inside,), "abs") if is_name(inside) and sign[0] in "<>":
-                # |x| < 3 is x < 3 and x > -3; |x| > 3 is x > 3 or x < -3.
-                combine = _intersection if sign[0] == "<" else _union
-                cuts = combine(_ray(sign, end), _ray(_FLIPPED[sign], negated(end)))
-                return RealSet(cuts, spelled(inside))
         if is_name(term):
             return RealSet(_ray(sign, end), spelled(term))
     return None
@@ -292,8 +286,6 @@ def is_region(node: Node) -> bool:
     False for a bare `(0, 1)`, which may be a point, and for a bare `\{1, 2\}`.
     """
     match node:
-        case Node("quantified", (statement, _)):
-            return is_region(statement)
         case Node("list", items):
             is_system = all(item.kind in ("relation", "list") for item in items)
             return is_system and any(map(is_region, items))
@@ -309,7 +301,7 @@ def is_region(node: Node) -> bool:
 def compare_region(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
     """Compare sets of reals and inequalities: `(0, 5)` equals `0 < x < 5`.
 
-    Others are compared by form: intervals with letters (`x > a`), constraints, sets by a condition.
+    Others are compared by form: constraints, sets by a condition.
     Return None if neither side is a region (`is_region`), or if one has a quantifier.
     """
     if not (is_region(reference) or is_region(answer)):
@@ -319,12 +311,6 @@ def compare_region(comparer: Comparer, reference: Node, answer: Node) -> Verdict
         return Verdict(same_set(one_set, other_set), "region")
     if either("quantified", reference, answer):
         return None
-    # Intervals whose ends have letters; two inequalities are constraints instead.
-    one, two = _interval(reference, answer), _interval(answer, reference)
-    if one and two and {reference.kind, answer.kind} != {"relation"}:
-        # Intervals with other brackets are unequal: compared with no elements.
-        is_same = one.name == two.name
-        return comparer.in_order(one.args, two.args if is_same else (), "region")
     if reference.kind != answer.kind:
         return Verdict(False, "region")
     match reference.kind:
@@ -332,35 +318,7 @@ def compare_region(comparer: Comparer, reference: Node, answer: Node) -> Verdict
             return Verdict(same_constraint(comparer, reference, answer), "constraint")
         case "builder":
             return comparer.in_order(reference.args, answer.args, "set")
-        case "list":
-            is_same = reference.name == answer.name
-            return comparer.in_any_order(reference.args, answer.args if is_same else (), "list")
     return same_expression(reference, answer)
-
-
-def _interval(node: Node, other: Node) -> Node | None:
-    """Return an interval or inequality as an interval node, or None for any other node.
-
-    `0 < x <= a` -> (0, a]; the ends may have letters. `x > a` -> (a, ∞) if x does not occur in
-    `other`, the interval to compare with: only then x is the variable and a the end.
-    """
-    match node:
-        case Node("relation", (variable, domain), "in"):
-            return _interval(domain, other) if variable.kind == "symbol" else None
-        case Node("tuple", (_, _), name) if name in INTERVALS:
-            return node
-        case Node("relation", (first, *middle, last), name) if {*name.split()} <= {"<", "<="}:
-            signs = name.split()
-            low, high = ("(" if signs[0] == "<" else "["), (")" if signs[-1] == "<" else "]")
-            # Letters of the other interval's ends, which are no variables.
-            taken = free_symbols(other) if other.kind == "tuple" else frozenset()
-            if len(middle) == 1 and is_name(middle[0]):
-                return Node("tuple", (first, last), low + high)
-            if not middle and is_name(first) and not free_symbols(first) & taken:
-                return Node("tuple", (negated(INFINITY), last), f"({high}")
-            if not middle and is_name(last) and not free_symbols(last) & taken:
-                return Node("tuple", (first, INFINITY), f"{low})")
-    return None
 
 
 # Relations whose sides have an order, and those whose sides may be swapped.
@@ -387,12 +345,8 @@ def same_constraint(comparer: Comparer, reference: Node, answer: Node) -> bool:
     sign = proportional(difference(*sides[0]), difference(*sides[1])) if is_algebraic else 0
     if sign:
         return sign > 0 or name in ("!=", "=")
-    # For an equation of numbers, `proportional` has already tried any order of the sides.
-    is_plain = any(part.kind in ("number", "symbol", "sum", "product") for part in sides[0])
     return name in _SYMMETRIC and any(
-        comparer.in_order(sides[0], order, "").equal
-        for order in (sides[1], sides[1][::-1])
-        if name != "=" or not is_plain
+        comparer.in_order(sides[0], order, "").equal for order in (sides[1], sides[1][::-1])
     )
 
 
@@ -454,10 +408,6 @@ def compare_grid(comparer: Comparer, reference: Node, answer: Node) -> Verdict |
 
     Return None if neither side is one of these.
     """
-    # `(0, 1)` and `(0, 1]` are unequal.
-    if reference.kind == answer.kind == "tuple" and {reference.name, answer.name} <= INTERVALS:
-        is_same = reference.name == answer.name
-        return comparer.in_order(reference.args, answer.args if is_same else (), "tuple")
     one, two = _grid(reference), _grid(answer)
     if not one or not two:
         return Verdict(False, "matrix") if one or two else None

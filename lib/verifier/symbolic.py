@@ -122,7 +122,7 @@ def _convert(node: Node) -> Any:
 
     if node.kind == "number" and node.value is not None:
         return sympy.Rational(node.value.numerator, node.value.denominator)
-    if node.kind == "symbol" and "_index" in node.name:
+    if node.kind == "symbol" and "_" in node.name:
         # a_k is another number for each k, but a sympy symbol would be the same for all.
         raise Undecided("a term that depends on the index")
     if node.kind == "symbol":
@@ -166,8 +166,6 @@ def _calculus(name: str, lower: Node, upper: Node, body: Node) -> Any:
 
     if name == "int":
         integrand, variable = _without_differential(body)
-        if lower == upper == Node("list"):
-            raise Undecided("an indefinite integral")
         return sympy.integrate(
             _convert(integrand), (_convert(variable), _convert(lower), _convert(upper))
         )
@@ -190,16 +188,13 @@ def _calculus(name: str, lower: Node, upper: Node, body: Node) -> Any:
 
 
 def _without_differential(body: Node) -> tuple[Node, Node]:
-    """Return (integrand, variable) of `f dx`, or of a quotient with dx above, `dx / x`.
+    """Return (integrand, variable) of `f dx`.
 
     `x^3 dx` -> (1 · x^3, x)
 
     Raises:
         Undecided: there is no differential at the end.
     """
-    if body.kind == "quotient":
-        above, variable = _without_differential(body.args[0])
-        return Node("quotient", (above, body.args[1])), variable
     *factors, last = body.args if body.kind == "product" else (body,)
     # The differential is one symbol, dx, or two factors, d and x.
     if last.kind == "symbol" and len(last.name) == 2 and last.name[0] == "d":

@@ -30,16 +30,17 @@ _COMMANDS = pairs(
     "Φ=Phi Ω=Omega Γ=Gamma Σ=Sigma Π=Pi Θ=Theta →=to ⇒=Rightarrow ↦=mapsto ¬=lnot ∧=land "
     "∨=lor ∀=forall ∃=exists ⊂=subset ⊆=subseteq ⊃=supset ⊇=supseteq ∥=parallel ⊥=perp ∘=circ "
     "∂=partial ∇=nabla ≅=cong ∼=sim △=triangle …=ldots ⋯=cdots ✓=checkmark ■=blacksquare "
-    "↔=leftrightarrow ⇔=iff ℓ=ell"
-) | {
-    # Small Greek letters, α to ω: "GREEK SMALL LETTER ALPHA" ends with the command's name. Unicode
-    # spells λ "LAMDA" (it is in the list above); ς is a second sigma.
-    chr(code): unicodedata.name(chr(code)).rsplit(" ", 1)[-1].lower()
-    for code in range(0x3B1, 0x3CA)
-    if code not in (0x3BB, 0x3C2)
-}
+    "↔=leftrightarrow ⇔=iff ℓ=ell α=alpha β=beta γ=gamma δ=delta ε=epsilon ζ=zeta η=eta θ=theta "
+    "ι=iota κ=kappa μ=mu ν=nu ξ=xi ο=omicron π=pi ρ=rho σ=sigma τ=tau υ=upsilon φ=phi χ=chi ψ=psi "
+    "ω=omega"
+)
 _SIGNS = str.maketrans(
     {sign: rf"\{name} " for sign, name in _COMMANDS.items() if len(sign) == 1}
+    | pairs(
+        "¼=\\frac{1}{4} ½=\\frac{1}{2} ¾=\\frac{3}{4} ⅓=\\frac{1}{3} ⅔=\\frac{2}{3} ⅕=\\frac{1}{5} "
+        "⅖=\\frac{2}{5} ⅗=\\frac{3}{5} ⅘=\\frac{4}{5} ⅙=\\frac{1}{6} ⅚=\\frac{5}{6} ⅐=\\frac{1}{7} "
+        "⅛=\\frac{1}{8} ⅜=\\frac{3}{8} ⅝=\\frac{5}{8} ⅞=\\frac{7}{8} ⅑=\\frac{1}{9} ⅒=\\frac{1}{10}"
+    )
     | pairs("−=- –=- ‐=- ‑=- ⁄=/ ∕=/ ∣=| ′=' ″='' ’=' ，=, 、=, 。=. ；=; ：=:")
     | {"°": r"^\circ ", "º": r"^\circ ", "或": " or ", "且": " and ", "和": " and "}
     # Removed: characters without width (space, byte-order mark, function application).
@@ -47,18 +48,9 @@ _SIGNS = str.maketrans(
     | {sign: rf"\mathbb{{{letter}}} " for sign, letter in zip("ℝℤℕℚℂ", "RZNQC", strict=True)}
 )
 _CIRCLED = re.compile("[①-⑳][①-⑳, ]*")
-_VULGAR = re.compile("[¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞]")
 
-
-def _decomposed_as(mark: str) -> re.Pattern[str]:
-    """Match runs of the characters that Unicode decomposes with `mark`: `<sub>` for ₁ and ₓ."""
-    # º is a degree sign in answers; ª, ™ and ℠ are words.
-    characters = (chr(code) for code in range(0xB2, 0x2E00) if chr(code) not in "ºª™℠")
-    marked = (each for each in characters if unicodedata.decomposition(each).startswith(mark))
-    return re.compile(f"[{''.join(marked)}]+")
-
-
-_RAISED, _LOWERED = _decomposed_as("<super>"), _decomposed_as("<sub>")
+# Raised and lowered digits and signs.
+_RAISED, _LOWERED = re.compile("[⁰¹²³⁴-⁹⁺⁻⁽⁾ⁿ]+"), re.compile("[₀-₉₊₋₍₎]+")
 # A control character and the rest of a command that lost its backslash: a tab before "ext" was
 # `\text`, a form feed before "rac" was `\frac`.
 _DAMAGED = re.compile(
@@ -103,11 +95,9 @@ def _ascii(text: str) -> str:
     # A list of options, `①②` -> `1,2`. The circled numbers begin with ① at 0x2460.
     if _CIRCLED.fullmatch(text):
         return ",".join(str(ord(sign) - 0x245F) for sign in text if sign not in ", ")
-    if any(map(_is_marked, text.translate(_SIGNS))):
+    if any(map(_is_marked, _LOWERED.sub("", _RAISED.sub("", text)).translate(_SIGNS))):
         raise Unparsable("a letter of a mathematical alphabet, or a digit in a circle")
-    text = _VULGAR.sub(_fraction, text)
-    text = _RAISED.sub(r"^{\g<0>}", text)
-    text = _LOWERED.sub(r"_{\g<0>}", text)
+    text = _LOWERED.sub(r"_{\g<0>}", _RAISED.sub(r"^{\g<0>}", text))
     # NFKC also writes `²` as 2, full-width digits as digits, and may give a sign of `_SIGNS`.
     return unicodedata.normalize("NFKC", text.translate(_SIGNS)).translate(_SIGNS)
 
@@ -118,14 +108,7 @@ def _is_marked(sign: str) -> bool:
     if tag == "<font>":
         return not unicodedata.name(sign).startswith("MATHEMATICAL ITALIC")
     has_digit = any(map(str.isdigit, unicodedata.normalize("NFKC", sign)))
-    return tag in ("<circle>", "<square>") or (tag == "<compat>" and has_digit)
-
-
-def _fraction(match: re.Match[str]) -> str:
-    r"""Return a vulgar fraction as LaTeX: `½` -> `\frac{1}{2}`."""
-    # NFKC writes `½` as `1⁄2`, with a sign of its own for the slash.
-    above, _, below = unicodedata.normalize("NFKC", match[0]).partition("⁄")
-    return rf"\frac{{{above}}}{{{below}}}"
+    return tag in ("<circle>", "<square>", "<super>", "<sub>") or (tag == "<compat>" and has_digit)
 
 
 class Token(NamedTuple):
@@ -226,21 +209,18 @@ _GROUPING = re.compile(_PATTERN.replace("GROUPED", _GROUPS).replace("[MARK]", "[
 _DEPTH = {"(": 1, "[": 1, "{set": 1, ")": -1, "]": -1, "}set": -1}
 _APART = re.compile(r"\\(?:q?quad|hspace|hfill|newline|par$)")
 """Spacing that separates: `a \\quad b` is no product."""
-# Tokens that end a factor; words and commands that begin none, as in `5 \quad (\text{mod } 7)`.
-_OPERAND_ENDS = names(") ] } }set rangle rfloor rceil | ‖ % ! degree pi infty ' ''")
+# Commands that begin no factor.
 _BETWEEN = names(
-    "and or if for when where with mod pmod bmod in notin le ge ne approx equiv to iff land lor "
-    "cup cap setminus pm mp times cdot div forall end \\\\ & % }set mid checkmark blacksquare "
-    "square"
+    "pmod bmod in notin le ge ne approx equiv to iff land lor cup cap setminus pm mp times cdot "
+    "div forall end \\\\ & % }set mid checkmark blacksquare square"
 )
-_MODULUS = re.compile(r"\(\s*(?:\\text\s*\{\s*)?\\?mod")
 # Roman numerals and nothing else: `iv`, `(ii), (iv)`.
 _ROMAN = re.compile(r"(?:[ivx]|and|or|[\s$(),.;{}])*")
 # Words of two letters; any other two letters, such as `xy`, are a product.
 _TWO_LETTERS = names("is it of to so we be in as if no on an by at do he us my am pm or vs")
 _PLAIN_UNITS = names("cm mm km kg ft lb yd oz hr ml mL kJ kW Hz Pa")
 """Units of two letters that are units also in plain letters; `mg` may be a product, m times g."""
-_SEPARATORS = {"and": "and", "or": "or", "land": "and", "lor": "or", ",": ",", ";": ";"}
+_SEPARATORS = pairs("and=and or=or land=and lor=or ,=, ;=;")
 _VOWEL = re.compile("[aeiouyAEIOUY]|[^a-zA-Z]")
 _SIGN_WORDS = pairs(
     "percent=% percents=% percentage=% pct=% degree=degree degrees=degree deg=degree"
@@ -337,9 +317,9 @@ _EMPTY_COMMAND = re.compile(r"\\[a-zA-Z]+\s*\{\s*\}")
 
 
 def _unwrapped(text: str) -> str:
-    r"""Remove the marks around a text: quotes, bold, an end sign (■, ✓), a full stop or comma.
+    r"""Remove the marks around a text: quotes, bold, an end sign (■, ✓).
 
-    Also spacing commands at its end, such as `\quad`. `**"5".**` -> `5`.
+    Also spacing commands at its end, such as `\quad`. `**"5"**` -> `5`.
     """
     # A mark may be inside another one: repeat until nothing changes.
     while True:
@@ -349,8 +329,6 @@ def _unwrapped(text: str) -> str:
         # longer texts keep theirs. A text of marks only is kept too: the cut would leave nothing.
         if len(text) < 3000 and (mark := _END_MARKS.search(text)) and mark.start():
             text = text[: mark.start()]
-        if text.endswith((".", ",")) and not text.endswith(("..", "\\,")):
-            text = text[:-1]
         for opening, closing in _WRAPPINGS:
             inside = text[len(opening) : len(text) - len(closing)]
             # The marks must be around the whole: `"a" or "b"` keeps its quotes.
@@ -371,8 +349,6 @@ class _Scanner:
         groups: a stack of the open braces: for each, its style (`mathrm`, or '' for a plain brace)
             and the index of its token.
         next_style: style of the next token only: `\mathrm d`.
-        upright_d: number of tokens up to and including the last upright d, of `\mathrm{d}x`; -1
-            before the first.
         currency: index of a dollar sign that is a currency, -1 if there is none.
         is_apart: whether `\\quad` precedes the next token.
     """
@@ -383,7 +359,6 @@ class _Scanner:
         self.depth = self.end = 0
         self.groups: list[tuple[str, int]] = []
         self.next_style = ""
-        self.upright_d = -1
         self.is_apart = False
         # Math delimiters come in pairs: if the number of dollars is odd, the first is a currency.
         self.currency = text.find("$") if len(re.findall(r"(?<!\\)\$", text)) % 2 else -1
@@ -431,8 +406,7 @@ class _Scanner:
             return
         if self.is_apart and self._joins(match):
             raise Unparsable("a wide space between factors")
-        # The space before `\mathrm{b}` and `\text{(b)}` is before its letter.
-        self.is_apart &= bool(match["style"]) or (text in "([{" and self.style in _UPRIGHT)
+        self.is_apart = False
         if match["style"]:
             if match["open"]:
                 self.groups.append((match["style"], len(self.tokens)))
@@ -457,43 +431,28 @@ class _Scanner:
         self.next_style = ""
 
     def _joins(self, match: re.Match[str]) -> bool:
-        r"""Return True if a match would be a factor beside the last token: the b of `a \quad b`."""
-        opened = (OPEN, Token("operator", "("), Token("operator", "["))
-        last = next((token for token in self.tokens[::-1] if token not in opened), END)
-        if not (last.kind in ("number", "letter", "name") or last.text in _OPERAND_ENDS):
-            return False
-        text = match[0]
-        if match.lastgroup == "command":
-            return CANONICAL_NAME.get(text[1:], text[1:]) not in _BETWEEN
-        if match["style"]:
-            return match["style"] not in _UPRIGHT
-        if match.lastgroup == "word":
-            is_word = len(text) > 2 and self.style in _UPRIGHT
-            return not (is_word or text.lower() in _BETWEEN or is_unit(text))
-        is_aside = self.style in _UPRIGHT or _MODULUS.match(self.text, match.start())
-        return match.lastgroup == "number" or (text in ("(", "[", "{", "|") and not is_aside)
+        r"""Return True unless a match after a wide space begins words, a condition or a new part.
+
+        The b of `a \\quad b` would be a factor; `5 \\quad \\text{for}` and `1, \\quad 2` have none.
+        """
+        last = self.tokens[-1] if self.tokens else END
+        is_sign = match.lastgroup == "operator" and match[0] not in ("(", "[", "{", "|")
+        name = CANONICAL_NAME.get(match[0][1:], match[0][1:])
+        is_between = is_sign or match["style"] in _UPRIGHT or name in _BETWEEN
+        return not (is_between or last.kind in ("end", "separator"))
 
     def _add_number(self, match: re.Match[str]) -> None:
-        """Add a number, as a subscript if it follows a letter directly: `x2` is `x_2`."""
+        """Add a number; digits that are a symbol, or directly after a letter, are refused."""
         if _BOLD.get(self.style, "bf") != "bf":
             # Digits in bold are numbers; `\mathbb{1}` is a symbol.
             raise Unparsable("digits as a symbol")
         if self.style in _BOLD and match[0] == "0":
             raise Unparsable("a zero vector")
         last = self.tokens[-1] if self.tokens else END
-        before = self.text[match.start() - 1 : match.start()]
-        # The letter is an exponent or a subscript itself, or the number has an exponent.
-        is_raised = len(self.tokens) > 1 and self.tokens[-2].text in ("^", "_")
+        # `x2` may be x_2 or a product.
         is_base = self.text.startswith("^", match.end())
-        # `x2` and `H2O` are written for x_2 and H_2O, but not in an exponent or before one.
-        if (
-            last.kind == "letter"
-            and before.isalnum()
-            and before == last.text[-1]
-            and not is_raised
-            and not is_base
-        ):
-            self.tokens.append(Token("operator", "_"))
+        if last.kind == "letter" and self.text[match.start() - 1].isalpha() and not is_base:
+            raise Unparsable("digits after a letter")
         self.tokens.append(Token("number", _plain_number(match[0])))
 
     def _add_sign(self, name: str, *, is_command: bool) -> None:
@@ -554,8 +513,6 @@ class _Scanner:
         if is_plain or (is_text and (has_words or is_mark or is_whole or only.text in FUNCTIONS)):
             # Only the opening brace has a token yet.
             del self.tokens[start]
-            if only.text == "d" and style in _UPRIGHT:
-                self.upright_d = len(self.tokens)
         elif before.text == "^" and only.text in _ON_TOP:
             # `30^{\circ}`: without the braces, as `30^\circ`.
             del self.tokens[start:]
@@ -587,11 +544,6 @@ class _Scanner:
         is_word = len(run) > 2 or not run.isascii() or style in _UPRIGHT or run.isupper()
         kind = ""
         if len(run) == 1 and run.isascii() and not is_styled_unit:
-            # `\mathrm{d}x` is one token, the differential dx; `dd` is not.
-            is_upright = self.tokens[-2:-1] == [OPEN] or self.upright_d == len(self.tokens)
-            if last == Token("letter", "d") != Token("letter", run) and is_upright and not prefix:
-                self.tokens.pop()
-                name = f"d{run}"
             kind = "letter"
         elif lower in ("and", "or"):
             kind, name = "separator", lower

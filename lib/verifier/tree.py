@@ -39,7 +39,6 @@ classes. `2x = 5\%` is parsed as
 """
 
 import functools
-import re
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple, TypeVar
@@ -286,12 +285,10 @@ VALUED = names("number symbol sum product quotient power root call percent degre
 """Kinds of nodes that have a value if their parts have one."""
 
 _CONSTANTS = ("pi", "e", "i", "infinity", "ldots")
-# dx, partial x
-_DIFFERENTIAL = re.compile("d.$|partial .")
 
 
 def is_name(node: Node) -> bool:
-    """Return True if `node` can be the name of a value in an equation: x, f(2), dy/dx or m∠A.
+    """Return True if `node` can be the name of a value in an equation: x, f(2) or (x, y).
 
     `x = 5` states the value of x; x + y is no name, so that `x + y = 5` is a constraint.
     """
@@ -302,15 +299,6 @@ def is_name(node: Node) -> bool:
     # f(2), of an unknown function; ln has known values, so `\ln x = 2` states nothing about ln.
     if kind == "call":
         return node.name not in FUNCTIONS
-    # m∠A
-    if kind == "product":
-        return len(parts) == 2 and parts[0] == symbol("m") and parts[1].name.startswith("angle ")
-    # dy/dx
-    if kind == "quotient":
-        return all(part.kind == "symbol" and _DIFFERENTIAL.match(part.name) for part in parts)
-    # A^{-1}, of a matrix
-    if kind == "power":
-        return parts[0].kind == "symbol" and parts[0].name.isupper() and parts[1].value == -1
     # `(x, y) = (1, 2)`, `a : b = 2 : 3` and `A ∪ B = …` state values of all their names.
     if kind in ("union", "intersection", "ratio", "tuple"):
         return all(map(is_name, parts))

@@ -19,9 +19,9 @@ ROWS: list[Any] = [
     {"id": 1, "response": "so 2 + 2 = 4\nA: 4", "gold": "4", "label": True},
     {"id": 1, "response": "# Answer\n\n5", "gold": "4", "label": False},
     {
-        "question": "To the nearest tenth?",
+        "question": "To the nearest thousandth?",
         "completion": r"\boxed{\pi}",
-        "answer": "3.1",
+        "answer": "3.142",
         "correct": 1,
     },
     {"pred": "1/2", "ground_truth": "0.5", "equal": False},
@@ -76,7 +76,7 @@ def test_three_graders_are_held_against_labels_and_each_other(tmp_path):
     assert [[row["grade"][name] for name in graders] for row in rows] == [
         [1, 1, 1],
         [0, 0, 0],
-        [0, 1, 0],  # the rounding that the problem asks for
+        [0, 1, 0],  # a rounded reference
         [0, 1, 1],
         [1, 1, 1],
     ]
