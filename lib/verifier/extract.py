@@ -116,8 +116,9 @@ _DENIALS = names(
 _REFUTATIONS = names("percent wrong incorrect") | {*SCALES}
 """Words after a mark that change it."""
 # The beginning of a sentence that takes back what is before it: `Wait, it is 6`.
+_RETRACTIONS = ("wait", "actually", "sorry", "oops", "correction")
 _RETRACTED = re.compile(
-    r"(?:^|[.!?]\s)[ \t]*(?:wait|actually|sorry|oops|correction)\b", re.I | re.M
+    rf"(?:^|[.!?]\s)[ \t]*(?:{'|'.join(_RETRACTIONS)})\b", re.IGNORECASE | re.MULTILINE
 )
 _TAIL = 4_000
 """Number of characters at the end of a text that the guess (rule 7) reads."""
@@ -185,7 +186,10 @@ def applied_rules(text: str) -> Iterator[tuple[str, str]]:
     text = text[: match.start()] if match and match.start() else text
     # GSM8K's calculations, `<<3*4=12>>`, are no part of an answer.
     text = _ANNOTATION.sub("", text) if "<<" in text else text
-    if retraction := _final(_RETRACTED, text):
+    # The pattern is slow, and most texts have none of its words.
+    lower = text.lower()
+    has_retraction = any(word in lower for word in _RETRACTIONS)
+    if retraction := _final(_RETRACTED, text) if has_retraction else None:
         text = text[retraction.end() :]
     for rule in _RULES:
         answer = rule(text)
