@@ -4,20 +4,20 @@ If the prompt format has marks and the completion has them, the answer is the te
 empty text is no answer. If the marks are missing, the rules of `_RULES` are tried in this order,
 from the most explicit mark to a guess, until one finds an answer:
 
-1. `\boxed{…}` after the reasoning: the last one, or the last run of boxes joined by "and", "or",
-   commas (a solution set, boxed one by one) or "=" (one answer in two forms);
+1. `\boxed{…}` after the reasoning, the last one;
 2. answer tags of any known format, the last complete pair;
 3. `####`, to the end of its line;
-4. a line that is marked and holds nothing but the answer: `# Answer`, `**Final answer:**`,
-   `Answer - 24`, a last line `A: 24`; the answer may be on the line below, an explanation after it;
-5. a sentence that announces: "the answer is …", or a marked line with prose, the last one;
-6. a box inside the reasoning, for completions that never got out of it;
-7. the whole text, where it is a bare expression;
-8. the text after the last "is", "are" or "=" of the last line with a number;
-9. the last formula, expression or number of that line.
+4. what follows the last "the answer is", "Final answer:", `# Answer` or a last line `A: 24`;
+5. a box inside the reasoning, for completions that never got out of it;
+6. the whole text, where it is a bare expression;
+7. the last formula or number of the last line with one.
 
 A box comes first because models copy `# Answer` and "the answer is" from prompts, but box only
-their answer. The guesses (8, 9) use one line only: text over two lines would join two statements.
+their answer.
+
+Rules 1, 2 and 7 find a candidate inside a text, and `_clause` decides what it says: the candidate
+is the answer only if nothing but words is beside it. Else the answer is all mathematics around it,
+`2 \cdot \boxed{5}`, or the sentence, "not 5", and the grammar decides whether this says a value.
 """
 
 import collections
@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from lib.verifier.tree import MAX_COMPLETION_CHARS, names
-from lib.verifier.words import HEDGES, SCALES, has_prose, has_words
+from lib.verifier.words import HEDGES, PIECE, SCALES, has_prose, has_words, is_word
 
 # Tokens of chat templates that end the model's turn: `<|im_end|>`, `<|im_start|>user`.
 _TEMPLATE = re.compile(r"<\|(?:im_end|im_start\|>(?:user|system)|endoftext|eot_id|end_of_text)\b")
@@ -38,54 +38,13 @@ _ANSWER_TAGS = (
     ("<SOLUTION>", "</SOLUTION>"),
     ("<|begin_of_box|>", "<|end_of_box|>"),
 )
-_BOX = re.compile(r"\\(?:boxed|fbox|beginboxed)\s*(?=\{)")
+_BOX = re.compile(r"\\{1,2}(?:boxed|fbox|beginboxed)\s*(?=\{)")
 # A brace, or an escaped character such as `\{`, so that an escaped brace is not counted.
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-# Any text that may join two boxes of one answer: `\boxed{1} \text{ and } x_2 = \boxed{2}`.
-_JOINT = re.compile(
-    # Spaces, punctuation and math delimiters.
-    r"(?:[\s.,;$]|\\[,;:! ]|\\q?quad|\\\(|\\\)|\\\[|\\\]"
-    # Conjunctions, also inside `\text{…}`.
-    r"|\\text\{|\\mbox\{|\}|\b(?:and|or)\b|\\(?:text|mathrm)\s*\{\s*(?:and|or)\s*\}"
-    # The name of the next value: `x_2 =`, `\theta \in`.
-    r"|(?P<name>\\?[A-Za-z]+(?:_\{?\w+\}?)?)\s*(?:=|\\in\b))*"
+_NOUN = (
+    r"(?:final\s+answer|answer|(?:correct|right|best)\s+(?:option|choice)"
+    r"|réponse|respuesta|Antwort|答案|答え)"
 )
-_CONJUNCTION = re.compile(r"\b(?:and|or)\b")
-# The name of the first value: `x_1 =`.
-_FIRST_NAME = re.compile(r"(?<![\w\\])\\?[A-Za-z]+(?:_\{?\w+\}?)?\s*(?:=|\\in)[\s$]*\Z")
-# What may be around the box or the tags of a whole answer.
-_LEAD, _TRAIL = re.compile(r"(?:[\s$]|\\[(\[])*"), re.compile(r"(?:[\s$.]|\\[)\]])*")
-# The end of a text before a box that changes what the box says, after a sign, a factor, the command
-# or the brace of an argument, or a denial: `= -`, `2`, `x <`, `\sqrt`, `\frac{1}{`, `not`.
-_BEFORE = re.compile(
-    r"(?:[-+−±∓|√]\$?|[-+−±∓=<>(\d)}]\s*[-+−±∓][\s$]*|(?:[\^_/·×÷≠≤≥≈]|<|(?<!\w{3})(?<![-=|])>"
-    r"|(?<!\*)\*)[\s$]*|\d ?|(?<![A-Za-z])[A-Za-z]|(?:[-+−*/^\d)}]\s*|[A-Za-z])(?:\\left\s*)?\("
-    r"|\\(?!q?quad|displaystyle|(?:[lL]ong)?[rR]ightarrow|Longrightarrow|implies|therefore|to\b"
-    r"|text|[lL]arge|LARGE|[hH]uge|left|[bB]ig|item|boxed)[A-Za-z]+[\s$]*"
-    r"|(?:[\^_}]|\\(?!text|math|bm|boldsymbol|mbox)[A-Za-z]+\s*(?:\[[^\]]{0,9}\]\s*)?)\s*\{[\s$]*"
-    r"|\b(?:not|never|negative|minus|than|twice|half|half of|except|maybe|perhaps|possibly)"
-    # `6, \boxed{5}`: a list of which only one element has a box.
-    r" [\s$}]*|\A[-\d.,\s$]*\d,[\s$]*)\Z"
-)
-# The beginning of a text after a box that changes it: `^2`, `\%`, `!`, `x`, `+ 1`, `million`.
-_AFTER = re.compile(
-    r"[!A-Za-z\d]|[ \t})]*\^|[ \t]*\$?\\?%|[ \t]*(?:[_/>≠≤≥≈±√·×÷]|<(?![/|]|[a-z]{2})|\*(?!\*)"
-    r"|[-+−]\s*(?:\d|\\[a-z]|\(|[A-Za-z](?![A-Za-z]))"
-    r"|\\(?!q?quad|text|mbox|math|blacksquare|square|checkmark|Box|qed|right|end|hfill|newline|par"
-    r"|[bB]ig|implies|(?:[lL]ong)?[rR]ightarrow|Longrightarrow)(?:%|[a-zA-Z]+)"
-    rf"|(?:\\(?:text|mbox|mathrm)\s*\{{\s*)?(?:percent|{'|'.join(SCALES)})s?\b)"
-)
-_COLOUR = re.compile(r"\\(?:text)?color\s*\{[a-zA-Z]+\}")
-_BULLET = re.compile(r"\s*[-+*>]\s+")
-# The sign between two boxes with the same answer: `\boxed{1/2} = \boxed{0.5}`.
-_SAME = re.compile(r"[\s$]*(=|\\approx|≈)[\s$]*")
-# `$$x$$`, `$x$`, `\(x\)` or `\[x\]`; one of the four groups is the content.
-_FORMULA = re.compile(
-    r"\$\$(.{1,2000}?)\$\$|(?<!\\)\$((?:[^$\\]|\\.){1,2000}?)\$|\\\((.{1,2000}?)\\\)"
-    r"|\\\[(.{1,2000}?)\\\]",
-    re.DOTALL,
-)
-_NOUN = r"(?:final\s+answer|answer|réponse|respuesta|Antwort|答案|答え)"
 # A cue: the text directly before an answer.
 _CUE = re.compile(
     # A line `## Answer` before the line of the answer, or `Answer - `.
@@ -96,11 +55,12 @@ _CUE = re.compile(
     rf"|(?<![^\W_]){_NOUN}[*_]*\s*(?:is\s*:?|are\s*:?|:|=|：|是|为|est\b|es\b|ist\b))[*_\s]*",
     re.IGNORECASE | re.MULTILINE,
 )
-# The text of a line before a cue that begins the line: `> ## The `.
-_LINE_START = re.compile(r"[ \t>#*_-]*(?:the\s)?\Z", re.IGNORECASE)
-# Not the point of `3.5`, nor a full stop after a single letter (`at x = a. Then`).
-_SENTENCE_END = re.compile(r"(?<!\b[a-z])\.(?=\s|$)|[!?。！？](?=\s|$)|\n|<")
-_FULL_STOP = re.compile(r"[.!?](?=\s)|[。！？\n]")
+# `$$x$$`, `$x$`, `\(x\)`, `\[x\]` or `**x**`; one of the groups is the content.
+_FORMULA = re.compile(
+    r"\$\$(.{1,2000}?)\$\$|(?<!\\)\$((?:[^$\\]|\\.){1,2000}?)\$|\\\((.{1,2000}?)\\\)"
+    r"|\\\[(.{1,2000}?)\\\]|\*\*([^*\n]{1,200})\*\*",
+    re.DOTALL,
+)
 # A number as a model writes it: `-$1,234.50`, `1{,}234`, `.5`, `1e-3`, `3/4`, `3:45`, `2^{10}`,
 # `50\%`; not the digit of `x2`.
 _NUMBER_TEXT = re.compile(
@@ -111,43 +71,59 @@ _NUMBER_TEXT = re.compile(
     # The rest of a fraction, a ratio or a power; a percent sign.
     r"(?:\s?/\s?\d+(?:\.\d+)?|(?::\d+)+|\^\{?\d+\}?)?(?:\s?\\?%)?"
 )
-# An amount of money: `$5`, `€1,200.50`, `30$`, `5 €`.
-_AMOUNT = re.compile(
-    r"[$€£]\s?\d[\d,]*(?:\.\d+)?(?!\s?\d)|(?<![\d.,$€£])\d[\d,]*(?:\.\d+)?\s?(?:[€£]|\$(?=\s|$))"
+# The end of a sentence, a line or a tag, or a lead-in: the separators of sentences. No end is the
+# point of `3.5`, one after a single letter (`at x = a. Then`), or a factorial. A character that
+# could not be decoded separates too.
+_END = re.compile(
+    r"(?<!\b[a-z])\.(?=\s|$)|(?<![\d)}])!(?=\s|$)|\?(?=\s|$)|[。！？।]|</?\w+>"
+    r"|[\x00-\x08\n-\x1f\x7f-\x9f\ufffd]"
+    r"|\b(?:[Ss]o|[Tt]hus|[Tt]herefore|[Hh]ence|i\.e\.)[\s,]|因此|所以|इसलिए"
 )
+# What separates mathematics, beside words.
+_SEPARATOR = re.compile(
+    # A line of a formula, `#`, a letter `$x$` of a sentence, an arrow, a column of a table.
+    r"(?P<sign>\\\\|\\(?:begin|end)\{(?:align|gather|equation|split)[a-z]*\*?\}|&(?!\w)"
+    r"|#|\$[A-Za-z]\$(?=\s)|[→⇒∴]|[-=]>|\s\|\s"
+    # An article or a pronoun; two letters by themselves.
+    r"|(?<!\S)(?:A|I|a(?=\s[a-z]{2}))(?!\S)|(?<!\S)(?!or|ln|pi)[A-Za-z]{2}(?=\s+[$\\\w(]))"
+    rf"|{PIECE.pattern}"
+)
+_LAYOUT = names(
+    "displaystyle rightarrow Rightarrow longrightarrow Longrightarrow implies therefore "
+    "to n large Large LARGE huge Huge item hfill newline par blacksquare square checkmark Box qed"
+)
+"""Commands that separate mathematics as words do."""
+_BULLET = re.compile(r"\A\s*[-+*>]\s+")
+_COLOUR = re.compile(r"\\(?:text)?color\s*\{[a-zA-Z]+\}")
+# Delimiters of a formula and spaces in it.
+_DELIMITER = re.compile(r"\\(?:[()\[\],;:! ]|q?quad\b)|\*\*|__")
+# `x =` before a box: a name for what the box says, or a computation of it.
+_NAME = re.compile(r"(?:(?!\\boxed|\\(?:nem?q?|[lg]eq?)\b)[^,;<>≤≥≠≈!])*=[\s$]*")
+# What may be before a clause: punctuation, an opening delimiter.
+_EDGE = re.compile(r"\A(?:[\s,;:=$]|\\[(\[])+")
 _VERB = re.compile(r"\b(?:is|are|be|equals?|gives?)\b:?|(?<![<>!])[=是为]")
-# The left side of an equation, up to its "=": numbers, letters and operators.
-_LEFT = re.compile(r"(?:[-+*/^×·()\d.\s]|(?<![A-Za-z])[A-Za-z](?![A-Za-z]))*\Z")
-# `2x`, `x + 1`: a value of it is none of x.
-_COMPOSED = re.compile(r"\d\s*[A-Za-z]|[-+*/^×·]\s*\d*[A-Za-z]|[A-Za-z]\s*[-+*/^×·]")
-# What makes a number beside it another one: the end of the text before it, a relation or another
-# number (`2` of `2 1/2`, `2 hours and` 30, `5 ×` 10^3), and the beginning of the text after it.
-_BOUND = re.compile(
-    # Not the end of a tag or an arrow.
-    r"(?:[<≤≥≠≈±~]|(?<!\w{3})(?<![-=|])>|[<>!]=|\\(?:nem?q?|[lg]eq?|[lg]t|approx|pm)\b"
-    r"|\d\s?(?:(?<=\s)[a-z]+\s)?(?:(?:and|or|to|in|out of|of|times|x|[-+–−×*·])\s?)?)[\s$]*\Z"
-)
-_PART = re.compile(
-    r"\s*[¼½¾⅐-⅞]|\s(?:and\s)?(?:an?|one|two|three)?\s?(?:half|quarters?|thirds?|fifths?)\b"
-)
+# The words that a number may have directly after it: `60people`, `7V battery`.
+_GLUED = re.compile(r"(?<![^\W\d_]|\\)(?:(?!(?:and|or)\b)[^\W\d_]{2,}|[A-Z](?=\s[a-z]{2}|['’&]))")
 _QUALIFIERS = HEDGES - names(
     "is are was were and or if when while all any each every both only other others another before "
     "after previous next some many few odd even true unknown guess"
-)
+) | names("loss deficit debt short owe owes")
 """Words beside a number or before "the answer" that change it: `negative`, `million`, `about`."""
-# A number before a word: the 24 of `24 apples`.
-_VALUE = re.compile(rf"(?:{_NUMBER_TEXT.pattern})(?=\s+[a-z]{{2}})")
-_UNCOMMITTED = re.compile(
-    r"\b(?:(?:either|or|maybe|perhaps|possibly|one of|between|lies|at (?:least|most)"
-    r"|(?:more|less|fewer|greater|smaller|larger) than) "
-    r"|(?:could|might|may|can ?not) be (?=[-$\\\d])|not (?=\S+$))",
-    re.IGNORECASE,
+_DENIALS = names(
+    "not never negative minus than least most twice half except maybe perhaps possibly"
 )
-"""Words that name several answers or a bound: the number beside them is not the answer."""
-# The end of the text before a last formula: the ` and ` of `$2$ and $3$`.
-_AND = re.compile(r"(?:,\s*)?\s(?:and|or)\s+$|(?<=\$),\s+$")
+"""Words before a mark that change it."""
+_REFUTATIONS = names("percent wrong incorrect") | {*SCALES}
+"""Words after a mark that change it."""
+# The beginning of a sentence that takes back what is before it: `Wait, it is 6`.
+_RETRACTIONS = ("wait", "actually", "sorry", "oops", "correction")
+_RETRACTED = re.compile(
+    rf"(?:^|[.!?]\s)[ \t]*(?:{'|'.join(_RETRACTIONS)})\b", re.IGNORECASE | re.MULTILINE
+)
 _TAIL = 4_000
-"""Number of characters at the end of a text that the guesses (rules 8 and 9) read."""
+"""Number of characters at the end of a text that the guess (rule 7) reads."""
+_REACH = 400
+"""Number of characters before and after a candidate that `_clause` reads."""
 _MAX_BOXES = 3
 """Nested boxes around an answer that are removed: `\\boxed{\\boxed{5}}` has two."""
 
@@ -202,8 +178,7 @@ def extract_answer(completion: str, *, prompt_format: AnswerMarks | None = None)
 def applied_rules(text: str) -> Iterator[tuple[str, str]]:
     """Yield a pair (name of the rule, its answer) for each rule with an answer, in order.
 
-    `extract_answer` uses the first pair. "x = 5" yields ("bare", "x = 5"), ("concluded", "5") and
-    ("guessed", "5").
+    `extract_answer` uses the first pair. "x = 5" yields ("bare", "x = 5") and ("guessed", "x = 5").
     """
     # A model without an end token writes the next turn too: the text ends before it. A text that
     # starts with such a token is kept whole: the cut would leave nothing.
@@ -211,6 +186,11 @@ def applied_rules(text: str) -> Iterator[tuple[str, str]]:
     text = text[: match.start()] if match and match.start() else text
     # GSM8K's calculations, `<<3*4=12>>`, are no part of an answer.
     text = _ANNOTATION.sub("", text) if "<<" in text else text
+    # The pattern is slow, and most texts have none of its words.
+    lower = text.lower()
+    has_retraction = any(word in lower for word in _RETRACTIONS)
+    if retraction := _final(_RETRACTED, text) if has_retraction else None:
+        text = text[retraction.end() :]
     for rule in _RULES:
         answer = rule(text)
         if answer:
@@ -218,56 +198,79 @@ def applied_rules(text: str) -> Iterator[tuple[str, str]]:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""Return the contents of the last `\boxed{…}`, or None if there is no box or it is empty.
+    r"""Return what the last `\boxed{…}` says, or None if there is no box or it is empty.
 
-    Boxes before it belong to the answer if only "and", "or", commas, "=" or names are between them:
-    `\boxed{1} or \boxed{2}` -> `1 or 2`; `\boxed{1} so \boxed{2}` -> `2`. If a sign, a factor or a
-    denial touches them, the answer is the formula or the sentence around them: `-\boxed{5}`.
+    This is its content, or the mathematics or the sentence around it that changes what it says:
+    `\boxed{1} or \boxed{2}`, `-\boxed{5}`.
     """
     boxes = list(_boxes(text))
     if not boxes:
         return None
-    # From the last box backwards, until other text is between two boxes.
-    start, last, content = boxes.pop()
-    joined, is_named = _clean(content), False
-    for before, end, content in reversed(boxes):
-        if same := _SAME.fullmatch(text, end, start):
-            joined = f"{_clean(content)} {same[1]} {joined}"
-        elif joint := _JOINT.fullmatch(text, end, start):
-            is_named |= bool(joint["name"])
-            word = _CONJUNCTION.search(text, end, start)
-            # A repeated box is no second answer.
-            if _clean(content) != joined:
-                sign = f" {word[0]} " if word else ", "
-                joined = sign.join(filter(None, (_clean(content), joined)))
-        else:
-            break
-        start = before
-    line = text.rfind("\n", 0, start) + 1
-    lead = _COLOUR.sub("", _BULLET.sub("", text[max(line, start - 200) : start], count=1))
-    touching = _BEFORE.search(lead), _AFTER.match(text, last, last + 40)
-    if any(touching):
-        # The formula with what touches the box: `not $\boxed{5}$` is a sentence.
-        first = start - (len(lead) - touching[0].start() if touching[0] else 0)
-        return _formula_around(text, first, touching[1].end() if touching[1] else last)
-    if is_named:
-        # `x = \boxed{1}, y = \boxed{2}`: the names say which value is which.
-        name = _FIRST_NAME.search(lead)
-        return (name[0] if name else "") + text[start:last]
-    return joined or None
+    start, end, content = boxes[-1]
+    return _clause(text, start, end, content) or None
 
 
-def _formula_around(text: str, start: int, end: int) -> str:
-    """Return the formula around `text[start:end]`, or else its sentence."""
-    line, stop = text.rfind("\n", 0, start) + 1, text.find("\n", end)
-    line, stop = max(line, start - _TAIL), min(len(text) if stop < 0 else stop, end + _TAIL)
-    for formula in _FORMULA.finditer(text, line, stop):
-        if formula.start() <= start and end <= formula.end():
-            return _content(formula)
-    line = max((each.end() for each in _FULL_STOP.finditer(text, line, start)), default=line)
-    full_stop = _FULL_STOP.search(text, end, stop)
-    stop = full_stop.end() if full_stop else stop
-    return _clean(_BULLET.sub("", text[line:stop], count=1))
+def _clause(
+    text: str, start: int, end: int, content: str, rivals: re.Pattern[str] | None = None
+) -> str:
+    r"""Return `content`, the answer marked by `text[start:end]`, or the clause that changes it.
+
+    Beside the mark may be words. If a word of denial is close to the mark, or its sentence is a
+    question or has a rival, return the sentence, `not \boxed{5}`; if mathematics touches the mark,
+    return this mathematics, `2 \cdot \boxed{5}`.
+
+    Args:
+        text: a text with a mark, such as a box or a number.
+        start: the index where the mark begins.
+        end: the index after the mark.
+        content: the text that is marked.
+        rivals: for a mark that is only the last of its kind: the pattern of this kind.
+    """
+    before = _COLOUR.sub("", _END.split(text[max(0, start - _REACH) : start])[-1])
+    stop = _END.search(text, end, end + _REACH)
+    after = text[end : stop.start() if stop else end + _REACH]
+    # The mathematics before and after the mark.
+    first = max((each.end() for each in _separators(before)), default=0)
+    last = min((each.start() for each in _separators(after)), default=len(after))
+    if glued := _GLUED.search(after):
+        last = min(last, glued.start())
+    is_denied = (
+        _QUALIFIERS & {*_spoken(before)[-3:], *_spoken(after)[:2]}
+        if rivals
+        else _DENIALS & {*_spoken(before)[-2:]} or _REFUTATIONS & {*_spoken(after)[:2]}
+    )
+    is_question = stop is not None and stop[0] in "?？"
+    others = rivals.finditer(f"{before[:first]} {after[last:]}") if rivals else ()
+    has_rival = any(re.search(r"\d", each[0]) and each[0] != text[start:end] for each in others)
+    if is_denied or is_question or has_rival:
+        return _clean(before + text[start:end] + after) + "?" * is_question
+    lead = _DELIMITER.sub(" ", _BULLET.sub("", before[first:]))
+    # `and/or`, `cookies/`: the sign belongs to the word.
+    lead = lead.removeprefix("/").strip(" \t,;:|$.{")
+    trail = _DELIMITER.sub(" ", after[:last]).strip(" \t,;:|$./-}")
+    # `x =` names what a box says.
+    is_name = not trail and (_NAME.fullmatch(lead) if rivals is None else lead == "=")
+    if is_name or not (lead or trail):
+        return _clean(content)
+    clause = _clean(before[first:] + text[start:end] + after[:last])
+    return _EDGE.sub("", clause).rstrip(" ,;:")
+
+
+def _separators(text: str) -> Iterator[re.Match[str]]:
+    r"""Yield what is no part of mathematics: words, also in `\text{…}`, arrows, layout."""
+    for piece in _SEPARATOR.finditer(text):
+        if (
+            piece["sign"]
+            or (piece["word"] and is_word(piece["word"]))
+            or (piece["text"] and has_words(piece["text"]))
+            or piece[0][1:] in _LAYOUT
+        ):
+            yield piece
+
+
+def _spoken(text: str) -> list[str]:
+    """Return the words of a text in lower case; "not" for "isn't"."""
+    return re.findall(r"(?<![\\a-z])[a-z]+", text.lower().replace("n't", " not"))
 
 
 def reference_text(text: str) -> str:
@@ -293,8 +296,8 @@ def _framed(answer: str) -> str | None:
     boxes = list(_boxes(answer)) if "box" in answer else []
     if len(boxes) == 1:
         start, end, content = boxes[0]
-        is_whole = _LEAD.fullmatch(answer, 0, start) and _TRAIL.fullmatch(answer, end)
-        return _clean(content) if is_whole else None
+        outside = _DELIMITER.sub("", answer[:start] + answer[end:].rstrip().removesuffix("."))
+        return None if outside.strip(" \n$.") else _clean(content)
     bare = answer.strip()
     for opening, closing in _ANSWER_TAGS:
         inside = bare.removeprefix(opening).removesuffix(closing)
@@ -342,10 +345,11 @@ def _boxed(text: str) -> str | None:
 def _tagged(text: str) -> str | None:
     """Return the text in the last complete pair of answer tags, or None."""
     for opening, closing in _ANSWER_TAGS:
-        before, closed, _ = text.rpartition(closing)
-        _, opened, answer = before.rpartition(opening)
-        if closed and opened and answer.strip():
-            return answer.strip()
+        end = text.rfind(closing)
+        start = text.rfind(opening, 0, max(end, 0))
+        answer = text[start + len(opening) : end].strip()
+        if start >= 0 and answer:
+            return _clause(text, start, end + len(closing), answer)
     return None
 
 
@@ -356,81 +360,40 @@ def _hashed(text: str) -> str | None:
     return _clean(lines[0]) if hashes and lines else None
 
 
-def _cues(text: str) -> list[re.Match[str]]:
-    """Return the last matches of `_CUE` (such as "The answer is"), the last match first.
-
-    At most eight: a text full of cues would cost a search after each.
-    """
-    return list(collections.deque(_CUE.finditer(text), maxlen=8))[::-1]
-
-
-def _marked(text: str) -> str | None:
-    """Return the last answer without prose after a cue that begins a line, or None.
-
-    `**Final answer:** 24` -> `24`. The answer may be on the line below the cue. A text of more than
-    400 characters is no answer.
-    """
-    for cue in _cues(text):  # the last one first
-        before_cue = text[text.rfind("\n", 0, cue.start()) + 1 : cue.start()]
-        if _LINE_START.fullmatch(before_cue):
-            rest = text[cue.end() : cue.end() + 2000].lstrip()
-            # A formula may be longer than a line.
-            formula = _FORMULA.match(rest)
-            end = rest.find("\n", formula.end() if formula else 0)
-            answer = _clean(rest[: end if end >= 0 else None])
-            if answer and not has_prose(answer) and len(answer) <= 400:
-                return answer
-    return None
-
-
 def _announced(text: str) -> str | None:
-    """Return the answer after the last cue with an answer, anywhere in a line, or None.
+    """Return the answer after the last cue with one (such as "The answer is"), or None.
 
-    "So the answer is 5 apples. Done." -> "5 apples".
+    "So the answer is 5 apples. Done." -> "5 apples". The answer may be on the line below the cue.
     """
-    for cue in _cues(text):
-        before = _FULL_STOP.split(text[max(cue.start() - 200, 0) : cue.start()])[-1]
-        statement = _statement(text[cue.end() : cue.end() + 2000])
-        if statement:
-            # "Half the answer is 5" and "the wrong answer is 5" say what the answer is not.
-            is_plain = not _QUALIFIERS & {*_spoken(before)[-3:]}
-            return statement if is_plain else _clean(f"{before}{cue[0]}{statement}")
+    # At most eight cues: a text full of them would cost a search after each.
+    for cue in reversed(collections.deque(_CUE.finditer(text), maxlen=8)):
+        before = _END.split(text[max(cue.start() - _REACH, 0) : cue.start()])[-1]
+        rest = text[cue.end() : cue.end() + 2000].lstrip()
+        answer = _statement(rest)
+        if not answer:
+            continue
+        # "Half the answer is 5" and "the wrong answer is 5" say what the answer is not.
+        if _QUALIFIERS & {*_spoken(before)[-3:]}:
+            return _clean(f"{before}{cue[0]}{rest}")
+        return answer
     return None
 
 
 def _statement(text: str) -> str | None:
-    """Return the answer in the first sentence of `text`, or None if it has none.
+    """Return the answer at the beginning of `text`, or None if it has none.
 
-    This is the whole sentence if it has no prose, or if it has words such as "at least" (to take
-    only the number would change the answer). Else it is the only amount of money ("$20 for 3 days"
-    -> "$20"), or the last formula or number.
+    This is the whole line or the whole first sentence if it has no prose, or else the last formula
+    or number of the sentence.
     """
-    sentence = _SENTENCE_END.split(text.lstrip(), maxsplit=1)[0]
-    clean = _clean(sentence)
-    if not clean or _UNCOMMITTED.search(clean):
-        return clean or None
-    formula = _FORMULA.fullmatch(clean)
-    if formula or not has_prose(clean):
-        return _content(formula) if formula else clean
-    amounts = [*_AMOUNT.finditer(sentence)]
-    if len(amounts) != 1:
-        return _last(sentence)
-    return clean if _is_qualified(sentence, *amounts[0].span()) else amounts[0][0]
-
-
-def _is_qualified(text: str, start: int, end: int) -> bool:
-    """Return True if the words or the number beside `text[start:end]` change its meaning.
-
-    True for the 5 of "negative 5", "5 million people" and "2 hours and 5 minutes".
-    """
-    before, after = _FULL_STOP.split(text[:start])[-1], _FULL_STOP.split(text[end:])[0]
-    beside = {*_spoken(before)[-3:], *_spoken(after)[:2]}
-    return bool(_QUALIFIERS & beside or _BOUND.search(before[-60:]) or _PART.match(after))
-
-
-def _spoken(text: str) -> list[str]:
-    """Return the words of a text in lower case; "not" for "isn't"."""
-    return re.findall(r"[a-z]+", text[-200:].lower().replace("n't", " not"))
+    # A formula may be longer than a line.
+    formula = _FORMULA.match(text)
+    line_end = text.find("\n", formula.end() if formula else 0)
+    line = _clean(text[: line_end if line_end >= 0 else None])
+    if line and not has_prose(line) and len(line) <= _REACH:
+        return line
+    stop = _END.search(text)
+    sentence = text[: stop.end() if stop else None]
+    return _last(sentence) if has_prose(sentence) else _clean(sentence)
 
 
 def _bare(text: str) -> str | None:
@@ -445,69 +408,40 @@ def _bare(text: str) -> str | None:
     return None if mixed or has_prose(clean) else clean
 
 
-def _concluding_line(text: str) -> str:
-    """Return the last line that has a number or a formula, or else the last line."""
+def _guessed(text: str) -> str | None:
+    """Return what the last line with a number or a formula says, or None: `so 3 + 4 = 7 apples`.
+
+    This is the last formula or number, or the text after a later "is" or "=": "So it is even".
+    """
     lines = [line for line in text[-_TAIL:].splitlines() if line.strip()]
     with_maths = (line for line in reversed(lines) if re.search(r"\d|\$|\\[(\[a-zA-Z]", line))
-    return next(with_maths, lines[-1] if lines else "")
-
-
-def _concluded(text: str) -> str | None:
-    """Return the text after the last "is", "are" or "=" of the last line with a number.
-
-    "So n = 24 apples" -> "24". None unless this text is an expression of at most 200 characters, or
-    one or two words where the whole completion has no digit ("he is tall" -> "tall").
-    """
-    line = _concluding_line(text)
+    line = next(with_maths, lines[-1] if lines else "")
     verb = _final(_VERB, line)
     rest = _clean(line[verb.end() :]) if verb else ""
-    # `= 24 apples`: the number only.
-    value = _VALUE.match(rest) if verb and verb[0] == "=" else None
-    left = _LEFT.search(line[max(verb.start() - 60, 0) : verb.start()]) if verb else None
-    if verb and (
-        "not" in _spoken(line[: verb.start()])[-2:]
-        or (verb[0] == "=" and left and _COMPOSED.search(left[0]))
-    ):
-        # "x is not equal to 5", "2x = 5".
-        return _clean(line)
-    if value and has_words(rest):
-        return _clean(line) if _is_qualified(rest, *value.span()) else value[0].strip()
-    # A formula in delimiters is left to the next rule, `_guessed`.
-    if not rest or len(rest) > 200 or "$" in rest or "\\(" in rest or "\\]" in rest:
-        return None
-    is_word_answer = not any(letter.isdigit() for letter in text) and len(rest.split()) <= 2
-    return rest if is_word_answer or not has_words(rest) else None
+    # A word is an answer only where the whole completion has no number.
+    is_word = not re.search(r"\d", text) and len(rest.split()) <= 2
+    is_side = not re.search(r"[\d$]|\\[(\]]", rest) and len(rest) <= 200
+    if rest and is_side and (is_word or not has_words(rest)):
+        return rest
+    # "Or" leaves the answer open, and a digit of another script is no number.
+    return _clean(line) if re.search(r"\bor |[^\W\d_](?![0-9])\d", line) else _last(line)
 
 
 def _last(text: str) -> str | None:
-    """Return the last formula or the last number, the later of both; None if there is neither."""
-    tail = text[-_TAIL:]
-    formula, number = _final(_FORMULA, tail), _final(_NUMBER_TEXT, tail)
-    last = formula if formula and (number is None or number.end() <= formula.end()) else number
-    if last and _is_qualified(tail, *last.span()):
-        return _clean(text)
-    if formula and last is formula:
-        content = _content(formula)
-        if not has_prose(content):
-            # `$2$ and $3$` is one answer of two formulas: the whole text is returned.
-            return content if not _AND.search(tail[: formula.start()]) else _clean(text)
-    return _word(tail, number) if number else None
+    """Return what the last formula or number says, the later of both; None if there is neither.
 
-
-def _word(text: str, number: re.Match[str]) -> str:
-    r"""Return the number, or if a sign of `_SIGNS` touches it, all text between the spaces around.
-
-    `So 3\sqrt{13} long`, matched at 13, gives `3\sqrt{13}`. `(1, -2)`, matched at -2, gives `-2)`,
-    which equals no reference, as it should.
+    If there is another number in its sentence, return the sentence: it has no single answer.
     """
-    # The characters directly before and after the number.
-    if not {*text[: number.start()][-1:], *text[number.end() :][:1]} & _SIGNS:
-        return number[0].strip()
-    start = text.rfind(" ", 0, number.start()) + 1
-    return _clean(text[start:].split()[0])
-
-
-_SIGNS = {*"\\(){}[]^=+/"}
+    formula, number = _final(_FORMULA, text), _final(_NUMBER_TEXT, text)
+    if formula and has_prose(_content(formula)):
+        formula = None
+    if formula and number and number.end() > formula.end():
+        formula = None
+    last = formula or number
+    if not last:
+        return None
+    content = _content(formula) if formula else last[0]
+    return _clause(text, *last.span(), content, rivals=last.re)
 
 
 def _final(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
@@ -518,38 +452,22 @@ def _final(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
 
 def _content(formula: re.Match[str]) -> str:
     """Return the text between the delimiters of a match of `_FORMULA`: `$x+1$` -> `x+1`."""
-    return _clean(next(filter(None, formula.groups())))
+    content: str = next(filter(None, formula.groups()))
+    return content
 
 
 def _clean(text: str) -> str:
     """Remove spaces, quotes, bold and a full stop around an answer: ` **24**` -> `24`."""
-    text = text.strip().strip('*"“”` \n')
-    # The quote at the end of `f'` is a prime.
-    text = text.removesuffix(".").strip()
+    for _ in "**.":
+        text = text.strip().strip('*"“”`').removesuffix(".")
+    formula = _FORMULA.match(text)
+    if formula and formula.end() == len(text):
+        text = _content(formula).strip().removesuffix(".").strip()
     return text.strip("'") if text.startswith("'") else text
 
 
-def _guessed(text: str) -> str | None:
-    """Return the last formula or number of the last line with one, or None.
-
-    If the line names several answers or a bound, return the line, which equals no reference.
-    """
-    line = _concluding_line(text)
-    return _clean(line) if _UNCOMMITTED.search(line) else _last(line)
-
-
-# In the order of the list at the top, 1 to 9.
-_RULES = (
-    _boxed,
-    _tagged,
-    _hashed,
-    _marked,
-    _announced,
-    last_boxed,
-    _bare,
-    _concluded,
-    _guessed,
-)
+# In the order of the list at the top, 1 to 7.
+_RULES = (_boxed, _tagged, _hashed, _announced, last_boxed, _bare, _guessed)
 
 # "The correct answer is **B**", "The right option: (C)".
 _LETTER_AFTER_CUE = re.compile(
@@ -584,8 +502,8 @@ def parse_mmlu_letter(text: str) -> str | None:
     # The pattern ignores case, also that of the letter.
     cues = [cue for cue in _LETTER_AFTER_CUE.finditer(text) if cue[1].isupper()]
     if cues:
-        before = _FULL_STOP.split(text[max(cues[-1].start() - 200, 0) : cues[-1].start()])[-1]
-        after = _FULL_STOP.split(text[cues[-1].end() : cues[-1].end() + 200])[0]
+        before = _END.split(text[max(cues[-1].start() - 200, 0) : cues[-1].start()])[-1]
+        after = _END.split(text[cues[-1].end() : cues[-1].end() + 200])[0]
         others = {*_OTHER_LETTER.findall(after)} - {cues[-1][1]}
         return None if others or "not" in _spoken(before) else cues[-1][1]
     alone = _BARE_LETTER.fullmatch(text) or _LEADING_LETTER.match(text)

@@ -125,24 +125,16 @@ _MIXED = re.compile(
     r"(?:hal(?:f|ves)|thirds?|quarters?|fourths|fifths?|sixths|eighths)"
 )
 
-# The patterns below match canonical text. Words before an answer: `the answer is : 5`, `so , 5`,
-# `it is 5`.
+# The patterns below match canonical text. Words before an answer: `the answer is : 5`, `only 5`.
 _START = re.compile(
-    r"(?:= |(?:so|thus|therefore|hence) (?:, )?|\\therefore |(?:only|exactly|just) (?=[^ ])"
+    r"(?:= |(?:only|exactly|just) (?=[^ ])"
     r"|(?:the )?(?:final |correct |required )?(?:answer|result) (?:is (?:: )?|: |="
-    r" )(?:(?:simply|equal to) )?"
-    r"|(?:it|this) (?:is|equals) )"
-)
-# Words after an answer: the end of `x = 4 is the only solution`.
-_END = re.compile(
-    r" (?:is|are) (?:the )?(?:(?:only|unique|final|correct|required) )*(?:answers?|solutions?)$"
+    r" )(?:(?:simply|equal to) )?)"
 )
 # `\pi ( approximately 3.14 )`
 _APPROXIMATION = re.compile(
     r" \( (?:(?:approximately|about|roughly) |\\approx )([-\d.]+)(?: units)? \)$"
 )
-# A label after its value: `5 is the maximum`. In the tree, the label comes before the value.
-_EXTREME = re.compile(r" is the (maximum|minimum)(?: value)?$")
 # Words and a sign before a value: `maximum : 5`, `the area is 5`.
 _LABEL = re.compile(r"((?:[^\W\d_]+ )+)(?::|is|are|equals|is equal to) (?=\S)")
 # `yes , it is possible`
@@ -158,9 +150,6 @@ _DENIALS = names("not cannot impossible no n't")
 _NOTHING = re.compile(
     r"(?:there (?:is|are|exists?) )?no (?:solutions?|such [a-z]+)(?: exists?)?"
     r"|none(?: exists?)?"
-)
-_INFINITE = re.compile(
-    r"(?:there are )?infinitely many(?: solutions| values)?|infinite(?: solutions)?"
 )
 # The symbol of a set of numbers in words: "positive integers" is "bb:Z^+".
 _DOMAINS = {
@@ -212,10 +201,6 @@ _DATE = re.compile(
     rf"|(?P<d2>\d\d?)(?: th| st| nd| rd)? (?:of )?(?P<m2>{_MONTH})(?: ,)?(?: (?P<y2>\d{{4}}))?"
     r"|(?P<y3>\d{4}) - (?P<m3>\d\d) - (?P<d3>\d\d)"
 )
-_DAYS = {
-    day[:3]: day
-    for day in ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
-}
 # A letter of multiple choice in group 1, 2 or 3, and the text after it in group 4: `( B )`,
 # `option B`, `B . 12`, `b`.
 _CHOICE = re.compile(
@@ -286,35 +271,22 @@ def _last(tokens: Tokens, text: str) -> Tokens:
 
 
 def _framed(text: str, tokens: Tokens) -> Node | None:
-    r"""Read the answer in `The answer is 7` and `x = 4 is the only solution`.
-
-    Return the tree of the answer only, or of `\pi ≈ 3.14` for `\pi (approximately 3.14)`.
-    """
+    r"""Read the answer in `The answer is 7`, and `\pi (approximately 3.14)` as `\pi ≈ 3.14`."""
     if match := _START.match(text):
         return _tried(_last(tokens, text[match.end() :]))
-    match = _END.search(text) or _APPROXIMATION.search(text)
+    match = _APPROXIMATION.search(text)
     # A match at 0 leaves no answer before it.
-    if not match or not match.start():
+    value = _tried(_first(tokens, text[: match.start()])) if match and match.start() else None
+    if not match or not value:
         return None
-    value = _tried(_first(tokens, text[: match.start()]))
-    if value and match.re is _APPROXIMATION:
-        return Node("relation", (value, number(Fraction(match[1]), match[1])), "~")
-    return value
+    return Node("relation", (value, number(Fraction(match[1]), match[1])), "~")
 
 
 def _labelled(text: str, tokens: Tokens) -> Node | None:
     """Read `Maximum: 5` as the equation maximum = 5, with a label on its left side.
 
-    Also `The area of triangle ABC is 5` and `5 is the maximum`. Words of `_EQUATION` before an
-    equation are left out.
+    Also `The area of triangle ABC is 5`. Words of `_EQUATION` before an equation are left out.
     """
-    if extreme := _EXTREME.search(text):
-        label = Node("label", (), extreme[1])
-        value = _tried(_first(tokens, text[: extreme.start()]))
-        if not value or value.kind != "relation":
-            return value and Node("relation", (label, value), "=")
-        # `n = 12 is the maximum` is maximum = n = 12.
-        return Node("relation", (label, *value.args), "= =") if value.name == "=" else None
     match = _LABEL.match(text)
     words = match[1].split() if match else []
     rest = text[match.end() :] if match else ""
@@ -327,19 +299,6 @@ def _labelled(text: str, tokens: Tokens) -> Node | None:
         return value if {*words} <= _EQUATION else None
     label = Node("label", (), re.sub(r"^(?:the|a|an) ", "", " ".join(words)))
     return value and Node("relation", (label, value), "=")
-
-
-def _piecewise(text: str, tokens: Tokens) -> Node | None:
-    """Read `1 if n is odd, 0 if n is even` as cases: rows (value, condition)."""
-    rows = []
-    for part in _split(tokens) if " if " in text else ():
-        words = canonical(part).split()
-        # Without exactly one "if", the first side is empty, and the row stays incomplete.
-        place = words.index("if") if words.count("if") == 1 else 0
-        sides = [_tried(part[:place]), _tried(part[place + 1 :])]
-        rows.append(Node("tuple", tuple(filter(None, sides)), "row"))
-    is_complete = len(rows) > 1 and all(len(row.args) == 2 for row in rows)
-    return Node("cases", tuple(rows)) if is_complete else None
 
 
 def _several(text: str, tokens: Tokens) -> Node | None:
@@ -366,7 +325,7 @@ def _split(tokens: Tokens) -> list[Tokens]:
     """Return the parts between separators outside brackets.
 
     The tokens of `f(1, 2), 3 and 4` have the parts `f(1, 2)`, `3` and `4`. If a separator outside
-    brackets is `or`, return an empty list: both callers read parts that hold together, and `or`
+    brackets is `or`, return an empty list: the caller reads parts that hold together, and `or`
     gives alternatives.
     """
     parts: list[list[Token]] = [[]]
@@ -401,14 +360,9 @@ def _decided(text: str, tokens: Tokens) -> Node | None:
 
 
 def _described(text: str, tokens: Tokens) -> Node | None:
-    """Read a set or number of solutions in words: `no solution` is ∅, `infinitely many` ∞.
-
-    `all integers` is the symbol of ℤ.
-    """
+    """Read a set in words: `no solution` is ∅, `all integers` is the symbol of ℤ."""
     if _NOTHING.fullmatch(text):
         return Node("set")
-    if _INFINITE.fullmatch(text):
-        return symbol("infinity")
     match = _ALL.fullmatch(text)
     # `an integer` is one of them.
     if match and match[0] == match[1] and not text.endswith("s"):
@@ -451,10 +405,8 @@ def _quantified(text: str, tokens: Tokens) -> Node | None:
 def _timed(text: str, tokens: Tokens) -> Node | None:
     """Read a time or date: `3:45 p.m.` as "3:45 p", `March 5, 2024` as "2024-3-5".
 
-    `15:05` is "3:05 p", `noon` is "12:00 p", and `Mon` the phrase "monday".
+    `15:05` is "3:05 p".
     """
-    if text in ("noon", "12 : 00 noon", "midnight"):
-        return Node("time", (), "12:00 p" if "noon" in text else "12:00 a")
     if match := _TIME.fullmatch(text.lower()):
         # `half` of the day: "a", "p" or "" if it is not named.
         hour, half = int(match[1]), match[3] or match[4] or ""
@@ -470,7 +422,7 @@ def _timed(text: str, tokens: Tokens) -> Node | None:
             next(filter(None, match.group(*(f"{part}{n}" for n in "123"))), "") for part in "ymd"
         )
         return Node("date", (), f"{year}-{_MONTHS.get(month) or int(month)}-{int(day)}")
-    return Node("phrase", (), _DAYS[text]) if text in _DAYS else None
+    return None
 
 
 def _chosen(text: str, tokens: Tokens) -> Node | None:
@@ -510,6 +462,6 @@ def _with_article(text: str, tokens: Tokens) -> Node | None:
 
 # In order: the first rule that does not return None reads the text.
 _PHRASES: tuple[Callable[[str, Tokens], Node | None], ...] = (
-    _chosen, _timed, _described, _decided, _framed, _piecewise, _several,
+    _chosen, _timed, _described, _decided, _framed, _several,
     _quantified, _labelled, _with_article,
 )  # fmt: skip

@@ -129,13 +129,15 @@ def spelled_number(match: re.Match[str]) -> str | None:
     return str(total + (current or 0))
 
 
-# `\text{cm}`: its words are part of a formula.
-_FORMATTED = re.compile(
-    r"\\(?:text|mbox|textbf|textit|textrm|mathrm|mathbf|operatorname)\b\s*\{[^{}]*\}"
+# A text in a formula, `\text{cm}`; a command; or a word.
+PIECE = re.compile(
+    r"\\(?:text|mbox|textbf|textit|textrm|mathrm|mathbf|operatorname)\b\s*\{(?P<text>[^{}]*)\}"
+    r"|\\(?:begin|end)\s*\{\w+\*?\}|\\[A-Za-z]+"
+    # Characters of a script that mathematics does not use, with their marks; or two letters
+    # or more: `it's`.
+    r"|(?P<word>[\u03e2-\u1fff\u2e80-\U0010ffff]+"
+    r"|[^\W\d_\u03e2-\u1fff\u2e80-\U0010ffff]{2,}(?:['’][a-z]+)?)"
 )
-_COMMAND = re.compile(r"\\(?:begin|end)\s*\{\w+\*?\}|\\[A-Za-z]+")
-# Two letters or more, or a run of Chinese or Japanese characters.
-_WORD = re.compile(r"[^\W\d_\u2e80-\U0010ffff]{2,}|[\u2e80-\U0010ffff]+")
 _MATHS = FUNCTIONS | names(
     "infty oo inf infinity asin acos atan asinh acosh atanh arcsinh arccosh arctanh ceiling sign "
     " log10 pi theta alpha beta gamma delta lambda omega phi and or det mod none union emptyset"
@@ -174,17 +176,21 @@ def has_words(text: str) -> bool:
 def _words(text: str) -> list[str]:
     r"""Return the words of a text's beginning without commands, mathematics and variables.
 
-    `the \sin x is xy` -> ["the", "is"]. A word of two letters counts only if it is common: `xy` is
-    a product.
+    `the \sin x is xy` -> ["the", "is"].
     """
-    bare = _COMMAND.sub(" ", _FORMATTED.sub(" ", text[:4000]))
-    words = [word for word in _WORD.findall(bare) if word.lower() not in _MATHS]
-    return [word for word in words if len(word) > 2 or word.lower() in _SHORT or _is_eastern(word)]
+    words = (piece["word"] for piece in PIECE.finditer(text[:4000]))
+    return [word for word in words if word and is_word(word)]
+
+
+def is_word(word: str) -> bool:
+    """Return False for a name in mathematics, `sin`, and for two letters of no word, `xy`."""
+    lower = word.lower()
+    return lower not in _MATHS and (len(word) > 2 or lower in _SHORT or _is_eastern(word))
 
 
 def _is_eastern(word: str) -> bool:
-    """Return True for a Chinese or Japanese word: one run of letters may be a sentence."""
-    return ord(word[0]) >= 0x2E80
+    """Return True for Chinese, Arabic and the like: one run of letters may be a sentence."""
+    return ord(word[0]) >= 0x3E2
 
 
 class Unit(NamedTuple):

@@ -14,11 +14,11 @@ from lib.verifier.extract import applied_rules
     [
         (r"so \boxed{42}.", "42"),
         (r"\boxed{1} no, \boxed{\frac{1}{\sqrt{2}}}", r"\frac{1}{\sqrt{2}}"),
-        (r"\boxed{1}, \boxed{2} and \boxed{3}", "1, 2 and 3"),
+        (r"\boxed{1}, \boxed{2} and \boxed{3}", r"\boxed{1}, \boxed{2} and \boxed{3}"),
         (r"I get <answer>\boxed{5}</answer>. Done.", "5"),
         ("hm <answer>5", "5"),
         (r"$x = -\boxed{5}$.", r"x = -\boxed{5}"),
-        (r"It is \boxed{5}\%. Done.", r"It is \boxed{5}\%"),
+        (r"It is \boxed{5}\%. Done.", r"\boxed{5}\%"),
         (r"\boxed{5} is wrong, so \boxed{6}", "6"),
         (r"<think>\boxed{3}?</think> <answer>4</answer>", "4"),
         ("<answer>1</answer> then <answer>2</answer>", "2"),
@@ -31,7 +31,8 @@ from lib.verifier.extract import applied_rules
         ("The final answer is $3$ and $4$.", "$3$ and $4$"),
         (r"4\sqrt{2}", r"4\sqrt{2}"),
         ("Therefore $x < 5$ is the solution.", "x < 5"),
-        ("He has 11 boys and gives 99 marbles", "99"),
+        ("He gives 99 marbles to the boys", "99"),
+        ("He has 11 boys and gives 99 marbles", "He has 11 boys and gives 99 marbles"),
         ("所以总共有99颗弹珠。", "99"),
         ("It costs 12.50 in all", "12.50"),
         ("the ratio is 13/28", "13/28"),
@@ -48,9 +49,8 @@ BY_RULE = {
     "boxed": r"Thus \boxed{%s}.",
     "tagged": "<answer>%s</answer>",
     "hashed": "#### %s",
-    "marked": "# Answer\n\n%s\n",
     "announced": "So the answer is that there are %s apples left.",
-    "concluded": "There are 3 + 4 = %s",
+    "guessed": "There are %s pears.",
 }
 """A text for each rule that reads a part of a text, in the rules' order."""
 
