@@ -75,9 +75,11 @@ _NUMBER_TEXT = re.compile(
 # point of `3.5`, one after a single letter (`at x = a. Then`), or a factorial. A character that
 # could not be decoded separates too.
 _END = re.compile(
-    r"(?<!\b[a-z])\.(?=\s|$)|(?<![\d)}])!(?=\s|$)|\?(?=\s|$)|[。！？।]|</?\w+>"
+    # Most positions begin none of these and fail here, at one comparison.
+    r"(?=[.!?。！？।<\x00-\x08\n-\x1f\x7f-\x9f\ufffdSsTtHhi因所इ])"
+    r"(?:(?<!\b[a-z])\.(?=\s|$)|(?<![\d)}])!(?=\s|$)|\?(?=\s|$)|[。！？।]|</?\w+>"
     r"|[\x00-\x08\n-\x1f\x7f-\x9f\ufffd]"
-    r"|\b(?:[Ss]o|[Tt]hus|[Tt]herefore|[Hh]ence|i\.e\.)[\s,]|因此|所以|इसलिए"
+    r"|\b(?:[Ss]o|[Tt]hus|[Tt]herefore|[Hh]ence|i\.e\.)[\s,]|因此|所以|इसलिए)"
 )
 # What separates mathematics, beside words.
 _SEPARATOR = re.compile(
