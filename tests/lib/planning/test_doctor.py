@@ -160,8 +160,8 @@ def test_a_part_that_is_missing_is_named(tiny, key, value, machine, word):
     [
         ({"python": "3.13.1"}, "Python 3.13.1"),
         ({"differing": ("trl 1.0 (locked: 1.14.0)",)}, "1 packages differ"),
-        ({"memory": GIB // 100}, "sft needs about 62.8 MiB of main memory"),
-        ({"disk": 1000}, "on disk"),
+        ({"free_memory": GIB // 100}, "sft needs about 62.8 MiB of main memory"),
+        ({"free_disk": 1000}, "on disk"),
         ({"gpus": SERVER.gpus, "gpu_fault": "torch cannot use H100"}, "cannot use H100"),
     ],
 )

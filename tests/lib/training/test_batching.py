@@ -52,7 +52,7 @@ def score_plainly(patch: pytest.MonkeyPatch) -> None:
     """Score all rows as generated, each with its prompt."""
     patch.setattr(PolicyGradientTrainer, "_can_skip", lambda self, batch: False)
     patch.setattr(Scorer, "__init__", functools.partialmethod(_unshared, Scorer.__init__))
-    patch.setattr(PolicyGradientTrainer, "_packs", False)
+    patch.setattr(PolicyGradientTrainer, "_sorts_rows", False)
 
 
 def _unshared(scorer: Scorer, init: Any, policy: Any, **kwargs: Any) -> None:
