@@ -115,10 +115,10 @@ def describe_selection(phase: str, best: Mapping[str, float]) -> str:
             `answer_accuracy` (a share) on `num_problems` problems.
     """
     return (
-        f"{phase} hands on step {best['step']} of {best['last_step']}, which of "
-        f"{best['num_points']} points answers most of {best['num_problems']} held-back problems, "
-        f"{100 * best['answer_accuracy']:.1f} %: as a maximum of noisy numbers, more than new "
-        "problems would show; no benchmark was looked at"
+        f"{phase} hands on step {best['step']} of {best['last_step']}: of {best['num_points']} "
+        f"validation points it has the highest accuracy on {best['num_problems']} held-back "
+        f"problems, {100 * best['answer_accuracy']:.1f} %. As a maximum of noisy numbers, this is "
+        "higher than on new problems. Benchmarks played no part in the choice"
     )
 
 

@@ -199,7 +199,7 @@ def loading(folder: Path) -> Iterator[None]:
         yield
     except (OSError, ValueError, SafetensorError) as error:
         # Only the first line: messages of transformers have many.
-        reason = str(error).strip().splitlines()[0]
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(f"{folder} cannot be loaded as a model: {reason}") from error
 
 

@@ -80,14 +80,18 @@ def gpu_fault(gpus: Sequence[Gpu]) -> str:
             return ""
     gpu = gpus[0]
     cuda = torch.version.cuda or ""  # such as "13.0"; '' for a build for CPUs
-    # The oldest driver's major version, by CUDA's; 0 if unknown, so that no driver is too old.
+    # The oldest driver that this CUDA version runs on; 0 for an unknown version, so that no driver
+    # is too old.
     least = LEAST_DRIVER.get(cuda.partition(".")[0], 0)
     if not cuda:
         reason = f"torch {torch.__version__} is a build for CPUs: run `make setup EXTRA=gpu`"
     elif int(gpu.driver.partition(".")[0]) < least:
         reason = f"its driver {gpu.driver} is too old for CUDA {cuda}: install {least} or newer"
     else:
-        reason = f"CUDA {cuda} does not start on driver {gpu.driver}: is it the container's too?"
+        reason = (
+            f"CUDA {cuda} does not start, though nvidia-smi shows driver {gpu.driver}; in a "
+            "container, check that it has the driver's libraries"
+        )
     return (
         f"torch cannot use {gpu.name}; {reason}. To train on the CPU on purpose, set `{VISIBLE}=`"
     )

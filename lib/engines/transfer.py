@@ -206,7 +206,9 @@ class HostSender(TrainerWeightTransferEngine):
                             break  # the workers refused: they cannot have all weights yet
                         self.group.broadcast(weight, 0).wait()
                 except BaseException:
-                    self.group = None  # closes the connection, or the workers would wait for it
+                    # Closes the connection, or the workers would wait for it. This sender is not
+                    # used again.
+                    self.group = None
                     raise
                 received.result()
         self.client.finish_weight_update()

@@ -185,7 +185,8 @@ def publish(
         with (folder / "params.yaml").open("w", encoding="utf-8") as file:
             YAML(typ="safe").dump(params.model_dump(mode="json"), file)
         card = model_card(
-            # The file hides standard errors in lists, which `unlisted` dissolves.
+            # Standard errors are in one-item lists, which `dvc metrics diff` skips; `unlisted`
+            # unwraps them.
             unlisted(read_json(measured)),
             params=params,
             prompt_format=own_format,
@@ -274,7 +275,8 @@ def write_model(
         tolerance = ARITHMETIC["float32"]
         differences["fold"] = check_same("fold", answers, trained, tolerance=tolerance)
     end_ids = end_tokens(weights, tokenizer)
-    # Changed only after the checkpoint's prompts were encoded, which have a system message already.
+    # For the export only: `token_ids` come from the checkpoint's own template, with the system
+    # message. Verification checks that the new template gives the same ids without it.
     tokenizer.chat_template = with_default_system(tokenizer.chat_template, system)
     tokenizer.save_pretrained(to)
     # Kind -> its type of arithmetic, the expected answers, and the tolerance in nats.
@@ -309,7 +311,7 @@ def write_model(
     weights.generation_config = generation_config(
         evaluate, end_ids=end_ids, pad=tokenizer.pad_token_id
     )
-    # transformers writes safetensors, in which equal weights have equal bytes.
+    # Reproducible: save_pretrained writes safetensors, so equal weights give equal files.
     weights.save_pretrained(to, max_shard_size=SHARD_SIZE)
     forms["merged"] = Form(export.dtype, answers, SAME)
     if adapter:

@@ -155,6 +155,8 @@ def policy_loss(
         # The ratio is a weight without gradient (arXiv:2506.13585, equation 4).
         ratio, bound = log_ratio.detach().exp(), 1 + objective.clip_high
         losses = -ratio.clamp(max=bound) * credit * log_probs
+        # The weight is bounded for both signs of A. Only A > 0 is counted, as for the surrogate,
+        # whose upper bound acts for A > 0 only.
         clipped = (ratio > bound) & (credit > 0)
     else:
         losses, clipped = clipped_surrogate(

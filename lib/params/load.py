@@ -206,7 +206,8 @@ def _problem_lines(
     match problem["type"]:
         case "extra_forbidden":
             texts = [f"unknown key; {suggest(keys[-1], innermost.model_fields)}"]
-        # Params have no defaults, so that a params.yaml of an older version lacks the new keys.
+        # Params have no defaults, so a params.yaml of an older version lacks every key added since:
+        # for a whole params.yaml, say where to copy them from.
         case "missing" if section is Params:
             texts = ["missing; every key must be there (`lib/presets/tiny-cpu.yaml` has them all)"]
         case "missing":

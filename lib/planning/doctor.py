@@ -192,7 +192,7 @@ def findings(params: Params, machine: Machine, *, asks_hub: bool = False) -> lis
 def _too_few_problems(params: Params) -> Iterator[str]:
     """Yield a fault if a GRPO step takes more problems than its sources have."""
     needed = params.grpo.prompts_per_step
-    # Only the plan of GRPO; without the model's shape (None), it has no memory.
+    # The plan of GRPO only. None for the model's shape: no estimate of memory is needed here.
     (phase,) = (phase for phase in phases_of(params, None) if phase.name == "grpo")
     # `rows` is None if only `prepare` can count them. Filters only remove rows, so the number of
     # rows in the sources is an upper bound.

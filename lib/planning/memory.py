@@ -95,6 +95,7 @@ class Shape(BaseModel, frozen=True):
         bias = self.query + 2 * self.key if self.model_type == "qwen2" else 0
         # Two norms per block; Qwen3 adds one for queries and one for keys, of one head each.
         norms = 2 * self.hidden_size + (2 * self.head_dim if self.normed else 0)
+        # `linear_weights` counts all blocks; bias and norms are those of one block.
         blocks = self.linear_weights + self.num_hidden_layers * (bias + norms)
         final_norm = self.hidden_size
         return self.embeddings + blocks + final_norm

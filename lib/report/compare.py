@@ -383,7 +383,8 @@ def lacks_remote(revision: str) -> bool:
     """
     # The name of the default remote; None if there is no remote at all.
     remote, local = Repo().config["core"].get("remote"), Path(".dvc/config.local")
-    # A remote in config.local serves old commits too: REMOTE_REMEDY has copied it there.
+    # DVC reads config.local from the workspace for every revision, so a remote in it serves old
+    # commits too. It is there once the user has run the command REMOTE_REMEDY.
     if not remote or (local.exists() and remote in local.read_text("utf-8")):
         return False
     # Searched for in the text of the revision's file.

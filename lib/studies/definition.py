@@ -149,8 +149,9 @@ def _measures(study: Study, evaluate: Evaluate) -> list[str]:
     modes = ["greedy"] if evaluate.greedy else []
     names = [*modes, *(f"pass@{k}" for k in ks)]
     measures = [study.named(benchmark, name) for benchmark in study.benchmarks for name in names]
-    # `training` is the accuracy of GRPO's samples; for SFT, of those of GRPO's first step. So each
-    # variant needs a variant with the same params that ran GRPO (it may be itself).
+    # `training` is the accuracy of GRPO's training samples. An SFT checkpoint gets that of GRPO's
+    # first step, whose samples still come from it. So for each variant, some variant with the same
+    # params, perhaps the same one, must have run GRPO.
     variants = study.variants.values()
     with_grpo = [each.params for each in variants if each.checkpoint == "grpo"]
     if all(each.checkpoint in ("sft", "grpo") and each.params in with_grpo for each in variants):

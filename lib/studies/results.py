@@ -515,6 +515,7 @@ def rates_table(study: Study, metrics: Mapping[str, Any], *, what: str = "") -> 
         (
             f"{measure}, nats" if measure == ENTROPY else measure,
             *(
+                # In percent; `_range` writes entropy in nats all the same.
                 _range(rates[name][measure], measure, percent).replace(" to ", "–")
                 for name in study.variants
             ),

@@ -248,7 +248,8 @@ def run_phase(
                     write_json(outputs.model / SELECTED, selections)
                 facts = {"skipped": False, **all_counts(), "warnings": all_signs(trainer)}
                 write_provenance(outputs.provenance, settings=settings, inputs=inputs, **facts)
-                # Keeps the last `keep` checkpoints, and removes the rest.
+                # Keeps the last `keep` checkpoints, with the base's prompt format and system prompt
+                # copied in so that they can be evaluated anywhere, and removes the rest.
                 checkpoints.finish(keep=keep, base=inputs.get("base"))
         except KeyboardInterrupt:
             raise UserError(f"{stage} was interrupted; {resume_hint(checkpoints, stage)}") from None

@@ -88,7 +88,7 @@ def test_the_card_names_the_selected_steps(on_the_hub):
     best = {"step": 50, "last_step": 100, "num_points": 3, "num_problems": 64}
     text = card(on_the_hub, selections={"sft": {**best, "answer_accuracy": 0.5}}).text
     assert " completions. sft hands on step 50 of 100, which of 3 points" in text
-    assert "50.0 %: as a maximum of noisy numbers" in text
+    assert "50.0 %. As a maximum of noisy numbers" in text
 
 
 def test_random_weights_and_own_problems_name_nothing_on_the_hub(smoke):
