@@ -134,7 +134,7 @@ class Atoms:
         # `(mod 7)` ends a congruence.
         if text == "(" and self.ahead(1).text in ("mod", "bmod"):
             return False
-        # Else `|` closes an absolute value, or begins the condition of a set.
+        # `|` begins an absolute value, except where it closes one, or begins a set's condition.
         if kind == "operator" and text in ("|", "‖"):
             return self.bars == 0 and not self.in_set
         return (
@@ -180,9 +180,12 @@ class Atoms:
 
         `$5` is a unit node, `AB(x)` a call, `AB` a symbol, and any other word a label.
         """
+        # A token's kind is "word" for a plain word, "text" for a word in `\text{…}`, and "name" for
+        # letters such as AB.
         kind, text = token
         unit = parse_unit(text) if kind != "word" else None
-        # `$5`, `USD 5`
+        # A currency before its number: `$5`, `USD 5`. A dimension is (name, power) pairs, such as
+        # ("money", 1).
         if text in CURRENCIES or (
             unit and unit.dimension[0][0] in MONEY and self.peek.kind == "number"
         ):
@@ -204,7 +207,8 @@ class Atoms:
             return head
         # The letter without subscript, primes and ^-1: the f of f_1, f' and f^-1.
         first = head.name.partition("_")[0].rstrip("'").removesuffix("^-1")
-        # `f(`, `y'(` and `f^{-1}(` are always calls; `F(x)` and `y_1(x)` only with one argument.
+        # `f(`, `y'(` and `f^{-1}(` are always calls; `F(x)` and `y_1(x)` only with one argument, a
+        # single letter or number (`is_variable`).
         is_function = first in _FUNCTION_LETTERS or "'" in head.name or "^-1" in head.name
         is_capital = first.isupper() or first in ("phi", "psi", "Phi", "Psi", "chi")
         is_variable = self.ahead(1).kind in ("letter", "number") and self.ahead(2).text == ")"
@@ -219,6 +223,7 @@ class Atoms:
     def _arguments(self) -> tuple[Node, ...]:
         """Parse the next group, `(a, b)`, and return the parts between its commas."""
         opening = self.next().text
+        # Only the bracket of the same kind: `f(1, 2]` is refused.
         closings = BRACKETS[opening][:1]
         inside = self.statement(closing=closings)
         self.expect(*closings)
@@ -272,6 +277,7 @@ class Atoms:
         if name in _ACCENTS:
             return self._accented(name)
         if name in ("partial", "nabla"):
+            # `\partial f` is one name: the sign and the atom after it.
             return symbol(f"{name} {spelled(self.power())}" if self.starts_atom() else name)
         if name in GREEK:
             return self._applied(symbol(name))
@@ -315,6 +321,7 @@ class Atoms:
         """
         scripts = self._scripts()
         base, exponent = scripts.get("_"), scripts.get("^")
+        # No argument follows: a bare `\sin` or `\max_S`.
         if not self.starts_atom() and self.peek.text != "-":
             if exponent is not None:
                 raise Unparsable("a function of nothing")
@@ -383,11 +390,13 @@ class Atoms:
             Unparsable: the brackets do not match, such as `(5]`.
         """
         start = self.position
+        outer = self.bars, self.in_set
         # Inside the group, `|` may open an absolute value again.
-        outer, self.bars, self.in_set = (self.bars, self.in_set), 0, opening == "{set"
+        self.bars, self.in_set = 0, opening == "{set"
         closings = BRACKETS[opening]
-        # In a set, the statement may end at the sign before its condition.
-        inside = self.statement(closing=(*closings, *("mid", ":", "|") * self.in_set))
+        # In a set, the statement may also end at the sign before its condition.
+        conditions = ("mid", ":", "|") if self.in_set else ()
+        inside = self.statement(closing=(*closings, *conditions))
         is_builder = self.in_set and bool(self.take("mid", "|", ":"))
         if is_builder:
             self.in_set = False
@@ -402,8 +411,10 @@ class Atoms:
             return inside if is_builder else Node("set", items)
         if inside.kind == "list" and inside.name == ",":
             return Node("tuple", inside.args, "<>" if opening == "langle" else opening + closing)
+        # Rows without brackets, named "stack", become a matrix with them.
         if inside.kind == "matrix" and opening + closing in ("()", "[]"):
             return inside._replace(name="matrix")
+        # `\langle x \rangle` has the commands langle and rangle.
         if opening + closing in ("()", "[]", "langlerangle"):
             # `[x + 1]` is a list of one element if it is the whole answer, else a factor; `[5]` is
             # always a list. The whole begins at the first token, so that `start` is 1.
@@ -430,6 +441,7 @@ class Atoms:
         if name == "array" and self.peek.text == "{" and "|" in self._raw():
             raise Unparsable("a matrix with a bar")
         rows: list[Node] = []
+        # `\\` separates rows; one before `\end` begins no row.
         while not rows or (self.take("\\") and self.peek.text != "end"):
             cells = [self._cell()]
             while self.take("&"):
@@ -444,6 +456,7 @@ class Atoms:
             return Node("list", items, ",") if is_system else Node("cases", tuple(rows))
         if name not in _MATRICES:
             raise Unparsable(f"environment {name}")
+        # The environment `matrix` has no brackets of its own: "stack", unless `_group` renames it.
         inside = Node("matrix", tuple(rows), "matrix" if name != "matrix" else "stack")
         return call("det", inside) if name == "vmatrix" else inside
 
@@ -508,6 +521,7 @@ class Atoms:
                 node = call("factorial2", node) if self.take("!") else Node("factorial", (node,))
                 if self.peek.text == "!":
                     raise Unparsable("a third factorial sign")
+            # The mark is %, or a second degree sign.
             elif node.kind in ("percent", "degree", "unit"):
                 raise Unparsable("a percentage of a quantity")
             else:
@@ -565,6 +579,7 @@ class Atoms:
                 raise Unparsable("a base that is no number")
             if base == 10:
                 return number(int(node.name), node.name)
+            # The digits stay a name, without leading zeros: 011_2 is 11_2.
             return Node("base", (), node.name.lstrip("0"), Fraction(base))
         if node.kind not in ("symbol", "label"):
             raise Unparsable("a subscript on what is no name")

@@ -24,7 +24,8 @@ def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Verdi
     """
     kinds = {reference.kind, answer.kind}
     expected, actual = _in_base(reference), _in_base(answer)
-    # `pair` is the two numbers to compare, if the units `are_compatible`.
+    # `pair` is the two numbers to compare, if the units `are_compatible`. `_in_base` gives (value,
+    # dimension), or None for an unknown unit.
     if expected and actual:
         # Equal dimensions: metres are never seconds.
         are_compatible = expected[1] == actual[1]
@@ -58,7 +59,7 @@ def _in_base(node: Node) -> tuple[Node, tuple[tuple[str, int], ...]] | None:
     parts = node.args if node.kind == "amount" else (node,)
     units = [parse_unit(part.name) for part in parts if part.kind == "unit"]
     known = [unit for unit in units if unit]
-    # Units must get smaller: 5 ft 3 in, never 3 in 5 ft.
+    # The units of an amount must get smaller: 5 ft 3 in, never 3 in 5 ft.
     is_falling = all(a.factor > b.factor for a, b in itertools.pairwise(known))
     if len(known) < len(parts) or len({unit.dimension for unit in known}) > 1 or not is_falling:
         return None
@@ -84,7 +85,9 @@ def _may_add(unit: str, problem: str) -> bool:
     if known:
         return may_be_added(known, problem)
     words = unit.lower()
+    # The words after "how many": one text, or none.
     phrases = asked_words(problem)
+    # "How many of each …" asks for any word of the problem.
     is_each = any(phrase.startswith("of each") for phrase in phrases)
     is_each &= f" {words} " in f" {re.sub(r'[^a-z]+', ' ', problem.lower())} "
     is_asked = any(f"{_singular(phrase)} ".startswith(f"{_singular(words)} ") for phrase in phrases)
@@ -125,11 +128,13 @@ def compare_percent(comparer: Comparer, reference: Node, answer: Node) -> Verdic
     """
     # Both sides without the percent sign.
     bare = [node.args[0] if node.kind == "percent" else node for node in (reference, answer)]
+    # Both sides have the percent sign.
     is_alike = reference.kind == answer.kind
     question = _PERCENT if reference.kind == "percent" else _PERCENTAGE
     is_asked = question.search(comparer.problem.lower())
     if is_alike or (is_asked and not any(part.kind == "percent" for part in nodes(bare[0]))):
         decision = comparer.same(*bare)
+        # If only one side has the sign, 0.1 may still equal 10 %.
         if decision.equal or is_alike:
             return decision.via("percent")
     return comparer.same(_hundredth(reference), _hundredth(answer)).via("percent")
@@ -148,7 +153,8 @@ def _hundredth(node: Node) -> Node:
     inside = node.args[0]
     if inside.value is None:
         return Node("quotient", (inside, number(100)))
-    # The literal keeps its digits: 12.5 % is 0.125, a decimal of three places. At most 15.
+    # The literal keeps its digits, since a rounding is compared by them: 12.5 % is 0.125, a decimal
+    # of three places. At most 15.
     places = min(len(inside.name.partition(".")[2]) + 2, 15)
     whole, part = divmod(round(abs(inside.value) * 10**places / 100), 10**places)
     sign = "-" if inside.value < 0 else ""
@@ -200,6 +206,7 @@ def _literal(node: Node) -> Decimal | None:
     match node:
         # 3.1 · 10^5
         case Node("product", (Node("number", name=name), Node("power", (Node(value=base), power)))):
+            # The exponent, 5 of 10^5.
             scale = power.value
             is_plain = name and "e" not in name.lower() and base == 10
             if is_plain and scale is not None and scale.denominator == 1:
