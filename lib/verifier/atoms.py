@@ -184,16 +184,16 @@ class Atoms:
         # letters such as AB.
         kind, text = token
         unit = parse_unit(text) if kind != "word" else None
-        # A currency before its number: `$5`, `USD 5`. A dimension is (name, power) pairs, such as
-        # ("money", 1).
-        if text in CURRENCIES or (
-            unit and unit.dimension[0][0] in MONEY and self.peek.kind == "number"
-        ):
+        # A dimension is (name, power) pairs: (("money", 1),) for `USD`.
+        is_money = unit is not None and unit.dimension[0][0] in MONEY
+        # A currency before its number: `$5`, `USD 5`.
+        if text in CURRENCIES or (is_money and self.peek.kind == "number"):
             return Node("unit", (self.power(),), text)
         if self.peek.text == "(" and kind != "word":
             return call(text, *self._arguments())
         if kind == "name" or (text.isupper() and len(text) > 1):
             return symbol(text)
+        # Words in any case are one label, but two letters may be names: `Pa` is not `pa`.
         return Node("label", (), text.lower() if len(text) > 2 else text)
 
     def _applied(self, head: Node) -> Node:
@@ -214,8 +214,9 @@ class Atoms:
         is_variable = self.ahead(1).kind in ("letter", "number") and self.ahead(2).text == ")"
         # `P(1, 2)` is a point: in its group, a comma comes before any bracket. The tokens are
         # searched, since parsing the group twice would double the work at each level of `A(A(A(`.
-        marks = (token.text for token in self.tokens[self.position + 1 :])
-        is_point = is_capital and next((x for x in marks if x in ("(", ",", ")")), "") == ","
+        inside = (token.text for token in self.tokens[self.position + 1 :])
+        marks = (text for text in inside if text in ("(", ",", ")"))
+        is_point = is_capital and next(marks, "") == ","
         if is_function or is_point or (is_variable and (is_capital or head.name != first)):
             return call(head.name, *self._arguments())
         return head

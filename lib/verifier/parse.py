@@ -91,7 +91,7 @@ class Parser(Atoms):
             if not separators[-1]:
                 break
         self.depth -= 1
-        # Only `\{\}` is empty on purpose.
+        # Only a set, `\{\}`, may be empty: "}set" is its closing bracket.
         if not items and "}set" not in closing:
             raise Unparsable("nothing in brackets")
         # Now separators[n] is between items[n] and items[n + 1]. A comma at the end is ignored.

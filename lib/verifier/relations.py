@@ -364,7 +364,8 @@ def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Ver
     if reference.kind != answer.kind:
         # Exactly one side is quantified, the one at index `place` of `sides`.
         sides = [reference, answer]
-        place = sides.index(answer if answer.kind == "quantified" else reference)
+        place = 1 if answer.kind == "quantified" else 0
+        # Of `2n for all n`, the statement is 2n and the membership n ∈ any.
         statement, membership = sides[place].args
         domain = membership.args[1]
         # The quantifier of "for all n" (the domain "any") or of a whole set, such as the integers,

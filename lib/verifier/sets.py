@@ -84,11 +84,12 @@ def real_set(node: Node) -> RealSet | None:
 def _real_set(node: Node) -> RealSet | None:
     """Return the set of `real_set`, but raise `TooHard` or `Undecided` if an end has no value."""
     match node:
-        # `\mathbb{R}^+` is the half with x > 0, a ray.
         case Node("symbol", name=name) if name.startswith("bb:R"):
+            if node == REALS:
+                return RealSet(_LINE)
+            # `\mathbb{R}^+`, named "bb:R^+", is the half with x > 0, a ray.
             sign = _HALVES.get(name.removeprefix("bb:R"))
-            cuts = _LINE if node == REALS else _ray(sign, number(0)) if sign else ()
-            return RealSet(cuts) if cuts else None
+            return RealSet(_ray(sign, number(0))) if sign else None
         case Node("tuple", (low, high), "()" | "[]" | "(]" | "[)"):
             # `[0, 1)` is the intersection of x >= 0 and x < 1; (1, 0) is empty, and has no cuts.
             # ">" goes with the first bracket, "<" with the second.

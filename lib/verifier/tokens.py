@@ -577,7 +577,10 @@ class _Scanner:
             # A word beside mathematics, in capitals or without a vowel is a name.
             is_name = re.match(r"[\w)}^]", previous_char) or run.isupper() or not _VOWEL.search(run)
             is_name = is_name and lower not in HEDGES
-            kind = "text" if style in _UPRIGHT else "name" if is_name or prefix else "word"
+            kind = "name" if is_name or prefix else "word"
+            if style in _UPRIGHT:
+                kind = "text"
+            # A word of three letters or more has no style in its name.
             name = name if len(run) < 3 else run
         else:
             # A product of letters; `kind` stays '', since their tokens are added here.

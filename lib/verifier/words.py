@@ -410,9 +410,10 @@ def may_be_added(unit: Unit, problem: str) -> bool:
     match = _QUANTITY.search(problem.lower())
     power = {"area": 2, "volume": 3}.get(match["quantity"], 1) if match else 1
     # The dimension of the quantity that is asked for, '' if unknown: a problem that asks for a
-    # length may have units of time too.
-    kinds = ("length", "time", "mass")
-    kind = next((kind for kind in kinds if match and match[kind]), "length" if power > 1 else "")
+    # length may have units of time too. Areas and volumes have units of length to a power.
+    kind = next((kind for kind in ("length", "time", "mass") if match and match[kind]), "")
+    if power > 1:
+        kind = "length"
     if kind:
         named = frozenset(one for one in named if one.dimension == ((kind, 1),))
     return len(named) == 1 and unit == _raised(min(named), power)
