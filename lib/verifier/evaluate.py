@@ -309,8 +309,9 @@ def _is_negative(value: Value) -> bool:
 
 def gap(one: Value, two: Value) -> Ball:
     """Return the ball around the difference of two values; it has 0 in it if they may be equal."""
+    # A `Fraction` is a ball of radius 0.
     sides = [each if isinstance(each, Ball) else Ball(each, 0) for each in (one, two)]
-    # mpmath subtracts from no `Fraction`.
+    # `+ -` since mpmath subtracts from no `Fraction`.
     return Ball(sides[0].middle + -sides[1].middle, sides[0].radius + sides[1].radius)
 
 

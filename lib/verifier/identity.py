@@ -310,9 +310,8 @@ class Fingerprint:
         # Drawn from the square, since |x| and |−x| are equal.
         if name in ("abs", "norm"):
             return self.element("call", name, *(value * value % _PRIME for value in values))
-        # max(a, b) = (a + b + |a − b|) / 2
         if name in ("max", "min") and len(values) == 2:
-            # min(a, b) = (a + b − |a − b|) / 2
+            # max(a, b) = (a + b + |a − b|) / 2; min(a, b) = (a + b − |a − b|) / 2
             square = (values[0] - values[1]) ** 2 % _PRIME
             distance = self.element("call", "abs", square)
             sign = 1 if name == "max" else -1
@@ -350,6 +349,7 @@ def _factored(value: Fraction) -> Counter[int]:
     denominator.
     """
     factors = Counter({-1: 1} if value < 0 else {})
+    # `rest` begins as the numerator, then as the denominator; `sign` is that of its exponents.
     for rest, sign in ((abs(value.numerator), 1), (value.denominator, -1)):
         # A composite number divides nothing here: its prime factors are divided out before.
         for prime in range(2, _MAX_PRIME):
@@ -380,7 +380,8 @@ def _terms(node: Node) -> list[Term]:
         case Node("product", parts):
             sides = [_terms(part) for part in parts]
             if math.prod(map(len, sides)) <= _MAX_TERMS:
-                # Each term of the product so far times each term of the next side.
+                # Each term of the product so far times each term of the next side: (a, x) and
+                # (b, y) give (ab, x + y), where x and y are tuples of factors.
                 products: list[Term] = [(Fraction(1), ())]
                 for side in sides:
                     products = [(a * b, x + y) for a, x in products for b, y in side]
@@ -516,7 +517,11 @@ def _size(node: Node, roots: dict[Node, int]) -> float:
 
 
 def _parts_size(node: Node, roots: dict[Node, int]) -> float:
-    """Return the size of a number whose parts are added, multiplied or given to a function."""
+    """Return the size of a number whose parts are added, multiplied or given to a function.
+
+    See `_size`, also for `roots`.
+    """
+    # One bit more for each part, and 8 to be safe.
     return sum(_size(part, roots) for part in node.args) + len(node.args) + 8
 
 

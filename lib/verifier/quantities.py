@@ -156,6 +156,7 @@ def _hundredth(node: Node) -> Node:
     # The literal keeps its digits, since a rounding is compared by them: 12.5 % is 0.125, a decimal
     # of three places. At most 15.
     places = min(len(inside.name.partition(".")[2]) + 2, 15)
+    # 0.125 with three places is 125 thousandths: `whole` is 0, `part` 125.
     whole, part = divmod(round(abs(inside.value) * 10**places / 100), 10**places)
     sign = "-" if inside.value < 0 else ""
     return number(inside.value / 100, f"{sign}{whole}.{part:0{places}d}")
@@ -224,6 +225,7 @@ def _is_rounding(reference: Node, answer: Node, problem: str) -> bool:
     """
     # With the problem's text at hand, one digit less is enough: three are no coincidence.
     fewest = MIN_REFERENCE_DIGITS - bool(problem)
+    # Either side may be the rounding: (rounding, exact side, digits that the rounding must have).
     for side, exact, digits in (
         (reference, answer, fewest),
         (answer, reference, MIN_ANSWER_DIGITS),
@@ -232,6 +234,7 @@ def _is_rounding(reference: Node, answer: Node, problem: str) -> bool:
         literal, rounded, value = _literal(side), real_value(side), real_value(exact)
         if literal is None or rounded is None or value is None or rounded.denominator == 1:
             continue
+        # Sign, digits and exponent: 2.50 is (0, (2, 5, 0), -2).
         _, written, exponent = literal.as_tuple()
         # Rounded to its own last place, 1/100 for 2.50.
         is_near = abs(rounded - value) <= Fraction(10) ** int(exponent) / 2

@@ -180,7 +180,7 @@ def compare_stated(comparer: Comparer, reference: Node, answer: Node) -> Verdict
         reference, answer = _bound(reference), _bound(answer)
     expected, actual = (stated(comparer, node) for node in (reference, answer))
     if expected and actual:
-        # Both sides are bare values: a later rule compares them.
+        # Both sides are one bare value, the node itself: a later rule compares them.
         if (expected.values, actual.values) == ((reference,), (answer,)):
             return None
         decision = _same_stated(comparer, expected, actual)
@@ -292,6 +292,7 @@ def names_agree(one: str, two: str, problem: str) -> bool:
     # Only one side has a name. A variable may go unsaid; a label, also as a subscript, and a name
     # of three letters or more that is not Greek only if the problem allows it.
     name = one or two
+    # The answer must not add a name with a meaning of its own, such as f'(2).
     if two and not _PLAIN_NAME.fullmatch(two):
         return False
     labels = re.findall(r"label:([^,()=]*)", name)

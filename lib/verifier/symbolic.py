@@ -320,7 +320,8 @@ def ask(reference: str, answer: str) -> tuple[bool, str]:
             return equal, step
         # A worker that ended reports no CPU time: the most that it may have used is counted.
         _counts["spent_ms"] += int(1000 * TIMEOUT_S)
-        # SIGPROF is the worker's own limit, SIGKILL the backstop's.
+        # A worker that a signal ended returns its negative number: SIGPROF is the worker's own
+        # limit, SIGKILL the backstop's.
         late = worker.wait() in (-signal.SIGPROF, -signal.SIGKILL)
         count("timeouts" if late else "worker_failures")
         raise WorkerLostError("timeout" if late else "worker failure")
