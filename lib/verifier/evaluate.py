@@ -176,7 +176,7 @@ class Evaluation:
         (−8)^(1/3) is −2, not the complex principal value.
 
         Raises:
-            Undecided: the base is 0, and the power is not rational.
+            Undecided: it is 0^0, or 0 to an irrational power.
             TooHard: the power is too large or too small.
         """
         if isinstance(exponent, Fraction):
@@ -184,7 +184,7 @@ class Evaluation:
                 exact = _rational_power(base, exponent)
                 if exact is not None:
                     return exact
-            # (−8)^(2/3) is 8^(2/3), (−8)^(1/3) is −8^(1/3). The denominator is the index.
+            # An odd index, the denominator: (−8)^(2/3) is 8^(2/3), (−8)^(1/3) is −8^(1/3).
             if exponent.denominator % 2 and _is_negative(base):
                 size = self.power_of(-base, exponent)
                 return -size if exponent.numerator % 2 else size

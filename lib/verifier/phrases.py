@@ -63,8 +63,8 @@ def _of_code(text: str) -> str:
     if text.startswith("{") and '"' in text and len(text) < 500:
         # Errors mean: no JSON, or not exactly one key. The text is then read as it is.
         with contextlib.suppress(ValueError, RecursionError):
-            # One pair is unpacked: any other number of keys is a ValueError.
-            # Pairs, since a dict forgets a repeated key, and texts, since a float forgets digits.
+            # Pairs, since a dict forgets a repeated key, and texts, since a float forgets digits. To
+            # unpack any other number of pairs than one is a ValueError.
             ((key, value),) = json.loads(
                 text, object_pairs_hook=tuple, parse_int=str, parse_float=str
             )
@@ -389,8 +389,8 @@ def _quantified(text: str, tokens: Tokens) -> Node | None:
     # The name of a set, "bb:Z"; "any" without one, and for "arbitrary" and "constant".
     domain = _DOMAINS.get(match["is"] or match["domain"], "any")
     if match["set"]:
-        # "bb:Z _ { > 0 }" -> "bb:Z_>0"; "Z" -> "bb:Z"
-        # The number of spaces before the set is the number of tokens before it.
+        # "bb:Z _ { > 0 }" -> "bb:Z_>0"; "Z" -> "bb:Z". The number of spaces before the set is the
+        # number of tokens before it.
         start = text[: match.start("set")].count(" ")
         named = _tried(tokens[start : start + len(match["set"].split())])
         if named is None:
@@ -402,7 +402,7 @@ def _quantified(text: str, tokens: Tokens) -> Node | None:
     letters = tuple(symbol(letter.lstrip("\\")) for letter in match[4].split(" , "))
     variable = letters[0] if len(letters) == 1 else Node("tuple", letters, "()")
     # `5 for all x`: the statement lacks the quantifier's letter. The quantifier is left out if it
-    # names no set, and the statement has no other letters either.
+    # names no set and the statement has no letters; else the text is not read as a quantified one.
     if not {letter.name for letter in letters} <= free_symbols(statement):
         return statement if domain == "any" and not free_symbols(statement) else None
     return Node("quantified", (statement, Node("relation", (variable, symbol(domain)), "in")))

@@ -24,12 +24,12 @@ def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Verdi
     """
     kinds = {reference.kind, answer.kind}
     expected, actual = _in_base(reference), _in_base(answer)
-    # `pair` is the two numbers to compare, if the units `are_compatible`. `_in_base` gives (value,
-    # dimension), or None for an unknown unit.
+    # `pair` is the two numbers to compare, if the units `are_compatible`.
     if expected and actual:
-        # Equal dimensions: metres are never seconds.
-        are_compatible = expected[1] == actual[1]
-        pair = (expected[0], actual[0])
+        # Both units are known. Equal dimensions: metres are never seconds.
+        (value, dimension), (other_value, other_dimension) = expected, actual
+        are_compatible = dimension == other_dimension
+        pair = (value, other_value)
     elif kinds == {"unit"}:
         # Units that no table knows: the words must agree.
         are_compatible = _singular(reference.name) == _singular(answer.name)
@@ -42,7 +42,7 @@ def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Verdi
         are_compatible = is_known or _may_add(reference.name, comparer.problem)
         pair = (reference.args[0], answer)
     else:
-        # Letters after a formula may be factors, not a unit: `2x m`.
+        # Only the answer has a unit. Letters after a formula may be factors, no unit: `2x m`.
         is_clear = bool(comparer.problem) or not free_symbols(reference)
         are_compatible = is_clear and _may_add(answer.name, comparer.problem)
         pair = (reference, answer.args[0])

@@ -189,7 +189,7 @@ def _calculus(name: str, lower: Node, upper: Node, body: Node) -> Any:
         return sympy.limit(_convert(body), letter, start, side)
     if name not in ("sum", "prod") or lower.name != "=":
         raise Undecided(name)
-    # sympy gives a sum from 3 to 1 a value; by the usual convention it is empty.
+    # sympy gives a sum from 3 to 1 a value, but by the usual convention it is empty: refuse it.
     if (_convert(upper) - start).is_negative:
         raise Undecided("bounds that fall")
     # An index is an integer, but `_convert` makes every symbol a real: replace it.

@@ -358,6 +358,7 @@ def _units_of(problem: str) -> tuple[frozenset[Unit], frozenset[Unit]]:
     """
     # A rounding to the nearest cent leaves the unit a dollar.
     problem = re.sub(r"nearest (?:cent|penny)\b", "", problem)
+    # The words after each "in" or "nearest", up to three, as far as they begin with a unit.
     asked_units = {
         unit
         for words in _ASKED.findall(problem)
@@ -366,6 +367,7 @@ def _units_of(problem: str) -> tuple[frozenset[Unit], frozenset[Unit]]:
     # A single letter is more often a variable than a unit, and "in" is more often no inch.
     words = [word for word in _UNIT_WORD.findall(problem) if len(word) > 1 or word in "$€£¥₹"]
     words = [word for word in words if word != "in"]
+    # Units of several words: "square feet", "miles per hour".
     joined = re.findall(r"(?:square|cubic) [a-z]+|[a-z]+ per [a-z]+|km/h|m/s", problem)
     named = {unit for word in (*words, *joined) if (unit := parse_unit(word))}
     return frozenset(asked_units), frozenset(named)
