@@ -63,8 +63,8 @@ def _of_code(text: str) -> str:
     if text.startswith("{") and '"' in text and len(text) < 500:
         # Errors mean: no JSON, or not exactly one key. The text is then read as it is.
         with contextlib.suppress(ValueError, RecursionError):
-            # Pairs, since a dict forgets a repeated key, and texts, since a float forgets digits. To
-            # unpack any other number of pairs than one is a ValueError.
+            # Pairs, since a dict forgets a repeated key; texts, since a float forgets digits. To
+            # unpack another number of pairs than one is a ValueError.
             ((key, value),) = json.loads(
                 text, object_pairs_hook=tuple, parse_int=str, parse_float=str
             )
