@@ -134,7 +134,7 @@ class Atoms:
         # `(mod 7)` ends a congruence.
         if text == "(" and self.ahead(1).text in ("mod", "bmod"):
             return False
-        # Else `|` closes an absolute value, or begins the condition of a set.
+        # `|` begins an absolute value, except where it closes one, or begins a set's condition.
         if kind == "operator" and text in ("|", "‖"):
             return self.bars == 0 and not self.in_set
         return (
@@ -180,17 +180,20 @@ class Atoms:
 
         `$5` is a unit node, `AB(x)` a call, `AB` a symbol, and any other word a label.
         """
+        # A token's kind is "word" for a plain word, "text" for a word in `\text{…}`, and "name" for
+        # letters such as AB.
         kind, text = token
         unit = parse_unit(text) if kind != "word" else None
-        # `$5`, `USD 5`
-        if text in CURRENCIES or (
-            unit and unit.dimension[0][0] in MONEY and self.peek.kind == "number"
-        ):
+        # A dimension is (name, power) pairs: (("money", 1),) for `USD`.
+        is_money = unit is not None and unit.dimension[0][0] in MONEY
+        # A currency before its number: `$5`, `USD 5`.
+        if text in CURRENCIES or (is_money and self.peek.kind == "number"):
             return Node("unit", (self.power(),), text)
         if self.peek.text == "(" and kind != "word":
             return call(text, *self._arguments())
         if kind == "name" or (text.isupper() and len(text) > 1):
             return symbol(text)
+        # Words in any case are one label, but two letters may be names: `Pa` is not `pa`.
         return Node("label", (), text.lower() if len(text) > 2 else text)
 
     def _applied(self, head: Node) -> Node:
@@ -204,14 +207,16 @@ class Atoms:
             return head
         # The letter without subscript, primes and ^-1: the f of f_1, f' and f^-1.
         first = head.name.partition("_")[0].rstrip("'").removesuffix("^-1")
-        # `f(`, `y'(` and `f^{-1}(` are always calls; `F(x)` and `y_1(x)` only with one argument.
+        # `f(`, `y'(` and `f^{-1}(` are always calls; `F(x)` and `y_1(x)` only with one argument, a
+        # single letter or number (`is_variable`).
         is_function = first in _FUNCTION_LETTERS or "'" in head.name or "^-1" in head.name
         is_capital = first.isupper() or first in ("phi", "psi", "Phi", "Psi", "chi")
         is_variable = self.ahead(1).kind in ("letter", "number") and self.ahead(2).text == ")"
         # `P(1, 2)` is a point: in its group, a comma comes before any bracket. The tokens are
         # searched, since parsing the group twice would double the work at each level of `A(A(A(`.
-        marks = (token.text for token in self.tokens[self.position + 1 :])
-        is_point = is_capital and next((x for x in marks if x in ("(", ",", ")")), "") == ","
+        inside = (token.text for token in self.tokens[self.position + 1 :])
+        marks = (text for text in inside if text in ("(", ",", ")"))
+        is_point = is_capital and next(marks, "") == ","
         if is_function or is_point or (is_variable and (is_capital or head.name != first)):
             return call(head.name, *self._arguments())
         return head
@@ -219,6 +224,7 @@ class Atoms:
     def _arguments(self) -> tuple[Node, ...]:
         """Parse the next group, `(a, b)`, and return the parts between its commas."""
         opening = self.next().text
+        # Only the bracket of the same kind: `f(1, 2]` is refused.
         closings = BRACKETS[opening][:1]
         inside = self.statement(closing=closings)
         self.expect(*closings)
@@ -272,6 +278,7 @@ class Atoms:
         if name in _ACCENTS:
             return self._accented(name)
         if name in ("partial", "nabla"):
+            # `\partial f` is one name: the sign and the atom after it.
             return symbol(f"{name} {spelled(self.power())}" if self.starts_atom() else name)
         if name in GREEK:
             return self._applied(symbol(name))
@@ -315,6 +322,7 @@ class Atoms:
         """
         scripts = self._scripts()
         base, exponent = scripts.get("_"), scripts.get("^")
+        # No argument follows: a bare `\sin` or `\max_S`.
         if not self.starts_atom() and self.peek.text != "-":
             if exponent is not None:
                 raise Unparsable("a function of nothing")
@@ -383,11 +391,13 @@ class Atoms:
             Unparsable: the brackets do not match, such as `(5]`.
         """
         start = self.position
+        outer = self.bars, self.in_set
         # Inside the group, `|` may open an absolute value again.
-        outer, self.bars, self.in_set = (self.bars, self.in_set), 0, opening == "{set"
+        self.bars, self.in_set = 0, opening == "{set"
         closings = BRACKETS[opening]
-        # In a set, the statement may end at the sign before its condition.
-        inside = self.statement(closing=(*closings, *("mid", ":", "|") * self.in_set))
+        # In a set, the statement may also end at the sign before its condition.
+        conditions = ("mid", ":", "|") if self.in_set else ()
+        inside = self.statement(closing=(*closings, *conditions))
         is_builder = self.in_set and bool(self.take("mid", "|", ":"))
         if is_builder:
             self.in_set = False
@@ -402,8 +412,10 @@ class Atoms:
             return inside if is_builder else Node("set", items)
         if inside.kind == "list" and inside.name == ",":
             return Node("tuple", inside.args, "<>" if opening == "langle" else opening + closing)
+        # Rows without brackets, named "stack", become a matrix with them.
         if inside.kind == "matrix" and opening + closing in ("()", "[]"):
             return inside._replace(name="matrix")
+        # `\langle x \rangle` has the commands langle and rangle.
         if opening + closing in ("()", "[]", "langlerangle"):
             # `[x + 1]` is a list of one element if it is the whole answer, else a factor; `[5]` is
             # always a list. The whole begins at the first token, so that `start` is 1.
@@ -430,6 +442,7 @@ class Atoms:
         if name == "array" and self.peek.text == "{" and "|" in self._raw():
             raise Unparsable("a matrix with a bar")
         rows: list[Node] = []
+        # `\\` separates rows; one before `\end` begins no row.
         while not rows or (self.take("\\") and self.peek.text != "end"):
             cells = [self._cell()]
             while self.take("&"):
@@ -444,6 +457,7 @@ class Atoms:
             return Node("list", items, ",") if is_system else Node("cases", tuple(rows))
         if name not in _MATRICES:
             raise Unparsable(f"environment {name}")
+        # The environment `matrix` has no brackets of its own: "stack", unless `_group` renames it.
         inside = Node("matrix", tuple(rows), "matrix" if name != "matrix" else "stack")
         return call("det", inside) if name == "vmatrix" else inside
 
@@ -508,6 +522,7 @@ class Atoms:
                 node = call("factorial2", node) if self.take("!") else Node("factorial", (node,))
                 if self.peek.text == "!":
                     raise Unparsable("a third factorial sign")
+            # The mark is %, or a second degree sign.
             elif node.kind in ("percent", "degree", "unit"):
                 raise Unparsable("a percentage of a quantity")
             else:
@@ -565,6 +580,7 @@ class Atoms:
                 raise Unparsable("a base that is no number")
             if base == 10:
                 return number(int(node.name), node.name)
+            # The digits stay a name, without leading zeros: 011_2 is 11_2.
             return Node("base", (), node.name.lstrip("0"), Fraction(base))
         if node.kind not in ("symbol", "label"):
             raise Unparsable("a subscript on what is no name")

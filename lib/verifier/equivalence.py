@@ -50,15 +50,17 @@ def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict
     """
     # Trees of the texts after the letters, on either side; they must equal the option's.
     texts = (*reference.args, *answer.args)
-    # `(A)` may be meant by `a`, but `A. 3` is no variable.
-    # A reference `a` is a variable.
+    # An answer `a` may mean the reference `(A)`, but not `A. 3`, with a text. A reference `a` is a
+    # variable.
     letters = [_letter(reference, "[A-J]"), _letter(answer, "[A-J]" if texts else "[A-Ja-j]")]
     if all(letters):
+        # The problem's text of the option with the reference's letter.
         option = options(comparer.problem).get(letters[0]) if texts else None
         # `(B) words`, but the problem has no text of an option B to compare them with.
         if option is None and any(text.kind == "phrase" for text in texts):
             return Verdict(False, "choice")
-        # Without an option to compare them with, two texts must equal each other: `(A) 3`, `(A) 4`.
+        # Texts must equal the option's. If the problem has none, two texts must equal each other:
+        # `(A) 3` is not `(A) 4`.
         value = option_value(option or "") or (texts[0] if texts else None)
         is_same = value is None or all(comparer.equal(value, text) for text in texts)
         return Verdict(letters[0] == letters[1] and is_same, "choice")
@@ -67,7 +69,7 @@ def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict
         listed = option_value(options(comparer.problem).get(answer.name, ""))
         if listed and not comparer.equal(listed, answer.args[0]):
             return Verdict(False, "choice")
-        # `B: 5` names no x of `x = 5`.
+        # `B: 5` does not name the x of `x = 5`.
         if reference.kind == "relation" != answer.args[0].kind:
             return Verdict(False, "choice")
         return comparer.same(reference, answer.args[0]).via("choice")
@@ -234,6 +236,7 @@ def reference_problem(text: str) -> str | None:
     except TooHard as fault:
         return f"it is beyond the verifier's limits: {fault}"
     except Unparsable as fault:
+        # The message of `read` for a text without tokens.
         if str(fault) == "nothing is left":
             return "nothing is left of it without spacing and delimiters"
         return f"it is neither words nor mathematics that the verifier reads: {fault}"
@@ -310,6 +313,7 @@ def _renamed(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]
     The answer nπ becomes kπ for the reference kπ. Nothing is yielded if a differing letter is no
     parameter or the problem names it, or if more than `_MAX_LETTERS` differ.
     """
+    # The letters of each side, without the x of `x = n\pi`.
     names = [free_symbols(_defined(node)) for node in (expected, actual)]
     expected_only, actual_only = sorted(names[0] - names[1]), sorted(names[1] - names[0])
     differing = {*expected_only, *actual_only}
@@ -320,6 +324,7 @@ def _renamed(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]
     # certainly parameters.
     is_certain = problem or differing == {"C", "c"}
     is_certain = is_certain or all(symbol("pi") in nodes(node) for node in (expected, actual))
+    # Both sides have equally many letters of their own, at least one.
     matching = 0 < len(expected_only) == len(actual_only) <= _MAX_LETTERS
     # A letter by itself, `k` or `x = k`, is no parameter of the answer.
     is_lone = all(_defined(node).kind == "symbol" for node in (expected, actual))

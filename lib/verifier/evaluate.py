@@ -45,6 +45,7 @@ def as_number(text: str) -> Fraction | None:
     match = _LITERAL.fullmatch(compact)
     if match is None:
         return None
+    # Group 2 is the denominator, None without a slash. 3/0 is no number.
     above, below = Fraction(match[1]), Fraction(match[2] or 1)
     return above / below if below else None
 
@@ -71,6 +72,7 @@ def check_power(size: Any, exponent: Any) -> None:
     Raises:
         TooHard: the power may be beyond 2^±`MAX_LOG2`.
     """
+    # mag(x) is log2 x, rounded up. It is 0 for a base from 1/2 to 1, whose powers may be tiny.
     if exponent * abs(size.context.mag(size) or 1) > MAX_LOG2:
         raise TooHard("power")
 
@@ -149,9 +151,11 @@ class Evaluation:
                 return +getattr(context_of(self.digits), node.name)
             if node.name == "i":
                 return self.inexact(1j)
+        # Any other symbol has no arguments, and is refused below: "symbol" is no operation.
         name = node.name if node.kind == "call" else node.kind
         values = [self.value(part) for part in node.args]
         if name in _ANALYTIC and len(values) == 1:
+            # A function of mpmath counts as five operations.
             self.count(5)
             # "tan:value" is 1 / tan(x), for cot; "acos:argument" is acos(1 / x), for arcsec.
             function, _, inverted = _ANALYTIC[name].partition(":")
@@ -170,20 +174,24 @@ class Evaluation:
         """Return base ** exponent; of a negative base the real root, if the index is odd.
 
         (−8)^(1/3) is −2, not the complex principal value.
+
+        Raises:
+            Undecided: it is 0^0, or 0 to an irrational power.
+            TooHard: the power is too large or too small.
         """
         if isinstance(exponent, Fraction):
             if isinstance(base, Fraction):
                 exact = _rational_power(base, exponent)
                 if exact is not None:
                     return exact
-            # (−8)^(2/3) is 8^(2/3), (−8)^(1/3) is −8^(1/3).
+            # An odd index, the denominator: (−8)^(2/3) is 8^(2/3), (−8)^(1/3) is −8^(1/3).
             if exponent.denominator % 2 and _is_negative(base):
                 size = self.power_of(-base, exponent)
                 return -size if exponent.numerator % 2 else size
         inexact = self.inexact(base)
         if not inexact:
             raise Undecided("power of zero")
-        # base^exponent = e^(exponent · ln base)
+        # base^exponent = e^(exponent · ln base), which counts as five operations.
         self.count(5)
         check_power(abs(inexact), abs(self.inexact(exponent)))
         return inexact.context.exp(self.log(base) * exponent)
@@ -197,7 +205,12 @@ class Evaluation:
         return result if base is None else result / self.log(base)
 
     def gamma(self, value: Value) -> Value:
-        """Return the gamma function at an integer: (n - 1)!."""
+        """Return the gamma function at an integer n: (n - 1)!.
+
+        Raises:
+            Undecided: the value is no integer, or is not positive.
+            TooHard: n is above `MAX_FACTORIAL`.
+        """
         if _integer(value) <= 0:
             raise Undecided("a pole")
         if value > MAX_FACTORIAL:
@@ -205,15 +218,26 @@ class Evaluation:
         return Fraction(math.factorial(int(value) - 1))
 
     def binomial(self, above: Value, below: Value) -> Value:
-        """Return the binomial coefficient of integers, 0 for a negative `below`."""
+        """Return the binomial coefficient of integers, 0 for a negative `below`.
+
+        Raises:
+            Undecided: a value is no integer.
+            TooHard: the result may be too long, or `above` is negative.
+        """
         above, below = map(_integer, (above, below))
-        # The first product bounds the bits of the result.
+        # The product bounds the bits of the result: it has min(below, above - below) factors, none
+        # above `above`.
         if min(below, above - below) * above.bit_length() > MAX_BITS or above < 0:
             raise TooHard("a binomial")
         return Fraction(math.comb(above, below)) if below >= 0 else Fraction(0)
 
     def double_factorial(self, value: Value) -> Value:
-        """Return n!!, the product of every second integer from n down: 7!! = 7 · 5 · 3 · 1."""
+        """Return n!!, the product of every second integer from n down: 7!! = 7 · 5 · 3 · 1.
+
+        Raises:
+            Undecided: n is no integer.
+            TooHard: n is negative or too large.
+        """
         if not 0 <= _integer(value) <= 5 * MAX_FACTORIAL:
             raise TooHard("double factorial")
         self.count(_COSTLY)
@@ -239,13 +263,14 @@ def _integer(value: Value) -> int:
 
 
 def _integers(function: Callable[..., int]) -> Callable[..., Fraction]:
-    """Wrap a function of ints (gcd, lcm, remainder) as an operation of `_OPERATIONS`.
+    """Return a function of ints (gcd, lcm) as an operation of `_OPERATIONS`.
 
-    Values that are no integers, or too long, raise an error.
+    The operation raises `Undecided` for a value that is no integer, and `TooHard` for long ones.
     """
 
     def applied(evaluation: Evaluation, *values: Value) -> Fraction:
         integers = list(map(_integer, values))
+        # The time of gcd and lcm is quadratic in the bits.
         if sum(value.bit_length() for value in integers) > 20_000:
             raise TooHard("integers")
         return Fraction(function(*integers))
@@ -254,9 +279,11 @@ def _integers(function: Callable[..., int]) -> Callable[..., Fraction]:
 
 
 def _extreme(function: Callable[..., Value]) -> Callable[..., Value]:
-    """Wrap `max` or `min` as an operation of `_OPERATIONS`: exact only if all values are exact.
+    """Return `max` or `min` as an operation of `_OPERATIONS`.
 
-    Of inexact values that are nearly equal, either is the largest within the result's radius.
+    The result is a `Fraction` only if all values are; else all are compared as numbers of mpmath.
+    Two that differ only by rounding errors may be taken for each other: the radius of the result's
+    ball is larger than that.
     """
 
     def applied(evaluation: Evaluation, *values: Value) -> Value:
@@ -272,15 +299,19 @@ def _bits(value: Fraction) -> int:
 
 
 def _is_negative(value: Value) -> bool:
-    """Return True for a negative number; a complex one has rounding errors at most beside it."""
+    """Return True for a negative real number.
+
+    A number of mpmath counts as real if its imaginary part is at most a rounding error.
+    """
     is_real = isinstance(value, Fraction) or abs(value.imag) <= abs(value) * value.context.eps * 64
     return bool(is_real and value.real < 0)
 
 
 def gap(one: Value, two: Value) -> Ball:
     """Return the ball around the difference of two values; it has 0 in it if they may be equal."""
+    # A `Fraction` is a ball of radius 0.
     sides = [each if isinstance(each, Ball) else Ball(each, 0) for each in (one, two)]
-    # mpmath subtracts from no `Fraction`.
+    # `+ -` since mpmath subtracts from no `Fraction`.
     return Ball(sides[0].middle + -sides[1].middle, sides[0].radius + sides[1].radius)
 
 
@@ -290,24 +321,28 @@ def _rational_power(base: Fraction, exponent: Fraction) -> Fraction | None:
     (8/27)^(2/3) is 4/9; 2^(1/2) is None.
 
     Raises:
+        Undecided: it is 0^0.
         TooHard: the result would be too long.
     """
+    # The exponent 2/3 has the power 2 and the index 3: the square of the cube root.
     power, index = exponent.as_integer_ratio()
     if not base and not power:
         raise Undecided("0^0")
     if index > 1:
-        # A float's root, rounded, is the integer root if the base has few bits; the roots of longer
-        # bases are evaluated as balls.
+        # The root of numerator and denominator as floats, rounded: for a base of few bits this is
+        # the integer root, if there is one. Roots of longer bases are evaluated as balls.
         if base < 0 or _bits(base) > 100:
             return None
         root = Fraction(*(round(part ** (1 / index)) for part in base.as_integer_ratio()))
         if root**index != base:
             return None
         base = root
+    # 1 and −1 to any power, however large.
     if abs(base) == 1:
         return base ** (power % 2)
     if base and abs(power) * _bits(base) > MAX_BITS:
         raise TooHard(f"a power of more than {MAX_BITS} bits")
+    # 0 to a negative power raises ZeroDivisionError, which `Evaluation.value` turns into Undecided.
     return base**power
 
 
@@ -349,7 +384,8 @@ _OPERATIONS: dict[str, Callable[..., Value]] = {
 def constant(node: Node, digits: int = DIGITS) -> Value:
     """Return the value of a tree without symbols, a `Fraction` or a ball of this precision.
 
-    The ball's radius is the change of the value at twice the precision, and some more.
+    The ball's middle is the value at twice the precision. Its radius is twice the difference from
+    the value at this precision, and one rounding error more.
 
     Raises:
         Undecided, TooHard: see `Evaluation.value`.

@@ -17,7 +17,6 @@ What neither way proves is refused.
 """
 
 import hashlib
-import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -46,6 +45,7 @@ _PRIME = 2**255 - 19
 _ROOT_OF_MINUS_ONE = pow(2, (_PRIME - 1) // 4, _PRIME)
 # Nodes and functions with parts in any order.
 _UNORDERED = names("set union intersection max min gcd lcm dot")
+# Circular and hyperbolic functions; the hyperbolic ones end in h.
 _CIRCULAR = names("sin cos tan cot sec csc sinh cosh tanh coth sech csch")
 _PARTS = 2520
 """An unknown power x^y is (x^(y/2520))^2520, so that its square, cube and further roots are known.
@@ -61,6 +61,10 @@ _MAX_TERMS = 40
 _MAX_BOUND_BITS = 12_000
 """Largest precision, in bits, to which two numbers are compared."""
 _I, _E, _PI = symbol("i"), symbol("e"), symbol("pi")
+_I_PI = Node("product", (_I, _PI))
+
+Term = tuple[Fraction, tuple[Node, ...]]
+"""A term as (rational factor, other factors): 6xy is (6, (x, y)), and 6 is (6, ())."""
 
 
 class Fingerprint:
@@ -103,7 +107,11 @@ class Fingerprint:
         return self.memo[node]
 
     def _of(self, node: Node) -> int:
-        """Compute the element of `node` from its parts; it may lie outside 0 to `_PRIME` - 1."""
+        """Compute the element of `node` from its parts; it may lie outside 0 to `_PRIME` - 1.
+
+        A node without rules, such as a tuple, is *drawn*: it gets a pseudo-random element
+        (`element`) that depends only on its kind, its name and the elements of its parts.
+        """
         kind, name, args = node.kind, node.name, node.args
         if kind == "number" and node.value is not None:
             return node.value.numerator * self.inverse(node.value.denominator)
@@ -111,9 +119,9 @@ class Fingerprint:
         if kind == "symbol":
             return _ROOT_OF_MINUS_ONE if name == "i" else self.element("symbol", name)
         values = list(map(self.of, args))
-        # A sum with an infinity, dots or a set in it is drawn as a whole.
+        # Infinity, dots and sets do not cancel: ∞ − ∞ is not 0. A sum with one of them in it is
+        # drawn from its parts in their order.
         if kind in ("sum", "product", "quotient", "power") and not all(map(_is_scalar, args)):
-            # Infinity, dots and sets do not cancel: ∞ − ∞ is not 0; their order counts.
             return self.element("no number", kind, *values)
         match kind:
             case "sum":
@@ -123,8 +131,9 @@ class Fingerprint:
                 times = Counter(values).items()
                 product = math.prod(self._raised(factor, count) for factor, count in times)
                 # 0 times a word is not 0: `0 NO` does not answer 0.
-                is_word = not product % _PRIME and any(map(_is_word, args))
-                return self.element("no number", *sorted(values)) if is_word else product
+                if product % _PRIME == 0 and any(map(_is_word, args)):
+                    return self.element("no number", *sorted(values))
+                return product
             case "quotient":
                 return values[0] * self.inverse(values[1])
             case "percent":
@@ -135,21 +144,24 @@ class Fingerprint:
             case "power":
                 return self._power(*args)
             case "root":
-                # args are index and radicand; `power` is the n of √(x^n).
-                power = args[1].args[1].value if args[1].kind == "power" else None
-                is_real = _I not in nodes(args[1])
-                if args[0].value == 2 and power and power % 2 == 0 and is_real:
-                    # The square root of the square of a real number is its absolute value.
+                index, radicand = args
+                # The n of √(x^n); None if the radicand is no power, or n is no number.
+                power = radicand.args[1].value if radicand.kind == "power" else None
+                is_real = _I not in nodes(radicand)
+                if index.value == 2 and power and power % 2 == 0 and is_real:
+                    # For an even n, √(x^n) is |x^(n/2)|. `_call` draws |y| from y^2, here x^n.
                     return self.element("call", "abs", values[1])
-                return self._power(args[1], Node("quotient", (number(1), args[0])))
+                return self._power(radicand, Node("quotient", (number(1), index)))
             case "factorial":
                 return self._factorial(args[0])
             case "call":
                 return self._call(name, args, values)
-        # Any other kind, such as a tuple, is drawn from its parts.
+        # Any other kind is drawn. {1, 2} is {2, 1}, and `1 or 2` is `2 or 1`, but the order of
+        # `1, 2, \ldots` counts.
         is_unordered = kind in _UNORDERED or (kind == "list" and name == "or")
         if is_unordered and "ldots" not in free_symbols(node):
             values.sort()
+        # Of the kinds left, only "base" has a value: its base, so that 101_2 is not 101_3.
         return self.element(kind, name, node.value or "", *values)
 
     def inverse(self, value: int) -> int:
@@ -172,23 +184,30 @@ class Fingerprint:
         value %= _PRIME
         if times < 0 and not value:
             raise Undecided("division by 0")
-        radicand, index = self.roots.get(value, (1, 1))
-        whole, rest = divmod(times, index) if index > 1 else (0, times)
-        return pow(value, rest, _PRIME) * (self._raised(radicand, whole) if whole else 1) % _PRIME
+        if value not in self.roots:
+            return pow(value, times, _PRIME)
+        # root^times = radicand^whole · root^rest, with 0 <= rest < index.
+        radicand, index = self.roots[value]
+        whole, rest = divmod(times, index)
+        return self._raised(radicand, whole) * pow(value, rest, _PRIME) % _PRIME
 
     def _power(self, base: Node, exponent: Node) -> int:
         """Return the element of base^exponent.
 
         Sums in the exponent are multiplied out, e^(x + 2y) = e^x · (e^y)^2, so that equal powers
-        in different spellings get one element.
+        in different spellings get one element. A root, √2 or x^(y/2520), is drawn (`element`).
 
         Raises:
             Undecided: it is 0^0, or 0 to a negative power.
         """
-        # 12^x is 2^(2x) · 3^x; a base that is one factor itself (a prime, −1) goes on below.
-        if base.value and [*(primes := _factored(base.value)).values()] != [1]:
-            sides = ((number(x), Node("product", (number(n), exponent))) for x, n in primes.items())
-            return math.prod(self._power(*side) for side in sides)
+        if base.value:
+            primes = _factored(base.value)
+            # 12^x is 2^(2x) · 3^x. A base that is one factor itself, 7 or −1, goes on below.
+            if [*primes.values()] != [1]:
+                return math.prod(
+                    self._power(number(prime), Node("product", (number(times), exponent)))
+                    for prime, times in primes.items()
+                )
         # Powers depend on the base's element, not on its tree: (x·x)^y is (x^2)^y.
         base_element, product = self.of(base), 1
         if not base_element and not self.of(exponent):
@@ -209,37 +228,34 @@ class Fingerprint:
             elif base == _E and denominator == 1 and [part.name for part in factors] == ["ln"]:
                 # e^(3 ln x) is x^3.
                 product *= self._raised(self.of(factors[0].args[0]), numerator)
-            elif (
-                base == _E
-                and denominator <= 2
-                and factor_element == self.of(Node("product", (_I, _PI)))
-            ):
-                # e^(iπ/2) = i, a quarter of a turn.
-                product *= pow(_ROOT_OF_MINUS_ONE, numerator * 2 // denominator, _PRIME)
+            elif base == _E and denominator <= 2 and factor_element == self.of(_I_PI):
+                # e^(iπ/2) = i: a quarter of a turn for each half of iπ.
+                quarter_turns = numerator * 2 // denominator
+                product *= pow(_ROOT_OF_MINUS_ONE, quarter_turns, _PRIME)
             else:
-                # Draw r = x^(y / 2520); x^(3y/2) is r^(3 · 2520 / 2). If the denominator does not
-                # divide 2520, draw r = x^(y / denominator).
-                own_index = denominator if _PARTS % denominator else 1
-                root = self.element("power", base_element, factor_element, own_index)
-                product *= self._raised(
-                    root,
-                    numerator * (_PARTS if own_index == 1 else 1) // (denominator // own_index),
-                )
+                # x^(3y/2) is r^(3 · 2520 / 2), with a drawn r = x^(y / 2520). If the denominator
+                # does not divide 2520, r is x^(y / denominator).
+                index = denominator if _PARTS % denominator else _PARTS
+                root = self.element("power", base_element, factor_element, index)
+                product *= self._raised(root, numerator * index // denominator)
         return product % _PRIME
 
     def _factorial(self, node: Node) -> int:
-        """Return the element of `node`!: (n + 2)! is n! (n + 1) (n + 2), and n! is drawn.
+        """Return the element of `node`!: (n + 2)! is n! (n + 1) (n + 2).
 
-        Also (n - 2)! is n! / ((n - 1) n).
+        Also (n - 2)! is n! / ((n - 1) n). n! is drawn, a pseudo-random element for each n.
         """
-        # The integer that is added to n, the sum of the terms without other factors.
+        # The integer that is added to n: 2, the sum of the rational terms (those without other
+        # factors). Only integers are split off: n + 5/2 is base + 2 with the base n + 1/2.
         shift = sum(int(times) for times, factors in _terms(node) if not factors)
         shift = max(-_MAX_SHIFT, min(shift, _MAX_SHIFT))
+        # n, the rest.
         base = (self.of(node) - shift) % _PRIME
-        # n + 1, …, n + shift; for a negative shift n + shift + 1, …, n.
-        factors = [base + k for k in range(1, shift + 1)] or [base + k for k in range(shift + 1, 1)]
-        product = math.prod(factors)
-        # 0! is 1.
+        # The factors between base! and (base + shift)!: base + 1, …, base + shift, or for a
+        # negative shift base + shift + 1, …, base.
+        low, high = sorted((0, shift))
+        product = math.prod(base + k for k in range(low + 1, high + 1))
+        # 0! is 1, and not drawn.
         start = self.element("call", "factorial", base) if base else 1
         return start * (product if shift >= 0 else self.inverse(product))
 
@@ -247,7 +263,8 @@ class Fingerprint:
         """Return the element of the function `name` at `args`, so that known identities hold.
 
         Sines and their like are computed from exponentials, binomials from factorials, logarithms
-        from natural ones; any other function's value is drawn.
+        from natural ones. Any other function's value is drawn: a pseudo-random element that depends
+        only on `name` and `values`.
 
         Args:
             name: the function.
@@ -255,22 +272,24 @@ class Fingerprint:
             values: the elements of its arguments.
         """
         if len(args) == 1 and name in _CIRCULAR:
-            # With turn = e^(ix), cos x = (turn + 1/turn) / 2, sin x = (turn - 1/turn) / 2i;
-            # hyperbolic functions have no i.
-            factor = (number(1),) if name.endswith("h") else (_I,)
-            turn = self._power(_E, Node("product", (*factor, *args)))
-            sine, cosine = turn - self.inverse(turn), turn + self.inverse(turn)
-            sine *= self.inverse(self.of(*factor))
+            # With turn = e^(ix), 2 cos x is turn + 1/turn, and 2 sin x is (turn - 1/turn) / i;
+            # hyperbolic functions have 1 instead of i.
+            unit = number(1) if name.endswith("h") else _I
+            turn = self._power(_E, Node("product", (unit, *args)))
+            # Both twice: 2 cos x and 2 sin x.
+            cosine = turn + self.inverse(turn)
+            sine = (turn - self.inverse(turn)) * self.inverse(self.of(unit))
             # The first three letters of a hyperbolic function name the circular one.
             above, below = {
                 "sin": (sine, 2), "cos": (cosine, 2), "tan": (sine, cosine),
                 "cot": (cosine, sine), "sec": (2, cosine), "csc": (2, sine),
             }[name[:3]]  # fmt: skip
             return above * self.inverse(below)
-        # n! / (k! (n − k)!)
         if name == "binomial" and len(args) == 2:
-            rest = self._factorial(args[1]) * self._factorial(difference(*args))
-            return self._factorial(args[0]) * self.inverse(rest)
+            # n! / (k! (n − k)!)
+            n, k = args
+            below = self._factorial(k) * self._factorial(difference(n, k))
+            return self._factorial(n) * self.inverse(below)
         # Γ(x) is (x − 1)!.
         if name == "Gamma" and len(args) == 1:
             return self._factorial(difference(args[0], number(1)))
@@ -278,20 +297,28 @@ class Fingerprint:
         if name == "exp" and len(values) == 1:
             return self._power(_E, args[0])
         if name in ("ln", "log", "lg") and len(args) < 3:
-            # log_b x as ln x / ln b.
-            base = number(10) if name == "lg" else args[1] if len(args) > 1 else None
             ln = self.element("call", "ln", values[0])
-            return ln * self.inverse(self.element("call", "ln", self.of(base)) if base else 1)
+            if name == "lg":
+                base = self.of(number(10))
+            elif len(args) > 1:
+                # log(8, 2) has its base as the second argument.
+                base = values[1]
+            else:
+                return ln
+            # log_b x is ln x / ln b.
+            return ln * self.inverse(self.element("call", "ln", base))
         # Drawn from the square, since |x| and |−x| are equal.
         if name in ("abs", "norm"):
             return self.element("call", name, *(value * value % _PRIME for value in values))
-        # max(a, b) = (a + b + |a − b|) / 2
         if name in ("max", "min") and len(values) == 2:
-            gap = values[0] - values[1]
-            size = self.element("call", "abs", gap * gap % _PRIME)
-            return (sum(values) + (size if name == "max" else -size)) * self.inverse(2)
+            # max(a, b) = (a + b + |a − b|) / 2; min(a, b) = (a + b − |a − b|) / 2
+            square = (values[0] - values[1]) ** 2 % _PRIME
+            distance = self.element("call", "abs", square)
+            sign = 1 if name == "max" else -1
+            return (sum(values) + sign * distance) * self.inverse(2)
+        # gcd(4, 6) is gcd(6, 4); the order of `1, 2, \ldots` counts.
         if name in _UNORDERED and not any("ldots" in free_symbols(part) for part in args):
-            values.sort()
+            values = sorted(values)
         return self.element("call", name, *values)
 
 
@@ -303,11 +330,15 @@ def _is_word(node: Node) -> bool:
 
 
 def _is_scalar(node: Node) -> bool:
-    """Return True if `node` denotes a number, rather than infinity, dots, a set or an operator."""
+    """Return True if `node` denotes a number, rather than infinity, dots, a set or an operator.
+
+    x and 2x + 1 do. Symbols that do not: `\\mathbb{R}` (`bb:R`), `\\nabla`, dots, a bare `\\sin`.
+    """
     if node.kind == "symbol":
         is_set = node.name.startswith(("bb:", "nabla"))
         return not is_set and node.name not in ("infinity", "ldots") and node.name not in FUNCTIONS
-    # So that ∞ − ∞ is not 0, nor ln ∞ − ln ∞, nor a divergent integral minus itself.
+    # `VALUED` has no tuples, sets and integrals. All parts count: ln ∞ − ln ∞ is not 0, nor is a
+    # divergent integral minus itself.
     return node.kind in VALUED and all(map(_is_scalar, node.args))
 
 
@@ -318,18 +349,22 @@ def _factored(value: Fraction) -> Counter[int]:
     denominator.
     """
     factors = Counter({-1: 1} if value < 0 else {})
+    # `rest` begins as the numerator, then as the denominator; `sign` is that of its exponents.
     for rest, sign in ((abs(value.numerator), 1), (value.denominator, -1)):
+        # A composite number divides nothing here: its prime factors are divided out before.
         for prime in range(2, _MAX_PRIME):
             while rest % prime == 0:
                 factors[prime] += sign
                 rest //= prime
             if rest < prime:
                 break
-        factors[rest] += sign * (rest > 1)
-    return Counter({factor: times for factor, times in factors.items() if times})
+        # What is left is 1, or has only larger primes.
+        if rest > 1:
+            factors[rest] += sign
+    return factors
 
 
-def _terms(node: Node) -> list[tuple[Fraction, tuple[Node, ...]]]:
+def _terms(node: Node) -> list[Term]:
     """Multiply an expression out; return each term as (rational factor, other factors).
 
     (x + 2) · 3 is [(3, (x,)), (6, ())]. A product of more than `_MAX_TERMS` terms stays one term.
@@ -344,23 +379,23 @@ def _terms(node: Node) -> list[tuple[Fraction, tuple[Node, ...]]]:
             return [(times / 180, (*factors, _PI)) for times, factors in _terms(angle)]
         case Node("product", parts):
             sides = [_terms(part) for part in parts]
-            # One term for each way to pick a term from every side.
             if math.prod(map(len, sides)) <= _MAX_TERMS:
-                return [
-                    (
-                        math.prod((times for times, _ in picked), start=Fraction(1)),
-                        tuple(factor for _, factors in picked for factor in factors),
-                    )
-                    for picked in itertools.product(*sides)
-                ]
+                # Each term of the product so far times each term of the next side: (a, x) and
+                # (b, y) give (ab, x + y), where x and y are tuples of factors.
+                products: list[Term] = [(Fraction(1), ())]
+                for side in sides:
+                    products = [(a * b, x + y) for a, x in products for b, y in side]
+                return products
         case Node("quotient", (above, below)):
             divisors = _terms(below)
-            # Only a divisor of one term, such as 2y: (x + 1) / 2y is x/2 · 1/y + 1/2 · 1/y.
+            # Only a divisor of one term that is not 0, such as 2y: (x + 1) / 2y is x/2 · 1/y +
+            # 1/2 · 1/y.
             if len(divisors) == 1 and divisors[0][0]:
                 ((divisor, others),) = divisors
-                inverse = (
-                    (Node("quotient", (number(1), Node("product", others))),) if others else ()
-                )
+                # (1/y,) for 2y, () for 2.
+                inverse: tuple[Node, ...] = ()
+                if others:
+                    inverse = (Node("quotient", (number(1), Node("product", others))),)
                 return [(times / divisor, factors + inverse) for times, factors in _terms(above)]
     # All else is one term, also a product of too many terms and a divisor of several.
     return [(Fraction(1), (node,))]
@@ -375,7 +410,7 @@ def same_expression(one: Node, two: Node) -> Verdict:
         TooHard: a limit of work is passed.
     """
     field = Fingerprint(_salt(one, two))
-    # Without symbols, both are numbers.
+    # Without symbols and without unknown functions (`is_opaque`), both are numbers.
     if not (free_symbols(one) or free_symbols(two) or is_opaque(one) or is_opaque(two)):
         return _same_number(one, two, field)
     if field.of(one) == field.of(two):
@@ -405,12 +440,13 @@ def _same_number(one: Node, two: Node, field: Fingerprint) -> Verdict:
         TooHard: a limit of work or precision is passed.
     """
     try:
-        values = [exact_value(one), exact_value(two)]
+        # None for a number that is not known to be rational.
+        left, right = exact_value(one), exact_value(two)
     except TooHard:
         # A power tower is too large to compute, but the field can still prove it equal.
-        values = [None]
-    if None not in values:
-        return Verdict(values[0] == values[1], "number")
+        left = right = None
+    if left is not None and right is not None:
+        return Verdict(left == right, "number")
     if field.of(one) == field.of(two):
         return Verdict(True, "identity")
     # 50 digits show the difference of most wrong answers.
@@ -423,12 +459,14 @@ def _same_number(one: Node, two: Node, field: Fingerprint) -> Verdict:
     bits = 4 * math.prod(roots.values()) * size + 8
     if bits > _MAX_BOUND_BITS:
         raise TooHard("a difference too small to see")
-    # log10(2) = 0.30103 digits for a bit, and 40 more for rounding errors.
+    # A bit is log10(2) = 0.30103 digits (0.302 is a little more); 40 digits more for rounding
+    # errors.
     digits = int(bits * 0.302) + 40
     deep = gap(constant(one, digits), constant(two, digits))
     if not deep.has_zero:
         return Verdict(False, "numeric")
-    # The ball is wider than the bound: a difference may hide in it.
+    # mag(radius) is log2 of the radius, rounded up. If the ball is wider than the bound 2^-bits, a
+    # difference may hide in it.
     if deep.radius and -deep.radius.context.mag(deep.radius) < bits:
         raise Undecided("rounding errors")
     return Verdict(True, "numeric" if _is_beyond(one) or _is_beyond(two) else "algebraic")
@@ -439,11 +477,13 @@ def _is_beyond(node: Node) -> bool:
 
     Such numbers may be transcendental: their equality is evidence ("numeric"), no proof.
     """
-    is_root = node.kind in ("number", "sum", "product", "quotient", "power", "root", "percent")
-    # 2^√2 is transcendental.
+    # An exponent that is not rational: 2^√2 is transcendental.
     if node.kind == "power" and exact_value(node.args[1]) is None:
         return True
-    return not (is_root or node == _I) or any(map(_is_beyond, node.args))
+    # Operations on algebraic numbers that give algebraic numbers.
+    kinds = ("number", "sum", "product", "quotient", "power", "root", "percent")
+    is_algebraic = node.kind in kinds or node == _I
+    return not is_algebraic or any(map(_is_beyond, node.args))
 
 
 def _size(node: Node, roots: dict[Node, int]) -> float:
@@ -456,24 +496,32 @@ def _size(node: Node, roots: dict[Node, int]) -> float:
     value = exact_value(node)
     if value is not None:
         return max(value.numerator.bit_length(), value.denominator.bit_length())
-    # A root of index n is the power 1/n.
-    power = exact_value(node.args[1]) if node.kind == "power" else None
-    if node.kind == "root" and (index := exact_value(node.args[0])):
-        power = 1 / index
+    # The rational exponent of a power or root; None for any other node.
+    power = None
+    if node.kind == "power":
+        radicand, power = node.args[0], exact_value(node.args[1])
+    elif node.kind == "root":
+        index, radicand = exact_value(node.args[0]), node.args[1]
+        # A root of index n is the power 1/n.
+        power = 1 / index if index else None
     if power is not None:
-        radicand = node.args[0] if node.kind == "power" else node.args[1]
         if power.denominator > 1:
             roots[node] = power.denominator
         return _size(radicand, roots) * abs(power.numerator)
     if node.kind not in ("sum", "product", "quotient"):
-        # Roots inside a function do not multiply the degree again: they go to a dict of their own.
-        roots[node], roots = 2, {}
-        return _parts_size(node, roots) + _magnitude(node)
+        # A function or a constant. Roots inside it do not multiply the degree again: they go to a
+        # dict of their own, which is not used further.
+        roots[node] = 2
+        return _parts_size(node, {}) + _magnitude(node)
     return _parts_size(node, roots)
 
 
 def _parts_size(node: Node, roots: dict[Node, int]) -> float:
-    """Return the size of a number whose parts are added, multiplied or given to a function."""
+    """Return the size of a number whose parts are added, multiplied or given to a function.
+
+    See `_size`, also for `roots`.
+    """
+    # One bit more for each part, and 8 to be safe.
     return sum(_size(part, roots) for part in node.args) + len(node.args) + 8
 
 
@@ -483,10 +531,13 @@ def _magnitude(node: Node) -> float:
     exp(-1000) is 2^-1443 and has 1443. tanh(200) differs from 1 by 2^-577: for a hyperbolic or
     circular function, three bits for each unit of the argument, since e^-2x is about 2^-3x.
     """
+    # A Ball: the value of a function that is a `Fraction` has its size from `exact_value`.
     middle = constant(node).middle
+    # mag(x) is log2 |x|, rounded up; of 0 it would be -inf.
     bits = float(abs(middle.context.mag(middle))) if middle else 0.0
     if node.name in _CIRCULAR:
         argument = constant(node.args[0])
+        # The argument may be a `Fraction`, which has no middle.
         bits += 3 * math.ceil(abs(getattr(argument, "middle", argument)))
     return bits
 
@@ -528,4 +579,7 @@ def _sign(element: int) -> int:
             (rest, times),
             (above - quotient * rest, below - quotient * times),
         )
-    return 0 if not rest or abs(times) > 1 << 100 else 1 if times > 0 else -1
+    if not rest or abs(times) > 1 << 100:
+        return 0
+    # `rest` is positive, so that `times` has the sign of rest / times.
+    return 1 if times > 0 else -1

@@ -91,7 +91,7 @@ class Parser(Atoms):
             if not separators[-1]:
                 break
         self.depth -= 1
-        # Only `\{\}` is empty on purpose.
+        # Only a set, `\{\}`, may be empty: "}set" is its closing bracket.
         if not items and "}set" not in closing:
             raise Unparsable("nothing in brackets")
         # Now separators[n] is between items[n] and items[n + 1]. A comma at the end is ignored.
@@ -118,9 +118,10 @@ class Parser(Atoms):
             operands.append(self.set_expression())
         if not operators:
             return operands[0]
-        # `x \equiv 3 \pmod 7`
-        if modulus := self._modulus() if operators == ["equiv"] else None:
+        modulus = self._modulus() if operators == ["equiv"] else None
+        if modulus is not None:
             return call("congruent", *operands, modulus)
+        # Each operator with its sides swapped, "<" for ">"; "=" is its own.
         turned = [TURNED.get(operator, operator) for operator in operators]
         # A chain in both directions, `a > b < c`, stays.
         if turned != operators and not {"<", "<=", "in", "subset", "subseteq"} & {*operators}:
@@ -160,11 +161,10 @@ class Parser(Atoms):
             if sign and (sign != token.text or sign == "setminus"):
                 raise Unparsable("set operations of unknown order")
             sign = token.text
+            kind = SET_OPERATIONS[sign]
             # A ∪ B ∪ C is one node of three.
-            left = Node(
-                SET_OPERATIONS[sign],
-                (*(left.args if left.kind == SET_OPERATIONS[sign] else (left,)), self.sum()),
-            )
+            parts = left.args if left.kind == kind else (left,)
+            left = Node(kind, (*parts, self.sum()))
         return left
 
     def sum(self) -> Node:
@@ -219,6 +219,7 @@ class Parser(Atoms):
         """
         parts = [unit]
         # Whether the sign of `-2 hours 30 minutes` is that of its minutes too is unknown.
+        # `unit.args[0]` is the number before the unit; the value of an expression is None.
         is_negative = bool(unit.args) and (unit.args[0].value or 0) < 0
         while self.peek.kind == "number" and self.ahead(1).kind == "text":
             if is_negative:
@@ -295,9 +296,10 @@ def _grouped(items: list[Node], separators: list[str]) -> Node:
         if separators[-1] == "or" and {*separators[:-1]} <= {","}:
             # `2, 3, or 5` has three alternatives.
             return Node("list", tuple(items), "or")
+        # Split after the item before each `loose`, and after the last item.
+        places = [n for n, sign in enumerate(separators) if sign == loose]
         parts, start = [], 0
-        # Split after each `loose`, and at the end.
-        for place in (*(n for n, sign in enumerate(separators) if sign == loose), len(separators)):
+        for place in (*places, len(separators)):
             group, inner = items[start : place + 1], separators[start:place]
             parts.append(group[0] if len(group) == 1 else _grouped(group, inner))
             start = place + 1

@@ -63,7 +63,8 @@ def _of_code(text: str) -> str:
     if text.startswith("{") and '"' in text and len(text) < 500:
         # Errors mean: no JSON, or not exactly one key. The text is then read as it is.
         with contextlib.suppress(ValueError, RecursionError):
-            # Pairs, since a dict forgets a repeated key, and texts, since a float forgets digits.
+            # Pairs, since a dict forgets a repeated key; texts, since a float forgets digits. To
+            # unpack another number of pairs than one is a ValueError.
             ((key, value),) = json.loads(
                 text, object_pairs_hook=tuple, parse_int=str, parse_float=str
             )
@@ -288,6 +289,7 @@ def _labelled(text: str, tokens: Tokens) -> Node | None:
     Also `The area of triangle ABC is 5`. Words of `_EQUATION` before an equation are left out.
     """
     match = _LABEL.match(text)
+    # The words before the sign, and the text after it.
     words = match[1].split() if match else []
     rest = text[match.end() :] if match else ""
     # No words, or only single letters: `x is 5` is no label.
@@ -311,10 +313,12 @@ def _several(text: str, tokens: Tokens) -> Node | None:
     texts = [canonical(part) for part in parts]
     if len(parts) < 2 or not (all(map(_LABEL.match, texts)) or all(map(_QUANTIFIER.search, texts))):
         return None
+    # The parts that can be read; a phrase is only words.
     known = tuple(node for node in map(_tried, parts) if node and node.kind != "phrase")
     if len(known) < len(parts):
         return None
-    # Statements for all values of the same letter become one, about a list.
+    # Statements for all values of the same letter become one, about a list. A quantified node has
+    # the statement and the membership, n ∈ ℤ.
     if all(node.kind == "quantified" and node.args[1] == known[0].args[1] for node in known):
         statements = Node("list", tuple(node.args[0] for node in known), ",")
         return Node("quantified", (statements, known[0].args[1]))
@@ -352,8 +356,8 @@ def _decided(text: str, tokens: Tokens) -> Node | None:
     # The words after yes or no.
     words = {*match[2].split()}
     denies = match[1] in ("no", "false")
-    # Safe words only; a denial after no or false, none after yes or true.
-    # Two denials may cancel: `No, it is not impossible`.
+    # Safe words only, with exactly one denial after no or false, and none after yes or true. Two
+    # denials may cancel: `No, it is not impossible`.
     num_denials = sum(word in _DENIALS for word in match[2].split())
     is_consistent = words <= _SAFE | _DENIALS and num_denials == denies
     return Node("phrase", (), match[1]) if is_consistent else None
@@ -364,7 +368,7 @@ def _described(text: str, tokens: Tokens) -> Node | None:
     if _NOTHING.fullmatch(text):
         return Node("set")
     match = _ALL.fullmatch(text)
-    # `an integer` is one of them.
+    # A singular without "all" or "any" before it is one element, and no set: `integer`.
     if match and match[0] == match[1] and not text.endswith("s"):
         return None
     return symbol(_DOMAINS[match[1]]) if match else None
@@ -382,9 +386,11 @@ def _quantified(text: str, tokens: Tokens) -> Node | None:
     statement = _tried(_first(tokens, text[: match.start()]))
     if statement is None:
         return None
+    # The name of a set, "bb:Z"; "any" without one, and for "arbitrary" and "constant".
     domain = _DOMAINS.get(match["is"] or match["domain"], "any")
     if match["set"]:
-        # "bb:Z _ { > 0 }" -> "bb:Z_>0"; "Z" -> "bb:Z"
+        # "bb:Z _ { > 0 }" -> "bb:Z_>0"; "Z" -> "bb:Z". The number of spaces before the set is the
+        # number of tokens before it.
         start = text[: match.start("set")].count(" ")
         named = _tried(tokens[start : start + len(match["set"].split())])
         if named is None:
@@ -396,7 +402,7 @@ def _quantified(text: str, tokens: Tokens) -> Node | None:
     letters = tuple(symbol(letter.lstrip("\\")) for letter in match[4].split(" , "))
     variable = letters[0] if len(letters) == 1 else Node("tuple", letters, "()")
     # `5 for all x`: the statement lacks the quantifier's letter. The quantifier is left out if it
-    # names no set, and the statement has no other letters either.
+    # names no set and the statement has no letters; else the text is not read as a quantified one.
     if not {letter.name for letter in letters} <= free_symbols(statement):
         return statement if domain == "any" and not free_symbols(statement) else None
     return Node("quantified", (statement, Node("relation", (variable, symbol(domain)), "in")))
@@ -430,11 +436,13 @@ def _chosen(text: str, tokens: Tokens) -> Node | None:
     match = _CHOICE.fullmatch(text)
     if not match:
         return None
+    # The letter of `( B )`, of `B .`, or a letter without a mark.
     letter = match[1] or match[2] or match[3]
     if not match[4]:
-        # A bare letter may be a variable: `compare_choice` decides.
+        # A bare letter, `B`, may be a variable and stays a symbol: `compare_choice` decides.
         return Node("choice", (), letter.upper()) if text != match[3] else None
-    # A text after the letter: the letter must have a mark, and the text must be one value.
+    # A text after the letter: the letter must have a mark, `B .` or `( B )`, and the text must be
+    # one value. `( B ) ( x + 1 )` may be a product.
     is_marked = match[2] or (match[1] and not match[4].startswith(" ("))
     if not is_marked or letter.islower() or _OPERATION.match(match[4]):
         return None

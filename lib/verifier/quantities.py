@@ -26,9 +26,10 @@ def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Verdi
     expected, actual = _in_base(reference), _in_base(answer)
     # `pair` is the two numbers to compare, if the units `are_compatible`.
     if expected and actual:
-        # Equal dimensions: metres are never seconds.
-        are_compatible = expected[1] == actual[1]
-        pair = (expected[0], actual[0])
+        # Both units are known. Equal dimensions: metres are never seconds.
+        (value, dimension), (other_value, other_dimension) = expected, actual
+        are_compatible = dimension == other_dimension
+        pair = (value, other_value)
     elif kinds == {"unit"}:
         # Units that no table knows: the words must agree.
         are_compatible = _singular(reference.name) == _singular(answer.name)
@@ -41,7 +42,7 @@ def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Verdi
         are_compatible = is_known or _may_add(reference.name, comparer.problem)
         pair = (reference.args[0], answer)
     else:
-        # Letters after a formula may be factors, not a unit: `2x m`.
+        # Only the answer has a unit. Letters after a formula may be factors, no unit: `2x m`.
         is_clear = bool(comparer.problem) or not free_symbols(reference)
         are_compatible = is_clear and _may_add(answer.name, comparer.problem)
         pair = (reference, answer.args[0])
@@ -58,7 +59,7 @@ def _in_base(node: Node) -> tuple[Node, tuple[tuple[str, int], ...]] | None:
     parts = node.args if node.kind == "amount" else (node,)
     units = [parse_unit(part.name) for part in parts if part.kind == "unit"]
     known = [unit for unit in units if unit]
-    # Units must get smaller: 5 ft 3 in, never 3 in 5 ft.
+    # The units of an amount must get smaller: 5 ft 3 in, never 3 in 5 ft.
     is_falling = all(a.factor > b.factor for a, b in itertools.pairwise(known))
     if len(known) < len(parts) or len({unit.dimension for unit in known}) > 1 or not is_falling:
         return None
@@ -84,7 +85,9 @@ def _may_add(unit: str, problem: str) -> bool:
     if known:
         return may_be_added(known, problem)
     words = unit.lower()
+    # The words after "how many": one text, or none.
     phrases = asked_words(problem)
+    # "How many of each …" asks for any word of the problem.
     is_each = any(phrase.startswith("of each") for phrase in phrases)
     is_each &= f" {words} " in f" {re.sub(r'[^a-z]+', ' ', problem.lower())} "
     is_asked = any(f"{_singular(phrase)} ".startswith(f"{_singular(words)} ") for phrase in phrases)
@@ -125,11 +128,13 @@ def compare_percent(comparer: Comparer, reference: Node, answer: Node) -> Verdic
     """
     # Both sides without the percent sign.
     bare = [node.args[0] if node.kind == "percent" else node for node in (reference, answer)]
+    # Both sides have the percent sign.
     is_alike = reference.kind == answer.kind
     question = _PERCENT if reference.kind == "percent" else _PERCENTAGE
     is_asked = question.search(comparer.problem.lower())
     if is_alike or (is_asked and not any(part.kind == "percent" for part in nodes(bare[0]))):
         decision = comparer.same(*bare)
+        # If only one side has the sign, 0.1 may still equal 10 %.
         if decision.equal or is_alike:
             return decision.via("percent")
     return comparer.same(_hundredth(reference), _hundredth(answer)).via("percent")
@@ -148,8 +153,10 @@ def _hundredth(node: Node) -> Node:
     inside = node.args[0]
     if inside.value is None:
         return Node("quotient", (inside, number(100)))
-    # The literal keeps its digits: 12.5 % is 0.125, a decimal of three places. At most 15.
+    # The literal keeps its digits, since a rounding is compared by them: 12.5 % is 0.125, a decimal
+    # of three places. At most 15.
     places = min(len(inside.name.partition(".")[2]) + 2, 15)
+    # 0.125 with three places is 125 thousandths: `whole` is 0, `part` 125.
     whole, part = divmod(round(abs(inside.value) * 10**places / 100), 10**places)
     sign = "-" if inside.value < 0 else ""
     return number(inside.value / 100, f"{sign}{whole}.{part:0{places}d}")
@@ -200,6 +207,7 @@ def _literal(node: Node) -> Decimal | None:
     match node:
         # 3.1 · 10^5
         case Node("product", (Node("number", name=name), Node("power", (Node(value=base), power)))):
+            # The exponent, 5 of 10^5.
             scale = power.value
             is_plain = name and "e" not in name.lower() and base == 10
             if is_plain and scale is not None and scale.denominator == 1:
@@ -217,6 +225,7 @@ def _is_rounding(reference: Node, answer: Node, problem: str) -> bool:
     """
     # With the problem's text at hand, one digit less is enough: three are no coincidence.
     fewest = MIN_REFERENCE_DIGITS - bool(problem)
+    # Either side may be the rounding: (rounding, exact side, digits that the rounding must have).
     for side, exact, digits in (
         (reference, answer, fewest),
         (answer, reference, MIN_ANSWER_DIGITS),
@@ -225,6 +234,7 @@ def _is_rounding(reference: Node, answer: Node, problem: str) -> bool:
         literal, rounded, value = _literal(side), real_value(side), real_value(exact)
         if literal is None or rounded is None or value is None or rounded.denominator == 1:
             continue
+        # Sign, digits and exponent: 2.50 is (0, (2, 5, 0), -2).
         _, written, exponent = literal.as_tuple()
         # Rounded to its own last place, 1/100 for 2.50.
         is_near = abs(rounded - value) <= Fraction(10) ** int(exponent) / 2

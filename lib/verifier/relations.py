@@ -108,18 +108,19 @@ def _equation(comparer: Comparer, node: Node) -> Stated | None:
     # The number of values before the first ≈: these are exact.
     num_exact = links.index("~") + 1 if "~" in links else len(values)
     first, *others = values[:num_exact]
-    if (not num_names and is_vain(node) and first.kind == "number") or not all(
-        comparer.equal(first, other) for other in others
-    ):
-        # `x = 7 = 8` and `0 = 0` state nothing.
+    # `0 = 0` states nothing, and neither does `x = 7 = 8`.
+    if not num_names and is_vain(node) and first.kind == "number":
+        return None
+    if not all(comparer.equal(first, other) for other in others):
         return None
     if not _approximates(first, values[num_exact:]):
         return None
     name = " = ".join(dict.fromkeys(map(spelled, parts[:num_names])))
     if parts[0].kind == "tuple":
-        # (x, y) = (1, 2) states two values, and (x, y) = 5 none.
+        # (x, y) = (1, 2) states two values, 1 with the name x and 2 with y; (x, y) = 5 states none.
         is_whole = first.kind == "tuple" and len(parts[0].args) == len(first.args)
         return Stated(first.args, tuple(map(spelled, parts[0].args))) if is_whole else None
+    # `x = 1 ± 2` and `x = \{1, 2\}` state two values, both with the name x.
     inner = stated(comparer, first) or Stated((first,), ("",))
     return inner._replace(names=(name,) * len(inner.values))
 
@@ -132,6 +133,7 @@ def _approximates(value: Node, approximate: tuple[Node, ...]) -> bool:
     """
     if not approximate:
         return True
+    # `last.name` is the decimal as written, "3.14", and `last.value` its value.
     exact, last = real_value(value), approximate[-1]
     if exact is None or last.value is None or "." not in last.name or len(approximate) > 1:
         return False
@@ -147,9 +149,11 @@ def _listed(comparer: Comparer, items: tuple[Node, ...], joint: str) -> Stated:
     Raises:
         Undecided: the signs of one value depend on those of another, `x = \pm 1, y = \mp 2`.
     """
+    # The signs in each item: "+-" for ±, "-+" for ∓.
     both = [{part.name for part in nodes(item) if part.kind == "plusminus"} for item in items]
     if sum(map(bool, both)) > 1 and any("-+" in names for names in both):
         raise Undecided("signs that go together")
+    # The items themselves, returned if no names can be given.
     plain = Stated(items, ("",) * len(items), joint)
     values: list[Node] = []
     names: list[str] = []
@@ -176,10 +180,11 @@ def compare_stated(comparer: Comparer, reference: Node, answer: Node) -> Verdict
         reference, answer = _bound(reference), _bound(answer)
     expected, actual = (stated(comparer, node) for node in (reference, answer))
     if expected and actual:
-        # Both sides are bare values: a later rule compares them.
+        # Both sides are one bare value, the node itself: a later rule compares them.
         if (expected.values, actual.values) == ((reference,), (answer,)):
             return None
         decision = _same_stated(comparer, expected, actual)
+        # `x = y` and `y = x` have different names, but may still be the same constraint.
         if decision.equal or not (reference.kind == answer.kind == "relation"):
             return decision
     if reference.kind == answer.kind == "relation" and not is_vain(answer):
@@ -203,7 +208,9 @@ def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdic
         return _same_value(comparer, expected, actual) if is_alike else Verdict(False, "list")
     if any(expected.names) and any(actual.names):
         return comparer.in_any_order(_named(expected), _named(actual), "list")
+    # From here on at most one side has names.
     named, other = (expected, actual) if any(expected.names) else (actual, expected)
+    # `names_agree` gets the reference's name first.
     pairs = ((name, "") if named is expected else ("", name) for name in named.names)
     if not all(names_agree(*pair, comparer.problem) for pair in pairs):
         return Verdict(False, "name")
@@ -216,7 +223,7 @@ def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdic
     if is_above is False:
         # A maximum below a minimum.
         return Verdict(False, "name")
-    # Any order: one name (or none) for all values, or a maximum above a minimum.
+    # Any order: one name (or none) for all values; or an answer whose maximum is above its minimum.
     if len({*named.names}) <= 1 or (named is actual and not is_tuple and is_above):
         step = "name" if any(named.names) else "list"
         return comparer.in_any_order(expected.values, actual.values, step)
@@ -224,6 +231,7 @@ def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdic
     # letters, (1, 2), which words do not have.
     if len({*named.names}) < len(named.names) or other.is_set:
         return Verdict(False, "name")
+    # The values with names, in the order in which the bare ones must come.
     order = named.values
     if is_tuple:
         fields = dict(zip(named.names, order, strict=True))
@@ -284,6 +292,7 @@ def names_agree(one: str, two: str, problem: str) -> bool:
     # Only one side has a name. A variable may go unsaid; a label, also as a subscript, and a name
     # of three letters or more that is not Greek only if the problem allows it.
     name = one or two
+    # The answer must not add a name with a meaning of its own, such as f'(2).
     if two and not _PLAIN_NAME.fullmatch(two):
         return False
     labels = re.findall(r"label:([^,()=]*)", name)
@@ -309,6 +318,7 @@ def _bound(node: Node) -> Node:
     f(x) = x^2 and f(t) = t^2 become the same tree. Any other node is returned as it is.
     """
     head, value = node.args[0], node.args[-1]
+    # The arguments that are single letters, except e and i, which are constants.
     letters = [part.name for part in head.args if re.fullmatch("[a-df-hj-z]", part.name)]
     is_definition = node.name == "=" and _FUNCTION.fullmatch(head.name) and is_name(head)
     # An argument of a definition is a letter, not `f(2x) = …`.
@@ -342,7 +352,7 @@ def _signed(node: Node, upper: bool) -> Node:
     parts = tuple(_signed(part, upper) for part in node.args)
     if node.kind != "plusminus":
         return node._replace(args=parts)
-    # The upper sign of ± is plus, that of ∓ is minus.
+    # The upper sign of ± ("+-") is plus, that of ∓ is minus.
     last = parts[-1] if upper == (node.name == "+-") else negated(parts[-1])
     return last if len(parts) == 1 else Node("sum", (parts[0], last))
 
@@ -355,12 +365,13 @@ def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Ver
     if reference.kind != answer.kind:
         # Exactly one side is quantified, the one at index `place` of `sides`.
         sides = [reference, answer]
-        place = sides.index(answer if answer.kind == "quantified" else reference)
+        place = 1 if answer.kind == "quantified" else 0
+        # Of `2n for all n`, the statement is 2n and the membership n ∈ any.
         statement, membership = sides[place].args
         domain = membership.args[1]
-        # A quantifier may go unsaid over "any" or a whole set, such as the integers. An inequality
-        # without one is about the reals, so that for it only these may.
-        # A function may name its domain: f(x) = 1 for all positive x.
+        # The quantifier of "for all n" (the domain "any") or of a whole set, such as the integers,
+        # may be left out; that of an inequality only over the reals, since an inequality without
+        # one is about the reals. For a function also a half of a set: f(x) = 1 for all positive x.
         is_function = statement.kind == "relation" and statement.args[0].kind == "call"
         known = _DOMAIN if is_function else _WHOLE
         is_whole = membership.name == "in" and known.fullmatch(domain.name)

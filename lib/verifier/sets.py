@@ -84,11 +84,12 @@ def real_set(node: Node) -> RealSet | None:
 def _real_set(node: Node) -> RealSet | None:
     """Return the set of `real_set`, but raise `TooHard` or `Undecided` if an end has no value."""
     match node:
-        # `\mathbb{R}^+` is the half with x > 0, a ray.
         case Node("symbol", name=name) if name.startswith("bb:R"):
+            if node == REALS:
+                return RealSet(_LINE)
+            # `\mathbb{R}^+`, named "bb:R^+", is the half with x > 0, a ray.
             sign = _HALVES.get(name.removeprefix("bb:R"))
-            cuts = _LINE if node == REALS else _ray(sign, number(0)) if sign else ()
-            return RealSet(cuts) if cuts else None
+            return RealSet(_ray(sign, number(0))) if sign else None
         case Node("tuple", (low, high), "()" | "[]" | "(]" | "[)"):
             # `[0, 1)` is the intersection of x >= 0 and x < 1; (1, 0) is empty, and has no cuts.
             # ">" goes with the first bracket, "<" with the second.
@@ -187,6 +188,8 @@ def _combined(keep: Callable[[bool, bool], bool], left: Cuts, right: Cuts) -> Cu
     inside = [False, False]
     # cut[:2] is (place, after).
     places = {cut[:2]: cut for cut in (*left, *right)}
+    # The first cut at each place; another one there must be at the same number exactly, and not
+    # only after rounding.
     at_place: dict[float | Fraction, Cut] = {}
     for cut in (*left, *right):
         if not _same_place(at_place.setdefault(cut.place, cut), cut):
@@ -254,7 +257,8 @@ def _ray(comparison: str, end: Node) -> Cuts:
         Undecided: `end` is ±∞, and the set is neither x < ∞ nor x > −∞.
     """
     before, after = _cut(end, False), _cut(end, True)
-    # At infinity only x < oo and x > -oo are sets.
+    # `_LINE` is the cuts at −∞ and ∞. At infinity only x < ∞ and x > −∞ are sets: `_LINE[0]` is no
+    # end of "<", nor `_LINE[1]` of ">".
     if before in _LINE and (comparison not in "<>" or before == _LINE[comparison == ">"]):
         raise Undecided("a closed end at infinity, or nothing beyond it")
     match comparison:
@@ -299,10 +303,11 @@ def is_region(node: Node) -> bool:
 
 
 def compare_region(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
-    """Compare sets of reals and inequalities: `(0, 5)` equals `0 < x < 5`.
+    r"""Compare sets of reals and inequalities: `(0, 5)` equals `0 < x < 5`.
 
-    Others are compared by form: constraints, sets by a condition.
-    Return None if neither side is a region (`is_region`), or if one has a quantifier.
+    Regions that are no set of reals are compared by form: relations as constraints, `x + y < 1`;
+    sets with a condition, `\{x : x > y\}`, part by part. Return None if neither side is a region
+    (`is_region`), or if one has a quantifier.
     """
     if not (is_region(reference) or is_region(answer)):
         return None
@@ -335,8 +340,10 @@ def same_constraint(comparer: Comparer, reference: Node, answer: Node) -> bool:
     sides, name = (reference.args, answer.args), reference.name
     if len(sides[0]) != len(sides[1]) or name != answer.name:
         return False
+    # A chain, `0 < x < 1`, or a relation such as ∈: side by side.
     if len(sides[0]) > 2 or name in _ORDERED:
         return comparer.in_order(*sides, "").equal
+    # Equal elements: the same sides in another form, x + x < 2 and 2x < 2.
     field = Fingerprint("")
     if field.of(reference) == field.of(answer):
         return True
@@ -387,14 +394,15 @@ def _grid(node: Node) -> Grid | None:
                 for rows in zip(*known, strict=True)
             )
         # A multiple, 2(1, 3) or (1, 3)/2: exactly one part is a grid, and the other parts go into
-        # each of its cells.
+        # each of its cells. The grid of a quotient is its first part: 2/(1, 3) is nothing.
         case Node("product" | "quotient" as kind, parts):
-            match [(place, grid) for place, part in enumerate(parts) if (grid := _grid(part))]:
-                case [(place, grid)] if kind == "product" or not place:
-                    before, after = parts[:place], parts[place + 1 :]
-                    return tuple(
-                        tuple(Node(kind, (*before, cell, *after)) for cell in row) for row in grid
-                    )
+            placed = [(n, grid) for n, part in enumerate(parts) if (grid := _grid(part))]
+            if len(placed) == 1 and (kind == "product" or placed[0][0] == 0):
+                ((place, grid),) = placed
+                before, after = parts[:place], parts[place + 1 :]
+                return tuple(
+                    tuple(Node(kind, (*before, cell, *after)) for cell in row) for row in grid
+                )
     return None
 
 

@@ -48,7 +48,8 @@ from lib.verifier.tree import (
 MEMORY_BYTES = 512 * 1024 * 1024
 """Address space of the worker; a question that needs more raises MemoryError, and is not equal."""
 
-# The kinds of nodes that sympy may get.
+# The kinds of nodes that sympy may get. Relations and lists are bounds: `k = 1`, and an empty list
+# for a bound that is missing.
 _SCALARS = names(
     "number symbol sum product quotient power root call factorial calculus relation list"
 )
@@ -69,6 +70,7 @@ def is_symbolic_question(*trees: Node) -> bool:
 
     True for `\int_0^1 x^3 dx` and `1/4`. Functions of `_JUMPING`, such as floor, are refused.
     """
+    # Every node of the trees, and those that are integrals, limits, sums or products.
     parts = [part for tree in trees for part in nodes(tree)]
     calculus = [part for part in parts if part.kind == "calculus"]
     return (
@@ -76,6 +78,7 @@ def is_symbolic_question(*trees: Node) -> bool:
         and len(parts) <= MAX_SYMBOLIC_NODES
         and {part.kind for part in parts} <= _SCALARS
         and not any(part.kind == "power" and _is_hard_power(*part.args) for part in parts)
+        # The last argument is the body, such as the integrand.
         and all(nesting(part.args[-1]) <= MAX_INTEGRAND_NESTING for part in calculus)
         and not {part.name for part in parts} & _JUMPING
     )
@@ -85,11 +88,12 @@ def _is_hard_power(base: Node, exponent: Node) -> bool:
     """Return True if both base and exponent have symbols (x^n), or the exponent is large."""
     values = [part.value for part in nodes(exponent) if part.value]
     is_large = any(abs(value) > MAX_SYMBOLIC_EXPONENT for value in values)
+    # Infinity counts as a symbol in `free_symbols`, but is none here.
     return is_large or all(free_symbols(part) - {"infinity"} for part in (base, exponent))
 
 
 def _is_exponential(node: Node) -> bool:
-    """Return True for a power with another exponent than a number or fraction: e^x, not x^2."""
+    """Return True for a power whose exponent is no number or fraction: e^x, not x^2."""
     return node.kind == "power" and node.args[1].kind not in ("number", "quotient")
 
 
@@ -126,25 +130,31 @@ def _convert(node: Node) -> Any:
         # a_k is another number for each k, but a sympy symbol would be the same for all.
         raise Undecided("a term that depends on the index")
     if node.kind == "symbol":
+        # sympy's name of π, e, i or ∞, such as "oo"; None for a variable.
         constant = _CONSTANTS.get(node.name)
         return getattr(sympy, constant) if constant else sympy.Symbol(node.name, real=True)
     if node.kind == "calculus":
         result = _calculus(node.name, *node.args)
+        # sympy leaves what it cannot evaluate as an Integral, Sum and so on.
         if result.has(sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit):
             raise Undecided("no closed form")
         return result
     parts = [_convert(part) for part in node.args]
     if node.kind == "quotient":
+        # sympy has no quotient: a / b is Mul(a, 1 / b).
         parts[1] = 1 / parts[1]
     if node.kind == "root":
-        return parts[1] ** (1 / parts[0])
+        index, radicand = parts
+        return radicand ** (1 / index)
     function = _FUNCTIONS.get(node.name if node.kind == "call" else node.kind)
     if function is None:
         raise Undecided(f"no symbolic {node.kind}")
-    # sympy has a value for 0^0 and ∞^0, and compares ∞ − ∞ with anything.
+    # sympy has a value for 0^0 and ∞^0, and for x^0. `is_nonzero` is True only for a finite number
+    # that is certainly not 0, and None for one that may be 0.
     if function == "Pow" and parts[1].is_zero and not parts[0].is_nonzero:
         raise Undecided("0^0")
     value = getattr(sympy, function)(*parts)
+    # nan is the value of ∞ − ∞, zoo that of 1/0: sympy would compare them with anything.
     if value.has(sympy.nan, sympy.zoo):
         raise Undecided("no value, such as ∞ - ∞")
     return value
@@ -171,41 +181,46 @@ def _calculus(name: str, lower: Node, upper: Node, body: Node) -> Any:
         )
     if lower.kind != "relation" or len(lower.args) != 2:
         raise Undecided("bounds")
+    # k and 1 of `k = 1`; x and 0 of `x \to 0`.
     letter, start = map(_convert, lower.args)
     if (name, lower.name) == ("lim", "to"):
-        # "+-" is the two-sided limit, which must be the same from both sides.
+        # "+-" is the two-sided limit, which must be the same from both sides; ∞ has one side.
         side = "+" if start.is_infinite else "+-"
         return sympy.limit(_convert(body), letter, start, side)
     if name not in ("sum", "prod") or lower.name != "=":
         raise Undecided(name)
-    # sympy gives a sum from 3 to 1 a value; by the usual convention it is empty.
+    # sympy gives a sum from 3 to 1 a value, but by the usual convention it is empty: refuse it.
     if (_convert(upper) - start).is_negative:
         raise Undecided("bounds that fall")
-    # An index is an integer, but `_convert` makes every symbol a real.
+    # An index is an integer, but `_convert` makes every symbol a real: replace it.
     index = sympy.Symbol("index", integer=True)
     total = sympy.Sum if name == "sum" else sympy.Product
     return total(_convert(body).subs(letter, index), (index, start, _convert(upper))).doit()
 
 
 def _without_differential(body: Node) -> tuple[Node, Node]:
-    """Return (integrand, variable) of `f dx`.
-
-    `x^3 dx` -> (1 · x^3, x)
+    """Return (integrand, variable) of an integral's body: `x^3 dx` -> (1 · x^3, x).
 
     Raises:
         Undecided: there is no differential at the end.
     """
     *factors, last = body.args if body.kind == "product" else (body,)
-    # The differential is one symbol, dx, or two factors, d and x.
+    # The differential is one symbol, dx, or two factors, d and x. In both cases only the integrand
+    # stays in `factors`, and `last` becomes the variable.
     if last.kind == "symbol" and len(last.name) == 2 and last.name[0] == "d":
         last = symbol(last.name[1])
     elif not factors or factors.pop() != symbol("d"):
         raise Undecided("an integral without its variable")
+    # The 1 is the integrand of `dx` by itself.
     return Node("product", (number(1), *factors)), last
 
 
 def decide(reference: str, answer: str) -> tuple[bool, str]:
-    """Return (equal, step) for two texts, in the worker: a failure is (False, its name)."""
+    """Return (equal, step) for two texts; called in the worker.
+
+    The step is "symbolic" if sympy decides. Else equal is False: "undecided" if it cannot tell,
+    "symbolic failure" if it raises one of `_SYMPY_FAILS`.
+    """
     try:
         return same_symbolic(read(reference), read(answer)), "symbolic"
     except (Undecided, Unparsable, TooHard):
@@ -214,6 +229,7 @@ def decide(reference: str, answer: str) -> tuple[bool, str]:
         return False, "symbolic failure"
 
 
+# Errors that sympy raises for expressions that it cannot handle.
 _SYMPY_FAILS = (
     *(ArithmeticError, AttributeError, LookupError, MemoryError, NotImplementedError),
     *(RecursionError, TypeError, ValueError),
@@ -304,7 +320,8 @@ def ask(reference: str, answer: str) -> tuple[bool, str]:
             return equal, step
         # A worker that ended reports no CPU time: the most that it may have used is counted.
         _counts["spent_ms"] += int(1000 * TIMEOUT_S)
-        # SIGPROF is the worker's own limit, SIGKILL the backstop's.
+        # A worker that a signal ended returns its negative number: SIGPROF is the worker's own
+        # limit, SIGKILL the backstop's.
         late = worker.wait() in (-signal.SIGPROF, -signal.SIGKILL)
         count("timeouts" if late else "worker_failures")
         raise WorkerLostError("timeout" if late else "worker failure")

@@ -82,6 +82,7 @@ def repaired(text: str) -> str:
         text = _RAISED_TAG.sub(
             lambda match: f"{'^' if match[1] == 'p' else '_'}{{{match[2]}}}", text
         )
+    # Positive if closing braces are missing; -1 if there is one too many.
     open_braces = text.count("{") - text.count("}")
     if open_braces == -1 and text.endswith("}") and "\\}" not in text:
         return text[:-1]
@@ -95,6 +96,7 @@ def _ascii(text: str) -> str:
     # A list of options, `①②` -> `1,2`. The circled numbers begin with ① at 0x2460.
     if _CIRCLED.fullmatch(text):
         return ",".join(str(ord(sign) - 0x245F) for sign in text if sign not in ", ")
+    # Raised, lowered and known signs have a LaTeX spelling; any other sign with a mark is refused.
     if any(map(_is_marked, _LOWERED.sub("", _RAISED.sub("", text)).translate(_SIGNS))):
         raise Unparsable("a letter of a mathematical alphabet, or a digit in a circle")
     text = _LOWERED.sub(r"_{\g<0>}", _RAISED.sub(r"^{\g<0>}", text))
@@ -104,6 +106,7 @@ def _ascii(text: str) -> str:
 
 def _is_marked(sign: str) -> bool:
     """Return True if NFKC would drop a mark: `𝐯` is no `v`, and `5①` no 51; an italic `𝑣` is."""
+    # The kind of a compatibility sign: "<font> 0076" for 𝐯, "<circle> 0031" for ①, '' for v.
     tag = unicodedata.decomposition(sign).partition(" ")[0]
     if tag == "<font>":
         return not unicodedata.name(sign).startswith("MATHEMATICAL ITALIC")
@@ -294,10 +297,12 @@ def _plain_number(text: str) -> str:
     `1 234` -> `1234`; `1,234.50` -> `1234.50`; `1.234,56` -> `1234.56`. A literal with repeating
     digits, `2.(6)`, loses only its spaces.
     """
+    # `2.(6)`, `0.\overline{3}`, `0.\dot3` or `0.33\ldots`
     if "(" in text or "\\overline" in text or "dot" in text or "..." in text:
         return re.sub(r"\s", "", text)
     if european := _EUROPEAN.fullmatch(text):
         text = re.sub(r"\D", "", european[1]) + "." + european[2]
+    # 1.5e3 is mantissa, "e" and power; without an "e", the last two are ''.
     mantissa, sign, power = text.lower().partition("e")
     # 1.234.567: two points group digits.
     mantissa = mantissa if mantissa.count(".") < 2 else mantissa.replace(".", "")
@@ -332,8 +337,9 @@ def _unwrapped(text: str) -> str:
         for opening, closing in _WRAPPINGS:
             inside = text[len(opening) : len(text) - len(closing)]
             # The marks must be around the whole: `"a" or "b"` keeps its quotes.
-            if f"{opening}{inside}{closing}" == text and opening not in inside and inside:
-                text = inside if closing not in inside else text
+            is_around = f"{opening}{inside}{closing}" == text
+            if is_around and inside and opening not in inside and closing not in inside:
+                text = inside
         if text == before:
             return text
 
@@ -350,7 +356,7 @@ class _Scanner:
             and the index of its token.
         next_style: style of the next token only: `\mathrm d`.
         currency: index of a dollar sign that is a currency, -1 if there is none.
-        is_apart: whether `\\quad` precedes the next token.
+        is_apart: whether `\quad` precedes the next token.
     """
 
     def __init__(self, text: str) -> None:
@@ -396,7 +402,7 @@ class _Scanner:
 
         Neutral text adds nothing.
         """
-        # The name of the group that matched: "number", "command" and so on.
+        # The name of the last group that matched: "number", "command" and so on.
         kind, text, self.end = match.lastgroup, match[0], match.end()
         if kind == "neutral":
             if text == "~" and not self.tokens:
@@ -433,9 +439,10 @@ class _Scanner:
     def _joins(self, match: re.Match[str]) -> bool:
         r"""Return True unless a match after a wide space begins words, a condition or a new part.
 
-        The b of `a \\quad b` would be a factor; `5 \\quad \\text{for}` and `1, \\quad 2` have none.
+        The b of `a \quad b` would be a factor; `5 \quad \text{for}` and `1, \quad 2` have none.
         """
         last = self.tokens[-1] if self.tokens else END
+        # An operator that begins no factor, such as + or =.
         is_sign = match.lastgroup == "operator" and match[0] not in ("(", "[", "{", "|")
         name = CANONICAL_NAME.get(match[0][1:], match[0][1:])
         is_between = is_sign or match["style"] in _UPRIGHT or name in _BETWEEN
@@ -449,7 +456,7 @@ class _Scanner:
         if self.style in _BOLD and match[0] == "0":
             raise Unparsable("a zero vector")
         last = self.tokens[-1] if self.tokens else END
-        # `x2` may be x_2 or a product.
+        # `x2` may be x_2 or a product; `k2^n` is k · 2^n.
         is_base = self.text.startswith("^", match.end())
         if last.kind == "letter" and self.text[match.start() - 1].isalpha() and not is_base:
             raise Unparsable("digits after a letter")
@@ -498,7 +505,7 @@ class _Scanner:
         style, start = self.groups.pop()
         # tokens[start] is the opening brace.
         inside = self.tokens[start + 1 :]
-        # The token before the group, and the only token in it (END if there are more).
+        # The token before the group, and the only token in it; END if there is none, or several.
         before = self.tokens[start - 1] if start else END
         only = inside[0] if len(inside) == 1 else END
         has_words = any(token.kind in (*WORDS, "separator") for token in inside)
@@ -542,6 +549,7 @@ class _Scanner:
             len(run) > 2 or run in _PLAIN_UNITS or (run == "in" and previous_char.isspace())
         )
         is_word = len(run) > 2 or not run.isascii() or style in _UPRIGHT or run.isupper()
+        # The kind of the token that is added at the end; '' if a branch adds its tokens itself.
         kind = ""
         if len(run) == 1 and run.isascii() and not is_styled_unit:
             kind = "letter"
@@ -564,11 +572,15 @@ class _Scanner:
         # `dx`
         elif len(run) == 2 and not style and run.islower() and run[0] == "d" and run != "do":
             kind = "letter"
+        # Bold capitals are letters, not words: `\mathbf{AB}`.
         elif (is_word and not (prefix == "bf" and run.isupper())) or lower in _TWO_LETTERS:
             # A word beside mathematics, in capitals or without a vowel is a name.
             is_name = re.match(r"[\w)}^]", previous_char) or run.isupper() or not _VOWEL.search(run)
             is_name = is_name and lower not in HEDGES
-            kind = "text" if style in _UPRIGHT else "name" if is_name or prefix else "word"
+            kind = "name" if is_name or prefix else "word"
+            if style in _UPRIGHT:
+                kind = "text"
+            # A word of three letters or more has no style in its name.
             name = name if len(run) < 3 else run
         else:
             # A product of letters; `kind` stays '', since their tokens are added here.

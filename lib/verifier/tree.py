@@ -109,7 +109,8 @@ def remembered(
     """
 
     def wrap(function: Callable[..., T]) -> "functools._lru_cache_wrapper[T]":
-        _caches.append(cached := functools.lru_cache(maxsize)(function))
+        cached = functools.lru_cache(maxsize)(function)
+        _caches.append(cached)
         return cached
 
     return wrap
@@ -123,6 +124,7 @@ def bound_memory(num_chars: int) -> None:
     global _remembered_chars
     _remembered_chars += num_chars
     if _remembered_chars > MAX_REMEMBERED_CHARS:
+        # The new comparison is the first that the emptied caches will hold.
         _remembered_chars = num_chars
         forget()
 
@@ -206,8 +208,10 @@ INFINITY = symbol("infinity")
 def negated(node: Node) -> Node:
     """Return -`node`; a number stays a number, also with a unit, a percent or a degree sign."""
     if node.kind == "number" and node.value is not None:
-        # The literal has at most one sign: "-1" becomes "1". An empty name stays empty.
-        name = node.name[1:] if node.name.startswith("-") else node.name and f"-{node.name}"
+        # The literal changes its sign too: "1" becomes "-1", "-1" becomes "1". An empty name stays
+        # empty.
+        with_sign = f"-{node.name}" if node.name else ""
+        name = node.name[1:] if node.name.startswith("-") else with_sign
         return Node("number", (), name, -node.value)
     if node.kind in ("unit", "percent", "degree"):
         return node._replace(args=(negated(node.args[0]),))
@@ -240,16 +244,14 @@ def spelled(node: Node) -> str:
     """
     if node.kind == "base":
         return f"base:{node.name}_{node.value}"
-    # The literal of digits: x_{01} is not x_1.
-    is_plain = node.value is None or node.name.isdigit()
-    value = node.name if is_plain else node.value
     if node.args:
         inside = ",".join(map(spelled, node.args))
-        return (
-            f"{node.kind}:{node.name}({inside})"
-            if node.kind != "call"
-            else f"{node.name}({inside})"
-        )
+        # "f(x)" for a call, "sum:(x,1)" for any other kind.
+        head = node.name if node.kind == "call" else f"{node.kind}:{node.name}"
+        return f"{head}({inside})"
+    # A number is spelled by its value, "1/2" for 0.5, but digits as written: x_{01} is not x_1.
+    is_plain = node.value is None or node.name.isdigit()
+    value = node.name if is_plain else node.value
     return str(value) if node.kind in ("number", "symbol") else f"{node.kind}:{value}"
 
 

@@ -59,7 +59,7 @@ def may_label(label: str, problem: str) -> bool:
     # `A` is a point, `a` an article.
     words = [word if len(word) == 1 else word.lower() for word in words]
     known = _FRAME | set(re.findall(r"[^\W\d_]+", f"{problem} {problem.lower()}"))
-    # The problem tells which quantity is asked for: its perimeter is no area.
+    # A known problem tells which quantity it asks for: the perimeter is not its area.
     known |= set() if problem else _QUANTITIES
     # "the remainder of the answer" is not the answer.
     if _QUANTITIES & {*words} and {"answer", "result", "results", "answers"} & {*words}:
@@ -81,12 +81,12 @@ _NUMERAL = rf"(?:{'|'.join(sorted((*_NUMBER_WORDS, *SCALES), key=len, reverse=Tr
 SPELLED = re.compile(
     rf"(?<![^ ])(?:(\d+(?:\.\d+)?) )?({_NUMERAL}(?:(?: (?<=hundred )and)? {_NUMERAL})*)"
 )
-# The hyphen of `twenty-one`; that of `one hundred - five` is a minus sign.
-HYPHEN = re.compile(rf"(?i)\b({'|'.join(_NUMBER_WORDS)})-(?=(?:{'|'.join(_NUMBER_WORDS)})\b)")
 """A number in words, also after digits: `two hundred and ten`, `2.5 million`.
 
 Group 1 is the digits, group 2 the words. It matches canonical text: a space is between tokens.
 """
+# The hyphen of `twenty-one`; that of `one hundred - five` is a minus sign.
+HYPHEN = re.compile(rf"(?i)\b({'|'.join(_NUMBER_WORDS)})-(?=(?:{'|'.join(_NUMBER_WORDS)})\b)")
 SIGNS = pairs(
     "squared=^2 cubed=^3 plus=+ minus=- half=/2 halves=/2 third=/3 thirds=/3 quarter=/4 "
     "quarters=/4 fourths=/4 fifth=/5 fifths=/5 sixths=/6 eighths=/8 tenth=/10 tenths=/10 "
@@ -101,16 +101,19 @@ def spelled_number(match: re.Match[str]) -> str | None:
     None for several numbers in a row, `two three` and `20 five`, and for scales that do not fall:
     `two million thousand`.
     """
-    # `current` is the number below the next scale, `total` the part before: of "two million three
-    # hundred", 300 and 2,000,000.
+    # `current` is the number since the last scale from a thousand on, `total` the sum of the parts
+    # before it: of "two million three hundred", 300 and 2,000,000. `current` is None before the
+    # first word, and `largest` bounds the next scale: scales fall.
     total = Fraction(0)
     current = Fraction(match[1]) if match[1] else None
     words = re.findall("[a-z]{3,}", match[2].replace(" and ", " "))
     largest = Fraction(10**100)
+    # Digits must come before a scale: "2.5 million", not "2 three".
     if match[1] and words[0] not in SCALES:
         return None
     for word in words:
         if scale := SCALES.get(word):
+            # No number since the last scale, "thousand thousand", or a larger one after it.
             if scale > 100 and (current == 0 or scale >= largest):
                 return None
             # "dozen" only is 12; "two hundred" is 2 · 100.
@@ -120,7 +123,8 @@ def spelled_number(match: re.Match[str]) -> str | None:
                 total, current, largest = total + current, Fraction(0), Fraction(scale)
         else:
             value = int(_NUMBER_WORDS[word])
-            # "twenty one" and "hundred ten" are numbers, "ten one" and "two three" are not.
+            # A teen or ten fits after hundreds, a digit after tens: "twenty one" and "hundred ten"
+            # are numbers, "ten one" and "two three" are not.
             if current is not None and (
                 not value or current % (100 if value >= 10 else 10) or current % 100 == 10
             ):
@@ -292,6 +296,7 @@ def parse_unit(text: str) -> Unit | None:
     dimension: dict[str, int] = {}
     # `sign` is -1 after a slash; `times` is the power that "square" or "cubic" gives the next word.
     factor, sign, times = Fraction(1), 1, 1
+    # "square feet/s" has the pieces "square ", "feet", "/" and "s".
     for piece in re.findall(r"[^\W\d_]+\s*\^?\{?-?\d?\}?|[$€£¥₹¢]|°[CF]|/|\S", text):
         word = piece.strip()
         if word == "/" and sign == 1 and dimension:
@@ -353,6 +358,7 @@ def _units_of(problem: str) -> tuple[frozenset[Unit], frozenset[Unit]]:
     """
     # A rounding to the nearest cent leaves the unit a dollar.
     problem = re.sub(r"nearest (?:cent|penny)\b", "", problem)
+    # The words after each "in" or "nearest", up to three, as far as they begin with a unit.
     asked_units = {
         unit
         for words in _ASKED.findall(problem)
@@ -361,6 +367,7 @@ def _units_of(problem: str) -> tuple[frozenset[Unit], frozenset[Unit]]:
     # A single letter is more often a variable than a unit, and "in" is more often no inch.
     words = [word for word in _UNIT_WORD.findall(problem) if len(word) > 1 or word in "$€£¥₹"]
     words = [word for word in words if word != "in"]
+    # Units of several words: "square feet", "miles per hour".
     joined = re.findall(r"(?:square|cubic) [a-z]+|[a-z]+ per [a-z]+|km/h|m/s", problem)
     named = {unit for word in (*words, *joined) if (unit := parse_unit(word))}
     return frozenset(asked_units), frozenset(named)
@@ -394,7 +401,8 @@ def may_be_added(unit: Unit, problem: str) -> bool:
     if counted := asked_words(problem):
         return _first_unit(counted[0].replace("-", " ").split()) == unit
     asked_units, named = _units_of(problem)
-    # A problem with metres and feet leaves open which one is meant.
+    # The units of this dimension that the problem asks for, or else has. Metres and feet leave open
+    # which one is meant.
     alike = {one for one in asked_units or named if one.dimension == unit.dimension}
     if {name for name, _ in unit.dimension} <= MONEY and "how much" in problem.lower():
         alike |= {one for one in named if one.dimension == unit.dimension}
@@ -403,9 +411,11 @@ def may_be_added(unit: Unit, problem: str) -> bool:
         return alike == {unit}
     match = _QUANTITY.search(problem.lower())
     power = {"area": 2, "volume": 3}.get(match["quantity"], 1) if match else 1
-    # Of a known kind of quantity, other units may be in the problem too.
-    kinds = ("length", "time", "mass")
-    kind = next((kind for kind in kinds if match and match[kind]), "length" if power > 1 else "")
+    # The dimension of the quantity that is asked for, '' if unknown: a problem that asks for a
+    # length may have units of time too. Areas and volumes have units of length to a power.
+    kind = next((kind for kind in ("length", "time", "mass") if match and match[kind]), "")
+    if power > 1:
+        kind = "length"
     if kind:
         named = frozenset(one for one in named if one.dimension == ((kind, 1),))
     return len(named) == 1 and unit == _raised(min(named), power)
