@@ -581,7 +581,7 @@ class Atoms:
             if base == 10:
                 return number(int(node.name), node.name)
             # The digits stay a name, without leading zeros: 011_2 is 11_2.
-            return Node("base", (), node.name.lstrip("0"), Fraction(base))
+            return Node("base", (below,), node.name.lstrip("0"))
         if node.kind not in ("symbol", "label"):
             raise Unparsable("a subscript on what is no name")
         lowered = symbol(f"{node.name}_{spelled(below)}")

@@ -161,8 +161,7 @@ class Fingerprint:
         is_unordered = kind in _UNORDERED or (kind == "list" and name == "or")
         if is_unordered and "ldots" not in free_symbols(node):
             values.sort()
-        # Of the kinds left, only "base" has a value: its base, so that 101_2 is not 101_3.
-        return self.element(kind, name, node.value or "", *values)
+        return self.element(kind, name, *values)
 
     def inverse(self, value: int) -> int:
         """Return 1 / value in the field.

@@ -142,7 +142,7 @@ class Node(NamedTuple):
         kind: one of the kinds in the table at the top.
         args: the child nodes.
         name: a name, operator or literal; its meaning depends on `kind`.
-        value: the exact value of a number, the base of a "base"; else None.
+        value: the exact value of a number; else None.
     """
 
     kind: str
@@ -242,8 +242,6 @@ def spelled(node: Node) -> str:
 
     Used as a name: of a subscript, an accent, a variable or a label.
     """
-    if node.kind == "base":
-        return f"base:{node.name}_{node.value}"
     if node.args:
         inside = ",".join(map(spelled, node.args))
         # "f(x)" for a call, "sum:(x,1)" for any other kind.
