@@ -296,8 +296,8 @@ class _FusedScores(torch.autograd.Function):
         layer = _Layer(hidden, weight, bias, scale, dtype=dtype)
         # [N] each; norm is logsumexp(z_S). `wide` is an empty tensor of float32 or wider.
         log_probs, entropy, norm = layer.wide.new_empty(3, len(hidden))
-        # [rows, V] each. Fresh memory for each chunk would take as long as half of its product: the
-        # kernel clears every page of it.
+        # [rows, V] each, reused by every chunk. On a CPU, fresh memory for a chunk takes half as
+        # long as its matrix product: the operating system clears every page of it.
         logits = layer.wide.new_empty(min(rows, len(hidden)), layer.vocab_size)
         probabilities = torch.empty_like(logits)
         for start in range(0, len(hidden), rows):

@@ -170,8 +170,9 @@ def lost_updates(learning_rate: float) -> float:
 
     Examples: 1e-6 -> 0.98, 1e-5 -> 0.85, 2e-4 -> 0.002.
     """
-    # A weight moves if its step exceeds 2^(e-8), half the distance to its neighbour. In terms of
-    # the weight: all weights below 2^(ceil(log2 lr) + 8) move.
+    # A weight moves if its step exceeds 2^(e-8), half the distance to its neighbour: if
+    # e < log2 lr + 8. The largest such e is ceil(log2 lr) + 7, and its weights end at 2^(e+1): all
+    # weights below 2^(ceil(log2 lr) + 8) move.
     limit = 2.0 ** (math.ceil(math.log2(learning_rate)) + 8)
     # The probability that a normal weight of deviation 0.02 is above the limit in absolute value.
     return math.erfc(limit / (0.02 * math.sqrt(2)))

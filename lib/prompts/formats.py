@@ -122,7 +122,8 @@ class TaggedFormat:
             reference: the answer.
         """
         gap = self.separator
-        # If the prompt ends with the opening tag, the target begins after it (r1_zero: a space).
+        # If the prompt ends with the opening tag, the target has none, and begins with the white
+        # space after the tag: a space in r1_zero, a line break in working_out_lines.
         opening = self.opens_with if self.opened_by_prompt else f"{self.working[0]}{gap}"
         between = gap if self.between is None else self.between
         reasoning = f"{solution.strip()}{gap}{self.working[1]}"

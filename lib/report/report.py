@@ -245,7 +245,7 @@ def facts(
 
     Args:
         settings: text by dotted key.
-        preset: the nearest preset; None for unrelated models.
+        preset: the nearest preset; None if the checkpoints are unrelated models, not one run's.
     """
     if preset:
         # The values are not needed here; `changed` has the keys that differ from the preset.
@@ -273,7 +273,7 @@ def provenance_tables(run: Run, settings: Mapping[str, str], preset: Preset | No
 
     Args:
         settings: text by dotted key.
-        preset: the nearest preset; None for unrelated models.
+        preset: the nearest preset; None if the checkpoints are unrelated models, not one run's.
     """
     used = Table("settings", ("key", "value"), tuple(settings.items()))
     if preset:

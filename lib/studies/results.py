@@ -552,7 +552,8 @@ def studies_page(folder: Path) -> str:
     # Study → its page as HTML.
     pages = {}
     for page in sorted(folder.glob("*/study.md")):
-        # HTML is off: study.md has none, but text of YAML files, which could have some.
+        # Raw HTML is shown as text: study.md needs none, and its texts from the study's YAML file
+        # could have some.
         markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
         content = markdown.render(page.read_text("utf-8"))
         # Figures are embedded, so that the page is one file: each image tag, such as

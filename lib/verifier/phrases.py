@@ -246,7 +246,9 @@ _SYNONYM = re.compile(rf"(?<![^ ])(?:{'|'.join(_SYNONYMS)})$")
 def _check_words(tree: Node) -> None:
     """Raise `Unparsable` for a tree with labels (words) inside mathematics: `2 · odd`.
 
-    Allowed is a label as a side of a relation, or as an element of a list, set or row.
+    A label may be a side of a relation, or an element of a list, a set or a row (the tuple node of
+    a row in a matrix or cases). A tree that is one label, `(odd)`, is refused too: it has no
+    mathematics, and `_read` makes it a phrase.
     """
     others = (node for node in nodes(tree) if node.kind not in ("relation", "list", "set"))
     parts = [part for node in others if node.name != "row" for part in node.args]
