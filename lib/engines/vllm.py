@@ -199,8 +199,9 @@ class VllmBase(Engine):
         # `ADAPTER_ONLY`: not the embeddings, and not the frozen copy that is the reference policy.
         policy.save_pretrained(folder, state_dict=_adapter_of(policy), **ADAPTER_ONLY)
         self.use_adapter(folder)
-        # vLLM does not get this name: with an adapter it reports the full weights' version, so that
-        # `_version` stays as it is.
+        # With an adapter vLLM still reports the version of the full weights below it. `_version`,
+        # which `_checked_completion` expects of each completion, therefore stays as it is. The name
+        # is only for GRPO's trainer, which checks that each sync has a new one.
         return name
 
     def _send(self, policy: PreTrainedModel, version: str) -> None:

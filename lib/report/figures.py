@@ -338,7 +338,7 @@ def curve_figure(stage: str, curve: LoggedCurve) -> Figure:
 
 
 def _curve_panel(title: str, rows: Sequence[Mapping[str, Any]], series: Sequence[str]) -> Panel:
-    """Draw values over training steps: a line per series, and its running mean from 25 steps on.
+    """Draw values over steps: a line per series; with 25 logged steps or more, also a running mean.
 
     Args:
         title: the panel's title.

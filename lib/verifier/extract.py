@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from lib.verifier.tree import MAX_COMPLETION_CHARS, names
-from lib.verifier.words import HEDGES, PIECE, SCALES, has_prose, has_words, is_word
+from lib.verifier.words import HEDGES, PIECE, SCALES, has_prose, has_words, is_unit, is_word
 
 # Tokens of chat templates that end the model's turn: `<|im_end|>`, `<|im_start|>user`.
 _TEMPLATE = re.compile(r"<\|(?:im_end|im_start\|>(?:user|system)|endoftext|eot_id|end_of_text)\b")
@@ -66,8 +66,8 @@ _FORMULA = re.compile(
 _NUMBER_TEXT = re.compile(
     # Sign, currency, integer part.
     r"(?<![A-Za-z0-9_.\\])(?:[-+−]\s?)?(?:[$€£¥]\s?)?(?:\d{1,3}(?:(?:,|\s?\{\s?,\s?\}|,\\!\s?)\d{3})+(?!\d)|\d+)?"
-    # Decimals and power of ten; `(?<=\d)` matches after an integer without decimals.
-    r"(?:[.,]\d+|(?<=\d))(?:[eE][-+]?\d{1,3})?"
+    # Decimals, `0.333...` too, and power of ten; `(?<=\d)` is for an integer without decimals.
+    r"(?:[.,]\d+(?:\.{3})?|(?<=\d))(?:[eE][-+]?\d{1,3})?"
     # The rest of a fraction, a ratio or a power; a percent sign.
     r"(?:\s?/\s?\d+(?:\.\d+)?|(?::\d+)+|\^\{?\d+\}?)?(?:\s?\\?%)?"
 )
@@ -77,7 +77,7 @@ _NUMBER_TEXT = re.compile(
 _END = re.compile(
     # Most positions begin none of these and fail here, at one comparison.
     r"(?=[.!?。！？।<\x00-\x08\n-\x1f\x7f-\x9f\ufffdSsTtHhi因所इ])"
-    r"(?:(?<!\b[a-z])\.(?=\s|$)|(?<![\d)}])!(?=\s|$)|\?(?=\s|$)|[。！？।]|</?\w+>"
+    r"(?:(?<!\b[a-z])\.(?=\s|(?<!\d\.)$)|(?<![\d)}])!(?=\s|$)|\?(?=\s|$)|[。！？।]|</?\w+>"
     r"|[\x00-\x08\n-\x1f\x7f-\x9f\ufffd]"
     r"|\b(?:[Ss]o|[Tt]hus|[Tt]herefore|[Hh]ence|i\.e\.)[\s,]|因此|所以|इसलिए)"
 )
@@ -85,42 +85,60 @@ _END = re.compile(
 _SEPARATOR = re.compile(
     # A line of a formula, `#`, a letter `$x$` of a sentence, an arrow, a column of a table.
     r"(?P<sign>\\\\|\\(?:begin|end)\{(?:align|gather|equation|split)[a-z]*\*?\}|&(?!\w)"
-    r"|#|\$[A-Za-z]\$(?=\s)|[→⇒∴]|[-=]>|\s\|\s"
+    r"|#|\$[A-Za-z]\$(?=\s)|[→⇒∴✅]|[-=]>|\s\|\s"
     # An article or a pronoun; two letters by themselves.
     r"|(?<!\S)(?:A|I|a(?=\s[a-z]{2}))(?!\S)|(?<!\S)(?!or|ln|pi)[A-Za-z]{2}(?=\s+[$\\\w(]))"
     rf"|{PIECE.pattern}"
 )
 _LAYOUT = names(
-    "displaystyle rightarrow Rightarrow longrightarrow Longrightarrow implies therefore "
-    "to n large Large LARGE huge Huge item hfill newline par blacksquare square checkmark Box qed"
+    r"\rightarrow \Rightarrow \longrightarrow \Longrightarrow \implies \therefore \to \n \item "
+    r"\hfill \newline \par \blacksquare \square \checkmark \Box \qed"
 )
 """Commands that separate mathematics as words do."""
 _BULLET = re.compile(r"\A\s*[-+*>]\s+")
-_COLOUR = re.compile(r"\\(?:text)?color\s*\{[a-zA-Z]+\}")
+_COLOUR = re.compile(
+    r"\\(?:text)?color\s*\{[a-zA-Z]+\}|\\(?:displaystyle|[lL]arge|LARGE|[hH]uge)(?![A-Za-z])"
+)
+"""Commands for the looks of what follows."""
 # Delimiters of a formula and spaces in it.
 _DELIMITER = re.compile(r"\\(?:[()\[\],;:! ]|q?quad\b)|\*\*|__")
 # `x =` before a box: a name for what the box says, or a computation of it.
-_NAME = re.compile(r"(?:(?!\\boxed|\\(?:nem?q?|[lg]eq?)\b)[^,;<>≤≥≠≈!])*=[\s$]*")
+_NAME = re.compile(r"(?:(?!\\boxed|\\(?:not|nem?q?|[lg]eq?)\b)[^,;<>≤≥≠≈!])*=[\s$]*")
+# A sign before a mark that needs something before it.
+_OPERATOR = re.compile(r"[+^×·÷]|\\(?:cdot|times|div)\b")
 # What may be before a clause: punctuation, an opening delimiter.
 _EDGE = re.compile(r"\A(?:[\s,;:=$]|\\[(\[])+")
 _VERB = re.compile(r"\b(?:is|are|be|equals?|gives?)\b:?|(?<![<>!])[=是为]")
-# The words that a number may have directly after it: `60people`, `7V battery`.
-_GLUED = re.compile(r"(?<![^\W\d_]|\\)(?:(?!(?:and|or)\b)[^\W\d_]{2,}|[A-Z](?=\s[a-z]{2}|['’&]))")
+# The words that a number may have directly after it: `60people`, `7V battery`. `7K people` are more
+# than 7.
+_GLUED = re.compile(r"(?<![^\W\d_]|\\)(?:[^\W\d_]{2,}|[AC-JLN-SU-Z](?=\s[a-z]{2})|[A-Z](?=['’&]))")
 _QUALIFIERS = HEDGES - names(
     "is are was were and or if when while all any each every both only other others another before "
     "after previous next some many few odd even true unknown guess"
 ) | names("loss deficit debt short owe owes")
 """Words beside a number or before "the answer" that change it: `negative`, `million`, `about`."""
 _DENIALS = names(
-    "not never negative minus than least most twice half except maybe perhaps possibly"
+    "not cannot never negative minus than least most twice half except maybe perhaps possibly"
 )
 """Words before a mark that change it."""
-_REFUTATIONS = names("percent wrong incorrect") | {*SCALES}
+_REFUTATIONS = names("percent wrong incorrect squared cubed plus minus divided") | {*SCALES}
 """Words after a mark that change it."""
+# `not equal to`, `the square of`, 不是, 负 and 大于 before a mark.
+_DENIED_BEFORE = re.compile(
+    r"(?:\bnot equal to|\b(?:root|square|cube|negative|reciprocal|log|logarithm) of"
+    r"|\b(?:half|double|triple)(?: of)?|\b(?:nicht|kein|pas|не|минус)"
+    r"|(?:不|[负負约約近]|[大小少多]于|超过|没有|至[少多])[是为等于到 ]{0,3})[\s$]*\Z"
+)
+# `is not correct`, `which is wrong`, 万 (ten thousand), 或 (or) and 不对 (wrong) after it.
+_DENIED_AFTER = re.compile(
+    r"[\s$]*(?:(?:is not|isn't|,? which is (?:wrong|not)|per cent|por ciento|pour cent)\b"
+    r"|[万萬亿億百或]|千(?![米克瓦])|是?(?:不[是对對]|错|錯)|的[平立]方)"
+)
 # The beginning of a sentence that takes back what is before it: `Wait, it is 6`.
-_RETRACTIONS = ("wait", "actually", "sorry", "oops", "correction")
+_RETRACTIONS = ("wait", "actually", "sorry", "oops", "correction", "hold on", "scratch that")
 _RETRACTED = re.compile(
-    rf"(?:^|[.!?]\s)[ \t]*(?:{'|'.join(_RETRACTIONS)})\b", re.IGNORECASE | re.MULTILINE
+    rf"(?:^|[.!?>]\s)[ \t]*(?:[-*>] |but |hmm,? |no,? )?(?:{'|'.join(_RETRACTIONS)})\b",
+    re.IGNORECASE | re.MULTILINE,
 )
 _TAIL = 4_000
 """Number of characters at the end of a text that the guess (rule 7) reads."""
@@ -218,8 +236,8 @@ def _clause(
     r"""Return `content`, the answer marked by `text[start:end]`, or the clause that changes it.
 
     Beside the mark may be words. If a word of denial is close to the mark, or its sentence is a
-    question or has a rival, return the sentence, `not \boxed{5}`; if mathematics touches the mark,
-    return this mathematics, `2 \cdot \boxed{5}`.
+    question or has a rival (another box too), return the sentence, `not \boxed{5}`; if mathematics
+    touches the mark, return this mathematics, `2 \cdot \boxed{5}`.
 
     Args:
         text: a text with a mark, such as a box or a number.
@@ -230,25 +248,33 @@ def _clause(
     """
     before = _COLOUR.sub("", _END.split(text[max(0, start - _REACH) : start])[-1])
     stop = _END.search(text, end, end + _REACH)
-    after = text[end : stop.start() if stop else end + _REACH]
+    after = _COLOUR.sub("", text[end : stop.start() if stop else end + _REACH])
     # The mathematics before and after the mark.
     first = max((each.end() for each in _separators(before)), default=0)
     last = min((each.start() for each in _separators(after)), default=len(after))
-    if glued := _GLUED.search(after):
-        last = min(last, glued.start())
+    # `5km`, `5people` and `$5$th`, but not `5pi` or `5xy`.
+    for glued in _GLUED.finditer(after):
+        word, is_outside = glued[0], after.startswith("$") and glued[0] != "pi"
+        if is_word(word) or is_unit(word) or len(word) == 1 or is_outside:
+            last = min(last, glued.start())
     is_denied = (
         _QUALIFIERS & {*_spoken(before)[-3:], *_spoken(after)[:2]}
         if rivals
         else _DENIALS & {*_spoken(before)[-2:]} or _REFUTATIONS & {*_spoken(after)[:2]}
-    )
+    ) or bool(_DENIED_BEFORE.search(before) or _DENIED_AFTER.match(after))
     is_question = stop is not None and stop[0] in "?？"
     others = rivals.finditer(f"{before[:first]} {after[last:]}") if rivals else ()
     has_rival = any(re.search(r"\d", each[0]) and each[0] != text[start:end] for each in others)
-    if is_denied or is_question or has_rival:
-        return _clean(before + text[start:end] + after) + "?" * is_question
+    # Of boxes, another one in the sentence, unless taken back: `\boxed{6} no, \boxed{5}`.
+    boxes = () if rivals or {"no", "not", "wrong"} & {*_spoken(before)} else _boxes(before[:first])
+    has_rival |= any(other != content for _, _, other in boxes)
     lead = _DELIMITER.sub(" ", _BULLET.sub("", before[first:]))
     # `and/or`, `cookies/`: the sign belongs to the word.
     lead = lead.removeprefix("/").strip(" \t,;:|$.{")
+    # `2 apples + \boxed{5}`
+    is_part = first > 0 and _OPERATOR.match(before[first:].lstrip()) is not None
+    if is_denied or is_question or has_rival or is_part:
+        return _clean(before + text[start:end] + after) + "?" * is_question
     trail = _DELIMITER.sub(" ", after[:last]).strip(" \t,;:|$./-}")
     # `x =` names what a box says.
     is_name = not trail and (_NAME.fullmatch(lead) if rivals is None else lead == "=")
@@ -261,11 +287,12 @@ def _clause(
 def _separators(text: str) -> Iterator[re.Match[str]]:
     r"""Yield what is no part of mathematics: words, also in `\text{…}`, arrows, layout."""
     for piece in _SEPARATOR.finditer(text):
+        unit = (piece["text"] or "").strip()
         if (
             piece["sign"]
             or (piece["word"] and is_word(piece["word"]))
-            or (piece["text"] and has_words(piece["text"]))
-            or piece[0][1:] in _LAYOUT
+            or (unit and (has_words(unit) or (unit[1:] and is_unit(unit))))
+            or piece[0] in _LAYOUT
         ):
             yield piece
 
@@ -458,13 +485,18 @@ def _content(formula: re.Match[str]) -> str:
     return content
 
 
+def _unstopped(text: str) -> str:
+    """Remove a full stop at the end; the dots of `0.333...` remain."""
+    return text if text.endswith("..") else text.removesuffix(".")
+
+
 def _clean(text: str) -> str:
     """Remove spaces, quotes, bold and a full stop around an answer: ` **24**` -> `24`."""
     for _ in "**.":
-        text = text.strip().strip('*"“”`').removesuffix(".")
+        text = _unstopped(text.strip().strip('*"“”`'))
     formula = _FORMULA.match(text)
     if formula and formula.end() == len(text):
-        text = _content(formula).strip().removesuffix(".").strip()
+        text = _unstopped(_content(formula).strip()).strip()
     return text.strip("'") if text.startswith("'") else text
 
 

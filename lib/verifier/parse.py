@@ -252,7 +252,9 @@ class Parser(Atoms):
             is_slashed = following.kind == "number" or all(map(_is_integer, right.args))
             if right.kind == "quotient" and is_slashed:
                 raise Unparsable("an integer before an improper fraction")
-        if last_kind == "number" and right.kind == "number" and following.kind == "number":
+        # `1 5`, and `1{5}`, which looks like 15.
+        is_number = following.kind == "number" or following.text == "{"
+        if last_kind == "number" and right.kind == "number" and is_number:
             raise Unparsable("two numbers side by side")
         if left.kind == "set" and len(left.args) == 1 and left.args[0].kind == "sum":
             # `{x + 1} y`: braces with one sum in them group a factor, and are no set.

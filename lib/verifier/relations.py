@@ -369,9 +369,10 @@ def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Ver
         # Of `2n for all n`, the statement is 2n and the membership n ∈ any.
         statement, membership = sides[place].args
         domain = membership.args[1]
-        # The quantifier of "for all n" (the domain "any") or of a whole set, such as the integers,
-        # may be left out; that of an inequality only over the reals, since an inequality without
-        # one is about the reals. For a function also a half of a set: f(x) = 1 for all positive x.
+        # May be left out: a quantifier without a set ("for all n", the domain "any"), or over a
+        # whole set, such as the integers. Of an inequality only that over the reals, since without
+        # one it is about the reals. Of a function's equation also that over numbers of one sign, or
+        # without 0: f(x) = 1 for all positive x.
         is_function = statement.kind == "relation" and statement.args[0].kind == "call"
         known = _DOMAIN if is_function else _WHOLE
         is_whole = membership.name == "in" and known.fullmatch(domain.name)

@@ -343,7 +343,8 @@ def same_constraint(comparer: Comparer, reference: Node, answer: Node) -> bool:
     # A chain, `0 < x < 1`, or a relation such as ∈: side by side.
     if len(sides[0]) > 2 or name in _ORDERED:
         return comparer.in_order(*sides, "").equal
-    # Equal elements: the same sides in another form, x + x < 2 and 2x < 2.
+    # At one random point (any salt will do) both relations have the same element: their sides
+    # differ only in form, x + x < 2 and 2x < 2.
     field = Fingerprint("")
     if field.of(reference) == field.of(answer):
         return True
