@@ -355,7 +355,7 @@ def _curve_panel(title: str, rows: Sequence[Mapping[str, Any]], series: Sequence
         "color": colored_by("series", series, SERIES_COLORS),
     }
     # With one or two steps the points are drawn too: a line through one is invisible.
-    layers: list[Spec] = [{"mark": {"type": "line", "point": len(rows) < 3}}]
+    layers: list[Spec] = [{"mark": {"type": "line", "point": len(rows) < 3 * len(series)}}]
     if reach:
         # Two layers: the values in a faint line, their mean in a strong one. A copy, since all
         # panels share LAYERS, and the window of the mean differs.
