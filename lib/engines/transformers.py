@@ -183,7 +183,9 @@ class TransformersEngine(Engine):
             nonlocal shown
             text = self.tokenizer.decode(token_ids, skip_special_tokens=True)
             text = text_until(sampling.stop_strings, text)
-            # A later token can still change the text of the one before (byte-level BPE).
+            # Wait while the last character lacks bytes, since it may span tokens (byte-level BPE).
+            # With byte fallback, these bytes turn the character before them into � meanwhile, so
+            # that `text` may not start with `shown`.
             if text.startswith(shown) and shown != text and not text.endswith(_HALF_CHARACTER):
                 show(text[len(shown) :])
                 shown = text
@@ -194,7 +196,7 @@ class TransformersEngine(Engine):
             ((completion,),) = self.generate([prompt], sampling)
         finally:
             self._stream = None
-        # The rest after the last whole character.
+        # What is still held back, such as an unfinished character.
         if completion.text != shown:
             show(completion.text[len(shown) :])
         return completion

@@ -461,10 +461,12 @@ class Prepare(Section):
         benchmarks_from_outside = any(
             isinstance(each.source, LimitedSource) for each in self.benchmarks
         )
-        # With contamination_ngram, `prepare` drops training problems that are in a benchmark.
+        # `prepare` drops training problems that share contamination_ngram words in a row with a
+        # benchmark, or contain a whole problem of it that is shorter. 1000 words are more than any
+        # usual problem has, so that only whole problems count.
         if training_from_outside and benchmarks_from_outside and not self.contamination_ngram:
             yield (
                 "contamination_ngram=0 would train on problems that a training set shares with "
-                "a benchmark, and neither is only generated; "
+                "a benchmark (both have problems from files or the Hub): "
                 "set 8, or 1000 to compare whole texts only"
             )

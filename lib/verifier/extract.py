@@ -438,21 +438,25 @@ def _bare(text: str) -> str | None:
 
 
 def _guessed(text: str) -> str | None:
-    """Return what the last line with a number or a formula says, or None: `so 3 + 4 = 7 apples`.
+    """Return what the last line with a number or a formula (else the last line) says, or None.
 
-    This is the last formula or number, or the text after a later "is" or "=": "So it is even".
+    This is the last formula or number with the mathematics around it, "so 3 + 4 = 7 apples" ->
+    "3 + 4 = 7"; or, if neither comes after the last "is" or "=", what does: "So it is even" ->
+    "even".
     """
     lines = [line for line in text[-_TAIL:].splitlines() if line.strip()]
     with_maths = (line for line in reversed(lines) if re.search(r"\d|\$|\\[(\[a-zA-Z]", line))
     line = next(with_maths, lines[-1] if lines else "")
     verb = _final(_VERB, line)
     rest = _clean(line[verb.end() :]) if verb else ""
-    # A word is an answer only where the whole completion has no number.
-    is_word = not re.search(r"\d", text) and len(rest.split()) <= 2
-    is_side = not re.search(r"[\d$]|\\[(\]]", rest) and len(rest) <= 200
-    if rest and is_side and (is_word or not has_words(rest)):
+    # One or two words are an answer only where the whole completion has no digit.
+    may_be_words = not re.search(r"\d", text) and len(rest.split()) <= 2
+    # Without a number or a formula, which `_last` reads below.
+    is_plain = not re.search(r"[\d$]|\\[(\]]", rest) and len(rest) <= 200
+    if rest and is_plain and (may_be_words or not has_words(rest)):
         return rest
-    # "Or" leaves the answer open, and a digit of another script is no number.
+    # The whole line where "or" leaves the answer open, or where a digit of another script follows
+    # a letter: `H２O` has no number, but `_last` would return "O".
     return _clean(line) if re.search(r"\bor |[^\W\d_](?![0-9])\d", line) else _last(line)
 
 

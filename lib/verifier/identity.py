@@ -369,6 +369,7 @@ def _terms(node: Node) -> list[Term]:
     (x + 2) · 3 is [(3, (x,)), (6, ())]. A product of more than `_MAX_TERMS` terms stays one term.
     """
     match node:
+        # For mypy: a number always has a value.
         case Node("number", value=value) if value is not None:
             return [(value, ())]
         case Node("sum", parts):

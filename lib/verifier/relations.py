@@ -84,9 +84,9 @@ def _equation(comparer: Comparer, node: Node) -> Stated | None:
     `x = 2 + 3 = 5` has the value 2 + 3 with the name x. None if the relation is no equation, or if
     its values are not equal: `x = 7 = 8`.
     """
-    # A chain a = b ≈ c has n parts and n − 1 operators.
+    # A chain of n parts has n − 1 operators: "= ~" for a = b ≈ c. ≈ is named "~", and ∼ "sim".
     operators, parts = node.name.split(" "), node.args
-    # X ~ N(0, 1) states a distribution as "=" does.
+    # X ∼ N(0, 1) states a distribution as "=" does.
     is_distribution = parts[-1].kind == "call" and parts[-1].name[0].isupper()
     if node.name == "sim" and is_distribution and is_name(parts[0]):
         operators = ["="]
@@ -100,7 +100,7 @@ def _equation(comparer: Comparer, node: Node) -> Stated | None:
     # e and i are constants elsewhere, but names in `e = 1/2` and `i = 2`.
     if parts[0] in (symbol("e"), symbol("i")) and not free_symbols(parts[-1]):
         num_names = max(num_names, 1)
-    # x ≈ 5 states no number; a formula may be an approximation.
+    # x ≈ 5 states no value, but y ≈ 2t does: a formula may be an approximation.
     if "~" in operators[:num_names] and not free_symbols(parts[-1]):
         return None
     # links[n] is the sign after values[n].
