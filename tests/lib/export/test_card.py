@@ -87,7 +87,7 @@ def test_the_card_carries_numbers_prompt_stop_strings_and_hashes(on_the_hub):
 def test_the_card_names_the_selected_steps(on_the_hub):
     best = {"step": 50, "last_step": 100, "num_points": 3, "num_problems": 64}
     text = card(on_the_hub, selections={"sft": {**best, "answer_accuracy": 0.5}}).text
-    assert " completions. sft hands on step 50 of 100, which of 3 points" in text
+    assert " completions. sft hands on step 50 of 100: of 3 validation points" in text
     assert "50.0 %. As a maximum of noisy numbers" in text
 
 

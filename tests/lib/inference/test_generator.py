@@ -41,7 +41,7 @@ def test_a_known_answer_comes_with_its_reasoning(generator):
 
 
 def test_marks_that_are_misplaced_are_no_part_of_an_answer(generator):
-    for text, answer in (("Answer: 9</SOLUTION>0", "9"), ("so 4 = 9", "9")):
+    for text, answer in (("Answer: 9</SOLUTION>0", "9"), ("so 4 + 5 = 9", "4 + 5 = 9")):
         completion = GeneratedCompletion(text=text, token_ids=(1,), finish="length")
         assert generator._solution(QUESTION, completion).answer == answer
 

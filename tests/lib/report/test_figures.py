@@ -62,5 +62,5 @@ def test_the_selected_step_is_ringed_with_a_caveat(run):
         assert "Ring: the step handed on" in figure.caption
         assert "<path" in figure_svg(figure)
     (sentence,) = caveats((), selected)
-    assert "grpo hands on step 50 of 100" in sentence and "75.0 %: as a maximum" in sentence
+    assert "grpo hands on step 50 of 100" in sentence and "75.0 %. As a maximum" in sentence
     assert "Ring" not in validation_figure(run).caption
