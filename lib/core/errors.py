@@ -54,6 +54,11 @@ def is_first_to_fail() -> bool:
 _HIDDEN = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
 
 
+def first_line(error: object) -> str:
+    """Return the first line of an error's message, or its type's name if it has none."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 def visible(text: str) -> str:
     """Replace each invisible character by its code point: "a\\u202eb" -> "a⟨U+202E⟩b".
 

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 
 from lib.artifacts.completions import Finish as Finish
 from lib.artifacts.completions import GeneratedCompletion as GeneratedCompletion
-from lib.core.errors import UserError
+from lib.core.errors import UserError, first_line
 from lib.core.process import require
 from lib.engines.registry import ENGINES, VLLM_SHARE, EngineFacts
 from lib.prompts import Message
@@ -199,8 +199,7 @@ def loading(folder: Path) -> Iterator[None]:
         yield
     except (OSError, ValueError, SafetensorError) as error:
         # Only the first line: messages of transformers have many.
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UserError(f"{folder} cannot be loaded as a model: {reason}") from error
+        raise UserError(f"{folder} cannot be loaded as a model: {first_line(error)}") from error
 
 
 def _implementation(name: str) -> type[Engine]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lib.artifacts import SCRATCH
-from lib.core.errors import UserError
+from lib.core.errors import UserError, first_line
 from lib.engines import compat
 from lib.engines.gpu import find_gpus, gpu_fault
 from lib.engines.registry import ENGINES
@@ -198,9 +198,9 @@ def _fast_language_model() -> Any:
         ) from error
     # Unsloth raises these if it finds no accelerator.
     except (NotImplementedError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0]
         # A sentence if torch cannot use the GPUs of this machine; '' if there are none.
         fault = gpu_fault(find_gpus()) or (
-            f"unsloth finds no accelerator here ({reason}); set model.backend to transformers"
+            f"unsloth finds no accelerator here ({first_line(error)}); "
+            "set model.backend to transformers"
         )
         raise UserError(f"model.backend=unsloth: {fault}") from error

@@ -22,7 +22,7 @@ from transformers import TrainerState
 
 from lib.artifacts import ROOT, hash_path, read_json
 from lib.artifacts.models import HUB_ID
-from lib.core.errors import UserError
+from lib.core.errors import UserError, first_line
 from lib.core.git import git
 
 CARD = "README.md"
@@ -204,19 +204,18 @@ def push(uploads: Sequence[CommitOperationAdd], *, repo: str, token: str, privat
                 f"the Hub refuses to write to {repo} (HTTP {status}); expected HF_TOKEN to be a "
                 "token with write access to it: https://huggingface.co/settings/tokens"
             ) from None
-        reason = _first_line(error.server_message or error, token)
+        reason = _without_token(error.server_message or error, token)
         raise UserError(f"the Hub answered HTTP {status} ({reason}); nothing was pushed") from None
     except (httpx.HTTPError, OSError) as error:
-        reason = _first_line(error, token)
+        reason = _without_token(error, token)
         raise UserError(f"the Hub cannot be reached ({reason}); nothing was pushed") from None
     return str(address)
 
 
-def _first_line(error: object, token: str) -> str:
+def _without_token(error: object, token: str) -> str:
     """Return the first line of an error's message, with the token replaced by ***."""
     # h11 quotes a header that it refuses: "Illegal header value b'Bearer hf_…'".
-    line = f"{error}".strip().partition("\n")[0] or type(error).__name__
-    return line.replace(token, "***")
+    return first_line(error).replace(token, "***")
 
 
 def _files(folder: Path) -> list[Path]:

@@ -134,8 +134,8 @@ def missing_tools() -> Iterator[str]:
 
     Triton needs both at run time, to compile kernels for vLLM and Unsloth.
     """
-    # Triton compiles a launcher for each kernel with $CC, gcc or clang; any of them will do.
-    compilers = (os.environ.get("CC", "gcc"), "clang")
+    # Triton compiles a launcher for each kernel: with $CC if it is set, else with gcc or clang.
+    compilers = [os.environ["CC"]] if "CC" in os.environ else ["gcc", "clang"]
     if not any(map(shutil.which, compilers)):
         yield "gcc"
     # The launcher is a C extension of Python, which needs Python's headers.

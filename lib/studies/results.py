@@ -93,16 +93,25 @@ def _common_measures(study: Study, scores: RunScores) -> list[str]:
     first, *others = scores.values()
     # A run without right answers, for example, has no DISTINCT.
     measures = [name for name in first if all(name in run for run in others)]
-    # In each comparison, both runs of a seed need a problem in common.
+    # Of a measure on a part of the problems, both runs of a comparison need one in common.
     return [
         name
         for name in measures
-        if all(
+        if not _is_partial(name)
+        or all(
             scores[pair.before, seed][name].keys() & scores[pair.after, seed][name].keys()
             for pair in study.comparisons
             for seed in study.seeds
         )
     ]
+
+
+def _is_partial(measure: str) -> bool:
+    """Return True for a measure on a part of a benchmark's problems, which depends on the run.
+
+    `DISTINCT` needs two right completions of a problem, and `UNSEEN` depends on the training set.
+    """
+    return DISTINCT in measure or UNSEEN in measure
 
 
 def _variant_rate(study: Study, variant: str, measure: str, scores: RunScores) -> dict[str, Any]:
@@ -129,8 +138,8 @@ def _difference(study: Study, pair: Contrast, measure: str, scores: RunScores) -
     changes = []
     for seed in study.seeds:
         before, after = scores[pair.before, seed][measure], scores[pair.after, seed][measure]
-        if DISTINCT in measure:
-            # Only problems with two right completions have this measure: take those of both.
+        if _is_partial(measure):
+            # The problems may differ between the runs: take those of both.
             shared = sorted(before.keys() & after.keys())
             before = {problem: before[problem] for problem in shared}
             after = {problem: after[problem] for problem in shared}

@@ -2,12 +2,14 @@
 
 One line of JSON per checkpoint:
 
+\b
 - `kl`: KL(π_start ‖ π) on completions that the start checkpoint sampled for the held-out problems,
   in nats per completion, exact over the vocabulary at each position. arXiv:2509.04259 finds that
   forgetting follows it.
 - `chat`, with --chat: the log-probability of the base model's own greedy answers to plain
   questions, in nats per token. A value below the start's is forgotten.
 
+\b
     python -m studies.forgetting.measure --base data/models/base --start data/models/sft \\
         --completions data/completions/sft.jsonl data/models/grpo
 """
@@ -20,6 +22,7 @@ from typing import Any
 import click
 import torch
 from torch import Tensor
+from torch.nn.functional import kl_div
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from lib.engines.base import encode
@@ -101,7 +104,8 @@ def main(
     for checkpoint in (start, *checkpoints):
         model = load(checkpoint)
         divergences = [
-            float((before.exp() * (before - after)).sum())
+            # kl_div takes the second distribution first: Σ_t KL(before_t ‖ after_t).
+            float(kl_div(after, before, log_target=True, reduction="sum"))
             for (before, _), (after, _) in zip(
                 token_scores(reference, on_task), token_scores(model, on_task), strict=True
             )

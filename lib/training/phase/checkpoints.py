@@ -84,7 +84,7 @@ class Checkpoints:
         if any(self.writing.glob("checkpoint-*")):
             say("ignores a half-written checkpoint")
         for checkpoint in reversed(self.by_step()):
-            # Such as "model.safetensors has changed"; '' without damage.
+            # Such as "model.safetensors is not as saved"; '' without damage.
             damage = find_damage(checkpoint)
             if not damage:
                 return checkpoint
@@ -298,16 +298,21 @@ def checkpoint_step(checkpoint: Path) -> int:
 def find_damage(checkpoint: Path) -> str:
     """Name the first file that differs from a checkpoint's manifest, for a message; '' if none.
 
-    Such as "model.safetensors has changed".
+    Such as "model.safetensors is not as saved".
     """
     try:
         # {relative path: hash} of each file.
         expected = read_json(checkpoint / MANIFEST)
     except UserError:
-        return "no manifest"
-    # `^` leaves the pairs in only one of the two: missing, added and changed files.
-    differing = {name for name, _ in expected.items() ^ _hashes(checkpoint).items()}
-    return f"{min(differing)} has changed" if differing else ""
+        expected = None
+    if not isinstance(expected, dict):
+        return "no readable manifest"
+    found = _hashes(checkpoint)
+    # Missing, added and changed files.
+    differing = [
+        name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)
+    ]
+    return f"{min(differing)} is not as saved" if differing else ""
 
 
 def _hashes(folder: Path) -> dict[str, str]:

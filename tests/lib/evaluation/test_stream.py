@@ -15,12 +15,12 @@ def test_a_chunk_that_was_not_stored_whole_is_not_there(tmp_path):
         return contextlib.closing(sqlite3.connect(tmp_path / "rows.sqlite"))
 
     with connect() as table:
-        table.execute("CREATE TABLE rows (task INTEGER, place INTEGER, sample INTEGER, row TEXT)")
+        table.execute("CREATE TABLE rows (task INTEGER, problem INTEGER, sample INTEGER, row TEXT)")
         store_chunk(table, [(0, 3, 0, "{}"), (0, 1, 0, "{}")])
         with pytest.raises(sqlite3.Error):
             store_chunk(table, [(0, 2, 0, "{}"), (0, 4)])
     with connect() as table:
-        assert table.execute("SELECT place FROM rows").fetchall() == [(3,), (1,)]
+        assert table.execute("SELECT problem FROM rows").fetchall() == [(3,), (1,)]
 
 
 def test_settings_and_inputs_each_name_another_folder(tmp_path):

@@ -59,6 +59,16 @@ def test_a_folder_is_its_files_in_order_of_name(raw):
     assert [place.rsplit("/", 1)[1][:5] for place in places] == ["a.jso"] * 5 + ["b.csv"] * 5
 
 
+def test_a_hidden_file_is_read_only_if_it_is_named(raw):
+    _write(raw / ".mine.jsonl")
+    assert list(read_rows(raw / ".mine.jsonl", raw=raw))
+    hidden = raw / "set" / ".cache"
+    hidden.mkdir(parents=True)
+    _write(hidden / "rows.jsonl")
+    with pytest.raises(UserError, match=r"expected .*\.jsonl"):
+        list(read_rows(raw / "set", raw=raw))
+
+
 def test_a_path_elsewhere_is_refused_with_its_import(raw, tmp_path):
     _write(tmp_path / "mine.jsonl")
     (raw / "link.jsonl").symlink_to(tmp_path / "mine.jsonl")

@@ -395,16 +395,27 @@ def test_means_are_over_seeds_and_differences_paired():
     assert same["low"] < 0 < same["high"]
 
 
-def test_distinct_is_compared_on_the_problems_that_both_solved_twice():
+@pytest.mark.parametrize("measure", ["distinct", "unseen pass@1"])
+def test_a_measure_on_some_problems_is_compared_on_those_of_both(measure):
     outcome = outcome_of({"sft": [10, 12, 8], "grpo": [20, 24, 16], "control": [20, 24, 16]})
     sizes = dict.fromkeys(study().variants, 40)
     for shared in ("b", "c"):
         for (variant, _), scores in outcome.scores.items():
             own = {"a": 0.5, "b": 0.0} if variant == "sft" else {shared: 0.25, "c": 1.0}
-            scores["held_out"]["distinct"] = own
+            scores["held_out"][measure] = own
         change = study_metrics(study(), outcome, num_validated=sizes)["comparisons"]["sft to grpo"]
         # No problem is shared the second time.
-        assert change.get("distinct", {}).get("mean") == (0.25 if shared == "b" else None)
+        assert change.get(measure, {}).get("mean") == (0.25 if shared == "b" else None)
+
+
+def test_runs_on_other_problems_are_not_compared_in_another_measure():
+    outcome = outcome_of({"sft": [10, 12, 8], "grpo": [20, 24, 16], "control": [20, 24, 16]})
+    for (variant, _), scores in outcome.scores.items():
+        if variant == "grpo":
+            greedy = scores["held_out"]["greedy"]
+            scores["held_out"]["greedy"] = {f"other {name}": greedy[name] for name in greedy}
+    with pytest.raises(ValueError, match="not the same problems"):
+        study_metrics(study(), outcome, num_validated=dict.fromkeys(study().variants, 40))
 
 
 CLAIMS = {

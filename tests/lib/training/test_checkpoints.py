@@ -1,5 +1,7 @@
 """A checkpoint is whole and of this very run, or it is not resumed from."""
 
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from lib.artifacts import stage_code
 from lib.core.errors import UserError
 from lib.training.phase.checkpoints import (
     Checkpoints,
+    SaveOnSignal,
     SealCheckpoints,
     checkpoint_step,
     find_damage,
@@ -64,7 +67,9 @@ def test_the_best_of_each_checkpoint_that_can_be_resumed_stays(saved):
     assert [saved.best(step).exists() for step in (4, 7, 12)] == [False, True, True]
 
 
-@pytest.mark.parametrize("damage", ["changed", "cut", "missing", "added", "no manifest", "garbled"])
+@pytest.mark.parametrize(
+    "damage", ["changed", "cut", "missing", "added", "no manifest", "garbled", "no mapping"]
+)
 def test_a_damaged_checkpoint_is_reported_and_the_older_one_used(saved, damage):
     weights = saved.folder / "checkpoint-10" / "model.safetensors"
     manifest = weights.with_name("manifest.json")
@@ -81,10 +86,15 @@ def test_a_damaged_checkpoint_is_reported_and_the_older_one_used(saved, damage):
             manifest.unlink()
         case "garbled":
             manifest.write_bytes(b"{")
+        case "no mapping":
+            manifest.write_bytes(b"[]")
     step, lines = newest_step(saved)
     assert step == 5
     assert len(lines) == 1
     assert "checkpoint-10 is damaged" in lines[0]
+    of_manifest = damage in ("no manifest", "garbled", "no mapping")
+    named = "manifest" if of_manifest else "model-2" if damage == "added" else "model.safetensors"
+    assert named in lines[0].partition("(")[2]
     assert find_damage(saved.folder / "checkpoint-5") == ""
 
 
@@ -180,3 +190,14 @@ def test_counts_of_an_interrupted_run_are_added_up():
     before = {"verifier": {"calls": 3, "late": 1}}
     after = {"verifier": {"calls": 4, "new": 2, "late": 0}}
     assert add_counts(before, after) == {"verifier": {"calls": 7, "new": 2, "late": 1}}
+
+
+def test_outside_the_main_thread_signals_keep_their_handlers():
+    before = signal.getsignal(signal.SIGTERM)
+
+    def watched() -> object:
+        with SaveOnSignal(1).watch():
+            return signal.getsignal(signal.SIGTERM)
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(watched).result() == before
