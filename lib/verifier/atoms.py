@@ -547,6 +547,9 @@ class Atoms:
 
     def _degrees(self, node: Node) -> Node:
         """Return `node` as degrees, plus minutes and seconds after it: `30°15'` is 30 + 15/60."""
+        # A temperature, `20 °C`, is no angle times a letter.
+        if self.peek.text in ("C", "F", "K"):
+            return Node("unit", (node,), f"°{self.next().text}")
         total = node
         for marks in ("'", "''"):
             if self.peek.kind == "number" and self.ahead(1).text == marks:
@@ -575,10 +578,9 @@ class Atoms:
         """Parse the subscript of `node`: `101_2` is a number in base 2, `x_1` one name."""
         below = self.atom()
         if node.kind == "number" and below.kind == "number":
-            base = below.value
-            if base is None or not node.name.isdigit():
-                raise Unparsable("a base that is no number")
-            if base == 10:
+            if not node.name.isdigit():
+                raise Unparsable("digits that are no integer")
+            if below.value == 10:
                 return number(int(node.name), node.name)
             # The digits stay a name, without leading zeros: 011_2 is 11_2.
             return Node("base", (below,), node.name.lstrip("0"))

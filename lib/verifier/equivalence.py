@@ -3,7 +3,7 @@ r"""Decide whether an answer equals the reference: `\frac12` and `0.5` are equal
 Equal texts and plain numbers are decided first. Any other pair is parsed (`lib.verifier.phrases`),
 and the two trees are compared by `RULES`. If these cannot decide integrals, limits and sums, the
 worker with sympy is asked (`lib.verifier.symbolic`). If the pair is not equal, other readings of
-it (`conversions`) are compared last, such as an option's letter as its text.
+it (`conversions`) are compared last, such as `3,14` as 3.14.
 """
 
 import itertools
@@ -185,8 +185,7 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
             # The worker gets texts, not trees, and parses them itself.
             verdict = Verdict(*symbolic.ask(expected, actual))
         if not verdict.equal:
-            # A last chance: read as a decimal comma, as an option's letter, or with renamed
-            # variables.
+            # A last chance: read as a decimal comma, or with renamed variables.
             for step, reference, answer in conversions(actual, *trees, problem):
                 if comparer.equal(reference, answer):
                     return Verdict(True, step)
@@ -250,8 +249,8 @@ Conversion = tuple[str, Node, Node]
 def conversions(text: str, expected: Node, actual: Node, problem: str) -> Iterator[Conversion]:
     """Yield other readings of an unequal pair: (name of the step, reference, answer).
 
-    The answer `3,14` as 3.14; an option's letter as its text; the answer's parameter n in nπ as the
-    reference's k. The answer is right if one reading is equal.
+    The answer `3,14` as 3.14; the answer's parameter n in nπ as the reference's k. The answer is
+    right if one reading is equal.
 
     Args:
         text: the answer before it was parsed.

@@ -44,7 +44,7 @@ from lib.verifier.tree import (
 _PRIME = 2**255 - 19
 _ROOT_OF_MINUS_ONE = pow(2, (_PRIME - 1) // 4, _PRIME)
 # Nodes and functions with parts in any order.
-_UNORDERED = names("set union intersection max min gcd lcm dot")
+_UNORDERED = names("set union intersection max min gcd lcm")
 # Circular and hyperbolic functions; the hyperbolic ones end in h.
 _CIRCULAR = names("sin cos tan cot sec csc sinh cosh tanh coth sech csch")
 _PARTS = 2520

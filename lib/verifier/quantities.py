@@ -1,4 +1,4 @@
-"""Rules that compare numbers: units, degrees, percent, bases, ratios, residues, roundings.
+"""Rules that compare numbers: units, degrees, percent, ratios, roundings.
 
 Each `compare_*` is a rule of `lib.verifier.equivalence.RULES`: it compares the trees of a reference
 and an answer, and returns None to leave the pair to the next rule.

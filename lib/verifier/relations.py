@@ -1,6 +1,6 @@
 """Rules that compare the values of equations, lists and sets: `x = 1, y = 2` states 1 and 2.
 
-Also rules for statements about all values of a letter, values by cases, words, times and dates.
+Also rules for statements about all values of a letter, words, times and dates.
 Each `compare_*` is a rule of `lib.verifier.equivalence.RULES`: it compares the trees of a reference
 and an answer, and returns None to leave the pair to the next rule.
 """
@@ -61,7 +61,11 @@ def stated(comparer: Comparer, node: Node) -> Stated | None:
         case Node("set", items):
             # In a set, ±a is two elements, and 1 and 2/2 are one.
             values: tuple[Node, ...] = ()
-            different = [*dict.fromkeys(value for item in items for value in signs(item))]
+            elements = [value for item in items for value in signs(item)]
+            # Beside dots each element counts: {0, 1, 0, 1, …} is not {0, 1, …}.
+            if symbol("ldots") in elements:
+                return Stated(tuple(elements), ("",) * len(elements), is_set=True)
+            different = [*dict.fromkeys(elements)]
             if len(different) > MAX_MATCHED:
                 raise TooHard("elements of a set")
             for value in different:
@@ -375,7 +379,7 @@ def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Ver
         # without 0: f(x) = 1 for all positive x.
         is_function = statement.kind == "relation" and statement.args[0].kind == "call"
         known = _DOMAIN if is_function else _WHOLE
-        is_whole = membership.name == "in" and known.fullmatch(domain.name)
+        is_whole = known.fullmatch(domain.name)
         if not is_whole or (is_region(statement) and domain != REALS):
             return Verdict(False, "quantifier")
         sides[place] = statement
@@ -387,11 +391,10 @@ def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Ver
         for side in (expected_membership, actual_membership)
     )
     domains = [domain_of(side.args[1]) for side in (expected_membership, actual_membership)]
-    same_domain = expected_membership.name == actual_membership.name and domains[0] == domains[1]
     # The reference's letters must not be used for something else in the answer.
     if (
         len(expected_letters) != len(actual_letters)
-        or not same_domain
+        or domains[0] != domains[1]
         or ({*expected_letters} - {*actual_letters}) & free_symbols(actual)
     ):
         return Verdict(False, "quantifier")

@@ -16,7 +16,6 @@ from lib.verifier.tree import (
     Undecided,
     free_symbols,
     is_name,
-    names,
     symbol,
 )
 
@@ -95,8 +94,6 @@ class Verdict(NamedTuple):
         return self if self.decided_by in INEXACT else Verdict(self.equal, step)
 
 
-INTERVALS = names("() [] (] [)")
-"""The names of tuple nodes that may be intervals: `(0, 1]` is "(]"."""
 MAX_MATCHED = 50
 """Elements that are compared in any order; the number of comparisons is quadratic in it."""
 

@@ -280,7 +280,7 @@ _DOMAINS = pairs(
 
 def domain_of(node: Node) -> str:
     r"""Return one name for all spellings of a set of numbers, such as bb:Z+ for `\mathbb{N}`."""
-    return _DOMAINS.get(node.name, spelled(node))
+    return _DOMAINS.get(node.name, node.name)
 
 
 def is_region(node: Node) -> bool:

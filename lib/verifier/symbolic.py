@@ -54,7 +54,7 @@ _SCALARS = names(
     "number symbol sum product quotient power root call factorial calculus relation list"
 )
 # Functions with jumps or kinks.
-_JUMPING = names("floor ceil sgn max min mod")
+_JUMPING = names("floor ceil sgn max min")
 # sympy's name of each function or kind of node.
 _FUNCTIONS = pairs(
     "sin=sin cos=cos tan=tan cot=cot sec=sec csc=csc sinh=sinh cosh=cosh tanh=tanh arcsin=asin "

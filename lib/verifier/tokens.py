@@ -156,9 +156,9 @@ _PLAIN = (
     | names(
         "infty oo inf infinity Infinity asin acos atan asinh acosh atanh arcsinh arccosh arctanh "
         "ceiling GCD LCM Max Min sign log10 Abs pi theta alpha beta gamma delta lambda omega phi "
-        "choose union emptyset"
+        "union emptyset"
     )
-) - names("Re Im Gamma conj factorial2")
+) - names("Re Im Gamma factorial2")
 """Words that are commands also without a backslash."""
 
 _UPRIGHT = names(

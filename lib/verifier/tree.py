@@ -34,7 +34,7 @@ classes. `2x = 5\%` is parsed as
 | phrase | | name the words as read |
 | choice | its text, if any | name the letter |
 | time, date | | name in one spelling |
-| base | | name digits; value the base |
+| base | the base, a number | name digits |
 | calculus | lower, upper, body | name "sum", "prod", "int", "lim" |
 """
 
@@ -180,7 +180,7 @@ FUNCTIONS = names(
     "sin cos tan cot sec csc sinh cosh tanh coth sech csch arcsin arccos arctan arccot arcsec"
     " arccsc "
     "arsinh arcosh artanh ln log lg exp sqrt abs floor ceil sgn Gamma max min gcd lcm "
-    "factorial factorial2 binomial det Re Im conj mod"
+    "factorial factorial2 binomial det Re Im mod"
 )
 """Functions that have values; any other name before arguments is an unknown function."""
 

@@ -237,8 +237,6 @@ _DIMENSIONS = {
     "yuan": "¥ yuan RMB=1",
     "rupee": "₹ rupee rupees Rs=1",
     "current": "A amp amps ampere amperes=1",
-    "celsius": "°C=1",
-    "fahrenheit": "°F=1",
     "kelvin": "K kelvin kelvins=1",
     "angle": "rad rads radian radians=1",
     "energy": "J joule joules=1 eV=801088317/5000000000000000000000000000",
@@ -254,8 +252,8 @@ _DIMENSIONS = {
     "count": "unit units=1",
 }
 MONEY = names("money euro sterling yuan rupee")
-_OFFSET = names("celsius fahrenheit kelvin")
-"""Temperatures: 20 °C is not 20 of anything else."""
+_OFFSET = names("kelvin")
+"""Temperatures: 20 K is not 20 of anything else."""
 
 
 def _table() -> dict[str, Unit]:
@@ -281,7 +279,7 @@ UNITS = _table()
 # Abbreviations of composed units.
 _COMPOUND = {"mph": "mi/h", "kph": "km/h", "kmph": "km/h", "fps": "ft/s", "cc": "cm^3"}
 # A unit with its power: `cm^2`, `s^{-1}`, `m2`.
-_PIECE = re.compile(r"([^\W\d_]+|[$€£¥₹¢]|°[CF])\.?\s*(?:\^?\{?(-?\d)\}?)?")
+_PIECE = re.compile(r"([^\W\d_]+|[$€£¥₹¢])\.?\s*(?:\^?\{?(-?\d)\}?)?")
 
 
 def _unit(word: str) -> Unit | None:
@@ -297,7 +295,7 @@ def parse_unit(text: str) -> Unit | None:
     # `sign` is -1 after a slash; `times` is the power that "square" or "cubic" gives the next word.
     factor, sign, times = Fraction(1), 1, 1
     # "square feet/s" has the pieces "square ", "feet", "/" and "s".
-    for piece in re.findall(r"[^\W\d_]+\s*\^?\{?-?\d?\}?|[$€£¥₹¢]|°[CF]|/|\S", text):
+    for piece in re.findall(r"[^\W\d_]+\s*\^?\{?-?\d?\}?|[$€£¥₹¢]|/|\S", text):
         word = piece.strip()
         if word == "/" and sign == 1 and dimension:
             sign = -1
