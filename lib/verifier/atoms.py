@@ -206,9 +206,10 @@ class Atoms:
         if not is_braced and self.peek != Token("operator", "("):
             return head
         # The letter without subscript, primes and ^-1: the f of f_1, f' and f^-1.
+        # `head.name != first` if there are such marks.
         first = head.name.partition("_")[0].rstrip("'").removesuffix("^-1")
-        # `f(`, `y'(` and `f^{-1}(` are always calls; `F(x)` and `y_1(x)` only with one argument, a
-        # single letter or number (`is_variable`).
+        # `f(`, `y'(` and `f^{-1}(` are always calls; a capital, `R(x)`, or a letter with a mark,
+        # `y_1(x)`, only with one argument, a single letter or number (`is_variable`).
         is_function = first in _FUNCTION_LETTERS or "'" in head.name or "^-1" in head.name
         is_capital = first.isupper() or first in ("phi", "psi", "Phi", "Psi", "chi")
         is_variable = self.ahead(1).kind in ("letter", "number") and self.ahead(2).text == ")"
@@ -246,7 +247,7 @@ class Atoms:
             name: the command without its backslash.
         """
         if name in ("frac", "binom"):
-            # `\frac12` and `\binom{n}{k}`
+            # `\frac12` and `\binom{n}{k}`: `_digit` parses a group, or one digit only.
             sides = self._digit(), self._digit()
             return Node("quotient", sides) if name == "frac" else call("binomial", *sides)
         if name in _SYMBOLS:
@@ -320,6 +321,7 @@ class Atoms:
         `\sin^2 x` is (sin x)^2, `\sin^{-1} x` is arcsin x, `\log_2 8` is log(8, 2). A function
         without an argument is a symbol.
         """
+        # The subscript by the key "_", the exponent by "^".
         scripts = self._scripts()
         base, exponent = scripts.get("_"), scripts.get("^")
         # No argument follows: a bare `\sin` or `\max_S`.
@@ -327,8 +329,10 @@ class Atoms:
             if exponent is not None:
                 raise Unparsable("a function of nothing")
             return symbol(name if base is None else f"{name}_{spelled(base)}")
+        # `_OF_SEVERAL`: max, min, gcd and lcm.
         if name in _OF_SEVERAL and self.peek.text not in BRACKETS:
             raise Unparsable("a function of several without brackets")
+        # The arguments, a tuple: `(1, 2)` has two; without brackets, `\sin 2x`, there is one.
         operand = self._operand()
         if not operand:
             raise Unparsable("a function of nothing")
@@ -346,7 +350,10 @@ class Atoms:
         return applied if exponent is None else Node("power", (applied, exponent))
 
     def _scripts(self) -> dict[str, Node]:
-        """Parse the subscript and the exponent of a command, in any order, by their marks."""
+        r"""Parse the subscript and the exponent of a command, `\log_2^3`, in any order.
+
+        Return {"_": subscript, "^": exponent}; a missing one has no key.
+        """
         scripts: dict[str, Node] = {}
         while mark := self.take("^", "_"):
             if mark.text in scripts:
@@ -421,6 +428,7 @@ class Atoms:
             # always a list. The whole begins at the first token, so that `start` is 1.
             is_list = inside.kind == "number" or (start == 1 and self.peek is END)
             return Node("tuple", (inside,), "[]") if opening == "[" and is_list else inside
+        # `(5]`, one element between brackets of two kinds.
         raise Unparsable("a half-open bracket around one element")
 
     def _absolute(self, bar: str) -> Node:
@@ -437,8 +445,10 @@ class Atoms:
         `\begin{pmatrix}1&2\\3&4\end{pmatrix}` is a matrix of two rows. A system (cases or aligned
         lines of one column) is returned as a list.
         """
+        # `_raw` takes a group, and returns its text.
         name = self._raw().rstrip("*")
-        # The columns of an array, such as `{cc}`; a bar between them is part of the matrix.
+        # The columns of an array, such as `{cc}`, are taken and ignored; a bar between them,
+        # `{c|c}`, is part of the matrix.
         if name == "array" and self.peek.text == "{" and "|" in self._raw():
             raise Unparsable("a matrix with a bar")
         rows: list[Node] = []
@@ -469,6 +479,7 @@ class Atoms:
         """
         while self.peek.text.lower() in ("if", "for", "when", ",", "where"):
             self.next()
+        # The sign `\\` has the text "\".
         start, ends = self.position, ("&", "\\", "end")
         with contextlib.suppress(Unparsable):
             node = self.statement(closing=ends)
@@ -482,6 +493,7 @@ class Atoms:
             words.append(canonical((self.next(),)))
         if not words:
             raise Unparsable("an empty cell")
+        # "n is even" and "n even" are the same phrase.
         return Node("phrase", (), " ".join(w for w in words if w not in ("is", "are", ".", "an")))
 
     def _exponent(self) -> Node:
@@ -490,7 +502,8 @@ class Atoms:
             operand = self._exponent()
             return negated(operand) if sign.text == "-" else operand
         base = self.atom()
-        # A tower, `2^3^2`, is 2^(3^2).
+        # A tower, `2^3^2`, is 2^(3^2): `_postfix` parses the `^2` after the 3. After any other
+        # base, such as a group, the second "^" is left to the caller.
         if self.peek.text == "^" and base.kind in ("number", "symbol"):
             self.deeper()
             base = self._postfix(base)
@@ -517,8 +530,10 @@ class Atoms:
             elif token.text[0] == "'":
                 if node.kind != "symbol":
                     raise Unparsable("a prime on what is no name")
+                # `f'`, or the call `f'(x)`
                 node = self._applied(node._replace(name=node.name + token.text))
             elif token.text == "!":
+                # `n!!` is the double factorial.
                 node = call("factorial2", node) if self.take("!") else Node("factorial", (node,))
                 if self.peek.text == "!":
                     raise Unparsable("a third factorial sign")
@@ -569,6 +584,7 @@ class Atoms:
             # `x^2_1` is `x_1^2`.
             if self.take("_"):
                 node = self._lowered(node)
+            # A letter that is a function before a bracket: `f^{-1}(x)`, but not `x^{-1}(x + 1)`.
             is_inverse = exponent.value == -1 and self.peek.text == "("
             if is_inverse and node.name[:1] in _FUNCTION_LETTERS:
                 return self._applied(node._replace(name=f"{node.name}^-1"))
@@ -596,9 +612,10 @@ class Atoms:
         """
         parts = [self.next().text]
         while True:
-            following = self.ahead(1)  # the token after the next one
+            after_next = self.ahead(1)
             is_letter = self.peek.kind in ("name", "letter")
-            # A letter may be a variable: it belongs to the unit only after "per", "/" or a unit.
+            # A letter may be a variable: it belongs to the unit only after "per" or "/", or if it
+            # is a unit after a unit. The unit in "m^2" is the part before "^".
             is_next = parts[-1] in ("per", "/") or (
                 is_unit(parts[-1].partition("^")[0]) and is_unit(self.peek.text)
             )
@@ -609,7 +626,8 @@ class Atoms:
                 if exponent.value is None or exponent.value.denominator != 1:
                     raise Unparsable("a unit to a power that is no integer")
                 parts.append(f"^{int(exponent.value)}")
-            elif following.kind in ("text", "word", "letter", "name") and (
+            # A sign belongs to the unit only if letters come after it: `5 m / s`, not `5 m / 2`.
+            elif after_next.kind in ("text", "word", "letter", "name") and (
                 sign := self.take("/", "cdot", "*")
             ):
                 parts.append("/" if sign.text == "/" else "*")

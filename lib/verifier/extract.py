@@ -192,6 +192,7 @@ def extract_answer(completion: str, *, prompt_format: AnswerMarks | None = None)
         if marked is not None:
             # An empty text between the marks is no answer: the rules are not tried.
             return unwrapped(marked) or None
+    # The answer of the first pair (rule, answer), or None without any.
     return next(applied_rules(text), ("", None))[1]
 
 
@@ -206,11 +207,13 @@ def applied_rules(text: str) -> Iterator[tuple[str, str]]:
     text = text[: match.start()] if match and match.start() else text
     # GSM8K's calculations, `<<3*4=12>>`, are no part of an answer.
     text = _ANNOTATION.sub("", text) if "<<" in text else text
+    # "It is 5. Wait, it is 6": the text begins anew after the last word that takes an answer back.
     # The pattern is slow, and most texts have none of its words.
     lower = text.lower()
     has_retraction = any(word in lower for word in _RETRACTIONS)
     if retraction := _final(_RETRACTED, text) if has_retraction else None:
         text = text[retraction.end() :]
+    # Each rule returns its answer as text, or None; the name of `_tagged` is "tagged".
     for rule in _RULES:
         answer = rule(text)
         if answer:
@@ -227,6 +230,7 @@ def last_boxed(text: str) -> str | None:
     if not boxes:
         return None
     start, end, content = boxes[-1]
+    # `_clause` returns the content, or the clause around the box.
     return _clause(text, start, end, content) or None
 
 
@@ -235,63 +239,89 @@ def _clause(
 ) -> str:
     r"""Return `content`, the answer marked by `text[start:end]`, or the clause that changes it.
 
-    Beside the mark may be words. If a word of denial is close to the mark, or its sentence is a
-    question or has a rival (another box too), return the sentence, `not \boxed{5}`; if mathematics
-    touches the mark, return this mathematics, `2 \cdot \boxed{5}`.
+    Other words beside the mark change nothing: `so \boxed{5} apples` -> `5`. The exceptions:
+
+    - a word of denial close to the mark, a question, or a rival (another answer in the sentence):
+      return the whole sentence, `not \boxed{5}`;
+    - mathematics touches the mark: return this mathematics, `2 \cdot \boxed{5}`.
 
     Args:
         text: a text with a mark, such as a box or a number.
         start: the index where the mark begins.
         end: the index after the mark.
         content: the text that is marked.
-        rivals: for a mark that is only the last of its kind: the pattern of this kind.
+        rivals: for a guess, the last formula or number: the pattern of all formulas or numbers.
+            None for a box or a tag.
     """
+    # The sentence before and after the mark, at most `_REACH` characters each, without commands for
+    # colours. `stop` is the end of the sentence, such as its full stop.
     before = _COLOUR.sub("", _END.split(text[max(0, start - _REACH) : start])[-1])
     stop = _END.search(text, end, end + _REACH)
     after = _COLOUR.sub("", text[end : stop.start() if stop else end + _REACH])
-    # The mathematics before and after the mark.
-    first = max((each.end() for each in _separators(before)), default=0)
-    last = min((each.start() for each in _separators(after)), default=len(after))
-    # `5km`, `5people` and `$5$th`, but not `5pi` or `5xy`.
+    # The mathematics that touches the mark: before[maths_start:] and after[:maths_end].
+    # `_separators` yields all that is no mathematics, such as words.
+    maths_start = max((each.end() for each in _separators(before)), default=0)
+    maths_end = min((each.start() for each in _separators(after)), default=len(after))
+    # A word without a space before it ends the mathematics too: that of `5km`, `5people` and
+    # `$5$th`, but not of `5pi` or `5xy`.
     for glued in _GLUED.finditer(after):
         word, is_outside = glued[0], after.startswith("$") and glued[0] != "pi"
         if is_word(word) or is_unit(word) or len(word) == 1 or is_outside:
-            last = min(last, glued.start())
+            maths_end = min(maths_end, glued.start())
+    # A guess is changed by any hedge among the three words before it or the two after it ("about
+    # 5"); a box, which marks an answer on purpose, only by a denial ("not") or a refutation
+    # ("wrong"). `_spoken` returns words in lower case.
     is_denied = (
         _QUALIFIERS & {*_spoken(before)[-3:], *_spoken(after)[:2]}
         if rivals
         else _DENIALS & {*_spoken(before)[-2:]} or _REFUTATIONS & {*_spoken(after)[:2]}
     ) or bool(_DENIED_BEFORE.search(before) or _DENIED_AFTER.match(after))
     is_question = stop is not None and stop[0] in "?？"
-    others = rivals.finditer(f"{before[:first]} {after[last:]}") if rivals else ()
+    # Beside a guess, another formula or number of the sentence with a digit.
+    others = rivals.finditer(f"{before[:maths_start]} {after[maths_end:]}") if rivals else ()
     has_rival = any(re.search(r"\d", each[0]) and each[0] != text[start:end] for each in others)
-    # Of boxes, another one in the sentence, unless taken back: `\boxed{6} no, \boxed{5}`.
-    boxes = () if rivals or {"no", "not", "wrong"} & {*_spoken(before)} else _boxes(before[:first])
+    # Beside a box, another box in the sentence, unless taken back: `\boxed{6} no, \boxed{5}`.
+    boxes = (
+        ()
+        if rivals or {"no", "not", "wrong"} & {*_spoken(before)}
+        else _boxes(before[:maths_start])
+    )
     has_rival |= any(other != content for _, _, other in boxes)
-    lead = _DELIMITER.sub(" ", _BULLET.sub("", before[first:]))
+    # What is left of the mathematics before the mark (`lead`) and after it (`trail`, below),
+    # without delimiters and punctuation: '' if only words are beside the mark.
+    lead = _DELIMITER.sub(" ", _BULLET.sub("", before[maths_start:]))
     # `and/or`, `cookies/`: the sign belongs to the word.
     lead = lead.removeprefix("/").strip(" \t,;:|$.{")
-    # `2 apples + \boxed{5}`
-    is_part = first > 0 and _OPERATOR.match(before[first:].lstrip()) is not None
+    # `2 apples + \boxed{5}`: an operator after a word, so that the mark is a part only.
+    is_part = maths_start > 0 and _OPERATOR.match(before[maths_start:].lstrip()) is not None
     if is_denied or is_question or has_rival or is_part:
+        # `after` ends before the question mark.
         return _clean(before + text[start:end] + after) + "?" * is_question
-    trail = _DELIMITER.sub(" ", after[:last]).strip(" \t,;:|$./-}")
-    # `x =` names what a box says.
+    trail = _DELIMITER.sub(" ", after[:maths_end]).strip(" \t,;:|$./-}")
+    # `x =` before a box names its content; before a guess, only a bare `=` is left out.
     is_name = not trail and (_NAME.fullmatch(lead) if rivals is None else lead == "=")
     if is_name or not (lead or trail):
         return _clean(content)
-    clause = _clean(before[first:] + text[start:end] + after[:last])
+    clause = _clean(before[maths_start:] + text[start:end] + after[:maths_end])
     return _EDGE.sub("", clause).rstrip(" ,;:")
 
 
 def _separators(text: str) -> Iterator[re.Match[str]]:
-    r"""Yield what is no part of mathematics: words, also in `\text{…}`, arrows, layout."""
+    r"""Yield a match for each part that is no mathematics: a word, also in `\text{…}`, an arrow.
+
+    In `thus x = 5 \text{ cm}` these are `thus` and `\text{ cm}`.
+    """
     for piece in _SEPARATOR.finditer(text):
-        unit = (piece["text"] or "").strip()
+        # The groups of `_SEPARATOR`: "text" is the inside of `\text{…}`, "word" a run of letters,
+        # "sign" an arrow, a line break and the like.
+        inside = (piece["text"] or "").strip()
         if (
             piece["sign"]
+            # Not `sin` or `xy`.
             or (piece["word"] and is_word(piece["word"]))
-            or (unit and (has_words(unit) or (unit[1:] and is_unit(unit))))
+            # Words, or a unit of two letters or more: one letter, `\text{m}`, may be a variable.
+            or (inside and (has_words(inside) or (inside[1:] and is_unit(inside))))
+            # A command such as `\implies`.
             or piece[0] in _LAYOUT
         ):
             yield piece
@@ -325,9 +355,11 @@ def _framed(answer: str) -> str | None:
     boxes = list(_boxes(answer)) if "box" in answer else []
     if len(boxes) == 1:
         start, end, content = boxes[0]
+        # Delimiters and a full stop may be around the box, and nothing else.
         outside = _DELIMITER.sub("", answer[:start] + answer[end:].rstrip().removesuffix("."))
         return None if outside.strip(" \n$.") else _clean(content)
     bare = answer.strip()
+    # `<answer>5</answer>` and the like, as one pair around everything.
     for opening, closing in _ANSWER_TAGS:
         inside = bare.removeprefix(opening).removesuffix(closing)
         if bare == f"{opening}{inside}{closing}" and closing not in inside:
@@ -374,10 +406,12 @@ def _boxed(text: str) -> str | None:
 def _tagged(text: str) -> str | None:
     """Return the text in the last complete pair of answer tags, or None."""
     for opening, closing in _ANSWER_TAGS:
+        # `rfind` returns -1 if there is no tag; text.rfind(opening, 0, 0) is -1 too.
         end = text.rfind(closing)
         start = text.rfind(opening, 0, max(end, 0))
         answer = text[start + len(opening) : end].strip()
         if start >= 0 and answer:
+            # The answer, or the clause around the tags that changes it.
             return _clause(text, start, end + len(closing), answer)
     return None
 
@@ -396,12 +430,14 @@ def _announced(text: str) -> str | None:
     """
     # At most eight cues: a text full of them would cost a search after each.
     for cue in reversed(collections.deque(_CUE.finditer(text), maxlen=8)):
+        # The sentence of the cue up to the cue.
         before = _END.split(text[max(cue.start() - _REACH, 0) : cue.start()])[-1]
         rest = text[cue.end() : cue.end() + 2000].lstrip()
         answer = _statement(rest)
         if not answer:
             continue
-        # "Half the answer is 5" and "the wrong answer is 5" say what the answer is not.
+        # "Half the answer is 5" and "the wrong answer is 5" say what the answer is not: return
+        # the words before the cue too. `_spoken` returns words in lower case; the last three count.
         if _QUALIFIERS & {*_spoken(before)[-3:]}:
             return _clean(f"{before}{cue[0]}{rest}")
         return answer
@@ -414,12 +450,13 @@ def _statement(text: str) -> str | None:
     This is the whole line or the whole first sentence if it has no prose, or else the last formula
     or number of the sentence.
     """
-    # A formula may be longer than a line.
+    # A formula at the beginning may be longer than a line: the line then ends after it.
     formula = _FORMULA.match(text)
     line_end = text.find("\n", formula.end() if formula else 0)
     line = _clean(text[: line_end if line_end >= 0 else None])
     if line and not has_prose(line) and len(line) <= _REACH:
         return line
+    # `stop` is the end of the first sentence.
     stop = _END.search(text)
     sentence = text[: stop.end() if stop else None]
     return _last(sentence) if has_prose(sentence) else _clean(sentence)
@@ -433,6 +470,8 @@ def _bare(text: str) -> str | None:
     clean = _clean(text)
     if not clean or len(clean) > 400:
         return None
+    # `has_words` is True for one word that is no mathematics, "5 apples"; `has_prose` for two words
+    # or more.
     mixed = has_words(clean) and any(letter.isdigit() for letter in clean)
     return None if mixed or has_prose(clean) else clean
 
@@ -444,10 +483,12 @@ def _guessed(text: str) -> str | None:
     "3 + 4 = 7"; or, if neither comes after the last "is" or "=", what does: "So it is even" ->
     "even".
     """
+    # The lines of the end of the text; the last one with a digit, `$` or a LaTeX command.
     lines = [line for line in text[-_TAIL:].splitlines() if line.strip()]
     with_maths = (line for line in reversed(lines) if re.search(r"\d|\$|\\[(\[a-zA-Z]", line))
     line = next(with_maths, lines[-1] if lines else "")
     verb = _final(_VERB, line)
+    # The text after the last "is" or "=" of the line.
     rest = _clean(line[verb.end() :]) if verb else ""
     # One or two words are an answer only where the whole completion has no digit.
     may_be_words = not re.search(r"\d", text) and len(rest.split()) <= 2
@@ -465,15 +506,19 @@ def _last(text: str) -> str | None:
 
     If there is another number in its sentence, return the sentence: it has no single answer.
     """
+    # The last matches, or None.
     formula, number = _final(_FORMULA, text), _final(_NUMBER_TEXT, text)
+    # Words between delimiters, `**Check the result**`, are no formula.
     if formula and has_prose(_content(formula)):
         formula = None
+    # The number comes after the formula.
     if formula and number and number.end() > formula.end():
         formula = None
     last = formula or number
     if not last:
         return None
     content = _content(formula) if formula else last[0]
+    # `last.re` is the pattern of formulas or of numbers: another match in the sentence is a rival.
     return _clause(text, *last.span(), content, rivals=last.re)
 
 
@@ -496,11 +541,14 @@ def _unstopped(text: str) -> str:
 
 def _clean(text: str) -> str:
     """Remove spaces, quotes, bold and a full stop around an answer: ` **24**` -> `24`."""
+    # Three times, since marks may be inside one another: `**"24."**`.
     for _ in "**.":
         text = _unstopped(text.strip().strip('*"“”`'))
+    # Delimiters around the whole answer: `$24.$` -> `24`.
     formula = _FORMULA.match(text)
     if formula and formula.end() == len(text):
         text = _unstopped(_content(formula).strip()).strip()
+    # A quote at the end only may be the prime of `f'`.
     return text.strip("'") if text.startswith("'") else text
 
 
@@ -537,13 +585,15 @@ def parse_mmlu_letter(text: str) -> str | None:
     """
     if boxed := _final(_BOXED_LETTER, text):
         return boxed[1]
-    # The pattern ignores case, also that of the letter.
+    # cue[1] is the letter. The pattern ignores case, and "a" is mostly an article.
     cues = [cue for cue in _LETTER_AFTER_CUE.finditer(text) if cue[1].isupper()]
     if cues:
+        # The rest of the sentence, before and after the last cue with its letter.
         before = _END.split(text[max(cues[-1].start() - 200, 0) : cues[-1].start()])[-1]
         after = _END.split(text[cues[-1].end() : cues[-1].end() + 200])[0]
         others = {*_OTHER_LETTER.findall(after)} - {cues[-1][1]}
         return None if others or "not" in _spoken(before) else cues[-1][1]
+    # "(C)", or the "B)" of "B) because …".
     alone = _BARE_LETTER.fullmatch(text) or _LEADING_LETTER.match(text)
     return alone[1] if alone else None
 

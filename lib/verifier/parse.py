@@ -124,6 +124,7 @@ class Parser(Atoms):
         # Each operator with its sides swapped, "<" for ">"; "=" is its own.
         turned = [TURNED.get(operator, operator) for operator in operators]
         # A chain in both directions, `a > b < c`, stays.
+        # The set has the operators that point this way already.
         if turned != operators and not {"<", "<=", "in", "subset", "subseteq"} & {*operators}:
             operands, operators = operands[::-1], turned[::-1]
         return Node("relation", tuple(operands), " ".join(operators))
@@ -172,7 +173,8 @@ class Parser(Atoms):
 
         The terms before a ± become its left operand: `a + b ± c` is plusminus(a + b, c).
         """
-        # `num_both` counts the signs ± and ∓.
+        # `_SIGNS` has the names of +, -, ± and ∓ in nodes: "+", "-", "+-" and "-+". `num_both`
+        # counts ± and ∓.
         terms, num_both = [self.product()], 0
         while self.peek.text in _SIGNS and self.peek.kind in ("operator", "command"):
             sign = self.next().text
@@ -184,7 +186,8 @@ class Parser(Atoms):
                 left = terms[0] if len(terms) == 1 else Node("sum", tuple(terms))
                 terms = [Node("plusminus", (left, term), _SIGNS[sign])]
             elif sign == "-" and len(terms) == 1 and (term.kind == "set" or _is_set(terms[0])):
-                # `\mathbb{R} - \{1\}` is a difference of sets.
+                # `\mathbb{R} - \{1\}` is a difference of sets: the left side is any set
+                # (`_is_set`), or the right side is one in braces.
                 terms = [Node("difference", (terms[0], term))]
             else:
                 terms.append(term if sign == "+" else negated(term))
@@ -198,15 +201,19 @@ class Parser(Atoms):
         """
         left = self.signed()
         while True:
+            # Words after a factor are its unit; after a label, a word, they are none. `_amount`
+            # adds the `3 in` of `5 ft 3 in`.
             if self.peek.kind in ("text", "word") and left.kind != "label":
                 left = self._amount(self.with_unit(left))
             elif sign := self.take(*_PRODUCT_SIGNS):
                 left = _times(left, self.signed(), sign.text)
             elif self.take(*_QUOTIENT_SIGNS):
                 left = Node("quotient", (left, self.signed()))
+            # A ratio, `1:2`; in a set, `:` begins the condition.
             elif not self.in_set and self.take(":"):
                 terms = left.args if left.kind == "ratio" else (left,)
                 left = Node("ratio", (*terms, self.signed()))
+            # No sign is a product, `2x`.
             elif self.starts_atom():
                 left = self._implicit(left)
             else:
@@ -246,18 +253,20 @@ class Parser(Atoms):
             # `1 1/2`
             if _is_integer(right) and self.take("/"):
                 right = Node("quotient", (right, self.power()))
+            # `_mixed` returns the number, or None if the two are no mixed number.
             if mixed := _mixed(left, right):
                 return mixed
             # `1 5/3`, `1 5/x` and `1\frac53` may mean a sum or a product: they are refused.
-            is_slashed = following.kind == "number" or all(map(_is_integer, right.args))
-            if right.kind == "quotient" and is_slashed:
+            # `1\frac5x`, with a letter, is a product.
+            is_ambiguous = following.kind == "number" or all(map(_is_integer, right.args))
+            if right.kind == "quotient" and is_ambiguous:
                 raise Unparsable("an integer before an improper fraction")
         # `1 5`, and `1{5}`, which looks like 15.
         is_number = following.kind == "number" or following.text == "{"
         if last_kind == "number" and right.kind == "number" and is_number:
             raise Unparsable("two numbers side by side")
         if left.kind == "set" and len(left.args) == 1 and left.args[0].kind == "sum":
-            # `{x + 1} y`: braces with one sum in them group a factor, and are no set.
+            # `\{x + 1\} y`: braces with one sum in them group a factor, and are no set.
             left = left.args[0]
         if "label" in (left.kind, right.kind) or left.kind in ("unit", "set", "amount"):
             raise Unparsable("words among factors")
@@ -268,7 +277,8 @@ class Parser(Atoms):
         sign = self.take(*_SIGNS)
         if sign is None:
             first = self.power()
-            # `1 1/2`, so that `-1 1/2` is -(1 1/2)
+            # An integer before a number or a fraction, `1 1/2`: `_implicit` returns the mixed
+            # number. It is read here, below the sign, so that `-1 1/2` is -(1 1/2).
             follows = self.peek.kind == "number" or self.peek == ("command", "frac")
             return self._implicit(first) if follows and _is_integer(first) else first
         self.deeper()
@@ -277,6 +287,7 @@ class Parser(Atoms):
         operand = self.product() if is_both else self.signed()
         self.depth -= 1
         if is_both:
+            # The name is "+-" or "-+".
             return Node("plusminus", (operand,), _SIGNS[sign.text])
         return negated(operand) if sign.text == "-" else operand
 
@@ -292,6 +303,7 @@ def _grouped(items: list[Node], separators: list[str]) -> Node:
         separators: separators[n] is between items[n] and items[n + 1]: ",", ";", "and" or "or".
     """
     # A separator that binds less than others: the items between two of it are a list of their own.
+    # Without any other separator, `1; 2; 3`, the items are one list.
     for loose in ("or", ";"):
         if loose not in separators or (loose == ";" and len({*separators}) == 1):
             continue
@@ -322,9 +334,10 @@ def _times(left: Node, right: Node, sign: str) -> Node:
     `A \times B` and `f \circ g` are "ordered times" and "ordered circ".
     """
     sides = (left, right)
-    # `A \times B` and `[0,1] \times A`, products of sets.
+    # `A \times B` and `[0,1] \times A`, products of sets: two capital letters, or a side that is or
+    # holds a set, a tuple or a vector (`_is_vast`).
     is_cross = sign == "times" and (all(map(_is_capital, sides)) or any(map(_is_vast, sides)))
-    # Two matrices side by side are "ordered ".
+    # `_is_ordered`: a matrix or a vector. Two matrices without a sign between them are "ordered ".
     if sign == "circ" or is_cross or all(map(_is_ordered, sides)):
         return call(f"ordered {sign}", left, right)
     factors = left.args if left.kind == "product" else (left,)
@@ -337,10 +350,10 @@ def _is_capital(node: Node) -> bool:
 
 
 def _is_ordered(node: Node) -> bool:
-    r"""Return True for factors that do not commute, and all that has one in it.
+    r"""Return True for factors that do not commute, and for nodes that have one inside.
 
-    Matrices, nabla, bold symbols ("bf:"), letters with an arrow or a hat, and products that keep
-    the order of their factors ("ordered times").
+    These are matrices, nabla, bold symbols ("bf:"), letters with an arrow or a hat, and products
+    that keep the order of their factors ("ordered times").
     """
     marks = ("bf:", "nabla", "vec", "hat", "ordered")
     return any(part.kind == "matrix" or part.name.startswith(marks) for part in nodes(node))

@@ -44,6 +44,7 @@ def read(text: str) -> Node:
     # Numbers in words first, "three quarters" -> "3 quarters", then words for signs, "3 / 4".
     text = HYPHEN.sub(r"\1 ", _of_code(text.strip()))
     tokens = _rewritten(_bare(tokenize(text)), SPELLED, spelled_number)
+    # `2 and 3 quarters`: two and three quarters, or two numbers.
     if _MIXED.search(canonical(tokens)):
         raise Unparsable("an integer and a fraction in words")
     tokens = _rewritten(tokens, _SIGN, lambda match: SIGNS[match[0]])
@@ -79,7 +80,7 @@ _KEYS = ("answer", "final_answer", "result", "value", "solution", "Answer", "ans
 def _bare(tokens: Tokens) -> Tokens:
     """Remove full stops at the end, and write the interval `]1, 3]` as `(1, 3]`.
 
-    `]1, 3[` is refused: written as `(1, 3)`, it would be a point too.
+    `]1, 3[` stays, and the parser refuses it: written as `(1, 3)`, it would be a point too.
     """
     while tokens and tokens[-1].text == ".":
         tokens = tokens[:-1]
@@ -222,10 +223,12 @@ def _read(tokens: Tokens) -> Node:
         if node is not None:
             return node
     are_words = [token.kind in WORDS for token in tokens]
+    # Words only: one spelling for synonyms, such as "primes" and "prime numbers".
     if all(are_words):
         return Node("phrase", (), _SYNONYM.sub(lambda match: _SYNONYMS[match[0]], text))
     try:
         tree = parse(tokens)
+        # Raises Unparsable for a word inside mathematics, `2 · odd`.
         _check_words(tree)
     except Unparsable:
         if not any(are_words):
@@ -250,9 +253,10 @@ def _check_words(tree: Node) -> None:
     a row in a matrix or cases). A tree that is one label, `(odd)`, is refused too: it has no
     mathematics, and `_read` makes it a phrase.
     """
-    others = (node for node in nodes(tree) if node.kind not in ("relation", "list", "set"))
-    parts = [part for node in others if node.name != "row" for part in node.args]
-    if any(part.kind == "label" for part in (tree, *parts)):
+    # The nodes that may have no label as a child, apart from rows; and their children.
+    strict = (node for node in nodes(tree) if node.kind not in ("relation", "list", "set"))
+    children = [child for node in strict if node.name != "row" for child in node.args]
+    if any(node.kind == "label" for node in (tree, *children)):
         raise Unparsable("words among factors")
 
 
@@ -274,7 +278,12 @@ def _last(tokens: Tokens, text: str) -> Tokens:
 
 
 def _framed(text: str, tokens: Tokens) -> Node | None:
-    r"""Read the answer in `The answer is 7`, and `\pi (approximately 3.14)` as `\pi ≈ 3.14`."""
+    r"""Read the answer in `The answer is 7`, and `\pi (approximately 3.14)` as `\pi ≈ 3.14`.
+
+    Return the tree, or None if the text is neither or its answer cannot be read.
+    """
+    # `_last` returns the tokens of the rest of the text, `_first` (below) those of its beginning;
+    # `_tried` reads tokens as a tree, or returns None.
     if match := _START.match(text):
         return _tried(_last(tokens, text[match.end() :]))
     match = _APPROXIMATION.search(text)
@@ -282,21 +291,25 @@ def _framed(text: str, tokens: Tokens) -> Node | None:
     value = _tried(_first(tokens, text[: match.start()])) if match and match.start() else None
     if not match or not value:
         return None
+    # match[1] is the decimals, "3.14".
     return Node("relation", (value, number(Fraction(match[1]), match[1])), "~")
 
 
 def _labelled(text: str, tokens: Tokens) -> Node | None:
     """Read `Maximum: 5` as the equation maximum = 5, with a label on its left side.
 
-    Also `The area of triangle ABC is 5`. Words of `_EQUATION` before an equation are left out.
+    Also `The area of triangle ABC is 5`. "The equation is" and the like before an equation are left
+    out. Return None for other texts.
     """
     match = _LABEL.match(text)
     # The words before the sign, and the text after it.
     words = match[1].split() if match else []
     rest = text[match.end() :] if match else ""
-    # No words, or only single letters: `x is 5` is no label.
+    # No words, or only single letters: `x is 5` is no label. Nor are words such as "not" and "less"
+    # (`HEDGES`), which change the value; `:` in the rest begins another label.
     if all(len(word) < 2 for word in words) or HEDGES & {*words} or ":" in rest or len(words) > 12:
         return None
+    # The tree of the value's tokens; None if it cannot be read.
     value = _tried(_last(tokens, rest))
     # `The equation is y = x` needs no label, and `the area is x = 5` has two names for one value.
     if value and value.kind == "relation":
@@ -313,14 +326,16 @@ def _several(text: str, tokens: Tokens) -> Node | None:
     """
     parts = _split(tokens)
     texts = [canonical(part) for part in parts]
+    # Each part has a label at its beginning, `minimum : 1`, or each has a quantifier at its end,
+    # `for all x`.
     if len(parts) < 2 or not (all(map(_LABEL.match, texts)) or all(map(_QUANTIFIER.search, texts))):
         return None
-    # The parts that can be read; a phrase is only words.
+    # The trees of the parts that can be read (else `_tried` returns None); a phrase is only words.
     known = tuple(node for node in map(_tried, parts) if node and node.kind != "phrase")
     if len(known) < len(parts):
         return None
-    # Statements for all values of the same letter become one, about a list. A quantified node has
-    # the statement and the membership, n ∈ ℤ.
+    # Statements for all values of the same letter become one, about a list. The args of a
+    # quantified node are the statement, `f(x) = 0`, and the membership, `x ∈ any`.
     if all(node.kind == "quantified" and node.args[1] == known[0].args[1] for node in known):
         statements = Node("list", tuple(node.args[0] for node in known), ",")
         return Node("quantified", (statements, known[0].args[1]))
@@ -348,9 +363,10 @@ def _split(tokens: Tokens) -> list[Tokens]:
 
 
 def _decided(text: str, tokens: Tokens) -> Node | None:
-    """Read `Yes, it is possible` as Yes, and `No, it is not` as No: phrase nodes.
+    """Read `Yes, it is possible` as the phrase node "yes", and `No, it is not` as "no".
 
-    Return None if the words after it may contradict it: `Yes, it is not`.
+    Return None for other texts, and if the words after yes or no may contradict it: `Yes, it is
+    not`.
     """
     match = _DECISION.fullmatch(text)
     if not match:
@@ -358,17 +374,22 @@ def _decided(text: str, tokens: Tokens) -> Node | None:
     # The words after yes or no.
     words = {*match[2].split()}
     denies = match[1] in ("no", "false")
-    # Safe words only, with exactly one denial after no or false, and none after yes or true. Two
-    # denials may cancel: `No, it is not impossible`.
+    # The words must be safe ("it", "is", "possible") or denials ("not"): exactly one denial after
+    # no or false (`denies` is True, 1), none after yes or true (False, 0). Two denials may cancel:
+    # `No, it is not impossible`.
     num_denials = sum(word in _DENIALS for word in match[2].split())
     is_consistent = words <= _SAFE | _DENIALS and num_denials == denies
     return Node("phrase", (), match[1]) if is_consistent else None
 
 
 def _described(text: str, tokens: Tokens) -> Node | None:
-    """Read a set in words: `no solution` is ∅, `all integers` is the symbol of ℤ."""
+    """Read a set in words: `no solution` is ∅, `all integers` is the symbol of ℤ, bb:Z.
+
+    Return None for other texts.
+    """
     if _NOTHING.fullmatch(text):
         return Node("set")
+    # match[1] is the words for the set without "all", "any" or "the set of": "integers".
     match = _ALL.fullmatch(text)
     # A singular without "all" or "any" before it is one element, and no set: `integer`.
     if match and match[0] == match[1] and not text.endswith("s"):
@@ -379,12 +400,17 @@ def _described(text: str, tokens: Tokens) -> Node | None:
 def _quantified(text: str, tokens: Tokens) -> Node | None:
     r"""Read `k\pi where k is an integer` as a quantified node: (k\pi, k ∈ ℤ).
 
-    Also `2n for all n`, whose set is "any", and `k\pi \ (k \in \mathbb{Z})`.
+    Also `2n for all n`, whose set is "any", and `k\pi \ (k \in \mathbb{Z})`. Return None if there
+    is no quantifier at the end, or the statement before it cannot be read.
     """
+    # Groups: "how" is "all", "some" and the like; "every" `\forall`; "domain" the words for a set
+    # before the letter, "integers n"; "is" those after it, "n is an integer"; "set" what is after
+    # `\in`; 4 the letter.
     match = _QUANTIFIER.search(text)
     # A letter after a comma, without any of these, is the last element of a list.
     if not match or not any(match.group("set", "is", "domain", "how", "every")):
         return None
+    # The tree of the tokens before the quantifier, or None.
     statement = _tried(_first(tokens, text[: match.start()]))
     if statement is None:
         return None
@@ -413,19 +439,22 @@ def _quantified(text: str, tokens: Tokens) -> Node | None:
 def _timed(text: str, tokens: Tokens) -> Node | None:
     """Read a time or date: `3:45 p.m.` as "3:45 p", `March 5, 2024` as "2024-3-5".
 
-    `15:05` is "3:05 p".
+    `15:05` is "3:05 p". Return None for other texts.
     """
+    # Groups of `_TIME`: 1 the hour, 2 the minutes or None, 3 and 4 the a or p of `p.m.` and `pm`.
     if match := _TIME.fullmatch(text.lower()):
-        # `half` of the day: "a", "p" or "" if it is not named.
+        # Half of the day: "a", "p" or '' if it is not named.
         hour, half = int(match[1]), match[3] or match[4] or ""
         if hour > (12 if half else 23):
             return None
         # Without a half of the day, `3:05` is a time and `3:45` may be a ratio.
         if half or (match[2] and match[2][0] == "0"):
             face = f"{hour - 12}:{match[2]} p" if hour > 12 else f"{hour}:{match[2] or '00'} {half}"
+            # A time without a half ends with a space.
             return Node("time", (), face.strip())
     if match := _DATE.fullmatch(text):
-        # Year, month and day of whichever of the three spellings matched.
+        # Groups y1, m1, d1 are of the first spelling, `march 5 , 2024`; y2 … and y3 … of the
+        # others. The year may be missing, ''; the month is a name, or "03" of `2024 - 03 - 05`.
         year, month, day = (
             next(filter(None, match.group(*(f"{part}{n}" for n in "123"))), "") for part in "ymd"
         )
@@ -434,11 +463,15 @@ def _timed(text: str, tokens: Tokens) -> Node | None:
 
 
 def _chosen(text: str, tokens: Tokens) -> Node | None:
-    """Read `(B)` or `Option B` as a choice, and `(B) 12` as a choice with its value."""
+    """Read `(B)` or `Option B` as a choice, and `(B) 12` as a choice with its value.
+
+    Return None for other texts, and for a choice of several letters or with a hedge.
+    """
+    # Groups: 1 is the letter of `( B )`, 2 that of `B .`, 3 a letter without a mark; 4 the text
+    # after it, or None.
     match = _CHOICE.fullmatch(text)
     if not match:
         return None
-    # The letter of `( B )`, of `B .`, or a letter without a mark.
     letter = match[1] or match[2] or match[3]
     if not match[4]:
         # A bare letter, `B`, may be a variable and stays a symbol: `compare_choice` decides.
@@ -448,6 +481,7 @@ def _chosen(text: str, tokens: Tokens) -> Node | None:
     is_marked = match[2] or (match[1] and not match[4].startswith(" ("))
     if not is_marked or letter.islower() or _OPERATION.match(match[4]):
         return None
+    # The tree of the text after the letter; None if it cannot be read.
     rest = _tried(_last(tokens, match[4]))
     if rest is None or rest.kind in ("list", "choice"):
         return None
@@ -455,6 +489,7 @@ def _chosen(text: str, tokens: Tokens) -> Node | None:
     has_letters = re.search(r"\( [A-J] \)", match[4]) or any(
         _LETTERS.fullmatch(part.name) for part in nodes(rest)
     )
+    # `(A) not 5`
     is_hedged = has_letters or (rest.kind == "phrase" and _HEDGED.search(rest.name))
     return None if is_hedged else Node("choice", (rest,), letter.upper())
 

@@ -78,6 +78,7 @@ def repaired(text: str) -> str:
     """
     if not text.isprintable():
         text = _DAMAGED.sub(lambda match: "\\" + _ESCAPED[match[0]], text)
+    # match[1] is the p of `<sup>` or the b of `<sub>`, match[2] the text in the tag.
     if "<su" in text:
         text = _RAISED_TAG.sub(
             lambda match: f"{'^' if match[1] == 'p' else '_'}{{{match[2]}}}", text
@@ -86,26 +87,36 @@ def repaired(text: str) -> str:
     open_braces = text.count("{") - text.count("}")
     if open_braces == -1 and text.endswith("}") and "\\}" not in text:
         return text[:-1]
-    # A text that is cut at its end lacks a few closing braces.
+    # A text that is cut at its end lacks a few closing braces. It is left as it is if an argument
+    # is missing too (a `{`, `^` or `_` at the end), or if it has `\{`, which was counted as `{`.
     is_cut = 0 < open_braces < 4 and "\\{" not in text and text[-1] not in "{^_"
     return text + "}" * open_braces if is_cut else text
 
 
 def _ascii(text: str) -> str:
-    r"""Write Unicode's mathematical signs as LaTeX: `½` -> `\frac{1}{2}`, `x²` -> `x^{2}`."""
+    r"""Write Unicode's mathematical signs as LaTeX: `½` -> `\frac{1}{2}`, `x²` -> `x^{2}`.
+
+    Raises:
+        Unparsable: a sign has another meaning than its ASCII letter or digit: bold `𝐯`, `5①`.
+    """
     # A list of options, `①②` -> `1,2`. The circled numbers begin with ① at 0x2460.
     if _CIRCLED.fullmatch(text):
         return ",".join(str(ord(sign) - 0x245F) for sign in text if sign not in ", ")
-    # Raised, lowered and known signs have a LaTeX spelling; any other sign with a mark is refused.
+    # Without the signs that have a LaTeX spelling: raised ones, lowered ones, those of `_SIGNS`.
+    # `_is_marked` finds a sign that NFKC would write as a plain letter or digit, `𝐯` as v.
     if any(map(_is_marked, _LOWERED.sub("", _RAISED.sub("", text)).translate(_SIGNS))):
         raise Unparsable("a letter of a mathematical alphabet, or a digit in a circle")
     text = _LOWERED.sub(r"_{\g<0>}", _RAISED.sub(r"^{\g<0>}", text))
-    # NFKC also writes `²` as 2, full-width digits as digits, and may give a sign of `_SIGNS`.
+    # NFKC writes the `²` of `^{²}` as 2, and full-width digits as digits. `_SIGNS` comes before it,
+    # since NFKC writes `½` as `1⁄2` (`5½` would be 51/2), and after it, for signs that it returns.
     return unicodedata.normalize("NFKC", text.translate(_SIGNS)).translate(_SIGNS)
 
 
 def _is_marked(sign: str) -> bool:
-    """Return True if NFKC would drop a mark: `𝐯` is no `v`, and `5①` no 51; an italic `𝑣` is."""
+    """Return True if NFKC would drop a mark that has a meaning: `𝐯` is no v, and `5①` no 51.
+
+    False for italics, `𝑣`: an italic v is only a v.
+    """
     # The kind of a compatibility sign: "<font> 0076" for 𝐯, "<circle> 0031" for ①, '' for v.
     tag = unicodedata.decomposition(sign).partition(" ")[0]
     if tag == "<font>":
@@ -255,6 +266,7 @@ def tokenize(text: str) -> tuple[Token, ...]:
         raise TooHard(f"more than {MAX_ANSWER_CHARS} characters")
     text = repaired(text)
     text = text if text.isascii() else _ascii(text)
+    # `_DOUBLED`: the `\\frac` of an escaped text becomes `\frac`.
     scanner = _Scanner(_DOUBLED.sub(r"\\", _unwrapped(text)))
     scanner.run()
     return tuple(scanner.tokens)
@@ -277,12 +289,13 @@ _CAPITAL_WORDS = names(
 
 
 def _spelled(token: Token) -> str:
-    """Return a token's canonical text."""
+    r"""Return a token's canonical text: `\pi` for a command, words in lower case, else as it is."""
     if token.kind == "command":
         return f"\\{token.text}"
     lower = token.text.lower()
+    # Two letters are a word only if listed, "is"; others, `Ab`, may be names and keep their case.
     is_word = token.kind in WORDS and (len(token.text) > 2 or lower in _TWO_LETTERS)
-    # `XYZ` may be a product or a figure, and is no `xyz`.
+    # `XYZ` may be a product or a figure, and is no `xyz`; "YES" is a word.
     is_name = token.text.isupper() and len(lower) in (3, 4) and lower not in _CAPITAL_WORDS
     return lower if is_word and not is_name else token.text
 
@@ -300,13 +313,14 @@ def _plain_number(text: str) -> str:
     # `2.(6)`, `0.\overline{3}`, `0.\dot3` or `0.33\ldots`
     if "(" in text or "\\overline" in text or "dot" in text or "..." in text:
         return re.sub(r"\s", "", text)
+    # `1.234,56`: a comma after groups of digits is the decimal point.
     if european := _EUROPEAN.fullmatch(text):
         text = re.sub(r"\D", "", european[1]) + "." + european[2]
-    # 1.5e3 is mantissa, "e" and power; without an "e", the last two are ''.
-    mantissa, sign, power = text.lower().partition("e")
+    # "1.5e3" -> "1.5", "e", "3"; without an "e", the last two are ''.
+    mantissa, exponent_mark, power = text.lower().partition("e")
     # 1.234.567: two points group digits.
     mantissa = mantissa if mantissa.count(".") < 2 else mantissa.replace(".", "")
-    return re.sub(r"[^\d.]", "", mantissa) + sign + power
+    return re.sub(r"[^\d.]", "", mantissa) + exponent_mark + power
 
 
 def says_something(text: str) -> bool:
@@ -362,10 +376,15 @@ class _Scanner:
     def __init__(self, text: str) -> None:
         self.text = text
         self.tokens: list[Token] = []
+        # Number of open brackets; index in the text after the current match.
         self.depth = self.end = 0
+        # A stack of the open braces: of each, the style ("mathrm" or '') and its token's index.
         self.groups: list[tuple[str, int]] = []
+        # The style of the next token only: `\mathrm d`.
         self.next_style = ""
+        # Whether a wide space, such as `\quad`, precedes the next token.
         self.is_apart = False
+        # Index of a `$` that is a currency; -1 if there is none.
         # Math delimiters come in pairs: if the number of dollars is odd, the first is a currency.
         self.currency = text.find("$") if len(re.findall(r"(?<!\\)\$", text)) % 2 else -1
 
@@ -377,11 +396,13 @@ class _Scanner:
         """
         position = 0
         while position < len(self.text):
-            # Between brackets, "1,234" is two elements.
+            # "1,234" is one number, but two elements between brackets: `depth` is the number of
+            # open brackets, which `_read` updates.
             pattern = _SEPARATE if self.depth else _GROUPING
             match = pattern.match(self.text, position)
             if match is None:
                 raise Unparsable(f"unexpected {self.text[position]!r}")
+            # A `$` is neutral (a math delimiter), except one without a partner: a currency.
             if position == self.currency and self.text[position] == "$":
                 self.tokens.append(Token("text", "$"))
             else:
@@ -389,6 +410,7 @@ class _Scanner:
             position = match.end()
             if len(self.tokens) > MAX_TOKENS:
                 raise TooHard("tokens")
+        # A brace is still open.
         if self.groups:
             raise Unparsable("a group that is not closed")
 
@@ -408,11 +430,14 @@ class _Scanner:
             if text == "~" and not self.tokens:
                 # Before an answer, ~ means about.
                 raise Unparsable("~ before an answer")
+            # A wide space, `\quad`, counts until the next token.
             self.is_apart |= bool(_APART.match(text))
             return
+        # `a \quad b` is no product: `_joins` is True if the match would be a factor.
         if self.is_apart and self._joins(match):
             raise Unparsable("a wide space between factors")
         self.is_apart = False
+        # `\text`, `\mathbf`, `\boxed` and the like, often with the brace of their argument.
         if match["style"]:
             if match["open"]:
                 self.groups.append((match["style"], len(self.tokens)))
@@ -425,10 +450,12 @@ class _Scanner:
         if kind == "number":
             self._add_number(match)
         elif kind == "command":
+            # Without its backslash; `CANONICAL_NAME` writes "dfrac" as "frac".
             self._add_sign(CANONICAL_NAME.get(text[1:], text[1:]), is_command=True)
         elif kind == "word":
             self._add_word(text, match.start())
         elif kind == "operator":
+            # `_SIGN_FOR` writes `<=` as "le".
             self._add_sign(_SIGN_FOR.get(text, text), is_command=False)
         else:
             # `\not=`, `\not\in`
@@ -437,26 +464,29 @@ class _Scanner:
         self.next_style = ""
 
     def _joins(self, match: re.Match[str]) -> bool:
-        r"""Return True unless a match after a wide space begins words, a condition or a new part.
+        r"""Return True if a match after a wide space would be a factor, as the b of `a \quad b`.
 
-        The b of `a \quad b` would be a factor; `5 \quad \text{for}` and `1, \quad 2` have none.
+        False if it begins words, `5 \quad \text{for}`, or a condition; after a separator,
+        `1, \quad 2`; and for a sign between two sides, `a \quad = b`.
         """
         last = self.tokens[-1] if self.tokens else END
         # An operator that begins no factor, such as + or =.
         is_sign = match.lastgroup == "operator" and match[0] not in ("(", "[", "{", "|")
+        # The name of a command without its backslash.
         name = CANONICAL_NAME.get(match[0][1:], match[0][1:])
         is_between = is_sign or match["style"] in _UPRIGHT or name in _BETWEEN
         return not (is_between or last.kind in ("end", "separator"))
 
     def _add_number(self, match: re.Match[str]) -> None:
         """Add a number; digits that are a symbol, or directly after a letter, are refused."""
+        # `_BOLD` has the prefix of a style: "bf" for bold, "bb" for `\mathbb`; other styles have
+        # none. `\mathbb{1}` is a symbol, but bold digits are a number, like those without a prefix.
         if _BOLD.get(self.style, "bf") != "bf":
-            # Digits in bold are numbers; `\mathbb{1}` is a symbol.
             raise Unparsable("digits as a symbol")
         if self.style in _BOLD and match[0] == "0":
             raise Unparsable("a zero vector")
         last = self.tokens[-1] if self.tokens else END
-        # `x2` may be x_2 or a product; `k2^n` is k · 2^n.
+        # `x2` may be x_2 or a product, and is refused; `k2^n` is k · 2^n, and `x 2` a product.
         is_base = self.text.startswith("^", match.end())
         if last.kind == "letter" and self.text[match.start() - 1].isalpha() and not is_base:
             raise Unparsable("digits after a letter")
@@ -468,7 +498,9 @@ class _Scanner:
         `name` has no backslash. If a command has several names, it is the one of `CANONICAL_NAME`.
         """
         if name == "{":
+            # The group has no style; its brace is the next token, added at the end.
             self.groups.append(("", len(self.tokens)))
+        # The brace of a group; the brace of a set, `\}`, has the name "}set".
         if name == "}" and not is_command:
             return self._close()
         last = self.tokens[-1].text if self.tokens else ""
@@ -480,9 +512,11 @@ class _Scanner:
         if name == "'" and {*last} == {"'"}:
             self.tokens[-1] = Token("operator", f"{last}'")
             return None
+        # A comma, a semicolon, "and" (`\land`) or "or" (`\lor`).
         if separator := _SEPARATORS.get(name):
             self.tokens.append(Token("separator", separator))
             return None
+        # 1 for an opening bracket, -1 for a closing one.
         self.depth += _DEPTH.get(name, 0)
         if name in CURRENCIES:
             self.tokens.append(Token("text", name))
@@ -508,11 +542,15 @@ class _Scanner:
         # The token before the group, and the only token in it; END if there is none, or several.
         before = self.tokens[start - 1] if start else END
         only = inside[0] if len(inside) == 1 else END
+        # "and" and "or" are separators.
         has_words = any(token.kind in (*WORDS, "separator") for token in inside)
         # `\text{(B)}`, `\mathrm{d}`, `\text{ percent}`: letters and marks, which need no group.
         is_mark = all(token.kind == "letter" or token.text in _MARKS for token in inside)
+        # The braces of a style, not of a frame such as `\boxed`; an exponent or a subscript of
+        # several tokens, `x_{\text{a b}}`, keeps its braces.
         is_text = style and style not in _FRAMES and before.text not in ("^", "_")
-        # One token in braces, but not an argument: after a command the braces stay.
+        # One token in braces, but not an argument: the braces stay after a command, and after the
+        # closing brace of a first argument, as in `\frac{1}{2}`.
         is_plain = only.kind in ("number", "letter", *WORDS) and before != CLOSE
         is_plain &= before.kind in ("operator", "separator", "end", *WORDS)
         # The style is around the whole answer: `\mathrm{x+1}`.
@@ -534,20 +572,25 @@ class _Scanner:
         number), a word (`was`), a name (`AB`), or a differential (`dx`). Any other run is a
         product, and each of its letters a token: `xy`. The branches are tried in order.
         """
+        # `style` is the innermost style, such as "mathrm" or "text"; '' for plain letters.
         style, lower, previous_char = self.style, run.lower(), self.text[start - 1 : start]
         # "bf" in `\mathbf{v}`, whose letter is named bf:v.
         prefix = _BOLD.get(style, "")
         name = f"{prefix}:{run}" if prefix else run
         # The last token, without opening braces after it.
         last = next((token for token in self.tokens[::-1] if token != OPEN), END)
+        # A unit may come after a value, `5 kg`, `(x + 1) m`, or after the slash of another unit.
         follows_value = last.kind == "number" or last.text in (")", "}", "/", "pi", "mu", "degree")
+        # `5\text{ kg}`, and the second word of `5\text{ N m}`.
         is_styled_unit = (
             style in _UPRIGHT and (follows_value or last.kind == "text") and is_unit(run)
         )
-        # "in" is an inch only after a space, as in `5 in`.
+        # A unit without `\text`: three letters or more, or a listed one, such as `km`. "in" is an
+        # inch only after a space, as in `5 in`.
         is_plain_unit = (
             len(run) > 2 or run in _PLAIN_UNITS or (run == "in" and previous_char.isspace())
         )
+        # Two ASCII letters without an upright style are a product, `xy`, unless both are capitals.
         is_word = len(run) > 2 or not run.isascii() or style in _UPRIGHT or run.isupper()
         # The kind of the token that is added at the end; '' if a branch adds its tokens itself.
         kind = ""
@@ -555,8 +598,10 @@ class _Scanner:
             kind = "letter"
         elif lower in ("and", "or"):
             kind, name = "separator", lower
+        # `sin`, `pi`: commands also without a backslash.
         elif run in _PLAIN and not prefix:
             self._add_sign(CANONICAL_NAME.get(run, run), is_command=True)
+        # `5 percent` is `5 %`.
         elif follows_value and lower in _SIGN_WORDS:
             self._add_sign(_SIGN_WORDS[lower], is_command=True)
         elif (
@@ -574,7 +619,8 @@ class _Scanner:
             kind = "letter"
         # Bold capitals are letters, not words: `\mathbf{AB}`.
         elif (is_word and not (prefix == "bf" and run.isupper())) or lower in _TWO_LETTERS:
-            # A word beside mathematics, in capitals or without a vowel is a name.
+            # A word beside mathematics, in capitals or without a vowel is a name; a hedge ("NOT")
+            # is always a word.
             is_name = re.match(r"[\w)}^]", previous_char) or run.isupper() or not _VOWEL.search(run)
             is_name = is_name and lower not in HEDGES
             kind = "name" if is_name or prefix else "word"

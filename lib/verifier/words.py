@@ -58,12 +58,14 @@ def may_label(label: str, problem: str) -> bool:
     words = (label if problem else _FIGURE.sub(r"\1", label)).split()
     # `A` is a point, `a` an article.
     words = [word if len(word) == 1 else word.lower() for word in words]
+    # The problem's words as written and in lower case, for single letters and for other words.
     known = _FRAME | set(re.findall(r"[^\W\d_]+", f"{problem} {problem.lower()}"))
     # A known problem tells which quantity it asks for: the perimeter is not its area.
     known |= set() if problem else _QUANTITIES
     # "the remainder of the answer" is not the answer.
     if _QUANTITIES & {*words} and {"answer", "result", "results", "answers"} & {*words}:
         return False
+    # Every word must be known; without a problem, a single letter (the A of `angle A`) need not be.
     return not HEDGES & {*words} and {word for word in words if problem or len(word) > 1} <= known
 
 
@@ -123,8 +125,8 @@ def spelled_number(match: re.Match[str]) -> str | None:
                 total, current, largest = total + current, Fraction(0), Fraction(scale)
         else:
             value = int(_NUMBER_WORDS[word])
-            # A teen or ten fits after hundreds, a digit after tens: "twenty one" and "hundred ten"
-            # are numbers, "ten one" and "two three" are not.
+            # After a number, no "zero"; a value from 10 on only if the number ends in 00, as in
+            # "hundred ten"; a digit only if it ends in 0, "twenty one", but not in 10, "ten one".
             if current is not None and (
                 not value or current % (100 if value >= 10 else 10) or current % 100 == 10
             ):
@@ -289,7 +291,11 @@ def _unit(word: str) -> Unit | None:
 
 @remembered(2048)
 def parse_unit(text: str) -> Unit | None:
-    """Return the unit of a text ("cm^2", "km/h", "square feet"), or None if a word is unknown."""
+    """Return the unit of a text ("cm^2", "km/h", "square feet"), or None if a word is unknown.
+
+    "km/h" -> Unit((("length", 1), ("time", -1)), 5/18): dimensions, and the factor to base units.
+    """
+    # `_COMPOUND` writes "mph" as "mi/h".
     text = _COMPOUND.get(text.strip(), text).replace(" per ", " / ")
     dimension: dict[str, int] = {}
     # `sign` is -1 after a slash; `times` is the power that "square" or "cubic" gives the next word.
@@ -297,12 +303,16 @@ def parse_unit(text: str) -> Unit | None:
     # "square feet/s" has the pieces "square ", "feet", "/" and "s".
     for piece in re.findall(r"[^\W\d_]+\s*\^?\{?-?\d?\}?|[$€£¥₹¢]|/|\S", text):
         word = piece.strip()
+        # One slash after a unit; any other slash is an unknown word below, and so is a second
+        # "square".
         if word == "/" and sign == 1 and dimension:
             sign = -1
         elif word in ("square", "sq", "cubic", "cu") and times == 1:
             times = 2 if word[0] == "s" else 3
         else:
+            # match[1] is the name, match[2] the power or None: "cm^2" -> "cm", "2".
             match = _PIECE.fullmatch(word)
+            # The `Unit` of the name, or None.
             known = match and _unit(match[1])
             if not match or not known:
                 return None
@@ -312,7 +322,8 @@ def parse_unit(text: str) -> Unit | None:
                 dimension[name] = dimension.get(name, 0) + power * exponent
             factor *= known.factor**power
             times = 1
-    # Dimensions that cancel are left out; a unit without any, such as m/m, is none.
+    # Dimensions that cancel are left out; a unit without any, such as m/m, is none, and so is a
+    # text that ends with "square" (`times` is then not 1).
     powers = tuple(sorted((name, power) for name, power in dimension.items() if power))
     return Unit(powers, factor) if powers and times == 1 else None
 
@@ -396,17 +407,22 @@ def may_be_added(unit: Unit, problem: str) -> bool:
     # Degrees are no unit of the table, but a problem with degrees asks for no radians.
     if "degree" in problem and ("angle", 1) in unit.dimension:
         return False
-    if counted := asked_words(problem):
-        return _first_unit(counted[0].replace("-", " ").split()) == unit
+    # The rest of the sentence after "how many" or "number of", as a tuple of one, or ().
+    if asked_rest := asked_words(problem):
+        return _first_unit(asked_rest[0].replace("-", " ").split()) == unit
+    # The units after "in" or "nearest", and all units in the problem.
     asked_units, named = _units_of(problem)
     # The units of this dimension that the problem asks for, or else has. Metres and feet leave open
     # which one is meant.
-    alike = {one for one in asked_units or named if one.dimension == unit.dimension}
+    same_kind = {one for one in asked_units or named if one.dimension == unit.dimension}
     if {name for name, _ in unit.dimension} <= MONEY and "how much" in problem.lower():
-        alike |= {one for one in named if one.dimension == unit.dimension}
-        return alike == {unit} or (not alike and unit.factor == 1)
+        same_kind |= {one for one in named if one.dimension == unit.dimension}
+        # If the problem names no money, dollars may be added, but not cents (factor 1/100).
+        return same_kind == {unit} or (not same_kind and unit.factor == 1)
     if asked_units:
-        return alike == {unit}
+        return same_kind == {unit}
+    # The quantity that is asked for, "what is the area"; group "length" matches words such as "far"
+    # and "radius", "time" and "mass" theirs.
     match = _QUANTITY.search(problem.lower())
     power = {"area": 2, "volume": 3}.get(match["quantity"], 1) if match else 1
     # The dimension of the quantity that is asked for, '' if unknown: a problem that asks for a
@@ -416,6 +432,7 @@ def may_be_added(unit: Unit, problem: str) -> bool:
         kind = "length"
     if kind:
         named = frozenset(one for one in named if one.dimension == ((kind, 1),))
+    # `min` takes the only unit; cm, raised to the power 2, is cm^2.
     return len(named) == 1 and unit == _raised(min(named), power)
 
 
