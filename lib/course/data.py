@@ -208,7 +208,7 @@ def _pairs(path: Path) -> Iterator[tuple[str, str]]:
                         yield prompt, response
                     case _:
                         raise ValueError("another shape")
-            # Raised above, or by `json.loads`.
+            # Raised above, or by `json.loads` for a line that is no JSON.
             except ValueError as error:
                 raise UserError(
                     f'{path}:{number}: expected {{"prompt": text, "response": text}}: {error}'

@@ -118,8 +118,8 @@ def masked_mean(tensor: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
     """
     counted = mask.bool().expand_as(tensor)
     # `where` instead of a product with the mask, since 0 · NaN is NaN.
-    kept = torch.where(counted, tensor, 0)
-    return kept.sum(dim=dim) / counted.sum(dim=dim)
+    masked = torch.where(counted, tensor, 0)
+    return masked.sum(dim=dim) / counted.sum(dim=dim)
 
 
 def masked_normalize(
@@ -140,8 +140,8 @@ def masked_normalize(
         `tensor`'s shape without `dim`; 0 where the mask is 0 throughout.
     """
     # `where` instead of a product with the mask, since 0 · NaN is NaN.
-    kept = torch.where(mask.bool().expand_as(tensor), tensor, 0)
-    return kept.sum(dim=dim) / normalize_constant
+    masked = torch.where(mask.bool().expand_as(tensor), tensor, 0)
+    return masked.sum(dim=dim) / normalize_constant
 
 
 def compute_group_normalized_rewards(
@@ -426,6 +426,7 @@ def _log_prob(model: torch.nn.Module, ids: list[int]) -> Tensor:
 
     The prompt's part is the same for both responses, and cancels in their difference.
     """
-    # [1, T + 1]; no padding, so the whole row counts.
+    # [1, T + 1]; no padding, so the whole row counts. The model's inputs are all tokens but the
+    # last, their labels all but the first.
     row = torch.tensor([ids], device=next(model.parameters()).device)
     return get_response_log_probs(model, row[:, :-1], row[:, 1:])["log_probs"].sum()
