@@ -121,6 +121,7 @@ def _ways_to_win(rivals: tuple[int, ...], num_unanswered: int, k: int, votes: in
     ways = {(0, 0): 1}
     for rival in rivals:
         extended: Counter[tuple[int, int]] = Counter()
+        # `count` is the number of ways of a state (size, tied).
         for (size, tied), count in ways.items():
             # This rival gets 0, 1, … completions in the set: no more than it has, no more than
             # `votes`, or it would win, and no more than there is room for.

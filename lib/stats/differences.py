@@ -83,12 +83,14 @@ def paired_difference(*, before: Mapping[str, float], after: Mapping[str, float]
     num_changed = int(np.count_nonzero(changes))
     # The size of the added gain and loss: 1 for greedy answers, less for means over samples.
     size = change_size(np.sum(changes**2), num_changed)
-    # Mean and standard error with the two added problems, one at each of `extremes`.
+    # Mean and standard error with the two added problems (`PADDING`), one at each of `extremes`.
     centre, error = padded_mean(
         difference.value, difference.se, difference.n, extremes=(-size, size), padding=PADDING
     )
     # 2^(1-m), the p-value of a two-sided sign test with m changes, all of one sign. m is capped
     # at 1000, since 2^-1075 underflows to 0. Without any change it is 2, cut to 1 below.
+    # `_interval` returns centre ± 1.96 · error, cut to [−1, 1]; `_p_value` is that of the normal
+    # deviate centre / error.
     floor = 2.0 ** (1 - min(num_changed, 1000))
     return Difference(
         difference=difference,
@@ -101,8 +103,8 @@ def change_size(sum_of_squares: ArrayLike, num_changed: ArrayLike) -> NDArray[np
     """Return the root mean square of the nonzero changes and of one added change of 1.
 
     The arguments, of any one shape, are Σ change² and the number of nonzero changes. The result is
-    1 if every change is from 0 to 1 or back, as with greedy answers, and less if the
-    problems' rates change by parts.
+    1 if every change is from 0 to 1 or back, as with greedy answers, and less if the problems'
+    rates change by parts. Without any change it is 1, from the added change only.
     """
     return np.sqrt((np.asarray(sum_of_squares) + 1.0) / (np.asarray(num_changed) + 1.0))
 
@@ -117,13 +119,14 @@ def independent_difference(*, before: Estimate, after: Estimate) -> Difference:
     """
     # Variances of independent samples add up: hypot(a, b) = √(a² + b²).
     smaller_n, se = min(before.n, after.n), math.hypot(before.se, after.se)
-    # Mean and standard error of each side with its two added problems.
+    # Mean and standard error of each side with its two added problems, of value 0 and 1.
     (old, old_error), (new, new_error) = (
         padded_mean(side.value, side.se, side.n, extremes=(0.0, 1.0), padding=PADDING)
         for side in (before, after)
     )
     centre = float(new - old)
     # Infinite instead of NaN: the interval is then clipped to [−1, 1], and the p-value is 1.
+    # A side's NaN makes `se` NaN too.
     error = math.inf if math.isnan(se) else math.hypot(float(old_error), float(new_error))
     return Difference(
         difference=Estimate(after.value - before.value, se, smaller_n),

@@ -56,7 +56,7 @@ def mean_estimate(values: ArrayLike) -> Estimate:
         ValueError: no values.
     """
     per_problem = np.asarray(values, dtype=np.float64)
-    # Each problem is a cluster of one value.
+    # Each problem is a cluster of one value: the clustered error is then s / √n.
     return clustered_mean(per_problem, range(per_problem.size))
 
 
@@ -119,11 +119,12 @@ def padded_mean(
     Args:
         value: mean over the problems. All arguments but `padding` are numbers, or arrays of one
             shape, for many means at once.
-        se: its standard error; NaN if unknown, for one problem or metrics without it. It is then
-            taken as the error of values that are all 0 or 1, the largest for values in [0, 1].
+        se: its standard error. It is NaN if unknown: for one problem, or for metrics that report no
+            error. It is then computed as if all values were 0 or 1, the largest error that values
+            in [0, 1] may have.
         n: number of problems.
-        extremes: the two values of added problems.
-        padding: number of added problems, also a fraction.
+        extremes: values of the added problems: half of them have the first, half the second.
+        padding: number of added problems, not always an integer.
     """
     low, high = (np.asarray(extreme, dtype=np.float64) for extreme in extremes)
     mean, count = np.asarray(value, dtype=np.float64), np.asarray(n, dtype=np.float64)

@@ -37,9 +37,9 @@ class SeedsMean:
     def freedom(self) -> float:
         """Degrees of freedom of the standard error: (S + 1) / 2.
 
-        It is about half of S - 1, which would be right for normal values. Results of seeds are
-        often skewed (one or two are far from the rest), and the variance of s² grows with the
-        kurtosis. docs/statistics.md has the coverage.
+        S - 1, about twice as many, would be right for normal values. Results of seeds are often
+        skewed (one or two are far from the rest), and the variance of s² grows with the kurtosis:
+        fewer degrees of freedom give a wider interval. docs/statistics.md has its coverage.
         """
         return (self.num_seeds + 1) / 2
 
@@ -62,9 +62,9 @@ class SeedsMean:
         """
         # Negative if the mean is above the bound, against the hypothesis.
         gap = bound - self.value
-        # Distribution functions: `stdtr` of Student's t; `ndtr` of the normal distribution, from
-        # which t differs little with many problems. Without a spread (all seeds equal, or no mean
-        # over problems), the p-value is 0 or 1.
+        # `stdtr(freedom, t)` is Student's distribution function, `ndtr` the normal one, from which
+        # t differs little with many problems. Without a spread (all seeds equal, or no mean over
+        # problems), the p-value is 1 if the mean is at most the bound, else 0.
         over_seeds = stdtr(self.freedom, gap / self.se) if self.se else float(gap >= 0)
         over_problems = ndtr(gap / self.problem_se) if self.problem_se else float(gap >= 0)
         return float(max(over_seeds, over_problems))
