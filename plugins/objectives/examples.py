@@ -15,7 +15,8 @@ def squared(log_probs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor) ->
         log_probs: [B, T] of the policy.
         old: [B, T] of the policy that sampled.
         advantages: [B, 1], one for each completion.
-        mask: [B, T] True for completion tokens.
+        mask: [B, T] True for completion tokens. Not needed here: the caller averages the result
+            over these tokens only.
     """
     return -advantages * log_probs + 0.5 * (log_probs - old) ** 2
 

@@ -43,7 +43,8 @@ def majority(
 ) -> list[float]:
     """Return 1 for completions with the problem's most frequent answer (TTRL, arXiv:2504.16084)."""
     # The last word of each completion is taken as its answer: TRL passes the text, not the
-    # extracted answer. "so it is 42" -> ["42"], an empty text -> [].
+    # extracted answer. "so it is 42" -> ["42"]; an empty text -> [], which gets no vote and no
+    # reward.
     endings = [messages[0]["content"].split()[-1:] for messages in completions]
     votes: dict[str, Counter[str]] = {}
     for question, ending in zip(problem, endings, strict=True):
@@ -65,10 +66,12 @@ def _noisy(*, false_negatives: float, false_positives: float) -> BoundedReward:
 
     def score(rollout: Rollout) -> float:
         """Return the verdict as 0 or 1, flipped if the completion's hash is below the share."""
+        # `_chance` is a number in [0, 1), always the same for the same problem and completion.
         right, chance = rollout.answer_ok, _chance(rollout)
         flipped = chance < (false_negatives if right else false_positives)
         return float(right != flipped)
 
+    # A reward with the range 0 to 1.
     return _bounded(score)
 
 
