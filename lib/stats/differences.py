@@ -89,9 +89,9 @@ def paired_difference(*, before: Mapping[str, float], after: Mapping[str, float]
     )
     # 2^(1-m), the p-value of a two-sided sign test with m changes, all of one sign. m is capped
     # at 1000, since 2^-1075 underflows to 0. Without any change it is 2, cut to 1 below.
-    # `_interval` returns centre ± 1.96 · error, cut to [−1, 1]; `_p_value` is that of the normal
-    # deviate centre / error.
     floor = 2.0 ** (1 - min(num_changed, 1000))
+    # `_interval` returns centre ± 1.96 · error, cut to [−1, 1]; `_p_value` is two-sided, of
+    # z = centre / error.
     return Difference(
         difference=difference,
         interval=_interval(float(centre), float(error)),

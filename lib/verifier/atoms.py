@@ -551,7 +551,7 @@ class Atoms:
         """
         texts = [self.next().text]
         while texts[0] == "{" and texts[-1] != "}":
-            # Without the space between them, 1 and 2 would be 12.
+            # The texts are joined without a space: the tokens 1 and 2 would become 12.
             if texts[-1].isdigit() and self.peek.kind == "number":
                 raise Unparsable("two numbers side by side")
             texts.append(self.next().text)

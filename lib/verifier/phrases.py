@@ -253,7 +253,7 @@ def _check_words(tree: Node) -> None:
     a row in a matrix or cases). A tree that is one label, `(odd)`, is refused too: it has no
     mathematics, and `_read` makes it a phrase.
     """
-    # The nodes that may have no label as a child, apart from rows; and their children.
+    # All nodes but those that may hold labels; the children of these nodes, without those of rows.
     strict = (node for node in nodes(tree) if node.kind not in ("relation", "list", "set"))
     children = [child for node in strict if node.name != "row" for child in node.args]
     if any(node.kind == "label" for node in (tree, *children)):
