@@ -141,9 +141,11 @@ def complete(
         # Sorted, since chunks were stored in the order of prompt length.
         stored = table.execute("SELECT row FROM rows ORDER BY task, problem, sample")
         generated = (json.loads(row) for (row,) in stored)
-        # Last the empty completions of problems whose prompt is too long.
+        # `unanswered` yields the empty completions of problems with too long a prompt. They come
+        # last.
         rows = itertools.chain(generated, *(task.unanswered() for task in tasks))
         write_jsonl(completions, ({"checkpoint": label, **row} for row in rows))
+    # The Jinja source, of which provenance has a hash.
     template = str(engine.tokenizer.chat_template)
     # Benchmark → mode (greedy, sampled) → its sampling settings and number of problems.
     modes: dict[str, dict[str, Any]] = {}
@@ -179,8 +181,13 @@ def _tasks_of(
 ) -> Iterator["Task"]:
     """Cut a benchmark into chunks of prompts; yield a task for each mode (greedy, sampled).
 
+    Nothing is generated here: a task holds prompts, chunks and sampling settings.
+
     Args:
-        system, positions, long_is_wrong: as in `complete`.
+        system: system prompt, '' for none.
+        positions: the model's context length, for prompt and completion; None for no limit.
+        long_is_wrong: True lists problems with too long a prompt in `too_long` of the tasks, which
+            give them empty, thus wrong, completions (`Task.unanswered`).
 
     Raises:
         UserError: a prompt is too long and `long_is_wrong` is False.
@@ -190,7 +197,7 @@ def _tasks_of(
     # Indices of the problems, the shortest prompt first. `sorted` is stable: prompts of equal
     # length keep the order of their problems.
     by_length = sorted(range(len(problems)), key=lambda index: len(token_ids[index]))
-    # `<`: at least one position is left for the completion.
+    # `<`: at least one position is left for the completion. Without a limit, every prompt fits.
     fitting = [index for index in by_length if len(token_ids[index]) < (positions or math.inf)]
     # The prompts that do not fit are at the end of `by_length`, the longest last.
     if too_long := by_length[len(fitting) :]:
@@ -203,7 +210,8 @@ def _tasks_of(
             raise UserError(f"{fault}; leave the problem out, or take a model with more")
         counted = f"{len(too_long)} of {len(problems)} problems are too long"
         click.echo(f"Warning: {fault}; {counted} and counted as wrong", err=True)
-    # vLLM is fast only with many requests at once: its chunks have many batches.
+    # Completions that are generated and stored together. vLLM is fast only with many requests at
+    # once: its chunks have many batches, those of other engines one.
     completions_per_chunk = ENGINES[evaluate.engine].batches_per_chunk * evaluate.batch_size
     # A hard benchmark may need longer completions than the common decoding allows.
     decoding = evaluate.decoding_of(benchmark)
@@ -350,7 +358,7 @@ def generate_missing(
         table: the rows so far, by index of task and problem, and number of the sample.
         label: the name of the model on the progress bar.
     """
-    # In completions: all, and those of earlier processes.
+    # Numbers of completions: of all chunks, and those stored by earlier processes.
     total = sum(
         len(chunk) * task.sampling.num_completions for task in tasks for chunk in task.chunks
     )
@@ -369,8 +377,9 @@ def generate_missing(
         # Prints completions and tokens per second, on the bar or in a line each minute.
         report = Heartbeat(f"evaluate {label}")
         report.bar = bar
-        # The engine calls this within a chunk, with completions and tokens of the chunk so far.
-        # `done` and `num_tokens` are read anew on each call: both count the chunks before.
+        # The engine calls this within a chunk, with three counts of this chunk: completions that
+        # have ended, completions in all (not used), and tokens so far. The lambda reads `done` and
+        # `num_tokens` anew on each call: both count the chunks before.
         engine.heartbeat = lambda ended, _, tokens: report(
             "completions", done + ended, total, num_tokens + tokens
         )

@@ -257,7 +257,7 @@ def apply_settings(
     """Apply the caller's `key=value` settings and benchmarks to the `evaluate` section of params.
 
     Args:
-        section: `evaluate` of params.yaml; its `overrides` are dropped.
+        section: `evaluate` of params.yaml; the overrides of `text` replace its `overrides`.
         text: `key=value` separated by spaces; `benchmark.key=value` for one benchmark only, as in
             `temperature=0.6 gsm8k.num_samples=4`. A temperature of 0 means one greedy completion
             and no samples.
@@ -298,5 +298,6 @@ def apply_settings(
     decoding = {key: common[key] for key in Decoding.model_fields}
     overrides = [{**decoding, **own, "benchmark": name} for name, own in by_benchmark.items()]
     content = {**common, "benchmarks": list(benchmarks), "overrides": overrides}
-    # Validated as params.yaml is. Errors, such as an unknown key, begin with "SET".
+    # Validated as params.yaml is. Errors, such as an unknown key, begin with "SET"; `above` is the
+    # section's key in params.yaml, for these messages.
     return parse_section(Evaluate, content, origin="SET", above=("evaluate",)), seed

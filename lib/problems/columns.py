@@ -83,7 +83,8 @@ def to_problem(
         # The model's own answer may be wrong, so the response's column is left out here.
         others = [name for name in candidates["reference"] if name != column]
         _, text = _first_text(fields, others)
-        # That column may hold a worked solution, as in MATH: only its marked answer counts.
+        # `text` may be a worked solution with a marked answer, as in MATH's column `solution`. Then
+        # `worked` is (answer, solution), and only the answer counts; None without a mark.
         worked = read_worked(text)
         reference = worked[0] if worked else text
     else:
@@ -139,9 +140,11 @@ def _reference_and_solution(
         reference, solution = worked
         # '' if the text is the marked answer only: the solution is then in another column.
         return reference, solution or _solution(fields, others)
-    # An unmarked text is the answer if params name its column, or if it is one short line
-    # (`is_bare`). A longer one may be a solution. It counts as the answer only if its column is not
-    # `solution` and another column, `solution_column`, has a solution; '' if there is none.
+    # The text marks no answer, and may itself be a solution. It is the answer in three cases:
+    # - params name its column;
+    # - its column is not `solution`, and another column has the solution (`solution_column`, which
+    #   is '' if there is none);
+    # - it is one short line (`is_bare`).
     solution_column, _ = _first_value(fields, [name for name in SOLUTION if name != column])
     is_answer = reference_is_named or (column != "solution" and solution_column) or is_bare(text)
     if not is_answer:
@@ -187,6 +190,7 @@ def _first_text(fields: Fields, candidates: Sequence[str]) -> tuple[str, str]:
 def _first_value(fields: Fields, candidates: Sequence[str]) -> tuple[str, Any]:
     """Return (name, value) of the first nonempty column; ("", "") if all are empty."""
     for name in candidates:
+        # None if the column is missing.
         value = _cell(fields, name)
         is_blank = isinstance(value, str) and not value.strip()
         # Not `if value`: the number 0 is an answer.
@@ -205,13 +209,14 @@ def _cell(fields: Fields, name: str) -> Any:
 
 
 def _absent(fields: Fields, candidates: Sequence[str], *, field: str) -> RowFault:
-    """Return the fault of a row without a value in any of these columns: empty, or missing.
+    """Return the fault of a row in which all these columns are empty or missing.
 
     Args:
-        candidates: the columns, each empty or missing.
+        candidates: names of the columns.
         field: the field of the problem that needs one of them.
     """
-    # Columns that are there, though empty: their fault is reported before a missing one.
+    # Columns that the row has, though they are empty. If there is one, the fault names it;
+    # otherwise it names all columns that were expected. `_cell` is None for a missing column.
     blank = [name for name in candidates if _cell(fields, name) is not None]
     if blank:
         return RowFault("empty_field", field=blank[0], detail="is empty")

@@ -79,9 +79,10 @@ def drop_near_duplicates(table: ProblemTable, *, similarity: float) -> ProblemTa
     # Imported here: with scipy it takes half a second.
     from datasketch import MinHash, MinHashLSH
 
-    # Hash index of the problems kept so far: row → MinHash signature. Its threshold is a margin
-    # below `similarity`, and above 0: signatures only estimate the similarity, which is then
-    # computed exactly for the few candidates.
+    # Index of the problems kept so far: row → MinHash signature. Signatures only estimate the
+    # similarity. So the index finds candidates, from an estimate somewhat below `similarity` (and
+    # above 0), and prefers a false candidate to a missed one (`weights`): the exact similarity of
+    # the few candidates is computed below.
     kept = MinHashLSH(
         threshold=max(similarity - CANDIDATE_MARGIN, CANDIDATE_MARGIN),
         num_perm=NUM_PERMUTATIONS,
@@ -163,8 +164,8 @@ def index_benchmark(name: str, texts: Sequence[str], *, size: int) -> BenchmarkI
     """Index the n-grams of a benchmark's problem texts by their hashes, in ascending order.
 
     Args:
-        size: n, words per n-gram. Texts with fewer words are also listed whole, by their first
-            word.
+        size: n, words per n-gram. Texts with fewer words are also listed whole in `short`: a
+            training problem that contains one is contaminated too.
     """
     # Hash of each n-gram of each text, and the row of its text.
     hashes: list[int] = []
@@ -173,13 +174,15 @@ def index_benchmark(name: str, texts: Sequence[str], *, size: int) -> BenchmarkI
     short: dict[str, list[tuple[list[str], int]]] = {}
     for row, text in enumerate(texts):
         words = _words(text)
-        # In half words: a character of an unspaced script (Chinese) is 1, any other word 2.
+        # Fewer than n words. They are counted in half words, since two characters of an unspaced
+        # script (Chinese) count as one word: 1 for such a character, 2 for any other word.
         if words and sum(map(_half_words, words)) < 2 * size:
             short.setdefault(words[0], []).append((words, row))
         # A text of fewer than n words gives one n-gram: all its words.
         grams = _grams(words, size)
         hashes += map(digest, grams)
         rows += [row] * len(grams)
+    # Sorted by hash for the binary search in `BenchmarkIndex.shared`.
     unordered = np.array(hashes, np.uint64)
     order = np.argsort(unordered, kind="stable")
     return BenchmarkIndex(
@@ -188,16 +191,19 @@ def index_benchmark(name: str, texts: Sequence[str], *, size: int) -> BenchmarkI
 
 
 def _words(text: str) -> list[str]:
-    """Split a text into lower-case words without accents; each Chinese character is a word too.
+    """Split a text into lower-case words without accents, and Chinese text into characters.
 
     "Let é=3, 中文" -> ["let", "e", "3", "中", "文"]
+
+    `_half_words` later counts such a character as half a word.
     """
     if not text.isascii():
         # NFKD maps full-width and styled letters to plain ones, and splits accents off: they become
         # characters of category M, which are removed.
         plain = unicodedata.normalize("NFKD", text)
-        text = "".join(sign for sign in plain if not unicodedata.category(sign).startswith("M"))
-    # [0] is the whole match.
+        text = "".join(char for char in plain if not unicodedata.category(char).startswith("M"))
+    # `_WORD` is one character of an unspaced script, or a run of other letters and digits. [0] is
+    # the whole match.
     return [word[0] for word in _WORD.finditer(text.lower())]
 
 
@@ -213,15 +219,17 @@ def _grams(words: Sequence[str], size: int) -> set[str]:
 
     Two characters of an unspaced script (Chinese) count as one word.
     """
-    # Lengths are in half words: 1 for a character of an unspaced script, 2 for any other word. The
-    # window words[start:end], of length `length`, slides over the text.
+    # In half words: 1 for a character of an unspaced script, 2 for any other word. An n-gram has at
+    # least 2 n half words.
     lengths = [_half_words(word) for word in words]
+    # `length` is that of words[start:end]. The start moves word by word, and the end as far as it
+    # is needed for a full n-gram.
     grams, end, length = set(), 0, 0
     for start in range(len(words)):
         while end < len(words) and length < 2 * size:
             length += lengths[end]
             end += 1
-        # The text ends before the window is full. Only a whole text (start = 0) may be that short.
+        # The text ends before the n-gram is full. Only a whole text (start = 0) may be that short.
         if length < 2 * size and start:
             break
         grams.add(" ".join(words[start:end]))

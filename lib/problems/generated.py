@@ -98,22 +98,22 @@ class GeneratedSets:
         return {"sft": self.sft, "grpo": self.grpo, **self.benchmarks}[name]
 
 
-# Every source that names one of the sets calls this.
 @lru_cache(maxsize=1)
 def synthetic_sets(settings: Synthetic, *, seed: int) -> GeneratedSets:
     """Generate all sets; no problem occurs twice, in one set or in two.
 
     Benchmark problems with an equation sequence in neither training set are tagged with
-    `UNSEEN_EQUATIONS`: they cannot be solved from memory.
+    `UNSEEN_EQUATIONS`: they cannot be solved from memory. The last result is cached: `prepare`
+    calls this again for every source that names one of the sets.
     """
     sft_levels = settings.levels_of("sft")
-    # Split → (number of problems, weights of levels 1, 2, …). Tests have SFT's levels; GRPO may
-    # train on other ones.
+    # Split → (number of problems, weights of levels 1, 2, …). The benchmark `held_out`, split
+    # "test", has SFT's levels; GRPO may train on other ones.
     splits = {
         "sft": (settings.num_sft, sft_levels),
         "grpo": (settings.num_grpo, settings.levels_of("grpo")),
         "test": (settings.num_held_out, sft_levels),
-        # Weight 0 for all levels below `harder_level`.
+        # Only problems of `harder_level`: weight 0 for all levels below it, then 1.
         "test_harder": (settings.num_harder, (0.0,) * (settings.harder_level - 1) + (1.0,)),
     }
     # Each split is generated with its own weights in place of `level_weights`.
@@ -169,9 +169,9 @@ def generate_problems(
 
     Args:
         split: "sft", "grpo", "test" or another key of `SPLIT_BUCKETS`; part of each problem's seed.
-        settings: its `level_weights` are the weights of levels 1, 2, …; if they are given for each
-            training set, SFT's are used for every split.
+        settings: its `level_weights` are the weights of levels 1, 2, ….
     """
+    # For any split: if there is a list of weights for each training set, SFT's is used.
     weights = settings.levels_of("sft")
     levels = range(1, len(weights) + 1)
     for index in range(count):
@@ -301,7 +301,8 @@ def _story_text(
         sentences = [start.format(a=first.left, b=first.right, **words)]
         remaining = chain[1:]
     else:
-        # One for its first number, "Greta has 5 marbles."; its operation is the first move.
+        # A sentence for its first number only, "Greta has 5 marbles."; the loop below tells its
+        # operation.
         sentences = [rng.choice(story["openings"]).format(n=first.left, **words)]
         remaining = chain
     for equation in remaining:

@@ -197,6 +197,8 @@ class SourceReader:
         # All sources of a set share these counts.
         drops = Drops()
         tables = [
+            # The good rows of one source. The key in params begins its errors; each row keeps the
+            # number of its source, by which `mix` weights the sources later.
             self.table(f"prepare.{name}.sources[{n}]", entry.source, drops, number=n, **row_options)
             for n, entry in enumerate(data.sources)
         ]
@@ -454,6 +456,7 @@ def set_metrics(sets: ProblemSets) -> dict[str, Any]:
     {"num_sft": 100, "num_grpo": 50, "num_validation": 5, "bare_answer_share": 0.2, "num_gsm8k": 30,
     "sft": {"read": 120, …}, "grpo": {…}, "benchmarks": {"gsm8k": {"read": 30, …}}}
     """
+    # `training` is (SFT's set, GRPO's set).
     sft = sets.training[0].train
     return {
         **{f"num_{each.name}": len(each.train) for each in sets.training},

@@ -79,6 +79,7 @@ def read_json_rows(path: Path) -> Iterator[RawRow]:
         # mark and white space.
         start = content.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
     if path.suffix == ".jsonl" or not start.startswith(b"["):
+        # `_object_or_fault` returns a JSON object as it is, and a fault for any other value.
         for line in json_lines(path):
             row = _parse_fault(line.fault, "JSON") if line.fault else _object_or_fault(line.value)
             yield RawRow(str(path), line.number, row)
@@ -136,7 +137,8 @@ def read_csv_rows(path: Path, *, names: Sequence[str] = ()) -> Iterator[RawRow]:
             else:
                 if values is None:  # the end of the file
                     return
-                # A blank line, []: skipped. Without names, the first other line is the header.
+                # [] is a blank line, which is skipped. Without `names`, the first line that is not
+                # blank is the header and gives them.
                 if not values or not names:
                     names = names or values
                     continue
@@ -145,16 +147,17 @@ def read_csv_rows(path: Path, *, names: Sequence[str] = ()) -> Iterator[RawRow]:
 
 
 def _csv_fields(
-    values: Sequence[str], names: Sequence[str], further: Mapping[str, str]
+    values: Sequence[str], names: Sequence[str], file_field: Mapping[str, str]
 ) -> Fields | RowFault:
-    """Return a CSV row as column → value, and the `further` fields.
+    """Return a CSV row as column → value; a fault if there are not as many values as names.
 
-    Returns a fault if there are not as many values as names.
+    Args:
+        file_field: {"file": name of the file} as a further field of the row, or {}.
     """
     if len(values) != len(names):
         detail = f"expected {len(names)} values ({', '.join(names)}), found {len(values)}"
         return RowFault("unreadable", detail=detail)
-    return {**further, **dict(zip(names, values, strict=True))}
+    return {**file_field, **dict(zip(names, values, strict=True))}
 
 
 def read_arrow_rows(dataset: "Dataset", *, origin: str) -> Iterator[RawRow]:

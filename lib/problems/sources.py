@@ -61,7 +61,8 @@ def read_source(source: PathSource | HubSource | KnownSource, *, raw: Path = RAW
     Raises:
         UserError: a path is missing or outside `raw`, or a Hub set cannot be fetched.
     """
-    # A known set may be several splits on the Hub, read one after the other; a `HubSource` is one.
+    # `hub_splits` lists the splits on the Hub that make up a known set, or a `HubSource` itself, to
+    # be read one after the other. A path source is no set on the Hub.
     for part in (source,) if isinstance(source, PathSource) else hub_splits(source):
         yield from read_rows(
             Path(part.path) if isinstance(part, PathSource) else part,
@@ -148,10 +149,12 @@ def _files(path: Path, *, split: str, raw: Path) -> list[Path]:
     # Word for the split → its files.
     splits: dict[str, list[Path]] = {}
     for file in [path] if path.is_file() else sorted(path.rglob("*")):
+        # The file's path inside the source's folder. Words above that folder name no split.
         below = file.relative_to(path.parent if path.is_file() else path)
         # Hidden files and folders (.git, .cache) belong to tools and hold no data.
         hidden = path.is_dir() and any(part.startswith(".") for part in below.parts)
         if file.suffix in FILE_SUFFIXES and not hidden:
+            # Again for each file: one may be a link to a file outside.
             _refuse_outside(file, raw=raw)
             # "test/algebra.jsonl" and "gsm8k_test.csv" -> "test"; a path without such a word is in
             # the split "others".
@@ -257,6 +260,7 @@ def find_benchmark(query: str, *, limit: int = 0) -> BenchmarkSet:
     """
     name, path = _locate(query)
     # Files that `prepare` wrote hold `Problem` records; the rows of other files are converted.
+    # `adapter_of` is the adapter of a known set; for any other name it is "table".
     is_prepared = path.parent == BENCHMARKS_FOLDER
     adapter = "" if is_prepared else adapter_of(name)
     problems = list(read_problems(path) if is_prepared else _all_problems(path, adapter))
@@ -335,12 +339,14 @@ def _hub_rows(source: HubSource, *, elsewhere: str = Repository.elsewhere) -> It
     """Yield the rows of a split on the Hub, from data/hub, the Hub's cache, or by download.
 
     Args:
-        elsewhere: the end of the error "the Hub cannot be reached; ...".
+        elsewhere: the end of the error "the Hub cannot be reached; ...". The default names
+            `make fetch`.
 
     Raises:
         UserError: no network, no such repository, revision, subset or split, or no permission.
     """
-    # `place`: name, revision and files of the repository. `find` returns the folder with them.
+    # `place`: name, revision and files of the repository. `find` returns the folder with the files,
+    # downloaded if they are not here; its error ends with `elsewhere`.
     folder = find(dataclasses.replace(dataset_repository(**source.place), elsewhere=elsewhere))
     subset = f"{source.subset}/" if source.subset else ""
     # "openai/gsm8k@0123abcd main/test", for messages.
@@ -379,10 +385,11 @@ def fetch_known(name: str, folder: Path) -> tuple[Path, int]:
     """
     if name not in known_sets():
         raise UserError(f"no set `{name}`; there are {', '.join(known_sets())}")
+    # The splits on the Hub that make up the set: all of one repository, at one revision.
     splits = hub_splits(KnownSource(known=name, limit="all"))
     if not splits[0].revision:
-        # All splits share one repository. Without a revision its present commit is read;
-        # `look_up` returns that commit and the size of a download.
+        # Without a revision the newest commit is read. `look_up` returns it, and the size of a
+        # download. `place` is name, revision and files of the repository.
         commit, _ = look_up(dataset_repository(**splits[0].place))
         splits = tuple(split.model_copy(update={"revision": commit}) for split in splits)
     path = folder / f"{name}.jsonl"

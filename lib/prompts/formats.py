@@ -96,8 +96,8 @@ class TaggedFormat:
     @property
     def instructions(self) -> str:
         """The system prompt that explains the format; '' if the template's preamble does."""
-        # `{0}` to `{3}` in `wording` become the marks, which `prompt.tags` may have replaced. An
-        # empty `wording` gives '': the preamble explains the format.
+        # A format with its own `wording`, where `{0}` to `{3}` stand for the four tags; or one with
+        # a preamble in its template and no wording: the preamble explains it, so this is ''.
         if self.wording or self.layout.preamble:
             return self.wording.format(*self.marks)
         sentences = (
@@ -122,9 +122,11 @@ class TaggedFormat:
             reference: the answer.
         """
         gap = self.separator
+        # `working` is (opening, closing) tag of the reasoning, `answer` those of the answer.
         # If the prompt ends with the opening tag, the target has none, and begins with the white
-        # space after the tag: a space in r1_zero, a line break in working_out_lines.
+        # space after the tag, `opens_with`: a space in r1_zero, a line break in working_out_lines.
         opening = self.opens_with if self.opened_by_prompt else f"{self.working[0]}{gap}"
+        # The text from `</think>` to `<answer>`. None: the format requires no certain text there.
         between = gap if self.between is None else self.between
         reasoning = f"{solution.strip()}{gap}{self.working[1]}"
         answer = f"{self.answer[0]}{gap}{reference}{gap}{self.answer[1]}{gap}"
@@ -136,6 +138,7 @@ class TaggedFormat:
         `format_ok` is True if the completion has each tag once, in order, and no text after them.
         Reasoning and answer are parsed independently of that.
         """
+        # Reasoning open; reasoning close, answer open and close.
         opening, *others = self.marks
         # If the prompt ends with the opening tag, the completion must not repeat it.
         num_opening = 0 if self.opened_by_prompt else 1
@@ -157,11 +160,15 @@ class TaggedFormat:
     def _whole(self) -> re.Pattern[str]:
         """The pattern of a whole completion: reasoning and answer, then at most white space.
 
-        For `r1_zero`, whose prompt has the opening tag: `… </think> <answer>72</answer>`.
+        For `r1_zero`, whose prompt has the opening tag: `… </think> <answer>72</answer>`. `parse`
+        matches it against the whole text.
         """
-        # Tags are texts from params: `[` or `|` in one must not act as a pattern.
+        # Reasoning open, close, answer open, close. Tags are texts from params: `[` or `|` in one
+        # must not act as a pattern.
         tags = [re.escape(mark) for mark in self.marks]
         opening = "" if self.opened_by_prompt else rf"\s*{tags[0]}"
+        # From the reasoning's closing to the answer's opening tag: the format's text, or if it has
+        # none, any white space.
         between = r"\s*" if self.between is None else re.escape(self.between)
         return re.compile(rf"{opening}.*?{tags[1]}{between}{tags[2]}.*?{tags[3]}\s*", re.DOTALL)
 
@@ -171,8 +178,8 @@ class TaggedFormat:
         The opening tag may be at the end of the prompt instead of in the completion: the reasoning
         then begins with the completion.
         """
-        # `closing` and `opening` are the tag, or '' if it is missing. Of several closing tags the
-        # first one ends the reasoning.
+        # `working` is (opening, closing) tag. `closing` and `opening` are the tag, or '' if it is
+        # missing. Of several closing tags the first one ends the reasoning.
         before, closing, _ = completion.partition(self.working[1])
         _, opening, after = before.partition(self.working[0])
         if not closing or not (opening or self.opened_by_prompt):

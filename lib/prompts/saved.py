@@ -46,13 +46,15 @@ def save_prompt(
     Args:
         system: text of the system prompt; '' for none.
         rendering: the arguments of `prompt_format`: `name`, `tags` and `layout`.
-        generation: stop strings and length limit when measured; only an export has them.
+        generation: stop strings and length limit with which the model was measured. They are
+            saved with an export; None for other models.
     """
     save_system(folder, system)
     # Called for its errors only: the file must not name a format that cannot be read back.
     prompt_format(**rendering)
     content = {**rendering, "tags": list(rendering["tags"])}
-    # If the format is a plugin, the hash of its file: {"plugins/formats/file.py:name": "0123…"}.
+    # {} unless the format's `name` is a plugin, then {name: hash of its file}, such as
+    # {"plugins/formats/file.py:name": "0123…"}.
     content |= plugin_hashes(rendering)
     if generation:
         content |= generation._asdict()

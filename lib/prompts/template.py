@@ -107,14 +107,14 @@ def chat_template(layout: Layout, *, opening: str = "") -> str:
     # Printed at the end of a prompt, and also before an answer in a conversation: a prompt is
     # therefore a prefix of prompt plus answer.
     before_answer = layout.assistant + opening
-    # SmolLM2's BOS equals the opening of a ChatML turn. Its own template prints it once, so no BOS
-    # is printed before the first turn.
-    own_opening = ' and bos_token != "<|im_start|>"' if layout is CHATML else ""
+    # SmolLM2's BOS is `<|im_start|>`, the opening of every ChatML turn. Its own template prints no
+    # further one at the start, so this condition leaves that BOS out.
+    bos_condition = ' and bos_token != "<|im_start|>"' if layout is CHATML else ""
     # In an f-string, `{{%-` writes Jinja's `{%-`, and `{{{{-` writes `{{-`. The minus signs remove
     # white space around the code. `_text` and `_turn` return Jinja code that prints a text, and a
     # message with the text around it. `{% generation %}` marks answers for `assistant_only_loss`.
     return (
-        f"{{%- if bos_token{own_opening} -%}}{{{{- bos_token -}}}}{{%- endif -%}}"
+        f"{{%- if bos_token{bos_condition} -%}}{{{{- bos_token -}}}}{{%- endif -%}}"
         f"{{%- if messages[0]['role'] != 'system' -%}}{_text(layout.preamble)}{{%- endif -%}}"
         "{%- for message in messages -%}"
         "{%- if message['role'] == 'assistant' -%}"
@@ -184,8 +184,9 @@ def render(
 # Compiling a template takes 8 ms, rendering a prompt with it 0.01 ms (one CPU core).
 @lru_cache(maxsize=32)
 def _compiled(template: str) -> jinja2.Template:
-    """Compile a chat template as transformers does, sandboxed."""
-    # The settings are those of transformers (utils/chat_template_utils.py).
+    """Compile a chat template as transformers does, sandboxed; repeated calls use a cache."""
+    # The settings are those of transformers (utils/chat_template_utils.py). `_Generation` adds the
+    # tag `{% generation %}`, which Jinja does not know, and prints its content unchanged.
     environment: Any = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation]
     )

@@ -121,8 +121,8 @@ def colored_by(name: str, values: Sequence[str], colors: Sequence[str] = PALETTE
         values: all values of the field; the i-th has the i-th colour.
         colors: used again from the start if there are more values.
     """
-    # Names per line of the legend: the panel's edge would cut off a longer line. Without values,
-    # any number will do.
+    # Names per line of the legend, by the longest name: the panel's edge would cut off a line of
+    # more than LEGEND_CHARACTERS. The default 1 is for no values.
     num_columns = max(1, LEGEND_CHARACTERS // max(map(len, values), default=1))
     legend: Spec
     if len(values) < 2:
@@ -201,4 +201,5 @@ def learning_curve(
             "encoding": {"y": quantity("answer_accuracy", **SHARE_AXIS), "color": {"value": INK}},
         }
         layers.append(ring)
+    # The panel is 180 pixels high.
     return panel_of(title, rows, 180, encoding, layer=layers)

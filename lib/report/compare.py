@@ -119,7 +119,8 @@ def compare_with(
     """
     # Called for its UserError only, which names the remedy if there is no repository.
     git("rev-parse", "--git-dir")
-    # Without `rev`, DVCFileSystem reads the workspace.
+    # Without `rev`, DVCFileSystem reads the workspace. `_params` returns a side's params by dotted
+    # key, and `_read` a side's JSON file, {} if it is missing.
     then, now = DVCFileSystem(rev=base), DVCFileSystem()
     try:
         # The first read resolves the revision; an unknown one is a DvcException.
@@ -300,10 +301,11 @@ def why_unpaired(
         if base in hashes:
             # An experiment, perhaps run in another clone: its completions can be fetched.
             remedy = f"If `dvc exp push` sent them, `dvc exp pull origin {base}` fetches them"
+            # Its commit is older than DVC's remote: DVC would find no remote for it.
             if lacks_remote(hashes[base]):
                 remedy += f" after {REMOTE_REMEDY} in both clones"
         return f"DVC's cache has no graded completions of {base}{machine}, {consequence}. {remedy}."
-    # (benchmark, mode) → ids of its problems, for each side.
+    # For each side: (benchmark, mode) → ids of the problems with graded completions.
     old, new = (
         {setting: grades.keys() for setting, grades in problem_grades(rows[side]).items()}
         for side in (base, WORKSPACE)
@@ -376,18 +378,18 @@ def experiments() -> dict[str, list[tuple[str, str]]]:
 
 
 def lacks_remote(revision: str) -> bool:
-    """Return True if a revision's `.dvc/config` does not name today's default DVC remote.
+    """Return True for a revision older than DVC's remote: `dvc exp push` sends no files of it.
 
-    `dvc exp push` then sends no files: DVC reads `.dvc/config` from the revision, but
-    `.dvc/config.local` from the workspace.
+    DVC takes the remote from two files: the revision's own `.dvc/config`, which may not name it
+    yet, and today's `.dvc/config.local`.
     """
-    # The name of the default remote; None if there is no remote at all.
+    # The name of today's default remote; None if there is no remote at all.
     remote, local = Repo().config["core"].get("remote"), Path(".dvc/config.local")
-    # DVC reads config.local from the workspace for every revision, so a remote in it serves old
-    # commits too. It is there once the user has run the command REMOTE_REMEDY.
+    # False without any remote: then nothing can be sent, of any age. False with the remote in
+    # config.local, which serves every revision; REMOTE_REMEDY is the command that copies it there.
     if not remote or (local.exists() and remote in local.read_text("utf-8")):
         return False
-    # Searched for in the text of the revision's file.
+    # Otherwise the revision's own file, as text, has to name the remote.
     return remote not in git("show", f"{revision}:.dvc/config")
 
 
@@ -402,13 +404,14 @@ def experiments_lines(*, everything: bool) -> Iterator[str]:
     """
     # `by_commit`: parent commit → (name, commit hash) of each experiment.
     head, by_commit = git("rev-parse", "HEAD"), experiments()
-    # The last commit first, and once: it may have experiments, or none.
+    # The last commit first. A dict lists it once, whether or not it has experiments.
     commits = list(dict.fromkeys([head, *by_commit])) if everything else [head]
     yield from table_lines(experiments_table(commits))
     in_table = [each for commit in commits for each in by_commit.get(commit, ())]
     num_others = sum(map(len, by_commit.values())) - len(in_table)
     if num_others:
         yield f"and {num_others} of other commits: `make experiments ALL=1` lists them"
+    # `lacks_remote`: the commit's DVC config names no remote, so that no files would be sent.
     for name in (name for name, rev in in_table if lacks_remote(rev)):
         yield f"{name} is older than DVC's remote: before `dvc exp push`, run {REMOTE_REMEDY}"
 
@@ -425,7 +428,8 @@ def experiments_table(commits: Sequence[str]) -> Table:
     # DVC adds the file's name to a metric only if several files have the key. These keys are in
     # one file only, reports/metrics/report.json.
     metrics = [name for name in records[0] if name.startswith("exported.")]
-    # Compared as text, since lists in params.yaml cannot be hashed.
+    # The workspace's params by dotted key, as far as rows differ. Compared as text, since lists in
+    # params.yaml cannot be hashed.
     params = [
         name
         for name in _params(DVCFileSystem())

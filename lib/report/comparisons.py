@@ -52,8 +52,7 @@ def compare_pair(
 ) -> Iterator[Comparison]:
     """Yield the comparison of two checkpoints for each benchmark and mode that both have.
 
-    Only problems that both answered count: a model leaves out problems that are too long for it
-    (`TOO_LONG=skip`).
+    Only problems that both answered count.
 
     Args:
         completions: by checkpoint.

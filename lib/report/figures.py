@@ -116,7 +116,8 @@ def _by_benchmark(
 def headline_figure(run: Run) -> Figure:
     """Draw the headline rates of the first benchmark, and the exported model's validation curve."""
     benchmark = run.benchmarks[0]
-    # The first rates are greedy accuracy, pass@1 and pass@k.
+    # The first three: greedy accuracy, pass@1 and pass@k, each as (title, metric name, numbers by
+    # checkpoint).
     rates = _rates(run, benchmark)[:HEADLINE_RATES]
     validation = validation_figure(run)
     # The title of a validation panel begins with the name of its stage. A skipped phase has no
@@ -205,7 +206,8 @@ def pass_at_k_panels(run: Run, benchmark: str) -> Iterator[Panel]:
         ),
         "color": colored_by("checkpoint", run.checkpoints),
     }
-    # In layers.json: `band` is drawn from `low` to `high`, `points` through `value`.
+    # In layers.json: `band` is drawn from `low` to `high`, `points` through `value`. The panel is
+    # 200 pixels high.
     yield panel_of(benchmark, rows, 200, encoding, layer=[LAYERS["band"], LAYERS["points"]])
 
 
@@ -270,8 +272,8 @@ def reward_figure(run: Run) -> Figure:
     }
     distinct = sorted({reward for values in rewards.values() for reward in values})
     if len(distinct) <= MAX_BINS:
-        # A bin per distinct reward, labelled by it: it reaches to the next reward, the last bin to
-        # infinity.
+        # A bin for each distinct reward, labelled with that reward. The edges of a bin are its own
+        # reward and the next one; the last bin ends at infinity.
         edges = [*distinct, math.inf]
         labels = [f"{reward:g}" for reward in distinct]
     else:
@@ -299,6 +301,7 @@ def reward_figure(run: Run) -> Figure:
         shares = (counts / max(1, counts.sum())).tolist()
         rows = [{"bin": label, "share": share} for label, share in zip(labels, shares, strict=True)]
         mark = {"type": "bar", "color": color, "tooltip": True}
+        # The panel is 140 pixels high.
         panels.append(panel_of(name, rows, 140, encoding, mark=mark))
     caption = f"Total reward of all completions of {benchmark}; share of completions."
     return Figure("rewards", "Rewards before and after", caption, tuple(panels), columns=3)
@@ -316,7 +319,8 @@ def curve_figure(stage: str, curve: LoggedCurve) -> Figure:
     # Measures that are zero at every step, like KL without a reference policy, get no panel: the
     # caption names them.
     flat = [name for name in titles if name in curve and not any(value for _, value in curve[name])]
-    # Panel title → {logged column: name of its line in the panel}.
+    # Panel title → {logged column: name of its line in the panel}. Only GRPO logs the columns of
+    # the first two panels.
     lines = {
         "total reward": {"reward": "reward"},
         # "rewards/<function>/mean" → "<function>".
@@ -326,11 +330,13 @@ def curve_figure(stage: str, curve: LoggedCurve) -> Figure:
     panels = []
     for title, names in lines.items():
         rows = [row for name, line in names.items() for row in series_rows(curve, name, line)]
-        # No rows: the stage did not log these columns.
+        # `series_rows` gives {"step", "series", "value"} for each logged step. No rows: the stage
+        # did not log these columns.
         if rows:
             panels.append(_curve_panel(title, rows, list(names.values())))
     caption = "Faint: each logged step. Strong: running mean."
     if stage == "grpo":
+        # Why GRPO's loss is not informative, and which curves are.
         caption += f" {LOSS_CAPTION}"
     if flat:
         caption += f" Zero throughout: {', '.join(titles[name] for name in flat)}."
@@ -361,6 +367,7 @@ def _curve_panel(title: str, rows: Sequence[Mapping[str, Any]], series: Sequence
         # panels share LAYERS, and the window of the mean differs.
         layers = [LAYERS["faint"], copy.deepcopy(LAYERS["running_mean"])]
         layers[1]["transform"][0]["frame"] = [-reach, reach]
+    # The panel is 180 pixels high.
     return panel_of(title, rows, 180, encoding, layer=layers)
 
 
@@ -414,6 +421,8 @@ def validation_figure(run: Run) -> Figure:
             if measure == "answer_accuracy" and values:
                 series = set_name or "first set"
                 sets.append(series)
+                # {"step", "series", "value"}, and if the column `…_se` has the standard error, the
+                # ends "low" and "high" of a 95 % band.
                 rows += series_rows(curve, column, series, error=f"{column}_se")
         for row in rows:
             # Cut to [0, 1]: a normal interval can be wider, and the band would leave the axis. A
@@ -422,8 +431,9 @@ def validation_figure(run: Run) -> Figure:
                 row[end] = min(1.0, max(0.0, row.get(end, row["value"])))
         if rows:
             title = f"{stage}, answer accuracy"
-            # None without `select: best`: then there is no ring.
+            # {"step", "answer_accuracy", …} of the ring; None, no ring, without `select: best`.
             best = run.selections.get(stage)
+            # A dashed line is drawn at the first value of each set, that of step 0.
             panels.append(learning_curve(rows, title=title, series=sets, best=best))
     caption = "Greedy answers to validation problems with 95 % bands; dashed: at step 0."
     if run.selections:

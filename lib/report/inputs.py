@@ -205,7 +205,7 @@ def read_models(metrics: Mapping[str, Metrics], folder: Path) -> Run:
             }
             for name, by_benchmark in prompts.items()
         },
-        # Relative to the page, which is in `folder`.
+        # The page names this folder, relative to itself: it is in `folder` too.
         graded=Path("graded"),
         provenance={
             f"evaluate/{name}": read_json(folder / f"provenance/{name}.json") for name in names

@@ -82,13 +82,15 @@ def render_page(report: Report) -> str:
         "page.html.j2",
         report=report,
         run=run,
+        # True if a training stage logged anything: the page then has a section of curves.
         curves=any(run.curves.values()) or any(run.validations.values()),
         # (measure, numbers by checkpoint) of greedy accuracy and pass@1, for the score cards.
         scores=[row for row in measures(run.metrics, run.benchmarks[0]) if row[0].strong],
         # A rate and its error as two texts: the page prints the error smaller.
         parts=lambda numbers, name: cell(numbers, name, rate_parts),
         colors=colors_of(run.checkpoints),
-        # Shortened before escaping, so that the limit counts the text's own characters.
+        # First and last characters of a text of the example, up to EXAMPLE_CHARACTERS. Shortened
+        # before escaping, so that the limit counts the text's own characters.
         beginning=lambda text: visible(shorten(text, EXAMPLE_CHARACTERS)),
         ending=_ending,
         reasons=[(name, REASONS.get(name, name)) for name, _ in reasons.most_common()],
@@ -110,7 +112,7 @@ def ranked_answers(run: Run) -> list[list[GradedCompletion]]:
     """Return one group per problem and mode, all checkpoints' answers; the most informative first.
 
     First groups in which an answer got worse, then those in which the exported checkpoint is wrong,
-    then the others; among equals, greedy groups first, then in the order of a hash.
+    then the others. Among equals, greedy groups come first, then the order is that of a hash.
     """
     # (benchmark, problem id, mode) → (checkpoint, sample number) → completion.
     groups: dict[tuple[str, str, str], dict[tuple[str, int], GradedCompletion]] = defaultdict(dict)
@@ -120,7 +122,7 @@ def ranked_answers(run: Run) -> list[list[GradedCompletion]]:
     keys = sorted(
         groups,
         # `_rank` is 0, 1 or 2 in the order of the docstring. False sorts before True, so that
-        # greedy groups come first.
+        # greedy groups come first. `_shuffle_key`, a hash, gives an order unrelated to the file's.
         key=lambda key: (_rank(run, groups[key]), key[2] != GREEDY, _shuffle_key(*key)),
     )
     return [list(groups[key].values()) for key in keys]
@@ -163,18 +165,20 @@ def fit(
 
     Args:
         groups: rows that stay together, the preferred groups first.
-        pack: compresses groups into blocks.
+        pack: compresses groups into blocks: name → compressed rows in base64.
         budget: most bytes of all blocks together.
     """
     # Characters of the first group, of the first two, and so on.
     sizes = accumulate(sum(len(row.completion) for row in rows) for rows in groups)
-    # A first guess of the number of groups, by characters: too high rather than too low, since
-    # COMPRESSION is an upper bound of the characters per byte.
+    # A first guess: the number of groups whose characters sum to less than budget * COMPRESSION.
+    # COMPRESSION is the most characters that compress into one byte, so that the guess is rather
+    # too high. The loop below can only lower it.
     count = bisect_left(list(sizes), budget * COMPRESSION)
     while True:
         blocks = pack(groups[:count])
+        # Base64 has one byte per character.
         size = sum(map(len, blocks.values()))
-        # Without any group, the blocks cannot become smaller.
+        # With no group left, the blocks cannot become smaller.
         if size <= budget or not count:
             return groups[:count], blocks
         # At least 5 % fewer groups each round, so that the loop ends.
@@ -258,15 +262,16 @@ def _prompt(run: Run, key: tuple[str, str]) -> str | dict[str, str]:
 
 
 def training_blocks(groups: Sequence[Sequence[TrainingRollout]]) -> Blocks:
-    """Pack training rollouts for their browser, in the order of the steps.
+    """Compress training rollouts, in the order of the steps, for the page's rollout browser.
 
     Args:
         groups: a group has the rollouts of one problem.
 
     Returns:
-        {"training": …}: each problem's texts once, and the other fields as one list per field.
+        {"training": compressed JSON} of "problems", each problem's texts once, and of "columns",
+        one list for each other field.
     """
-    # (rollout, index of its problem).
+    # (rollout, index of its problem in `problems`).
     rows = [(rollout, place) for place, group in enumerate(groups) for rollout in group]
     # The sort is stable: within a step, the rollouts of a problem stay together.
     rows.sort(key=lambda row: row[0].step)
@@ -275,8 +280,9 @@ def training_blocks(groups: Sequence[Sequence[TrainingRollout]]) -> Blocks:
         for first, *_ in groups
     ]
     fields = dataclasses.fields(TrainingRollout)
-    # Without problem, reference and prompt.
+    # PER_PROBLEM: problem, reference and prompt, which `problems` has.
     names = [field.name for field in fields if field.name not in PER_PROBLEM]
+    # Field name → one value per rollout; and "place" → the index of each rollout's problem.
     columns = _columns([rollout for rollout, _ in rows], names, [place for _, place in rows])
     return {"training": pack_json({"problems": problems, "columns": columns})}
 

@@ -96,18 +96,19 @@ class Report:
 
 def build_report(run: Run) -> Report:
     """Build the whole content of a run's report."""
-    # `comparisons`: each checkpoint with its parent, by benchmark and mode.
+    # `comparisons`: each checkpoint with its parent, on each benchmark, in each mode.
     comparisons, untrained = compare_checkpoints(run), run.checkpoints[0]
     # Columns of skipped phases are marked in every table.
     metrics, sets = mark_skipped(run.metrics, run.skipped), run.benchmarks
-    # `findings` get a sentence, `judged` may raise an alarm.
-    if run.trained:
-        # The phase that starts from the untrained checkpoint is left out: it teaches a format, and
-        # may cost answers.
+    # Each comparison in `findings` becomes a sentence. Those in `judged`, only of the headline
+    # benchmark sets[0], raise an alarm if the later checkpoint is significantly worse.
+    if run.trained:  # the checkpoints of one pipeline run, not unrelated models
+        # The phase that starts from the untrained checkpoint is in neither: it teaches a format,
+        # and may cost right answers.
         findings = [each for each in comparisons if each.before != untrained]
         judged = [each for each in findings if each.benchmark == sets[0]]
     else:
-        # Unrelated models are not judged. The tables have the other benchmarks.
+        # Unrelated models raise no alarm. Their other benchmarks are only in the tables.
         findings, judged = [each for each in comparisons if each.benchmark == sets[0]], []
     # Text by dotted key, such as "grpo.max_steps".
     settings = _merged(run.provenance, "settings")
@@ -147,11 +148,16 @@ def training_warnings(provenance: Mapping[str, Mapping[str, Any]]) -> Iterator[s
 
 
 def caveats(comparisons: Sequence[Comparison], run: Run) -> Iterator[str]:
-    """Yield sentences that qualify the findings: on steps chosen by accuracy, on a gain of GRPO."""
-    # For each phase with `select: best`: its accuracy is the maximum of noisy numbers.
+    """Yield the limits of the findings as sentences.
+
+    One for each phase whose step was selected by its accuracy, which is biased upwards. One on a
+    gain of GRPO, if some of SFT's targets have no reasoning.
+    """
+    # Phase with `select: best` → the selected validation point: step, accuracy, ….
     for phase, best in run.selections.items():
         yield f"{describe_selection(phase, best)}."
-    # Share of SFT targets without reasoning. If it is 0, a gain of GRPO needs no caveat.
+    # Share of SFT's targets that are only an answer, without reasoning. If it is 0, a gain of GRPO
+    # needs no caveat.
     bare = run.stage_metrics.get("prepare", {}).get("bare_answer_share", 0.0)
     grpo_gains = any(each.after == "grpo" and each.change.is_better() for each in comparisons)
     if bare > 0 and grpo_gains:
@@ -164,23 +170,24 @@ def caveats(comparisons: Sequence[Comparison], run: Run) -> Iterator[str]:
 
 
 def select_example(run: Run) -> Example | None:
-    """Select a problem of the first benchmark that the exported checkpoint gained on its parent.
+    """Select a problem of the first benchmark that shows a gain, with every checkpoint's answer.
 
-    The parent answers it wrong, the exported checkpoint right. Of several, the problem with answers
-    of median length is taken, since it is typical; if there is no gain, the same among all
-    problems. None if no problem was answered by every checkpoint.
+    In a gain, the exported checkpoint is right and its parent wrong. Of several gains, the one with
+    answers of median length is selected, since it is typical. Without a gain, the problem of median
+    length among all problems is selected. None if no problem was answered by every checkpoint.
     """
-    # A single checkpoint has no parent and is compared with itself.
+    # `origins`: checkpoint → its parent. A single checkpoint has none: it is compared with itself.
     before, after = run.origins.get(run.exported, run.checkpoints[0]), run.exported
     # Problem id → checkpoint → completion.
     answers: dict[str, dict[str, GradedCompletion]] = defaultdict(dict)
     for name in run.checkpoints:
         # Greedy completions, or the samples if the benchmark was only sampled.
         for row in _main_rows(run, name):
+            # A problem without a reference is ungraded: it has no right answer.
             if row.decided_by != UNGRADED:
                 # The first sample of several.
                 answers[row.problem_id].setdefault(name, row)
-    # Only problems that all answered: a model may have skipped one that exceeds its context.
+    # Only problems that every checkpoint answered; each is checkpoint → completion.
     problems = [each for each in answers.values() if len(each) == len(run.checkpoints)]
     if not problems:
         return None
@@ -226,6 +233,7 @@ def conditions(run: Run) -> Table:
     The settings are the first checkpoint's, from its provenance.
     """
     # "sampling" is benchmark → mode → setting, such as {"held_out": {"greedy": {"top_p": 1.0}}}.
+    # All values are numbers. `.9g` prints 1.0 as "1" and 1024 as "1024".
     record = run.provenance.get(f"evaluate/{run.checkpoints[0]}", {})
     rows = tuple(
         (f"{benchmark}, {mode}", *(f"{sampling[key]:.9g}" for key in CONDITIONS))
@@ -244,11 +252,12 @@ def facts(
     its file.
 
     Args:
-        settings: text by dotted key.
-        preset: the nearest preset; None if the checkpoints are unrelated models, not one run's.
+        settings: text by dotted key, such as {"seed": "0", "model.name": "…"}.
+        preset: (name, values, changed keys) of the nearest preset; None if the checkpoints are
+            unrelated models, not one run's.
     """
     if preset:
-        # The values are not needed here; `changed` has the keys that differ from the preset.
+        # `changed` has the keys that differ from the preset, whose values are not needed here.
         name, _, changed = preset
         plural = "s" if len(changed) > 1 else ""
         count = f" with {len(changed)} change{plural}" if changed else ""
@@ -259,7 +268,7 @@ def facts(
     devices = {record["device"]: None for record in run.provenance.values() if "device" in record}
     if devices:
         yield "measured on", " / ".join(devices)
-    # `git log -S<hash>` finds the run's commit (docs/report.md).
+    # The run's fingerprint: `git log -S<hash>` finds the commit of its report (docs/report.md).
     yield "run", hash_json(run.provenance)[:12]
     # `lib` is not installed, so there is no package metadata.
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -273,11 +282,12 @@ def provenance_tables(run: Run, settings: Mapping[str, str], preset: Preset | No
 
     Args:
         settings: text by dotted key.
-        preset: the nearest preset; None if the checkpoints are unrelated models, not one run's.
+        preset: (name, values, changed keys) of the nearest preset; None if the checkpoints are
+            unrelated models, not one run's.
     """
     used = Table("settings", ("key", "value"), tuple(settings.items()))
     if preset:
-        # `changed` has the keys that differ from the preset's `values`.
+        # `changed` has the keys that differ from the preset's `values`, and becomes the first rows.
         name, values, changed = preset
         rows = [(key, settings[key], values[key]) for key in changed]
         # An empty last cell means that the value equals the preset's.
@@ -286,7 +296,9 @@ def provenance_tables(run: Run, settings: Mapping[str, str], preset: Preset | No
         used = Table("settings", header, tuple(rows), strong=frozenset(range(len(changed))))
     # "grpo ←" → {name of an input: its hash}.
     inputs = {f"{stage} ←": record.get("inputs", {}) for stage, record in run.provenance.items()}
+    # Package → version; two versions as "1.0 / 1.1" if stages disagree.
     versions = _merged(run.provenance, "versions")
+    # `_rows` makes a row of each value: ("grpo ← model", its hash), ("sft loss", its number).
     return [
         used,
         Table("versions", ("key", "value"), tuple(versions.items())),

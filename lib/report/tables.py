@@ -128,12 +128,16 @@ def mark_skipped(metrics: Mapping[str, Metrics], skipped: Container[str]) -> dic
 
 
 def headline_table(metrics: Mapping[str, Metrics], benchmark: str) -> Table:
-    """Build the headline table: a row per measure, a column per checkpoint, rates with errors."""
+    """Build the headline table: a row per measure, a column per checkpoint.
+
+    Cells of rates have their standard errors: "61.6 ± 2.2".
+    """
     # (measure, numbers by checkpoint) of each row.
     rows = list(measures(metrics, benchmark))
-    _, columns = main_mode(metrics, benchmark)
-    title = f"{benchmark}, n = {problems_of(columns)} problems"
-    # Models may have different numbers of samples: "4 or 8". '' if none was sampled.
+    # Checkpoint → its greedy numbers, or the sampled ones without greedy; only for n.
+    _, all_numbers = main_mode(metrics, benchmark)
+    title = f"{benchmark}, n = {problems_of(all_numbers)} problems"
+    # Samples per problem. Models may have different numbers, "4 or 8"; '' if none was sampled.
     samples = " or ".join(map(str, sample_counts(metrics, benchmark)))
     if samples:
         title += f", {samples} samples each"
@@ -162,8 +166,10 @@ def comparison_table(
 
     Args:
         comparisons: of any benchmarks; only those of `benchmark` are listed.
-        title: its beginning; '' for "<benchmark>, paired".
+        title: beginning of the table's title; '' for "<benchmark>, paired".
     """
+    # `change` is the difference `after` minus `before`, in [-1, 1]. The cells are in the order of
+    # `header`, below.
     rows = tuple(
         (
             f"{each.before} → {each.after}, {each.mode}",

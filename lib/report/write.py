@@ -134,8 +134,9 @@ def write_models(run: Run, folder: Path) -> list[Table]:
     for benchmark in run.benchmarks:
         rates = headline_table(run.metrics, benchmark)
         if len(run.metrics) > MOST_COLUMNS:
+            # Only the main measures: SUMMARY has the beginnings of their titles, row[0].
             rows = [row for row in rates.rows if row[0].startswith(SUMMARY)]
-            # Transposed, only the main measures: a column per measure, a row per model.
+            # Transposed: a column per measure, a row per model.
             header, *models = zip(rates.header, *rows, strict=True)
             rates = Table(rates.title, header, tuple(models))
         tables.append(rates)
@@ -184,12 +185,15 @@ def summary_lines(run: Run) -> Iterator[str]:
 
     The table is of the first benchmark; the changes, one sentence each, are of all.
     """
+    # `mark_skipped` adds " (skipped)" to the column titles of skipped phases.
     table = headline_table(mark_skipped(run.metrics, run.skipped), run.benchmarks[0])
+    # Only the main measures, so that the summary fits a terminal's first screen: SUMMARY has the
+    # beginnings of their titles, row[0].
     rows = tuple(row for row in table.rows if row[0].startswith(SUMMARY))
-    # Only the main rows, so that the summary fits a terminal's first screen. They are rates, whose
-    # unit is in the title.
+    # The unit of the rates, and what their cells show: "61.6 ± 2.2", "100.0 (≥ 99.1)".
     title = f"{table.title}; %, ± standard error (≤, ≥: 95 %)"
     yield from table_lines(Table(title, table.header, rows))
+    # Each checkpoint with its parent; only the last one's comparisons are printed.
     for each in compare_checkpoints(run):
         if each.after == run.checkpoints[-1]:
             yield f"{each.before} → {each.after}: {describe(each)}"
@@ -207,10 +211,10 @@ def long_table(run: Run, stage: str) -> list[dict[str, Any]]:
     """
     # Both: logged column → (step, value) pairs.
     curve, validation = run.curves[stage], run.validations[stage]
-    # `scale` turns the standard deviation of a step's rewards, which only GRPO logs, into the
-    # standard error of their mean: 1 / √problems. Completions of one problem are correlated, and
-    # their correlation is not logged; counting a problem's completions as one gives an upper bound
-    # of the error. NaN, which gives no band, for a run without GRPO.
+    # Factor from the standard deviation of a step's rewards, which only GRPO logs, to the standard
+    # error of their mean: 1 / √(problems per step). This is an upper bound: completions of one
+    # problem are correlated, so that all of them count as one observation. Their correlation is
+    # not logged. NaN, which gives no band, for a run without GRPO.
     settings = run.provenance.get("grpo", {}).get("settings", {}).get("grpo", {})
     scale = 1 / math.sqrt(settings.get("prompts_per_step", math.nan))
     # "rewards/<function>/mean" → "reward: <function>".
@@ -219,13 +223,16 @@ def long_table(run: Run, stage: str) -> list[dict[str, Any]]:
     stds = {"reward": "reward_std"} | {name: name.replace("/mean", "/std") for name in components}
     # A list of rows for each series.
     series = []
+    # CURVES: stage → {logged column: title}. A column that was not logged gives an empty list.
     for name, title in {"reward": "total reward", **components, **CURVES[stage]}.items():
         if name != OWN_PLOT[stage]:
+            # '': a column without errors.
             error = stds.get(name, "")
             series.append(series_rows(curve, name, title, error=error, scale=scale))
     for name in validation:
         # `set/measure`, or only `measure` for the first set.
         set_name, _, measure = name.rpartition("/")
+        # SERIES["validation"]: measure → title.
         if measure in SERIES["validation"] and name != "answer_accuracy":
             title = f"validation {set_name}".strip() + f": {SERIES['validation'][measure]}"
             series.append(series_rows(validation, name, title, error=f"{name}_se"))
