@@ -49,6 +49,7 @@ def plan(params_file: Path, preset: str, card: str, cards: str) -> None:
 @reads_params
 def check_files(params_file: Path) -> None:
     """Check git, params.yaml and dvc.lock before `dvc repro`, whose own errors are less clear."""
+    # Both raise: outside of a git repository, or if this user cannot write to the folder.
     check_repository()
     check_writable()
     load_params(params_file)

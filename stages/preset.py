@@ -47,11 +47,11 @@ def main(preset: str, model: str, quick: bool, fit: bool, card: str) -> None:
 
 
 def _is_preset(path: Path) -> bool:
-    """Return True if the file is a named preset with any options of this command: nothing to lose.
+    """Return True if the file is a preset as this command writes it: no edit would be lost.
 
-    Options: another model, --quick, --fit.
+    The text is compared with that of every preset under every model, with and without --quick.
     """
-    # The values of --fit depend on the GPU, so the comparison leaves out their lines.
+    # The lines that --fit changes are left out, since their values depend on the GPU.
     text = _FITTED.sub("", path.read_text(encoding="utf-8"))
     # '' is the preset's own model.
     options = itertools.product(preset_names(), ("", *model_names()), (False, True))

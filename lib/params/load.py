@@ -339,9 +339,9 @@ def doubts(params: Params) -> list[str]:
     """Return the warnings on valid params: probable mistakes, and changes without effect."""
     # Both by dotted key.
     values, preset = params.flat(), _preset_values(BASE)
-    # A param without effect (a key of `remedies`) is reported only if the user changed it, compared
-    # with the preset. params.yaml does not name its preset: the nearest one is searched, which
-    # takes seconds, only if a value differs from that of the default preset.
+    # The keys of `remedies` are the params without effect. They are reported only where they differ
+    # from the preset that the user started from. params.yaml does not name it, so the nearest
+    # preset is taken. The search takes seconds, and is not needed if none differs from `BASE`.
     if any(values[key] != preset[key] for key in remedies(params)):
         _, preset, _ = nearest_preset(values)
     return [*warnings(params), *idle_params(params, preset)]

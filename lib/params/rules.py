@@ -188,9 +188,9 @@ def _trl_faults(params: Params) -> Iterator[str]:
 
 
 def _on_policy_weights(params: Params) -> list[str]:
-    """Return the keys of the engines on the policy's own weights, like ["rollout.engine"].
+    """Return the keys of the engines that share the policy's weights, like ["rollout.engine"].
 
-    Only Unsloth's vLLM shares the weights: [] for another backend or engine.
+    Only a vLLM on the backend unsloth shares them; [] if there is none.
     """
     if params.model.backend != "unsloth":
         return []
@@ -198,8 +198,8 @@ def _on_policy_weights(params: Params) -> list[str]:
         "rollout.engine": params.rollout.engine,
         "validation.engine": params.validation.engine,
     }
-    # `below_unsloth`: True for vLLM. Unsloth's `fast_inference` has one copy of the weights for
-    # training and vLLM.
+    # `below_unsloth` is True for vLLM only: Unsloth's `fast_inference` keeps one copy of the
+    # weights for training and vLLM.
     return [key for key, name in engines.items() if ENGINES[name].below_unsloth]
 
 
@@ -215,7 +215,8 @@ def _unsloth_faults(params: Params) -> Iterator[str]:
         )
     if model.backend != "unsloth":
         return
-    # Message → truthy if it applies. Two messages are about engines that share the weights.
+    # Message → truthy if it applies. Two messages are about an engine that shares the weights, and
+    # begin with its key, the first of `shared`. They do not apply if `shared` is empty.
     remedy = f"or {' and '.join(shared)} to transformers"
     refused = {
         "model.tag_tokens: backend unsloth cannot add tokens; set it to false": model.tag_tokens,
@@ -248,8 +249,8 @@ def _unused_device(params: Params) -> Iterator[str]:
     engines = []
     if not (grpo.skipped or grpo.trainer == "trl" or "rollout.engine" in shared):
         engines.append(rollout.engine)
-    # Phase → the key of the engine that validates on the policy's GPU, if that engine is shared.
-    # GRPO then validates with the engine of its rollouts; DPO has no shared engine.
+    # Phase → key of an engine. If that engine shares the policy's weights, it validates this phase,
+    # on the policy's GPU: in GRPO, a shared engine of the rollouts validates too. DPO shares none.
     shared_key = {"sft": "validation.engine", "grpo": "rollout.engine", "dpo": ""}
     for name in params.starts:
         phase: Optimisation = getattr(params, name)
@@ -328,11 +329,12 @@ def idle_params(params: Params, preset: Mapping[str, Any]) -> Iterator[str]:
         preset: values by dotted key, of the preset that `params` came from.
     """
     values = params.flat()  # by dotted key
-    # The keys without effect, whatever their values.
+    # Key of each param without effect, whatever its value → the setting that would give it one.
     for key, remedy in remedies(params).items():
         if values[key] == preset[key]:
             continue
-        # Another loss has no effect only if its gradient is that of the preset's loss.
+        # `remedies` lists grpo.loss whatever the loss is. The change has no effect only if both
+        # losses have the same gradient.
         if key == "grpo.loss" and not have_one_gradient(values[key], preset[key]):
             continue
         yield f"{key}={values[key]} has no effect (preset: {preset[key]}); {remedy}"
@@ -376,7 +378,7 @@ def _without_effect(params: Params) -> Iterator[tuple[str, str]]:
     # One update per generation: the probability ratio is 1 at every gradient.
     if grpo.num_iterations * grpo.updates_per_rollout == 1:
         yield r"grpo\.(epsilon|epsilon_high|delta)", OFF_POLICY
-        # Only if the preset's loss has the same average over tokens, see `idle_params`.
+        # For any loss; `idle_params` leaves it out if the preset's loss has another gradient.
         yield r"grpo\.loss", f"{OFF_POLICY}, and both losses have the same gradient"
         if not (grpo.beta and grpo.kl_weighted):  # the weighted KL's gradient uses the ratio
             yield r"grpo\.importance_level", OFF_POLICY

@@ -32,7 +32,10 @@ def one_of(
     """
 
     def check(name: str) -> str:
-        """Return `name` unchanged; raise ValueError if it is not accepted."""
+        """Return `name` unchanged; raise ValueError unless it is in `names` or a plugin of `role`.
+
+        `names` and `role` are the arguments of `one_of`; with '' as `role`, no plugin is accepted.
+        """
         # Only the form plugins/<role>/<file>.py:<name> is checked here, not the file.
         if role and is_plugin(name, role=role):
             return name

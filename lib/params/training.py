@@ -364,8 +364,8 @@ class Grpo(Optimisation):
         takes_ratio = self.loss_facts.uses_ratio and not is_plugin(self.loss)
         if self.importance_level == "sequence" and not takes_ratio:
             yield f"importance_level=sequence; loss `{self.loss}` takes no such ratio: use token"
-        # `delta` bounds the ratio of a completion with a negative advantage from above, where the
-        # clip, up to 1 + epsilon_high, bounds it only from below.
+        # With a negative advantage, the clip stops the gradient only at ratios below 1 − ε. `delta`
+        # limits these completions' ratios from above, in losses that clip.
         if self.delta and not self.loss_facts.clips:
             yield f"delta={self.delta:g} has no effect with loss={self.loss}; set it to 0.0"
         # epsilon_high 0: the same as epsilon.

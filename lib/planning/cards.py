@@ -226,8 +226,10 @@ def _split(
     vllm = int((VLLM_SHARE if serving else rollout.gpu_memory_utilization) * card)
     # Bytes of one completion's keys and values.
     cache = model.max_seq_length * cache_bytes_per_token(shape, model)
-    # Completions on a generating card, and how many of them vLLM's memory holds at a time.
+    # Completions on a generating card, and how many of them vLLM's memory holds at a time. If no
+    # card only serves, all training cards generate.
     per_card = math.ceil(grpo.batch_size / (serving or training))
+    # `max`: `at_once` is a divisor below, also if the weights leave no room for a completion.
     at_once = max(1, (vllm - served) // cache)
     # For one more token of every completion, each round reads all weights and its own caches.
     bytes_read = math.ceil(per_card / at_once) * (served + min(per_card, at_once) * cache)

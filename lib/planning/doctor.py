@@ -251,6 +251,7 @@ def _software_faults(params: Params, machine: Machine) -> Iterator[str]:
 
 def _too_old(params: Params, machine: Machine) -> Iterator[str]:
     """Yield faults of GPUs whose compute capability is too low for torch or for the params."""
+    # `_software_faults` itself reports `gpu_fault`.
     if not machine.gpus or machine.gpu_fault:
         return
     # Judge the oldest card, since a run may use any of them.

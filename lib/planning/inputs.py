@@ -38,11 +38,13 @@ def repositories_of(params: Params) -> list[Repository]:
     """List every Hub repository in params, each once: data sets, model, attention kernel."""
     model = params.model
     splits = [split for source in params.prepare.every_source for split in hub_splits(source)]
+    # `place` has the repository's name, its revision and the wanted files.
     repositories = [dataset_repository(**split.place) for split in splits]
     # Otherwise the model is a folder or a file, or '' for a new tiny model.
     if is_on_hub(model.name, model.revision):
         repositories.append(model_repository(model.name, model.revision))
-    # `sdpa`, `flash_attention_2`, or the Hub's flash kernel as owner/name@commit.
+    # `sdpa`, `flash_attention_2`, or the Hub's flash kernel as owner/name@commit. `commit` is ''
+    # without "@": `kernel_repository` then takes the branch that transformers requests.
     attention, _, commit = model.attention.partition("@")
     # For `flash_attention_2`, transformers takes the package flash_attn if it is installed, and the
     # Hub's kernel otherwise.
@@ -81,13 +83,14 @@ def write_commits(params: Params, *, path: Path = PARAMS_FILE) -> list[str]:
         if repository.kind == "kernel":
             model["attention"] = f"{repository.name}@{commit}"
     entries = (*prepare["sft"]["sources"], *prepare["grpo"]["sources"], *prepare["benchmarks"])
-    truths = prepare["sft"]["truth_from"]
-    # The data sets are in sources. `places` has the place of each source in the file as (container,
-    # key): `container[key]` is the source. The order is that of `every_source`, for the zip.
+    reference_sources = prepare["sft"]["truth_from"]
+    # Where each source is in the file: `container[key]` for each pair (container, key). Entries of
+    # training sets and benchmarks have it under the key `source`; `truth_from` is a list of
+    # sources. The order is that of `every_source`, for the zip.
     places: list[tuple[Any, Any]] = [(entry, "source") for entry in entries]
-    places += [(truths, index) for index in range(len(truths))]
+    places += [(reference_sources, index) for index in range(len(reference_sources))]
     for (container, key), source in zip(places, params.prepare.every_source, strict=True):
-        # Empty for a source that is not on the Hub.
+        # Empty for a source that is not on the Hub. `place` names the repository of a split.
         for split in hub_splits(source):
             if new_commit := commits.get(dataset_repository(**split.place)):
                 container[key] = split.model_copy(update={"revision": new_commit}).model_dump()

@@ -227,13 +227,13 @@ class Sampler:
 def samplers_of(params: Params, kind: str) -> list[Sampler]:
     """Return the engines that generate in a phase; [] if it does not sample.
 
-    That of GRPO's rollouts comes first: if it is vLLM, GRPO's validation uses it too.
+    The engine of GRPO's rollouts comes first: if it is vLLM, GRPO's validation uses it too.
 
     Args:
         kind: `sft`, `grpo`, `dpo`, or `pairs` for DPO's sampling.
     """
     rollout, validation, batch = params.rollout, params.validation, batch_of(params, kind)
-    # No policy is on the same GPU: vLLM takes most of it.
+    # Nothing is trained on the GPU meanwhile: a vLLM takes most of it.
     if kind == "pairs":
         return [Sampler(rollout.engine, VLLM_SHARE, batch)]
     # With `rollout.device`, vLLM has a GPU of its own: its share of the policy's GPU is 0.
@@ -264,6 +264,7 @@ def memory_at_peak(params: Params, kind: str, shape: Shape, *, ranks: int = 1) -
     # Only engines on the policy's own weights: vLLM's cache is inside its share of the GPU.
     samplers = [each for each in samplers_of(params, kind) if each.engine == "transformers"]
     batch = max((each.batch_size for each in samplers), default=0)
+    # {"cache": keys and values, "logits": …}, both 0 for batch 0.
     generation = _generation(shape, model, batch=batch, length=model.max_seq_length)
     if kind == "pairs":
         # The policy is merged and not trained. Without an engine on its own weights (batch 0), vLLM
@@ -353,14 +354,16 @@ def _logits(params: Params, kind: str, shape: Shape, *, output_layer: int) -> in
     # All tokens of the micro-batch, and those with logits. Logits are float32: 4 bytes each.
     tokens, scored = forward_pass(params, kind)
     if kind == "sft":
-        # TRL computes the loss by chunks of tokens. Of one chunk there are four tensors: logits,
-        # log-softmax and two for the entropy. Of all tokens there are hidden states in two orders.
+        # TRL computes the loss by chunks of tokens. One chunk has four tensors: logits, log-softmax
+        # and two for the entropy. The hidden states of all tokens exist twice: TRL copies them in
+        # another order, tokens with a label first.
         chunk = 4 * min(scored, SFT_CHUNK) * shape.vocab_size * 4
         return chunk + 2 * tokens * shape.hidden_size * BYTES[params.model.dtype] + output_layer
     numel = scored * shape.vocab_size
     # reckon's GRPO loss computes many logits by chunks; with Unsloth it computes all at once.
     if kind == "grpo" and numel > MAX_WHOLE_LOGITS and params.model.backend != "unsloth":
-        # Two buffers of a chunk, or one and the gradient of the output layer if that is larger.
+        # The forward pass has two buffers of a chunk: logits and probabilities. The backward pass
+        # has one and the gradient of the output layer.
         chunk = min(CHUNK, numel) * 4
         return chunk + max(chunk, output_layer)
     # All logits at once, and three tensors of their size in the backward pass.
@@ -380,13 +383,18 @@ def export_memory(params: Params, shape: Shape) -> dict[str, int]:
     # The longest prompt leaves room for evaluate.max_new_tokens; the comparison takes fewer.
     longest_prompt = model.max_seq_length - evaluate.max_new_tokens
     longest = longest_prompt + min(evaluate.max_new_tokens, MOST_TOKENS)
-    # Keys and values are float32 too, whatever training computes in.
+    # `_generation` returns {"cache": keys and values, "logits": …} for float32, whatever training
+    # computes in.
     in_float32 = model.model_copy(update={"dtype": "float32", "mixed_precision": "fp32"})
     return weights | _generation(shape, in_float32, batch=BATCH, length=longest)
 
 
 def forward_pass(params: Params, kind: str) -> tuple[int, int]:
-    """Return the numbers of tokens in a micro-batch of the longest rows: all, and with logits."""
+    """Return two numbers of tokens in a micro-batch of the longest rows: all, and with logits.
+
+    Args:
+        kind: `sft`, `grpo` or `dpo`.
+    """
     rows, longest = section_of(params, kind).micro_batch_size, longest_row(params, kind)
     # A row of DPO has two completions, each with its prompt. SFT and DPO score every token.
     if kind != "grpo":
@@ -411,6 +419,7 @@ def _block_bytes(shape: Shape, stored: int, compute: int) -> int:
     """
     # If autocast converts the two norms' results, each of five products keeps its own copy.
     copies = 2 if compute == stored else 5
+    # The formula's other two terms. `normed` is q + k if a norm follows each (Qwen3), else 0.
     products = compute * (2 * shape.query + 2 * shape.key + 4 * shape.intermediate_size)
     norms = (4 + compute) * shape.normed
     return shape.hidden_size * (2 * (4 + stored) + compute * copies) + products + norms

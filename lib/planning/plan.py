@@ -113,7 +113,8 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: L
     section, batch = section_of(params, name), batch_of(params, name)
     trains = name != "pairs"
 
-    # None if only an earlier stage can count the rows: `rows and …` then stays None.
+    # `rows` is None if only an earlier stage can count them. Then the numbers computed from it by
+    # `rows and …` or `steps and …` are None too.
     rows, rows_from = _rows(params, name)
     if name == "grpo":
         steps = section.max_steps
@@ -129,12 +130,13 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: L
     generates = name in ("grpo", "pairs")
     row_tokens = params.rollout.max_new_tokens if generates else longest_row(params, name)
 
-    # The engines that generate rollouts or validations in this phase.
+    # The engines that generate rollouts or validations in this phase, GRPO's for rollouts first.
+    # Only the first vLLM counts below: for GRPO's validation, the vLLM of its rollouts is used.
     samplers = samplers_of(params, name)
     vllm_shares = (each.vllm_share for each in samplers if each.engine == "vllm")
     # With Unsloth, the first engine may be a vLLM on the policy's own weights. It generates GRPO's
     # rollouts or SFT's validations; DPO never shares.
-    shares = (
+    on_policy_weights = (
         name in ("sft", "grpo")
         and len(samplers) > 0
         and shares_weights(params.model, engine=samplers[0].engine)
@@ -161,7 +163,7 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: L
         tokens=sequences * row_tokens,
         memory=memory_at_peak(of_rank, name, shape, ranks=weight_ranks) if shape else {},
         vllm_share=next(vllm_shares, 0.0),
-        shares_weights=shares,
+        shares_weights=on_policy_weights,
         trainer=trainer,
     )
 
@@ -200,8 +202,9 @@ def _rows_of(source: AnySource, params: Params, *, cut: int = 0) -> tuple[int | 
     if isinstance(source, GeneratorSource):
         # For example `num_sft`, for the generated set `sft`.
         return getattr(params.prepare.synthetic, f"num_{source.generator}"), "generated"
-    # "openai/gsm8k train". Subsets of one split have the same name, and facts.yaml counts the rows
-    # of all of them. A file (no split) and other sets have no count there.
+    # Keys of facts.yaml such as "openai/gsm8k train". A source is one split of one repository: its
+    # subsets all give the same key, whose count is of all subsets. A file gives no key, and a set
+    # that is not in facts.yaml has no count.
     names = {f"{split.hub} {split.split}" for split in hub_splits(source)}
     facts = FACTS["sets"].get(names.pop()) if names else None
     if not facts:

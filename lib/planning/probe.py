@@ -185,6 +185,7 @@ def with_signal(trainer: Any) -> Any:
     Rewards differ in every group, so that every micro-batch has a gradient. Completions get full
     length, except in TRL's trainer, which has no engine to replace.
     """
+    # `_alternating` returns 0, 1, 0, 1, … for the completions.
     trainer.reward_funcs[:] = [_alternating for _ in trainer.reward_funcs]
     if hasattr(trainer, "engine"):
         # `_full_length` calls the engine's own method, its first argument.

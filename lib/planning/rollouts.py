@@ -164,6 +164,7 @@ def _group_lines(group: RolloutGroup, grading: Grading) -> Iterator[str]:
         # An empty completion is one empty line.
         yield from (f"      {line}" for line in text.splitlines() or [""])
     variance = statistics.pvariance([each.reward for each in group])
+    # `counts_of` has one entry for each distinct completion. Equal rewards give no gradient.
     yield (
         f"  distinct {len(counts_of(group))} of {len(group)}, reward variance {variance:.3g}"
         f"{'' if has_signal(group) else ': no signal'}"

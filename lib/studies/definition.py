@@ -105,22 +105,23 @@ def load_study(path: Path) -> Study:
     """Return the study of a file, checked against params.yaml.
 
     In the result, each variant's params include the preset's values, and `benchmarks` is not empty.
-    Checked are the schema, every variant's params, and the names of benchmarks and measures.
+    The checks are of the schema, every variant's params, and the names of benchmarks and measures.
 
     Raises:
         UserError: an invalid study; the schema's faults come one a line.
     """
     # Aliases are allowed, since variants may share params by a YAML anchor.
     study = parse_section(Study, read_yaml(path, aliases=True), origin=str(path))
-    # The plain YAML, for `with_params`, and the same values validated.
+    # The plain YAML, in which `with_params` replaces values, and the same content as `Params`.
     content = read_yaml(Path("params.yaml"))
     committed = parse_params(content, origin="params.yaml")
     if study.preset:
+        # Each variant also gets the values in which the preset differs from params.yaml.
         study = _over_preset(study, committed)
     # Without benchmarks of its own, a study measures the first in params.yaml.
     sets = study.benchmarks or committed.evaluate.benchmarks[:1]
     study = study.model_copy(update={"benchmarks": sets})
-    # Measures named by a comparison; without a name it is in pass@1 or greedy accuracy.
+    # The measures that comparisons name; '' is pass@1, or greedy accuracy if nothing is sampled.
     compared = [each.measure for each in study.comparisons if each.measure]
     for name, variant in study.variants.items():
         # A variant may change the evaluation, and so the benchmarks and measures it has.
@@ -144,14 +145,15 @@ def _measures(study: Study, evaluate: Evaluate) -> list[str]:
     """
     num_samples = evaluate.num_samples
     # The measures that `problem_scores` computes: pass@1, pass@8, and pass@k of all samples. A set,
-    # since they may coincide; none without samples.
+    # since some of the three may be equal; none without samples.
     ks = sorted({1, min(8, num_samples), num_samples}) if num_samples else []
     modes = ["greedy"] if evaluate.greedy else []
     names = [*modes, *(f"pass@{k}" for k in ks)]
+    # `named` puts a benchmark's name first, "harder pass@8", except for the first benchmark.
     measures = [study.named(benchmark, name) for benchmark in study.benchmarks for name in names]
-    # `training` is the accuracy of GRPO's training samples. An SFT checkpoint gets that of GRPO's
-    # first step, whose samples still come from it. So for each variant, some variant with the same
-    # params, perhaps the same one, must have run GRPO.
+    # `training` is the accuracy of GRPO's training samples; for an SFT checkpoint it is that of
+    # GRPO's first step, which samples from this checkpoint. So each variant needs a GRPO run with
+    # its params: its own, or that of another variant with equal params, which shares the run.
     variants = study.variants.values()
     with_grpo = [each.params for each in variants if each.checkpoint == "grpo"]
     if all(each.checkpoint in ("sft", "grpo") and each.params in with_grpo for each in variants):

@@ -131,8 +131,8 @@ def run_study(
         name: the study's name.
         scratch: folder with a file of measurements for each finished experiment.
         jobs: seeds at a time.
-        log: called with a line for each stage, step and finished experiment, the last with the
-            time left.
+        log: called with each line of progress: on a stage, a step, or a finished experiment with
+            the time left.
 
     Raises:
         UserError: an experiment failed or was interrupted, or the committed run is missing.
@@ -140,7 +140,8 @@ def run_study(
     # A hash of the committed run; measurements that were stored under another hash do not count.
     state = _lock_hash()
     experiments = experiments_of(name, study)
-    # Finished experiments are files in scratch, so that an interrupted study resumes.
+    # Each finished experiment has a file in scratch, so that an interrupted study resumes.
+    # `_stored` reads it, and returns {} without one or if it is of other code or params.
     waiting = [each for each in experiments if not _stored(each, scratch, state)]
     processes = Processes(log)
     # The duration of each experiment that ends in this call; threads append to it.
@@ -150,6 +151,7 @@ def run_study(
         # One after the other: the first fills DVC's run-cache with stages that the others share.
         for each in waiting:
             if each.seed == seed:
+                # `_run` writes the file with the measurements, and returns the duration.
                 seconds.append(_run(each, scratch, state, processes))
                 log(progress_line(each.name, seconds, total=len(waiting), jobs=jobs))
 
@@ -173,7 +175,8 @@ def run_study(
         pool.shutdown(wait=False, cancel_futures=True)
         processes.end()
         pool.shutdown()
-    # By now, every experiment has its file.
+    # By now, every experiment has its file, {"scores", "validation", "seconds"}. The first two are
+    # by variant, for the variants that share the run: the keys of `checkpoints`.
     stored = [(each, _stored(each, scratch, state)) for each in experiments]
     scores, validation = {}, {}
     for each, measured in stored:
@@ -277,9 +280,8 @@ def _lock_hash() -> str:
     measurements are still valid.
 
     Raises:
-        UserError: dvc.lock is not committed, so that no commit records what was measured; or the
-            committed run is not up to date, whose outputs DVC needs for stages that experiments
-            share with it.
+        UserError: dvc.lock is not committed, so that no commit records what was measured. Or the
+            committed run is not up to date: experiments reuse the outputs of its stages.
     """
     # `dvc exp run` starts from HEAD, not from the working tree.
     if git("status", "--porcelain", "--", "dvc.lock"):
@@ -336,11 +338,15 @@ def changed_inputs(state: Mapping[str, str], definition: Path) -> list[str]:
 
 
 def _inputs(definition: Path) -> dict[str, str]:
-    """Return {"definition": hash, "params.yaml": hash, "default run": hash} of a study's inputs."""
+    """Return {"definition": hash, "params.yaml": hash, "default run": hash} of a study's inputs.
+
+    "default run" covers the problems, weights and evaluation metrics in dvc.lock.
+    """
     lock = read_yaml(Path("dvc.lock"))["stages"]
-    # With "@" in the name: evaluate@sft and others, which have one stage for each checkpoint.
+    # "@" is in the names of stages that run once per checkpoint, such as evaluate@sft.
     stages = ["prepare", "sft", "grpo", *(name for name in lock if "@" in name)]
-    # Problems, weights and metrics of these stages.
+    # Path and hash of each output below the folders of `MEASURED`: problems, weights and evaluation
+    # metrics. Other outputs, such as curves, are left out.
     outs = [
         (out["path"], out["md5"])
         for stage in stages
@@ -348,6 +354,7 @@ def _inputs(definition: Path) -> dict[str, str]:
         if out["path"].startswith(MEASURED)
     ]
     return {
+        # Variants in a study's file may share params by a YAML alias.
         "definition": hash_json(read_yaml(definition, aliases=True)),
         "params.yaml": hash_json(read_yaml(Path("params.yaml"))),
         "default run": hash_json(sorted(outs)),
@@ -377,7 +384,7 @@ def _run(experiment: Experiment, scratch: Path, state: str, processes: Processes
     Its measurements are written to `scratch`, together with the identity that `_stored` checks.
 
     Raises:
-        UserError: the experiment failed, or was not started since the study ends.
+        UserError: the experiment failed, or was not started because the study is ending.
     """
     # Parallel experiments compete for DVC's lock of the checkout; each holds it for seconds only.
     command = [*DVC, "--wait-for-lock", "exp"]
@@ -395,6 +402,7 @@ def _run(experiment: Experiment, scratch: Path, state: str, processes: Processes
             options += [f"-S=~{key}", f"-S=+{setting}"]
         else:
             options += ["-S", setting]
+    # `targets` are the stages `grade@<checkpoint>` of the experiment's variants.
     run = [*command, "run", "--temp", "--name", experiment.name, *options, *experiment.targets]
     processes.run(experiment.name, run)
     seconds = time.monotonic() - start

@@ -59,7 +59,8 @@ def study_metrics(
 
         Numbers are {"mean", "se", "low", "high", "seed_0", …} (`_over_seeds`).
     """
-    # (variant, seed) → measure, such as "harder pass@8" → problem id → score.
+    # (variant, seed) → measure → problem id → score. `named` puts a benchmark's name before the
+    # measure, "harder pass@8", but not that of the first benchmark.
     scores = {
         run: {
             study.named(benchmark, measure): problems
@@ -85,7 +86,7 @@ def study_metrics(
 
 
 def _common_measures(study: Study, scores: RunScores) -> list[str]:
-    """List the measures that every run has and every comparison can be made in.
+    """List the measures that all runs have, and in which every comparison is possible.
 
     Args:
         scores: (variant, seed) → measure → problem id → score.
@@ -93,7 +94,8 @@ def _common_measures(study: Study, scores: RunScores) -> list[str]:
     first, *others = scores.values()
     # A run without right answers, for example, has no DISTINCT.
     measures = [name for name in first if all(name in run for run in others)]
-    # Of a measure on a part of the problems, both runs of a comparison need one in common.
+    # A partial measure (`DISTINCT`, `UNSEEN`) scores only some problems, others in each run. Both
+    # runs of each comparison must have a scored problem in common, for every seed.
     return [
         name
         for name in measures
@@ -139,7 +141,7 @@ def _difference(study: Study, pair: Contrast, measure: str, scores: RunScores) -
     for seed in study.seeds:
         before, after = scores[pair.before, seed][measure], scores[pair.after, seed][measure]
         if _is_partial(measure):
-            # The problems may differ between the runs: take those of both.
+            # `DISTINCT` or `UNSEEN`, which score other problems in each run: take those of both.
             shared = sorted(before.keys() & after.keys())
             before = {problem: before[problem] for problem in shared}
             after = {problem: after[problem] for problem in shared}
@@ -164,12 +166,13 @@ def _validation_rates(
     for variant in study.variants:
         # One curve per seed: training step → accuracy.
         curves = [outcome.validation[variant, seed] for seed in study.seeds]
+        # The steps at which all seeds have a validation. They are text, sorted as numbers.
         steps = sorted(set.intersection(*map(set, curves)), key=int)
         if steps:
             n = num_validated[variant]
             validation[variant] = {
-                # NaN: the error is unknown. `_rate` takes the error of scores that are all 0 or 1,
-                # as greedy ones are.
+                # NaN, an unknown error: `_rate` then computes the error of scores that are all 0
+                # or 1, as those of greedy completions are.
                 step: _rate(study.seeds, [Estimate(curve[step], math.nan, n) for curve in curves])
                 for step in steps
             }
@@ -188,8 +191,10 @@ def _rate(
     Returns:
         The numbers of `_over_seeds`: {"mean", "se", "low", "high", "seed_0", …}.
     """
-    # With z²/2 right and z²/2 wrong problems added, as in `share_interval`, so that a rate of 0 or
-    # 1 has an error above 0 too. `padded_mean` returns (mean, standard error).
+    # Each seed's standard error over its problems, after adding z² problems, half with score 0 and
+    # half with score 1, as `share_interval` does: a rate of 0 or 1 then has an error above 0 too.
+    # `padded_mean` returns (mean, standard error). A measure of training, such as entropy, has one
+    # value per seed (n is 1): `_over_seeds` ignores its error.
     errors = [
         float(padded_mean(each.value, each.se, each.n, extremes=(0.0, 1.0), padding=Z**2)[1])
         for each in estimates
@@ -236,15 +241,17 @@ def claim_verdicts(study: Study, metrics: Mapping[str, Any]) -> list[str]:
         metrics: the content of study.json.
     """
     measures = _measures(metrics)
-    # For claims that name no measure; without samples, the first is greedy accuracy.
+    # The measure of claims that name none. Without pass@1 nothing was sampled, and the first
+    # measure is greedy accuracy.
     headline = "pass@1" if "pass@1" in measures else measures[0]
-    # Below, one entry per comparison.
+    # One entry per comparison: {"mean", "se", "problem_se", "seed_0", …}.
     numbers = [
         metrics["comparisons"][each.name][each.measure or headline] for each in study.comparisons
     ]
-    # `SeedsMean` computes the p-values.
+    # The same numbers as `SeedsMean`, which computes p-values.
     means = [
-        SeedsMean(own["mean"], own["se"], len(study.seeds), own["problem_se"]) for own in numbers
+        SeedsMean(each["mean"], each["se"], len(study.seeds), each["problem_se"])
+        for each in numbers
     ]
     # Index of a comparison → p-value. Exploratory comparisons are not tested, so that they cost the
     # claims no power.
@@ -254,6 +261,7 @@ def claim_verdicts(study: Study, metrics: Mapping[str, Any]) -> list[str]:
         if not each.exploratory
     }
     corrected = dict(zip(p_values, holm([*p_values.values()]), strict=True))
+    # `corrected.get`: None for an exploratory comparison.
     return [
         _verdict(each, numbers[index], means[index], corrected.get(index), headline)
         for index, each in enumerate(study.comparisons)
@@ -323,13 +331,15 @@ def _verdict(
         verdict = "Exploratory"
     elif p < ALPHA and sign_fits:
         verdict = "As claimed"
-    # The default is for "no difference": both better and worse refute it.
+    # `REFUTED_BY` has what refutes each claim: ("worse",) for "better", ("better",) for "not
+    # better". It lacks "no difference", which both refute.
     elif observed in REFUTED_BY.get(claim.expect, ("better", "worse")):
         verdict = "Not as claimed"
     else:
         verdict = "Not settled"
     per_seed = [value for key, value in numbers.items() if key.startswith("seed_")]
-    # "less than 2 points either way"; better and worse are their own wording.
+    # `WANTED` words the claims with a margin: "no difference" -> "less than 2 points either way".
+    # "better" and "worse" are used as they are.
     wanted = WANTED.get(claim.expect, claim.expect).format(claim.margin)
     # `p_value` begins with its sign, "= 0.012" or "< 0.001".
     chance = "" if p is None else f"; p {p_value(p, digits=3)}"
@@ -379,13 +389,14 @@ def study_markdown(
 def study_figures(study: Study, metrics: Mapping[str, Any]) -> list[Figure]:
     """Return the study's figures: all variants' rates, and accuracy by step while GRPO trains.
 
-    The first has a panel per measure. The second is left out without curves worth drawing.
+    The first has a panel per measure. The second is left out if no GRPO variant was validated at
+    more than `FEW_STEPS` steps.
     """
     # Variant → measure → numbers.
     rates = metrics["variants"]
     panels = [
-        # A line per variant with one dot. Dots are of one colour: the measure takes the place of
-        # the checkpoint.
+        # `whiskers` draws a dot with its interval for each variant. It colours dots by checkpoint:
+        # with the measure as the only "checkpoint", all dots of a panel have one colour.
         whiskers(
             [
                 {"label": variant, "checkpoint": measure, **_bounds(rates[variant][measure])}
@@ -416,16 +427,17 @@ def study_figures(study: Study, metrics: Mapping[str, Any]) -> list[Figure]:
 def _curve_figure(
     study: Study, metrics: Mapping[str, Any], curves: Mapping[str, Mapping[str, Any]]
 ) -> Figure:
-    """Plot greedy accuracy by training step, a curve per GRPO variant.
+    """Plot greedy accuracy by training step: curves of GRPO variants, level lines of SFT variants.
 
-    An SFT variant that no curve starts from is a horizontal line, at its last validation.
+    A line is at the SFT variant's last validation. An SFT variant gets none if its checkpoint is
+    the first point of a curve.
 
     Args:
         metrics: the content of study.json.
         curves: GRPO variant → training step → numbers.
     """
-    # Params of SFT variants that get no line: those of the curves, whose first points are their SFT
-    # checkpoints, and {}, for the SFT of params.yaml.
+    # Params of SFT variants without a line. A curve starts from the SFT with its own params. {} is
+    # the SFT of params.yaml: curves that change only GRPO's params start from it.
     starts = [{}, *(study.variants[variant].params for variant in curves)]
     # SFT variant → numbers of its last validation, on the same problems as the curves.
     levels = {
@@ -479,7 +491,8 @@ def write_pages(
     metrics = read_json(own / "study.json") if (own / "study.json").is_file() else {}
     # Variant → measure → numbers; {} without a file.
     rates = metrics.get("variants", {})
-    # Any numbers tell the seeds ("seed_0", …): all measures have the same.
+    # The numbers of any one measure, whose keys "seed_0", … name the seeds: all measures have the
+    # same seeds.
     numbers: Mapping[str, float] = next(
         (each for measures in rates.values() for each in measures.values()), {}
     )
@@ -524,7 +537,7 @@ def rates_table(study: Study, metrics: Mapping[str, Any], *, what: str = "") -> 
         (
             f"{measure}, nats" if measure == ENTROPY else measure,
             *(
-                # In percent; `_range` writes entropy in nats all the same.
+                # `_range` gives "53.4 (50.7 to 56.2)": rates by `percent`, entropy always in nats.
                 _range(rates[name][measure], measure, percent).replace(" to ", "–")
                 for name in study.variants
             ),

@@ -40,7 +40,14 @@ Row = tuple[list[int], list[int]]
 
 
 def token_scores(model: PreTrainedModel, rows: list[Row]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield for each row log-probs over the vocabulary [T, V] and the completion's tokens [T]."""
+    """Yield for each row the log-probs at its completion's T tokens, and these tokens.
+
+    Args:
+        rows: token ids of prompt and completion.
+
+    Yields:
+        [T, V] log-probs over the vocabulary, and [T] the token ids of the completion.
+    """
     for first in range(0, len(rows), BATCH_SIZE):
         batch = rows[first : first + BATCH_SIZE]
         tokens = [torch.tensor(prompt + completion) for prompt, completion in batch]
@@ -54,20 +61,22 @@ def token_scores(model: PreTrainedModel, rows: list[Row]) -> Iterator[tuple[Tens
 
 
 def chat_rows(base: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[Row]:
-    """Return each plain question with the base model's greedy answer."""
+    """Return the token ids of each plain question, and of the base model's greedy answer to it."""
     questions = QUESTIONS.read_text(encoding="utf-8").splitlines()
+    # Token ids, after the chat template.
     prompts = encode(tokenizer, [[{"role": "user", "content": each}] for each in questions])
     rows = []
     for prompt in prompts:
         answer: Any = base.generate(
             torch.tensor([prompt]), max_new_tokens=MAX_NEW_TOKENS, do_sample=False
         )
+        # `answer` is [1, prompt + answer].
         rows.append((prompt, answer[0, len(prompt) :].tolist()))
     return rows
 
 
 def task_rows(tokenizer: PreTrainedTokenizerBase, completions: Path) -> list[Row]:
-    """Return the first sampled completion of each held-out problem, with its prompt."""
+    """Return the token ids of each held-out problem's prompt and first sampled completion."""
     rows = map(json.loads, completions.read_text(encoding="utf-8").splitlines())
     sampled = [
         row
@@ -97,12 +106,15 @@ def main(
     def load(folder: Path) -> PreTrainedModel:
         return load_merged(folder, base=base, dtype="float32", attention="sdpa").eval()
 
-    # The base's folder has the prompt format's chat template; its own is beside its weights.
+    # Rows of token ids, (prompt, completion): plain chat, and the held-out problems. For plain chat
+    # the base model's own chat template is used, from the folder of its weights; the folder `base`
+    # has the prompt format's.
     plain = chat_rows(load(base), load_tokenizer(weights_of(base))) if chat else []
     on_task = task_rows(load_tokenizer(start), completions)
     reference = load(start)
     for checkpoint in (start, *checkpoints):
         model = load(checkpoint)
+        # `token_scores` yields log-probs [T, V] and the completion's token ids [T] for each row.
         divergences = [
             # kl_div takes the second distribution first: Σ_t KL(before_t ‖ after_t).
             float(kl_div(after, before, log_target=True, reduction="sum"))
