@@ -334,6 +334,7 @@ class ServerEngine(VllmBase):
                 stopped_by=choice["stop_reason"],
                 log_probs=log_probs,
                 # One entry for each run of tokens that was sampled from the same weights.
+                # None, without any version, is refused like another version.
                 versions={span["version"] for span in choice["weight_versions"] or ()},
             )
             completions.append(completion)

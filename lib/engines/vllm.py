@@ -374,6 +374,7 @@ class VllmEngine(VllmBase):
             reason=output.finish_reason,
             stopped_by=output.stop_reason,
             # One entry for each run of tokens that was sampled from the same weights.
+            # None, without any version, is refused like another version.
             versions={span.version for span in output.weight_versions or ()},
             log_probs=log_probs,
         )
