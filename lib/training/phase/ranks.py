@@ -22,7 +22,8 @@ def gather_weights(trainer: Trainer) -> dict[str, Tensor] | None:
     if not trainer.is_fsdp_enabled:
         return None
     weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
-    # Gathered one by one, tied weights become copies: only the first of them is saved.
+    # {"lm_head.weight": "model.embed_tokens.weight"} in transformers. Gathering makes a copy of
+    # each tied weight; the copies are left out, and loading ties them again.
     tied = getattr(trainer.model, "all_tied_weights_keys", {})
     return {name: weight for name, weight in weights.items() if name not in tied}
 

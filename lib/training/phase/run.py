@@ -256,13 +256,16 @@ def run_phase(
 
 
 def connect_progress(trainer: Trainer, say: Announcer, validator: Validator | None) -> None:
-    """Let the trainer print its lines by `say`, and show the progress of generation on its bar."""
+    """Let the trainer print its lines by `say`, and show the progress of generation on its bar.
+
+    Without a terminal there is no bar, and lines show the progress.
+    """
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, ProgressLines | WarningSigns):
             callback.say = say
         if isinstance(callback, ProgressLines):
-            # While it generates, an engine calls `heartbeat` with the numbers of completions that
-            # have ended, of all completions, and of tokens. Only our GRPO trainer has an engine.
+            # While it generates, an engine calls its `heartbeat` with three numbers: ended
+            # completions, all completions, and tokens. Only `PolicyGradientTrainer` has an engine.
             engine = getattr(trainer, "engine", None)
             if engine:
                 engine.heartbeat = functools.partial(callback.show_progress, "rollouts")
@@ -303,7 +306,7 @@ def write_results(
     """
     if outputs.rollouts:
         write_jsonl(outputs.rollouts, rollouts)
-    # Without a point these files are written too, but empty: DVC expects all outs.
+    # Without a point these files have no rows, but are written: DVC expects all outs.
     if validator:
         write_curve(outputs.validation_curve, validation_points(state), columns=validator.columns)
         if outputs.validation_completions:
@@ -316,7 +319,7 @@ def write_results(
     last = {name: value for point in points for name, value in point.items()}
     # Metrics are only means. Standard deviations, minima and maxima are only in the curve.
     means = {name: last[name] for name in last if not NO_METRIC.search(name)}
-    # `means` has the last step under `step`; a skipped phase has none.
+    # `means` has the run's last step under `step`. A skipped phase has no points: 0 stays.
     write_metrics(outputs.metrics, {"step": 0, **means, **({"selected": best} if best else {})})
 
 
@@ -326,8 +329,10 @@ def has_slow_bfloat16(trainer: Trainer) -> bool:
     oneDNN knows if the CPU has the instructions. Without AVX-512, a product of 1,200 × 576 with
     576 × 49,152 took 3 to 4 times as long as in float32, and its backward pass 42 to 52 times.
     """
+    # Autocast to bfloat16, or weights in it.
     half = trainer.args.bf16 or next(trainer.model.parameters()).dtype == torch.bfloat16
     onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    # Without oneDNN the answer is unknown, so there is no warning.
     if not half or not onednn or trainer.args.device.type != "cpu":
         return False
     return not torch.ops.mkldnn._is_mkldnn_bf16_supported()
