@@ -206,9 +206,9 @@ def run_phase(
                     keep=keep_best if section.select == "best" else None,
                 )
             tracker.watch(trainer)
-            # Saves a checkpoint after SIGTERM or SIGUSR1. A checkpoint holds neither the rollouts
-            # nor the means since the last logged step, so it is saved only at a step after which
-            # both start anew.
+            # Saves a checkpoint after SIGTERM or SIGUSR1. It holds neither the rollouts nor the
+            # means since the last logged step. It is therefore saved only at a multiple of the
+            # steps per roll-out and per logged point, after which both start anew.
             on_signal = SaveOnSignal(math.lcm(section.steps_per_rollout, section.logging_steps))
             trainer.add_callback(on_signal)
 
@@ -304,6 +304,7 @@ def write_results(
         rollouts: rows of the rollout log.
         best: the selected validation point, if params select the best one.
     """
+    # The paths of files that a phase does not have are None.
     if outputs.rollouts:
         write_jsonl(outputs.rollouts, rollouts)
     # Without a point these files have no rows, but are written: DVC expects all outs.
@@ -317,7 +318,8 @@ def write_results(
     # Later points overwrite earlier ones: the last value of each column. The last point may lack
     # some, since a second update on the same rollouts logs no rewards.
     last = {name: value for point in points for name, value in point.items()}
-    # Metrics are only means. Standard deviations, minima and maxima are only in the curve.
+    # Metrics are only means. `NO_METRIC` matches the columns of standard deviations, minima and
+    # maxima, which are only in the curve.
     means = {name: last[name] for name in last if not NO_METRIC.search(name)}
     # `means` has the run's last step under `step`. A skipped phase has no points: 0 stays.
     write_metrics(outputs.metrics, {"step": 0, **means, **({"selected": best} if best else {})})

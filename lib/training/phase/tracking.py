@@ -348,10 +348,11 @@ class Tracker(TrainerCallback):
                 f"REPORT_TO={report_to}: {missing[0]} is not installed, or no integration of "
                 f"transformers; installed: {', '.join(installed) or 'none'}"
             )
-        # transformers' callback for each name. Made here, before a model is loaded, since each
-        # imports its package.
-        made = [make() for make in get_reporting_integration_callbacks(sorted(names))]
-        self.callbacks = dict(zip(sorted(names), made, strict=True))
+        # transformers' callback for each name. Made here, before a model is loaded, since a package
+        # that cannot be imported raises now.
+        callbacks = [make() for make in get_reporting_integration_callbacks(sorted(names))]
+        self.callbacks = dict(zip(sorted(names), callbacks, strict=True))
+        # W&B's mode is online by default.
         online = "wandb" in names and not self.open_run and mode in ("", "online")
         # `login` returns False if there is no key: W&B would then ask for one or raise. It runs
         # offline instead, and `make wandb-sync` uploads the run later.
