@@ -372,6 +372,7 @@ def _snapshot(repository: Repository, **options: Any) -> Any:
     Raises:
         httpx.HTTPError, HFValidationError, OSError: the files cannot be had (`FAILURES`).
     """
+    # With None instead of '' or (), the client takes the default branch and all files.
     return huggingface_hub.snapshot_download(
         repo_id=repository.name,
         repo_type=repository.kind,

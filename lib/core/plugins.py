@@ -157,8 +157,8 @@ def _time_limit(name: str) -> Iterator[None]:
     """Raise PluginTimeoutError in the block once it has run longer than the time limit.
 
     The limit is in seconds, from the environment variable `TIMEOUT_VARIABLE`; 0 is no limit. Blocks
-    may be nested: the process has one timer, so the outer limit continues after the inner block.
-    Outside the main thread there is no limit.
+    may be nested: the process has only one timer, so after the inner block, the outer block's timer
+    is set to the time that it has left. Outside the main thread there is no limit.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # Python delivers signals to the main thread only
@@ -169,6 +169,7 @@ def _time_limit(name: str) -> Iterator[None]:
 
     def on_alarm(*_: object) -> None:
         """Handle SIGALRM: raise the error, or end the process if the plugin caught it too often."""
+        # 1 for the block's first alarm, 2 for the second, and so on.
         if next(alarm_numbers) > MAX_ALARMS:
             # A plugin that retries under a bare `except:` catches every error, so only ending the
             # process helps. Files get their names when complete: none is left half-written.

@@ -133,7 +133,8 @@ def score_logits(
     Args:
         logits: [..., V].
         labels: [...] tokens to score.
-        temperature, truncate: as in `fused_scores`.
+        temperature: divides the logits.
+        truncate: applied after the temperature; None for the whole vocabulary.
     """
     # [N, V]. Without a weight and a bias, `_FusedScores` takes rows of logits.
     flat = logits.reshape(-1, logits.shape[-1])
@@ -229,7 +230,8 @@ def score_labels(
     def scores_in_place_of_logits(hidden: Tensor) -> Tensor:
         """Replace the output layer's `forward`: map its input [B, T, D] to scores [B, T, 2].
 
-        The scores are the log-prob and the entropy of each label of `score_labels`.
+        The scores are the log-prob and the entropy of each label. `labels` and `mask` [B, T],
+        `places` and the settings are arguments of `score_labels`.
         """
         # A cast head computes in float32, even under autocast.
         exact = isinstance(head, Float32Head)

@@ -56,7 +56,7 @@ def math_training_setup(
         # The split by its name in the list of known sets: gsm8k_train or gsm8k.
         source = KnownSource(known=GSM8K[split], limit="all")
         problems = folder / f"{source.known}.jsonl"
-        # Pairs of a raw row and its `Problem`, or a fault for a row that is no valid problem.
+        # `read_source` yields (raw row, `Problem`), or (raw row, fault) for an invalid row.
         rows = (row for _, row in read_source(source))
         write_problems(problems, (row for row in rows if isinstance(row, Problem)))
     # The section `model` of params, with this model's name.

@@ -235,8 +235,8 @@ def switch_off_noise(policy: torch.nn.Module) -> None:
             owners.append(module.config)
         for owner in owners:
             for name, value in vars(owner).items():
-                # Such as attention_dropout, layerdrop, router_jitter_noise. In an nn.Dropout any
-                # name will do: its rate `p` is its only float.
+                # Such as attention_dropout, layerdrop, router_jitter_noise. An nn.Dropout has only
+                # one float, its rate `p`.
                 noise = isinstance(owner, torch.nn.Dropout) or "drop" in name or "jitter" in name
                 if noise and isinstance(value, float):
                     setattr(owner, name, 0.0)

@@ -178,8 +178,9 @@ class PolicyGradientTrainer(Trainer):
 
     def roll_out(self) -> list[MicroBatch]:
         """Sample, score and arrange this step's rollouts, and return the micro-batches."""
-        # A policy that FSDP2 shards is not gathered here: an engine with a copy of the weights
-        # gathers one parameter at a time.
+        # Gives the engine the policy's weights, and returns their new version in it. A policy that
+        # FSDP2 shards is not gathered here: an engine with a copy of the weights gathers one
+        # parameter at a time.
         version = self.engine.sync(self.accelerator.unwrap_model(self.model_wrapped))
         self._check_version(version)
         groups = self._sample(self._problems_of_step(), round_=0)
@@ -485,7 +486,8 @@ class PolicyGradientTrainer(Trainer):
     def _sorted_rows(self, signals: Sequence[bool]) -> list[int]:
         """Return the rows [B], indices into `rollouts`, in the order of the micro-batches.
 
-        Groups with advantages of 0 only come first, then shorter prompts, then shorter completions.
+        Groups whose advantages are all 0 come first. Within these and within the others, rows are
+        sorted by prompt length, and then by prompt and completion length.
 
         Args:
             signals: [B] True for an advantage other than 0.

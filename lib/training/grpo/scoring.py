@@ -265,8 +265,8 @@ class ReferencePolicy:
     def _exchange(self, policy: torch.nn.Module) -> None:
         """Swap the stored weights and the policy's trainable weights; a second call swaps back."""
         for module in policy.modules():
-            # FSDP2 may still hold the gathered weights of the last forward pass, without the swap.
-            # `reshard` frees them, so that the next pass gathers the swapped ones.
+            # FSDP2 may still hold gathered weights of the last forward pass, which a swap does not
+            # change. `reshard` frees them, so that the next pass gathers the swapped ones.
             if isinstance(module, FSDPModule):
                 module.reshard()
         for index, weight in enumerate(_trained_weights(policy)):

@@ -145,7 +145,7 @@ class Checkpoints:
         # Replaces the checkpoints of an earlier run.
         finished = self.folder.parent / FINISHED
         shutil.rmtree(finished, ignore_errors=True)
-        # A slice [-0:] would take all.
+        # The last `keep` ones, since `by_step` lists the oldest first. For 0, [-0:] would take all.
         for checkpoint in self.by_step()[-keep:] if keep else []:
             # The manifest lists all files, and would not match after the two copies below.
             (checkpoint / MANIFEST).unlink()
@@ -306,7 +306,8 @@ def checkpoint_step(checkpoint: Path) -> int:
 def find_damage(checkpoint: Path) -> str:
     """Return a text such as "model.safetensors is not as saved"; '' for an undamaged checkpoint.
 
-    The text names the first file, by name, that is missing, new or changed since its manifest.
+    Files may be missing, new or changed since the manifest was written; the text names the first of
+    them in alphabetical order.
     """
     try:
         # {relative path: hash} of each file.

@@ -16,8 +16,8 @@ from lib.core.errors import UserError
 def gather_weights(trainer: Trainer) -> dict[str, Tensor] | None:
     """Gather a sharded model's weights on the first rank, for saving; return them by name.
 
-    Call it on every rank; the result counts on the first. It is None if each rank holds the whole
-    model, which is then saved as it is.
+    Call it on every rank; only the first rank's result is complete. None if each rank holds the
+    whole model, which is then saved as it is.
     """
     if not trainer.is_fsdp_enabled:
         return None

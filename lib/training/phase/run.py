@@ -151,7 +151,7 @@ def run_phase(
     with alone(folder / "lock", what=stage) if is_main_process() else nullcontext():
         checkpoints = Checkpoints(folder / run_fingerprint(stage, settings=settings, inputs=inputs))
         try:
-            # Prints a line on rank 0, and appends it to the log.
+            # `say(line)` prints a line on rank 0, and appends it to the log.
             say = Announcer(stage, folder / "training.log")
             if others := checkpoints.others():
                 names = ", ".join(map(str, others))
@@ -235,6 +235,7 @@ def run_phase(
             if active_validator and section.select == "best":
                 best = active_validator.best_point(trainer.state)
             else:
+                # All ranks gather sharded weights; the first one writes.
                 save(trainer, outputs.model)
             if trainer.is_world_process_zero():
                 if best:

@@ -115,7 +115,7 @@ def set_optimizer(trainer: Trainer, section: Optimisation) -> None:
     Args:
         section: the phase's section of params.
     """
-    # `ProgressLines` prints them.
+    # `ProgressLines` prints the logs instead.
     trainer.remove_callback(PrinterCallback)
     if section.optimizer == "memory_efficient_adamw":
         args = trainer.args

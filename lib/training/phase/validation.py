@@ -137,9 +137,7 @@ class Validator(TrainerCallback):
         return [self.prefix(name) + measure for name in self.sets for measure in measures]
 
     def open_engine(self, policy: PreTrainedModel) -> Engine:
-        """Open validation's engine, which computes with the policy itself or with a copy of its
-        weights.
-        """
+        """Open validation's engine; a live one computes with `policy`, another one with a copy."""
         return open_engine(
             self.settings.engine,
             self.init,
@@ -149,6 +147,7 @@ class Validator(TrainerCallback):
             batch_size=self.settings.batch_size,
             policy=policy,
             memory_share=self.settings.gpu_memory_utilization,
+            # The GPU of a vLLM for rollouts or validation; '' for the policy's GPU.
             device=self.params.rollout.device,
         )
 

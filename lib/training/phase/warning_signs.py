@@ -194,7 +194,8 @@ def no_signal(points: list[Point], limits: Limits) -> str:
     if not _steady_range(points, "frac_reward_zero_std", lambda value: value >= 1):
         return ""
     reward = points[-1].get("reward", float("nan"))
-    # Problems are too easy if all rewards are at their highest, and else probably too hard.
+    # Problems are too easy if all rewards are at their highest, and else probably too hard. `near`
+    # is 1 % of the reward's range.
     if reward >= limits.highest - limits.near:
         remedy = "Everything is earned already: take harder problems (prepare.grpo)"
     else:
