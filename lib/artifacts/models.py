@@ -68,10 +68,10 @@ def model_faults(folder: Path) -> Iterator[str]:
     except UserError as error:
         yield error.message
         return
-    # None, a fault, if config.json is no object. A config without the entry passes, as 0 layers.
+    # 0 without the entry, which passes below; None, which fails, if config.json is no object.
     layers = (config.get("num_hidden_layers") or 0) if isinstance(config, dict) else None
-    # Every layer has a tensor or more. A config with a million layers would fill the memory, since
-    # transformers builds all layers before it reads a weight.
+    # Every layer has one tensor or more, so more layers than tensors are a fault. transformers
+    # builds all layers before it reads a weight: a config with a million would fill the memory.
     if weights and not (isinstance(layers, int) and layers <= num_tensors):
         yield f"{folder}/config.json: num_hidden_layers {layers} of {num_tensors} tensors"
 

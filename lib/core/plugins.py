@@ -96,6 +96,7 @@ def load_plugin(name: str) -> Any:
         # Added to sys.modules before it runs: dataclasses look up their own module there.
         module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
+    # `label(name)`: the part after the colon.
     if not hasattr(module, label(name)):
         public = [attribute for attribute in vars(module) if not attribute.startswith("_")]
         raise UserError(f"{name}: {file} has no `{label(name)}`; it has {', '.join(public)}")
@@ -156,7 +157,8 @@ def _time_limit(name: str) -> Iterator[None]:
     """Raise PluginTimeoutError in the block once it has run longer than the time limit.
 
     The limit is in seconds, from the environment variable `TIMEOUT_VARIABLE`; 0 is no limit. Blocks
-    may be nested. Outside the main thread there is no limit.
+    may be nested: the process has only one timer, so after the inner block, the outer block's timer
+    is set to the time that it has left. Outside the main thread there is no limit.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # Python delivers signals to the main thread only
@@ -167,6 +169,7 @@ def _time_limit(name: str) -> Iterator[None]:
 
     def on_alarm(*_: object) -> None:
         """Handle SIGALRM: raise the error, or end the process if the plugin caught it too often."""
+        # 1 for the block's first alarm, 2 for the second, and so on.
         if next(alarm_numbers) > MAX_ALARMS:
             # A plugin that retries under a bare `except:` catches every error, so only ending the
             # process helps. Files get their names when complete: none is left half-written.
@@ -178,9 +181,9 @@ def _time_limit(name: str) -> Iterator[None]:
 
     outer_handler = signal.signal(signal.SIGALRM, on_alarm)
     start = time.monotonic()
-    # First alarm after `seconds` (0 starts no timer), then one each second: a bare `except:` in the
-    # plugin swallows the first error. `setitimer` returns the remaining seconds and the interval of
-    # the timer that it replaces, here of an outer block; 0 and 0 if there is none.
+    # First alarm after `seconds` (0 starts no timer), then one each second, in case a bare
+    # `except:` in the plugin swallows the first error. `setitimer` returns the remaining seconds
+    # and the interval of the timer that it replaces, which is an outer block's: (0, 0) without one.
     outer_remaining, outer_interval = signal.setitimer(signal.ITIMER_REAL, seconds, 1)
     try:
         yield
@@ -195,10 +198,10 @@ def _time_limit(name: str) -> Iterator[None]:
 
 
 def _is_left_running(thread: threading.Thread, file: Path) -> bool:
-    """Return True if a thread, started during a plugin's call, is still alive and must not be.
+    """Return True if a thread that a plugin's call started is still alive, and is a fault.
 
-    It must not be alive if it runs the code in the plugin's `file`, or would keep the process from
-    ending. Such a thread gets one more second to end.
+    It is a fault if it runs the code in the plugin's `file`, or would keep the process from ending.
+    Such a thread gets one more second to end.
     """
     frame = sys._current_frames().get(thread.ident or 0)
     if frame is None:  # the thread has ended
@@ -208,6 +211,7 @@ def _is_left_running(thread: threading.Thread, file: Path) -> bool:
     # keep the process from ending.
     is_pool_worker = any(each.filename == executors.__file__ for each in stack)
     blocks_exit = not (thread.daemon or is_pool_worker)
+    # The line numbers of the thread's frames in the plugin's file; empty if there are none.
     runs_plugin_code = bool(_lines_in(file, stack))
     if not (blocks_exit or runs_plugin_code):
         return False
@@ -233,7 +237,8 @@ def _error_with_line(error: BaseException, file: Path) -> str:
     if isinstance(error, SyntaxError):
         return f"{file}:{error.lineno}: {error.msg}"
     lines = _lines_in(file, traceback.extract_tb(error.__traceback__))
-    # The last line is the innermost one. A call with wrong arguments has no frame in the file.
+    # The last line is the innermost one. A call with wrong arguments has no frame in the file: the
+    # message then names line 1.
     line = lines[-1] if lines else 1
     return f"{file}:{line}: {type(error).__name__}: {' '.join(str(error).split())}"
 

@@ -233,9 +233,9 @@ def alone(lock: Path, *, what: str) -> Iterator[None]:
         UserError: another process holds the lock; names that process.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
-    # `lockf`, not the package filelock: forked workers may live on, and would inherit filelock's
-    # flock. filelock would also truncate the file, which names the process that holds the lock.
-    # "a+" keeps the holder's process id, where "w" would erase it before the lock is taken.
+    # `lockf`, not the package filelock. A forked worker inherits a flock, which filelock takes, and
+    # would hold it if it lived on; it does not inherit this lock. filelock would also truncate the
+    # file. "a+" keeps the holder's process id, where "w" would erase it before the lock is taken.
     with lock.open("a+", encoding="utf-8") as file:
         try:
             # NB: raise instead of waiting for the other process.

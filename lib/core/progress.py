@@ -39,7 +39,10 @@ class Heartbeat:
         self.last_print, self.wait_s = time.monotonic(), FIRST_S
 
     def __call__(self, part: str, done: int, total: int, tokens: int = 0) -> None:
-        """Show that `done` of `total` units of a part of the work are done, unless it is too early.
+        """Show that `done` of `total` units of a part of the work are done, but not too often.
+
+        A call soon after the last output shows nothing. The output is the text of the bar on a
+        terminal, and a line elsewhere.
 
         Args:
             part: name of the part, such as "completions"; a new name restarts the speed's clock.
@@ -50,7 +53,8 @@ class Heartbeat:
             self.part, self.part_start = part, now
         # tqdm disables a bar if stderr is no terminal.
         bar = None if self.bar is None or self.bar.disable else self.bar
-        # A bar's text is refreshed often; lines are printed after `FIRST_S`, then every `EVERY_S`.
+        # A bar's text changes at most every `REFRESH_S`. The first line waits for `wait_s`, which
+        # `rest` has set to `FIRST_S`; later lines wait for `EVERY_S`.
         if now - self.last_print < (self.wait_s if bar is None else REFRESH_S):
             return
         self.last_print, self.wait_s = now, EVERY_S

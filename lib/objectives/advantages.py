@@ -88,7 +88,8 @@ def gdpo_advantages(components: Tensor, weights: Tensor, *, eps: float = 1e-4) -
     Returns:
         [P, G]; each group sums to 0.
     """
-    each = group_advantages(components.movedim(-1, 0), baseline="group", eps=eps)  # [F, P, G]
+    # [F, P, G]: (reward − group's mean) / (group's standard deviation + eps).
+    each = group_advantages(components.movedim(-1, 0), baseline="group", eps=eps)
     total = torch.tensordot(weights.to(each), each, dims=1)  # Σ_f weight_f · each_f: [P, G]
     advantages: Tensor = total / (total.std() + eps)
     return advantages

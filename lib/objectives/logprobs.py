@@ -133,7 +133,8 @@ def score_logits(
     Args:
         logits: [..., V].
         labels: [...] tokens to score.
-        temperature, truncate: as in `fused_scores`.
+        temperature: divides the logits.
+        truncate: applied after the temperature; None for the whole vocabulary.
     """
     # [N, V]. Without a weight and a bias, `_FusedScores` takes rows of logits.
     flat = logits.reshape(-1, logits.shape[-1])
@@ -227,7 +228,11 @@ def score_labels(
     head = head or model.get_output_embeddings()
 
     def scores_in_place_of_logits(hidden: Tensor) -> Tensor:
-        """Return log-probs and entropies [B, T, 2] from the head's input [B, T, D]."""
+        """Replace the output layer's `forward`: map its input [B, T, D] to scores [B, T, 2].
+
+        The scores are the log-prob and the entropy of each label. `labels` and `mask` [B, T],
+        `places` and the settings are arguments of `score_labels`.
+        """
         # A cast head computes in float32, even under autocast.
         exact = isinstance(head, Float32Head)
         with torch.autocast(hidden.device.type, enabled=False) if exact else nullcontext():
@@ -408,7 +413,7 @@ class _Layer:
         self.bias = None if bias is None else bias.to(dtype)
         self.scale, self.dtype = scale, dtype
         self.vocab_size = hidden.shape[-1] if weight is None else len(weight)
-        # An empty tensor: new ones for logits and scores take their device and dtype from it.
+        # No rows: only its device and its dtype, float32 or wider, are used, by `wide.new_empty`.
         self.wide = at_least_float32(hidden[:0])
 
     def logits(self, rows: Tensor, *, out: Tensor) -> Tensor:
@@ -421,7 +426,7 @@ class _Layer:
             if self.bias is not None:
                 z += self.bias
         else:
-            # Computed in half precision, then widened.
+            # The product in half precision, as under autocast, then widened to float32.
             z.copy_(linear(rows.to(self.dtype), self.weight, self.bias))
         # The scale is 1 / temperature.
         return z.mul_(self.scale) if self.scale != 1 else z

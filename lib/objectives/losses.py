@@ -121,8 +121,8 @@ def policy_loss(
     """Compute the loss of one micro-batch: token losses, correction, KL, average, entropy bonus.
 
     Args:
-        scores: log-probs and entropies [B, T] of the policy in training; the entropy with gradient
-            for an `entropy_coef`.
+        scores: log-probs and entropies [B, T] of the policy in training. The entropy must have a
+            gradient if `entropy_coef` is not 0.
         entropy_coef: c in this step.
 
     Returns:

@@ -36,7 +36,8 @@ def objective(name: str) -> Any:
     def checked(*tensors: Tensor, **optional: Tensor) -> Tensor:
         """Call the plugin's function, and check the type and shape of its result.
 
-        `optional`: the keywords `right` and `components` of an advantage.
+        `optional`: the keywords `right` and `components` of an advantage. `name`, `function` and
+        `parameters`, its signature's, are those of the plugin that `objective` has loaded.
         """
         # Only for messages.
         inputs = f"tensors of shapes {', '.join(str(list(tensor.shape)) for tensor in tensors)}"

@@ -106,4 +106,5 @@ class EntropyCoefficient:
             # The step has a fixed size, since the entropy's gradient is too noisy to follow.
             change = self.STEP if entropy <= self.target else -self.STEP
             self.coefficient = min(max(self.coefficient + change, 0.0), self.MOST)
+        # `step_coefficient` compares it with the target: the next step has no bonus above it.
         self.last = entropy

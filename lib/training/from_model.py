@@ -40,7 +40,8 @@ def math_training_setup(
             output.
         split: of GSM8K, read from data/hub or fetched from the Hub.
         problems: a file in the format of `prepare`, in place of GSM8K.
-        system_prompt: replaces `prompt.system` of params, in the same forms; '' for none.
+        system_prompt: replaces `prompt.system` of params: the text itself, `file:<path>`, or
+            `format` for the prompt format's own instructions. '' for none.
         revision: the model's commit on the Hub; '' for the commit in `params` if they name the same
             model.
 
@@ -55,7 +56,7 @@ def math_training_setup(
         # The split by its name in the list of known sets: gsm8k_train or gsm8k.
         source = KnownSource(known=GSM8K[split], limit="all")
         problems = folder / f"{source.known}.jsonl"
-        # Pairs of a raw row and its `Problem`, or a fault for a row that is no valid problem.
+        # `read_source` yields (raw row, `Problem`), or (raw row, fault) for an invalid row.
         rows = (row for _, row in read_source(source))
         write_problems(problems, (row for row in rows if isinstance(row, Problem)))
     # The section `model` of params, with this model's name.
@@ -63,10 +64,9 @@ def math_training_setup(
     # `rendering`: the arguments of `prompt_format`, which `save_prompt` writes beside the model.
     base, rendering = folder / "base", params.prompt.rendering
     prompt = prompt_format(**rendering)
-    # The tokenizer and a pointer to the weights. The problems and the seed are only used for an
-    # empty name: a new tiny model.
+    # Writes the tokenizer and a pointer to the weights. An empty model name makes a new tiny model
+    # instead: only this needs the problems and the seed.
     write_base(base, read_problems(problems), prompt_format=prompt, model=section, seed=params.seed)
-    # The text itself, `file:<path>`, or `format` for the prompt format's own instructions.
     setting = params.prompt.system if system_prompt is None else system_prompt
     system = resolve_system_prompt(setting, prompt_format=prompt)
     save_prompt(base, system=system, rendering=rendering)

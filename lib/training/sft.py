@@ -44,8 +44,8 @@ def sft_setup(params: Params, *, problems: Path, base: Path, scratch: Path) -> S
             f"model.max_seq_length={model.max_seq_length}: {too_long} of {len(lengths)} SFT "
             f"examples are longer; the longest has {max(lengths)} tokens: raise it to that"
         )
-    # True if the run has validation, by a vLLM that computes with the policy's own weights (only on
-    # the backend unsloth).
+    # True if a vLLM that computes with the policy's own weights validates this run. Only on the
+    # backend unsloth; `eval_steps` of 0 is a run without validation.
     vllm_on_policy = sft.eval_steps > 0 and shares_weights(model, engine=validation.engine)
     trainer = SFTTrainer(
         # SFT is the first phase: the checkpoint that it trains is the base model itself.
@@ -54,7 +54,7 @@ def sft_setup(params: Params, *, problems: Path, base: Path, scratch: Path) -> S
             base=base,
             settings=model,
             seed=params.seed,
-            # Unsloth loads such a vLLM with the policy, on this share of the GPU; 0 for none.
+            # Unsloth loads that vLLM with the policy, on this share of the GPU; 0 for none.
             memory_share=validation.gpu_memory_utilization if vllm_on_policy else 0.0,
         ),
         args=SFTConfig(

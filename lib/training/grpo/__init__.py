@@ -58,8 +58,8 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
 
     # Limit completions to the tokens that the longest prompt leaves.
     longest = max(map(len, encode(tokenizer, prompts)))
-    # One token stays unused, as in the source of preset S0, where max_prompt_length is the longest
-    # prompt + 1.
+    # One token stays unused: the source of preset S0 reserves longest + 1 tokens for the prompt
+    # (its max_prompt_length), and gives the completion the rest.
     room = model.max_seq_length - longest - 1
     if room < 1:
         raise UserError(
@@ -164,8 +164,8 @@ def load_grpo_policy(params: Params, *, init: Path, base: Path) -> Any:
             which a longrope model switches its RoPE factors.
     """
     model, rollout = params.model, params.rollout
-    # True if the rollouts come from a vLLM on the policy's own weights (only on the backend
-    # unsloth). The vLLM of TRL's trainer has weights of its own.
+    # True if rollouts come from a vLLM that computes with the policy's own weights (only on the
+    # backend unsloth). TRL's trainer starts its own vLLM, with a copy of the weights.
     shared = params.grpo.trainer != "trl" and shares_weights(model, engine=rollout.engine)
     policy = trainable_policy(
         init,
@@ -235,8 +235,8 @@ def switch_off_noise(policy: torch.nn.Module) -> None:
             owners.append(module.config)
         for owner in owners:
             for name, value in vars(owner).items():
-                # Such as attention_dropout, layerdrop, router_jitter_noise; the rate of nn.Dropout
-                # is its only float, `p`.
+                # Such as attention_dropout, layerdrop, router_jitter_noise. An nn.Dropout has only
+                # one float, its rate `p`.
                 noise = isinstance(owner, torch.nn.Dropout) or "drop" in name or "jitter" in name
                 if noise and isinstance(value, float):
                     setattr(owner, name, 0.0)

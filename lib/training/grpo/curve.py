@@ -34,8 +34,9 @@ class Curve:
         self.values: dict[str, list[float]] = defaultdict(list)
         """Column name → one value per step since the last point."""
         # This process's numbers of the current step, by column. `_sums`: [2], a sum and a count.
-        # `_extremes`: tensors [n], from which `close_step` takes the minimum or maximum; a NaN does
-        # not count. All stay on the device, since a read would wait for its queue.
+        # `_extremes`: tensors [n], from which `close_step` takes the minimum if the column's name
+        # ends in "min", else the maximum; a NaN does not count. All stay on the device, since
+        # reading a value would wait for all kernels in the GPU's queue.
         self._sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(2, dtype=torch.float64))
         self._extremes: dict[str, list[Tensor]] = defaultdict(list)
 
@@ -60,12 +61,15 @@ class Curve:
         """
         for index, name in enumerate(names):
             self.record(f"rewards/{name}/mean", rewards[:, index].mean().item())
+            # Unbiased; NaN for a single completion.
             self.record(f"rewards/{name}/std", _std(rewards[:, index]))
         self.record("reward", totals.mean().item())
         self.record("reward_std", _std(totals.flatten()))
 
     def add_rollouts(self, rollouts: Sequence[Rollout]) -> None:
-        """Record the lengths and the truncated share of all ranks' completions, and add metrics.
+        """Record the lengths and the truncated share of all ranks' completions.
+
+        Also add the rollouts' metrics, such as the answer accuracy, to the means of the step.
 
         Args:
             rollouts: [B] of this process.
@@ -80,16 +84,16 @@ class Curve:
                 # Such as values.mean().
                 value = getattr(values, statistic)().item()
                 self.record(f"completions/{statistic}_{name}", value)
-        # A rollout's metrics are means over all completions scored in one call: the step's first
-        # sampling or a refill round. Each rollout adds them, so that a call's means are weighted by
-        # the completions that are trained on. They are summed for `close_step` and not recorded
-        # here, since ranks may have metrics of different names.
+        # `rollout.metrics` {name: mean} is the same for all completions scored in one call: those
+        # of the step's first sampling, or of a refill round. Each rollout adds it once, so that a
+        # call counts by the number of its completions in training. They are summed for `close_step`
+        # and not recorded here: `record` needs the same names on all ranks.
         for rollout in rollouts:
             for name, number in rollout.metrics.items():
                 self._sums[name] += torch.tensor([number, 1.0])
 
     def add_comparison(self, comparison: SamplerComparison, mask: Tensor) -> None:
-        """Add a micro-batch's distance between sampler and trainer.
+        """Add a micro-batch's gaps between sampler and trainer, and its importance weights.
 
         Args:
             comparison: has the gaps [b, T], and the importance weights [b, T] or [b, 1].
@@ -106,7 +110,7 @@ class Curve:
             f"{RATIO}/max": weights.max(),
         }
         for name, value in extremes.items():
-            # [1]; NaN, which does not count, for a micro-batch without tokens in the loss.
+            # [1]; NaN for a micro-batch without tokens in the loss: `close_step` leaves NaN out.
             self._extremes[name].append(torch.where(mask.any(), value, math.nan).view(1))
 
     def add_loss(self, loss: PolicyLoss, entropy: Tensor, batch: LossInputs) -> None:
@@ -116,8 +120,8 @@ class Curve:
             entropy: [b, T] of the policy.
         """
         credit, mask = batch.advantages.unsqueeze(-1), batch.loss_mask
-        # [b, T], or [b, 1] for a ratio per sequence. The clip bounds the ratio from above where
-        # A > 0, and from below where A < 0 (there δ bounds it from above, which counts as low too).
+        # [b, T], or [b, 1] for a ratio per sequence. With A > 0, clipped means ratio > 1 + ε_high:
+        # high. With A < 0 it means ratio < 1 − ε, or ratio > δ: both count as low.
         low, high = loss.clipped & (credit < 0), loss.clipped & (credit > 0)
         self._add("entropy", entropy, mask)
         for name, clipped in {"low": low, "high": high, "region": low | high}.items():
@@ -125,7 +129,8 @@ class Curve:
         if batch.reference_log_probs is not None:
             self._add("kl", loss.kl, mask)
         tokens = mask.sum(-1)
-        # TRL's columns: the smallest and the largest share over the completions.
+        # TRL's columns: the smallest and the largest share over the completions. `close_step` takes
+        # the minimum or maximum by the end of the name, and leaves NaN out.
         for name, clipped in {"low_min": low, "high_max": high}.items():
             # [b] the clipped share of each completion's tokens; NaN without tokens.
             shares = (clipped.float() * mask).sum(-1) / tokens
@@ -153,8 +158,8 @@ class Curve:
         own_extremes = {name: torch.cat(parts).tolist() for name, parts in self._extremes.items()}
         self._sums.clear()
         self._extremes.clear()
-        # By column, the numbers of all ranks: pairs of a sum and a count, and values of which the
-        # minimum or maximum is taken.
+        # By column, the numbers of all ranks: for means, pairs [sum, count]; for extremes, the
+        # values.
         pairs: dict[str, list[list[float]]] = defaultdict(list)
         extremes: dict[str, list[float]] = defaultdict(list)
         for rank_sums, rank_extremes in gather_object([(own_sums, own_extremes)]):
@@ -174,6 +179,7 @@ class Curve:
         for name, value in means.items():
             self.record(name, value)
         for name in sorted(extremes):
+            # NaN is the entry of a completion or micro-batch without tokens in the loss.
             counted = [value for value in extremes[name] if not math.isnan(value)]
             if counted:
                 self.record(name, min(counted) if name.endswith("min") else max(counted))

@@ -105,7 +105,8 @@ class PolicyGradientTrainer(Trainer):
         # The engine's version of the weights at the last roll-out ("" before the first), and the
         # last step's mean gap between sampler and trainer in nats per token.
         self._synced, self._gap = "", math.nan
-        # Set by `roll_out_with`, before training.
+        # Set by `roll_out_with`, before training. `live`: True if the engine computes with the
+        # policy's own weights, not with a copy.
         self.engine: Engine
         self.live: bool
         self.rollouts: list[Rollout] = []
@@ -114,9 +115,11 @@ class PolicyGradientTrainer(Trainer):
         """The same rollouts, arranged for the passes of a step."""
         self.extra_columns: dict[str, list[Any]] = {}
         """Columns of the rollouts from reward functions, logged through `log_extra`."""
+        # The metrics of the training curve, averaged over ranks and logged steps.
         self.curve = Curve(self.accelerator)
         self.bonus = EntropyCoefficient(grpo.entropy_coef, grpo.entropy_target)
         if self.bonus.is_used:
+            # Each checkpoint then holds the coefficient, and a resumed run restores it.
             self.add_callback(SavedCoefficient(self.bonus))
         # To compute a prompt once for all of its completions takes two forward passes before one
         # backward pass, which DDP and FSDP do not support. The second pass reads the first one's
@@ -175,8 +178,9 @@ class PolicyGradientTrainer(Trainer):
 
     def roll_out(self) -> list[MicroBatch]:
         """Sample, score and arrange this step's rollouts, and return the micro-batches."""
-        # A policy that FSDP2 shards is not gathered here: an engine with a copy of the weights
-        # gathers one parameter at a time.
+        # Gives the engine the policy's weights, and returns their new version in it. A policy that
+        # FSDP2 shards is not gathered here: an engine with a copy of the weights gathers one
+        # parameter at a time.
         version = self.engine.sync(self.accelerator.unwrap_model(self.model_wrapped))
         self._check_version(version)
         groups = self._sample(self._problems_of_step(), round_=0)
@@ -200,8 +204,8 @@ class PolicyGradientTrainer(Trainer):
         total = self.grpo.prompts_per_step  # on all processes
         # The number of this roll-out, from 0: `num_iterations` steps train on each.
         generation = self.state.global_step // self.grpo.num_iterations
-        # `position`: the number of the roll-out in its epoch. An epoch has whole steps only. The
-        # problems left over differ from epoch to epoch, because each epoch is shuffled.
+        # `position`: the number of the roll-out in its epoch. An epoch of 10 problems, 4 per step,
+        # has 2 roll-outs and leaves 2 problems out; each epoch's shuffle leaves out others.
         epoch, position = divmod(generation, len(self.problems) // total)
         order = list(range(len(self.problems)))
         if self.grpo.shuffle:
@@ -210,7 +214,8 @@ class PolicyGradientTrainer(Trainer):
             # uninterrupted one.
             for _ in range(epoch + 1):
                 order = torch.randperm(len(self.problems), generator=generator).tolist()
-        # Whole groups stay on one rank, so that advantages need no communication.
+        # The step's problems, of which rank 0 takes the first P, rank 1 the next P, and so on:
+        # whole groups are sampled on one rank.
         indices = self._part_of_rank(order[position * total : (position + 1) * total])
         return [self.problems[index] for index in indices]
 
@@ -226,10 +231,11 @@ class PolicyGradientTrainer(Trainer):
         """
         # The key has the step, so that a resumed run samples what an uninterrupted one would. It
         # lacks the rank: engines add the prompt, so that several ranks sample what one rank would.
-        # The last 0 is constant.
+        # The constant 0 has no meaning, but without it all seeds would change.
         seed = keyed_seed(self.args.seed, "rollout", self.state.global_step, round_, 0)
         prompts = encode(self.processing_class, [problem["prompt"] for problem in problems])
-        # A live engine reads the policy's own parameters, which FSDP2 gathers for this block.
+        # A live engine reads the policy's own parameters: under FSDP2, each rank holds all of them
+        # within this block.
         whole = whole_on_every_rank(self) if self.live else contextlib.nullcontext()
         sampling = dataclasses.replace(self.sampling, seed=seed)
         try:
@@ -254,6 +260,7 @@ class PolicyGradientTrainer(Trainer):
         # so B values in each column.
         repeated = [problem for problem in problems for _ in range(self.grpo.group_size)]
         extra = [name for name in problems[0] if name not in FIELDS]
+        # Sets the rewards in each rollout, and so in `groups`.
         self._score(rollouts, {name: [problem[name] for problem in repeated] for name in extra})
         return groups
 
@@ -293,7 +300,7 @@ class PolicyGradientTrainer(Trainer):
         """Return the weighted sum over F of rewards [groups · G, F], as [groups, G]."""
         return (rewards * self.reward_weights).sum(-1).view(-1, self.grpo.group_size)
 
-    def _signals(self, rewards: Tensor) -> Tensor:
+    def _rewards_differ(self, rewards: Tensor) -> Tensor:
         """Return a mask [groups], True for groups whose total rewards differ.
 
         With GDPO, which normalises each reward function by itself: True for groups in which the
@@ -303,8 +310,9 @@ class PolicyGradientTrainer(Trainer):
             rewards: [groups · G, F].
         """
         if self.grpo.reward_aggregation == "sum":
+            # Weighted sums over F, [groups, G]. `has_signal` tests max > min over the last axis.
             return has_signal(self._totals(rewards))
-        # [F, groups · G]; a weight of 0 makes a function's rewards equal.
+        # [F, groups · G]; a weight of 0 makes a function's rewards equal, all 0.
         weighted = (rewards * self.reward_weights).T
         # [F, groups, G] -> [F, groups] -> [groups]
         return has_signal(weighted.reshape(len(weighted), -1, self.grpo.group_size)).any(0)
@@ -314,10 +322,10 @@ class PolicyGradientTrainer(Trainer):
     def _refill(self, groups: list[Group]) -> list[Group]:
         """Replace groups without signal by new groups of other problems (dynamic sampling).
 
-        Such a group gives the policy no gradient, mostly because its rewards are equal. There are
-        up to `grpo.dynamic_sampling` rounds. In a round all ranks draw the same number of problems,
-        because generation with a sharded policy and logging are collective: as many as the rank
-        with the most missing groups needs. Other ranks drop their surplus of new groups. With
+        A group without signal gives no gradient: its rewards are equal, or all its rollouts are
+        truncated and masked. There are up to `grpo.dynamic_sampling` rounds. Sampling is collective
+        under FSDP, so in a round every rank samples as many problems as the rank with the most
+        missing groups needs; the other ranks drop their surplus. With
         `grpo.dynamic_sampling_fallback: train`, a group that no round replaced stays.
 
         Args:
@@ -327,6 +335,7 @@ class PolicyGradientTrainer(Trainer):
             UserError: a group is still without signal on some rank after all rounds, and the
                 fallback is `error`.
         """
+        # `signals`: [P] True for a group that gives a gradient.
         rounds, signals = self.grpo.dynamic_sampling, self._signal_mask(groups)
         # Indices of this rank's groups to replace.
         missing = [index for index, signal in enumerate(signals) if not signal]
@@ -342,6 +351,7 @@ class PolicyGradientTrainer(Trainer):
             # Not strict: there may be more missing groups than new ones with signal, or fewer.
             for index, group in zip(missing, spare, strict=False):
                 groups[index] = group
+            # The groups that are still to be replaced; empty if there were spare groups enough.
             missing = missing[len(spare) :]
         # All rounds are used up, and some rank still lacks a group.
         if wanted and self.grpo.dynamic_sampling_fallback == "error":
@@ -362,13 +372,13 @@ class PolicyGradientTrainer(Trainer):
         return groups
 
     def _signal_mask(self, groups: Sequence[Group]) -> list[bool]:
-        """Return True for each group that gives the policy a gradient.
+        """Return a bool per group: True if it gives the policy a gradient.
 
-        Its rewards differ, and with `grpo.mask_truncated` not all of its rollouts are truncated:
-        truncated ones are then left out of the loss.
+        Its rewards then differ, and with `grpo.mask_truncated`, which takes truncated rollouts out
+        of the loss, at least one of its rollouts is not truncated.
         """
-        rewards = self._rewards([one for group in groups for one in group])
-        signals: list[bool] = self._signals(rewards).tolist()
+        rewards = self._rewards([one for group in groups for one in group])  # [groups · G, F]
+        signals: list[bool] = self._rewards_differ(rewards).tolist()
         if self.grpo.mask_truncated:
             for index, group in enumerate(groups):
                 if all(one.truncated for one in group):
@@ -399,7 +409,7 @@ class PolicyGradientTrainer(Trainer):
         """
         # [B · ranks, F]
         rewards = self.accelerator.gather(self._rewards(self.rollouts))
-        # [P · ranks, G]
+        # [P · ranks, G] the weighted sums over F.
         totals = self._totals(rewards)
         # [B · ranks] True for a right answer.
         right = self.accelerator.gather(
@@ -422,8 +432,9 @@ class PolicyGradientTrainer(Trainer):
         self.curve.add_rewards(names, rewards, totals)
         # The name is TRL's, which tests the standard deviation. Here a group's rewards are equal if
         # max − min is 0.
-        share_equal = 1 - self._signals(rewards).float().mean()
+        share_equal = 1 - self._rewards_differ(rewards).float().mean()
         self.curve.record("frac_reward_zero_std", share_equal.item())
+        # `gather` put the ranks' rows one after the other: this rank's B advantages are its slice.
         own: Tensor = self._part_of_rank(advantages.flatten())
         return own
 
@@ -432,7 +443,8 @@ class PolicyGradientTrainer(Trainer):
     def _arrange(self, advantages: Tensor) -> list[MicroBatch]:
         """Cut the step's B rollouts into micro-batches of `per_device_train_batch_size` rows.
 
-        Except for the loss `bnpo`, rows are sorted first, so that similar rows share a micro-batch.
+        Rows are sorted first, so that similar rows share a micro-batch. The loss `bnpo` forbids
+        that: it divides by the tokens of a micro-batch, so its value depends on the order.
 
         Args:
             advantages: [B].
@@ -472,7 +484,10 @@ class PolicyGradientTrainer(Trainer):
         return self.grpo.loss != "bnpo"
 
     def _sorted_rows(self, signals: Sequence[bool]) -> list[int]:
-        """Return the rows [B] in the order of the micro-batches.
+        """Return the rows [B], indices into `rollouts`, in the order of the micro-batches.
+
+        Groups whose advantages are all 0 come first. Within these and within the others, rows are
+        sorted by prompt length, and then by prompt and completion length.
 
         Args:
             signals: [B] True for an advantage other than 0.
@@ -480,13 +495,14 @@ class PolicyGradientTrainer(Trainer):
         size = self.grpo.group_size
 
         def key(row: int) -> tuple[Any, ...]:
-            # `start`: the first row of this row's group, whose rows are consecutive.
+            """Return (group has signal, prompt length, prompt's token ids, completion length)."""
+            # `start`: the first row of this row's group; the group's G rows are consecutive.
             rollout, start = self.rollouts[row], row - row % size
-            # One signal for the whole group, so that sorting keeps its rows together. False sorts
-            # before True: whole micro-batches without signal can then be left out.
+            # The same for all rows of a group, so that sorting does not separate them. False sorts
+            # before True: micro-batches without signal come first, and can be skipped.
             signal = any(signals[start : start + size])
-            # The prompt itself keeps its rows together among prompts of the same length, so that
-            # the scorer computes it once.
+            # The token ids keep the rows of one prompt together among prompts of the same length:
+            # in a micro-batch the scorer computes each distinct prompt once.
             return signal, len(rollout.prompt_ids), rollout.prompt_ids, rollout.num_tokens
 
         # Stable: rows of equal key keep the order of their samples.
@@ -497,7 +513,7 @@ class PolicyGradientTrainer(Trainer):
     ) -> MicroBatch:
         """Pad b rollouts to the tensors of a micro-batch.
 
-        C tokens of the longest prompt, p distinct prompts.
+        C tokens of the longest prompt, T of the longest completion, p distinct prompts.
 
         Args:
             counted: [b] True for a completion in the loss.
@@ -510,14 +526,14 @@ class PolicyGradientTrainer(Trainer):
         # A completion may have no log-probs (`GeneratedCompletion.log_probs`); its row is then 0.
         log_probs = [rollout.log_probs or () for rollout in rollouts]
         # [b, C] and [b, T]. Padded with -1, which is no token, so that rows are equal only if their
-        # prompts are. On the CPU: `unique` and `nonzero` return as many rows as the values demand,
-        # and would wait for a GPU's queue to know how many.
+        # prompts are. They stay on the CPU until the end: the result sizes of `unique` and
+        # `nonzero` depend on the values, and on a GPU reading a size waits for all queued kernels.
         padded, completions = pad_rows(prompts, value=-1, left=True), pad_rows(ids, value=-1)
         # [p, C], and for each row the index of its prompt among these, [b].
         distinct, owner = torch.unique(padded, dim=0, return_inverse=True)
-        real = completions >= 0  # [b, T]
-        # Indices of the tokens in a flattened mask [b, T + 1]. `Scorer._scores` has one more column
-        # than tokens, which is never a token.
+        real = completions >= 0  # [b, T] True for tokens, False for padding
+        # [n] the flat indices of all tokens in a mask [b, T + 1]: the model computes logits at
+        # T + 1 positions, and the last one, which predicts what follows, gets a column of False.
         places = torch.nn.functional.pad(real, (0, 1)).flatten().nonzero()[:, 0]
         pad = self.processing_class.pad_token_id
         return MicroBatch(
@@ -554,9 +570,10 @@ class PolicyGradientTrainer(Trainer):
             return torch.zeros((), device=self.accelerator.device, requires_grad=True)
         # Log-probs and entropies of the completions' tokens, [b, T] each, with gradient.
         scores = self.scorer.score(model, batch)
-        # In the first of `num_iterations` passes, the policy is still the one that sampled.
+        # In the first of `num_iterations` passes, the policy still has the weights that sampled.
         if batch.old_log_probs is None:
             batch.old_log_probs = scores.log_probs.detach()
+            # The gap |log π − log q| of trainer and sampler, and the importance weights π / q.
             comparison = compare_with_sampler(
                 batch.old_log_probs,
                 batch.sampler_log_probs,
@@ -572,12 +589,14 @@ class PolicyGradientTrainer(Trainer):
                 batch.correction = comparison.weights
         loss = policy_loss(scores, batch, self.objective, entropy_coef=self.bonus.step_coefficient)
         self.curve.add_loss(loss, scores.entropy.detach(), batch)
+        # After the step's last micro-batch: average the metrics over all ranks, raise if the gap is
+        # not finite, and steer the entropy bonus.
         if batch.last:
             self._close_step()
         return loss.loss
 
     def _can_skip(self, batch: MicroBatch) -> bool:
-        """Return True if the batch need not be computed: no gradient, and no rank waits for it."""
+        """Return True if the micro-batch has no gradient and no rank waits for its computation."""
         # A KL penalty, an entropy bonus, and perhaps a plugin's loss give rows with zero advantage
         # a gradient too.
         other_terms = self.grpo.beta > 0 or self.bonus.is_used or is_plugin(self.grpo.loss)
@@ -588,7 +607,8 @@ class PolicyGradientTrainer(Trainer):
         # weights in each forward pass, so all ranks must make the same number of passes.
         if batch.last or self.is_fsdp_enabled:
             return False
-        # Unsorted rows mix groups with and without signal: hardly a batch could be left out.
+        # Skip only if the rows were sorted by signal (all losses but `bnpo`): otherwise hardly any
+        # micro-batch is without signal.
         return self._sorts_rows
 
     def _close_step(self) -> None:

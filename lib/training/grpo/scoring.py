@@ -154,12 +154,14 @@ class Scorer:
         positions = (mask.cumsum(-1) - 1).clamp(min=0)
         if self.takes_positions:
             inputs["position_ids"] = positions
-        # A prompt of one token has nothing to cache, and distinct prompts nothing to share.
+        # `batch.prompts` [p, C] has each distinct prompt once: with p = b nothing is shared. With
+        # C = 1 nothing is cached, since a prompt's last token is left to the second pass.
         if self.shares_prompts and prefix > 1 and len(batch.prompts) < len(ids):
             # First pass: each distinct prompt without its last token. The second pass reads that
             # token before the completion, because its logits score the completion's first token.
             cache = self._prompt_cache(model, batch.prompts[:, :-1])
-            # From p rows of keys and values, one per prompt, to b rows, one per completion.
+            # From p rows of keys and values, one per prompt, to b rows, one per completion. `owner`
+            # [b] is the index of each row's prompt.
             cache.batch_select_indices(batch.owner)
             inputs |= {
                 # [b, 1 + T]. The attention mask stays [b, C + T], since it covers the cache too.
@@ -168,10 +170,16 @@ class Scorer:
                 "past_key_values": cache,
                 "use_cache": True,
             }
+        # Reads the logits of the last T + 1 positions, which both kinds of inputs have.
         return self._scores(model, inputs, batch)
 
     def _prompt_cache(self, model: Any, prompts: Tensor) -> DynamicCache:
-        """Return the keys and values of the p distinct prompts [p, C - 1]; -1 is padding."""
+        """Return the keys and values of the p distinct prompts, without their last tokens.
+
+        Args:
+            prompts: [p, C - 1], -1 on padding. The last token is passed to the model before the
+                completion, since its logits score the completion's first token.
+        """
         cache, mask = DynamicCache(), (prompts >= 0).long()
         model(
             input_ids=prompts.clamp(min=0),
@@ -179,7 +187,7 @@ class Scorer:
             position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
             past_key_values=cache,
             use_cache=True,
-            # Nothing is scored here: the fewest logits, since 0 would mean all.
+            # The logits are not used, so the fewest possible: 1, since 0 means all positions.
             logits_to_keep=1,
         )
         return cache
@@ -191,7 +199,7 @@ class Scorer:
         # the last position predict what follows the completion. They are not sliced off, which
         # would copy all logits; instead the labels get one more column.
         inputs["logits_to_keep"] = length + 1
-        # [b, T + 1] each: the token ids, and True for real tokens.
+        # [b, T + 1] each: the token ids, and True for tokens, False for padding and the new column.
         labels = torch.nn.functional.pad(batch.completion_ids, (0, 1))
         real = torch.nn.functional.pad(batch.completion_mask, (0, 1)).bool()
         # Only for many logits, b · (T + 1) · V: chunks cost one more product with the output layer.
@@ -201,6 +209,7 @@ class Scorer:
                 inputs,
                 labels,
                 real,
+                # [n] the flat indices of the True entries of `real`, computed on the CPU.
                 places=batch.places,
                 temperature=self.temperature,
                 truncate=self.truncate,
@@ -218,8 +227,9 @@ class Scorer:
 
     def _from_logits(self, logits: Tensor, labels: Tensor) -> TokenScores:
         """Return the scores of labels [b, T + 1] from whole logits [b, T + 1, V]."""
-        # Top-k, top-p and min-p, and an entropy with gradient, need the whole distribution in the
-        # backward pass: `score_logits` computes it again in chunks and does not keep it.
+        # With top-k, top-p, min-p or a gradient of the entropy, autograd would keep several tensors
+        # as large as the logits. `score_logits` keeps none: it works in chunks, and computes them
+        # again in the backward pass.
         if self.truncate or self.entropy_grad:
             return score_logits(
                 logits, labels, temperature=self.temperature, truncate=self.truncate
@@ -255,14 +265,15 @@ class ReferencePolicy:
     def _exchange(self, policy: torch.nn.Module) -> None:
         """Swap the stored weights and the policy's trainable weights; a second call swaps back."""
         for module in policy.modules():
-            # FSDP2 may still hold whole weights from a forward pass: it must gather them anew.
+            # FSDP2 may still hold gathered weights of the last forward pass, which a swap does not
+            # change. `reshard` frees them, so that the next pass gathers the swapped ones.
             if isinstance(module, FSDPModule):
                 module.reshard()
         for index, weight in enumerate(_trained_weights(policy)):
             stored = self._weights[index].to(weight.device)
             if isinstance(weight, DTensor) and not isinstance(stored, DTensor):
-                # The first exchange under FSDP2: the weight was stored whole, before accelerate
-                # sharded the policy. It gets the parameter's layout.
+                # The first swap under FSDP2: the copy was made before accelerate sharded the
+                # policy, so it is a whole tensor. Shard it like the parameter.
                 stored = distribute_tensor(stored, weight.device_mesh, weight.placements)
             self._weights[index] = weight.detach().clone()
             weight.copy_(stored)

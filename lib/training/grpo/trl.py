@@ -50,8 +50,11 @@ def build_trl(
         "vllm_max_model_length": settings.max_seq_length,
     }
     # For the KL penalty on full weights, TRL loads the policy's files once more as the reference
-    # policy, by default in float32.
-    loaded = {"dtype": settings.dtype, "attn_implementation": with_kernel(settings.attention)}
+    # policy, by default in float32. These arguments load it like the policy.
+    load_arguments = {
+        "dtype": settings.dtype,
+        "attn_implementation": with_kernel(settings.attention),
+    }
     # params.yaml has no nulls: 0 means "as epsilon" here, and TRL's None where `or None` is below.
     epsilon_high = grpo.epsilon_high or grpo.epsilon
     return GRPOTrainer(
@@ -63,11 +66,12 @@ def build_trl(
             num_iterations=grpo.num_iterations,
             shuffle_dataset=grpo.shuffle,
             loss_type=grpo.loss,
+            # `SCALES` and `AGGREGATIONS` map the values in params to TRL's.
             scale_rewards=SCALES[grpo.advantage],
             multi_objective_aggregation=AGGREGATIONS[grpo.reward_aggregation],
             importance_sampling_level=grpo.importance_level,
             beta=grpo.beta,
-            model_init_kwargs=loaded if grpo.beta and not settings.lora.rank else None,
+            model_init_kwargs=load_arguments if grpo.beta and not settings.lora.rank else None,
             use_bias_correction_kl=grpo.kl_weighted,
             epsilon=grpo.epsilon,
             # For `cispo`, TRL takes the bound of the ratio itself, 1 + ε_high.

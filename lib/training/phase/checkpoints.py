@@ -92,15 +92,20 @@ class Checkpoints:
         return None
 
     def seal(self, step: int, counts: Mapping[str, Any]) -> None:
-        """Add counts and manifest to the trainer's checkpoint, and move it out of `writing`."""
+        """Add counts and manifest to the trainer's checkpoint, and move it out of `writing`.
+
+        Args:
+            counts: the run's counts for provenance up to this step, such as the verifier's timeouts
+                in GRPO; a resumed run adds its own to them.
+        """
         written = self.writing / f"checkpoint-{step}"
         # TRL's frozen adapter: with it, a resumed run would load the wrong weights.
         drop_reference_adapter(written)
         write_json(written / COUNTS, counts)
         # Written after the other files, so that an interrupted checkpoint has no manifest.
         write_json(written / MANIFEST, _hashes(written))
-        # The rename is atomic on one file system, but cannot replace a folder: a damaged
-        # checkpoint of this step that an earlier process left.
+        # The rename is atomic, because both folders are on one file system. It cannot replace a
+        # folder: an earlier process may have left a damaged checkpoint of the same step.
         named = self.folder / written.name
         shutil.rmtree(named, ignore_errors=True)
         written.rename(named)
@@ -117,13 +122,14 @@ class Checkpoints:
     def drop_old_bests(self) -> None:
         """Remove each `best-<step>` that no resumed run can select any more.
 
-        A folder is written when its step is better than all before. A run resumes from the oldest
-        checkpoint or a later one. Of the folders up to that step it can only select the last, the
-        best of them. Example: best-1, best-3, best-5 and checkpoint-4, checkpoint-8: best-1 goes.
+        Each `best-<step>` is better than those before it. A resumed run starts at the oldest
+        checkpoint or later, so of the folders up to that step it can only select the last one.
+        Example: of best-1, best-3 and best-5 with checkpoint-4 and checkpoint-8, best-1 goes.
         """
+        # By step, and so from the worst to the best.
         bests = sorted(self.folder.glob("best-*"), key=checkpoint_step)
-        # Without a checkpoint a new run starts at step 0, and measures every step again: only the
-        # last folder stays, for the end of this run.
+        # Without a checkpoint a later run starts at step 0 and writes its own folders: only the
+        # last folder stays, which the end of this run may select.
         oldest_first = self.by_step() or bests[-1:]
         for best, better in pairwise(bests):
             if checkpoint_step(better) <= checkpoint_step(oldest_first[0]):
@@ -139,9 +145,10 @@ class Checkpoints:
         # Replaces the checkpoints of an earlier run.
         finished = self.folder.parent / FINISHED
         shutil.rmtree(finished, ignore_errors=True)
-        # A slice [-0:] would take all.
+        # The last `keep` ones, since `by_step` lists the oldest first. For 0, [-0:] would take all.
         for checkpoint in self.by_step()[-keep:] if keep else []:
-            (checkpoint / MANIFEST).unlink()  # it would not match: files are added here
+            # The manifest lists all files, and would not match after the two copies below.
+            (checkpoint / MANIFEST).unlink()
             for name in (FORMAT_FILE, SYSTEM_FILE):
                 if base and (base / name).is_file():
                     shutil.copy(base / name, checkpoint)
@@ -188,15 +195,14 @@ class SealCheckpoints(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Log at each step that saves, and check the weights there and at the end.
-
-        The means since the last logged step are not part of a checkpoint, so a resumed run would
-        lose them.
+        """Log at each step that saves a checkpoint, and check the weights there and at the end.
 
         Raises:
             UserError: weights are NaN or infinite.
         """
         if control.should_save:
+            # A checkpoint does not hold the sums since the last logged step: a resumed run would
+            # lose them.
             control.should_log = True
         if control.should_save or state.global_step >= state.max_steps:
             self._check_finite(kwargs["model"], state.global_step)
@@ -210,6 +216,7 @@ class SealCheckpoints(TrainerCallback):
         ranks.wait_for_everyone()
         if state.is_world_process_zero:
             # Also moves it out of the trainer's output folder, so that a run can resume from it.
+            # The counts are the run's numbers for provenance, such as the verifier's timeouts.
             self.checkpoints.seal(state.global_step, self.counts())
             self.checkpoints.drop_all_but(self.keep)
         # No rank trains on before the checkpoint is in its place.
@@ -278,9 +285,10 @@ class SaveOnSignal(TrainerCallback):
 
         All ranks must decide the same, or they would wait for each other for ever.
         """
-        # At its last step the run ends anyway.
+        # Only at multiples of `every`, where a resumed run equals an uninterrupted one. At its last
+        # step the run ends anyway.
         if state.global_step % self.every == 0 and state.global_step < state.max_steps:
-            # Of all ranks, since the last such step.
+            # The signals that any rank has received since the last multiple.
             signals = set().union(*gather_object([self.signals]))
             self.signals = set()
             if signals:
@@ -296,9 +304,10 @@ def checkpoint_step(checkpoint: Path) -> int:
 
 
 def find_damage(checkpoint: Path) -> str:
-    """Name the first file that differs from a checkpoint's manifest, for a message; '' if none.
+    """Return a text such as "model.safetensors is not as saved"; '' for an undamaged checkpoint.
 
-    Such as "model.safetensors is not as saved".
+    Files may be missing, new or changed since the manifest was written; the text names the first of
+    them in alphabetical order.
     """
     try:
         # {relative path: hash} of each file.
@@ -307,10 +316,10 @@ def find_damage(checkpoint: Path) -> str:
         expected = None
     if not isinstance(expected, dict):
         return "no readable manifest"
-    found = _hashes(checkpoint)
+    actual = _hashes(checkpoint)
     # Missing, added and changed files.
     differing = [
-        name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)
+        name for name in expected.keys() | actual.keys() if expected.get(name) != actual.get(name)
     ]
     return f"{min(differing)} is not as saved" if differing else ""
 

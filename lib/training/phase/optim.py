@@ -54,7 +54,7 @@ class MemoryEfficientAdamW(Optimizer):
         Args:
             closure: evaluates the model again and returns the loss, which `step` then returns.
         """
-        # The closure runs a backward pass, so it needs the gradients that this method switches off.
+        # The closure runs a backward pass, which `no_grad` above would switch off.
         loss = torch.enable_grad()(closure)() if closure else None
         for group in self.param_groups:
             for param in group["params"]:

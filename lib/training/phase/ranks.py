@@ -16,13 +16,14 @@ from lib.core.errors import UserError
 def gather_weights(trainer: Trainer) -> dict[str, Tensor] | None:
     """Gather a sharded model's weights on the first rank, for saving; return them by name.
 
-    Call it on every rank; the result counts on the first. It is None if each rank holds the whole
-    model, which is then saved as it is.
+    Call it on every rank; only the first rank's result is complete. None if each rank holds the
+    whole model, which is then saved as it is.
     """
     if not trainer.is_fsdp_enabled:
         return None
     weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
-    # Gathered one by one, tied weights become copies: only the first of them is saved.
+    # {"lm_head.weight": "model.embed_tokens.weight"} in transformers. Gathering makes a copy of
+    # each tied weight; the copies are left out, and loading ties them again.
     tied = getattr(trainer.model, "all_tied_weights_keys", {})
     return {name: weight for name, weight in weights.items() if name not in tied}
 

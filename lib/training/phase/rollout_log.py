@@ -64,7 +64,8 @@ class RolloutLog(TrainerCallback, ExportableState):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Log rollouts after the first step on them: the trainer has scored them by then."""
-        # From 0: the number of the roll-out, and of the step among its `num_iterations` steps.
+        # The number of the roll-out, and of this step among the `num_iterations` steps on its
+        # rollouts, both from 0.
         generation, iteration = divmod(state.global_step - 1, self.grpo.num_iterations)
         # Only every `self.every`-th roll-out, so that the log stays small.
         if state.is_world_process_zero and iteration == 0 and generation % self.every == 0:

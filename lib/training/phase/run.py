@@ -151,7 +151,7 @@ def run_phase(
     with alone(folder / "lock", what=stage) if is_main_process() else nullcontext():
         checkpoints = Checkpoints(folder / run_fingerprint(stage, settings=settings, inputs=inputs))
         try:
-            # Prints a line on rank 0, and appends it to the log.
+            # `say(line)` prints a line on rank 0, and appends it to the log.
             say = Announcer(stage, folder / "training.log")
             if others := checkpoints.others():
                 names = ", ".join(map(str, others))
@@ -206,9 +206,9 @@ def run_phase(
                     keep=keep_best if section.select == "best" else None,
                 )
             tracker.watch(trainer)
-            # Saves a checkpoint after SIGTERM or SIGUSR1. A checkpoint holds neither the rollouts
-            # nor the means since the last logged step, so it is saved only at a step after which
-            # both start anew.
+            # Saves a checkpoint after SIGTERM or SIGUSR1. It holds neither the rollouts nor the
+            # means since the last logged step. It is therefore saved only at a multiple of the
+            # steps per roll-out and per logged point, after which both start anew.
             on_signal = SaveOnSignal(math.lcm(section.steps_per_rollout, section.logging_steps))
             trainer.add_callback(on_signal)
 
@@ -235,6 +235,7 @@ def run_phase(
             if active_validator and section.select == "best":
                 best = active_validator.best_point(trainer.state)
             else:
+                # All ranks gather sharded weights; the first one writes.
                 save(trainer, outputs.model)
             if trainer.is_world_process_zero():
                 if best:
@@ -256,13 +257,16 @@ def run_phase(
 
 
 def connect_progress(trainer: Trainer, say: Announcer, validator: Validator | None) -> None:
-    """Let the trainer print its lines by `say`, and show the progress of generation on its bar."""
+    """Let the trainer print its lines by `say`, and show the progress of generation on its bar.
+
+    Without a terminal there is no bar, and lines show the progress.
+    """
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, ProgressLines | WarningSigns):
             callback.say = say
         if isinstance(callback, ProgressLines):
-            # While it generates, an engine calls `heartbeat` with the numbers of completions that
-            # have ended, of all completions, and of tokens. Only our GRPO trainer has an engine.
+            # While it generates, an engine calls its `heartbeat` with three numbers: ended
+            # completions, all completions, and tokens. Only `PolicyGradientTrainer` has an engine.
             engine = getattr(trainer, "engine", None)
             if engine:
                 engine.heartbeat = functools.partial(callback.show_progress, "rollouts")
@@ -301,9 +305,10 @@ def write_results(
         rollouts: rows of the rollout log.
         best: the selected validation point, if params select the best one.
     """
+    # The paths of files that a phase does not have are None.
     if outputs.rollouts:
         write_jsonl(outputs.rollouts, rollouts)
-    # Without a point these files are written too, but empty: DVC expects all outs.
+    # Without a point these files have no rows, but are written: DVC expects all outs.
     if validator:
         write_curve(outputs.validation_curve, validation_points(state), columns=validator.columns)
         if outputs.validation_completions:
@@ -314,9 +319,10 @@ def write_results(
     # Later points overwrite earlier ones: the last value of each column. The last point may lack
     # some, since a second update on the same rollouts logs no rewards.
     last = {name: value for point in points for name, value in point.items()}
-    # Metrics are only means. Standard deviations, minima and maxima are only in the curve.
+    # Metrics are only means. `NO_METRIC` matches the columns of standard deviations, minima and
+    # maxima, which are only in the curve.
     means = {name: last[name] for name in last if not NO_METRIC.search(name)}
-    # `means` has the last step under `step`; a skipped phase has none.
+    # `means` has the run's last step under `step`. A skipped phase has no points: 0 stays.
     write_metrics(outputs.metrics, {"step": 0, **means, **({"selected": best} if best else {})})
 
 
@@ -326,8 +332,10 @@ def has_slow_bfloat16(trainer: Trainer) -> bool:
     oneDNN knows if the CPU has the instructions. Without AVX-512, a product of 1,200 × 576 with
     576 × 49,152 took 3 to 4 times as long as in float32, and its backward pass 42 to 52 times.
     """
+    # Autocast to bfloat16, or weights in it.
     half = trainer.args.bf16 or next(trainer.model.parameters()).dtype == torch.bfloat16
     onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    # Without oneDNN the answer is unknown, so there is no warning.
     if not half or not onednn or trainer.args.device.type != "cpu":
         return False
     return not torch.ops.mkldnn._is_mkldnn_bf16_supported()

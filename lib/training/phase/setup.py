@@ -56,7 +56,8 @@ def shared_arguments(
     Raises:
         UserError: float16 without a GPU, or micro-batches that the ranks cannot share evenly.
     """
-    # Otherwise a trainer without a launcher would take all visible GPUs, and a batch for each.
+    # Without this call, a trainer without a launcher takes all visible GPUs (`nn.DataParallel`),
+    # and multiplies its batch by their number.
     compat.one_gpu_per_process()
     gpu, model = torch.accelerator.is_available(), params.model
     # In float16 a scaler multiplies the loss, and skips steps with overflowing gradients.
@@ -70,7 +71,8 @@ def shared_arguments(
         "output_dir": str(scratch),
         "learning_rate": section.learning_rate,
         "lr_scheduler_type": section.lr_schedule,
-        # transformers reads a number below 1 as a share of all steps, but 1 as one step.
+        # transformers reads a number below 1 as a share of all steps, but 1 as one step. A ratio of
+        # 1 is therefore passed as slightly less.
         "warmup_steps": min(section.warmup_ratio, 1 - 1e-9),
         "adam_beta1": section.adam_beta1,
         "adam_beta2": section.adam_beta2,
@@ -79,8 +81,9 @@ def shared_arguments(
         "logging_steps": section.logging_steps,
         "bf16": model.mixed_precision == "bf16",
         "fp16": scaled,
-        # torch's fused AdamW skips an overflowing step by itself. accelerate does not see that, and
-        # advances the schedule (accelerate/optimizer.py, `AcceleratedOptimizer.step`, 1.15.0).
+        # Not the default, torch's fused AdamW: it skips an overflowing step by itself, and
+        # accelerate, which does not see that, advances the schedule (accelerate/optimizer.py,
+        # `AcceleratedOptimizer.step`, 1.15.0).
         **({"optim": "adamw_torch"} if scaled else {}),
         # On a machine without a GPU this must be True. Otherwise transformers refuses to compute in
         # bf16, and accelerate lets each of several ranks train by itself.
@@ -112,7 +115,7 @@ def set_optimizer(trainer: Trainer, section: Optimisation) -> None:
     Args:
         section: the phase's section of params.
     """
-    # `ProgressLines` prints them.
+    # `ProgressLines` prints the logs instead.
     trainer.remove_callback(PrinterCallback)
     if section.optimizer == "memory_efficient_adamw":
         args = trainer.args

@@ -124,7 +124,8 @@ class ProgressLines(TrainerCallback):
         # Micro-batches of the current step so far.
         self.num_batches = 0
         self.state = TrainerState()
-        # At the start of this process's run, and at the last line with new tokens.
+        # Step, tokens and time from which paces are measured: `start` when this process began to
+        # train, `previous` at the last line whose token count had grown. Set by `on_train_begin`.
         self.start = self.previous = Mark(step=0, tokens=0.0, time=0.0)
         # Monotonic time in seconds at the end of the last step.
         self.step_end = 0.0
@@ -136,7 +137,7 @@ class ProgressLines(TrainerCallback):
         # Drop the times of an earlier phase in this process.
         SECONDS.clear()
         self.state = state
-        # Counts of tokens so far; a new run has none, a resumed one those of earlier processes.
+        # The token counts that earlier processes have logged; none for a new run.
         tokens = [entry["num_tokens"] for entry in state.log_history if "num_tokens" in entry]
         self.start = self.previous = Mark(
             step=state.global_step, tokens=max(tokens, default=0.0), time=time.monotonic()
@@ -151,7 +152,7 @@ class ProgressLines(TrainerCallback):
                 disable=None,
             )
             self.heartbeat.bar = self.bar
-        # Starts the wait for its first line anew.
+        # Restarts the wait before its first line: loading the model does not count.
         self.heartbeat.rest()
 
     def show_progress(self, part: str, done: int, total: int, tokens: int = 0) -> None:
@@ -167,12 +168,13 @@ class ProgressLines(TrainerCallback):
             return
         # The number of ended steps, and the run's last step.
         step, last = self.state.global_step, self.state.max_steps
-        # Validation and a step's last micro-batch come after the trainer has counted their step.
-        # The other parts belong to the next one.
+        # `global_step` already counts the step in progress when its last micro-batch is reported,
+        # and in validation. Rollouts and earlier micro-batches belong to step + 1.
         counted = part == "validation" or (part == "training" and done == total)
         self.heartbeat.label = f"{self.stage} step={step if counted else step + 1}/{last}"
         # At least one step of this process has ended, so there is a pace.
         if step > self.start.step:
+            # The mark of the last step's end; its tokens are not read.
             ended = Mark(step=step, tokens=0.0, time=self.step_end)
             left = (last - step) * ended.seconds_per_step(self.start)
             # Minus the time since that step's end.
@@ -195,10 +197,12 @@ class ProgressLines(TrainerCallback):
         if state.global_step >= state.max_steps:
             control.should_log = True
         self.num_batches, self.step_end = 0, time.monotonic()
+        # None on all ranks but the first.
         if self.bar is not None:
             self.bar.update(state.global_step - self.bar.n)
-            # The bar is disabled if stderr is no terminal. Lines then show the progress. Without
-            # this one, steps of a single micro-batch would show nothing until a step is logged.
+            # The bar is disabled if stderr is no terminal: lines show the progress instead. The
+            # last micro-batch of a step is reported here, since `on_substep_end` is not called for
+            # it. A step that is logged gets its own line.
             if self.bar.disable and not control.should_log:
                 batches = args.gradient_accumulation_steps
                 self.show_progress("training", batches, batches)
@@ -215,7 +219,7 @@ class ProgressLines(TrainerCallback):
         # Only the first rank prints, and only points: the trainer also logs a summary at its end.
         if self.bar is None or not logs or "loss" not in logs:
             return
-        # Before the first line.
+        # Before the first line: a loss near 0 is normal.
         if self.stage == "grpo" and self.previous is self.start:
             self.say(f"grpo {LOSS_NOTE}")
         # All tokens so far; a point may lack them.
@@ -226,7 +230,7 @@ class ProgressLines(TrainerCallback):
         left = (state.max_steps - now.step) * now.seconds_per_step(self.start)
         words = [self.stage, f"step={now.step}/{state.max_steps}", *values, now.pace(self.previous)]
         self.say(" ".join([*words, f"left={tqdm.format_interval(left)}"]))
-        # No line of progress right after this one.
+        # Delays the next progress line, since this line has shown the progress.
         self.heartbeat.rest()
         # A second update on the same rollouts adds no tokens. The next pace spans both updates.
         if tokens > self.previous.tokens:
@@ -239,6 +243,7 @@ class ProgressLines(TrainerCallback):
         if self.bar is None:
             return
         self.bar.close()
+        # The last step is always logged, so `previous` has the final token count.
         now = Mark(step=state.global_step, tokens=self.previous.tokens, time=time.monotonic())
         # Nothing to print for a run that was resumed at its end.
         if now.step > self.start.step:
@@ -343,10 +348,11 @@ class Tracker(TrainerCallback):
                 f"REPORT_TO={report_to}: {missing[0]} is not installed, or no integration of "
                 f"transformers; installed: {', '.join(installed) or 'none'}"
             )
-        # transformers' callback for each name. Made here, before a model is loaded, since each
-        # imports its package.
-        made = [make() for make in get_reporting_integration_callbacks(sorted(names))]
-        self.callbacks = dict(zip(sorted(names), made, strict=True))
+        # transformers' callback for each name. Made here, before a model is loaded, since a package
+        # that cannot be imported raises now.
+        callbacks = [make() for make in get_reporting_integration_callbacks(sorted(names))]
+        self.callbacks = dict(zip(sorted(names), callbacks, strict=True))
+        # W&B's mode is online by default.
         online = "wandb" in names and not self.open_run and mode in ("", "online")
         # `login` returns False if there is no key: W&B would then ask for one or raise. It runs
         # offline instead, and `make wandb-sync` uploads the run later.
@@ -363,11 +369,12 @@ class Tracker(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Open the trackers' runs."""
-        # Not to be sent: a resumed run's entries and rollouts, which an earlier process sent. A new
-        # run may have one entry already, validation at step 0, which is still to be sent.
+        # `num_sent` and `num_rows` count the log entries and rollout rows that `on_log` skips. In a
+        # resumed run these are all from the checkpoint, sent by an earlier process. A new run may
+        # have an entry too, validation at step 0, but that one is not sent yet.
         self.num_sent = len(state.log_history) if state.global_step else 0
         self.num_rows = len(rollout_rows(self.trainer))
-        # The caller of an open run may have put a config into it.
+        # The caller may have opened a W&B run, with a config of its own, which is kept.
         open_config = dict(self.open_run.config) if self.open_run else {}
         # The callbacks read the run's name and project from the arguments, and its config from
         # `to_dict`: the params, in place of transformers' arguments.
@@ -395,9 +402,10 @@ class Tracker(TrainerCallback):
         if state.is_world_process_zero and new and "reward" in new[-1]:
             rows = rollout_rows(self.trainer, start=self.num_rows)
             self.num_rows += len(rows)
-            # The active ones of these two, whose packages have the classes `Histogram` and `Table`.
+            # Of the trackers in use, only these two have the classes `Histogram` and `Table`.
             for name in self.callbacks.keys() & {"wandb", "trackio"}:
                 tracker: Any = sys.modules[name]
+                # {"distribution/<reward>": histogram, "completions": table of the new rows}.
                 media = self._media(tracker, rows)
                 tracker.log({**media, "train/global_step": state.global_step})
 

@@ -64,6 +64,8 @@ class Validator(TrainerCallback):
     """
 
     def __init__(self, params: Params, problems: Path, *, init: Path, base: Path) -> None:
+        # `init`: the checkpoint at the start of training, from which an engine loads the model.
+        # `base`: the model that an adapter is trained on, with the system prompt beside it.
         self.params, self.settings, self.init, self.base = params, params.validation, init, base
         longest = self.settings.max_new_tokens
         # Name of a set → its problems.
@@ -111,11 +113,13 @@ class Validator(TrainerCallback):
                 weights.
         """
         self.stage, self.steps, self.say, self.keep = stage, steps, say, keep
-        # `PolicyGradientTrainer` has an engine. Validation uses it too if params name the same for
-        # both, since a process can hold only one vLLM. A live engine (`transformers`) has no
-        # weights of its own, so validation opens a second one, with its own batch size.
+        # `PolicyGradientTrainer` has an engine. If params name the same engine for validation, both
+        # share it, since a process can hold only one vLLM. A live engine (`transformers`) is not
+        # shared: it generates with the policy's own weights, so that a second one needs no copy of
+        # them, and can have validation's batch size.
         engine, facts = getattr(trainer, "engine", None), ENGINES[self.settings.engine]
         is_shared = engine and engine.facts is facts and not facts.live
+        # None: opened at the first point.
         self.engine = engine if is_shared else None
         trainer.add_callback(self)
 
@@ -133,9 +137,7 @@ class Validator(TrainerCallback):
         return [self.prefix(name) + measure for name in self.sets for measure in measures]
 
     def open_engine(self, policy: PreTrainedModel) -> Engine:
-        """Open validation's engine, which computes with the policy itself or with a copy of its
-        weights.
-        """
+        """Open validation's engine; a live one computes with `policy`, another one with a copy."""
         return open_engine(
             self.settings.engine,
             self.init,
@@ -145,6 +147,7 @@ class Validator(TrainerCallback):
             batch_size=self.settings.batch_size,
             policy=policy,
             memory_share=self.settings.gpu_memory_utilization,
+            # The GPU of a vLLM for rollouts or validation; '' for the policy's GPU.
             device=self.params.rollout.device,
         )
 
@@ -157,7 +160,7 @@ class Validator(TrainerCallback):
         """Answer all problems greedily; return a graded completion of each, by set."""
         answers = {}
         for name, problems in self.sets.items():
-            # One rollout per problem, scored, in a list.
+            # For each problem a list of its one rollout, graded and scored.
             groups = sample_groups(
                 engine,
                 problems,
@@ -186,8 +189,8 @@ class Validator(TrainerCallback):
     ) -> None:
         """Measure step 0 of a new run.
 
-        A run resumed after its last step has all points in its log; it only answers again, to fill
-        `rows`.
+        A run resumed after its last step has all points in its log. It only generates again, for
+        `rows`: the completions of the last point, which no checkpoint holds.
         """
         if state.global_step == 0:
             self._measure(state, kwargs["model"])
@@ -202,9 +205,10 @@ class Validator(TrainerCallback):
             self._measure(state, kwargs["model"])
 
     def _sync_and_answer(self, model: PreTrainedModel) -> dict[str, list[GradedCompletion]]:
-        """Run `answers` with the model's current weights, return its result, and set `rows`.
+        """Answer all problems with the model's current weights; return completions by set.
 
-        The random states of training are the same afterwards.
+        Also set `rows`, the first `MAX_ROWS` completions of each set, which are written for
+        reading. The random states of training are the same afterwards.
         """
         # An engine may disturb the generators: vLLM seeds all of them while it starts.
         with timed("validation"), random_states_kept(gpus=range(torch.cuda.device_count())):
@@ -221,9 +225,12 @@ class Validator(TrainerCallback):
         """Measure the policy, log the point, and call `keep` if it is the best so far."""
         # All sets' measures in one entry of the log, such as `validation/gsm8k/answer_accuracy`.
         point: dict[str, float] = {"step": state.global_step}
+        # `rows`: a graded completion of each problem of the set.
         for name, rows in self._sync_and_answer(model).items():
+            # Mean of each measure over the set, such as {"answer_accuracy": 0.5}.
             values = means(rows)
             self.say(self._line(state, name, values))
+            # "validation/" for the first set, "validation/<name>/" for the others.
             prefix = PREFIX + self.prefix(name)
             point |= {prefix + measure: value for measure, value in values.items()}
         # A part of the trainer's state, which a checkpoint saves and a resumed run restores.
@@ -244,6 +251,7 @@ class Validator(TrainerCallback):
             Its step and accuracy with the standard error, the run's last step, and the numbers of
             points and problems.
         """
+        # Such as "answer_accuracy" if the held-back set is the first one.
         column = f"{self.prefix(HELD_BACK_SET)}answer_accuracy"
         points = validation_points(state)
         # Of equal points `max` returns the first: the policy that was trained least.
@@ -266,7 +274,7 @@ class Validator(TrainerCallback):
 
         Args:
             name: of the set.
-            values: from `means`.
+            values: mean of each measure over the set; accuracies and shares from 0 to 1.
         """
         return (
             f"{self.stage} validation step={state.global_step}/{state.max_steps} set={name} "

@@ -96,8 +96,11 @@ class Limits:
             lowest=lowest,
             highest=highest,
             max_new_tokens=max_new_tokens,
+            # Largest gap of sampler and trainer that rounding explains, in nats per token.
             gap=MAX_GAP[dtype],
+            # Number of overflowing gradients in a row that is a fault.
             overflows=OVERFLOWS.get(dtype, 1),
+            # Last step at which rewards at their minimum are still expected; 0 for none.
             expected_until=MINIMUM_UNTIL.get(reward.stack, 0),
         )
 
@@ -171,7 +174,7 @@ def all_signs(trainer: Trainer) -> list[dict[str, Any]]:
 
 def reward_at_minimum(points: list[Point], limits: Limits) -> str:
     """Detect rewards at their minimum: completions earn nothing. Return the warning or ''."""
-    # The source of some stacks expects the first steps' rewards at the minimum.
+    # For some reward stacks, such as S0, minimal rewards are normal in the first steps.
     if points[-1]["step"] <= limits.expected_until:
         return ""
     # Such as "0 to 0.01"; '' if a reward is further from the minimum than `near`, 1 % of the range.
@@ -191,7 +194,8 @@ def no_signal(points: list[Point], limits: Limits) -> str:
     if not _steady_range(points, "frac_reward_zero_std", lambda value: value >= 1):
         return ""
     reward = points[-1].get("reward", float("nan"))
-    # Problems are too easy if all rewards are at their highest, and else probably too hard.
+    # Problems are too easy if all rewards are at their highest, and else probably too hard. `near`
+    # is 1 % of the reward's range.
     if reward >= limits.highest - limits.near:
         remedy = "Everything is earned already: take harder problems (prepare.grpo)"
     else:
@@ -288,7 +292,8 @@ def gradient_explodes(points: list[Point], limits: Limits) -> str:
     Return the warning or ''.
     """
     norms = _column(points, "grad_norm")
-    # With float16 some overflows in a row are normal, until the scaler has found its scale.
+    # `overflows`: 1, so that one norm that is not finite is a fault. With float16 it is larger: the
+    # loss scaler overflows several times in a row until it has found its scale.
     last = norms[-limits.overflows :]
     if len(last) == limits.overflows and not any(map(math.isfinite, last)):
         return (
