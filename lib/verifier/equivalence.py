@@ -46,7 +46,7 @@ from lib.verifier.tree import (
 def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict:
     """Compare letters of multiple choice: `A` equals `(A)`, `(B) 12` needs the text of option B.
 
-    At least one side is a choice node, such as `(A)`: the two symbols `a` and `A` differ.
+    Applies if at least one side is a choice node, such as `(A)`: the symbols `a` and `A` differ.
     """
     # Trees of the texts after the letters, on either side: 12 of `(B) 12`.
     texts = (*reference.args, *answer.args)
@@ -59,9 +59,8 @@ def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict
         # `(B) words`, but the problem has no text of an option B to compare them with.
         if option is None and any(text.kind == "phrase" for text in texts):
             return Verdict(False, "choice")
-        # Texts must equal the option's. If the problem has none, two texts must equal each other:
-        # `(A) 3` is not `(A) 4`.
-        # `option_value` parses the text; None for '' and for a text that cannot be parsed.
+        # Texts must equal the option's, which `option_value` parses. If the problem has none, or one
+        # that cannot be parsed (None), two texts must equal each other: `(A) 3` is not `(A) 4`.
         value = option_value(option or "") or (texts[0] if texts else None)
         is_same = value is None or all(comparer.equal(value, text) for text in texts)
         return Verdict(letters[0] == letters[1] and is_same, "choice")

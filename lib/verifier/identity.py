@@ -185,7 +185,7 @@ class Fingerprint:
             raise Undecided("division by 0")
         if value not in self.roots:
             return pow(value, times, _PRIME)
-        # root^times = radicand^whole · root^rest, with 0 <= rest < index.
+        # √2 is stored as (2, 2): root^times = radicand^whole · root^rest, with 0 <= rest < index.
         radicand, index = self.roots[value]
         whole, rest = divmod(times, index)
         return self._raised(radicand, whole) * pow(value, rest, _PRIME) % _PRIME

@@ -132,8 +132,8 @@ def _equation(comparer: Comparer, node: Node) -> Stated | None:
         # (x, y) = (1, 2) states two values, 1 with the name x and 2 with y; (x, y) = 5 states none.
         is_whole = first.kind == "tuple" and len(parts[0].args) == len(first.args)
         return Stated(first.args, tuple(map(spelled, parts[0].args))) if is_whole else None
-    # `x = 1 ± 2` and `x = \{1, 2\}` state two values, both with the name x. None for a relation
-    # without a value, which is then the value itself.
+    # `x = 1 ± 2` and `x = \{1, 2\}` state two values, both with the name x. If `stated` finds no
+    # value in `first` (a relation such as y < 2), `first` itself is the value.
     inner = stated(comparer, first) or Stated((first,), ("",))
     return inner._replace(names=(name,) * len(inner.values))
 
@@ -262,6 +262,7 @@ def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdic
     if is_tuple:
         fields = dict(zip(named.names, order, strict=True))
         has_words = any(name.startswith("label:") for name in fields)
+        # The names as a tuple of the problem lists them; None if it has no such tuple.
         letters = _tuple_of(fields, comparer.problem) or sorted(fields)
         order = order if has_words else tuple(fields[name] for name in letters)
         values = values[0].args

@@ -91,8 +91,8 @@ def _real_set(node: Node) -> RealSet | None:
             sign = _HALVES.get(name.removeprefix("bb:R"))
             return RealSet(_ray(sign, number(0))) if sign else None
         case Node("tuple", (low, high), "()" | "[]" | "(]" | "[)"):
-            # `[0, 1)` is the intersection of x >= 0 and x < 1; (1, 0) is empty, and has no cuts.
-            # ">" goes with the first bracket, "<" with the second.
+            # `[0, 1)` is the intersection of x >= 0 and x < 1: `above` is ">=", `below` is "<".
+            # `_ray` gives the cuts (begin and end) of x >= 0. (1, 0) is empty, and has no cuts.
             above, below = (
                 f"{sign}=" if end in "[]" else sign
                 for sign, end in zip("><", node.name, strict=True)
