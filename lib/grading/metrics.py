@@ -84,8 +84,8 @@ def _summarise_mode(benchmark: str, mode: str, rows: GradedRows) -> dict[str, An
     # A model of another format has no rewards, for which a mean of 0 would mislead.
     if not rows[0].rewards:
         left_out = (*left_out, "mean_reward")
-    # Name → function from a row to a number or bool. `estimate_rate` averages it over all rows, with
-    # a standard error clustered by problem.
+    # Name → function from a row to a number or bool. `estimate_rate` averages it over all rows,
+    # with a standard error clustered by problem.
     for name, rate in RATES.items():
         if name not in left_out:
             metrics |= _with_error(name, estimate_rate(rows, rate))

@@ -59,8 +59,8 @@ def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict
         # `(B) words`, but the problem has no text of an option B to compare them with.
         if option is None and any(text.kind == "phrase" for text in texts):
             return Verdict(False, "choice")
-        # Texts must equal the option's, which `option_value` parses. If the problem has none, or one
-        # that cannot be parsed (None), two texts must equal each other: `(A) 3` is not `(A) 4`.
+        # Texts must equal the option's, which `option_value` parses. If the problem has none, or
+        # one that cannot be parsed (None), two texts must equal each other: `(A) 3` is not `(A) 4`.
         value = option_value(option or "") or (texts[0] if texts else None)
         is_same = value is None or all(comparer.equal(value, text) for text in texts)
         return Verdict(letters[0] == letters[1] and is_same, "choice")
