@@ -220,7 +220,7 @@ def _paired_references(
     """
     remedy = "one reference a line, with an `id` as in the completions"
     references = list(read_records(path, dict, what="a row", remedy=remedy))
-    # None for a row without an id.
+    # `_column_value` finds a column under its usual names; None for a row without an id.
     reference_ids = [_column_value("id", row) for row in references]
     # Line number → id of the completion.
     wanted_ids = {line.number: _column_value("id", _input_columns(line)) for line in lines}

@@ -84,6 +84,8 @@ def _summarise_mode(benchmark: str, mode: str, rows: GradedRows) -> dict[str, An
     # A model of another format has no rewards, for which a mean of 0 would mislead.
     if not rows[0].rewards:
         left_out = (*left_out, "mean_reward")
+    # Name → function from a row to a number or bool. `estimate_rate` averages it over all rows,
+    # with a standard error clustered by problem.
     for name, rate in RATES.items():
         if name not in left_out:
             metrics |= _with_error(name, estimate_rate(rows, rate))
@@ -123,10 +125,12 @@ def _attempts(by_problem: Collection[GradedRows], k: int) -> dict[str, float]:
         k: number of completions of each problem.
     """
     numbers: dict[str, float] = {}
-    # [P] of (N, c): completions of a problem, and how many of them are right.
+    # [P] of (N, c): completions of a problem, and how many of them are right. N is `k`.
     counts = [(len(samples), sum(row.answer_ok for row in samples)) for samples in by_problem]
     for attempts in sorted({1, k}):  # only once if k is 1
+        # [P] chances that one of `attempts` completions is right.
         chances = [pass_at_k(num_completions=n, num_correct=c, k=attempts) for n, c in counts]
+        # {name: mean, name_se: standard error}; without the error if there is one problem.
         numbers |= _with_error(f"pass_at_{attempts}", mean_estimate(chances))
     # pass^k, all k are right; pass^1 equals pass@1.
     if k > 1:

@@ -344,12 +344,13 @@ def stack_range(
 def checked_plugin(name: str, reward: BoundedReward) -> BoundedReward | RewardFn:
     """Wrap the reward of the plugin `name`, so that each call is checked.
 
-    The plugin's function has TRL's signature if it has a parameter `completions`; otherwise it is a
-    function from a `Rollout` to a number.
+    The plugin's function, `reward.score`, is of one of two kinds: with a parameter `completions` it
+    has TRL's signature and scores a batch; else it is a function from a `Rollout` to a number.
 
     Returns:
-        For TRL's signature, a function with it, in which None counts as 0; else a `BoundedReward`.
-        Both raise UserError on a call if the plugin raises or returns no finite numbers.
+        For TRL's signature, a function with it (`score_all`), in which None counts as 0; else a
+        `BoundedReward` (with `score`). Both raise UserError on a call if the plugin raises or
+        returns no finite numbers.
 
     Raises:
         UserError: the plugin is no function.
@@ -361,9 +362,10 @@ def checked_plugin(name: str, reward: BoundedReward) -> BoundedReward | RewardFn
     def score(rollout: Rollout) -> float:
         """Return the plugin's reward of one rollout."""
         inputs = _shown(rollout.completion)
-        # Turns any exception of the plugin into a UserError that names the plugin and `inputs`.
+        # `guarded` turns any exception of the plugin into a UserError with its name and `inputs`.
         with guarded(name, inputs=inputs):
             value = function(rollout)
+        # As a float; raises UserError for anything else, such as NaN.
         return _finite(value, name=name, inputs=inputs)
 
     def score_all(
@@ -374,7 +376,7 @@ def checked_plugin(name: str, reward: BoundedReward) -> BoundedReward | RewardFn
     ) -> list[float]:
         """Return the plugin's rewards of a batch, one per completion; TRL's signature."""
         messages = [as_messages(completion_text(completion)) for completion in completions]
-        # `inputs` describes the batch in errors.
+        # `inputs` describes the batch in errors. `_shown` cuts a text to 60 characters.
         first = _shown(messages[0][0]["content"]) if messages else "of none"
         inputs = f"{len(messages)} completions, the first {first}, and the columns "
         inputs += ", ".join(columns)
@@ -387,6 +389,8 @@ def checked_plugin(name: str, reward: BoundedReward) -> BoundedReward | RewardFn
             0.0 if value is None else _finite(value, name=name, inputs=inputs) for value in values
         ]
 
+    # TRL names its columns after `__name__`: rewards/<name>/mean. `label` returns the part of the
+    # plugin's name after the colon.
     score_all.__name__ = label(name)
     # TRL passes `completions` by name; a function of a `Rollout` has no such parameter.
     if "completions" in inspect.signature(function).parameters:

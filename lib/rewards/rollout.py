@@ -65,7 +65,7 @@ class Rollout:
         """The length of the completion in tokens.
 
         Raises:
-            UserError: the caller passed no `completion_ids`.
+            UserError: the caller passed no `completion_ids`, TRL's name of `token_ids`.
         """
         if self.token_ids is None:
             raise UserError("reward: this stack counts tokens; pass `completion_ids`, as TRL does")
@@ -201,6 +201,7 @@ class BoundedReward:
         Raises:
             UserError: a required setting is missing.
         """
+        # The names of the settings that this reward reads.
         for name in self.needs:
             if settings.get(name) is None:
                 raise UserError(f"reward.{name}: not set, and a reward needs it")

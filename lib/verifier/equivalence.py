@@ -46,33 +46,35 @@ from lib.verifier.tree import (
 def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict:
     """Compare letters of multiple choice: `A` equals `(A)`, `(B) 12` needs the text of option B.
 
-    At least one side is marked as a choice: `a` is not `A`.
+    Applies if at least one side is a choice node, such as `(A)`: the symbols `a` and `A` differ.
     """
-    # Trees of the texts after the letters, on either side; they must equal the option's.
+    # Trees of the texts after the letters, on either side: 12 of `(B) 12`.
     texts = (*reference.args, *answer.args)
-    # An answer `a` may mean the reference `(A)`, but not `A. 3`, with a text. A reference `a` is a
-    # variable.
+    # The letter of each side, '' if it has none. An answer `a` may mean the reference `(A)`, but
+    # not `A. 3`, with a text. A reference `a` is a variable.
     letters = [_letter(reference, "[A-J]"), _letter(answer, "[A-J]" if texts else "[A-Ja-j]")]
     if all(letters):
-        # The problem's text of the option with the reference's letter.
+        # The problem's text of the option with the reference's letter; None if it lists none.
         option = options(comparer.problem).get(letters[0]) if texts else None
         # `(B) words`, but the problem has no text of an option B to compare them with.
         if option is None and any(text.kind == "phrase" for text in texts):
             return Verdict(False, "choice")
-        # Texts must equal the option's. If the problem has none, two texts must equal each other:
-        # `(A) 3` is not `(A) 4`.
+        # Texts must equal the option's, which `option_value` parses. If the problem has none, or
+        # one that cannot be parsed (None), two texts must equal each other: `(A) 3` is not `(A) 4`.
         value = option_value(option or "") or (texts[0] if texts else None)
         is_same = value is None or all(comparer.equal(value, text) for text in texts)
         return Verdict(letters[0] == letters[1] and is_same, "choice")
-    # "(B) 12" for 12: the value counts.
+    # The answer `(B) 12` for the reference 12: the value counts, and the letter must fit it.
     if answer.kind == "choice" and answer.args:
+        # The value of option B in the problem, which the answer must not contradict.
         listed = option_value(options(comparer.problem).get(answer.name, ""))
         if listed and not comparer.equal(listed, answer.args[0]):
             return Verdict(False, "choice")
-        # `B: 5` does not name the x of `x = 5`.
+        # The reference is a relation, the answer's text is none: `B: 5` lacks the x of `x = 5`.
         if reference.kind == "relation" != answer.args[0].kind:
             return Verdict(False, "choice")
         return comparer.same(reference, answer.args[0]).via("choice")
+    # Such as the answer 12 for the reference `(B)`.
     return Verdict(False, "choice")
 
 
@@ -166,13 +168,15 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
     # Different plain integers: no rule below could make them equal.
     if _INTEGER.fullmatch(expected) and _INTEGER.fullmatch(actual):
         return Verdict(False, "number")
+    # `_mended` restores damaged LaTeX; the others remove boxes and tags around the whole text.
     expected, actual = reference_text(_mended(expected)), unwrapped(_mended(actual))
+    # `2 to 3` becomes `2:3`; in an answer it may be a range, unless a ratio is asked for.
     expected = _AS_RATIO.sub(r"\1:\2", expected)
-    # 2 to 3 may be a range, unless a ratio is asked for.
     if ":" in expected or _RATIO.search(problem):
         actual = _AS_RATIO.sub(r"\1:\2", actual)
     comparer = Comparer(problem, RULES)
     try:
+        # `read` parses a text, or raises Unparsable or TooHard.
         trees = read(expected), read(actual)
         # A formula copied from the problem is no answer, unless it is the reference.
         if _echoes(actual, problem) and trees[0] != trees[1]:
@@ -182,14 +186,15 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
         except Undecided:
             if not thorough or not symbolic.is_symbolic_question(*trees):
                 raise
-            # The worker gets texts, not trees, and parses them itself.
+            # The worker gets texts, not trees, and parses them itself. (equal, step)
             verdict = Verdict(*symbolic.ask(expected, actual))
         if not verdict.equal:
-            # A last chance: read as a decimal comma, or with renamed variables.
+            # A last chance: the answer read as a decimal comma, or with other letters.
             for step, reference, answer in conversions(actual, *trees, problem):
                 if comparer.equal(reference, answer):
                     return Verdict(True, step)
     except tuple(_REFUSED) as error:
+        # Type of the error → name of the step: "unparsed", "limit" or "undecided".
         return Verdict(False, _REFUSED[type(error)])
     return verdict
 
@@ -216,8 +221,10 @@ def _echoes(answer: str, problem: str) -> bool:
 
     False if the problem lists options: these are there to be copied.
     """
+    # `_WRITTEN` removes what does not matter for a copy: spaces, dollars, full stops, `\left`.
     bare = _WRITTEN.sub("", answer)
-    # With an operation, a power or a command: a number or a name may be in any problem.
+    # Longer than four characters, with an operation, a power or a command, such as `\frac`: a
+    # number or a name may be in any problem.
     is_formula = len(bare) > 4 and re.search(r"[-+*/=]|\^\{?\w|\\(?!text|mathrm)[a-z]", bare)
     return bool(is_formula) and bare in _WRITTEN.sub("", problem) and not _OPTIONS.search(problem)
 
@@ -258,6 +265,7 @@ def conversions(text: str, expected: Node, actual: Node, problem: str) -> Iterat
         actual: the answer.
         problem: text of the problem, '' if it is not known.
     """
+    # The groups of `-3,14`: "-", "3" and "14". (`3,140` would be thousands, and does not match.)
     if comma := _DECIMAL_COMMA.fullmatch(text.strip().strip("$")):
         value = parse_number(f"{comma[2]}.{comma[3]}")
         yield "decimal comma", expected, negated(value) if comma[1] else value
@@ -282,10 +290,11 @@ def options(problem: str) -> dict[str, str]:
     `Pick one. (A) 10 (B) 12` -> {"A": "10", "B": "12"}. Empty if the letters are not A, B, and so
     on in order.
     """
-    # The pattern has one group, so that `split` returns the text before A, then letters and texts
-    # in turn.
+    # `_OPTION` matches the mark "(A) ", with the letter as its only group, so that `split` returns
+    # the text before A, then letters and texts in turn.
     _, *parts = _OPTION.split(problem)
     letters = "".join(parts[::2]).upper()
+    # Without the spacing and punctuation at the end: "10, " -> "10".
     texts = [re.sub(r"(?:\\q?quad|\\\\|[\s,;$])+$", "", text).strip() for text in parts[1::2]]
     is_listed = len(letters) > 1 and "ABCDEFGHIJ".startswith(letters)
     return dict(zip(letters, texts, strict=False)) if is_listed else {}
@@ -312,20 +321,20 @@ def _renamed(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]
     The answer nπ becomes kπ for the reference kπ. Nothing is yielded if a differing letter is no
     parameter or the problem names it, or if more than `_MAX_LETTERS` differ.
     """
-    # The letters of each side, without the x of `x = n\pi`.
+    # The letters of each side, without the x of `x = n\pi`: `_defined` returns the right side.
     names = [free_symbols(_defined(node)) for node in (expected, actual)]
     expected_only, actual_only = sorted(names[0] - names[1]), sorted(names[1] - names[0])
     differing = {*expected_only, *actual_only}
     are_parameters = differing <= _PARAMETERS and not any(
         re.search(rf"(?<![A-Za-z\\]){re.escape(name)}(?![A-Za-z])", problem) for name in differing
     )
-    # Without a problem's text, only the constant of integration and letters beside π (periods) are
-    # certainly parameters.
+    # Without a problem's text, which would name its own letters, only two are certainly parameters:
+    # the constant of integration, C or c, and letters beside π (periods) on both sides.
     is_certain = problem or differing == {"C", "c"}
     is_certain = is_certain or all(symbol("pi") in nodes(node) for node in (expected, actual))
-    # Both sides have equally many letters of their own, at least one.
+    # Both sides have equally many letters that the other lacks, at least one.
     matching = 0 < len(expected_only) == len(actual_only) <= _MAX_LETTERS
-    # A letter by itself, `k` or `x = k`, is no parameter of the answer.
+    # Two letters by themselves, `k` and `x = n`, are different answers, not parameters.
     is_lone = all(_defined(node).kind == "symbol" for node in (expected, actual))
     if is_lone or not (are_parameters and is_certain and matching):
         return

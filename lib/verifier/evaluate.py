@@ -120,6 +120,8 @@ class Evaluation:
         """
         if node.kind == "number":
             return node.value
+        # One operation of the limit; raises `TooHard` if none is left, as `_sized` does for a value
+        # that is too long or too large.
         self.count(1)
         try:
             return _sized(self._applied(node))
@@ -236,7 +238,7 @@ class Evaluation:
 
         Raises:
             Undecided: n is no integer.
-            TooHard: n is negative or too large.
+            TooHard: n is negative, for which the product has no meaning, or too large.
         """
         if not 0 <= _integer(value) <= 5 * MAX_FACTORIAL:
             raise TooHard("double factorial")
@@ -282,8 +284,8 @@ def _extreme(function: Callable[..., Value]) -> Callable[..., Value]:
     """Return `max` or `min` as an operation of `_OPERATIONS`.
 
     The result is a `Fraction` only if all values are; else all are compared as numbers of mpmath.
-    Two that differ only by rounding errors may be taken for each other: the radius of the result's
-    ball is larger than that.
+    Of two values that differ by less than a rounding error the wrong one may be chosen: the radius
+    of the result (`constant`) covers that difference.
     """
 
     def applied(evaluation: Evaluation, *values: Value) -> Value:
@@ -342,7 +344,8 @@ def _rational_power(base: Fraction, exponent: Fraction) -> Fraction | None:
         return base ** (power % 2)
     if base and abs(power) * _bits(base) > MAX_BITS:
         raise TooHard(f"a power of more than {MAX_BITS} bits")
-    # 0 to a negative power raises ZeroDivisionError, which `Evaluation.value` turns into Undecided.
+    # For 0 to a negative power this raises ZeroDivisionError, which `Evaluation.value` turns into
+    # Undecided.
     return base**power
 
 
@@ -425,9 +428,11 @@ def real_value(node: Node) -> Fraction | None:
         return None
     if isinstance(value, Fraction):
         return value
+    # An imaginary part beyond the rounding error: not a real number.
     if abs(value.middle.imag) > value.radius:
         return None
     from mpmath.libmp import to_rational  # type: ignore[import-untyped]
 
+    # `to_rational` turns mpmath's own representation, `_mpf_`, into (numerator, denominator).
     # Fraction(float(value)) would keep only 16 digits.
     return Fraction(*to_rational(value.middle.real._mpf_))

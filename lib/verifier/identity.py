@@ -93,7 +93,7 @@ class Fingerprint:
         """
         # The unit separator occurs in no token, so that parts cannot run together.
         text = "\x1f".join(map(str, (self.salt, *parts)))
-        # 512 bits reduced modulo 255: the bias is below 2^-256.
+        # A hash of 512 bits modulo a prime of 255 bits: the bias is below 2^-256.
         return int.from_bytes(hashlib.sha512(text.encode()).digest(), "big") % _PRIME
 
     def of(self, node: Node) -> int:
@@ -185,7 +185,7 @@ class Fingerprint:
             raise Undecided("division by 0")
         if value not in self.roots:
             return pow(value, times, _PRIME)
-        # root^times = radicand^whole · root^rest, with 0 <= rest < index.
+        # √2 is stored as (2, 2): root^times = radicand^whole · root^rest, with 0 <= rest < index.
         radicand, index = self.roots[value]
         whole, rest = divmod(times, index)
         return self._raised(radicand, whole) * pow(value, rest, _PRIME) % _PRIME
@@ -199,7 +199,9 @@ class Fingerprint:
         Raises:
             Undecided: it is 0^0, or 0 to a negative power.
         """
+        # A number other than 0; the `value` of any other node is None.
         if base.value:
+            # Prime → exponent: {2: 2, 3: 1} for 12.
             primes = _factored(base.value)
             # 12^x is 2^(2x) · 3^x. A base that is one factor itself, 7 or −1, goes on below.
             if [*primes.values()] != [1]:
@@ -211,8 +213,8 @@ class Fingerprint:
         base_element, product = self.of(base), 1
         if not base_element and not self.of(exponent):
             raise Undecided("0^0")
-        # One factor for each term of the exponent: of b^(3x/2) the numerator is 3, the denominator
-        # 2, and `factors` is (x,).
+        # b^(s + t) is b^s · b^t: one factor for each term of the exponent. The term 3x/2 is
+        # (3/2, (x,)): the numerator is 3, the denominator 2, and `factors` is (x,).
         for times, factors in _terms(exponent):
             numerator, denominator = times.numerator, times.denominator
             factor_element = self.of(Node("product", factors))
@@ -232,8 +234,9 @@ class Fingerprint:
                 quarter_turns = numerator * 2 // denominator
                 product *= pow(_ROOT_OF_MINUS_ONE, quarter_turns, _PRIME)
             else:
-                # x^(3y/2) is r^(3 · 2520 / 2), with a drawn r = x^(y / 2520). If the denominator
-                # does not divide 2520, r is x^(y / denominator).
+                # x^(3y/2) is r^(3 · 2520 / 2), with a drawn r = x^(y / 2520): so x^y is the square
+                # of x^(y/2), and the cube of x^(y/3). 2520 (`_PARTS`) is divisible by 2 to 10. If
+                # the denominator does not divide it, r is x^(y / denominator).
                 index = denominator if _PARTS % denominator else _PARTS
                 root = self.element("power", base_element, factor_element, index)
                 product *= self._raised(root, numerator * index // denominator)
@@ -244,17 +247,18 @@ class Fingerprint:
 
         Also (n - 2)! is n! / ((n - 1) n). n! is drawn, a pseudo-random element for each n.
         """
-        # The integer that is added to n: 2, the sum of the rational terms (those without other
-        # factors). Only integers are split off: n + 5/2 is base + 2 with the base n + 1/2.
+        # `_terms` gives n + 2 as [(1, (n,)), (2, ())]: terms as (rational factor, other factors).
+        # `shift` is the integer that is added to n, the sum of the terms without other factors.
+        # `int` splits off only integers: n + 5/2 has the shift 2 and the base n + 1/2.
         shift = sum(int(times) for times, factors in _terms(node) if not factors)
         shift = max(-_MAX_SHIFT, min(shift, _MAX_SHIFT))
-        # n, the rest.
+        # n, the rest, as an element of the field.
         base = (self.of(node) - shift) % _PRIME
         # The factors between base! and (base + shift)!: base + 1, …, base + shift, or for a
         # negative shift base + shift + 1, …, base.
         low, high = sorted((0, shift))
         product = math.prod(base + k for k in range(low + 1, high + 1))
-        # 0! is 1, and not drawn.
+        # base!: drawn, except 0!, which is 1.
         start = self.element("call", "factorial", base) if base else 1
         return start * (product if shift >= 0 else self.inverse(product))
 
@@ -440,7 +444,7 @@ def _same_number(one: Node, two: Node, field: Fingerprint) -> Verdict:
         TooHard: a limit of work or precision is passed.
     """
     try:
-        # None for a number that is not known to be rational.
+        # `exact_value` returns None for a number that is not known to be rational.
         left, right = exact_value(one), exact_value(two)
     except TooHard:
         # A power tower is too large to compute, but the field can still prove it equal.
@@ -449,26 +453,32 @@ def _same_number(one: Node, two: Node, field: Fingerprint) -> Verdict:
         return Verdict(left == right, "number")
     if field.of(one) == field.of(two):
         return Verdict(True, "identity")
-    # 50 digits show the difference of most wrong answers.
+    # `constant` gives a value or a ball (a value with its rounding error), here of 50 digits. `gap`
+    # is the ball around the difference: without 0 in it, the numbers differ, as most wrong answers
+    # do.
     if not gap(constant(one), constant(two)).has_zero:
         return Verdict(False, "numeric")
+    # Root in either tree → its degree, 2 for √2.
     roots: dict[Node, int] = {}
-    size = _size(one, roots) + _size(two, roots)  # also fills `roots`
-    # The root bound (the theorem at the top): a difference that is not 0 is at least 2^-bits. One
-    # size bounds both numerator and denominator.
+    size = _size(one, roots) + _size(two, roots)  # in bits; also fills `roots`
+    # The root bound (the theorem at the top): a difference that is not 0 is at least 2^-bits. The
+    # product of the degrees bounds the degree of the number field; `size` bounds the numerator and
+    # the denominator of the difference.
     bits = 4 * math.prod(roots.values()) * size + 8
     if bits > _MAX_BOUND_BITS:
         raise TooHard("a difference too small to see")
-    # A bit is log10(2) = 0.30103 digits (0.302 is a little more); 40 digits more for rounding
-    # errors.
+    # Compare again, so precisely that a difference of 2^-bits shows. A bit is log10(2) = 0.30103
+    # digits (0.302 is a little more); 40 digits more for rounding errors.
     digits = int(bits * 0.302) + 40
     deep = gap(constant(one, digits), constant(two, digits))
     if not deep.has_zero:
         return Verdict(False, "numeric")
-    # mag(radius) is log2 of the radius, rounded up. If the ball is wider than the bound 2^-bits, a
-    # difference may hide in it.
+    # mpmath's mag(radius) is log2 of the radius, rounded up. In a ball that is wider than the bound
+    # 2^-bits a difference may hide.
     if deep.radius and -deep.radius.context.mag(deep.radius) < bits:
         raise Undecided("rounding errors")
+    # Any difference is below the bound, and so it is 0. For numbers beyond roots, such as π, the
+    # bound is only a conjecture: "numeric", not "algebraic".
     return Verdict(True, "numeric" if _is_beyond(one) or _is_beyond(two) else "algebraic")
 
 
@@ -489,10 +499,12 @@ def _is_beyond(node: Node) -> bool:
 def _size(node: Node, roots: dict[Node, int]) -> float:
     """Return the size of a number for the root bound, in bits; add its roots to `roots`.
 
-    The size bounds numerator and denominator. `roots` maps each different root in the tree to its
-    degree, √2 to 2: the product of the degrees is the degree of the number field. Functions and
-    constants count as if they were roots of degree 2.
+    The size bounds numerator and denominator: 3/4 has 3 bits, and a sum or product the bits of its
+    parts and a few more. `roots` maps each different root in the tree to its degree, √2 to 2: the
+    product of the degrees is the degree of the number field. Functions and constants count as if
+    they were roots of degree 2.
     """
+    # None for a number that is not known to be rational.
     value = exact_value(node)
     if value is not None:
         return max(value.numerator.bit_length(), value.denominator.bit_length())
@@ -507,6 +519,7 @@ def _size(node: Node, roots: dict[Node, int]) -> float:
     if power is not None:
         if power.denominator > 1:
             roots[node] = power.denominator
+        # Of x^(m/n): m times the size of x. The index n counts by its degree only.
         return _size(radicand, roots) * abs(power.numerator)
     if node.kind not in ("sum", "product", "quotient"):
         # A function or a constant. Roots inside it do not multiply the degree again: they go to a
@@ -531,9 +544,10 @@ def _magnitude(node: Node) -> float:
     exp(-1000) is 2^-1443 and has 1443. tanh(200) differs from 1 by 2^-577: for a hyperbolic or
     circular function, three bits for each unit of the argument, since e^-2x is about 2^-3x.
     """
-    # A Ball: the value of a function that is a `Fraction` has its size from `exact_value`.
+    # `constant` returns a `Ball` here: `_size` calls this function only if `exact_value` found no
+    # rational value.
     middle = constant(node).middle
-    # mag(x) is log2 |x|, rounded up; of 0 it would be -inf.
+    # mpmath's mag(x) is log2 |x|, rounded up; of 0 it would be -inf.
     bits = float(abs(middle.context.mag(middle))) if middle else 0.0
     if node.name in _CIRCULAR:
         argument = constant(node.args[0])
@@ -543,17 +557,18 @@ def _magnitude(node: Node) -> float:
 
 
 def proportional(left: Node, right: Node) -> int:
-    """Return the sign of the constant c with left = c · right for all symbols; 0 if there is none.
+    """Return the sign of the rational constant c with left = c · right for all symbols, else 0.
 
     2x + 2 and x + 1 give 1, -x and x give -1, x and x + 1 give 0.
 
     Raises:
         Undecided, TooHard: see `same_expression`.
     """
+    # Any two constants except 0 are proportional: `0 = 1` would be the same as `0 = 2`.
     if not (free_symbols(left) or free_symbols(right)):
         return 0
-    # The ratio left / right at two independent points; if both are equal, it is constant, with a
-    # probability of error below 2^-200.
+    # The ratio left / right at two independent points of the finite field. If both are equal, it is
+    # constant, with a probability of error below 2^-200.
     ratios = []
     for attempt in ("one", "two"):
         field = Fingerprint(attempt + _salt(left, right))
@@ -562,22 +577,25 @@ def proportional(left: Node, right: Node) -> int:
         if not below:
             return 0
         ratios.append(field.of(left) * field.inverse(below) % _PRIME)
+    # `_sign` finds the small rational that a field element denotes; 0 if there is none.
     return _sign(ratios[0]) if ratios[0] == ratios[1] else 0
 
 
 def _sign(element: int) -> int:
     """Return 1 or -1, the sign of the rational that an element of the field denotes.
 
-    Return 0 if the element is 0, or no rational with numerator and denominator below about 2^100.
+    `_PRIME` - 3 denotes -3, and has the sign -1. Return 0 if the element is 0, or no rational with
+    numerator and denominator below about 2^100.
     """
-    (above, below), (rest, times) = (_PRIME, 0), (element, 1)
-    # Rational reconstruction (Wang 1981): stop Euclid's algorithm half-way. In each step, `rest` is
-    # `times` · `element` in the field, so that the element is rest / times.
+    # Rational reconstruction (Wang 1981): Euclid's algorithm on `_PRIME` and `element`, stopped
+    # half-way. In each step `rest`, the remainder, is `times` · `element` in the field, so that the
+    # element is rest / times.
+    (last_rest, last_times), (rest, times) = (_PRIME, 0), (element, 1)
     while rest > 1 << 100:
-        quotient = above // rest
-        (above, below), (rest, times) = (
+        quotient = last_rest // rest
+        (last_rest, last_times), (rest, times) = (
             (rest, times),
-            (above - quotient * rest, below - quotient * times),
+            (last_rest - quotient * rest, last_times - quotient * times),
         )
     if not rest or abs(times) > 1 << 100:
         return 0

@@ -23,6 +23,7 @@ def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Verdi
     answer may leave out the reference's unit, and may add a unit if `_may_add` allows it.
     """
     kinds = {reference.kind, answer.kind}
+    # (value in base units, dimension); None for a side that has no unit, or an unknown one.
     expected, actual = _in_base(reference), _in_base(answer)
     # `pair` is the two numbers to compare, if the units `are_compatible`.
     if expected and actual:
@@ -35,6 +36,7 @@ def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Verdi
         are_compatible = _singular(reference.name) == _singular(answer.name)
         pair = (reference.args[0], answer.args[0])
     elif kinds & {"degree", "percent", "amount"}:
+        # `5` is not `5 ft 3 in`, and `5 cm` is neither `5^\circ` nor `5 \%`.
         return Verdict(False, "unit")
     elif reference.kind == "unit":
         # Not symmetric: an answer may leave out any known unit of the reference.
@@ -57,10 +59,12 @@ def _in_base(node: Node) -> tuple[Node, tuple[tuple[str, int], ...]] | None:
     if node.kind not in ("unit", "amount"):
         return None
     parts = node.args if node.kind == "amount" else (node,)
+    # None for a unit that no table has.
     units = [parse_unit(part.name) for part in parts if part.kind == "unit"]
     known = [unit for unit in units if unit]
     # The units of an amount must get smaller: 5 ft 3 in, never 3 in 5 ft.
     is_falling = all(a.factor > b.factor for a, b in itertools.pairwise(known))
+    # Every part must have a known unit, and all the same dimension.
     if len(known) < len(parts) or len({unit.dimension for unit in known}) > 1 or not is_falling:
         return None
     terms = (
@@ -85,12 +89,14 @@ def _may_add(unit: str, problem: str) -> bool:
     if known:
         return may_be_added(known, problem)
     words = unit.lower()
-    # The words after "how many": one text, or none.
+    # The rest of the sentence after "how many", ("pears does he have",); () if there is none.
     phrases = asked_words(problem)
-    # "How many of each …" asks for any word of the problem.
+    # After "How many of each …" the unit may be any words of the problem.
     is_each = any(phrase.startswith("of each") for phrase in phrases)
     is_each &= f" {words} " in f" {re.sub(r'[^a-z]+', ' ', problem.lower())} "
+    # "How many pears …" asks for `pears` or `pear`: the spaces compare whole words.
     is_asked = any(f"{_singular(phrase)} ".startswith(f"{_singular(words)} ") for phrase in phrases)
+    # Hedges, such as "not" or "about", are no units.
     return not HEDGES & {*words.split()} and (is_each or is_asked)
 
 
@@ -98,15 +104,18 @@ def compare_angle(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
     r"""Compare degrees: `60^\circ` equals `60`, `60^\circ`, and in radians `\frac{\pi}{3}`."""
     # Both sides without the degree sign.
     values = [node.args[0] if node.kind == "degree" else node for node in (reference, answer)]
+    # For both sides, whether it is written with π.
     has_pi = [symbol("pi") in nodes(value) for value in values]
     if reference.kind != answer.kind:
         # Indices of the side with the degree sign, and of the one without.
         marked, bare = (0, 1) if reference.kind == "degree" else (1, 0)
         if has_pi[bare]:
-            # Radians; the value of a degree node is in radians too.
+            # The bare side is in radians; 60° as an expression is 60 · π / 180, in radians too.
             return same_expression(reference, answer).via("angle")
-        # An answer may add the sign if the problem asks for an angle, or is not known.
+        # An answer may leave out the reference's sign (`marked` is then 0). It may add the sign
+        # only if the problem asks for an angle, or is not known.
         is_asked = not marked or not comparer.problem or _ANGLES.search(comparer.problem.lower())
+        # Degrees written with π, `\pi^\circ`, equal no bare number.
         if has_pi[marked] or not is_asked:
             return Verdict(False, "angle")
     return comparer.same(*values).via("angle")
@@ -128,10 +137,12 @@ def compare_percent(comparer: Comparer, reference: Node, answer: Node) -> Verdic
     """
     # Both sides without the percent sign.
     bare = [node.args[0] if node.kind == "percent" else node for node in (reference, answer)]
-    # Both sides have the percent sign.
+    # Both sides have the percent sign. (The rule applies if at least one has it.)
     is_alike = reference.kind == answer.kind
+    # The words by which the problem allows 10 for `10 %`.
     question = _PERCENT if reference.kind == "percent" else _PERCENTAGE
     is_asked = question.search(comparer.problem.lower())
+    # Only the sign of a whole side may be left out, not a sign inside the reference: `1 + 5 \%`.
     if is_alike or (is_asked and not any(part.kind == "percent" for part in nodes(bare[0]))):
         decision = comparer.same(*bare)
         # If only one side has the sign, 0.1 may still equal 10 %.
@@ -151,10 +162,11 @@ def _hundredth(node: Node) -> Node:
     if node.kind != "percent":
         return node
     inside = node.args[0]
+    # No literal: `x \%`, `(1/2) \%`.
     if inside.value is None:
         return Node("quotient", (inside, number(100)))
     # The literal keeps its digits, since a rounding is compared by them: 12.5 % is 0.125, a decimal
-    # of three places. At most 15.
+    # of three places, two more than 12.5 has. It gets at most 15 places; the value is exact.
     places = min(len(inside.name.partition(".")[2]) + 2, 15)
     # 0.125 with three places is 125 thousandths: `whole` is 0, `part` 125.
     whole, part = divmod(round(abs(inside.value) * 10**places / 100), 10**places)
@@ -168,7 +180,8 @@ def compare_ratio(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
     expected, actual = (
         node.args if node.kind == "ratio" else (node, number(1)) for node in (reference, answer)
     )
-    # `4:30` and `2:15` are the same ratio, but may be two times of day.
+    # `4:30` and `2:15` are the same ratio, but may be two times of day. The name of a term, a node,
+    # is its literal, "30".
     are_times = all(_TIME.fullmatch(":".join(term.name for term in x)) for x in (expected, actual))
     if are_times and "ratio" not in comparer.problem.lower():
         return comparer.in_order(expected, actual, "time")
@@ -209,11 +222,12 @@ def _literal(node: Node) -> Decimal | None:
         case Node("product", (Node("number", name=name), Node("power", (Node(value=base), power)))):
             # The exponent, 5 of 10^5.
             scale = power.value
+            # `3e5 · 10^2` has an exponent already, and a computed number has no literal ('').
             is_plain = name and "e" not in name.lower() and base == 10
             if is_plain and scale is not None and scale.denominator == 1:
                 return Decimal(f"{name}e{scale}")
         case Node("number", name=name) if name:
-            # Decimal keeps trailing zeros: 2.50 has three digits. A computed number has no name.
+            # Decimal keeps trailing zeros: 2.50 has three digits. A computed number has no literal.
             return Decimal(name)
     return None
 
@@ -223,21 +237,25 @@ def _is_rounding(reference: Node, answer: Node, problem: str) -> bool:
 
     The exact side must have no finite decimal.
     """
-    # With the problem's text at hand, one digit less is enough: three are no coincidence.
+    # With the problem's text at hand, a reference needs one digit fewer, three: the bool is 1.
     fewest = MIN_REFERENCE_DIGITS - bool(problem)
     # Either side may be the rounding: (rounding, exact side, digits that the rounding must have).
+    # Each side is a tree.
     for side, exact, digits in (
         (reference, answer, fewest),
         (answer, reference, MIN_ANSWER_DIGITS),
     ):
-        # As fractions: exact, or rounded far beyond any answer's digits if irrational.
-        literal, rounded, value = _literal(side), real_value(side), real_value(exact)
-        if literal is None or rounded is None or value is None or rounded.denominator == 1:
+        # The decimal as written, and the values of both sides as fractions: exact, or rounded far
+        # beyond any answer's digits if irrational.
+        literal, rounding, value = _literal(side), real_value(side), real_value(exact)
+        # `side` is no decimal, or an integer, which rounds nothing here; or a value is not real.
+        if literal is None or rounding is None or value is None or rounding.denominator == 1:
             continue
         # Sign, digits and exponent: 2.50 is (0, (2, 5, 0), -2).
         _, written, exponent = literal.as_tuple()
-        # Rounded to its own last place, 1/100 for 2.50.
-        is_near = abs(rounded - value) <= Fraction(10) ** int(exponent) / 2
+        # Within half a unit of its last place; for 2.50 that unit is 1/100.
+        is_near = abs(rounding - value) <= Fraction(10) ** int(exponent) / 2
+        # 1/3 and π have no finite decimal; 3.142 does not round the exact 3.1416.
         if is_near and len(written) >= digits and not _is_finite(exact):
             return True
     return False

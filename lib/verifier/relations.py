@@ -61,6 +61,7 @@ def stated(comparer: Comparer, node: Node) -> Stated | None:
         case Node("set", items):
             # In a set, ±a is two elements, and 1 and 2/2 are one.
             values: tuple[Node, ...] = ()
+            # `signs` gives an item's values with the upper and the lower sign of its ±.
             elements = [value for item in items for value in signs(item)]
             # Beside dots each element counts: {0, 1, 0, 1, …} is not {0, 1, …}.
             if symbol("ldots") in elements:
@@ -68,10 +69,13 @@ def stated(comparer: Comparer, node: Node) -> Stated | None:
             different = [*dict.fromkeys(elements)]
             if len(different) > MAX_MATCHED:
                 raise TooHard("elements of a set")
+            # Keep the first of equal elements, which may be written differently.
             for value in different:
                 if not any(comparer.equal(other, value) for other in values):
                     values += (value,)
             return Stated(values, ("",) * len(values), is_set=True)
+        # `P(1, 2)` is parsed as a call, but states the point (1, 2) with the name P. `_POINTS` are
+        # the usual letters of points.
         case Node("call", items, name) if name in _POINTS and len(items) > 1:
             return Stated((Node("tuple", items, "()"),), (name,))
     values = tuple(signs(node))
@@ -85,46 +89,51 @@ _POINTS = frozenset("APQMDV")
 def _equation(comparer: Comparer, node: Node) -> Stated | None:
     """Return the value and the name in a chain of equations.
 
-    `x = 2 + 3 = 5` has the value 2 + 3 with the name x. None if the relation is no equation, or if
-    its values are not equal: `x = 7 = 8`.
+    `x = 2 + 3 = 5` has the value 2 + 3 with the name x, and `y = x = 1` the value 1 with the name
+    "y = x". None if the relation is no equation, or if its values are not equal: `x = 7 = 8`.
     """
     # A chain of n parts has n − 1 operators: "= ~" for a = b ≈ c. ≈ is named "~", and ∼ "sim".
     operators, parts = node.name.split(" "), node.args
-    # X ∼ N(0, 1) states a distribution as "=" does.
+    # X ∼ N(0, 1), parsed as a call of N, states a distribution as "=" does.
     is_distribution = parts[-1].kind == "call" and parts[-1].name[0].isupper()
     if node.name == "sim" and is_distribution and is_name(parts[0]):
         operators = ["="]
     if not {*operators} <= {"=", "~"}:
         return None
+    # `is_name`: x, f(2) or (x, y), which may be the name of a value.
     if is_name(parts[-1]) and not (is_name(parts[0]) or free_symbols(parts[0]) or "~" in operators):
-        # 5 = x is x = 5.
+        # 5 = x is x = 5. Not with ≈, whose sides are not alike.
         parts = parts[::-1]
     # The first `num_names` parts are names, the others are values; the last part is always a value.
     num_names = next((n for n, part in enumerate(parts[:-1]) if not is_name(part)), len(parts) - 1)
     # e and i are constants elsewhere, but names in `e = 1/2` and `i = 2`.
     if parts[0] in (symbol("e"), symbol("i")) and not free_symbols(parts[-1]):
         num_names = max(num_names, 1)
-    # x ≈ 5 states no value, but y ≈ 2t does: a formula may be an approximation.
+    # x ≈ 5, with ≈ right after a name, states no exact value; y ≈ 2t does: a formula may be an
+    # approximation.
     if "~" in operators[:num_names] and not free_symbols(parts[-1]):
         return None
-    # links[n] is the sign after values[n].
+    # links[n] is the operator between values[n] and values[n + 1].
     values, links = parts[num_names:], operators[num_names:]
     # The number of values before the first ≈: these are exact.
     num_exact = links.index("~") + 1 if "~" in links else len(values)
     first, *others = values[:num_exact]
-    # `0 = 0` states nothing, and neither does `x = 7 = 8`.
+    # `0 = 0`, without a name or a symbol, states nothing.
     if not num_names and is_vain(node) and first.kind == "number":
         return None
+    # Neither does `x = 7 = 8`; `x = π ≈ 3.14` states π.
     if not all(comparer.equal(first, other) for other in others):
         return None
     if not _approximates(first, values[num_exact:]):
         return None
+    # Each different name once.
     name = " = ".join(dict.fromkeys(map(spelled, parts[:num_names])))
     if parts[0].kind == "tuple":
         # (x, y) = (1, 2) states two values, 1 with the name x and 2 with y; (x, y) = 5 states none.
         is_whole = first.kind == "tuple" and len(parts[0].args) == len(first.args)
         return Stated(first.args, tuple(map(spelled, parts[0].args))) if is_whole else None
-    # `x = 1 ± 2` and `x = \{1, 2\}` state two values, both with the name x.
+    # `x = 1 ± 2` and `x = \{1, 2\}` state two values, both with the name x. If `stated` finds no
+    # value in `first` (a relation such as y < 2), `first` itself is the value.
     inner = stated(comparer, first) or Stated((first,), ("",))
     return inner._replace(names=(name,) * len(inner.values))
 
@@ -137,7 +146,8 @@ def _approximates(value: Node, approximate: tuple[Node, ...]) -> bool:
     """
     if not approximate:
         return True
-    # `last.name` is the decimal as written, "3.14", and `last.value` its value.
+    # `real_value` returns a fraction, or None without a real value. `last.name` is the decimal as
+    # written, "3.14", and `last.value` its value.
     exact, last = real_value(value), approximate[-1]
     if exact is None or last.value is None or "." not in last.name or len(approximate) > 1:
         return False
@@ -153,22 +163,25 @@ def _listed(comparer: Comparer, items: tuple[Node, ...], joint: str) -> Stated:
     Raises:
         Undecided: the signs of one value depend on those of another, `x = \pm 1, y = \mp 2`.
     """
-    # The signs in each item: "+-" for ±, "-+" for ∓.
+    # The signs in each item: {"+-"} for ±, {"-+"} for ∓, {"+-", "-+"} for both.
     both = [{part.name for part in nodes(item) if part.kind == "plusminus"} for item in items]
     if sum(map(bool, both)) > 1 and any("-+" in names for names in both):
         raise Undecided("signs that go together")
-    # The items themselves, returned if no names can be given.
+    # The items themselves, returned unless each item, or none, gives its values a name.
     plain = Stated(items, ("",) * len(items), joint)
     values: list[Node] = []
     names: list[str] = []
     for item in items:
         equation = _equation(comparer, item) if item.kind == "relation" else None
-        # A relation without a value, such as x < 1; the names of (x, y) = (1, 2) go together.
+        # A relation without a value, such as x < 1. Or (x, y) = (1, 2), which stays whole: among
+        # other items, its values 1 and 2 would no longer be one pair.
         if item.kind == "relation" and (equation is None or item.args[0].kind == "tuple"):
             return plain
+        # A bare item gives one value without a name, or two if it contains ±.
         item_values = [*signs(item)] if equation is None else equation.values
         values += item_values
         names += [""] * len(item_values) if equation is None else equation.names
+    # Only some have names: in `y = 1, 2` the 2 may be no value of y.
     return plain if "" in names and any(names) else Stated(tuple(values), tuple(names), joint)
 
 
@@ -180,8 +193,9 @@ def compare_stated(comparer: Comparer, reference: Node, answer: Node) -> Verdict
     """
     sides = (reference, answer)
     if all(node.kind == "relation" and node.args[0].kind == "call" for node in sides):
-        # f(x) = x² is f(t) = t²: both get the same letter.
-        reference, answer = _bound(reference), _bound(answer)
+        # f(x) = x² is f(t) = t²: both become f(argument 0) = (argument 0)².
+        reference, answer = _with_numbered_arguments(reference), _with_numbered_arguments(answer)
+    # Values and names; None for a relation without a value, such as x + y = 1.
     expected, actual = (stated(comparer, node) for node in (reference, answer))
     if expected and actual:
         # Both sides are one bare value, the node itself: a later rule compares them.
@@ -191,6 +205,7 @@ def compare_stated(comparer: Comparer, reference: Node, answer: Node) -> Verdict
         # `x = y` and `y = x` have different names, but may still be the same constraint.
         if decision.equal or not (reference.kind == answer.kind == "relation"):
             return decision
+    # Not `0 = 0` (`is_vain`), which states nothing.
     if reference.kind == answer.kind == "relation" and not is_vain(answer):
         return Verdict(same_constraint(comparer, reference, answer), "constraint")
     return Verdict(False, "name")
@@ -199,9 +214,10 @@ def compare_stated(comparer: Comparer, reference: Node, answer: Node) -> Verdict
 def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdict:
     """Compare the values of a reference and an answer by name or in any order.
 
-    If only one side has different names, the values of the other come in its order: `x = 1, y = 2`
-    equals `1, 2`, not `2, 1`. A tuple has the order of the letters, in the problem's tuple or else
-    in the alphabet.
+    Both sides with names: by name. Neither, or one name for all values: in any order. If only one
+    side has different names, the values of the other come in its order: `x = 1, y = 2` equals
+    `1, 2`, not `2, 1`. But a bare tuple, (1, 2), has the order of the letters: their order in the
+    problem's tuple, "Find (x, y)", or else in the alphabet.
     """
     # `joint` is the word between the values: `1 or 2` is one value, `1 and 2` is both.
     if {expected.joint, actual.joint} == {"and", "or"}:
@@ -210,11 +226,13 @@ def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdic
         # A set of one element is not its element.
         is_alike = expected.is_set == actual.is_set
         return _same_value(comparer, expected, actual) if is_alike else Verdict(False, "list")
+    # Both have names: `_named` turns each value into an equation, and these have any order.
     if any(expected.names) and any(actual.names):
         return comparer.in_any_order(_named(expected), _named(actual), "list")
     # From here on at most one side has names.
     named, other = (expected, actual) if any(expected.names) else (actual, expected)
-    # `names_agree` gets the reference's name first.
+    # Whether each name may be left out by the other side, which has '': `names_agree` gets the
+    # reference's name first.
     pairs = ((name, "") if named is expected else ("", name) for name in named.names)
     if not all(names_agree(*pair, comparer.problem) for pair in pairs):
         return Verdict(False, "name")
@@ -223,23 +241,28 @@ def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdic
         return Verdict(False, "name")
     values = other.values
     is_tuple = len(values) == 1 and values[0].kind == "tuple"
+    # True if the names are maximum and minimum and the maximum is larger; False if it is not; None
+    # for other names.
     is_above = _is_above(named)
     if is_above is False:
-        # A maximum below a minimum.
+        # `Maximum: 1, Minimum: 3` equals no values without names.
         return Verdict(False, "name")
-    # Any order: one name (or none) for all values; or an answer whose maximum is above its minimum.
+    # Any order: one name (or none) for all values; or an answer whose maximum is above its minimum,
+    # since the larger of two bare values is the maximum.
     if len({*named.names}) <= 1 or (named is actual and not is_tuple and is_above):
         step = "name" if any(named.names) else "list"
         return comparer.in_any_order(expected.values, actual.values, step)
-    # Without names, the values of `y = 2, x = 1` come in its order; a tuple has the order of the
-    # letters, (1, 2), which words do not have.
+    # From here on the order counts. It is not known for `x = 1, x = 2, y = 3`, where two values
+    # share a name, or if the bare values are a set.
     if len({*named.names}) < len(named.names) or other.is_set:
         return Verdict(False, "name")
-    # The values with names, in the order in which the bare ones must come.
+    # The values with names, in the order in which the bare ones must come: 2, 1 for `y = 2, x = 1`;
+    # for a tuple the order of the letters, (1, 2). Words, `Width: 2, Length: 1`, keep theirs.
     order = named.values
     if is_tuple:
         fields = dict(zip(named.names, order, strict=True))
         has_words = any(name.startswith("label:") for name in fields)
+        # The names as a tuple of the problem lists them; None if it has no such tuple.
         letters = _tuple_of(fields, comparer.problem) or sorted(fields)
         order = order if has_words else tuple(fields[name] for name in letters)
         values = values[0].args
@@ -250,8 +273,9 @@ def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdic
 def _is_above(side: Stated) -> bool | None:
     """Return True for `Maximum: 3, Minimum: 1`, False for `Maximum: 1, Minimum: 3`, else None.
 
-    Without the names, the larger value is the maximum.
+    None for other names, for a set, and if a value is no real number.
     """
+    # Name → value. The name of a label begins with "label:".
     values = dict(zip(side.names, side.values, strict=True))
     if side.is_set or {*values} != {"label:maximum", "label:minimum"}:
         return None
@@ -291,18 +315,23 @@ def names_agree(one: str, two: str, problem: str) -> bool:
     if one == two:
         return True
     if one and two:
-        # `x = y` may be `y = x`.
+        # The names of `x = y = 1` are one text, "x = y", which equals "y = x".
         return {*one.split(" = ")} == {*two.split(" = ")}
-    # Only one side has a name. A variable may go unsaid; a label, also as a subscript, and a name
-    # of three letters or more that is not Greek only if the problem allows it.
+    # Only one side has a name, and the question is whether the other may lack it. A variable may be
+    # left out. A label, also as a subscript, and a name of three letters or more that is not Greek
+    # may be left out only if `may_label` allows it.
     name = one or two
     # The answer must not add a name with a meaning of its own, such as f'(2).
     if two and not _PLAIN_NAME.fullmatch(two):
         return False
+    # ["maximum"] for "label:maximum".
     labels = re.findall(r"label:([^,()=]*)", name)
+    # A name of three letters or more, such as "area".
     if re.fullmatch(r"[^\W\d_]{3,}", name) and name not in GREEK:
         labels.append(name)
-    # The reference's label may go unsaid whatever the problem asks for.
+    # `may_label` is True for words of the problem, and for fixed ones such as "answer"; without a
+    # problem (''), also for quantities such as "area". The reference's label needs only one of the
+    # two.
     return all(may_label(label, problem) or (one and may_label(label, "")) for label in labels)
 
 
@@ -316,16 +345,20 @@ _PLAIN_NAME = re.compile(
 _FUNCTION = re.compile(r"(?:[A-Za-z]|[pP][hs]i)(?:'*|\^-1|_\w+)")
 
 
-def _bound(node: Node) -> Node:
+def _with_numbered_arguments(node: Node) -> Node:
     """Rename the arguments of a function's definition: `f(x) = x^2` -> `f(argument 0) = …`.
 
-    f(x) = x^2 and f(t) = t^2 become the same tree. Any other node is returned as it is.
+    f(x) = x^2 and f(t) = t^2 become the same tree. Any other relation is returned as it is.
+
+    Args:
+        node: a relation whose first side is a call.
     """
+    # f(x) and x^2.
     head, value = node.args[0], node.args[-1]
     # The arguments that are single letters, except e and i, which are constants.
     letters = [part.name for part in head.args if re.fullmatch("[a-df-hj-z]", part.name)]
     is_definition = node.name == "=" and _FUNCTION.fullmatch(head.name) and is_name(head)
-    # An argument of a definition is a letter, not `f(2x) = …`.
+    # In `f(2x) = …` the symbol x is no argument by itself: no definition.
     if not is_definition or len({*letters}) < len(free_symbols(head)):
         return node
     # f(x) = g(x) is an equation for two unknown functions.
@@ -352,11 +385,15 @@ def signs(node: Node) -> Iterator[Node]:
 
 
 def _signed(node: Node, upper: bool) -> Node:
-    """Return `node` with the upper sign of every ± and ∓, or with the lower one."""
+    """Return `node` with the upper sign of every ± and ∓, or with the lower one.
+
+    1 ± 2 becomes 1 + 2 with the upper sign, and 1 + (-2) with the lower one.
+    """
     parts = tuple(_signed(part, upper) for part in node.args)
     if node.kind != "plusminus":
         return node._replace(args=parts)
-    # The upper sign of ± ("+-") is plus, that of ∓ is minus.
+    # `parts` is (1, 2) for 1 ± 2, and (2,) for ±2. The upper sign of ± ("+-") is plus, that of ∓ is
+    # minus.
     last = parts[-1] if upper == (node.name == "+-") else negated(parts[-1])
     return last if len(parts) == 1 else Node("sum", (parts[0], last))
 
@@ -373,10 +410,11 @@ def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Ver
         # Of `2n for all n`, the statement is 2n and the membership n ∈ any.
         statement, membership = sides[place].args
         domain = membership.args[1]
-        # May be left out: a quantifier without a set ("for all n", the domain "any"), or over a
-        # whole set, such as the integers. Of an inequality only that over the reals, since without
-        # one it is about the reals. Of a function's equation also that over numbers of one sign, or
-        # without 0: f(x) = 1 for all positive x.
+        # Which quantifiers may be left out:
+        # - without a set, "for all n", whose domain is "any", or over a whole set, such as Z;
+        # - in an inequality only one over the reals: x < 1 by itself is about all real x;
+        # - in a function's equation, `f(x) = 1 for all x > 0`, also one over a half of a set, or a
+        #   set without 0 (`_DOMAIN`).
         is_function = statement.kind == "relation" and statement.args[0].kind == "call"
         known = _DOMAIN if is_function else _WHOLE
         is_whole = known.fullmatch(domain.name)
@@ -386,12 +424,14 @@ def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Ver
         return comparer.same(*sides).via("quantifier")
     # The statements, and their memberships, n ∈ Z.
     (expected, expected_membership), (actual, actual_membership) = reference.args, answer.args
+    # The letters of each membership's left side: ["n"].
     expected_letters, actual_letters = (
         [part.name for part in nodes(side.args[0]) if part.kind == "symbol"]
         for side in (expected_membership, actual_membership)
     )
+    # One name for all spellings of a set, such as "bb:Z+".
     domains = [domain_of(side.args[1]) for side in (expected_membership, actual_membership)]
-    # The reference's letters must not be used for something else in the answer.
+    # The answer's letters become the reference's, so these must have no other use in the answer.
     if (
         len(expected_letters) != len(actual_letters)
         or domains[0] != domains[1]
@@ -414,15 +454,18 @@ def compare_words(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
     "Which triangle". `4:30` equals `4:30 p.m.`, and so does `16:30`.
     """
     if either("time", reference, answer):
+        # ("4:30", "p"), where the second is "a", "p" or ""; None for no time.
         one, two = _face(reference), _face(answer)
         # The same half of the day, or one side without it.
         is_same = one and two and one[0] == two[0] and (one[1] == two[1] or not (one[1] and two[1]))
         return Verdict(bool(is_same), "time")
     if reference.kind != answer.kind:
         return Verdict(False, "words")
+    # The name of these nodes is the words as read.
     short, long = sorted((reference.name, answer.name), key=len)
     # "triangle" of `obtuse triangle`; all of `long` if it does not begin with `short`.
     noun = long.removeprefix(f"{short} ")
+    # "which triangle", "type of triangle", "is the triangle".
     question = rf"\b(?:who|which|(?:type|kind|sort) of|is the) {re.escape(noun)}\b"
     is_noun = re.fullmatch(r"[a-z]{3,}", noun) and noun not in HEDGES
     is_asked = is_noun and re.search(question, comparer.problem.lower())

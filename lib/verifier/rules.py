@@ -44,11 +44,16 @@ class Rule(NamedTuple):
 
 
 def _read() -> tuple[Rule, ...]:
-    """Return the rows of rules.tsv, in order."""
+    """Return the rows of rules.tsv, in order, without its header.
+
+    The columns: name, rows, decides ("proof" or "evidence"), description, three of an example that
+    is right (reference, answer, problem) and three of one that is wrong (problem, reference,
+    answer).
+    """
     with SOURCE.open(encoding="utf-8", newline="") as lines:
         # Without quoting, LaTeX needs no escapes in the file.
         _, *rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-    # `right` is the three columns right_*; the columns wrong_* begin with the problem.
+    # `right` is the three columns of the right example. The others go to the order of `Rule`.
     return tuple(
         Rule(name, int(count), what, (*right,), (reference, answer, problem), decides == "proof")
         for name, count, decides, what, *right, problem, reference, answer in rows
@@ -121,9 +126,12 @@ class Comparer(NamedTuple):
         Raises:
             Undecided, TooHard: see `same_expression`.
         """
-        # The same tree. But a relation of constants, 1 = 1, is no answer, and equals nothing.
+        # The same tree. But a relation of constants, 1 = 1 (`is_vain`), is no answer, and equals
+        # nothing.
         if reference == answer and not is_vain(reference):
             return Verdict(True, "structure")
+        # `kinds` is a text, "unit amount": the rule is tried if either side is of one of its kinds,
+        # or always if it is ''. A rule that cannot decide returns None.
         for rule, kinds in self.rules.items():
             if not kinds or {reference.kind, answer.kind} & {*kinds.split()}:
                 decision = rule(self, reference, answer)
@@ -141,16 +149,17 @@ class Comparer(NamedTuple):
         """Decide whether both sequences have equal elements, in the same order if `reach` is 1.
 
         Each element of `expected` gets the first equal partner among the first `reach` elements of
-        `actual` without one.
+        `actual` that have none yet. With a `reach` of the whole length, any order is equal.
 
         Args:
             expected: elements of the reference.
             actual: elements of the answer.
             step: `decided_by` of the verdict, unless an element is equal only by evidence.
-            reach: number of elements that are tried.
+            reach: number of elements of `actual` that are tried for each of `expected`.
         """
         if len(expected) != len(actual):
             return Verdict(False, step)
+        # `rest`: elements of the answer without a partner; `steps`: what decided each pair.
         rest, steps = list(actual), []
         for item in expected:
             for place, other in enumerate(rest[:reach]):
@@ -161,7 +170,9 @@ class Comparer(NamedTuple):
                     del rest[place]
                     break
             else:
+                # No partner for `item`.
                 return Verdict(False, step)
+        # The first step that is evidence and no proof (`INEXACT`) names the whole verdict.
         return Verdict(True, next((name for name in steps if name in INEXACT), step))
 
     def in_any_order(self, expected: Sequence[Node], actual: Sequence[Node], step: str) -> Verdict:
@@ -174,8 +185,11 @@ class Comparer(NamedTuple):
         """
         if symbol("ldots") in (*expected, *actual):
             return self.in_order(expected, actual, step)
+        # The number of comparisons is quadratic. For different lengths there is none: `in_order`
+        # refuses them.
         if len(expected) == len(actual) > MAX_MATCHED:
             raise TooHard("elements")
+        # Each element may have its partner at any of the first `MAX_MATCHED` places: all of them.
         return self.in_order(expected, actual, step, MAX_MATCHED)
 
 

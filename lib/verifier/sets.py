@@ -91,8 +91,8 @@ def _real_set(node: Node) -> RealSet | None:
             sign = _HALVES.get(name.removeprefix("bb:R"))
             return RealSet(_ray(sign, number(0))) if sign else None
         case Node("tuple", (low, high), "()" | "[]" | "(]" | "[)"):
-            # `[0, 1)` is the intersection of x >= 0 and x < 1; (1, 0) is empty, and has no cuts.
-            # ">" goes with the first bracket, "<" with the second.
+            # `[0, 1)` is the intersection of x >= 0 and x < 1: `above` is ">=", `below` is "<".
+            # `_ray` gives the cuts (begin and end) of x >= 0. (1, 0) is empty, and has no cuts.
             above, below = (
                 f"{sign}=" if end in "[]" else sign
                 for sign, end in zip("><", node.name, strict=True)
@@ -103,6 +103,7 @@ def _real_set(node: Node) -> RealSet | None:
         case Node("set", items) if items:
             return RealSet(functools.reduce(_union, (_ray("=", item) for item in items)))
         case Node("union" | "intersection" | "difference" as kind, parts):
+            # `_COMBINATIONS` has a function of two sets' cuts for each kind, such as `_union`.
             return _together(map(real_set, parts), _COMBINATIONS[kind])
         # `x < 1 or x > 2` is a union, `x > 1, x < 2` an intersection.
         case Node("list", parts, joint) if all(part.kind in ("relation", "list") for part in parts):
@@ -121,7 +122,8 @@ def _real_set(node: Node) -> RealSet | None:
             inside = real_set(domain)
             return inside and inside._replace(name=spelled(variable))
         case Node("relation", sides, joined) if {*joined.split()} <= _FLIPPED.keys():
-            # A chain, 0 < x < 1, is one inequality for each sign.
+            # A chain, 0 < x < 1, has one inequality for each sign: (0, "<", x) and (x, "<", 1).
+            # `zip` ends with the signs, one fewer than the sides.
             links = zip(sides, joined.split(), sides[1:], strict=False)
             return _together((_inequality(*link) for link in links), _intersection)
     return None
@@ -130,13 +132,15 @@ def _real_set(node: Node) -> RealSet | None:
 def same_set(reference: RealSet, answer: RealSet) -> bool:
     """Return True if two sets have the same elements, and their variables not different names.
 
-    x > 3 equals (3, ∞), not y > 3.
+    x > 3 equals (3, ∞), which has no variable, but not y > 3.
 
     Raises:
         Undecided, TooHard: it cannot be decided whether two irrational ends are equal.
     """
     if reference.name and answer.name and reference.name != answer.name:
         return False
+    # A cut, a begin or end of a set, is just before a number or just `after` it: (3, ∞) begins
+    # after 3, [3, ∞) before 3.
     return len(reference.cuts) == len(answer.cuts) and all(
         one.after == two.after and _same_place(one, two)
         for one, two in zip(reference.cuts, answer.cuts, strict=True)
@@ -144,32 +148,39 @@ def same_set(reference: RealSet, answer: RealSet) -> bool:
 
 
 def _same_place(one: Cut, two: Cut) -> bool:
-    """Return True if two cuts are at the same number.
+    """Return True if two cuts are at the same number, exactly.
 
     Raises:
         Undecided, TooHard: see `same_expression`.
     """
+    # A cut at ±∞ has no `end`, the tree of its number; its `place` is ±inf.
     if one.end is None or two.end is None:
         return one.place == two.place
     if one.end == two.end:
         return True
+    # `place` is rounded if the number is irrational, so that at the same place the numbers
+    # themselves are compared.
     return one.place == two.place and same_expression(one.end, two.end).equal
 
 
 def _cut(node: Node, after: bool) -> Cut:
-    """Return the cut before or after the number of a constant tree; at ±∞ there is only one cut.
+    """Return the cut just before or just after the number that a tree without symbols denotes.
+
+    At ±∞ there is only one cut, whatever `after` is. The `place` of the cut is the number, rounded
+    to 30 digits after the point if it is irrational.
 
     Raises:
         Undecided: the constant is no real number, or is not known to 30 digits.
     """
     # Only the sign itself: 2 − ∞ and 1/∞ are no ends.
     if node in (INFINITY, negated(INFINITY)):
-        # _LINE[0] is the cut at -oo, _LINE[1] that at oo.
+        # _LINE[0] is the cut at −∞, _LINE[1] the cut at ∞; True is the index 1.
         return _LINE[node == INFINITY]
     exact = exact_value(node)
     if exact is not None:
         return Cut(exact, after, node)
     value = real_value(node)
+    # An error of more than 1e-31 might change the rounded digits.
     if value is None or constant(node).radius * 10**31 > 1:
         raise Undecided("an end that is no number, or none that is certain")
     return Cut(Fraction(round(value * 10**30), 10**30), after, node)
@@ -178,29 +189,31 @@ def _cut(node: Node, after: bool) -> Cut:
 def _combined(keep: Callable[[bool, bool], bool], left: Cuts, right: Cuts) -> Cuts:
     """Return the cuts of all x for which `keep(x in left, x in right)` is True: `or_` is the union.
 
-    A sweep over all cuts in ascending order tracks whether the next numbers are in each set.
+    A sweep over all cuts in ascending order: at each cut, the numbers between it and the next one
+    are in the left set or not, in the right set or not, and so in the result or not.
 
     Raises:
         Undecided: two different numbers are too near to each other to be ordered.
     """
     cuts: list[Cut] = []
-    # Whether the numbers after the current cut are in left, and in right.
+    # Whether the numbers after the current cut are in left, and in right; none is before all cuts.
     inside = [False, False]
-    # cut[:2] is (place, after).
-    places = {cut[:2]: cut for cut in (*left, *right)}
-    # The first cut at each place; another one there must be at the same number exactly, and not
-    # only after rounding.
-    at_place: dict[float | Fraction, Cut] = {}
+    # cut[:2] is (place, after), by which cuts are ordered.
+    cut_at = {cut[:2]: cut for cut in (*left, *right)}
+    # Place → its first cut. Another cut at the same place, which may be a rounded number, must be
+    # at the same number exactly.
+    first_at: dict[float | Fraction, Cut] = {}
     for cut in (*left, *right):
-        if not _same_place(at_place.setdefault(cut.place, cut), cut):
+        if not _same_place(first_at.setdefault(cut.place, cut), cut):
             raise Undecided("ends that are too near")
     sides = [{cut[:2] for cut in side} for side in (left, right)]
-    for place in sorted(places):
-        # A set's own cut is where x enters or leaves it.
-        inside = [now ^ (place in side) for now, side in zip(inside, sides, strict=True)]
-        # After an odd number of cuts, the result is open: a cut follows only where that changes.
+    for key in sorted(cut_at):
+        # At a cut of its own a set begins or ends: its flag in `inside` flips.
+        inside = [now ^ (key in side) for now, side in zip(inside, sides, strict=True)]
+        # After an odd number of cuts, the numbers before this one are in the result. It gets a cut
+        # only where that changes.
         if keep(*inside) != bool(len(cuts) % 2):
-            cuts.append(places[place])
+            cuts.append(cut_at[key])
     return tuple(cuts)
 
 
@@ -221,24 +234,30 @@ def _together(
 ) -> RealSet | None:
     """Combine sets of one variable by `_union`, `_intersection` and the like.
 
-    A set with the name "" fits any variable. None if there is no set, a part is None, or two names
-    differ.
+    A set with the name "" fits any variable: `x > 1` and the interval (0, 3) give a set of x. None
+    if there is no set, a part is None, or two names differ.
     """
     sets = list(parts)
     known = [part for part in sets if part is not None]
     variables = {part.name for part in known} - {""}
     if len(known) < len(sets) or not known or len(variables) > 1:
         return None
+    # The join is the only name, or "" if there is none.
     return RealSet(functools.reduce(combine, (part.cuts for part in known)), "".join(variables))
 
 
 def _inequality(left: Node, comparison: str, right: Node) -> RealSet | None:
-    """Return the set of an inequality, `x < 3` or `3 > x`; None for any other relation.
+    """Return the set of reals for which `x < 3`, `3 > x`, `x = 3` or the like is true.
 
-    Also of `x = 3` and `x != 3`.
+    None unless one side is a name and the other a constant or ±∞.
+
+    Args:
+        left, right: the sides.
+        comparison: "<", "<=", ">", ">=", "=" or "!=".
     """
-    # Read from the left, and then from the right, with the sign turned round.
+    # `3 > x` is read from the right, with the sign turned round: x < 3.
     for term, sign, end in ((left, comparison, right), (right, _FLIPPED[comparison], left)):
+        # The other side has a variable. `free_symbols` lists infinity, but it is an end too.
         if free_symbols(end) - {"infinity"}:
             continue
         if is_name(term):
@@ -247,7 +266,9 @@ def _inequality(left: Node, comparison: str, right: Node) -> RealSet | None:
 
 
 def _ray(comparison: str, end: Node) -> Cuts:
-    """Return the reals x with `x < end` (or another comparison): a ray, a point, or all but one.
+    """Return the cuts of the reals x with `x < end` (or another comparison).
+
+    The set is a ray; for "=" a point; for "!=" all reals but one.
 
     Args:
         comparison: "<", "<=", ">", ">=", "=" or "!=".
@@ -257,8 +278,9 @@ def _ray(comparison: str, end: Node) -> Cuts:
         Undecided: `end` is ±∞, and the set is neither x < ∞ nor x > −∞.
     """
     before, after = _cut(end, False), _cut(end, True)
-    # `_LINE` is the cuts at −∞ and ∞. At infinity only x < ∞ and x > −∞ are sets: `_LINE[0]` is no
-    # end of "<", nor `_LINE[1]` of ">".
+    # The two cuts at a number; at ±∞ they are the same one, in `_LINE` (the cuts at −∞ and ∞). Of
+    # the comparisons with ±∞ only x < ∞ and x > −∞ are allowed: "<" not with `_LINE[0]`, the cut at
+    # −∞, and ">" not with `_LINE[1]`.
     if before in _LINE and (comparison not in "<>" or before == _LINE[comparison == ">"]):
         raise Undecided("a closed end at infinity, or nothing beyond it")
     match comparison:
@@ -267,6 +289,7 @@ def _ray(comparison: str, end: Node) -> Cuts:
         case "!=":
             return (_LINE[0], before, after, _LINE[1])
         case "<" | "<=":
+            # `x <= 3` ends after 3, so that 3 is in it; `x < 3` ends before 3.
             return (_LINE[0], after if comparison == "<=" else before)
     return (before if comparison == ">=" else after, _LINE[1])
 
@@ -307,10 +330,11 @@ def compare_region(comparer: Comparer, reference: Node, answer: Node) -> Verdict
 
     Regions that are no set of reals are compared by form: relations as constraints, `x + y < 1`;
     sets with a condition, `\{x : x > y\}`, part by part. Return None if neither side is a region
-    (`is_region`), or if one has a quantifier.
+    (`is_region`), or if one has a quantifier: `compare_quantified` is the next rule.
     """
     if not (is_region(reference) or is_region(answer)):
         return None
+    # None for a side that is no set of reals.
     one_set, other_set = real_set(reference), real_set(answer)
     if one_set and other_set:
         return Verdict(same_set(one_set, other_set), "region")
@@ -321,6 +345,7 @@ def compare_region(comparer: Comparer, reference: Node, answer: Node) -> Verdict
     match reference.kind:
         case "relation":
             return Verdict(same_constraint(comparer, reference, answer), "constraint")
+        # `\{x : x > y\}`: the args are the element and the condition.
         case "builder":
             return comparer.in_order(reference.args, answer.args, "set")
     return same_expression(reference, answer)
@@ -337,22 +362,26 @@ def same_constraint(comparer: Comparer, reference: Node, answer: Node) -> bool:
     `x + y = 1` is `2x + 2y = 2` or `1 = x + y`. The factor of an inequality must be positive, and
     its sides keep their places.
     """
+    # `sides` has the sides of both relations. `name` is the sign: "<=", or "< <" of a chain.
     sides, name = (reference.args, answer.args), reference.name
     if len(sides[0]) != len(sides[1]) or name != answer.name:
         return False
-    # A chain, `0 < x < 1`, or a relation such as ∈: side by side.
+    # A chain, `0 < x < 1`, or a relation such as ∈: each side must equal its counterpart. The name
+    # of the step is '', since only `equal` is used.
     if len(sides[0]) > 2 or name in _ORDERED:
         return comparer.in_order(*sides, "").equal
-    # At one random point (any salt will do) both relations have the same element: their sides
-    # differ only in form, x + x < 2 and 2x < 2.
+    # `Fingerprint` evaluates trees at a random point of a finite field; any salt (seed) will do. If
+    # both relations get the same value, their sides differ only in form: x + x < 2 and 2x < 2.
     field = Fingerprint("")
     if field.of(reference) == field.of(answer):
         return True
     is_algebraic = name in ("<", "<=", "!=", "=")
-    # 1, -1, or 0 where the differences of the sides are not proportional.
+    # The sign of c, if left − right of the reference is c times that of the answer; else 0.
     sign = proportional(difference(*sides[0]), difference(*sides[1])) if is_algebraic else 0
     if sign:
+        # Times −1, an equation stays true, but `x < y` would need ">".
         return sign > 0 or name in ("!=", "=")
+    # Such as `=` or `parallel`: equal side by side, in the same order or swapped.
     return name in _SYMMETRIC and any(
         comparer.in_order(sides[0], order, "").equal for order in (sides[1], sides[1][::-1])
     )
@@ -417,15 +446,18 @@ def compare_grid(comparer: Comparer, reference: Node, answer: Node) -> Verdict |
 
     Return None if neither side is one of these.
     """
+    # Rows of cells; a tuple or vector is a column, rows of one cell each. None for any other node.
     one, two = _grid(reference), _grid(answer)
     if not one or not two:
         return Verdict(False, "matrix") if one or two else None
     if any(part.name in _UNIT_VECTORS for part in (*nodes(reference), *nodes(answer))):
-        # i + 2j + 0k is a vector in the plane: the k component is left out if it is 0.
+        # i + 2j + 0k is a vector in the plane: the third row, the k component, is left out if its
+        # only cell is 0.
         one, two = (
             side[:2] if len(side) == 3 and exact_value(side[2][0]) == 0 else side
             for side in (one, two)
         )
+    # `_shape` returns the number of cells of each row: (1, 1, 1) for a column of three.
     if _shape(one) != _shape(two):
         return Verdict(False, "matrix")
     is_matrix = {*_shape(one)} != {1} or reference.kind == answer.kind == "matrix"

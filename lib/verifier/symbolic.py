@@ -77,8 +77,9 @@ def is_symbolic_question(*trees: Node) -> bool:
         0 < len(calculus) <= MAX_CALCULUS
         and len(parts) <= MAX_SYMBOLIC_NODES
         and {part.kind for part in parts} <= _SCALARS
+        # x^n, with symbols in base and exponent, or a large exponent.
         and not any(part.kind == "power" and _is_hard_power(*part.args) for part in parts)
-        # The last argument is the body, such as the integrand.
+        # The last argument is the body, such as the integrand; sin(√x) is nested twice.
         and all(nesting(part.args[-1]) <= MAX_INTEGRAND_NESTING for part in calculus)
         and not {part.name for part in parts} & _JUMPING
     )
@@ -290,13 +291,20 @@ def ask(reference: str, answer: str) -> tuple[bool, str]:
     Raises:
         WorkerLostError: there is no answer; the same question may be asked again.
     """
+    # One question at a time in this process. By process id, since a forked child would inherit a
+    # lock that its parent holds for ever.
     with _lock_of(os.getpid()):
+        # CPU time that the worker spent on this batch of answers; `count` renews it.
         if _counts["spent_ms"] >= 1000 * BUDGET_S:
             count("over_budget")
             raise WorkerLostError("over budget")
         count("worker_calls")
+        # The process, started now if there is none. It reads a question and writes its answer, each
+        # one line of JSON.
         worker = _started()
+        # Both are pipes; for mypy.
         assert worker.stdin is not None and worker.stdout is not None
+        # The worker limits its own CPU time; this limit of wall time is for a very busy machine.
         backstop = threading.Timer(PATIENCE_S, worker.kill)
         backstop.start()
         try:
@@ -313,7 +321,7 @@ def ask(reference: str, answer: str) -> tuple[bool, str]:
             raise
         finally:
             backstop.cancel()
-        # A line without its end was cut off with the worker.
+        # A line without its end, or none, was cut off when the worker ended.
         if line.endswith(b"\n"):
             equal, step, spent_s = json.loads(line)
             _counts["spent_ms"] += int(1000 * spent_s)
@@ -336,7 +344,7 @@ def _started() -> subprocess.Popen[bytes]:
     """Return this process's worker; start one if there is none or it has ended."""
     worker = _workers.get(os.getpid())
     if worker is not None and worker.poll() is not None:
-        # Closes its pipes.
+        # The worker has ended: this closes its pipes.
         worker.communicate()
         worker = None
     if worker is None:
@@ -357,10 +365,12 @@ def main() -> None:
     """
     import sympy  # noqa: F401  loaded before the first question is timed
 
+    # Beyond this address space an allocation raises MemoryError, which `decide` survives.
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     for line in sys.stdin:
         start = time.process_time()
         signal.setitimer(signal.ITIMER_PROF, float(sys.argv[1]))
+        # The line is [reference, answer]; this is (equal, step).
         answer = decide(*json.loads(line))
         signal.setitimer(signal.ITIMER_PROF, 0)
         sys.stdout.write(json.dumps([*answer, time.process_time() - start]) + "\n")

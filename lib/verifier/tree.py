@@ -247,7 +247,8 @@ def spelled(node: Node) -> str:
         # "f(x)" for a call, "sum:(x,1)" for any other kind.
         head = node.name if node.kind == "call" else f"{node.kind}:{node.name}"
         return f"{head}({inside})"
-    # A number is spelled by its value, "1/2" for 0.5, but digits as written: x_{01} is not x_1.
+    # A number is spelled by its value, "1/2" for 0.5. Digits, and what has no value, are spelled as
+    # written: x_{01} is not x_1.
     is_plain = node.value is None or node.name.isdigit()
     value = node.name if is_plain else node.value
     return str(value) if node.kind in ("number", "symbol") else f"{node.kind}:{value}"
@@ -299,7 +300,7 @@ def is_name(node: Node) -> bool:
     # f(2), of an unknown function; ln has known values, so `\ln x = 2` states nothing about ln.
     if kind == "call":
         return node.name not in FUNCTIONS
-    # `(x, y) = (1, 2)`, `a : b = 2 : 3` and `A ∪ B = …` state values of all their names.
+    # `(x, y) = (1, 2)`, `a : b = 2 : 3` and `A ∪ B = …` state values of all the names on the left.
     if kind in ("union", "intersection", "ratio", "tuple"):
         return all(map(is_name, parts))
     # Words: the maximum of `Maximum: 5`.

@@ -39,7 +39,8 @@ def _verified(reference: str, text: str) -> float:
     # math-verify reads LaTeX only between dollars. `verify` takes the reference first, and is not
     # symmetric.
     right: Any = parse(reference if "$" in reference else f"${reference}$")
-    # Dollars are added only if math-verify finds nothing in the text as it is.
+    # `parse` returns a list, empty if it finds nothing: only then are dollars added to the text.
+    # `verify` returns a bool.
     return float(verify(right, parse(text) or parse(f"${text}$")))
 
 
