@@ -463,11 +463,11 @@ def compare_words(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
         return Verdict(False, "words")
     # The name of these nodes is the words as read.
     short, long = sorted((reference.name, answer.name), key=len)
-    # "triangle" of `obtuse triangle`; all of `long` if it does not begin with `short`.
-    noun = long.removeprefix(f"{short} ")
+    # ("obtuse", "triangle")
+    head, _, noun = long.rpartition(" ")
     # "which triangle", "type of triangle", "is the triangle".
     question = rf"\b(?:who|which|(?:type|kind|sort) of|is the) {re.escape(noun)}\b"
-    is_noun = re.fullmatch(r"[a-z]{3,}", noun) and noun not in HEDGES
+    is_noun = head == short and re.fullmatch(r"[a-z]{3,}", noun) and noun not in HEDGES
     is_asked = is_noun and re.search(question, comparer.problem.lower())
     return Verdict(short == long or bool(is_asked), "words")
 
