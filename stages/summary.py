@@ -19,13 +19,14 @@ from stages.options import reads_params
 @click.command(help=__doc__)
 @reads_params
 def main(params_file: Path) -> None:
-    """Print the result table, changed tracked files, and the paths of model and report."""
+    """Print the result table, changed tracked files, and the paths of model, report and studies."""
     params = load_params(params_file)
     from lib.report.inputs import load_run
     from lib.report.write import summary_lines
 
     run = load_run(
         checkpoints=params.evaluate.checkpoints,
+        # Phase → the checkpoint that its training starts from; for DPO it is `dpo.init`.
         starts=params.starts,
         benchmarks=params.evaluate.benchmarks,
         exported=params.export.checkpoint,

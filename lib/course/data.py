@@ -180,7 +180,7 @@ def get_packed_sft_dataset(
 def iterate_batches(
     dataset: Sequence[dict[str, Tensor]], batch_size: int, shuffle: bool, *, seed: int = 0
 ) -> DataLoader[dict[str, Tensor]]:
-    """Return a loader of one pass over a dataset; the last batch may be smaller.
+    """Return a loader; each iteration over it is one pass, whose last batch may be smaller.
 
     Args:
         dataset: rows of equal shape.

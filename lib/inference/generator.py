@@ -101,7 +101,10 @@ class TextGenerator:
     positions: int | None
 
     def generate(self, questions: Sequence[str], settings: GenerationSettings) -> list[Solution]:
-        """Answer the questions in order; a longer prompt shortens no other question's answer.
+        """Answer the questions in order.
+
+        An answer has at most `max_new_tokens` tokens, or the positions that its own prompt leaves
+        if they are fewer; the lengths of the other prompts do not matter.
 
         Raises:
             UserError: an empty question, or one too long for the model's positions.

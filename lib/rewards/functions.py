@@ -371,7 +371,9 @@ def checked_plugin(name: str, reward: BoundedReward) -> BoundedReward | RewardFn
     def score_all(
         completions: Sequence[Any],
         *,
-        tags: object = None,  # not passed on; a function of a `Rollout` can read them
+        # The problem's tags, dropped: TRL's trainer passes every column of the dataset, but ours
+        # never this one. A function of a `Rollout` can read them.
+        tags: object = None,
         **columns: Any,
     ) -> list[float]:
         """Return the plugin's rewards of a batch, one per completion; TRL's signature."""
