@@ -56,7 +56,7 @@ def get_response_log_probs(
 ) -> dict[str, Tensor]:
     """Return the log-prob of every label under a causal language model, in nats; none is masked.
 
-    Padding must be on the right: causal attention then keeps it from the tokens that count.
+    Padding must be on the right: under causal attention, no other token then attends to it.
 
     Args:
         model: returns `.logits` [B, T, V] for input ids; for `chunk_size` also needs

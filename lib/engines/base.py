@@ -130,8 +130,8 @@ class Engine(abc.ABC):
         """Return `sampling.num_completions` completions for each prompt, in the order of `prompts`.
 
         A completion ends after the first stop string, even if that ends within a token. Its text
-        then ends with the stop string, its token ids with the token that completed the string. A
-        completion is truncated if it and its prompt fill the model's positions.
+        then ends with the stop string, its token ids with the token that completed the string. It
+        is truncated at `sampling.max_new_tokens`, or earlier if the model has no further position.
 
         Args:
             prompts: the token ids of each prompt (see `encode`).
@@ -180,8 +180,8 @@ def open_engine(name: str, checkpoint: Path, **settings: Any) -> Engine:
 
     Args:
         name: a key of `ENGINES`, from `evaluate.engine`, `rollout.engine` or `validation.engine`.
-        settings: the arguments of `Engine.open`. dtype, attention and length come from
-            `model.loading` in params.
+        settings: the arguments of `Engine.open`. `dtype`, `attention` and `max_seq_length` come
+            from `model.loading` in params.
 
     Raises:
         UserError: the engine is not installed, or cannot run this checkpoint here.

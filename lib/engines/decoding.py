@@ -97,7 +97,7 @@ def grouped_attention(
     attention_mask: Tensor | None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Compute transformers' sdpa attention; for one token a row, without copying keys and values.
+    """Compute transformers' sdpa attention; for one token a row in 16 bits, without copying keys.
 
     H query heads share K key heads. If there is a mask, transformers repeats keys and values for
     every query head (`use_gqa_in_sdpa`), which takes most of a CPU's attention time. Here the
@@ -105,9 +105,9 @@ def grouped_attention(
     [B, K, H / K, D].
 
     Args:
-        query: [B, H, T, D]; for T > 1, in the prefill, transformers' own function computes.
-        key, value: [B, K, T, D].
-        attention_mask: [B, 1, 1, T] for one token, or None.
+        query: [B, H, T, D] of the new tokens: T > 1 in the prefill, 1 at each later step.
+        key, value: [B, K, S, D] of all S tokens so far.
+        attention_mask: [B, 1, T, S], or None.
 
     Returns:
         The attention's output [B, T, H, D], and None in place of attention weights.
@@ -117,7 +117,7 @@ def grouped_attention(
     # Only in 16 bits, where the result has the same bits as sdpa's. In float32 it is rounded
     # differently.
     half = query.dtype == torch.bfloat16 or torch.is_autocast_enabled("cpu")
-    # Otherwise there is nothing to group, or the result would differ: transformers' own function.
+    # transformers' own function for the prefill, for heads without groups, and in float32.
     if num_queries > 1 or heads == num_key_heads or not half:
         attended: Tensor = sdpa_attention_forward(
             module, query, key, value, attention_mask, **kwargs
@@ -390,7 +390,7 @@ def sample(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple[Tensor
         # Summed as integers, in units of 2^-52: on a GPU, sums of floats differ from run to run,
         # and in float32 they would round away small probabilities of a large vocabulary.
         cumulative = (probabilities * 2.0**52).long().cumsum(-1)
-        # A share of the last sum, not of 2^52, so that rounding puts none beyond the last token.
+        # A share of the last sum, not of 2^52, so that rounding puts no quantile beyond the last.
         quantiles = (uniforms[:, None] * cumulative[:, -1:]).long()
         # Right: a number on a boundary goes to the next token, never to one of probability 0.
         tokens = torch.searchsorted(cumulative, quantiles, right=True)[:, 0]
@@ -468,7 +468,8 @@ class Endings:
         self.tokenizer = tokenizer
         self.end_tokens = frozenset(end_tokens)
         self.stop_strings = tuple(stop_strings)
-        # Ids of the tokens with a stop string's last character; only after them is text decoded.
+        # Ids of the tokens with a stop string's last character; only after them is the text
+        # searched for stop strings.
         self.may_stop = self._may_stop(vocab_size)
 
     def find(self, token_ids: Sequence[int], *, at_limit: bool) -> tuple[Finish, str] | None:

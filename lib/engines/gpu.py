@@ -59,6 +59,7 @@ def find_gpus() -> tuple[Gpu, ...]:
             rows = re.findall(
                 r"^(.+?), *(.+?), *(\d+), *(\d+)(?:, *([\d.]+))?$", table, re.MULTILINE
             )
+            # A capability that is not reported counts as high enough: infinity.
             return tuple(
                 Gpu(name, driver, int(total) * 2**20, int(free) * 2**20, float(cap or "inf"))
                 for name, driver, total, free, cap in rows
@@ -79,7 +80,7 @@ def gpu_fault(gpus: Sequence[Gpu]) -> str:
         warnings.simplefilter("ignore")  # torch's long warning about an old driver
         if torch.cuda.is_available():
             return ""
-    gpu = gpus[0]
+    gpu = gpus[0]  # all GPUs of a machine have the same driver
     cuda = torch.version.cuda or ""  # such as "13.0"; '' for a build for CPUs
     # The oldest driver that this CUDA version runs on; 0 for an unknown version, so that no driver
     # is too old.

@@ -70,9 +70,9 @@ def device_name() -> str:
 def prefer_reproducible_kernels() -> None:
     """Make torch use kernels with the same bits on every run, for all operations that have one.
 
-    On a GPU two kinds still differ from run to run. Torch does not control Unsloth's and vLLM's own
-    kernels. It makes the backward passes of SDPA's flash and memory-efficient kernels deterministic
-    only with `warn_only=False`, and then refuses all operations without a deterministic kernel.
+    On a GPU, two kinds of kernels still differ from run to run: Unsloth's and vLLM's own, and the
+    backward passes of SDPA's flash and memory-efficient attention. Torch makes the latter
+    deterministic only with `warn_only=False`, and then refuses all operations that cannot be.
     """
     torch.use_deterministic_algorithms(True, warn_only=True)
     # For the backward pass of the package flash-attn, not SDPA's flash kernel; transformers reads

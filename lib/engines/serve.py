@@ -26,10 +26,10 @@ its own."""
 
 
 def weights_layout(model: Path) -> str:
-    """Hash a model's config (16 hex digits), without entries that do not change weights' shapes.
+    """Hash the entries of a model's config that may change its weights' shapes (16 hex digits).
 
-    These are the entries in `OF_NO_SHAPE`, such as the dtype, and the ids of special tokens, which
-    saving and training change. A server accepts weights of a model with the same hash.
+    The entries in `OF_NO_SHAPE`, such as the dtype, and the ids of special tokens are left out:
+    saving and training change them. A server accepts weights of a model with the same hash.
     """
     config = load_pretrained(AutoConfig, model).to_dict()
     shape = {

@@ -73,7 +73,7 @@ class Server:
             limits=httpx.Limits(max_connections=None),  # one for each request under way
         )
         models = self.get("/v1/models")["data"]
-        # The list has adapters too: entries with a parent, the base model.
+        # The list has adapters too; an adapter's `parent` is the served model.
         served = next(model for model in models if not model.get("parent"))
         self.model: str = served["id"]
         self.max_seq_length: int = served["max_model_len"]
@@ -112,10 +112,10 @@ class Server:
         return str(self.get("/weight_info")["weight_version"])
 
     def loaded(self) -> str:
-        """Return the version of the server's weights, but never `FIRST`.
+        """Return the version of the server's weights; a hash for those that it was started with.
 
-        vLLM reports `FIRST` for the weights that a server was started with. Their hash is returned
-        instead, which `make vllm-server` writes into the server's name (`started_with`).
+        vLLM reports `FIRST` for any such weights. `make vllm-server` writes their hash into the
+        server's name (`started_with`).
         """
         version = self.version()
         return self.started_with if version == FIRST else version
@@ -334,7 +334,7 @@ class ServerEngine(VllmBase):
                 stopped_by=choice["stop_reason"],
                 log_probs=log_probs,
                 # One entry for each run of tokens that was sampled from the same weights.
-                # None, without any version, is refused like another version.
+                # None, for no version at all, gives an empty set, which is refused too.
                 versions={span["version"] for span in choice["weight_versions"] or ()},
             )
             completions.append(completion)
@@ -363,8 +363,8 @@ class ServerEngine(VllmBase):
         wanted = hash_path(self.weights)
         loaded = self._from_first_rank(lambda: {server.loaded() for server in self.servers})
         if loaded == {wanted}:
-            # Servers that started with these weights report `FIRST`, as a server that is restarted
-            # later would. With the hash as their version the two can be told apart.
+            # Servers that started with these weights still report `FIRST`. With the hash as their
+            # version, a server that is restarted later is noticed: it reports `FIRST` again.
             self._post_all("update_weight_version", new_version=wanted)
             self._version = wanted
         else:

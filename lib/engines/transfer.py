@@ -208,8 +208,8 @@ class HostSender(TrainerWeightTransferEngine):
                             break  # the workers refused: they cannot have all weights yet
                         self.group.broadcast(weight, 0).wait()
                 except BaseException:
-                    # Closes the connection, or the workers would wait for it. This sender is not
-                    # used again.
+                    # Closes the connection, or the workers would wait for the next broadcast. This
+                    # sender is not used again.
                     self.group = None
                     raise
                 received.result()
@@ -250,7 +250,8 @@ def trainer_init(
     """Return the sender of the weights in `source`; each rank needs one, and the first sends.
 
     Args:
-        backend: `host`; or, for a server on a GPU, `nccl`, or `ipc` on the trainer's own GPU.
+        backend: `host` for an engine in this process or a server on a CPU; for a server on a GPU
+            `nccl`, or `ipc` if it is the trainer's own GPU.
         client: a `ServerEngine`, with the four methods of vLLM's `VLLMWeightSyncClient`; or an
             `LLM`.
         rank: this process's rank among the ranks of training.

@@ -265,9 +265,8 @@ def decode_by_generate(model: PreTrainedModel, rows: Rows) -> None:
     ) -> Tensor:
         """Run forward passes until all rows have ended.
 
-        `generate` calls this with these arguments; those that are named but not used stay out of
-        `inputs`. The completions are in `rows`; the returned tensor, without the last tokens, is
-        not used.
+        `generate` passes all these arguments; three are named only to keep them out of `inputs`.
+        The completions are in `rows`; the returned tensor, without the last tokens, is not used.
         """
         # New tokens of a forward pass: None for the first one, the whole prompt; then 1.
         length: int | None = None
@@ -306,8 +305,8 @@ def _without_saved_config(model: PreTrainedModel) -> Iterator[None]:
 
     From it `generate` would take stop strings, and penalties that `decode` does not apply.
     """
-    # `model` may be PEFT's wrapper, which reads the config of the model below it until `generate`
-    # sets one on the wrapper. `vars` has only attributes of a module's own.
+    # PEFT's wrapper has a config of its own only once `generate` has set one, and returns that of
+    # the model below until then. `vars` tells these cases apart: it lists only own attributes.
     saved = {
         owner: owner.generation_config
         for owner in {model, base_model(model)}

@@ -116,7 +116,7 @@ def load_unsloth(
     import torch
 
     shares = memory_share > 0
-    # vLLM seeds all generators and replaces torch's function for threads; restored afterwards.
+    # vLLM seeds all generators and replaces `torch.set_num_threads`; `undisturbed` restores both.
     with compat.undisturbed() if shares else contextlib.nullcontext():
         model, _ = _fast_language_model().from_pretrained(
             model_name=str(weights),

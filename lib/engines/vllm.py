@@ -79,7 +79,7 @@ class VllmBase(Engine):
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
         self.label = label
-        # Ids of end tokens beside those that vLLM reads with the weights.
+        # Ids of end tokens besides those that vLLM reads with the weights.
         self._ends: tuple[int, ...] = ()
         # How often an adapter was loaded, and how often weights were synced.
         self._num_adapters = self._num_syncs = 0
@@ -109,7 +109,7 @@ class VllmBase(Engine):
             # Without it a server takes the penalty of the model's generation_config.json.
             "repetition_penalty": 1.0,
             "stop": list(sampling.stop_strings) or None,
-            # `_ends`: end tokens beside those that vLLM reads with the weights.
+            # `_ends`: end tokens besides those that vLLM reads with the weights.
             "stop_token_ids": None if sampling.ignore_eos else list(self._ends) or None,
             "ignore_eos": sampling.ignore_eos,
             "include_stop_str_in_output": True,
@@ -282,7 +282,8 @@ class VllmEngine(VllmBase):
         compat.prepare_vllm()
         adapter = is_adapter(checkpoint)
         full = base if adapter else checkpoint
-        # An adapter has the same tokenizer, but its folder lacks the model's config for vLLM.
+        # Not from an adapter's folder, which has the same one: vLLM loads it again from its folder,
+        # and needs the model's config there.
         tokenizer = load_tokenizer(full)
         lora_rank = _lora_rank(checkpoint, policy)  # 0 without an adapter
         # "cuda:1" -> 1; None is the process's current GPU.
@@ -374,7 +375,7 @@ class VllmEngine(VllmBase):
             reason=output.finish_reason,
             stopped_by=output.stop_reason,
             # One entry for each run of tokens that was sampled from the same weights.
-            # None, without any version, is refused like another version.
+            # None, for no version at all, gives an empty set, which is refused too.
             versions={span.version for span in output.weight_versions or ()},
             log_probs=log_probs,
         )

@@ -72,7 +72,7 @@ def _label(model_id: str, format_name: str, *, taken: Collection[str]) -> str:
     ("other/grpo", "") -> "other-grpo".
 
     Raises:
-        UserError: the whole path is a label already.
+        UserError: the label made of the whole path is taken too.
     """
     parts, ending = Path(model_id).parts, f".{format_name}" if format_name else ""
     # The last part of the path, then the last two parts, and so on.
@@ -95,8 +95,8 @@ def measure_model(
 ) -> dict[str, Any]:
     """Generate and grade one model's completions, write all files below `out`, return the metrics.
 
-    The files are <kind>/<label>.jsonl or .json, for the kinds completions, graded, prompts,
-    metrics, provenance, and one named by each benchmark of instructions.
+    The files are <kind>/<label>.jsonl or .json. A kind is completions, graded, prompts, metrics,
+    provenance, or the name of a benchmark of instructions.
 
     Args:
         label: names the model in files and rows.

@@ -134,7 +134,7 @@ def _reference_and_solution(
             return worked
         detail = "no answer column, and no `#### N` or \\boxed{} in the solution"
         raise RowFault("undecidable", field=column, detail=detail)
-    # Columns of the solution beside that of the reference.
+    # Columns that may hold the solution, without the reference's.
     others = [name for name in candidates["solution"] if name != column]
     if worked := read_worked(text):
         reference, solution = worked
@@ -273,7 +273,7 @@ def read_worked(text: str) -> tuple[str, str] | None:
         "So $x = \\boxed{2}$."                 ->  "2", "So $x = \\boxed{2}$."
         "$\\boxed{2}$."                        ->  "2", ""
 
-    The solution is '' if the text is only the answer. Returns None without either mark. GSM8K's
+    The solution is '' if the text is only the answer. Returns None if no answer is marked. GSM8K's
     calculator marks (`<<48/2=24>>`) and last line are removed; MATH's solution keeps its box.
     """
     # Stripped before the search: a pattern that matched the white space itself would take quadratic

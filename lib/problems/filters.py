@@ -195,7 +195,7 @@ def _words(text: str) -> list[str]:
 
     "Let é=3, 中文" -> ["let", "e", "3", "中", "文"]
 
-    `_half_words` later counts such a character as half a word.
+    `_half_words` later counts a character like 中 as half a word.
     """
     if not text.isascii():
         # NFKD maps full-width and styled letters to plain ones, and splits accents off: they become
@@ -245,7 +245,7 @@ def _hashes(grams: Sequence[str]) -> NDArray[np.uint64]:
 def decontaminate(
     table: ProblemTable, benchmarks: Sequence[BenchmarkIndex], *, size: int
 ) -> tuple[ProblemTable, dict[str, dict[str, int]]]:
-    """Drop every problem that shares an n-gram with any benchmark, or contains a shorter problem.
+    """Drop each problem that shares an n-gram with a benchmark, or contains a short problem of it.
 
     Args:
         table: training problems.
@@ -305,9 +305,9 @@ def check_correct(_: int, problem: Problem) -> tuple[str, str] | None:
 
     Otherwise return None. A problem without a solution is kept.
 
-    In a solution without a marked answer the last number counts, which suits solutions of models.
-    It does not suit GSM8K's own: they have lost their `####` line when they are converted, and 3 %
-    of them would be dropped although they are right.
+    If a solution marks no answer, its last number counts. That suits solutions of models, but not
+    GSM8K's own: they lose their `####` line when they are converted, and 3 % of them would be
+    dropped although they are right.
     """
     # RESPONSE: the solution is a model's whole response, which is split into (reasoning, answer);
     # None if it marks no answer.

@@ -171,7 +171,7 @@ def generate_problems(
         split: "sft", "grpo", "test" or another key of `SPLIT_BUCKETS`; part of each problem's seed.
         settings: its `level_weights` are the weights of levels 1, 2, ….
     """
-    # For any split: if there is a list of weights for each training set, SFT's is used.
+    # `level_weights` may be a list for each training set; SFT's then holds for every split here.
     weights = settings.levels_of("sft")
     levels = range(1, len(weights) + 1)
     for index in range(count):

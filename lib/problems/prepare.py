@@ -147,9 +147,9 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
         # At most one source.
         for source in prepare.sft.truth_from:
             table = reader.table("prepare.sft.truth_from", source, Drops())
-            # Content hash → reference, since the two sources share a problem's text but no key.
+            # Content hash → reference, since a row and its truth share the problem's text, no key.
             truths = dict(zip(table.column("id"), table.column("reference"), strict=True))
-        # Are rows without a worked solution good? Which references replace those of the rows?
+        # Whether rows without a worked solution are good; references that replace the rows' own.
         row_options = {"bare_answers": prepare.sft.bare_answers, "truths": truths}
         sft = reader.training_set("sft", prepare.sft, indices, **row_options)
         if prepare.sft.correct_only:

@@ -166,7 +166,7 @@ def _files(path: Path, *, split: str, raw: Path) -> list[Path]:
 
 
 def _refuse_outside(path: Path, *, raw: Path) -> None:
-    """Refuse a path outside of `raw`, also through a symbolic link, and a broken link.
+    """Refuse a broken link, and a path that is or leads outside of `raw`.
 
     Raises:
         UserError: names the path, and how to import it.

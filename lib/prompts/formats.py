@@ -138,7 +138,7 @@ class TaggedFormat:
         `format_ok` is True if the completion has each tag once, in order, and no text after them.
         Reasoning and answer are parsed independently of that.
         """
-        # Reasoning open; reasoning close, answer open and close.
+        # The reasoning's opening tag; its closing tag and the answer's two.
         opening, *others = self.marks
         # If the prompt ends with the opening tag, the completion must not repeat it.
         num_opening = 0 if self.opened_by_prompt else 1
@@ -163,8 +163,8 @@ class TaggedFormat:
         For `r1_zero`, whose prompt has the opening tag: `… </think> <answer>72</answer>`. `parse`
         matches it against the whole text.
         """
-        # Reasoning open, close, answer open, close. Tags are texts from params: `[` or `|` in one
-        # must not act as a pattern.
+        # The reasoning's opening and closing tag, then the answer's. They may come from params, and
+        # a `[` or `|` in a tag must not act as a pattern.
         tags = [re.escape(mark) for mark in self.marks]
         opening = "" if self.opened_by_prompt else rf"\s*{tags[0]}"
         # From the reasoning's closing to the answer's opening tag: the format's text, or if it has
@@ -273,8 +273,8 @@ class BoxedFormat:
     def parse(self, completion: str) -> ParsedCompletion:
         """Parse a completion; `format_ok` is True if there is a box and it is not empty.
 
-        The answer is the content of the last box. The reasoning is the text before a box on its own
-        line at the end, or the whole completion if the box is in a sentence; None if it is empty.
+        The answer is the content of the last box. The reasoning is the text before this box if the
+        box is the last line, else the whole completion; None if it is empty.
         """
         box = last_box(completion)
         if box is None:

@@ -107,18 +107,19 @@ def chat_template(layout: Layout, *, opening: str = "") -> str:
     # Printed at the end of a prompt, and also before an answer in a conversation: a prompt is
     # therefore a prefix of prompt plus answer.
     before_answer = layout.assistant + opening
-    # SmolLM2's BOS is `<|im_start|>`, the opening of every ChatML turn. Its own template prints no
-    # further one at the start, so this condition leaves that BOS out.
+    # SmolLM2's BOS is `<|im_start|>`, which every ChatML turn begins with. SmolLM2's own template
+    # prints no BOS before the first turn, so this condition leaves it out here too.
     bos_condition = ' and bos_token != "<|im_start|>"' if layout is CHATML else ""
     # In an f-string, `{{%-` writes Jinja's `{%-`, and `{{{{-` writes `{{-`. The minus signs remove
-    # white space around the code. `_text` and `_turn` return Jinja code that prints a text, and a
-    # message with the text around it. `{% generation %}` marks answers for `assistant_only_loss`.
+    # white space around the code. `_text` returns Jinja code that prints a text, `_turn` code that
+    # prints a message with the text around it.
     return (
         f"{{%- if bos_token{bos_condition} -%}}{{{{- bos_token -}}}}{{%- endif -%}}"
         f"{{%- if messages[0]['role'] != 'system' -%}}{_text(layout.preamble)}{{%- endif -%}}"
         "{%- for message in messages -%}"
         "{%- if message['role'] == 'assistant' -%}"
         f"{_text(before_answer)}"
+        # `generation` marks answers for TRL's `assistant_only_loss`.
         "{% generation %}{{- message['content'] + eos_token -}}{% endgeneration %}"
         f"{{%- if not loop.last -%}}{_text(layout.after_answer)}{{%- endif -%}}"
         f"{{%- elif message['role'] == 'system' -%}}{_turn(layout.system)}"

@@ -114,7 +114,7 @@ def independent_difference(*, before: Estimate, after: Estimate) -> Difference:
 
     One right and one wrong problem are added to each (Agresti and Caffo 2000). If both rates are of
     the same problems, the interval is too wide, since their scores correlate; committed metrics
-    hold no scores per problem, so they allow no better one. If a rate has no standard error (NaN),
+    hold no scores per problem, and allow no better interval. If a rate has no standard error (NaN),
     the interval is [−1, 1].
     """
     # Variances of independent samples add up: hypot(a, b) = √(a² + b²).
