@@ -264,7 +264,7 @@ def compute_policy_gradient_loss(
         [B, T], and the metadata of `compute_grpo_clip_loss` ({} for the other two).
 
     Raises:
-        ValueError: unknown name, or an argument that it needs is None.
+        ValueError: unknown name, or an argument that the loss needs is None.
     """
     if loss_type not in get_args(CourseLossType):
         known = ", ".join(get_args(CourseLossType))

@@ -159,8 +159,8 @@ def decode(model: PreTrainedModel, rows: "Rows") -> None:
 
     Prefill the prompts, then repeat: sample one token a row, drop ended rows, forward pass.
     """
-    # One layer for each layer of the model, of which `DynamicCache` knows the number. The memory
-    # for all tokens is allocated at once.
+    # A cache layer per layer of the model, counted by `DynamicCache`. Each layer allocates memory
+    # for all tokens in one piece.
     cache = Cache(
         layers=[_PreallocatedLayer(rows.capacity) for _ in DynamicCache(config=model.config).layers]
     )

@@ -1,4 +1,4 @@
-"""The table of engines: their facts that params, plans and stages need before one is loaded.
+"""The table of engines: the facts that params, plans and stages need before an engine is loaded.
 
 This module does not import torch, since params are validated without it. A new engine is one file
 in lib/engines and one entry in `ENGINES`; all other code reads these attributes.

@@ -71,8 +71,9 @@ def prefer_reproducible_kernels() -> None:
     """Make torch use kernels with the same bits on every run, for all operations that have one.
 
     On a GPU, two kinds of kernels still differ from run to run: Unsloth's and vLLM's own, and the
-    backward passes of SDPA's flash and memory-efficient attention. Torch makes the latter
-    deterministic only with `warn_only=False`, and then refuses all operations that cannot be.
+    backward passes of SDPA's flash and memory-efficient attention. Torch makes these backward
+    passes deterministic only with `warn_only=False`, and then refuses all operations without a
+    deterministic kernel.
     """
     torch.use_deterministic_algorithms(True, warn_only=True)
     # For the backward pass of the package flash-attn, not SDPA's flash kernel; transformers reads

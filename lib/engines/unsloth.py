@@ -55,8 +55,8 @@ PATCHED = ("transformers", "trl", "peft")
 def import_first(backend: str, *, generates: bool) -> None:
     """Set the environment variables of CUDA's allocator and of Unsloth, then import Unsloth.
 
-    For the backend `transformers` only the variables are set. Variables that are set already are
-    kept, and so are TRL's own trainers (`compat.keep_trl`).
+    The backend `transformers` needs only the allocator's. Variables that are set already are kept.
+    After the import, TRL's own trainers are restored (`compat.keep_trl`).
 
     Args:
         backend: `model.backend`, `transformers` or `unsloth`.

@@ -295,7 +295,8 @@ class VllmEngine(VllmBase):
                 f"rollout.device={device}: with several ranks, each generates on its own GPU; "
                 "set it to '', or train on one GPU"
             )
-        # How vLLM runs the model: in this process as a rank, by its own choice, or on `gpu`.
+        # How vLLM runs the model: None for its own choice; as one of the launcher's ranks, or on
+        # the GPU `gpu`, both in this process.
         executor: Any = "external_launcher" if among_ranks else None
         if gpu is not None:
             executor = compat.executor_on(gpu)

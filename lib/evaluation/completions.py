@@ -5,8 +5,8 @@ depend on seed and prompt, not on earlier chunks.
 
 A run resumes. Its scratch folder is named by its fingerprint, a hash of settings, inputs, versions
 and code, so that changed settings start afresh. Each chunk is one transaction of an SQLite file:
-after a kill, all of its rows are there or none, and then it is generated again. The result has the
-bytes of a run that was never stopped.
+after a kill, the file has all of a chunk's rows or none, and missing chunks are generated. The
+result has the bytes of a run that was never stopped.
 """
 
 import contextlib
@@ -101,7 +101,8 @@ def complete(
         label: the name of the model in rows and on the progress bar.
         system: system prompt, '' for none.
         scratch: folder of the chunks that are done.
-        completions: JSONL that gets the rows, by benchmark, mode, problem and sample.
+        completions: JSONL that gets the rows, by benchmark, mode, problem and sample; rows of
+            prompts that are too long come last.
         positions: the model's context length, None for no limit.
         long_is_wrong: count a problem as wrong if its prompt leaves no position for an answer;
             False refuses it.
@@ -141,8 +142,7 @@ def complete(
         # Sorted, since chunks were stored in the order of prompt length.
         stored = table.execute("SELECT row FROM rows ORDER BY task, problem, sample")
         generated = (json.loads(row) for (row,) in stored)
-        # `unanswered` yields the empty completions of problems with too long a prompt. They come
-        # last.
+        # `unanswered` yields the empty completions of problems with too long a prompt.
         rows = itertools.chain(generated, *(task.unanswered() for task in tasks))
         write_jsonl(completions, ({"checkpoint": label, **row} for row in rows))
     # The Jinja source, of which provenance has a hash.

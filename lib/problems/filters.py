@@ -9,8 +9,8 @@ numbers is another problem: each changed word changes five 5-grams.
 A training problem is contaminated by a benchmark if any run of n (8) words of its text occurs in a
 benchmark problem, or if it contains a whole benchmark problem of fewer than n words. Words are
 lower-cased runs of letters and digits, so that spacing, punctuation, case, accents and variant
-characters hide no leak. In scripts without spaces (Chinese, Japanese, Thai, ...) two characters
-count as a word, about the length of a word there.
+characters hide no leak. In scripts without spaces (Chinese, Japanese, Thai, ...) two characters,
+about the length of a word, count as one word.
 """
 
 import dataclasses

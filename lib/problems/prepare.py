@@ -114,10 +114,10 @@ class ProblemSets:
 
 @contextmanager
 def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[ProblemSets]:
-    """Yield all sets without bad rows, duplicates, leaks and excluded problems.
+    """Yield all sets; training sets have no problem of a benchmark, and none that params exclude.
 
-    No problem is held back for validation yet. The tables' Arrow files exist only within the `with`
-    block.
+    Bad rows and duplicates are dropped from every set. No problem is held back for validation yet.
+    The tables' Arrow files exist only within the `with` block.
 
     Args:
         prepare: the params section.

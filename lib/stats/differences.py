@@ -117,7 +117,8 @@ def independent_difference(*, before: Estimate, after: Estimate) -> Difference:
     hold no scores per problem, and allow no better interval. If a rate has no standard error (NaN),
     the interval is [−1, 1].
     """
-    # Variances of independent samples add up: hypot(a, b) = √(a² + b²).
+    # Variances of independent samples add up: hypot(a, b) = √(a² + b²). The smaller n gives fewer
+    # degrees of freedom, to be cautious.
     smaller_n, se = min(before.n, after.n), math.hypot(before.se, after.se)
     # Mean and standard error of each side with its two added problems, of value 0 and 1.
     (old, old_error), (new, new_error) = (

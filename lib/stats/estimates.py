@@ -80,7 +80,8 @@ def clustered_mean(values: ArrayLike, clusters: Sequence[Hashable]) -> Estimate:
     # Problem → its number from 0, in the order of the first completions.
     numbers = {cluster: number for number, cluster in enumerate(dict.fromkeys(clusters))}
     mean = float(flat.mean())
-    # [P] Σ_i (x_pi − mean): `bincount` adds up the weights of each cluster number.
+    # [P] Σ_i (x_pi − mean): `bincount` adds up the weights of each cluster number. It raises
+    # ValueError if there is not one cluster per value.
     residuals = np.bincount([numbers[cluster] for cluster in clusters], weights=flat - mean)
     num_problems = len(numbers)
     if num_problems == 1:

@@ -87,7 +87,7 @@ def seeds_mean(values: ArrayLike, *, problem_se: Sequence[float] = ()) -> SeedsM
     """Return the mean over seeds, with its standard errors over seeds and over problems.
 
     Args:
-        values: [S] the rate or the paired difference of each seed.
+        values: [S] the rate or the paired difference of each seed, S of at least 3.
         problem_se: [S] standard error of each seed's value over its own problems. Empty if the
             value is not a mean over problems.
     """
