@@ -169,7 +169,7 @@ def compute_group_normalized_rewards(
         rewards, whose advantages are 0.
 
     Raises:
-        ValueError: the lists differ in length, or B is not a multiple of G, or G < 2.
+        ValueError: the lists differ in length, B is 0 or no multiple of G, or G < 2.
     """
     if not rollout_responses or group_size < 1 or len(rollout_responses) % group_size:
         raise ValueError(

@@ -390,7 +390,7 @@ def sample(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple[Tensor
         # Summed as integers, in units of 2^-52: on a GPU, sums of floats differ from run to run,
         # and in float32 they would round away small probabilities of a large vocabulary.
         cumulative = (probabilities * 2.0**52).long().cumsum(-1)
-        # A share of the last sum, not of 2^52, so that rounding puts no quantile beyond the last.
+        # A share of the last sum, not of 2^52: rounding then cannot go beyond the last token.
         quantiles = (uniforms[:, None] * cumulative[:, -1:]).long()
         # Right: a number on a boundary goes to the next token, never to one of probability 0.
         tokens = torch.searchsorted(cumulative, quantiles, right=True)[:, 0]

@@ -120,7 +120,7 @@ def trainable_policy(
         )
         # Name and revision of the base model, which `save_policy` writes into an adapter's config.
         model.pointer = read_pointer(full_model)
-        # Rank 0 trains all weights. Then no phase writes an adapter, and `adapter` is None.
+        # LoRA rank 0 trains all weights. No phase then writes an adapter, and `adapter` is None.
         if not settings.lora.rank:
             return model
         return adapt_unsloth(model, settings=settings, seed=seed, adapter=adapter)

@@ -45,7 +45,7 @@ def train_tokenizer(
         chat_template: the prompt format's Jinja source; saved with the tokenizer.
 
     Raises:
-        UserError: `vocab_size` does not hold the bytes, two special tokens and the marks.
+        UserError: `vocab_size` is too small for the bytes, two special tokens and the marks.
     """
     # Each byte is a token, so that any text can be encoded; EOS and padding; the marks.
     least = _NUM_BYTES + 2 + len(marks)

@@ -199,7 +199,7 @@ def _fast_language_model() -> Any:
         ) from error
     # Unsloth raises these if it finds no accelerator.
     except (NotImplementedError, RuntimeError) as error:
-        # A sentence if torch cannot use the GPUs of this machine; '' if there are none.
+        # A sentence if torch cannot use the GPUs of this machine; '' if it can, or there are none.
         fault = gpu_fault(find_gpus()) or (
             f"unsloth finds no accelerator here ({first_line(error)}); "
             "set model.backend to transformers"

@@ -191,7 +191,7 @@ class VllmBase(Engine):
         vLLM reads an adapter from files. A full model's weights are sent to it.
         """
         self._num_syncs += 1
-        # The name of the temporary folder is in it, so that no two runs use the same version.
+        # A version contains the temporary folder's name, so that no two runs use the same one.
         name = f"{Path(self._scratch.name).name}-{self._num_syncs}"
         if not isinstance(policy, PeftModel):
             self._send(policy, name)
@@ -282,8 +282,8 @@ class VllmEngine(VllmBase):
         compat.prepare_vllm()
         adapter = is_adapter(checkpoint)
         full = base if adapter else checkpoint
-        # Not from an adapter's folder, which has the same one: vLLM loads it again from its folder,
-        # and needs the model's config there.
+        # Not from an adapter's folder, though the tokenizer is the same: vLLM reads the tokenizer's
+        # folder again, and needs the model's config in it.
         tokenizer = load_tokenizer(full)
         lora_rank = _lora_rank(checkpoint, policy)  # 0 without an adapter
         # "cuda:1" -> 1; None is the process's current GPU.
@@ -295,8 +295,8 @@ class VllmEngine(VllmBase):
                 f"rollout.device={device}: with several ranks, each generates on its own GPU; "
                 "set it to '', or train on one GPU"
             )
-        # How vLLM runs the model: None for its own choice; as one of the launcher's ranks, or on
-        # the GPU `gpu`, both in this process.
+        # None: vLLM chooses how to run the model. Otherwise vLLM runs it in this process, as one of
+        # the launcher's ranks or on the GPU `gpu`.
         executor: Any = "external_launcher" if among_ranks else None
         if gpu is not None:
             executor = compat.executor_on(gpu)

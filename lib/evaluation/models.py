@@ -130,7 +130,7 @@ def measure_model(
     run_id = rows_fingerprint({**settings, "label": label}, inputs=inputs)
     completions, graded = (out / kind / f"{label}.jsonl" for kind in ("completions", "graded"))
     # The scratch folder holds the generated rows, and is deleted at the end of the block. Grading
-    # is in the block: if the verifier crashes, the rows of perhaps hours are still there.
+    # is in the block: if the verifier crashes, the folder keeps the rows of perhaps hours.
     with scratch_of(run_id) as scratch:
         engine = model.open(
             evaluate.engine,

@@ -134,7 +134,7 @@ def _reference_and_solution(
             return worked
         detail = "no answer column, and no `#### N` or \\boxed{} in the solution"
         raise RowFault("undecidable", field=column, detail=detail)
-    # Columns that may hold the solution, without the reference's.
+    # Columns that may hold the solution, except the column of `text`.
     others = [name for name in candidates["solution"] if name != column]
     if worked := read_worked(text):
         reference, solution = worked
@@ -235,7 +235,7 @@ def text_of(value: Any, field: str, *, role: str = "assistant") -> str:
         field: name of the column, for the error.
 
     Raises:
-        RowFault: another type, NaN or infinity, a lone surrogate, or several turns of the role.
+        RowFault: another type, NaN or infinity, a lone surrogate, or no single turn of the role.
     """
     # A list of chat messages, also an empty one, which then has no turn of the role.
     if isinstance(value, list) and all(

@@ -253,12 +253,12 @@ def decontaminate(
 
     Returns:
         The remaining problems; and for each benchmark's name the overlap before the drop:
-        `train_rows` training problems share an n-gram with `benchmark_rows` of its
-        `benchmark_size` problems.
+        `train_rows` training problems share text with `benchmark_rows` of its `benchmark_size`
+        problems.
     """
-    # Benchmark → rows of its problems that share an n-gram with any training problem.
+    # Benchmark → rows of its problems that share text with any training problem.
     benchmark_rows: dict[str, set[int]] = {benchmark.name: set() for benchmark in benchmarks}
-    # Benchmark → number of training problems that share an n-gram with it.
+    # Benchmark → number of training problems that share text with it.
     train_rows: Counter[str] = Counter()
 
     def contaminated(_: int, problem: Problem) -> tuple[str, str] | None:

@@ -70,7 +70,7 @@ class RawRow:
 
 
 def read_json_rows(path: Path) -> Iterator[RawRow]:
-    """Yield the rows of a JSONL file (blank lines skipped), or of a `.json` with one array.
+    """Yield the rows of a file of JSON lines (blank ones skipped), or of a `.json` with one array.
 
     A row that is no JSON object is yielded with its fault in place of its fields.
     """
@@ -79,8 +79,8 @@ def read_json_rows(path: Path) -> Iterator[RawRow]:
         # mark and white space.
         start = content.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
     if path.suffix == ".jsonl" or not start.startswith(b"["):
-        # `_object_or_fault` returns a JSON object as it is, and a fault for any other value.
         for line in json_lines(path):
+            # `_object_or_fault` returns a JSON object as it is, and a fault for any other value.
             row = _parse_fault(line.fault, "JSON") if line.fault else _object_or_fault(line.value)
             yield RawRow(str(path), line.number, row)
         return
