@@ -48,7 +48,6 @@ def main(
     from lib.training.grpo import grpo_setup
     from lib.training.phase.run import Outputs, run_phase
     from lib.training.phase.validation import Validator
-    from lib.verifier import counters
 
     configure(seed=params.seed, threads=params.torch_threads)
     inputs = {"problems": problems, "init": init, "base": base}
@@ -62,9 +61,6 @@ def main(
         outputs=Outputs(**outputs),
         settings=params.model_dump(include=SECTIONS),
         inputs={**inputs, "validation": validation},
-        # For provenance: the verifier's calls, timeouts and failures. A resumed run adds its counts
-        # to the earlier ones.
-        counts=lambda: {"verifier": counters()},
         # Step 0 of validation is the initial checkpoint, before any update.
         validator=Validator(params, validation, init=init, base=base),
     )

@@ -31,8 +31,6 @@ from lib.core.errors import UserError
 from lib.prompts.saved import FORMAT_FILE, SYSTEM_FILE
 
 MANIFEST = "manifest.json"
-COUNTS = "counts.json"
-"""File with the counts for provenance up to a checkpoint."""
 
 FINISHED = "checkpoints"
 MIN_CHECKPOINTS = 2
@@ -91,17 +89,11 @@ class Checkpoints:
             say(f"{checkpoint} is damaged ({damage}); the one before is used, if there is one")
         return None
 
-    def seal(self, step: int, counts: Mapping[str, Any]) -> None:
-        """Add counts and manifest to the trainer's checkpoint, and move it out of `writing`.
-
-        Args:
-            counts: the run's counts for provenance up to this step, such as the verifier's timeouts
-                in GRPO; a resumed run adds its own to them.
-        """
+    def seal(self, step: int) -> None:
+        """Add the manifest to the trainer's checkpoint, and move it out of `writing`."""
         written = self.writing / f"checkpoint-{step}"
         # TRL's frozen adapter: with it, a resumed run would load the wrong weights.
         drop_reference_adapter(written)
-        write_json(written / COUNTS, counts)
         # Written after the other files, so that an interrupted checkpoint has no manifest.
         write_json(written / MANIFEST, _hashes(written))
         # The rename is atomic, because both folders are on one file system. It cannot replace a
@@ -182,15 +174,11 @@ class SealCheckpoints(TrainerCallback):
 
     Args:
         keep: number of checkpoints to keep after the run.
-        counts: returns the run's counts so far.
     """
 
-    def __init__(
-        self, checkpoints: Checkpoints, *, keep: int, counts: Callable[[], Mapping[str, Any]]
-    ) -> None:
+    def __init__(self, checkpoints: Checkpoints, *, keep: int) -> None:
         self.checkpoints = checkpoints
         self.keep = max(MIN_CHECKPOINTS, keep)
-        self.counts = counts
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -210,14 +198,13 @@ class SealCheckpoints(TrainerCallback):
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Complete the checkpoint with counts and manifest, and remove the oldest ones."""
+        """Complete the checkpoint with its manifest, and remove the oldest ones."""
         # Of a sharded checkpoint, each rank writes files of its own: wait for all of them.
         ranks = PartialState()
         ranks.wait_for_everyone()
         if state.is_world_process_zero:
             # Also moves it out of the trainer's output folder, so that a run can resume from it.
-            # The counts are the run's numbers for provenance, such as the verifier's timeouts.
-            self.checkpoints.seal(state.global_step, self.counts())
+            self.checkpoints.seal(state.global_step)
             self.checkpoints.drop_all_but(self.keep)
         # No rank trains on before the checkpoint is in its place.
         ranks.wait_for_everyone()

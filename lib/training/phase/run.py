@@ -5,7 +5,6 @@ import functools
 import math
 import re
 import shutil
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
@@ -35,7 +34,6 @@ from lib.engines.policy import copy_adapter, save_policy
 from lib.engines.runtime import released_memory
 from lib.params.training import Optimisation
 from lib.training.phase.checkpoints import (
-    COUNTS,
     Checkpoints,
     SaveOnSignal,
     SealCheckpoints,
@@ -52,8 +50,6 @@ from lib.training.phase.rollout_log import rollout_rows
 from lib.training.phase.tracking import Announcer, ProgressLines, Tracker, curve_points
 from lib.training.phase.validation import Validator, validation_points
 from lib.training.phase.warning_signs import WarningSigns, all_signs
-
-Counts = Mapping[str, Mapping[str, int]]
 
 NO_METRIC = re.compile(
     r"_std$(?<!zero_std)|/(std|min|max)$|/(min|max)_|terminated|_(min|max)$|sampling/.*_(ratio|diff)"
@@ -92,7 +88,6 @@ def run_phase(
     outputs: Outputs,
     settings: Mapping[str, Any],
     inputs: Mapping[str, Path],
-    counts: Callable[[], Counts] = dict,
     validator: Validator | None = None,
     adapter: Path | None = None,
     scratch: Path = SCRATCH,
@@ -109,8 +104,6 @@ def run_phase(
         init: the checkpoint to start from.
         settings: all params that the phase depends on.
         inputs: the stage's input files and folders, by name; provenance hashes them.
-        counts: called at each checkpoint and after training; its numbers by name go into
-            provenance, added up over interruptions. By default there are none.
         validator: measures the policy every `section.eval_steps`; with 0 it only names the columns
             of an empty validation curve.
         adapter: an adapter trained elsewhere on the weights of `init`, which a skipped phase passes
@@ -135,8 +128,8 @@ def run_phase(
                 shutil.copytree(init, outputs.model, dirs_exist_ok=True)
             write_results(outputs, TrainerState(), validator)
             # An adapter was trained, though not by this run: its provenance has `skipped: false`.
-            facts = {"skipped": adapter is None, **counts()}
-            write_provenance(outputs.provenance, settings=settings, inputs=inputs, **facts)
+            skipped = adapter is None
+            write_provenance(outputs.provenance, settings=settings, inputs=inputs, skipped=skipped)
         return
 
     # None if the run has no validation.
@@ -184,10 +177,8 @@ def run_phase(
             # Rank 0 decides: on several machines, ranks may see different checkpoints, and ranks
             # at different steps would wait for each other for ever.
             (name,) = broadcast_object_list([newest.name if newest else ""])
-            checkpoint, counts_before = None, {}
-            if name:
-                checkpoint = checkpoints.folder / name
-                counts_before = read_json(checkpoint / COUNTS)
+            checkpoint = checkpoints.folder / name if name else None
+            if checkpoint:
                 # Two faults: torch cannot load an optimiser's state onto the device `cpu:0`, and
                 # TRL starts the count of tokens at 0.
                 compat.load_onto_numbered_cpu()
@@ -212,12 +203,9 @@ def run_phase(
             on_signal = SaveOnSignal(math.lcm(section.steps_per_rollout, section.logging_steps))
             trainer.add_callback(on_signal)
 
-            def all_counts() -> Counts:
-                return add_counts(counts_before, counts())
-
             keep = section.keep_checkpoints
-            # Adds manifest and counts to each checkpoint of the trainer, and removes old ones.
-            trainer.add_callback(SealCheckpoints(checkpoints, keep=keep, counts=all_counts))
+            # Adds a manifest to each checkpoint of the trainer, and removes old ones.
+            trainer.add_callback(SealCheckpoints(checkpoints, keep=keep))
             with (
                 on_signal.watch(),
                 closing(active_validator) if active_validator else nullcontext(),
@@ -247,7 +235,7 @@ def run_phase(
                 # {stage: best point} of earlier phases and this one, for the checkpoint's card.
                 if selections := read_selections(init) | ({stage: best} if best else {}):
                     write_json(outputs.model / SELECTED, selections)
-                facts = {"skipped": False, **all_counts(), "warnings": all_signs(trainer)}
+                facts = {"skipped": False, "warnings": all_signs(trainer)}
                 write_provenance(outputs.provenance, settings=settings, inputs=inputs, **facts)
                 # Keeps the last `keep` checkpoints, with the base's prompt format and system prompt
                 # copied in so that they can be evaluated anywhere, and removes the rest.
@@ -339,21 +327,6 @@ def has_slow_bfloat16(trainer: Trainer) -> bool:
     if not half or not onednn or trainer.args.device.type != "cpu":
         return False
     return not torch.ops.mkldnn._is_mkldnn_bf16_supported()
-
-
-def add_counts(before: Counts, now: Counts) -> Counts:
-    """Add two runs' counts: {"a": {"x": 1}} + {"a": {"x": 2}} -> {"a": {"x": 3}}.
-
-    Args:
-        before: up to the checkpoint that the run resumes from; {} for a new run.
-        now: since then. It has every name of `before`, because a run resumes only with the same
-            params and code.
-    """
-    total = {name: Counter(counts) for name, counts in now.items()}
-    for name, counts in before.items():
-        # A Counter's `update` adds.
-        total[name].update(counts)
-    return total
 
 
 def resume_hint(checkpoints: Checkpoints, stage: str) -> str:

@@ -29,7 +29,6 @@ from lib.training.phase.run import Outputs, run_phase
 from lib.training.phase.setup import Setup
 from lib.training.phase.validation import Validator
 from lib.training.sft import sft_setup
-from lib.verifier import counters
 from tests.conftest import ROOT
 from tests.lib.training.preferences import pairs_of
 from tests.vllm_server import free_port
@@ -178,7 +177,6 @@ def run(stage: str, folder: Path, *, callbacks: Sequence[TrainerCallback] = ()) 
         outputs=outputs_in(folder, stage),
         settings=params.model_dump(),
         inputs={"problems": problems, "base": base},
-        counts=lambda: {"verifier": counters()},
         validator=Validator(params, folder / "validation", init=base, base=base),
         scratch=folder / "scratch",
     )

@@ -19,7 +19,6 @@ from lib.training.phase.checkpoints import (
     find_damage,
     run_fingerprint,
 )
-from lib.training.phase.run import add_counts
 
 
 def write(folder: Checkpoints, step: int) -> Path:
@@ -28,7 +27,7 @@ def write(folder: Checkpoints, step: int) -> Path:
     written.mkdir(parents=True)
     (written / "model.safetensors").write_bytes(bytes([step]) * 64)
     (written / "optimizer.pt").write_bytes(b"state")
-    folder.seal(step, {"verifier": {"calls": step}})
+    folder.seal(step)
     return folder.folder / written.name
 
 
@@ -101,7 +100,7 @@ def test_a_damaged_checkpoint_is_reported_and_the_older_one_used(saved, damage):
 @pytest.mark.parametrize("last", [True, False])
 def test_weights_that_are_no_numbers_are_not_kept(tmp_path, last):
     folder, model = Checkpoints(tmp_path / "sft" / "0123"), torch.nn.Linear(2, 2)
-    seal = SealCheckpoints(folder, keep=1, counts=dict)
+    seal = SealCheckpoints(folder, keep=1)
     state = TrainerState(global_step=4, max_steps=4 if last else 9)
     control = TrainerControl(should_save=not last)
     seal.on_step_end(None, state, control, model=model)
@@ -184,12 +183,6 @@ def test_code_of_the_stage_is_another_run_and_other_code_is_not(tmp_path, monkey
         (tmp_path / "lib" / file).write_text("2", encoding="utf-8")
         assert (stage_code("sft", settings) == first) == same, file
         (tmp_path / "lib" / file).write_text("1", encoding="utf-8")
-
-
-def test_counts_of_an_interrupted_run_are_added_up():
-    before = {"verifier": {"calls": 3, "late": 1}}
-    after = {"verifier": {"calls": 4, "new": 2, "late": 0}}
-    assert add_counts(before, after) == {"verifier": {"calls": 7, "new": 2, "late": 1}}
 
 
 def test_outside_the_main_thread_signals_keep_their_handlers():

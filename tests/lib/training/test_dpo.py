@@ -101,7 +101,7 @@ def test_resumed_training_ends_with_the_same_weights(build, smoke, full, tmp_pat
         checkpoints, model = Checkpoints(folder), smoke.model if lora else full
         changes = {"num_epochs": 2, "save_steps": 1}
         trainer = build(scratch=checkpoints.writing, model=model, **changes)
-        trainer.add_callback(SealCheckpoints(checkpoints, keep=9, counts=dict))
+        trainer.add_callback(SealCheckpoints(checkpoints, keep=9))
         trainer.train(resume_from_checkpoint=start)
         return {name: weight.detach() for name, weight in trainer.model.named_parameters()}
 

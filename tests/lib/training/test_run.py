@@ -79,7 +79,6 @@ def phase(sets, base, short, validator, tmp_path):
             outputs=outputs_in(tmp_path / folder, "sft"),
             settings=params.model_dump(),
             inputs={"base": base},
-            counts=lambda: {"verifier": {"calls": 1}},
             validator=validator,
             scratch=tmp_path / folder / "scratch",
         )
@@ -184,9 +183,6 @@ def test_an_interrupted_phase_ends_with_the_files_of_a_whole_one(phase, base, ca
     twice = phase()
     assert "sft resumes from step 6 (" in capsys.readouterr().out
     ours, wholes = results(twice), results(whole)
-    # Counts from before an interruption are kept.
-    counts = [json.loads(one.pop("provenance"))["verifier"]["calls"] for one in (ours, wholes)]
-    assert counts == [3, 1]
     assert ours == wholes
 
     left = [path.name for path in (twice / "scratch/sft").iterdir()]
@@ -215,7 +211,6 @@ def test_a_signal_leaves_a_checkpoint_to_resume_from(number, phase, monkeypatch)
         with pytest.raises(UserError, match="resumes from step 4"):
             phase(stop=2)
     ours, wholes = results(phase()), results(whole)
-    assert ours.pop("provenance") != wholes.pop("provenance")
     assert ours == wholes
     assert signal.getsignal(number) == before
 
@@ -289,7 +284,6 @@ def test_the_best_checkpoint_is_handed_on_after_interruptions(
             with pytest.raises(UserError, match="resumes from step"):
                 phase(stop=stop, params=params)
         ours, wholes = results(phase(params=params)), results(whole)
-        assert ours.pop("provenance") != wholes.pop("provenance")
         assert ours == wholes
 
     outputs = outputs_in(whole, "sft")
