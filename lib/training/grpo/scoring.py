@@ -130,6 +130,7 @@ class Scorer:
         # test needs a forward pass; None until then.
         self.fuses: bool | None = False if unsloth else None
         # Without position ids, a model with learned positions counts the padding before a prompt.
+        # Unsloth's own forward pass gets none.
         self.takes_positions = not unsloth and "position_ids" in forward_arguments(policy)
 
     def score(self, model: Any, batch: MicroBatch) -> TokenScores:
@@ -177,8 +178,8 @@ class Scorer:
         """Return the keys and values of the p distinct prompts, without their last tokens.
 
         Args:
-            prompts: [p, C - 1], -1 on padding. The last token is passed to the model before the
-                completion, since its logits score the completion's first token.
+            prompts: [p, C - 1] without each prompt's last token, -1 on padding. The model reads
+                that token with the completion, since its logits score the completion's first token.
         """
         cache, mask = DynamicCache(), (prompts >= 0).long()
         model(

@@ -152,7 +152,7 @@ class ProgressLines(TrainerCallback):
                 disable=None,
             )
             self.heartbeat.bar = self.bar
-        # Restarts the wait before its first line: loading the model does not count.
+        # Restarts the wait before the heartbeat's first line: loading the model does not count.
         self.heartbeat.rest()
 
     def show_progress(self, part: str, done: int, total: int, tokens: int = 0) -> None:
@@ -219,7 +219,7 @@ class ProgressLines(TrainerCallback):
         # Only the first rank prints, and only points: the trainer also logs a summary at its end.
         if self.bar is None or not logs or "loss" not in logs:
             return
-        # Before the first line: a loss near 0 is normal.
+        # Printed before the first line: the note that a loss near 0 is normal.
         if self.stage == "grpo" and self.previous is self.start:
             self.say(f"grpo {LOSS_NOTE}")
         # All tokens so far; a point may lack them.
@@ -434,6 +434,6 @@ class Tracker(TrainerCallback):
             names = ("step", "problem", "completion", "reward", "advantage")
             # A column for each reward function, and these.
             table = [row["rewards"] | {name: row[name] for name in names} for row in rows]
-            # A new table at each log, as TRL has it: W&B cannot append to a table.
+            # A new table at each log, as in TRL: W&B cannot append to a table.
             media["completions"] = tracker.Table(dataframe=pandas.DataFrame(table))
         return media
