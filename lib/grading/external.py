@@ -171,7 +171,7 @@ def _grade_or_error(
         return {"error": f"expected an object, got {type(row).__name__}"}
     # lm-eval's `--log_samples` keeps the benchmark's own columns below `doc`.
     doc = row["doc"] if isinstance(row.get("doc"), dict) else {}
-    # Both are None if the row has no such column. The completion may be in chat messages.
+    # Each is None if the row has no such column. The completion may be in chat messages.
     text, answer = _single_text(_column_value("completion", row)), _column_value("answer", row)
     if text is None and answer is None:
         return {"error": f"expected one completion in one of {COLUMN_NAMES['completion']}"}

@@ -34,7 +34,7 @@ def check_answer(rollout: Rollout) -> float:
     # Equal to the verifier, in another notation: 0.5 and 1/2.
     if rollout.compare(answer).equal:
         return 3.5
-    # answer / reference; None if one of them is no number.
+    # answer / reference; None if one of them is no number, or the reference is 0.
     ratio = _ratio(answer, rollout.reference)
     if ratio is None:
         return -2.0

@@ -635,8 +635,8 @@ class PolicyGradientTrainer(Trainer):
     def _check_version(self, version: str | None) -> None:
         """Refuse to train on completions sampled from stale weights.
 
-        The version proves it; a gap between log-probs does not, since engines round differently,
-        and only gives a warning (`lib.training.phase.warning_signs`).
+        With stale weights the version is unchanged. A gap between log-probs proves nothing, since
+        engines round differently: it only gives a warning (`lib.training.phase.warning_signs`).
 
         Args:
             version: of the engine's weights after a sync; each sync has a new one.

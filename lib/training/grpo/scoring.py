@@ -130,7 +130,7 @@ class Scorer:
         # test needs a forward pass; None until then.
         self.fuses: bool | None = False if unsloth else None
         # Without position ids, a model with learned positions counts the padding before a prompt.
-        # Unsloth's own forward pass gets none.
+        # Unsloth's own forward pass gets no position ids.
         self.takes_positions = not unsloth and "position_ids" in forward_arguments(policy)
 
     def score(self, model: Any, batch: MicroBatch) -> TokenScores:
@@ -229,7 +229,7 @@ class Scorer:
     def _from_logits(self, logits: Tensor, labels: Tensor) -> TokenScores:
         """Return the scores of labels [b, T + 1] from whole logits [b, T + 1, V]."""
         # With top-k, top-p, min-p or a gradient of the entropy, autograd would keep several tensors
-        # as large as the logits. `score_logits` keeps none: it works in chunks, and computes them
+        # as large as the logits. `score_logits` keeps none: it computes them chunk by chunk, and
         # again in the backward pass.
         if self.truncate or self.entropy_grad:
             return score_logits(

@@ -402,7 +402,7 @@ class Tracker(TrainerCallback):
         if state.is_world_process_zero and new and "reward" in new[-1]:
             rows = rollout_rows(self.trainer, start=self.num_rows)
             self.num_rows += len(rows)
-            # Of the trackers in use, only these two have the classes `Histogram` and `Table`.
+            # Only W&B and Trackio have the classes `Histogram` and `Table`.
             for name in self.callbacks.keys() & {"wandb", "trackio"}:
                 tracker: Any = sys.modules[name]
                 # {"distribution/<reward>": histogram, "completions": table of the new rows}.
