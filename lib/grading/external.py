@@ -101,7 +101,8 @@ def _summary(
     """Yield the summary's lines: each bad row, the counts, then each rate with its interval.
 
     Example: "right 0.4000 [0.2800, 0.5300]". If rows have labels, a rate is followed by its
-    agreement with them.
+    agreement with them. With `graders_disagree` among `rates`, the last line lists the rows on
+    which verifier and math-verify disagree.
 
     Args:
         grades: line number → grade, as `_grade_or_error` returns it.
@@ -110,7 +111,8 @@ def _summary(
     """
     for number, error in errors.items():
         yield f"line {number}: {error}"
-    # The problem's id or text: completions of one problem are one cluster of the standard error.
+    # The problem's id, text or reference: completions of one problem are one cluster of the
+    # standard error.
     problems = [grade["problem"] for grade in grades.values()]
     yield f"graded {len(set(problems))} problems"
     yield f"bad rows {len(errors)}"

@@ -119,8 +119,8 @@ def set_optimizer(trainer: Trainer, section: Optimisation) -> None:
     trainer.remove_callback(PrinterCallback)
     if section.optimizer == "memory_efficient_adamw":
         args = trainer.args
-        # The trainer makes the optimiser of these when training starts, and sets the weight decay
-        # per group of parameters.
+        # From this class and these arguments the trainer makes the optimiser when training starts.
+        # The trainer also sets the weight decay, per group of parameters.
         trainer.optimizer_cls_and_kwargs = (
             MemoryEfficientAdamW,
             {

@@ -295,7 +295,7 @@ def curve_points(state: TrainerState) -> list[dict[str, float]]:
             for name, value in entry.items()
             if not any(clock in name for clock in CLOCKS) and isinstance(value, int | float)
         }
-        # Neither JSON nor `dvc metrics` has an infinity.
+        # Neither JSON nor `dvc metrics` has an infinity or NaN.
         if not math.isfinite(point.get("grad_norm", 0)):
             del point["grad_norm"]
         points.append(point)
