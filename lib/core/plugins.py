@@ -128,7 +128,6 @@ def guarded(name: str, *, inputs: str = "") -> Iterator[None]:
         # Raises PluginTimeoutError in the block.
         with _time_limit(name):
             yield
-        # Both errors raised here are caught below, where the plugin's name is put before them.
         # All paths of the pipeline are relative to the checkout.
         if Path.cwd() != folder:
             raise UserError("changed the working directory; use absolute paths instead")
@@ -137,7 +136,8 @@ def guarded(name: str, *, inputs: str = "") -> Iterator[None]:
                 raise UserError(f"left the thread `{thread.name}` running; join it")
     except KeyboardInterrupt:  # Ctrl-C comes from the user, not from the plugin
         raise
-    # BaseException: `sys.exit()` in a plugin would end the stage with exit code 0.
+    # Also the two errors raised above, which get the plugin's name here. BaseException, since
+    # `sys.exit()` in a plugin would end the stage with exit code 0.
     except BaseException as error:
         os.chdir(folder)  # the plugin may have changed it
         raise UserError(f"{name}: {_error_with_line(error, file)}{call}") from error

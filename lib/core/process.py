@@ -187,7 +187,7 @@ def end_in_good_order() -> None:
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _interrupt)
-        # SIGTERM is blocked during a fork. The child sets the default action before it unblocks.
+        # SIGTERM is blocked during a fork. The child sets the default action, then unblocks it.
         os.register_at_fork(
             before=_block_sigterm, after_in_parent=_unblock_sigterm, after_in_child=_drop_handler
         )
@@ -233,9 +233,10 @@ def alone(lock: Path, *, what: str) -> Iterator[None]:
         UserError: another process holds the lock; names that process.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
-    # `lockf`, not the package filelock. A forked worker inherits a flock, which filelock takes, and
-    # would hold it if it lived on; it does not inherit this lock. filelock would also truncate the
-    # file. "a+" keeps the holder's process id, where "w" would erase it before the lock is taken.
+    # `lockf`, not the package filelock, which takes a flock. A forked worker inherits a flock, and
+    # would hold it after this process has ended; it does not inherit a lock of `lockf`. filelock
+    # would also truncate the file. "a+" keeps the holder's process id, where "w" would erase it
+    # before the lock is taken.
     with lock.open("a+", encoding="utf-8") as file:
         try:
             # NB: raise instead of waiting for the other process.

@@ -53,8 +53,8 @@ class Heartbeat:
             self.part, self.part_start = part, now
         # tqdm disables a bar if stderr is no terminal.
         bar = None if self.bar is None or self.bar.disable else self.bar
-        # A bar's text changes at most every `REFRESH_S`. The first line waits for `wait_s`, which
-        # `rest` has set to `FIRST_S`; later lines wait for `EVERY_S`.
+        # A bar's text changes at most every `REFRESH_S`. A line waits for `wait_s`: `FIRST_S` after
+        # a `rest`, then `EVERY_S`.
         if now - self.last_print < (self.wait_s if bar is None else REFRESH_S):
             return
         self.last_print, self.wait_s = now, EVERY_S

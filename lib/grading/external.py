@@ -53,8 +53,9 @@ def grade_external(
         math_verify: also grade by the stack `math_verify`, for comparison.
 
     Returns:
-        Lines with the bad rows, each rate with its interval over problems and, if rows have
-        labels, each grader's agreement with the labels.
+        Lines: how rows were paired if not by id, the bad rows, the numbers of problems and bad
+        rows, each rate with its interval over problems and, if rows have labels, each grader's
+        agreement with them; with `math_verify`, the lines on which the graders disagree.
 
     Raises:
         UserError: no row of `source` can be graded, or the references cannot be paired.
@@ -66,8 +67,8 @@ def grade_external(
         prompt_format=prompt_format or PROMPT_FORMATS["boxed"],
     )
     lines = list(json_lines(source))
-    # Line number → row of `references`; and the summary's first lines, which tell how rows were
-    # paired.
+    # Line number → row of `references`; and the summary's first lines: one if rows were paired by
+    # order, none if by id.
     reference_rows, notes = _paired_references(references, lines) if references else ({}, [])
     # Line number → {"grade": {...}} or {"error": reason}.
     results = {
@@ -100,7 +101,8 @@ def _summary(
     """Yield the summary's lines: each bad row, the counts, then each rate with its interval.
 
     Example: "right 0.4000 [0.2800, 0.5300]". If rows have labels, a rate is followed by its
-    agreement with them.
+    agreement with them. With `graders_disagree` among `rates`, the last line lists the rows on
+    which verifier and math-verify disagree.
 
     Args:
         grades: line number → grade, as `_grade_or_error` returns it.
@@ -109,7 +111,8 @@ def _summary(
     """
     for number, error in errors.items():
         yield f"line {number}: {error}"
-    # The problem's id or text: completions of one problem are one cluster of the standard error.
+    # The problem's id, text or reference: completions of one problem are one cluster of the
+    # standard error.
     problems = [grade["problem"] for grade in grades.values()]
     yield f"graded {len(set(problems))} problems"
     yield f"bad rows {len(errors)}"
@@ -120,7 +123,7 @@ def _summary(
         # A single problem has no spread over problems, from which to compute an interval.
         interval_text = f" [{interval.low:.4f}, {interval.high:.4f}]" if estimate.n > 1 else ""
         yield f"{name} {estimate.value:.4f}{interval_text}"
-        # These two do not grade the answer, which the labels do.
+        # Labels are about the answer, not about the format or the agreement of graders.
         if name not in ("format_ok", "graders_disagree"):
             yield from _agreement(name, grades.values())
     # A reward of the stack `math_verify`: 1 if it and the verifier grade differently.
@@ -170,11 +173,11 @@ def _grade_or_error(
         return {"error": f"expected an object, got {type(row).__name__}"}
     # lm-eval's `--log_samples` keeps the benchmark's own columns below `doc`.
     doc = row["doc"] if isinstance(row.get("doc"), dict) else {}
-    # Both are None if the row has no such column. The completion may be in chat messages.
+    # Each is None if the row has no such column. The completion may be in chat messages.
     text, answer = _single_text(_column_value("completion", row)), _column_value("answer", row)
     if text is None and answer is None:
         return {"error": f"expected one completion in one of {COLUMN_NAMES['completion']}"}
-    # These two may be in the row, in its `doc`, or in another file: the first one found counts.
+    # The first value found counts: in the row, then in its `doc`, then in the references' file.
     problem = _single_text(_column_value("problem", row, doc, reference_row))
     reference = _column_value("reference", row, doc, reference_row)
     # A worked solution of GSM8K ends in "#### 42", and lm-eval keeps it whole as `answer`.

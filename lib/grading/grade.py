@@ -131,7 +131,7 @@ def grade_rows(
 
 
 def _grading(form: PromptFormat, reward: Reward, max_new_tokens: int) -> Grading:
-    """Return a `Grading` of completions in the prompt format `form`: the rewards of params.
+    """Return a `Grading` with the rewards of params, for completions in the prompt format `form`.
 
     If one of the rewards reads other tags than the format has, the `Grading` has no rewards.
     """

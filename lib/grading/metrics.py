@@ -183,7 +183,7 @@ def headline_metrics(summary: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]
         for mode, numbers in modes.items():
             # A pattern of names. For sampled answers, answer_accuracy equals pass_at_1.
             rates = "answer_accuracy" if mode == GREEDY else r"(pass_at|pass_hat|maj_at)_\d+"
-            # The format is reported for greedy answers; for sampled ones if there are no others.
+            # The format is reported for greedy answers, or for sampled ones if there are no greedy.
             if mode == GREEDY or GREEDY not in modes:
                 rates += "|format_accuracy|mean_equations"
             selected = {

@@ -45,8 +45,8 @@ def group_advantages(
         eps: added to the standard deviation (TRL's value by default).
 
     Returns:
-        [P, G]. Except for "none", each group sums to 0 and a group with equal rewards gets
-        exact zeros: no signal, no division by nearly 0.
+        [P, G]. Except for "none" and a function, each group sums to 0, and a group with equal
+        rewards gets exact zeros: no signal, no division by nearly 0.
 
     Raises:
         ValueError: unknown baseline, or G < 2 where a baseline needs a group.
@@ -98,7 +98,7 @@ def gdpo_advantages(components: Tensor, weights: Tensor, *, eps: float = 1e-4) -
 def has_signal(rewards: Tensor) -> Tensor:
     """Return a mask of the groups with differing rewards; only these move the policy.
 
-    It tests max > min, not std > 0: equal floats can have a std above 0 (0.1 three times: 1e-9).
+    It tests max > min, not std > 0: equal floats can have a std above 0 (0.1 eight times: 8e-9).
 
     Args:
         rewards: [..., P, G].

@@ -413,7 +413,8 @@ class _Layer:
         self.bias = None if bias is None else bias.to(dtype)
         self.scale, self.dtype = scale, dtype
         self.vocab_size = hidden.shape[-1] if weight is None else len(weight)
-        # No rows: only its device and its dtype, float32 or wider, are used, by `wide.new_empty`.
+        # Without rows: only for `wide.new_empty`, which takes its device and its dtype (float32 or
+        # wider).
         self.wide = at_least_float32(hidden[:0])
 
     def logits(self, rows: Tensor, *, out: Tensor) -> Tensor:

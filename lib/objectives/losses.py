@@ -143,7 +143,7 @@ def policy_loss(
         old = inputs.old_log_probs.masked_fill(~mask, 0)
     log_ratio = log_importance_ratio(log_probs, old, mask, level=objective.ratio_level)
 
-    # All False, except for the last two losses below.
+    # All False, except for `cispo` and the clipped surrogate.
     clipped = torch.zeros_like(mask)
     # The name of a built-in loss, or a plugin's function.
     token_loss = objective.loss

@@ -14,8 +14,8 @@ from lib.core.plugins import guarded, is_plugin, load_plugin
 def objective(name: str) -> Any:
     """Resolve the name of a loss or an advantage.
 
-    A plugin's name (`plugins/objectives/file.py:name`) gives its function, which then checks the
-    shape of each result. A built-in name gives itself.
+    A plugin's name (`plugins/objectives/file.py:name`) gives its function, wrapped in a check of
+    each result's shape. A built-in name gives itself.
 
     A loss maps log-probs [B, T], old log-probs [B, T], advantages [B, 1] and mask [B, T] to token
     losses [B, T]. An advantage maps rewards [P, G] to advantages [P, G]. Two further parameters of
@@ -36,8 +36,8 @@ def objective(name: str) -> Any:
     def checked(*tensors: Tensor, **optional: Tensor) -> Tensor:
         """Call the plugin's function, and check the type and shape of its result.
 
-        `optional`: the keywords `right` and `components` of an advantage. `name`, `function` and
-        `parameters`, its signature's, are those of the plugin that `objective` has loaded.
+        `optional` has the keywords `right` and `components` of an advantage. `function` is the
+        plugin's, `parameters` are those of its signature, and `name` is the plugin's name.
         """
         # Only for messages.
         inputs = f"tensors of shapes {', '.join(str(list(tensor.shape)) for tensor in tensors)}"

@@ -9,10 +9,11 @@ With d = log π(y) − log π_ref(y) for a token y drawn from π:
     k3 = e^(−d) − 1 + d       unbiased, ≥ 0, low variance: GRPO's (arXiv:2402.03300, eq. 4)
 
 Source: J. Schulman, "Approximating KL divergence" (2020, a note without an arXiv number).
-Their gradients differ from their values. Differentiated through log π on tokens drawn from π, the
-expected gradient of k1 is 0, of k2 that of KL(π ‖ π_ref), and of k3 that of KL(π_ref ‖ π).
-Multiplied by the ratio ρ = π/π_old (`kl_weighted` in `policy_loss`; DeepSeek-V3.2,
-arXiv:2512.02556), k1 and k3 have the gradient of KL(π ‖ π_ref), also for tokens of an older policy.
+The gradient of an estimate need not estimate the KL's gradient. Differentiated through log π on
+tokens drawn from π, the expected gradient of k1 is 0, of k2 that of KL(π ‖ π_ref), and of k3 that
+of KL(π_ref ‖ π). Multiplied by the ratio ρ = π/π_old (`kl_weighted` in `policy_loss`;
+DeepSeek-V3.2, arXiv:2512.02556), k1 and k3 have the gradient of KL(π ‖ π_ref), also for tokens of
+an older policy.
 Tests verify all of this by enumeration.
 
 Differs from the paper in: nothing; GRPO adds k3 as it is, DeepSeek-V3.2 and TRL ρ·k3.
@@ -103,8 +104,8 @@ class EntropyCoefficient:
         """
         # Without a target c is fixed.
         if self.target:
-            # The step has a fixed size, since the entropy's gradient is too noisy to follow.
+            # The change has a fixed size, since the entropy's gradient is too noisy to follow.
             change = self.STEP if entropy <= self.target else -self.STEP
             self.coefficient = min(max(self.coefficient + change, 0.0), self.MOST)
-        # `step_coefficient` compares it with the target: the next step has no bonus above it.
+        # Above the target, `step_coefficient` of the next step is 0.
         self.last = entropy

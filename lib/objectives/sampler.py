@@ -62,7 +62,7 @@ def compare_with_sampler(
         sampler_log_probs: [B, T] log q, as the sampler reported them.
         mask: [B, T], 1 on the tokens that count.
         correction: see `Correction`.
-        cap, floor: largest and smallest weight.
+        cap, floor: bounds of the ratio in g.
     """
     # Such as "sequence" and "mask".
     level, bound = correction.split("_")

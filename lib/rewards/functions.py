@@ -124,8 +124,8 @@ class Grading:
         """
         # Keyword arguments for functions with TRL's signature, each a list of B values. The names
         # are those of TRL's GRPOTrainer, and of its examples on GSM8K: these have the reference and
-        # its solution under `reference_answer` and `reference_solution`. A graded completion has no
-        # solution, hence ''.
+        # its solution under `reference_answer` and `reference_solution`. The solution is '' unless
+        # `columns` has it, as in training.
         arguments = {
             "prompts": [rollout.prompt for rollout in rollouts],
             "completions": [as_messages(rollout.completion) for rollout in rollouts],
@@ -163,10 +163,10 @@ class Grading:
         log_metric: Callable[[str, float], None] | None = None,
         **columns: Any,
     ) -> list[Rollout]:
-        """Return one rollout per completion of TRL's batch; log the accuracy if the batch is new.
+        """Return one rollout per completion of TRL's batch; log `judged_metrics` of a new batch.
 
         TRL calls each reward function with the same batch. The first call builds the rollouts, and
-        the others get the same ones.
+        later calls get the same ones.
 
         Args:
             completions: texts, or lists of chat messages.
@@ -250,12 +250,12 @@ class RolloutReward:
 
 
 def judged_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """Return the accuracy, and the share of right answers decided by each inexact step.
+    """Return the answer accuracy, and the share of right answers that each inexact step accepted.
 
     {"answer_accuracy": 0.5, "reward/decided_by/rounding": 0.1}
 
     The verifier accepts an answer by proof or, in the steps `INEXACT`, on evidence. A step that
-    decided none is left out: a policy with plain numbers has no such metric.
+    accepted no answer has no entry: a policy with plain numbers has the accuracy only.
     """
     # The name of the step that decided, for each right answer.
     steps = [rollout.verdict.decided_by for rollout in rollouts if rollout.answer_ok]
@@ -361,7 +361,7 @@ def checked_plugin(name: str, reward: BoundedReward) -> BoundedReward | RewardFn
 
     def score(rollout: Rollout) -> float:
         """Return the plugin's reward of one rollout."""
-        inputs = _shown(rollout.completion)
+        inputs = _excerpt(rollout.completion)
         # `guarded` turns any exception of the plugin into a UserError with its name and `inputs`.
         with guarded(name, inputs=inputs):
             value = function(rollout)
@@ -371,15 +371,15 @@ def checked_plugin(name: str, reward: BoundedReward) -> BoundedReward | RewardFn
     def score_all(
         completions: Sequence[Any],
         *,
-        # The problem's tags, dropped: TRL's trainer passes every column of the dataset, but ours
-        # never this one. A function of a `Rollout` can read them.
+        # The problem's tags, dropped: TRL's trainer passes them with the dataset's other columns,
+        # our trainer does not. A function of a `Rollout` can read `rollout.tags`.
         tags: object = None,
         **columns: Any,
     ) -> list[float]:
         """Return the plugin's rewards of a batch, one per completion; TRL's signature."""
         messages = [as_messages(completion_text(completion)) for completion in completions]
-        # `inputs` describes the batch in errors. `_shown` cuts a text to 60 characters.
-        first = _shown(messages[0][0]["content"]) if messages else "of none"
+        # `inputs` describes the batch in errors. `_excerpt` cuts a text to 60 characters.
+        first = _excerpt(messages[0][0]["content"]) if messages else "of none"
         inputs = f"{len(messages)} completions, the first {first}, and the columns "
         inputs += ", ".join(columns)
         with guarded(name, inputs=inputs):
@@ -413,6 +413,6 @@ def _finite(value: Any, *, name: str, inputs: str) -> float:
     raise UserError(f"{name}: gave {shown} for {inputs}; expected a finite number")
 
 
-def _shown(text: str) -> str:
+def _excerpt(text: str) -> str:
     """Return at most 60 characters of `text`, quoted for an error message."""
     return repr(text if len(text) <= 60 else f"{text[:60]}…")

@@ -108,8 +108,8 @@ class Rollout:
             # A letter, A to D. From the marks if there is a text between them, since the reasoning
             # also names other options.
             return parse_mmlu_letter(self.marked_answer or self.completion)
-        # The completion has the answer's tags. An empty text between them is no answer, and none is
-        # searched elsewhere: `marked_answer` is then None.
+        # The completion has the answer's tags: only the text between them counts. If it is empty,
+        # `marked_answer` is None.
         if self.marks and self.parsed.answer is not None:
             return self.marked_answer
         # No tags: the last box, "the answer is …", or the last number.
@@ -122,7 +122,7 @@ class Rollout:
         verifier's symbolic worker can take seconds for one.
 
         Args:
-            answer: None, if none was extracted, is not equal.
+            answer: None if no answer was extracted; it equals no reference.
         """
         answer = answer and answer.strip()
         if answer not in self.verdicts:
@@ -145,7 +145,7 @@ class Rollout:
 
     @cached_property
     def format_ok(self) -> bool:
-        """True if the whole completion has the required form, and its answer a letter or digit.
+        """True if the whole completion has the required form, and the answer has a letter or digit.
 
         For an instruction, whose answer may be any text, the form is enough.
         """
@@ -168,7 +168,8 @@ class Rollout:
             # With a text between the marks, `answer` is the letter in that text.
             return self.marked_answer is not None and self.answer_ok
         if not self.answer_ok and not self.marks:
-            # A format with a box: of `-\boxed{5}` the box has 5, but the answer is -5.
+            # A format with a box: of `-\boxed{5}` the box has 5, but the answer is -5, which is
+            # wrong for the reference 5.
             return False
         return self.compare(self.marked_answer).equal
 

@@ -82,11 +82,11 @@ def sft_dataset(
     prompt_format: PromptFormat,
     system: str,
 ) -> Dataset:
-    """Return a dataset of the tokenised problems: prompt and solution, as prompt and completion.
+    """Return a dataset with one row per problem: its prompt and its solution, tokenised.
 
-    Its columns are `input_ids` and `completion_mask`. Both parts are tokenised separately, the
-    prompt as for generation. TRL would tokenise them together, and could fuse the end of the prompt
-    and the start of the completion into one token. Training would then see another prompt than
+    Its columns are `input_ids` and `completion_mask`. Prompt and solution are tokenised separately,
+    the prompt as for generation. TRL would tokenise them together, and could fuse the end of the
+    prompt and the start of the solution into one token. Training would then see another prompt than
     generation, and TRL only warns.
 
     Args:

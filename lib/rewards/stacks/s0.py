@@ -25,7 +25,7 @@ def match_format_approximately(rollout: Rollout) -> float:
 
 def check_answer(rollout: Rollout) -> float:
     """Return 5.0 for the same text, 3.5 if equal, 2.0 within 10 %, 1.5 within 20 %, else −2.0."""
-    # None if the form is broken, '' for an empty answer.
+    # None if the form is broken or the answer empty, '' for white space as the answer.
     answer = _tagged_answer(rollout)
     if not answer:
         return -2.0
@@ -34,7 +34,7 @@ def check_answer(rollout: Rollout) -> float:
     # Equal to the verifier, in another notation: 0.5 and 1/2.
     if rollout.compare(answer).equal:
         return 3.5
-    # answer / reference; None if one of them is no number.
+    # answer / reference; None if one of them is no number, or the reference is 0.
     ratio = _ratio(answer, rollout.reference)
     if ratio is None:
         return -2.0
@@ -45,8 +45,7 @@ def check_answer(rollout: Rollout) -> float:
 
 def check_numbers(rollout: Rollout) -> float:
     """Return 3.0 if the first number after the answer's opening tag is the reference, else −1.5."""
-    # `tag` is the opening tag of the answer, or '' if it is missing. The closing tag may be missing
-    # too: the first number after `tag` counts.
+    # `tag` is the opening tag of the answer, or '' if it is missing. No closing tag is needed.
     _, tag, after = rollout.completion.partition(rollout.marks[2])
     match = _NUMBER.search(after) if tag else None
     # A full stop or comma after the number is cut off: "72." is 72. None for "1.2.3".
@@ -58,8 +57,8 @@ def check_numbers(rollout: Rollout) -> float:
 def _tagged_answer(rollout: Rollout) -> str | None:
     """Return the stripped text between the answer's tags; None if the form is broken.
 
-    The form: end of the reasoning, answer between its tags, then only white space. With the tags of
-    `working_out`: `…<end_working_out><SOLUTION>72</SOLUTION>`.
+    The form: the reasoning's closing tag, the answer between its tags, then only white space. With
+    the tags of `working_out`: `…<end_working_out><SOLUTION>72</SOLUTION>`.
     """
     _, reasoning_close, answer_open, answer_close = rollout.marks
     # Each tag is searched behind the one before it, so the order is checked too. For a missing tag,

@@ -42,8 +42,8 @@ def xml_format(rollout: Rollout) -> float:
 def _answer(rollout: Rollout) -> str | None:
     """Return the text in the first answer tags, upper or lower case.
 
-    Without these tags it is the number after `####`: GSM8K's own solutions end in `#### 72`, so a
-    model may have learned that form. None without either.
+    Without these tags, return the first number after `####`: GSM8K's own solutions end in
+    `#### 72`, so a model may have learned that form. None without either.
     """
     # The last two of the four marks are the answer's tags.
     opening, closing = (re.compile(re.escape(tag), re.IGNORECASE) for tag in rollout.marks[2:])

@@ -40,7 +40,7 @@ def strict_format(rollout: Rollout) -> float:
     if not text.startswith(beginning):
         return 0.0
     # `partition`, not a regular expression with two `.*`: the time is linear in the text. `middle`
-    # is the lines of the two tags, '' if they do not occur.
+    # is "\n</reasoning>\n<answer>\n", or '' if that is missing.
     _, middle, rest = text[len(beginning) :].partition(f"\n{reasoning_close}\n{answer_open}\n")
     # `rest` is the answer and the last tag: "72\n</answer>".
     return 0.5 if middle and rest.endswith(f"\n{answer_close}") else 0.0
@@ -65,7 +65,7 @@ def tag_count(rollout: Rollout) -> float:
 
     Text may follow the last tag on its line.
     """
-    # Line breaks are added so that a tag on the first or last line is between two as well.
+    # Line breaks are added so that a tag on the first or last line has one on both sides.
     text = f"\n{rollout.completion}\n"
     num_good = 0
     for tag in rollout.marks:

@@ -29,7 +29,7 @@ def repetition(rollout: Rollout) -> float:
     """Return minus the share of repeated word n-grams, n = `repetition_ngram`.
 
     With n = 2, "a b a b a" has 4 n-grams, 2 of them different: 2/4 − 1 = −0.5. Adapted from the
-    repetition penalty of arXiv:2502.03373; a share, so length does not count.
+    repetition penalty of arXiv:2502.03373; as a share it does not grow with length.
     """
     size: int = rollout.settings["repetition_ngram"]
     words = rollout.completion.lower().split()
@@ -40,7 +40,7 @@ def repetition(rollout: Rollout) -> float:
 
 
 def cosine_length(rollout: Rollout) -> float:
-    """Return a value that depends on length, between two set values, by a cosine.
+    """Return a reward by length: from one set value to another along half a cosine.
 
     The setting `cosine_correct` has the values of a right answer of 0 tokens and of one of
     `max_completion_tokens`; `cosine_wrong` has those of a wrong answer. With `cosine_correct`

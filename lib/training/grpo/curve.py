@@ -35,8 +35,8 @@ class Curve:
         """Column name → one value per step since the last point."""
         # This process's numbers of the current step, by column. `_sums`: [2], a sum and a count.
         # `_extremes`: tensors [n], from which `close_step` takes the minimum if the column's name
-        # ends in "min", else the maximum; a NaN does not count. All stay on the device, since
-        # reading a value would wait for all kernels in the GPU's queue.
+        # ends in "min", else the maximum; a NaN does not count. Micro-batches' numbers stay on
+        # the GPU, since reading one would wait for all kernels in its queue.
         self._sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(2, dtype=torch.float64))
         self._extremes: dict[str, list[Tensor]] = defaultdict(list)
 
@@ -77,17 +77,17 @@ class Curve:
         # [B · ranks] each: lengths in tokens, and 1 for a truncated completion.
         lengths, truncated = self.gather([(one.num_tokens, one.truncated) for one in rollouts]).T
         self.record("completions/clipped_ratio", truncated.mean().item())
-        # Lengths of the completions that ended by themselves. TRL logs 0 where there are none.
+        # Lengths of the completions that ended by themselves; a 0 if all were truncated, as in TRL.
         ended = torch.zeros(1) if truncated.all() else lengths[truncated == 0]
         for name, values in (("length", lengths), ("terminated_length", ended)):
             for statistic in ("mean", "min", "max"):
                 # Such as values.mean().
                 value = getattr(values, statistic)().item()
                 self.record(f"completions/{statistic}_{name}", value)
-        # `rollout.metrics` {name: mean} is the same for all completions scored in one call: those
-        # of the step's first sampling, or of a refill round. Each rollout adds it once, so that a
-        # call counts by the number of its completions in training. They are summed for `close_step`
-        # and not recorded here: `record` needs the same names on all ranks.
+        # `rollout.metrics` is {name: mean over the completions scored in one call}: those of the
+        # step's first sampling, or of a refill round. Each rollout adds it once, so that a call
+        # counts by the number of its completions in training. These means are summed until
+        # `close_step`, since `record` needs the same names on all ranks.
         for rollout in rollouts:
             for name, number in rollout.metrics.items():
                 self._sums[name] += torch.tensor([number, 1.0])

@@ -92,9 +92,9 @@ class PolicyGradientTrainer(Trainer):
         self.objective = Objective(
             loss=objective(grpo.loss),
             clip_low=grpo.epsilon,
-            # params.yaml has no nulls: a 0 means "as epsilon" here, and "no bound" below.
+            # params.yaml has no nulls: an `epsilon_high` of 0 means the value of `epsilon`.
             clip_high=grpo.epsilon_high or grpo.epsilon,
-            delta=grpo.delta or None,
+            delta=grpo.delta or None,  # 0 means no bound
             ratio_level=grpo.importance_level,
             kl_coef=grpo.beta,
             kl_weighted=grpo.kl_weighted,
@@ -133,8 +133,8 @@ class PolicyGradientTrainer(Trainer):
             float32_head=grpo.cast_lm_head_to_fp32,
         )
         # With False, Trainer divides each micro-batch's loss by the number of micro-batches in a
-        # step (transformers' `training_step`). `_arrange` divides `num_tokens` by it too, so that
-        # the two cancel.
+        # step (transformers' `training_step`). `_arrange` divides `num_tokens`, the loss's
+        # divisor, by the same number, which cancels that.
         self.model_accepts_loss_kwargs = False
         self.reference = ReferencePolicy(self.model) if grpo.beta else None
 
@@ -162,9 +162,9 @@ class PolicyGradientTrainer(Trainer):
     def get_train_dataloader(self) -> Iterator[dict[str, MicroBatch]]:
         """Sample rollouts, and yield their micro-batches step by step as {"batch": MicroBatch}.
 
-        `num_iterations` steps in a row train on the same rollouts. It is a plain generator, because
-        a loader that accelerate prepares reads one batch ahead: it would sample a step's rollouts
-        before the update of the step before.
+        `num_iterations` steps in a row train on the same rollouts. This is a plain generator,
+        because a loader that accelerate prepares reads one batch ahead: it would sample a step's
+        rollouts before the update of the step before.
         """
         # False at once for a run that is resumed at its end.
         while self.state.global_step < self.state.max_steps:
@@ -272,8 +272,9 @@ class PolicyGradientTrainer(Trainer):
         Args:
             columns: columns for reward functions, B values each.
         """
-        # Values logged during this call, by name: numbers here, and columns for the rollout log.
+        # Name → the numbers logged under it during this call.
         metrics: dict[str, list[float]] = defaultdict(list)
+        # Name → values for the rollout log, from `log_extra` below.
         self.extra_columns = {}
         with timed("rewards"):
             # Answer accuracy, and the shares of right answers by verifier step.
@@ -486,8 +487,8 @@ class PolicyGradientTrainer(Trainer):
     def _sorted_rows(self, signals: Sequence[bool]) -> list[int]:
         """Return the rows [B], indices into `rollouts`, in the order of the micro-batches.
 
-        Groups whose advantages are all 0 come first. Within these and within the others, rows are
-        sorted by prompt length, and then by prompt and completion length.
+        Groups whose advantages are all 0 come first, then all others. Both parts are sorted by
+        prompt length, then by prompt, then by completion length.
 
         Args:
             signals: [B] True for an advantage other than 0.
@@ -496,10 +497,11 @@ class PolicyGradientTrainer(Trainer):
 
         def key(row: int) -> tuple[Any, ...]:
             """Return (group has signal, prompt length, prompt's token ids, completion length)."""
-            # `start`: the first row of this row's group; the group's G rows are consecutive.
+            # `start`: the first row of this row's group; the group's `size` rows are consecutive.
             rollout, start = self.rollouts[row], row - row % size
-            # The same for all rows of a group, so that sorting does not separate them. False sorts
-            # before True: micro-batches without signal come first, and can be skipped.
+            # True if a row of the group has an advantage other than 0: the same for all its rows,
+            # so that sorting does not separate them. False sorts before True: micro-batches without
+            # signal come first, and can be skipped.
             signal = any(signals[start : start + size])
             # The token ids keep the rows of one prompt together among prompts of the same length:
             # in a micro-batch the scorer computes each distinct prompt once.
@@ -633,8 +635,8 @@ class PolicyGradientTrainer(Trainer):
     def _check_version(self, version: str | None) -> None:
         """Refuse to train on completions sampled from stale weights.
 
-        A gap between log-probs is no proof of stale weights, since engines round differently: a gap
-        only gives a warning (`lib.training.phase.warning_signs`).
+        With stale weights the version is unchanged. A gap between log-probs proves nothing, since
+        engines round differently: it only gives a warning (`lib.training.phase.warning_signs`).
 
         Args:
             version: of the engine's weights after a sync; each sync has a new one.

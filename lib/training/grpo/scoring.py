@@ -130,6 +130,7 @@ class Scorer:
         # test needs a forward pass; None until then.
         self.fuses: bool | None = False if unsloth else None
         # Without position ids, a model with learned positions counts the padding before a prompt.
+        # Unsloth's own forward pass gets no position ids.
         self.takes_positions = not unsloth and "position_ids" in forward_arguments(policy)
 
     def score(self, model: Any, batch: MicroBatch) -> TokenScores:
@@ -177,8 +178,8 @@ class Scorer:
         """Return the keys and values of the p distinct prompts, without their last tokens.
 
         Args:
-            prompts: [p, C - 1], -1 on padding. The last token is passed to the model before the
-                completion, since its logits score the completion's first token.
+            prompts: [p, C - 1] without each prompt's last token, -1 on padding. The model reads
+                that token with the completion, since its logits score the completion's first token.
         """
         cache, mask = DynamicCache(), (prompts >= 0).long()
         model(
@@ -228,7 +229,7 @@ class Scorer:
     def _from_logits(self, logits: Tensor, labels: Tensor) -> TokenScores:
         """Return the scores of labels [b, T + 1] from whole logits [b, T + 1, V]."""
         # With top-k, top-p, min-p or a gradient of the entropy, autograd would keep several tensors
-        # as large as the logits. `score_logits` keeps none: it works in chunks, and computes them
+        # as large as the logits. `score_logits` keeps none: it computes them chunk by chunk, and
         # again in the backward pass.
         if self.truncate or self.entropy_grad:
             return score_logits(

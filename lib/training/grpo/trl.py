@@ -55,7 +55,8 @@ def build_trl(
         "dtype": settings.dtype,
         "attn_implementation": with_kernel(settings.attention),
     }
-    # params.yaml has no nulls: 0 means "as epsilon" here, and TRL's None where `or None` is below.
+    # params.yaml has no nulls: an `epsilon_high` of 0 means the value of `epsilon`, and `or None`
+    # below turns a 0 into TRL's None.
     epsilon_high = grpo.epsilon_high or grpo.epsilon
     return GRPOTrainer(
         args=GRPOConfig(

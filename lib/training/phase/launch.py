@@ -55,7 +55,7 @@ def is_main_process() -> bool:
 def micro_batches(batch: int, *, micro_batch: int, world_size: int) -> dict[str, int]:
     """Return the rows of a forward pass and the number of passes per process in an optimiser step.
 
-    The names are those of `transformers.TrainingArguments`. A batch of 32 with micro-batches of 8
+    The keys are names of `transformers.TrainingArguments`. A batch of 32 with micro-batches of 8
     on 2 processes: 4 rows in each of 4 passes.
 
     Args:

@@ -50,8 +50,8 @@ def whole_on_every_rank(trainer: Trainer) -> Iterator[None]:
         # The setting of the launcher's config file.
         plugin = trainer.accelerator.state.fsdp_plugin
         policy.set_reshard_after_forward(bool(plugin.reshard_after_forward))
-        # This shards the weights again, and makes FSDP2 forget the forward passes so far: it plans
-        # its backward pass by them, and the ranks did not make the same number of them.
+        # This shards the weights again, and makes FSDP2 forget the forward passes of the block, by
+        # which it would plan the next backward pass: their number differs between ranks.
         policy.reset_iter_state()
 
 

@@ -81,7 +81,7 @@ def rollout_rows(trainer: Trainer, *, start: int = 0) -> list[Mapping[str, Any]]
 
 
 def logged_rollouts(trainer: Any, num_problems: int, *, step: int) -> list[TrainingRollout]:
-    """Return the rollouts of a step, of its `num_problems` problems with the smallest hashes.
+    """Return a step's rollouts of the `num_problems` problems whose texts have the smallest hashes.
 
     Args:
         trainer: a `PolicyGradientTrainer` after the step. Its `rollouts` hold G consecutive ones

@@ -81,9 +81,9 @@ def shared_arguments(
         "logging_steps": section.logging_steps,
         "bf16": model.mixed_precision == "bf16",
         "fp16": scaled,
-        # Not the default, torch's fused AdamW: it skips an overflowing step by itself, and
-        # accelerate, which does not see that, advances the schedule (accelerate/optimizer.py,
-        # `AcceleratedOptimizer.step`, 1.15.0).
+        # The default, torch's fused AdamW, skips an overflowing step by itself: accelerate does not
+        # see that, and advances the schedule (accelerate/optimizer.py, `AcceleratedOptimizer.step`,
+        # 1.15.0).
         **({"optim": "adamw_torch"} if scaled else {}),
         # On a machine without a GPU this must be True. Otherwise transformers refuses to compute in
         # bf16, and accelerate lets each of several ranks train by itself.
@@ -119,8 +119,8 @@ def set_optimizer(trainer: Trainer, section: Optimisation) -> None:
     trainer.remove_callback(PrinterCallback)
     if section.optimizer == "memory_efficient_adamw":
         args = trainer.args
-        # Class and arguments, with which the trainer makes the optimiser when training starts. It
-        # sets the weight decay per group of parameters.
+        # From this class and these arguments the trainer makes the optimiser when training starts.
+        # The trainer also sets the weight decay, per group of parameters.
         trainer.optimizer_cls_and_kwargs = (
             MemoryEfficientAdamW,
             {

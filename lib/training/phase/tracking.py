@@ -152,7 +152,7 @@ class ProgressLines(TrainerCallback):
                 disable=None,
             )
             self.heartbeat.bar = self.bar
-        # Restarts the wait before its first line: loading the model does not count.
+        # Restarts the wait before the heartbeat's first line: loading the model does not count.
         self.heartbeat.rest()
 
     def show_progress(self, part: str, done: int, total: int, tokens: int = 0) -> None:
@@ -219,7 +219,7 @@ class ProgressLines(TrainerCallback):
         # Only the first rank prints, and only points: the trainer also logs a summary at its end.
         if self.bar is None or not logs or "loss" not in logs:
             return
-        # Before the first line: a loss near 0 is normal.
+        # Printed before the first line: the note that a loss near 0 is normal.
         if self.stage == "grpo" and self.previous is self.start:
             self.say(f"grpo {LOSS_NOTE}")
         # All tokens so far; a point may lack them.
@@ -295,7 +295,7 @@ def curve_points(state: TrainerState) -> list[dict[str, float]]:
             for name, value in entry.items()
             if not any(clock in name for clock in CLOCKS) and isinstance(value, int | float)
         }
-        # Neither JSON nor `dvc metrics` has an infinity.
+        # Neither JSON nor `dvc metrics` has an infinity or NaN.
         if not math.isfinite(point.get("grad_norm", 0)):
             del point["grad_norm"]
         points.append(point)
@@ -402,7 +402,7 @@ class Tracker(TrainerCallback):
         if state.is_world_process_zero and new and "reward" in new[-1]:
             rows = rollout_rows(self.trainer, start=self.num_rows)
             self.num_rows += len(rows)
-            # Of the trackers in use, only these two have the classes `Histogram` and `Table`.
+            # Only W&B and Trackio have the classes `Histogram` and `Table`.
             for name in self.callbacks.keys() & {"wandb", "trackio"}:
                 tracker: Any = sys.modules[name]
                 # {"distribution/<reward>": histogram, "completions": table of the new rows}.
@@ -434,6 +434,6 @@ class Tracker(TrainerCallback):
             names = ("step", "problem", "completion", "reward", "advantage")
             # A column for each reward function, and these.
             table = [row["rewards"] | {name: row[name] for name in names} for row in rows]
-            # A new table at each log, as TRL has it: W&B cannot append to a table.
+            # A new table at each log, as in TRL: W&B cannot append to a table.
             media["completions"] = tracker.Table(dataframe=pandas.DataFrame(table))
         return media

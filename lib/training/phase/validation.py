@@ -113,10 +113,10 @@ class Validator(TrainerCallback):
                 weights.
         """
         self.stage, self.steps, self.say, self.keep = stage, steps, say, keep
-        # `PolicyGradientTrainer` has an engine. If params name the same engine for validation, both
-        # share it, since a process can hold only one vLLM. A live engine (`transformers`) is not
-        # shared: it generates with the policy's own weights, so that a second one needs no copy of
-        # them, and can have validation's batch size.
+        # `PolicyGradientTrainer` has an engine for rollouts. If params name the same engine for
+        # validation, it is used for that too, since a process can hold only one vLLM. A live engine
+        # (`transformers`) is not shared: it generates with the policy's own weights, so that a
+        # second one needs no copy of them, and can have validation's batch size.
         engine, facts = getattr(trainer, "engine", None), ENGINES[self.settings.engine]
         is_shared = engine and engine.facts is facts and not facts.live
         # None: opened at the first point.
@@ -137,7 +137,7 @@ class Validator(TrainerCallback):
         return [self.prefix(name) + measure for name in self.sets for measure in measures]
 
     def open_engine(self, policy: PreTrainedModel) -> Engine:
-        """Open validation's engine; a live one computes with `policy`, another one with a copy."""
+        """Open validation's engine; a live one computes with `policy`, any other with a copy."""
         return open_engine(
             self.settings.engine,
             self.init,

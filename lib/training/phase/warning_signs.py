@@ -49,7 +49,7 @@ EXPLOSION_FACTOR = 20.0
 REWARD_RISE, ACCURACY_FALL = 0.05, 0.05
 """Rise as a share of the reward's range, and fall in accuracy, beyond noise."""
 
-JUMPED = 0.2
+EVIDENCE_RISE = 0.2
 """Rise, beyond noise, of the share of right answers that one inexact verifier step accepted."""
 
 FORMAT_REMEDY = (
@@ -217,7 +217,7 @@ def entropy_collapse(points: list[Point], limits: Limits) -> str:
         return ""
     # The mean over the first points, in nats per token.
     first = sum(entropies[:STREAK]) / STREAK
-    # All of the last points must be below a share of it.
+    # All of the last points must be below a share of that mean.
     if max(entropies[-STREAK:]) >= COLLAPSE * first:
         return ""
     return (
@@ -277,7 +277,7 @@ def evidence_jumps(points: list[Point], limits: Limits) -> str:
     for name in sorted(name for name in points[-1] if name.startswith(DECIDED_BY)):
         # A point lacks the column of a verifier step that decided no answer.
         first, last = _window_means([point.get(name, 0.0) for point in points])
-        if last - first >= JUMPED:
+        if last - first >= EVIDENCE_RISE:
             return (
                 f"{name} has risen from {first:.3g} to {last:.3g} of the right answers (means of "
                 f"{WINDOW} logged steps): read them with `make debug-rollouts`, and what the step "
@@ -303,10 +303,11 @@ def gradient_explodes(points: list[Point], limits: Limits) -> str:
     # The median before the last points. Zeros are left out, since a step without signal has no
     # gradient. Without other norms it is infinite, so that no norm is above it.
     median = statistics.median([norm for norm in norms[:-STREAK] if norm] or [math.inf])
-    # Such as "120 to 340"; '' if a norm of the last points is lower.
+    # Such as "120 to 340"; '' if a norm of the last points is lower or not finite.
     high = _steady_range(
         points, "grad_norm", lambda norm: math.inf > norm > EXPLOSION_FACTOR * median
     )
+    # Fewer than `WINDOW` norms give no usual norm to compare with.
     if len(norms) < WINDOW or not high:
         return ""
     return (
