@@ -3,11 +3,9 @@
 import copy
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
-
-import numpy as np
 
 from lib.artifacts.completions import SAMPLED, GradedCompletion
 from lib.report.charts import (
@@ -18,7 +16,6 @@ from lib.report.charts import (
     Figure,
     Panel,
     Spec,
-    category,
     colored_by,
     colors_of,
     learning_curve,
@@ -47,8 +44,8 @@ LOSS_CAPTION = (
 HEADLINE_RATES = 3
 """Rates in the first figure: greedy, pass@1, pass@k."""
 
-MAX_BINS = 12
-"""Most bars of a reward histogram; with more distinct rewards, bins of equal width."""
+MAX_BINS = 24
+"""Most bars of a reward histogram."""
 
 NORMAL_95 = 1.96
 """Half-width of a normal 95 % interval in standard errors."""
@@ -192,44 +189,26 @@ def reward_figure(run: Run) -> Figure:
     All panels have the same bins.
     """
     benchmark = run.benchmarks[0]
-    # Checkpoint → total reward of each completion.
-    rewards = {
-        name: [row.reward for row in run.completions[name] if row.benchmark == benchmark]
+    # Checkpoint → total reward → number of its completions.
+    counts = {
+        name: Counter(row.reward for row in run.completions[name] if row.benchmark == benchmark)
         for name in run.checkpoints
     }
-    distinct = sorted({reward for values in rewards.values() for reward in values})
-    if len(distinct) <= MAX_BINS:
-        # A bin for each distinct reward, labelled with that reward. The edges of a bin are its own
-        # reward and the next one; the last bin ends at infinity.
-        edges = [*distinct, math.inf]
-        labels = [f"{reward:g}" for reward in distinct]
-    else:
-        # Bins of equal width, labelled by their middle.
-        edges = list(np.histogram_bin_edges(distinct, MAX_BINS))
-        labels = [f"{(low + high) / 2:.2f}" for low, high in pairwise(edges)]
-    encoding = {
-        "x": category(
-            "bin",
-            type="ordinal",
-            sort=labels,
-            title="total reward",
-            # All bins, also those without a completion.
-            scale={"domain": labels},
-            axis={"labelAngle": 0, "labelOverlap": True},
-        ),
-        "y": quantity("share", **SHARE_AXIS),
-    }
+    rewards = {reward for counter in counts.values() for reward in counter}
     panels = []
-    # Without any completion there are no bins, and no panels.
-    colors = colors_of(run.checkpoints) if labels else {}
-    for name, color in colors.items():
-        counts, _ = np.histogram(rewards[name], edges)
-        # The 1 is for a checkpoint without completions: shares of 0 instead of a division by 0.
-        shares = (counts / max(1, counts.sum())).tolist()
-        rows = [{"bin": label, "share": share} for label, share in zip(labels, shares, strict=True)]
-        mark = {"type": "bar", "color": color, "tooltip": True}
-        # The panel is 140 pixels high.
-        panels.append(panel_of(name, rows, 140, encoding, mark=mark))
+    for name, color in colors_of(run.checkpoints).items():
+        total = counts[name].total()
+        # A row per distinct reward; Vega-Lite puts them into bins and adds up their shares.
+        rows = [{"reward": reward, "share": n / total} for reward, n in counts[name].items()]
+        if rows:
+            bins = {"maxbins": MAX_BINS, "extent": [min(rewards), max(rewards)]}
+            encoding = {
+                "x": quantity("reward", bin=bins, title="total reward"),
+                "y": quantity("share", aggregate="sum", **SHARE_AXIS),
+            }
+            mark = {"type": "bar", "color": color, "tooltip": True}
+            # The panel is 140 pixels high.
+            panels.append(panel_of(name, rows, 140, encoding, mark=mark))
     caption = f"Total reward of all completions of {benchmark}; share of completions."
     return Figure("rewards", "Rewards before and after", caption, tuple(panels), columns=3)
 
