@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lib.artifacts import replacing, write_curve, write_json, write_metrics
+from lib.artifacts import replacing, write_curve, write_metrics
 from lib.report.charts import LOOK, figure_svg
 from lib.report.comparisons import MEASURES, compare_checkpoints, comparison_metrics, describe
 from lib.report.figures import CURVES, SERIES, reward_components, series_rows
@@ -33,9 +33,6 @@ from lib.report.text import (
 
 SUMMARY = ("answer accuracy", "pass@", "pass^", "maj@", "format accuracy", "equations")
 """Prefixes of the row titles in the terminal's summary."""
-
-MOST_COLUMNS = 4
-"""Most models that are columns of the table; with more, each model is a row."""
 
 PAGE = Path(".dvc/plots/page.html")
 """Page template of `dvc plots`."""
@@ -119,27 +116,20 @@ def run_metrics(report: Report) -> dict[str, Any]:
 
 
 def write_models(run: Run, folder: Path) -> list[Table]:
-    """Write `table.md`, `table.json` (the unrounded numbers) and `report.html` for models.
+    """Write `table.md` and `report.html` for models.
 
     Args:
         run: the models, each compared with the first.
         folder: where to write.
 
     Returns:
-        The tables of `table.md`. For each benchmark: the headline table (a row per model if there
-        are more than `MOST_COLUMNS`), the differences from the first model, accuracy by subject.
+        The tables of `table.md`. For each benchmark: the headline table, the differences from the
+        first model, accuracy by subject.
     """
     report = build_report(run)
     tables = []
     for benchmark in run.benchmarks:
-        rates = headline_table(run.metrics, benchmark)
-        if len(run.metrics) > MOST_COLUMNS:
-            # Only the main measures: SUMMARY has the beginnings of their titles, row[0].
-            rows = [row for row in rates.rows if row[0].startswith(SUMMARY)]
-            # Transposed: a column per measure, a row per model.
-            header, *models = zip(rates.header, *rows, strict=True)
-            rates = Table(rates.title, header, tuple(models))
-        tables.append(rates)
+        tables.append(headline_table(run.metrics, benchmark))
         differences = comparison_table(benchmark, report.comparisons)
         # Empty for a single model.
         if differences.rows:
@@ -151,8 +141,6 @@ def write_models(run: Run, folder: Path) -> list[Table]:
     sections = (f"**{table.title}**\n\n{markdown_table(table)}\n" for table in tables)
     _write(folder / "table.md", "\n".join(sections))
     _write(folder / "report.html", render_page(report))
-    numbers = comparison_metrics(report.comparisons)
-    write_json(folder / "table.json", {"metrics": run.metrics, "differences": numbers})
     return tables
 
 
