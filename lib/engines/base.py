@@ -117,7 +117,7 @@ class Engine(abc.ABC):
         Raises:
             UserError: the engine cannot run this checkpoint here.
         """
-        raise NotImplementedError  # an engine that is opened otherwise keeps this
+        raise NotImplementedError  # every class in `ENGINES` overrides this
 
     heartbeat: Callable[[int, int, int], None] | None = None
     """Callback during `generate`, with three numbers: completions that have ended, completions in

@@ -225,6 +225,8 @@ class EpochSampler:
         self.sampler = sampler
         self.seed = seed
         self.epoch = epoch
+        # Without a generator of its own, a sampler draws from torch's global one, which training
+        # uses too. `__iter__` seeds the sampler's own.
         if getattr(sampler, "generator", None) is None:
             sampler.generator = torch.Generator()
 

@@ -147,7 +147,7 @@ def _grouped(model: PreTrainedModel) -> Iterator[None]:
     if model.device.type != "cpu" or inner.config._attn_implementation != "sdpa":
         yield
         return
-    inner.set_attn_implementation(_GROUPED)
+    inner.set_attn_implementation(_GROUPED)  # transformers' name for `grouped_attention`
     try:
         yield
     finally:
@@ -282,6 +282,7 @@ class Rows:
         self.num_steps += 1
         # Copying to the CPU waits for the device; nothing else in a step does.
         new_tokens = tokens.tolist()
+        # `sample` returns this token for a row with NaN or infinite logits.
         if _NO_TOKEN in new_tokens:
             raise NotFiniteError(
                 "the model's logits are NaN or infinite: its weights are damaged or have diverged "
@@ -300,7 +301,10 @@ class Rows:
         return tokens
 
     def _completed(self, place: int) -> GeneratedCompletion | None:
-        """Return the completion of the row `place` if its last token ends it, else None."""
+        """Return the completion at index `place` of the lists if its last token ends it, else None.
+
+        The lists (`token_ids`, `limits`, `log_probs`) keep all rows; the batch drops ended ones.
+        """
         token_ids = self.token_ids[place]
         # `limits` is at least 1, so that a completion has a token.
         at_limit = len(token_ids) == self.limits[place]
@@ -329,9 +333,11 @@ class Rows:
     def drop_ended(self) -> Tensor | None:
         """Drop ended rows from the tensors; return the batch indices of the rows that are kept.
 
-        If few rows have ended, keep all and return None, since dropping copies the whole cache. The
-        caller drops the same rows from the cache.
+        If less than a quarter has ended (`_ENDED_SHARE`), keep all and return None, since dropping
+        copies the whole cache. The caller drops the same rows from the cache.
         """
+        # Row `row` of the tensors is entry `places[row]` of the lists. Its completion is None until
+        # it has ended.
         active = [row for row, place in enumerate(self.places) if self.completions[place] is None]
         if len(self.places) - len(active) < _ENDED_SHARE * len(self.places):
             return None
@@ -471,7 +477,8 @@ class Endings:
         Args:
             at_limit: True if the completion has its maximum length, and ends in any case.
         """
-        # Earlier tokens were checked when they were sampled.
+        # Earlier tokens were checked when they were sampled. `may_stop` has the tokens with a stop
+        # string's last character: only they can complete it.
         last = token_ids[-1]
         if last not in self.end_tokens and last not in self.may_stop and not at_limit:
             return None

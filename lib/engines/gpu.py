@@ -45,6 +45,7 @@ class Gpu:
 
 def find_gpus() -> tuple[Gpu, ...]:
     """List the GPUs that nvidia-smi reports; () if they are hidden or there is no driver."""
+    # CUDA_VISIBLE_DEVICES: these two values hide all GPUs.
     if os.environ.get(VISIBLE) in ("", "-1"):
         return ()
     fields = "--query-gpu=name,driver_version,memory.total,memory.free"

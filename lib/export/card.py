@@ -77,6 +77,7 @@ def model_card(
     elif revision:
         package = name.removeprefix(PIP)
         base_model = f" of the dequantised GGUF file in `{package}` (wheel `{revision}`)"
+    # A row per number: benchmark, label, percent, 95 % interval, and the number of problems n.
     rows = list(card_rows(metrics, evaluate.benchmarks))
     table = "\n".join(
         f"| {row.benchmark} | {row.label} | {row.percent} | {row.range} | {row.rate.n} |"
@@ -137,7 +138,8 @@ def phases(params: Params) -> Iterator[str]:
     sft, grpo, dpo, checkpoint = params.sft, params.grpo, params.dpo, params.export.checkpoint
     if checkpoint != "base":
         yield f"SFT for {sft.num_epochs} epochs"
-    # `dpo.init` has the checkpoint that DPO starts from: after SFT, there was no GRPO.
+    # `dpo.init` is ("sft",) or ("grpo",), the checkpoint that DPO starts from. From "sft", the
+    # exported model had no GRPO.
     if checkpoint == "grpo" or (checkpoint == "dpo" and "grpo" in dpo.init):
         yield (
             f"GRPO for {grpo.max_steps} steps of {grpo.prompts_per_step} problems × "
@@ -158,6 +160,7 @@ def card_rows(metrics: Mapping[str, Any], benchmarks: Sequence[str]) -> Iterator
     """
     for benchmark in benchmarks:
         modes = metrics[benchmark]
+        # Such as ("sampled", "pass_at_1") -> "pass@1, sampled".
         for (mode, name), label in CARD_METRICS.items():
             # A decoding is missing if `evaluate.greedy` is false or `num_samples` is 0.
             if mode in modes:
@@ -187,8 +190,8 @@ def _header(
         )
         for each in rows
     ]
-    # DPO's pairs come from GRPO's problems. `split.hub` is a data set's id on the Hub; sources that
-    # are not there have no splits.
+    # The data sets of SFT and GRPO. DPO has none of its own: its pairs are sampled on GRPO's
+    # problems. `split.hub` is a data set's id on the Hub; sources elsewhere have no splits.
     sources = [each.source for phase in (prepare.sft, prepare.grpo) for each in phase.sources]
     trained_on = [split.hub for source in sources for split in hub_splits(source)]
     return ModelCardData(
@@ -202,7 +205,8 @@ def _header(
         license=export.license,
         model_name=f"reckon-{export.checkpoint}",
         pipeline_tag="text-generation",
-        # The phase is a tag too: sft, grpo or dpo; an exported base model has none.
+        # `export.checkpoint` is a phase (sft, grpo or dpo), which becomes a tag, or "base", which
+        # does not.
         tags=["math", *({export.checkpoint} - {"base"}), "reckon"],
     )
 

@@ -85,6 +85,7 @@ def write_gguf(
     file.parent.mkdir()
     # The packed weights go to a temporary file, since memory holds the model itself.
     writer = gguf.GGUFWriter(file, gguf.MODEL_ARCH_NAMES[architecture], use_temp_file=True)
+    # The type of the matrices, and the type that the file's header names.
     matrix_type, file_type = BLOCKS[kind]
     writer.add_name("reckon")
     writer.add_file_type(file_type)
@@ -223,7 +224,8 @@ def _add_tokenizer(
     types = [gguf.TokenType.UNUSED] * num_rows
     for token, token_id in tokenizer.get_vocab().items():
         tokens[token_id], types[token_id] = token, gguf.TokenType.NORMAL
-    # The vocabulary has the added tokens too; these entries replace theirs.
+    # Added tokens are in the vocabulary too; here they get another type: control for special
+    # tokens, user-defined for the rest.
     for token_id, added in tokenizer.added_tokens_decoder.items():
         added_type = gguf.TokenType.CONTROL if added.special else gguf.TokenType.USER_DEFINED
         tokens[token_id], types[token_id] = added.content, added_type
@@ -263,7 +265,9 @@ def modelfile(
     Raises:
         UserError: a text holds three quotes, which would end it in a Modelfile.
     """
-    # Ollama fills in .System and .Response, and .Prompt in the two rendered templates.
+    # `_go_template` renders the chat template with placeholders, and replaces these by Ollama's
+    # variables: SYSTEM-HERE by .System, the question by .Prompt. Ollama fills them in, and
+    # .Response.
     template = (
         "{{ if .System }}"
         + _go_template(tokenizer, system="SYSTEM-HERE")

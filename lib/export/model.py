@@ -144,13 +144,15 @@ def publish(
     # Benchmark -> its problems.
     benchmarks = read_benchmarks(problems, params.evaluate.benchmarks)
     held_out = benchmarks[params.evaluate.benchmarks[0]][: export.num_verified]
-    own_format, system = prompt_format(**prompt.rendering), saved_system(base)
+    # The format in params, and the system prompt that `prepare` saved; '' for none.
+    run_format, system = prompt_format(**prompt.rendering), saved_system(base)
     # With a system message in front, unless `system` is ''.
     prompts = [conversation(problem.problem, system=system) for problem in held_out]
     # Beside `to`, so that the final rename stays within one file system and is atomic.
     unverified = to.with_name(f"{to.name}-unverified")
     # `folder` is a temporary folder, which the end of the block renames to `unverified`.
     with replacing(unverified) as folder:
+        # The model's files. `written` has the answers that each form has to give in `verify`.
         written = write_model(
             checkpoint,
             folder,
@@ -159,12 +161,12 @@ def publish(
             params=params,
             system=system,
         )
-        longest = params.evaluate.max_new_tokens
+        longest = params.evaluate.max_new_tokens  # of a completion, in tokens
         save_prompt(
             folder,
             system=system,
             rendering=prompt.rendering,
-            generation=Generation(own_format.stop_strings, max_new_tokens=longest),
+            generation=Generation(run_format.stop_strings, max_new_tokens=longest),
         )
         # Only benchmarks with settings of their own; the others have `longest`.
         limits = {each.benchmark: each.max_new_tokens for each in params.evaluate.overrides}
@@ -175,7 +177,7 @@ def publish(
                     folder,
                     benchmark.name,
                     benchmarks[benchmark.name],
-                    prompt_format=own_format,
+                    prompt_format=run_format,
                     max_new_tokens=limits.get(benchmark.name, longest),
                 )
         # Folded weights are a derived work of the base model: its licence goes with them.
@@ -189,7 +191,7 @@ def publish(
             # unwraps them.
             unlisted(read_json(measured)),
             params=params,
-            prompt_format=own_format,
+            prompt_format=run_format,
             # Rendered by the exported tokenizer, as users of the export render it.
             example=load_tokenizer(folder).apply_chat_template(
                 prompts[0], add_generation_prompt=True, tokenize=False
@@ -253,7 +255,7 @@ def write_model(
         temperature=0.0,
         stop_strings=stop_strings,
     )
-    # In float32 and with the attention `sdpa`.
+    # For an exact comparison: in float32 and with the attention `sdpa`.
     exact = model.model_copy(update=EXACT)
     weights: Any = load_policy(checkpoint, base=base, settings=exact).to(device_here())
     token_ids = encode(tokenizer, prompts)
@@ -279,7 +281,8 @@ def write_model(
     # message. Verification checks that the new template gives the same ids without it.
     tokenizer.chat_template = with_default_system(tokenizer.chat_template, system)
     tokenizer.save_pretrained(to)
-    # Kind -> its type of arithmetic, the expected answers, and the tolerance in nats.
+    # Kind -> its type of arithmetic, the expected answers, and the tolerance in nats: by the type
+    # (`ARITHMETIC`), by a GGUF file's storage (`GGUF_LIMITS`), or for equal weights (`SAME`, 1e-5).
     forms = {}
     if export.gguf != "none":
         # Imported here: `gpu-check` runs on machines without the package `gguf` too.
@@ -343,7 +346,7 @@ def verify(
             attention=EXACT["attention"],
         )
     )
-    # Begins with the comparisons that were made before writing.
+    # Comparison -> mean difference in nats. First those that `write_model` made.
     differences, refusal = dict(written.errors), ""
     for kind, form in written.forms.items():
         reading = readings[kind]

@@ -58,10 +58,12 @@ def collect(export: Path, *, reports: Path, phase: str, commit: str) -> list[Com
         if name == CARD:
             content = path.read_bytes() + f"\nMade at commit `{commit}`.\n".encode()
         uploads.append(CommitOperationAdd(name, content))
-    # The day of the evaluation: of the last commit that changed its metrics, '' without a commit.
+    # The day of the evaluation: of the last commit that changed its metrics. '' without a commit,
+    # or if git fails (`strict=False`).
     evaluated = str(reports / f"metrics/evaluate/{phase}.json")
     date = git("log", "-1", "--format=%cs", "--", evaluated, strict=False)
     uploads.extend(eval_results(export, date=date))
+    # "metrics", "curves" and "provenance".
     for folder in TRAINING:
         for path in _files(reports / folder):
             if path.relative_to(reports.parent).as_posix() in outs:
@@ -86,7 +88,8 @@ def eval_results(export: Path, *, date: str) -> Iterator[CommitOperationAdd]:
     # Data set -> its first number.
     entries: dict[str, EvalResultEntry] = {}
     for result in ModelCard.load(export / CARD).data.eval_results or ():
-        # `dataset_type` is the data set's id on the Hub, such as "openai/gsm8k".
+        # A key of `REGISTERED`, such as ("openai/gsm8k", "main", "test"); its value is the id of
+        # the leaderboard's task.
         split = (result.dataset_type, result.dataset_config, result.dataset_split)
         if split in REGISTERED and result.dataset_type not in entries:
             entries[result.dataset_type] = EvalResultEntry(

@@ -160,7 +160,8 @@ def _read_form(kind: str, dtype: str, prompts: list[list[int]], request: Request
         return _read_on_vllm(prompts, request, dtype=dtype)
     if kind == "gguf":
         return _read_gguf(prompts, request, dtype=dtype)
-    # The full model: the base below an adapter, or the exported weights.
+    # The base below an adapter, or the exported weights. Both are full models: `load_merged` only
+    # loads them.
     full = request.base if kind == "adapter" else request.folder
     model = load_merged(full, base=request.base, dtype=dtype, attention=request.attention)
     if kind == "adapter":
@@ -171,7 +172,7 @@ def _read_form(kind: str, dtype: str, prompts: list[list[int]], request: Request
 
 def _read_gguf(prompts: list[list[int]], request: Request, *, dtype: str) -> Answers:
     """Load the export's GGUF file with transformers; return its answers on the completions."""
-    (file,) = request.folder.glob("gguf/*.gguf")
+    (file,) = request.folder.glob("gguf/*.gguf")  # an export has one
     # With the export's own config and token ids: transformers guesses a GGUF file's config (a
     # Qwen3's head_dim), and splits a Llama's texts as GPT-2 does.
     config = load_pretrained(AutoConfig, request.folder)
@@ -242,8 +243,8 @@ def check_same(kind: str, answers: Answers, expected: Answers, *, tolerance: flo
     # The indices of the tokens that `answers` has; for vLLM not all.
     places = answers.places
     difference = float((answers.log_probs - expected.log_probs[places]).abs().mean())
-    # Where another token is the likeliest, the lead of the checkpoint's over its next one, in nats.
-    # `flip` is the largest of these leads; 0 if all likeliest tokens are the same.
+    # `margins`: the lead of the checkpoint's likeliest token over its second one, in nats. `flip`
+    # is the largest lead among the tokens where `answers` has another likeliest one; 0 if none has.
     is_other = answers.likeliest != expected.likeliest[places]
     flip = float(torch.where(is_other, expected.margins[places], 0.0).max())
     if answers.prompts != expected.prompts:
@@ -263,7 +264,7 @@ def check_same(kind: str, answers: Answers, expected: Answers, *, tolerance: flo
 
 
 def _read_on_vllm(prompts: list[list[int]], request: Request, *, dtype: str) -> Answers:
-    """Load the merged model with vLLM; return its answers at `PLACES` tokens of each completion.
+    """Load the merged model with vLLM; return its answers at up to 16 tokens of each completion.
 
     Raises:
         UserError: vLLM cannot run this model here.
@@ -291,7 +292,7 @@ def _read_on_vllm(prompts: list[list[int]], request: Request, *, dtype: str) -> 
 def read_places(
     engine: Engine, prompts: list[list[int]], completions: list[list[int]], *, vocab_size: int
 ) -> Answers:
-    """Return an engine's likeliest token and its log-prob at `PLACES` tokens of each completion.
+    """Return an engine's likeliest token and its log-prob at up to 16 tokens of each completion.
 
     Each place takes one request: the prompt and the completion up to there, for one more token. An
     engine returns the log-prob of this token only, the likeliest one. `check_same` compares it with
@@ -301,7 +302,7 @@ def read_places(
     # `places` counts the tokens of all completions; `start` is the completion's first token.
     contexts, places, start = [], [], 0
     for prompt, completion in zip(prompts, completions, strict=True):
-        # The step is ⌈length / PLACES⌉: the places are spread over the whole completion.
+        # The step is ⌈length / PLACES⌉: 16 places, or fewer, are spread over the whole completion.
         for place in range(0, len(completion), -(-len(completion) // PLACES)):
             places.append(start + place)
             contexts.append(prompt + completion[:place])

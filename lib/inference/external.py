@@ -134,6 +134,7 @@ class ExternalModel:
             ours = self.known_format.chat_template if self.known_format else ""
             if tokenizer.chat_template not in (ours, with_default_system(ours, self.system)):
                 try_template(tokenizer, system=self.system, folder=self.folder)
+        # `_bounded`: at most the model's positions.
         with loading(self.folder):
             opened = open_engine(
                 engine,
@@ -185,8 +186,9 @@ def external_model(
     beside = (folder.parent / "base", folder.parent.parent / "base")
     base_folder = folder
     if is_adapter(folder):
-        # The base that the adapter records may be a Hub id, or a path on the machine of its
-        # training, and no folder here. `folder` in its place is no base either, and is skipped.
+        # The adapter's config names its base, by a Hub id or a path that may be no folder here.
+        # Without a name, the adapter's own folder takes its place. `_first_model` skips a place
+        # without a config.json, as the adapter's folder is.
         recorded = read_json(folder / ADAPTER).get("base_model_name_or_path") or folder
         candidates = [base] if base else [*beside, Path(recorded), PIPELINE_BASE]
         base_folder = _first_model(candidates, adapter=folder)
@@ -194,6 +196,7 @@ def external_model(
     # weights usually lacks all else too.
     for fault in model_faults(weights_of(base_folder)):
         raise UserError(fault)
+    # `loading` turns exceptions about damaged files into a UserError.
     with loading(folder):
         template = load_tokenizer(folder).chat_template
         positions = read_max_positions(base_folder)
@@ -266,7 +269,7 @@ def refuse_missing(model_id: str | Path) -> None:
     Raises:
         UserError: names the command that makes the folder, or the expected form.
     """
-    folder, models = Path(model_id), DEFAULT_MODEL.parent
+    folder, models = Path(model_id), DEFAULT_MODEL.parent  # data/models
     if any(place.is_dir() for place in (folder, models / folder)):
         return
     # `sft` or `data/models/sft`. The first is a valid Hub id too; here it means the pipeline's

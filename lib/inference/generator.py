@@ -156,7 +156,7 @@ class TextGenerator:
             num_completions=1,
             max_new_tokens=settings.max_new_tokens,
             temperature=settings.temperature,
-            # Saved configs leave out defaults: None is transformers' default.
+            # Saved configs leave out defaults: None is transformers' default (top-k 50).
             top_p=1.0 if config.top_p is None else config.top_p,
             top_k=TOP_K if config.top_k is None else config.top_k,
             min_p=config.min_p or 0.0,
@@ -215,7 +215,9 @@ def build_text_generator(
     from lib.engines.pretrained import weights_of
 
     prompt_format = model.known_format
-    # A full model's own folder. An adapter's folder has no generation config: the base's counts.
+    # The folder whose generation config and stop strings count. `model.base` is the full model
+    # itself, or the base of an adapter, which has no generation config; `weights_of` follows a
+    # base's pointer to its weights.
     weights = weights_of(model.base)
     stops = saved_generation(weights).stop_strings
     saved = (weights / GENERATION_CONFIG_NAME).is_file()
@@ -229,7 +231,8 @@ def build_text_generator(
         ),
         config=config,
         prompt_format=prompt_format,
-        # Those saved when the model was measured; the format's own may have changed since.
+        # Those saved when the model was measured; the format's own may have changed since. No
+        # format (None): the model's folder records none.
         stop_strings=stops or (prompt_format.stop_strings if prompt_format else ()),
         system=model.system,
         positions=model.positions_on(engine, max_seq_length=max_seq_length),

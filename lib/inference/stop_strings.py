@@ -34,6 +34,7 @@ class StopStrings:
 
     async def __call__(self, scope: AsgiMessage, receive: Receive, send: Any) -> None:
         """Pass a request on; one for generation first gets the model's stop strings and length."""
+        # `PATHS`: those of vLLM's completions and chat completions.
         if scope["type"] != "http" or scope["path"] not in PATHS or scope["method"] != "POST":
             await self.app(scope, receive, send)
             return

@@ -94,6 +94,7 @@ class Terminal:
             return
         # The whole completion if the format's marks are missing.
         shown = solution.completion if solution.reasoning is None else solution.reasoning
+        # `visible` replaces control characters by their code points.
         if shown.strip():
             click.echo(visible(shown.strip()))
         click.echo(answer_line(solution))
