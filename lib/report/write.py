@@ -34,6 +34,9 @@ from lib.report.text import (
 SUMMARY = ("answer accuracy", "pass@", "pass^", "maj@", "format accuracy", "equations")
 """Prefixes of the row titles in the terminal's summary."""
 
+MOST_COLUMNS = 4
+"""Most models that are columns of the table; with more, each model is a row."""
+
 PAGE = Path(".dvc/plots/page.html")
 """Page template of `dvc plots`."""
 
@@ -123,13 +126,20 @@ def write_models(run: Run, folder: Path) -> list[Table]:
         folder: where to write.
 
     Returns:
-        The tables of `table.md`. For each benchmark: the headline table, the differences from the
-        first model, accuracy by subject.
+        The tables of `table.md`. For each benchmark: the headline table (a row per model if there
+        are more than `MOST_COLUMNS`), the differences from the first model, accuracy by subject.
     """
     report = build_report(run)
     tables = []
     for benchmark in run.benchmarks:
-        tables.append(headline_table(run.metrics, benchmark))
+        rates = headline_table(run.metrics, benchmark)
+        if len(run.metrics) > MOST_COLUMNS:
+            # Only the main measures: SUMMARY has the beginnings of their titles, row[0].
+            rows = [row for row in rates.rows if row[0].startswith(SUMMARY)]
+            # Transposed: a column per measure, a row per model.
+            header, *models = zip(rates.header, *rows, strict=True)
+            rates = Table(rates.title, header, tuple(models))
+        tables.append(rates)
         differences = comparison_table(benchmark, report.comparisons)
         # Empty for a single model.
         if differences.rows:
