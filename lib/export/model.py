@@ -24,7 +24,6 @@ from lib.artifacts.models import read_selections
 from lib.artifacts.problems import read_benchmarks
 from lib.core.errors import UserError
 from lib.core.plugins import plugin_hashes
-from lib.core.process import installed_version
 from lib.engines.base import Sampling, encode
 from lib.engines.decoding import end_tokens
 from lib.engines.policy import ADAPTER, is_adapter, load_policy, load_tokenizer
@@ -68,8 +67,8 @@ SAME = 1e-5
 """Largest mean difference of log-probs, in nats, between equal weights in equal arithmetic."""
 
 ARITHMETIC = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
-"""Largest mean difference, in nats, between two kernels that compute in this type, or between this
-type and float32."""
+"""Largest mean difference, in nats, between this type and float32; in float32, between a folded
+adapter and the adapter on its base."""
 
 GGUF_LIMITS = {"f16": 1e-2, "q8_0": 5e-2}
 """Largest mean difference, in nats, between weights of a GGUF file and the checkpoint's."""
@@ -114,12 +113,10 @@ class Verification:
     Attributes:
         numbers: counts for the metrics; comparable between runs.
         errors: comparison → mean difference of log-probs, in nats.
-        vllm_refusal: why an installed vLLM cannot run the model here; '' if it can.
     """
 
     numbers: dict[str, int]
     errors: dict[str, float]
-    vllm_refusal: str
 
 
 def publish(
@@ -321,9 +318,6 @@ def write_model(
         write_adapter(checkpoint, to)
         # In float32, since base + adapter is compared with the checkpoint before folding.
         forms["adapter"] = Form("float32", trained, ARITHMETIC["float32"])
-    if installed_version("vllm"):
-        # Other kernels than transformers': equal weights, but not equal rounding.
-        forms["vllm"] = Form(export.dtype, answers, ARITHMETIC[export.dtype])
     return WrittenModel(forms, completions, differences, weights.num_parameters())
 
 
@@ -333,7 +327,7 @@ def verify(
     """Load each form in a fresh process, and compare its answers with the expected ones.
 
     Raises:
-        UserError: a form's answers differ, or it cannot be loaded (vLLM's refusal is returned).
+        UserError: a form's answers differ, or it cannot be loaded.
     """
     readings = read_afresh(
         Request(
@@ -346,20 +340,14 @@ def verify(
             attention=EXACT["attention"],
         )
     )
-    # Comparison -> mean difference in nats. First those that `write_model` made.
-    differences, refusal = dict(written.errors), ""
-    for kind, form in written.forms.items():
-        reading = readings[kind]
-        # A text is the reason why vLLM cannot run the model; other forms raise instead.
-        if isinstance(reading, str):
-            refusal = reading
-        else:
-            # The mean difference of log-probs in nats; `check_same` raises if it is above the
-            # tolerance.
-            expected, tolerance = form.expected, form.tolerance
-            differences[kind] = check_same(kind, reading, expected, tolerance=tolerance)
+    # Comparison -> mean difference in nats: first those that `write_model` made. `check_same`
+    # raises if one is above the tolerance.
+    differences = written.errors | {
+        kind: check_same(kind, readings[kind], form.expected, tolerance=form.tolerance)
+        for kind, form in written.forms.items()
+    }
     numbers = {"num_prompts": len(conversations), "num_parameters": written.num_parameters}
-    return Verification(numbers, differences, refusal)
+    return Verification(numbers, differences)
 
 
 def write_adapter(checkpoint: Path, folder: Path) -> None:

@@ -1,7 +1,7 @@
 """Load an export in a process of its own, and compare it with the trained checkpoint.
 
 A fresh process shares no memory with the exporting one, so that it loads what another machine
-would load. A form is one way to load the export: merged weights, adapter on its base, GGUF, vLLM.
+would load. A form is one way to load the export: merged weights, adapter on its base, GGUF.
 Every form scores the checkpoint's own greedy tokens: had each generated its own, one near-tie would
 make two completions differ from there on. Two faults count: a mean difference of the tokens'
 log-probs above the tolerance, and another likeliest token at a place where the checkpoint's leads
@@ -10,9 +10,7 @@ by more than `FLIP` times the tolerance.
 P prompts, N tokens of all completions, T tokens of one, V vocabulary.
 """
 
-import contextlib
 import dataclasses
-import math
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -23,20 +21,16 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from lib.core.errors import UserError
-from lib.engines.base import Engine, Sampling, encode, open_engine
-from lib.engines.policy import load_adapter, load_merged, load_tokenizer, max_positions
+from lib.engines.base import encode
+from lib.engines.policy import load_adapter, load_merged, load_tokenizer
 from lib.engines.pretrained import load_pretrained
 from lib.engines.runtime import configure, released_memory
-from lib.export import BATCH
 from lib.prompts import Message
 
 ADAPTER_FOLDER = "adapter"
 
 FLIP = 10
 """Largest lead of a token that rounding may overturn, in tolerances of the mean difference."""
-
-PLACES = 16
-"""Number of tokens per completion in the comparison with vLLM; each takes one request."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,17 +42,14 @@ class Answers:
         vocab_size: V, rows of the output embedding.
         log_probs: [N] log-prob of each token.
         likeliest: [N] the model's likeliest token at the same place.
-        places: [N] indices of the tokens among all tokens; fewer for vLLM (`PLACES`).
-        margins: [N] lead of the likeliest token over the next, in nats; only the checkpoint's
-            are used.
+        margins: [N] lead of the likeliest token over the next, in nats.
     """
 
     prompts: list[list[int]]
     vocab_size: int
     log_probs: torch.Tensor
     likeliest: torch.Tensor
-    places: list[int]
-    margins: torch.Tensor = dataclasses.field(default_factory=lambda: torch.empty(0))
+    margins: torch.Tensor
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,8 +59,7 @@ class Request:
     Attributes:
         folder: the exported model.
         base: the model that an adapter was trained on.
-        forms: kind → type of the arithmetic. Kinds: merged, adapter, gguf (read by transformers),
-            vllm (merged, run by vLLM).
+        forms: kind → type of the arithmetic. Kinds: merged, adapter, gguf.
         conversations: [P] chat messages of the held-out prompts.
         completions: [P] the checkpoint's greedy tokens, the end of sequence included.
         threads: CPU threads; another number rounds differently.
@@ -85,37 +75,11 @@ class Request:
     attention: str
 
 
-Readings = dict[str, Answers | str]
-"""Kind → the form's answers; for vLLM possibly a text, why it cannot run the model here."""
-
-
-def read_afresh(request: Request) -> Readings:
+def read_afresh(request: Request) -> dict[str, Answers]:
     """Score the completions with each form in a new process; return kind → answers.
 
-    vLLM gets a process of its own. If it cannot run the model, the reason takes the place of its
-    answers.
-
     Raises:
-        UserError: another form cannot be loaded.
-    """
-    # Kind -> type of the arithmetic.
-    forms = dict(request.forms)
-    vllm_dtype = forms.pop("vllm", None)
-    readings = _in_new_process(dataclasses.replace(request, forms=forms))
-    if vllm_dtype:
-        only_vllm = dataclasses.replace(request, forms={"vllm": vllm_dtype})
-        try:
-            readings |= _in_new_process(only_vllm)
-        except UserError as error:  # a crash in one of vLLM's kernels ends the process
-            readings["vllm"] = error.message
-    return readings
-
-
-def _in_new_process(request: Request) -> Readings:
-    """Call `read_forms` in a new process, and return its result.
-
-    Raises:
-        UserError: the process fails or is killed; the message has the cause.
+        UserError: a form cannot be loaded, or the process is killed; the message has the cause.
     """
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         try:
@@ -130,34 +94,19 @@ def _in_new_process(request: Request) -> Readings:
             ) from error
 
 
-def read_forms(request: Request) -> Readings:
-    """Score the completions with each form in this process; return kind → answers.
-
-    An error of vLLM becomes a text in the place of its answers; other forms raise.
-    """
+def read_forms(request: Request) -> dict[str, Answers]:
+    """Score the completions with each form in this process; return kind → answers."""
     configure(seed=0, threads=request.threads)
     prompts = encode(load_tokenizer(request.folder), request.conversations)
-    readings: Readings = {}
-    for kind, dtype in request.forms.items():
-        try:
-            readings[kind] = _read_form(kind, dtype, prompts, request)
-        except Exception as error:  # vLLM raises any type, which must not make the export fail
-            if kind != "vllm":
-                raise
-            if isinstance(error, UserError):
-                readings[kind] = error.message
-            else:
-                # Only the type if the error has no message.
-                readings[kind] = f"{type(error).__name__}: {error}".removesuffix(": ")
-    return readings
+    return {
+        kind: _read_form(kind, dtype, prompts, request) for kind, dtype in request.forms.items()
+    }
 
 
 # The memory is released after each form, since a GPU may hold only one.
 @released_memory()
 def _read_form(kind: str, dtype: str, prompts: list[list[int]], request: Request) -> Answers:
     """Load one form with weights of type `dtype`; return its answers on the completions."""
-    if kind == "vllm":
-        return _read_on_vllm(prompts, request, dtype=dtype)
     if kind == "gguf":
         return _read_gguf(prompts, request, dtype=dtype)
     # The base below an adapter, or the exported weights. Both are full models: `load_merged` only
@@ -217,14 +166,12 @@ def score_answers(
         best = logits.topk(2)
         likeliest.append(best.indices[:, 0].cpu())
         margins.append((best.values[:, 0] - best.values[:, 1]).cpu())
-    scored = torch.cat(log_probs)
     return Answers(
         prompts=prompts,
         # The weights' rows, not config.vocab_size: tokens may have been added.
         vocab_size=model.get_output_embeddings().weight.shape[0],
-        log_probs=scored,
+        log_probs=torch.cat(log_probs),
         likeliest=torch.cat(likeliest),
-        places=list(range(len(scored))),
         margins=torch.cat(margins),
     )
 
@@ -234,19 +181,17 @@ def check_same(kind: str, answers: Answers, expected: Answers, *, tolerance: flo
 
     Args:
         kind: the form, for the message.
-        expected: the checkpoint's answers on the same completions, at all tokens.
+        expected: the checkpoint's answers on the same completions.
         tolerance: largest mean difference, in nats.
 
     Raises:
         UserError: the answers differ; the message names the difference.
     """
-    # The indices of the tokens that `answers` has; for vLLM not all.
-    places = answers.places
-    difference = float((answers.log_probs - expected.log_probs[places]).abs().mean())
+    difference = float((answers.log_probs - expected.log_probs).abs().mean())
     # `margins`: the lead of the checkpoint's likeliest token over its second one, in nats. `flip`
     # is the largest lead among the tokens where `answers` has another likeliest one; 0 if none has.
-    is_other = answers.likeliest != expected.likeliest[places]
-    flip = float(torch.where(is_other, expected.margins[places], 0.0).max())
+    is_other = answers.likeliest != expected.likeliest
+    flip = float(torch.where(is_other, expected.margins, 0.0).max())
     if answers.prompts != expected.prompts:
         fault = "its tokenizer encodes the prompts differently"
     elif answers.vocab_size != expected.vocab_size:
@@ -261,60 +206,3 @@ def check_same(kind: str, answers: Answers, expected: Answers, *, tolerance: flo
     else:
         return difference
     raise UserError(f"export: {kind}: {fault}")
-
-
-def _read_on_vllm(prompts: list[list[int]], request: Request, *, dtype: str) -> Answers:
-    """Load the merged model with vLLM; return its answers at up to 16 tokens of each completion.
-
-    Raises:
-        UserError: vLLM cannot run this model here.
-    """
-    folder, completions = request.folder, request.completions
-    # An upper bound of the tokens of a prompt with its completion.
-    longest = max(map(len, prompts)) + max(map(len, completions))
-    # Of a multimodal model, the config of its language model.
-    config = load_pretrained(AutoConfig, folder).get_text_config(decoder=True)
-    engine = open_engine(
-        "vllm",
-        folder,
-        base=folder,
-        dtype=dtype,
-        attention=request.attention,
-        # vLLM reserves memory for this length, at most the model's positions (None: no limit).
-        # All positions would be far more than is needed.
-        max_seq_length=min(longest, max_positions(config) or longest),
-        batch_size=BATCH,
-    )
-    with contextlib.closing(engine):
-        return read_places(engine, prompts, completions, vocab_size=config.vocab_size)
-
-
-def read_places(
-    engine: Engine, prompts: list[list[int]], completions: list[list[int]], *, vocab_size: int
-) -> Answers:
-    """Return an engine's likeliest token and its log-prob at up to 16 tokens of each completion.
-
-    Each place takes one request: the prompt and the completion up to there, for one more token. An
-    engine returns the log-prob of this token only, the likeliest one. `check_same` compares it with
-    the log-prob of the completion's own token: if the two tokens differ, it is near a tie, where
-    their log-probs are nearly the same, or a fault.
-    """
-    # `places` counts the tokens of all completions; `start` is the completion's first token.
-    contexts, places, start = [], [], 0
-    for prompt, completion in zip(prompts, completions, strict=True):
-        # The step is ⌈length / PLACES⌉: 16 places, or fewer, are spread over the whole completion.
-        for place in range(0, len(completion), -(-len(completion) // PLACES)):
-            places.append(start + place)
-            contexts.append(prompt + completion[:place])
-        start += len(completion)
-    next_token = Sampling(num_completions=1, max_new_tokens=1, temperature=0.0, log_probs=True)
-    # One completion of one token for each context.
-    generated = [completion for (completion,) in engine.generate(contexts, next_token)]
-    return Answers(
-        prompts=prompts,
-        vocab_size=vocab_size,
-        # NaN, which `check_same` refuses, if the engine returned no log-prob.
-        log_probs=torch.tensor([(each.log_probs or (math.nan,))[0] for each in generated]),
-        likeliest=torch.tensor([each.token_ids[0] for each in generated]),
-        places=places,
-    )

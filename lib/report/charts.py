@@ -25,8 +25,6 @@ INK = "#7f868f"
 """The colour of text and axes, also in look.json."""
 PALETTE = ("#7f868f", "#d26a1b", "#2f81f7", "#9b62d6", "#218c5a", "#d1477a")
 """Checkpoint colours in the order of training, used cyclically."""
-CLASS_COLORS = {"11": "#218c5a", "10": "#b07d12", "01": "#9b62d6", "00": "#7f868f"}
-"""Colours of the four classes, by two digits: format right, answer right."""
 SVG_PANEL_WIDTH = 320
 LEGEND_CHARACTERS = 50
 """Characters of names per legend line; more would run past SVG_PANEL_WIDTH."""

@@ -1,17 +1,14 @@
-"""The report's figures: rates, breakdowns, pass@k, classes, rewards, training curves."""
+"""The report's figures: rates, breakdowns, pass@k, rewards, training curves."""
 
 import copy
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from lib.artifacts.completions import SAMPLED, GradedCompletion
 from lib.report.charts import (
-    CLASS_COLORS,
     LAYERS,
     SERIES_COLORS,
     SHARE_AXIS,
@@ -19,7 +16,6 @@ from lib.report.charts import (
     Figure,
     Panel,
     Spec,
-    category,
     colored_by,
     colors_of,
     learning_curve,
@@ -29,7 +25,7 @@ from lib.report.charts import (
 )
 from lib.report.comparisons import problem_grades
 from lib.report.inputs import LoggedCurve, Run
-from lib.report.tables import BREAKDOWNS, CLASSES, Columns, groups_of, main_mode, measures
+from lib.report.tables import BREAKDOWNS, Columns, groups_of, main_mode, measures
 from lib.report.text import percent, source
 from lib.stats import Estimate, mean_estimate, pass_at_k, rate_estimate, share_interval
 
@@ -48,8 +44,8 @@ LOSS_CAPTION = (
 HEADLINE_RATES = 3
 """Rates in the first figure: greedy, pass@1, pass@k."""
 
-MAX_BINS = 12
-"""Most bars of a reward histogram; with more distinct rewards, bins of equal width."""
+MAX_BINS = 24
+"""Most bars of a reward histogram."""
 
 NORMAL_95 = 1.96
 """Half-width of a normal 95 % interval in standard errors."""
@@ -57,35 +53,20 @@ NORMAL_95 = 1.96
 
 def report_figures(run: Run) -> list[Figure]:
     """Build the figures of the report in reading order, without those that have no panel."""
+    sets = run.benchmarks
     figures = [
         headline_figure(run),
-        _by_benchmark(
-            run,
-            rate_panels,
-            name="accuracy",
-            title="All rates",
-            caption="Dots with 95 % intervals.",
+        Figure(
+            "breakdown",
+            "By level, tag and subject",
+            "Greedy answer accuracy with 95 % intervals.",
+            tuple(panel for name in sets for panel in breakdown_panels(run, name)),
         ),
-        _by_benchmark(
-            run,
-            breakdown_panels,
-            name="breakdown",
-            title="By level, tag and subject",
-            caption="Greedy answer accuracy with 95 % intervals.",
-        ),
-        _by_benchmark(
-            run,
-            pass_at_k_panels,
-            name="pass_at_k",
-            title="pass@k",
-            caption="Chance that at least one of k samples is right, with 95 % bands.",
-        ),
-        _by_benchmark(
-            run,
-            class_panels,
-            name="classes",
-            title="Four classes",
-            caption="Format and answer, graded separately; share of completions.",
+        Figure(
+            "pass_at_k",
+            "pass@k",
+            "Chance that at least one of k samples is right, with 95 % bands.",
+            tuple(panel for name in sets for panel in pass_at_k_panels(run, name)),
         ),
         reward_figure(run),
         validation_figure(run),
@@ -95,30 +76,12 @@ def report_figures(run: Run) -> list[Figure]:
     return [each for each in figures if each.panels]
 
 
-def _by_benchmark(
-    run: Run,
-    panels_of: Callable[[Run, str], Iterator[Panel]],
-    *,
-    name: str,
-    title: str,
-    caption: str,
-) -> Figure:
-    """Build a figure from the panels of every benchmark.
-
-    Args:
-        panels_of: yields the panels of one benchmark: none, one or several.
-        name: stem of the figure's file.
-    """
-    panels = [panel for benchmark in run.benchmarks for panel in panels_of(run, benchmark)]
-    return Figure(name, title, caption, tuple(panels))
-
-
 def headline_figure(run: Run) -> Figure:
     """Draw the headline rates of the first benchmark, and the exported model's validation curve."""
     benchmark = run.benchmarks[0]
-    # The first three: greedy accuracy, pass@1 and pass@k, each as (title, metric name, numbers by
-    # checkpoint).
-    rates = _rates(run, benchmark)[:HEADLINE_RATES]
+    # The first percentages of the headline table: title, metric name, numbers by checkpoint.
+    rows = measures(run.metrics, benchmark)
+    rates = [(rate.title, rate.name, columns) for rate, columns in rows if rate.form is percent]
     validation = validation_figure(run)
     # The title of a validation panel begins with the name of its stage. A skipped phase has no
     # curve: the last trained phase's is shown instead. [] if nothing was trained.
@@ -128,20 +91,9 @@ def headline_figure(run: Run) -> Figure:
     # Pixels, so that the panels are as high as the score cards beside them on the page.
     panels = tuple(
         Panel(panel.title, panel.spec | {"height": 280})
-        for panel in (_rate_panel(run, benchmark, rates), *curve)
+        for panel in (_rate_panel(run, benchmark, rates[:HEADLINE_RATES]), *curve)
     )
     return Figure("headline", "Before and after", caption, panels)
-
-
-def rate_panels(run: Run, benchmark: str) -> Iterator[Panel]:
-    """Draw one panel: the rates of the headline table with their intervals."""
-    yield _rate_panel(run, benchmark, _rates(run, benchmark))
-
-
-def _rates(run: Run, benchmark: str) -> list[tuple[str, str, Columns]]:
-    """Return the headline table's percentages: title, metric name, numbers by checkpoint."""
-    rows = measures(run.metrics, benchmark)
-    return [(rate.title, rate.name, columns) for rate, columns in rows if rate.form is percent]
 
 
 def breakdown_panels(run: Run, benchmark: str) -> Iterator[Panel]:
@@ -231,78 +183,32 @@ def pass_at_k_curve(
         )
 
 
-def class_panels(run: Run, benchmark: str) -> Iterator[Panel]:
-    """Draw the shares of the four classes, which add up to 1, a bar per checkpoint."""
-    # "11" → "11 format right, answer right", and so on.
-    labels = {digits: f"{digits} {meaning}" for digits, meaning in CLASSES.items()}
-    # Greedy answers if measured, else sampled: checkpoint → its numbers.
-    _, columns = main_mode(run.metrics, benchmark)
-    # One row per section of a bar; none for problems without references, which have no classes.
-    rows = [
-        {"checkpoint": name, "label": label, "share": numbers[f"class_{digits}"], "rank": rank}
-        for name, numbers in columns.items()
-        for rank, (digits, label) in enumerate(labels.items())
-        if f"class_{digits}" in numbers
-    ]
-    if rows:
-        colors = [CLASS_COLORS[digits] for digits in labels]
-        encoding = {
-            "y": category("checkpoint", sort=list(run.checkpoints), title=None),
-            "x": quantity("share", **SHARE_AXIS),
-            # The labels are too long for the legend of `colored_by`, which this one replaces.
-            "color": colored_by("label", [*labels.values()], colors)
-            | {"legend": {"columns": 2, "labelLimit": 260}},
-            # Stacks the sections of a bar in the order of the legend; by default, by name.
-            "order": quantity("rank"),
-        }
-        height = 28 * len(run.checkpoints)
-        yield panel_of(benchmark, rows, height, encoding, mark={"type": "bar", "tooltip": True})
-
-
 def reward_figure(run: Run) -> Figure:
     """Draw a histogram of the total reward on the first benchmark, a panel per checkpoint.
 
     All panels have the same bins.
     """
     benchmark = run.benchmarks[0]
-    # Checkpoint → total reward of each completion.
-    rewards = {
-        name: [row.reward for row in run.completions[name] if row.benchmark == benchmark]
+    # Checkpoint → total reward → number of its completions.
+    counts = {
+        name: Counter(row.reward for row in run.completions[name] if row.benchmark == benchmark)
         for name in run.checkpoints
     }
-    distinct = sorted({reward for values in rewards.values() for reward in values})
-    if len(distinct) <= MAX_BINS:
-        # A bin for each distinct reward, labelled with that reward. The edges of a bin are its own
-        # reward and the next one; the last bin ends at infinity.
-        edges = [*distinct, math.inf]
-        labels = [f"{reward:g}" for reward in distinct]
-    else:
-        # Bins of equal width, labelled by their middle.
-        edges = list(np.histogram_bin_edges(distinct, MAX_BINS))
-        labels = [f"{(low + high) / 2:.2f}" for low, high in pairwise(edges)]
-    encoding = {
-        "x": category(
-            "bin",
-            type="ordinal",
-            sort=labels,
-            title="total reward",
-            # All bins, also those without a completion.
-            scale={"domain": labels},
-            axis={"labelAngle": 0, "labelOverlap": True},
-        ),
-        "y": quantity("share", **SHARE_AXIS),
-    }
+    rewards = {reward for counter in counts.values() for reward in counter}
     panels = []
-    # Without any completion there are no bins, and no panels.
-    colors = colors_of(run.checkpoints) if labels else {}
-    for name, color in colors.items():
-        counts, _ = np.histogram(rewards[name], edges)
-        # The 1 is for a checkpoint without completions: shares of 0 instead of a division by 0.
-        shares = (counts / max(1, counts.sum())).tolist()
-        rows = [{"bin": label, "share": share} for label, share in zip(labels, shares, strict=True)]
-        mark = {"type": "bar", "color": color, "tooltip": True}
-        # The panel is 140 pixels high.
-        panels.append(panel_of(name, rows, 140, encoding, mark=mark))
+    for name, color in colors_of(run.checkpoints).items():
+        total = counts[name].total()
+        # A row per distinct reward; Vega-Lite puts them into bins and adds up their shares.
+        rows = [{"reward": reward, "share": n / total} for reward, n in counts[name].items()]
+        if rows:
+            bins = {"maxbins": MAX_BINS, "extent": [min(rewards), max(rewards)]}
+            encoding = {
+                "x": quantity("reward", bin=bins, title="total reward"),
+                "y": quantity("share", aggregate="sum", **SHARE_AXIS),
+            }
+            mark = {"type": "bar", "color": color, "tooltip": True}
+            # The panel is 140 pixels high.
+            panels.append(panel_of(name, rows, 140, encoding, mark=mark))
     caption = f"Total reward of all completions of {benchmark}; share of completions."
     return Figure("rewards", "Rewards before and after", caption, tuple(panels), columns=3)
 

@@ -13,10 +13,9 @@ import functools
 import hashlib
 import json
 import zlib
-from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, takewhile
 from typing import Any, TypeVar
 
 import vl_convert
@@ -37,9 +36,6 @@ Blocks = Mapping[str, str]
 COMPLETIONS_BUDGET = 3_000_000
 ROLLOUTS_BUDGET = 750_000
 """Bytes; with the chart library (0.3 MB), curves and tables, the page stays below 5 MB."""
-
-COMPRESSION = 12
-"""Upper bound of the characters per compressed byte of many completions, where `fit` starts."""
 
 COMPLETION_FIELDS = (
     "mode",
@@ -65,16 +61,9 @@ PER_PROBLEM = ("problem", "reference", "prompt")
 def render_page(report: Report) -> str:
     """Render the whole page as HTML."""
     run = report.run
-    # `fit` returns the first groups that the budget allows (lists of completions of one problem),
-    # and their packed blocks.
-    answers, answer_blocks = fit(
-        ranked_answers(run),
-        lambda groups: completion_blocks(run, groups),
-        budget=COMPLETIONS_BUDGET,
-    )
-    rollouts, rollout_blocks = fit(
-        ranked_rollouts(run.rollouts), training_blocks, budget=ROLLOUTS_BUDGET
-    )
+    # A group has the completions of one problem.
+    answers = fit(ranked_answers(run), budget=COMPLETIONS_BUDGET)
+    rollouts = fit(ranked_rollouts(run.rollouts), budget=ROLLOUTS_BUDGET)
     # The legend explains only the reasons that occur, the most frequent first.
     completions = [row for rows in run.all_completions.values() for row in rows]
     reasons = Counter(row.decided_by for row in completions)
@@ -102,8 +91,8 @@ def render_page(report: Report) -> str:
             "charts": pack_json([dataclasses.asdict(figure) for figure in report.figures]),
             "look": pack_json({"config": LOOK, "ink": INK}),
             "vega": pack_text(chart_library()),
-            **answer_blocks,
-            **rollout_blocks,
+            **completion_blocks(run, answers),
+            **training_blocks(rollouts),
         },
     )
 
@@ -155,34 +144,18 @@ def ranked_rollouts(rollouts: Sequence[TrainingRollout]) -> list[list[TrainingRo
     return sorted(together.values(), key=lambda rows: -len({row.step for row in rows}))
 
 
-def fit(
-    groups: Sequence[Sequence[Row]],
-    pack: Callable[[Sequence[Sequence[Row]]], Blocks],
-    *,
-    budget: int,
-) -> tuple[Sequence[Sequence[Row]], Blocks]:
-    """Return the first groups whose packed blocks stay within `budget` bytes, and these blocks.
+def fit(groups: Sequence[Sequence[Row]], *, budget: int) -> Sequence[Sequence[Row]]:
+    """Return the first groups that stay within `budget` bytes of the page.
 
     Args:
         groups: rows that stay together, the preferred groups first.
-        pack: compresses groups into blocks: name → compressed rows in base64.
-        budget: most bytes of all blocks together.
+        budget: most bytes of all groups together, each packed by itself. Packed together they need
+            fewer.
     """
-    # Characters of the first group, of the first two, and so on.
-    sizes = accumulate(sum(len(row.completion) for row in rows) for rows in groups)
-    # A first guess: the number of groups whose characters sum to less than budget * COMPRESSION.
-    # COMPRESSION is the most characters that compress into one byte, so that the guess is rather
-    # too high. The loop below can only lower it.
-    count = bisect_left(list(sizes), budget * COMPRESSION)
-    while True:
-        blocks = pack(groups[:count])
-        # Base64 has one byte per character.
-        size = sum(map(len, blocks.values()))
-        # With no group left, the blocks cannot become smaller.
-        if size <= budget or not count:
-            return groups[:count], blocks
-        # At least 5 % fewer groups each round, so that the loop ends.
-        count = int(count * min(0.95, budget / size))
+    # Prompts of completions are not counted: they mostly repeat their problem, which is. Bytes of
+    # the first group, of the first two, and so on; base64 has one byte per character.
+    sizes = accumulate(len(pack_json([dataclasses.asdict(row) for row in rows])) for rows in groups)
+    return groups[: sum(1 for _ in takewhile(lambda size: size <= budget, sizes))]
 
 
 def _ending(text: str) -> str:

@@ -16,12 +16,7 @@ from lib.artifacts.models import describe_selection
 from lib.params.load import nearest_preset
 from lib.params.schema import leaves
 from lib.report.charts import Figure
-from lib.report.comparisons import (
-    Comparison,
-    alarms,
-    compare_checkpoints,
-    describe,
-)
+from lib.report.comparisons import Comparison, alarms, compare_checkpoints, describe
 from lib.report.figures import report_figures
 from lib.report.inputs import Run
 from lib.report.tables import (
@@ -39,15 +34,6 @@ NUM_TRANSCRIPTS = 5
 
 Preset = tuple[str, Mapping[str, Any], Sequence[str]]
 """The preset nearest to the settings: its name, its values, and the keys that differ."""
-
-CONDITIONS = {
-    "num_problems": "problems",
-    "num_completions": "completions each",
-    "temperature": "temperature",
-    "top_p": "top-p",
-    "max_new_tokens": "tokens at most",
-}
-"""Key of the sampling settings in provenance → the column's title."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +56,6 @@ class Report:
         caveats: limits of the findings.
         headlines: a table of rates for each benchmark.
         differences: a table of paired differences for each benchmark.
-        conditions: the sampling settings by benchmark and mode.
         breakdowns: tables of answer accuracy by level, tag and subject.
         classes: a table of the four classes for each benchmark.
         transcripts: right and wrong completions to read.
@@ -85,7 +70,6 @@ class Report:
     caveats: Sequence[str]
     headlines: Sequence[Table]
     differences: Sequence[Table]
-    conditions: Table
     figures: Sequence[Figure]
     breakdowns: Sequence[Table]
     classes: Sequence[Table]
@@ -130,7 +114,6 @@ def build_report(run: Run) -> Report:
         caveats=list(caveats(comparisons, run)),
         headlines=[headline_table(metrics, name) for name in sets],
         differences=[comparison_table(name, comparisons) for name in sets],
-        conditions=conditions(run),
         figures=report_figures(run),
         breakdowns=[table for table in breakdowns if table.rows],
         classes=[table for table in classes if table.rows],
@@ -225,22 +208,6 @@ def _main_rows(run: Run, checkpoint: str) -> list[GradedCompletion]:
     """Select a checkpoint's answers to the first benchmark, only greedy ones if there are any."""
     rows = [row for row in run.completions[checkpoint] if row.benchmark == run.benchmarks[0]]
     return [row for row in rows if row.mode == GREEDY] or rows
-
-
-def conditions(run: Run) -> Table:
-    """Build the table of sampling settings: a row per benchmark and mode, a column per setting.
-
-    The settings are the first checkpoint's, from its provenance.
-    """
-    # "sampling" is benchmark → mode → setting, such as {"held_out": {"greedy": {"top_p": 1.0}}}.
-    # All values are numbers. `.9g` prints 1.0 as "1" and 1024 as "1024".
-    record = run.provenance.get(f"evaluate/{run.checkpoints[0]}", {})
-    rows = tuple(
-        (f"{benchmark}, {mode}", *(f"{sampling[key]:.9g}" for key in CONDITIONS))
-        for benchmark in run.benchmarks
-        for mode, sampling in record.get("sampling", {}).get(benchmark, {}).items()
-    )
-    return Table("How each benchmark was answered", ("", *CONDITIONS.values()), rows)
 
 
 def facts(

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lib.artifacts import replacing, write_curve, write_json, write_metrics
+from lib.artifacts import replacing, write_curve, write_metrics
 from lib.report.charts import LOOK, figure_svg
 from lib.report.comparisons import MEASURES, compare_checkpoints, comparison_metrics, describe
 from lib.report.figures import CURVES, SERIES, reward_components, series_rows
@@ -119,7 +119,7 @@ def run_metrics(report: Report) -> dict[str, Any]:
 
 
 def write_models(run: Run, folder: Path) -> list[Table]:
-    """Write `table.md`, `table.json` (the unrounded numbers) and `report.html` for models.
+    """Write `table.md` and `report.html` for models.
 
     Args:
         run: the models, each compared with the first.
@@ -151,8 +151,6 @@ def write_models(run: Run, folder: Path) -> list[Table]:
     sections = (f"**{table.title}**\n\n{markdown_table(table)}\n" for table in tables)
     _write(folder / "table.md", "\n".join(sections))
     _write(folder / "report.html", render_page(report))
-    numbers = comparison_metrics(report.comparisons)
-    write_json(folder / "table.json", {"metrics": run.metrics, "differences": numbers})
     return tables
 
 

@@ -129,7 +129,6 @@ def table_row(key: str, result: dict[str, Any]) -> str:
         notes.append(f"adapters {apart:.1%} apart, at most {most:.0%}: {verdict}")
     if "errors" in figures:
         notes += [f"{name} off by {error:.2g} nats" for name, error in figures["errors"].items()]
-        notes += [f"vLLM: {figures['vllm_refusal']}"] if figures["vllm_refusal"] else []
     notes += [figures["pytest"]] if "pytest" in figures else []
     gaps = f"{gap['mean']:.2g}, {gap['max']:.2g}" if gap else ""
     share = f"{figures['generation_share']:.0%}" if figures.get("generation_share") else ""

@@ -322,7 +322,6 @@ def export(row: Row, base: Path, scratch: Path) -> dict[str, Any]:
     assert shape is not None
     return {
         "errors": verified.errors,
-        "vllm_refusal": verified.vllm_refusal,
         "seconds": time.perf_counter() - start,
         "planned": {"peak_memory_bytes": sum(export_memory(params, shape).values())},
         **used,

@@ -12,7 +12,7 @@ import torch
 
 from lib.artifacts import hash_path
 from lib.core.errors import UserError
-from lib.engines import compat
+from lib.engines import compat, vllm
 from lib.engines.base import open_engine
 from lib.engines.registry import ENGINES
 from lib.engines.serve import server_command, weights_layout
@@ -81,6 +81,34 @@ def test_a_vllm_for_gpus_that_are_hidden_is_refused(base, smoke, monkeypatch):
     """Unrefused, vLLM asks NVML for them, and an assertion fails (gpu_worker.py, 0.32.0)."""
     with pytest.raises(UserError, match="CUDA_VISIBLE_DEVICES"):
         open_vllm(base, smoke, monkeypatch, is_cpu=False)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when",
+        "Free memory on device cuda:0 (3.1/23.6 GiB) on startup is less than desired GPU memory",
+    ],
+)
+def test_a_vllm_without_memory_is_named_with_a_remedy(words, base, smoke, monkeypatch):
+    """The messages come from vLLM 0.32's v1/core/kv_cache_utils.py and v1/worker/utils.py."""
+
+    def short(*_: object, **__: object) -> None:
+        raise ValueError(words)
+
+    fake_vllm.install(monkeypatch)
+    monkeypatch.setattr(vllm, "_build", short)
+    with pytest.raises(UserError, match="nvidia-smi") as raised:
+        open_engine("vllm", base, base=base, **smoke.model.loading, batch_size=8)
+    assert words.partition(". ")[0] in raised.value.message
+
+
+def test_vllm_takes_no_more_than_is_free(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    # Of the free memory at most 95 % is taken.
+    for free, share in ((80, 0.9), (40, 0.475)):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda free=free: (free, 80))
+        assert vllm._share_of_free(0.9) == pytest.approx(share)
 
 
 def test_a_vllm_that_keeps_old_keys_and_values_is_refused(monkeypatch):

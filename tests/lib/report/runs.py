@@ -15,13 +15,6 @@ STARTS = {"sft": "base", "grpo": "sft"}
 BENCHMARKS = ("held_out", "harder")
 FOLDERS = ("base", "graded", "rollouts", "curves", "provenance")
 SKILL = {"base": 0.0, "sft": 0.33, "grpo": 0.62}
-SAMPLING = {
-    "num_problems": 24,
-    "num_completions": 1,
-    "temperature": 0.0,
-    "top_p": 1.0,
-    "max_new_tokens": 64,
-}
 VALIDATED = [
     {
         "step": step,
@@ -159,7 +152,6 @@ def noted(stage: str, *, skipped: bool = False) -> dict:
         "skipped": skipped,
         "stage": stage,
         "prompt": {"system": "Think."},
-        "sampling": {"held_out": {"greedy": SAMPLING}, "harder": {"greedy": SAMPLING}},
     }
 
 

@@ -1,6 +1,5 @@
 import pytest
 
-from lib.report.report import conditions
 from lib.report.tables import breakdown, headline_table, natural_order
 from tests.lib.report.runs import CHECKPOINTS
 
@@ -56,7 +55,3 @@ def test_numbers_come_before_words_and_by_size():
         "Level 2",
         "none",
     ]
-
-
-def test_the_report_tells_how_each_benchmark_was_answered(run):
-    assert conditions(run).rows[0] == ("held_out, greedy", "24", "1", "0", "1", "64")
