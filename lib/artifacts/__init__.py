@@ -90,7 +90,7 @@ def unlisted(metrics: Mapping[str, Any]) -> dict[str, Any]:
     `{"pass_at_1": 0.5, "standard_errors": [{"pass_at_1_se": 0.01}]}` ->
     `{"pass_at_1": 0.5, "pass_at_1_se": 0.01}`
 
-    The list has hidden the standard errors from `dvc metrics diff`, which skips lists.
+    In the file, the list hides the standard errors from `dvc metrics diff`, which skips lists.
     """
     flat: dict[str, Any] = {}
     for key, value in metrics.items():
@@ -231,7 +231,7 @@ def read_records(
     """
     for line in json_lines(path, remedy=remedy):
         try:
-            # The line is no JSON: the ValueError is reported like those of `parse`.
+            # The ValueError of a line that is no JSON is reported like those of `parse`.
             if line.fault:
                 raise line.fault
             record = parse(line.value)
@@ -360,7 +360,7 @@ def fingerprint(decisive: Mapping[str, Any], *, inputs: Mapping[str, Path]) -> s
         decisive: settings and hashes of code, as JSON; the plugins named in it are hashed too.
         inputs: files or folders by name, hashed by their content.
     """
-    # `_origin` has the hashes of the plugins' files and of the inputs, and the package versions.
+    # `_origin` adds the hashes of the plugins' files and of the inputs, and the package versions.
     return hash_json({**decisive, **_origin(decisive, inputs)})
 
 

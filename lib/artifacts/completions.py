@@ -145,7 +145,7 @@ def read_rollouts(path: Path) -> Iterator[TrainingRollout]:
         return iter(())
     return read_records(
         path,
-        # TypeError, reported as a UserError, for a missing or unknown field.
+        # A missing or unknown field is a TypeError, which `read_records` turns into the UserError.
         lambda row: TrainingRollout(**row),
         what="a rollout of training",
         remedy="`grpo` writes this file: run `dvc repro`",

@@ -282,7 +282,7 @@ def look_up(repository: Repository) -> tuple[str, int]:
         files = _snapshot(repository, dry_run=True, local_dir=_partial(repository))
     except FAILURES as error:
         raise _explained(repository, error) from error
-    # The repository has no file that matches the globs of the needed files.
+    # Empty if no file of the repository matches the globs of the needed files.
     if not files:
         needed = "none of the files needed"
         if repository.kind == "kernel":

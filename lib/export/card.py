@@ -83,8 +83,8 @@ def model_card(
         f"| {row.benchmark} | {row.label} | {row.percent} | {row.range} | {row.rate.n} |"
         for row in rows
     )
-    # The stop strings in two sentences of the card, "ends with …, or after `</answer>`" and "given
-    # that length and the stop string `</answer>`"; both '' for a format without stop strings.
+    # The stop strings for two sentences of the card, "ends with its end token, or after …" and
+    # "given that length and the stop string …"; both '' for a format without stop strings.
     or_after = "".join(f", or after `{stop}`" for stop in prompt_format.stop_strings)
     and_stops = "".join(f" and the stop string `{stop}`" for stop in prompt_format.stop_strings)
     # Three backticks, or more than any run of them in the prompt, which would end the block.

@@ -219,7 +219,8 @@ def _add_tokenizer(
         num_rows: rows of the embeddings.
         end_ids: ids of the tokens that end a completion.
     """
-    # By token id. The embeddings may have more rows than there are tokens: unused rows keep this.
+    # By token id. The embeddings may have more rows than there are tokens: a row without a token
+    # keeps its [PAD…].
     tokens = [f"[PAD{token_id}]" for token_id in range(num_rows)]
     types = [gguf.TokenType.UNUSED] * num_rows
     for token, token_id in tokenizer.get_vocab().items():
@@ -234,7 +235,7 @@ def _add_tokenizer(
     writer.add_tokenizer_pre(pre_tokenizer)
     writer.add_token_list(tokens)
     writer.add_token_types(types)
-    # GGUF has a field for EOS and one for another end token (EOT); further ones are left out.
+    # GGUF has a field for EOS and one for another end token (EOT): the one with the lowest id.
     for end_id in sorted(set(end_ids) - {tokenizer.eos_token_id})[:1]:
         writer.add_eot_token_id(end_id)
     # Merges, special tokens and chat template, from the files of the saved tokenizer.
@@ -265,9 +266,8 @@ def modelfile(
     Raises:
         UserError: a text holds three quotes, which would end it in a Modelfile.
     """
-    # `_go_template` renders the chat template with placeholders, and replaces these by Ollama's
-    # variables: SYSTEM-HERE by .System, the question by .Prompt. Ollama fills them in, and
-    # .Response.
+    # `_go_template` renders the chat template with Ollama's variables: .System in place of
+    # SYSTEM-HERE, .Prompt in place of the question. Ollama fills in both, and .Response.
     template = (
         "{{ if .System }}"
         + _go_template(tokenizer, system="SYSTEM-HERE")
@@ -286,7 +286,8 @@ def modelfile(
     settings = {
         "temperature": evaluate.temperature,
         "top_p": evaluate.top_p,
-        # Ollama cuts and punishes repetition by default; the evaluation does neither.
+        # By default Ollama truncates by rank (top-k) and penalises repetition; the evaluation does
+        # neither.
         "top_k": 0,
         "min_p": 0.0,
         "repeat_penalty": 1.0,

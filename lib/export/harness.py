@@ -69,8 +69,8 @@ def answer_pattern(prompt_format: PromptFormat) -> str:
     completion. If that was the closing tag, the answer ends with the completion: "<answer>42".
     """
     if not isinstance(prompt_format, TaggedFormat):
-        # A regular expression cannot balance nested braces, but the generator's answers, whole
-        # numbers, have none.
+        # A regular expression cannot balance nested braces; answers of generated benchmarks are
+        # whole numbers, without braces.
         return r"\\boxed\s*\{([^{}]*)\}"
     # The format's two tags around the answer.
     opening, closing = map(re.escape, prompt_format.answer)

@@ -212,7 +212,7 @@ def publish(
             f"{error.message}; the model is in {unverified}, unverified; "
             "`dvc repro export` tries again"
         ) from error
-    # An older export. `replace` refuses a target folder that is not empty.
+    # Delete an older export, since `replace` refuses a target folder that is not empty.
     shutil.rmtree(to, ignore_errors=True)
     unverified.replace(to)
     return verified

@@ -48,8 +48,8 @@ def collect(export: Path, *, reports: Path, phase: str, commit: str) -> list[Com
         commit: the checkout's commit.
     """
     stages = YAML(typ="safe").load(ROOT / "dvc.lock")["stages"].values()
-    # Of the reports, only outputs of stages are uploaded: a folder may hold somebody's other files.
-    # Paths like "reports/metrics/sft.json".
+    # Outputs of stages, such as "reports/metrics/sft.json". No other files of the folder `reports`
+    # are uploaded, since they may be somebody's own.
     outs = {out["path"] for stage in stages for out in stage["outs"]}
     uploads = []
     for path in _files(export):
@@ -58,9 +58,9 @@ def collect(export: Path, *, reports: Path, phase: str, commit: str) -> list[Com
         if name == CARD:
             content = path.read_bytes() + f"\nMade at commit `{commit}`.\n".encode()
         uploads.append(CommitOperationAdd(name, content))
+    evaluated = str(reports / f"metrics/evaluate/{phase}.json")
     # The day of the evaluation: of the last commit that changed its metrics. '' without a commit,
     # or if git fails (`strict=False`).
-    evaluated = str(reports / f"metrics/evaluate/{phase}.json")
     date = git("log", "-1", "--format=%cs", "--", evaluated, strict=False)
     uploads.extend(eval_results(export, date=date))
     # "metrics", "curves" and "provenance".
@@ -141,7 +141,8 @@ def check_current(
         settings: all current params, as JSON.
 
     Raises:
-        UserError: nothing is exported, the export was edited, or checkpoint or params are newer.
+        UserError: nothing is exported, the checkpoint is missing, checkpoint or params differ from
+            those of the export, or the export was edited.
     """
     if not (export / CARD).is_file() or not provenance.is_file():
         raise UserError(f"{export}: nothing is exported yet; run `dvc repro export`")
@@ -199,9 +200,10 @@ def push(uploads: Sequence[CommitOperationAdd], *, repo: str, token: str, privat
     except OfflineModeIsEnabled:
         raise UserError("HF_HUB_OFFLINE is set; unset it to push") from None
     except HfHubHTTPError as error:
-        # 0 without a response. For a private repository that the token may not see, the Hub answers
-        # 404 (RepositoryNotFoundError), not 403.
+        # 0 without a response.
         status = error.response.status_code if error.response is not None else 0
+        # For a private repository that the token may not see, the Hub answers 404
+        # (RepositoryNotFoundError), not 403.
         if status in {401, 403} or isinstance(error, RepositoryNotFoundError):
             raise UserError(
                 f"the Hub refuses to write to {repo} (HTTP {status}); expected HF_TOKEN to be a "

@@ -122,8 +122,8 @@ def _read_form(kind: str, dtype: str, prompts: list[list[int]], request: Request
 def _read_gguf(prompts: list[list[int]], request: Request, *, dtype: str) -> Answers:
     """Load the export's GGUF file with transformers; return its answers on the completions."""
     (file,) = request.folder.glob("gguf/*.gguf")  # an export has one
-    # With the export's own config and token ids: transformers guesses a GGUF file's config (a
-    # Qwen3's head_dim), and splits a Llama's texts as GPT-2 does.
+    # The export's own config, and `prompts` from its tokenizer: from a GGUF file, transformers
+    # would derive a wrong head_dim for a Qwen3, and split a Llama's texts as GPT-2 does.
     config = load_pretrained(AutoConfig, request.folder)
     model = load_pretrained(
         AutoModelForCausalLM,
@@ -177,7 +177,7 @@ def score_answers(
 
 
 def check_same(kind: str, answers: Answers, expected: Answers, *, tolerance: float) -> float:
-    """Return the mean difference of the tokens' log-probs in nats, if the answers agree.
+    """Return the mean absolute difference of the tokens' log-probs in nats, if the answers agree.
 
     Args:
         kind: the form, for the message.
@@ -185,12 +185,12 @@ def check_same(kind: str, answers: Answers, expected: Answers, *, tolerance: flo
         tolerance: largest mean difference, in nats.
 
     Raises:
-        UserError: the answers differ; the message names the difference.
+        UserError: prompts, vocabulary or answers differ; the message names the difference.
     """
     difference = float((answers.log_probs - expected.log_probs).abs().mean())
-    # `margins`: the lead of the checkpoint's likeliest token over its second one, in nats. `flip`
-    # is the largest lead among the tokens where `answers` has another likeliest one; 0 if none has.
+    # [N] True where another token than the checkpoint's is likeliest.
     is_other = answers.likeliest != expected.likeliest
+    # The checkpoint's largest lead (`margins`) among these tokens, in nats; 0 if there are none.
     flip = float(torch.where(is_other, expected.margins, 0.0).max())
     if answers.prompts != expected.prompts:
         fault = "its tokenizer encodes the prompts differently"

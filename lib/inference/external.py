@@ -187,8 +187,8 @@ def external_model(
     base_folder = folder
     if is_adapter(folder):
         # The adapter's config names its base, by a Hub id or a path that may be no folder here.
-        # Without a name, the adapter's own folder takes its place. `_first_model` skips a place
-        # without a config.json, as the adapter's folder is.
+        # Without a name, the adapter's own folder fills the place; `_first_model` skips it, since
+        # it has no config.json.
         recorded = read_json(folder / ADAPTER).get("base_model_name_or_path") or folder
         candidates = [base] if base else [*beside, Path(recorded), PIPELINE_BASE]
         base_folder = _first_model(candidates, adapter=folder)
@@ -264,7 +264,7 @@ def find_model(model_id: str | Path) -> Path:
 
 
 def refuse_missing(model_id: str | Path) -> None:
-    """Refuse a name that is neither a local folder nor a possible Hub id.
+    """Refuse a name without a local folder if it means a pipeline's checkpoint, or is no Hub id.
 
     Raises:
         UserError: names the command that makes the folder, or the expected form.

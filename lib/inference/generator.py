@@ -103,8 +103,8 @@ class TextGenerator:
     def generate(self, questions: Sequence[str], settings: GenerationSettings) -> list[Solution]:
         """Answer the questions in order.
 
-        An answer has at most `max_new_tokens` tokens, or the positions that its own prompt leaves
-        if they are fewer; the lengths of the other prompts do not matter.
+        An answer has at most `max_new_tokens` tokens, and at most as many as the positions that
+        its own prompt leaves.
 
         Raises:
             UserError: an empty question, or one too long for the model's positions.
@@ -218,9 +218,9 @@ def build_text_generator(
     from lib.engines.pretrained import weights_of
 
     prompt_format = model.known_format
-    # The folder whose generation config and stop strings count. `model.base` is the full model
-    # itself, or the base of an adapter, which has no generation config; `weights_of` follows a
-    # base's pointer to its weights.
+    # The folder whose generation config and stop strings count: the full model's, or that of an
+    # adapter's base, since an adapter has no generation config. If the folder is only a pointer to
+    # weights, `weights_of` returns the folder of the weights.
     weights = weights_of(model.base)
     stops = saved_generation(weights).stop_strings
     saved = (weights / GENERATION_CONFIG_NAME).is_file()
@@ -234,8 +234,8 @@ def build_text_generator(
         ),
         config=config,
         prompt_format=prompt_format,
-        # Those saved when the model was measured; the format's own may have changed since. No
-        # format (None): the model's folder records none.
+        # Those saved when the model was measured; the format's own may have changed since. The
+        # format is None if it is unknown.
         stop_strings=stops or (prompt_format.stop_strings if prompt_format else ()),
         system=model.system,
         positions=model.positions_on(engine, max_seq_length=max_seq_length),

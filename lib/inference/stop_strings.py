@@ -58,7 +58,7 @@ class StopStrings:
 
 
 def with_ends(body: bytes, saved: Generation) -> bytes:
-    """Add the model's stop strings and length limit to a request's JSON, unless it has its own.
+    """Add the model's stop strings and length limit to a request's JSON, each if it has none.
 
     `{"prompt": "…"}` becomes `{"prompt": "…", "stop": ["</answer>"], "include_stop_str_in_output":
     true, "max_tokens": 512}`. A body that is not a JSON object is returned unchanged; vLLM reports

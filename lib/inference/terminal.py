@@ -88,11 +88,12 @@ class Terminal:
     def _print(self, solution: Solution) -> None:
         """Print reasoning and answer, or the whole solution as JSON."""
         if self.as_json:
-            # JSON leaves C1 control characters unescaped, which a terminal would obey.
+            # A terminal obeys C1 control characters, and JSON need not escape these: on a terminal,
+            # all that is not ASCII is escaped.
             content = dataclasses.asdict(solution)
             click.echo(json.dumps(content, ensure_ascii=sys.stdout.isatty()))
             return
-        # The whole completion if the format's marks are missing.
+        # The whole completion if the format is unknown, or its marks are missing.
         shown = solution.completion if solution.reasoning is None else solution.reasoning
         # `visible` replaces control characters by their code points.
         if shown.strip():

@@ -119,8 +119,8 @@ def colored_by(name: str, values: Sequence[str], colors: Sequence[str] = PALETTE
         values: all values of the field; the i-th has the i-th colour.
         colors: used again from the start if there are more values.
     """
-    # Names per line of the legend, by the longest name: the panel's edge would cut off a line of
-    # more than LEGEND_CHARACTERS. The default 1 is for no values.
+    # Names per line of the legend, each as wide as the longest one: the panel's edge would cut off
+    # a line of more than LEGEND_CHARACTERS. `default` is for no values.
     num_columns = max(1, LEGEND_CHARACTERS // max(map(len, values), default=1))
     legend: Spec
     if len(values) < 2:
@@ -160,7 +160,8 @@ def whiskers(
             quantity("n"),
         ],
     }
-    # Dots of several checkpoints are drawn below each other, where they would hide each other.
+    # A label's dots are drawn one below the other: at one height, dots of equal rates would hide
+    # each other.
     if len(checkpoints) > 1:
         encoding["yOffset"] = category("checkpoint", sort=list(checkpoints))
     # Pixels: 12 per dot, and 12 between labels.
@@ -187,9 +188,9 @@ def learning_curve(
         series: names of the lines, in the order of their colours.
         best: a point to draw a ring around, {"step", "answer_accuracy"}; None for no ring.
     """
-    # Common to all layers; each layer of layers.json adds its y axis: `band` from `low` to `high`,
-    # `first_value` the dashed line, `points` the line through `value`.
+    # Common to all layers; each layer of layers.json adds its own y axis.
     encoding = {"x": STEP, "color": colored_by("series", series, SERIES_COLORS)}
+    # A band from `low` to `high`, the dashed line, and the line through `value`.
     layers = [LAYERS[name] for name in ("band", "first_value", "points")]
     if best:
         # Its own data and colour, since it belongs to no series; its x is the common `step`.

@@ -301,7 +301,7 @@ def why_unpaired(
         if base in hashes:
             # An experiment, perhaps run in another clone: its completions can be fetched.
             remedy = f"If `dvc exp push` sent them, `dvc exp pull origin {base}` fetches them"
-            # Its commit is older than DVC's remote: DVC would find no remote for it.
+            # True for a commit older than DVC's remote: DVC would find no remote for it.
             if lacks_remote(hashes[base]):
                 remedy += f" after {REMOTE_REMEDY} in both clones"
         return f"DVC's cache has no graded completions of {base}{machine}, {consequence}. {remedy}."
@@ -385,7 +385,7 @@ def lacks_remote(revision: str) -> bool:
     """
     # The name of today's default remote; None if there is no remote at all.
     remote, local = Repo().config["core"].get("remote"), Path(".dvc/config.local")
-    # False without any remote: then nothing can be sent, of any age. False with the remote in
+    # False if there is no remote, so that no revision is older than it. False with the remote in
     # config.local, which serves every revision; REMOTE_REMEDY is the command that copies it there.
     if not remote or (local.exists() and remote in local.read_text("utf-8")):
         return False
@@ -428,8 +428,8 @@ def experiments_table(commits: Sequence[str]) -> Table:
     # DVC adds the file's name to a metric only if several files have the key. These keys are in
     # one file only, reports/metrics/report.json.
     metrics = [name for name in records[0] if name.startswith("exported.")]
-    # The workspace's params by dotted key, as far as rows differ. Compared as text, since lists in
-    # params.yaml cannot be hashed.
+    # Dotted keys of the workspace's params whose values differ between rows. Compared as text,
+    # since lists in params.yaml cannot be hashed.
     params = [
         name
         for name in _params(DVCFileSystem())
@@ -454,7 +454,7 @@ def _cell(value: Any) -> str:
 
 
 def draw_curves(base: str, folder: Path) -> str:
-    """Plot the curves of both sides on a page in `folder`, and return its address.
+    """Plot the curves of `base` and of the workspace on a page in `folder`; return its address.
 
     Raises:
         UserError: DVC failed; the message quotes the first line of stderr.

@@ -122,7 +122,8 @@ def alarms(comparisons: Sequence[Comparison]) -> Iterator[str]:
     raise a false alarm in at most 5 % of runs.
     """
     for comparison in comparisons:
-        # Greedy and sampled comparisons of one phase are correlated: the true chance is lower.
+        # The chance of a false alarm is even lower, since greedy and sampled comparisons of one
+        # phase are correlated.
         if comparison.change.is_worse(ALPHA / len(comparisons)):
             yield (
                 f"{comparison.after.upper()} IS WORSE THAN {comparison.before.upper()} BEYOND "

@@ -83,10 +83,11 @@ def headline_figure(run: Run) -> Figure:
     rows = measures(run.metrics, benchmark)
     rates = [(rate.title, rate.name, columns) for rate, columns in rows if rate.form is percent]
     validation = validation_figure(run)
-    # The title of a validation panel begins with the name of its stage. A skipped phase has no
-    # curve: the last trained phase's is shown instead. [] if nothing was trained.
-    own = [panel for panel in validation.panels if panel.title.startswith(run.exported)]
-    curve = own or validation.panels[-1:]
+    # The title of a validation panel begins with the name of its stage.
+    exported = [panel for panel in validation.panels if panel.title.startswith(run.exported)]
+    # A skipped phase has no curve: the last trained phase's is shown instead. Empty if nothing was
+    # trained.
+    curve = exported or validation.panels[-1:]
     caption = "Dots with 95 % intervals." + (f" {validation.caption}" if curve else "")
     # Pixels, so that the panels are as high as the score cards beside them on the page.
     panels = tuple(
@@ -109,8 +110,8 @@ def breakdown_panels(run: Run, benchmark: str) -> Iterator[Panel]:
         rates = [
             (label, "answer_accuracy", numbers) for label, numbers in groups_of(columns, group)
         ]
-        # A single level or subject has all problems, and repeats the overall rate. A single tag is
-        # on only some of the problems.
+        # A single level or subject has all problems, and repeats the overall rate. A single tag
+        # may be on only some of the problems.
         fewest = 1 if group == "by_tag" else 2
         if len(rates) >= fewest:
             yield _rate_panel(run, f"{benchmark}, by {what}", rates)
@@ -290,7 +291,7 @@ def reward_components(curve: LoggedCurve) -> dict[str, str]:
 def series_rows(
     curve: LoggedCurve, column: str, series: str, *, error: str = "", scale: float = 1.0
 ) -> list[dict[str, Any]]:
-    """Return one row per logged step of a column: {"step", "series", "value"}; [] without it.
+    """Return a row per logged step of a column, {"step", "series", "value"}; [] without the column.
 
     A row whose error is known also has a 95 % band, "low" and "high".
 
@@ -301,7 +302,7 @@ def series_rows(
         error: the column of errors; '' for none.
         scale: factor from the column of errors to standard errors; NaN if unknown.
     """
-    # Step → error. No column has the name '', so that there are no errors.
+    # Step → error; {} for `error=''`, since no column has this name.
     errors = dict(curve.get(error, ()))
     rows = []
     for step, value in curve.get(column, ()):

@@ -78,8 +78,8 @@ def render_page(report: Report) -> str:
         # A rate and its error as two texts: the page prints the error smaller.
         parts=lambda numbers, name: cell(numbers, name, rate_parts),
         colors=colors_of(run.checkpoints),
-        # First and last characters of a text of the example, up to EXAMPLE_CHARACTERS. Shortened
-        # before escaping, so that the limit counts the text's own characters.
+        # `beginning` and `ending` return the first and the last EXAMPLE_CHARACTERS of a text in
+        # the example. Shortened before `visible` escapes: the limit is of unescaped characters.
         beginning=lambda text: visible(shorten(text, EXAMPLE_CHARACTERS)),
         ending=_ending,
         reasons=[(name, REASONS.get(name, name)) for name, _ in reasons.most_common()],
@@ -152,8 +152,8 @@ def fit(groups: Sequence[Sequence[Row]], *, budget: int) -> Sequence[Sequence[Ro
         budget: most bytes of all groups together, each packed by itself. Packed together they need
             fewer.
     """
-    # Prompts of completions are not counted: they mostly repeat their problem, which is. Bytes of
-    # the first group, of the first two, and so on; base64 has one byte per character.
+    # Bytes of the first group, of the first two groups, and so on: a packed text has one byte per
+    # character. A completion's prompt is not counted, since it mostly repeats the problem's text.
     sizes = accumulate(len(pack_json([dataclasses.asdict(row) for row in rows])) for rows in groups)
     return groups[: sum(1 for _ in takewhile(lambda size: size <= budget, sizes))]
 
@@ -195,7 +195,7 @@ def completion_blocks(run: Run, groups: Sequence[Sequence[GradedCompletion]]) ->
     content = {
         "checkpoints": run.checkpoints,
         "exported": run.exported,
-        # The browser's "gained" and "lost" compare with this parent.
+        # Checkpoint → its parent, with which the browser's "gained" and "lost" compare.
         "before": run.origins,
         # Benchmarks in their own order, then the validation sets.
         "benchmarks": [*dict.fromkeys((*run.benchmarks, *(name for name, _ in problems)))],
@@ -220,8 +220,9 @@ def completion_blocks(run: Run, groups: Sequence[Sequence[GradedCompletion]]) ->
     }
     blocks = {"problems": pack_json(content)}
     for name, rows in completions.items():
-        # The index of each row's problem in `problems`. `_columns` returns one list per field.
+        # The index of each row's problem in `problems`.
         places = [index[row.benchmark, row.problem_id] for row in rows]
+        # `_columns` returns one list per field.
         blocks[f"rollouts-{name}"] = pack_json(_columns(rows, COMPLETION_FIELDS, places))
     return blocks
 

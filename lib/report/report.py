@@ -192,8 +192,8 @@ def select_example(run: Run) -> Example | None:
 def select_transcripts(run: Run) -> list[GradedCompletion]:
     """Select five right and five wrong answers of the exported checkpoint, spread over the file.
 
-    Only the first benchmark; greedy completions if there are any. Fewer than five if there are not
-    as many.
+    Only the first benchmark; greedy completions if there are any. If fewer than five are right, or
+    wrong, all of these.
     """
     rows, transcripts = _main_rows(run, run.exported), []
     for ok in (True, False):

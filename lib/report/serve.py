@@ -34,7 +34,7 @@ def report_server(page: Path, *, port: int) -> http.server.ThreadingHTTPServer:
 
         def send_head(self) -> Any:
             # DNS rebinding: a foreign page whose name resolves to 127.0.0.1 could read the report.
-            # The header is the name with a port, "localhost:8000".
+            # The header Host has the name with a port, "localhost:8000".
             if self.headers.get("Host", "").partition(":")[0].lower() not in OWN_NAMES:
                 return self.send_error(403, f"open http://{HOST} or http://localhost instead")
             return super().send_head()

@@ -134,7 +134,7 @@ def headline_table(metrics: Mapping[str, Metrics], benchmark: str) -> Table:
     """
     # (measure, numbers by checkpoint) of each row.
     rows = list(measures(metrics, benchmark))
-    # Checkpoint → its greedy numbers, or the sampled ones without greedy; only for n.
+    # Checkpoint → its greedy numbers if measured, else the sampled ones; used only for n.
     _, all_numbers = main_mode(metrics, benchmark)
     title = f"{benchmark}, n = {problems_of(all_numbers)} problems"
     # Samples per problem. Models may have different numbers, "4 or 8"; '' if none was sampled.

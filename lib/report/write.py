@@ -59,7 +59,7 @@ def write_report(
         figures: folder of the SVG files; replaced as a whole.
         page: `report.html`.
         plots: folder of one long table per stage that logged anything; replaced as a whole.
-        metrics: JSON file of the paired differences.
+        metrics: JSON file of the exported checkpoint's rates and of the paired differences.
 
     Returns:
         The report, whose alarms the stage prints.
@@ -119,7 +119,7 @@ def run_metrics(report: Report) -> dict[str, Any]:
 
 
 def write_models(run: Run, folder: Path) -> list[Table]:
-    """Write `table.md` and `report.html` for models.
+    """Write `table.md` and `report.html` for evaluated models.
 
     Args:
         run: the models, each compared with the first.
