@@ -16,7 +16,6 @@ import click
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
 
@@ -274,18 +273,20 @@ def compose_preset(
     path = _preset_file(preset)
     # The preset with all keys is the template: its order and comments reach every preset.
     complete = round_trip().load((PRESETS / f"{BASE}.yaml").read_text(encoding="utf-8"))
-    # Each overlay replaces values in `complete`; `origin` and `parents` are for messages.
-    for origin, overlay in _overlays(path):
-        _apply_overlay(complete, overlay, origin=str(origin), parents=())
+    # Imported here, since it takes 0.4 s. It merges mappings key by key, in place; a list replaces
+    # the whole list below. `parse_params` refuses unknown keys.
+    from dvc.utils.collections import merge_dicts
+
+    for overlay in _overlays(path):
+        merge_dicts(complete, overlay)
     if model:
         # Only a name: unlike a preset, a model cannot be a path.
         if model not in model_names():
             raise UserError(f"no model `{model}`; expected one of {', '.join(model_names())}")
-        model_file = MODELS / f"{model}.yaml"
-        _apply_overlay(complete, read_yaml(model_file), origin=str(model_file), parents=())
+        merge_dicts(complete, read_yaml(MODELS / f"{model}.yaml"))
     if quick:
         shorten_run(complete)
-    _apply_overlay(complete, changes or {}, origin="changes", parents=())
+    merge_dicts(complete, changes or {})
     stream = io.StringIO()
     round_trip().dump(complete, stream)
     text = stream.getvalue()
@@ -402,8 +403,8 @@ def _preset_file(preset: str) -> Path:
     )
 
 
-def _overlays(path: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """Return path and content of the overlays to apply on `BASE`, so that the last is `path`.
+def _overlays(path: Path) -> list[dict[str, Any]]:
+    """Return the contents of the overlays to apply on `BASE`; the last is that of `path`.
 
     For example, s4-gsm8k-lora-llama.yaml has a line `preset: s4-gsm8k-lora`: it comes second, after
     s4-gsm8k-lora.yaml.
@@ -421,33 +422,7 @@ def _overlays(path: Path) -> list[tuple[Path, dict[str, Any]]]:
         raise UserError(
             f"{path}: preset: expected one of {', '.join(preset_names())}, got {below!r}"
         )
-    return [*_overlays(_preset_file(below)), (path, content)]
-
-
-def _apply_overlay(
-    below: CommentedMap, above: Mapping[str, Any], *, origin: str, parents: tuple[str, ...]
-) -> None:
-    """Replace values in `below`, in place, by those of `above`; merge mappings key by key.
-
-    Args:
-        origin: name of the source of `above`, for the message on an unknown key.
-        parents: the keys that lead to `below`, for the same message.
-
-    Raises:
-        UserError: `above` has a key that `below` lacks.
-    """
-    for key, value in above.items():
-        path = (*parents, str(key))
-        if key not in below:
-            raise UserError(f"{origin}: {'.'.join(path)}: unknown key; {BASE} has no such key")
-        if isinstance(below[key], dict) and isinstance(value, dict):
-            _apply_overlay(below[key], value, origin=origin, parents=path)
-        # A list replaces the whole list below: its entries have no key to merge by.
-        elif isinstance(value, list):
-            # ruamel attaches comments to its own type of list only.
-            below[key] = CommentedSeq(value)
-        else:
-            below[key] = value
+    return [*_overlays(_preset_file(below)), content]
 
 
 def round_trip() -> YAML:
