@@ -5,9 +5,10 @@ The sections are in `model`, `data` and `training`, each with the rules that it 
 `rules` has those between sections.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
+from flatten_dict import flatten
 from pydantic import Field
 
 from lib.params.data import Prepare
@@ -46,7 +47,7 @@ class Params(Section):
 
     def flat(self) -> dict[str, Any]:
         """Return the values by dotted key, as in params.yaml; a list is one value."""
-        return dict(leaves(self.model_dump(mode="json")))
+        return dict(flatten(self.model_dump(mode="json"), reducer="dot"))
 
     def replaced(self, **sections: Mapping[str, Any]) -> "Params":
         """Return a copy with other values, not validated: `replaced(grpo={"max_steps": 2})`."""
@@ -61,18 +62,3 @@ class Params(Section):
         starts = {"sft": "base", "grpo": "sft"}
         # `dpo.init` is [] or one name; without it zip gives no entry.
         return starts | dict(zip(["dpo"], self.dpo.init, strict=False))
-
-
-def leaves(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield dotted key and value of each leaf in nested mappings; a list is one leaf.
-
-    Example: `{"a": {"b": 1}, "c": [2]} -> ("a.b", 1), ("c", [2])`.
-
-    Args:
-        above: prefix of every key, with its final dot.
-    """
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from leaves(value, f"{above}{name}.")
-        else:
-            yield above + name, value

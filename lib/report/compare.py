@@ -15,6 +15,7 @@ from typing import Any
 from dvc.api import DVCFileSystem, exp_show
 from dvc.exceptions import DvcException
 from dvc.repo import Repo
+from flatten_dict import flatten
 from ruamel.yaml import YAML
 
 from lib.artifacts import unlisted
@@ -22,7 +23,6 @@ from lib.artifacts.completions import GradedCompletion, read_graded
 from lib.core.errors import UserError
 from lib.core.git import git
 from lib.params import PARAMS_FILE
-from lib.params.schema import leaves
 from lib.report.comparisons import (
     ALPHA,
     MEASURES,
@@ -219,7 +219,7 @@ def _read(side: DVCFileSystem, file: Path) -> dict[str, Any]:
 
 def _params(side: DVCFileSystem) -> dict[str, Any]:
     """Read one side's params by dotted key, as in `dvc params diff`: {"grpo.max_steps": 60}."""
-    return dict(leaves(_read(side, PARAMS_FILE)))
+    return dict(flatten(_read(side, PARAMS_FILE), reducer="dot"))
 
 
 def graded_rows(side: DVCFileSystem, file: Path) -> tuple[GradedCompletion, ...]:

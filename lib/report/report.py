@@ -10,11 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from flatten_dict import flatten
+
 from lib.artifacts import ROOT, hash_json
 from lib.artifacts.completions import GREEDY, UNGRADED, GradedCompletion
 from lib.artifacts.models import describe_selection
 from lib.params.load import nearest_preset
-from lib.params.schema import leaves
 from lib.report.charts import Figure
 from lib.report.comparisons import Comparison, alarms, compare_checkpoints, describe
 from lib.report.figures import report_figures
@@ -279,7 +280,7 @@ def _rows(records: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, str], ..
     return tuple(
         (f"{name} {key}", _text(value))
         for name, record in records.items()
-        for key, value in leaves(record)
+        for key, value in flatten(record, reducer="dot").items()
     )
 
 
@@ -295,7 +296,7 @@ def _merged(provenance: Mapping[str, Mapping[str, Any]], name: str) -> dict[str,
     # Dotted key → texts of its values.
     values: dict[str, dict[str, None]] = {}
     for record in provenance.values():
-        for key, value in leaves(record.get(name, {})):
+        for key, value in flatten(record.get(name, {}), reducer="dot").items():
             # A dict as an ordered set: the values in the order of the stages.
             values.setdefault(key, {})[_text(value)] = None
     return {key: " / ".join(values[key]) for key in sorted(values)}

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas
+from flatten_dict import flatten
 from tqdm import tqdm
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.integrations import (
@@ -30,7 +31,6 @@ from transformers.integrations import (
 
 from lib.core.errors import UserError
 from lib.core.progress import Heartbeat
-from lib.params.schema import leaves
 from lib.training.phase.launch import is_main_process
 from lib.training.phase.rollout_log import rollout_rows
 
@@ -322,7 +322,7 @@ class Tracker(TrainerCallback):
         # resumes repeats steps, and a run should have no step twice.
         self.name = os.environ.get("WANDB_NAME") or f"{name}-{time.strftime('%m%d-%H%M%S')}"
         # By dotted key, as in params.yaml.
-        self.config = dict(leaves(settings))
+        self.config = flatten(settings, reducer="dot")
         # Numbers of log entries and of rollout rows that are sent already.
         self.num_sent = self.num_rows = 0
         self.callbacks: dict[str, TrainerCallback] = {}

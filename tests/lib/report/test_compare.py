@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from dvc.repo import Repo
+from flatten_dict import flatten
 
 from lib.artifacts import write_json, write_jsonl
 from lib.core.errors import UserError
 from lib.export.push import current_commit
-from lib.params.schema import leaves
 from lib.report.compare import compare_with, experiments_lines, experiments_table
 from stages.compare import main
 from tests.lib.report.runs import completion_rows, write_text
@@ -178,7 +178,7 @@ def test_the_command_fails_only_when_the_model_got_worse(repository):
 def test_dvc_lists_rates_without_what_qualifies_them(repository):
     write_json(Path("reports/metrics/evaluate/grpo.json"), rates(0.4))
     (changed,) = Repo().metrics.diff()["diff"].values()
-    assert [name for name, _ in leaves(changed)] == [
+    assert list(flatten(changed, reducer="dot")) == [
         f"held_out.greedy.answer_accuracy.{side}" for side in ("old", "new", "diff")
     ]
 
