@@ -16,7 +16,7 @@ N ?= 5
 # `$` or a quote in it. Exported, make would. (OPTIONS and PARTS are words of a shell.)
 typed = '$(subst ','\'',$(value $1))'
 option = $(if $(value $1),--$2=$(call typed,$1))
-unexport BASE BASE_MODEL BENCHMARKS CARD CARDS CHECKPOINT COMPLETIONS ENGINE EXTRA HUB_REPO K LIMIT MODEL N OUT \
+unexport BASE BASE_MODEL BENCHMARKS CARD CHECKPOINT COMPLETIONS ENGINE EXTRA HUB_REPO K LIMIT MODEL N OUT \
     PORT PRESET PROMPT_FORMAT Q REFERENCES ROOMS SEED SET SETS STUDY SYSTEM
 PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
@@ -97,8 +97,8 @@ wandb-sync: setup ## upload the W&B runs recorded with WANDB_MODE=offline
 
 ##@ Before and on a GPU
 
-plan: setup ## print the plan of a run without running it: PRESET=name (default: params.yaml), CARD=80 (GB), CARDS=8x80
-	@python -m stages.preflight plan $(call typed,PRESET) $(call option,CARD,card) $(call option,CARDS,cards)
+plan: setup ## print the plan of a run without running it: PRESET=name (default: params.yaml), CARD=80 (GB)
+	@python -m stages.preflight plan $(call typed,PRESET) $(call option,CARD,card)
 
 doctor: setup ## check whether the current params can run on this machine
 	@python -m stages.preflight doctor

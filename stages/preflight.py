@@ -26,22 +26,19 @@ def main() -> None:
 @reads_params
 @click.argument("preset", default="")
 @click.option("--card", default="", help="GB of a GPU to fill; default: this machine's.")
-@click.option("--cards", default="", help="Number and GB of several GPUs, like 8x80.")
-def plan(params_file: Path, preset: str, card: str, cards: str) -> None:
+def plan(params_file: Path, preset: str, card: str) -> None:
     """Print the plan of a run, without running it: steps, batches, memory, disk, params.
 
     For a preset (its name, or the path of an overlay) or, without one, for params.yaml.
     """
     params = preset_params(preset) if preset else load_params(params_file)
-    from lib.planning.cards import card_memory, fit_lines, split_lines
+    from lib.planning.cards import card_memory, fit_lines
     from lib.planning.plan import plan_lines
 
     lines = list(plan_lines(params))
     # In bytes; 0 without --card on a machine without a GPU.
     if memory := card_memory(card):
         lines += fit_lines(params, memory)
-    if cards:
-        lines += split_lines(params, cards)
     click.echo("\n".join(lines))
 
 

@@ -45,7 +45,7 @@ from lib.params.model import Model
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 FACTS = YAML(typ="safe").load(Path(__file__).with_name("facts.yaml"))
-"""Row counts of sets, statements of the source systems, shapes of the presets' models, cards."""
+"""Row counts of sets, statements of the source systems, shapes of the presets' models."""
 
 ARCHITECTURES = ("qwen2", "qwen3", "llama")
 """Supported values of `model_type`."""
