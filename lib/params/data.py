@@ -1,6 +1,5 @@
 """Schema of the `prepare` section of params.yaml: sources of problems, and filters on them."""
 
-import math
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -9,9 +8,9 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
     Discriminator,
     Field,
+    GetPydanticSchema,
     Tag,
 )
 from ruamel.yaml import YAML
@@ -185,28 +184,19 @@ def _commit(text: str) -> str:
     return text
 
 
-def _number_or_all(value: Any) -> Any:
-    """Validate a finite number above 0 or the word `all`, and return it unchanged."""
-    # bool is an int in Python: `true` would count as 1.
-    positive = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-    if value != "all" and not (positive and math.isfinite(value)):
-        raise ValueError(f"must be a number above 0 or `all`, got {value!r}")
-    return value
+def _or_all(expected: str) -> GetPydanticSchema:
+    """Return an annotation for a union with `all`, whose error is one message.
 
-
-def _count_or_all(value: Any) -> Any:
-    """Validate a whole number above 0 or the word `all`, and return it unchanged.
-
-    It runs before pydantic's own check, which for 1.5 would report two errors: no `int`, and not
-    the word `all`.
+    pydantic would report an error for each alternative.
     """
-    if isinstance(value, float):
-        raise ValueError(f"must be a whole number or `all`, got {value!r}")
-    # Refuses other types, numbers up to 0, and other words.
-    return _number_or_all(value)
+    message = {
+        "custom_error_type": "or_all",
+        "custom_error_message": f"must be {expected} or `all`",
+    }
+    return GetPydanticSchema(lambda union, schema_of: {**schema_of(union), **message})
 
 
-CountOrAll = Annotated[int | Literal["all"], BeforeValidator(_count_or_all)]
+CountOrAll = Annotated[Positive | Literal["all"], _or_all("a whole number above 0")]
 
 
 class LimitedSource(Section):
@@ -334,7 +324,7 @@ def hub_splits(source: AnySource) -> tuple[HubSource, ...]:
 class Ingredient(Section):
     """One source of a training set and its part in the mixture."""
 
-    weight: Annotated[float | Literal["all"], BeforeValidator(_number_or_all)]
+    weight: Annotated[PositiveFloat | Literal["all"], _or_all("a number above 0")]
     """Sources with numbers are mixed in the ratio of the numbers; `all` takes every row."""
     source: Source
 
