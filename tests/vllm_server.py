@@ -20,31 +20,39 @@ def free_port() -> int:
 
 
 @contextmanager
+def running(*arguments: str, address: str, log: Path, cwd: Path) -> Iterator[int]:
+    """Run a server with Python; yield its process id once it answers; stop it after the block."""
+    with log.open("w") as written:
+        server = subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=cwd,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=written,
+            stderr=subprocess.STDOUT,
+        )
+    pause = threading.Event()
+    try:
+        while not _answers(address):
+            assert server.poll() is None, log.read_text(errors="replace")
+            pause.wait(0.2)
+        yield server.pid
+    finally:
+        server.terminate()
+        server.wait()
+
+
+@contextmanager
 def vllm_server(
     checkout: Path, *, params: Path, model: Path, log: Path, port: int = 0
 ) -> Iterator[str]:
     """Yield the address of a server of `model`, run from `checkout`; stop it after the block."""
     port = port or free_port()
     options = [f"--params={params}", f"--model={model}", f"--port={port}"]
-    with log.open("w") as written:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "stages.vllm_server", *options],
-            cwd=checkout,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdout=written,
-            stderr=subprocess.STDOUT,
-        )
     address = f"http://127.0.0.1:{port}"
-    pause = threading.Event()
-    try:
-        while not _answers(address):
-            assert server.poll() is None, log.read_text()
-            pause.wait(0.2)
-        others = psutil.Process(server.pid).children(recursive=True)
+    command = ["-m", "stages.vllm_server", *options]
+    with running(*command, address=address, log=log, cwd=checkout) as process:
+        others = psutil.Process(process).children(recursive=True)
         yield address
-    finally:
-        server.terminate()
-        server.wait()
     _, left = psutil.wait_procs(others, timeout=300)
     assert not left
 
@@ -56,6 +64,6 @@ def served(address: str) -> list[str]:
 
 def _answers(address: str) -> bool:
     try:
-        return httpx.get(f"{address}/health").is_success
+        return httpx.get(f"{address}/health", trust_env=False).is_success
     except httpx.TransportError:
         return False

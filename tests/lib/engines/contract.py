@@ -86,15 +86,11 @@ class EngineContract:
         ((free,),) = engine.generate(prompts[:1], greedy())
         stop = cut_text(engine.tokenizer, free.token_ids, at=5)
         ((stopped,),) = engine.generate(prompts[:1], greedy(stop_strings=("never", stop)))
-        texts = [
-            engine.tokenizer.decode(free.token_ids[:length])
-            for length in range(len(free.token_ids))
-        ]
-        first = next(length for length, text in enumerate(texts) if stop in text)
-        assert stopped.finish == "stop"
-        assert stopped.finish != "length"
-        assert stopped.token_ids == free.token_ids[:first]
-        assert stopped.text == texts[first][: texts[first].index(stop) + len(stop)]
+        starts = [free.token_ids[:length] for length in range(len(free.token_ids))]
+        first = next(start for start in starts if stop in engine.tokenizer.decode(start))
+        assert (stopped.finish, stopped.token_ids) == ("stop", first)
+        before, _, _ = engine.tokenizer.decode(first).partition(stop)
+        assert stopped.text == before + stop
 
     def test_completions_of_one_batch_stop_each_at_its_own_place(self, engine, prompts):
         free = engine.generate(prompts, random_sampling(max_new_tokens=24))
@@ -113,18 +109,17 @@ class EngineContract:
         assert len(lengths) > 2
 
     def test_an_end_token_ends_a_completion_or_its_length_does(self, engine, prompts):
-        eos = engine.tokenizer.eos_token_id
+        tokenizer = engine.tokenizer
         many = random_sampling(num_completions=16, max_new_tokens=48, temperature=2.0)
-        finishes = Counter()
-        for completion in chain(*engine.generate(prompts, many)):
-            finishes[completion.finish] += 1
-            assert (completion.finish == "eos") == (completion.token_ids[-1] == eos)
-            assert eos not in completion.token_ids[:-1]
+        completions = list(chain(*engine.generate(prompts, many)))
+        for completion in completions:
+            *before, last = completion.token_ids
+            assert (completion.finish == "eos") == (last == tokenizer.eos_token_id)
+            assert tokenizer.eos_token_id not in before
             assert completion.finish == "eos" or len(completion.token_ids) == 48
-            assert completion.text == engine.tokenizer.decode(
-                completion.token_ids, skip_special_tokens=True
-            )
-        assert set(finishes) == {"eos", "length"}
+            text = tokenizer.decode(completion.token_ids, skip_special_tokens=True)
+            assert completion.text == text
+        assert {completion.finish for completion in completions} == {"eos", "length"}
         past = chain(*engine.generate(prompts, dataclasses.replace(many, ignore_eos=True)))
         assert {(c.finish, len(c.token_ids)) for c in past} == {("length", 48)}
 
@@ -147,7 +142,7 @@ class EngineContract:
         greedy = []
         for prompt, group in zip(prompts, engine.generate(prompts, sampling), strict=True):
             for completion in group:
-                logits = logits_of(plain, prompt, completion.token_ids).double()
+                logits = logits_of(plain, prompt, completion.token_ids)
                 probs = (logits / (sampling.temperature or 1.0)).softmax(-1).tolist()
                 for p, token, log_prob in zip(
                     probs, completion.token_ids, completion.log_probs, strict=True

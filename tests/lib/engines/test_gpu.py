@@ -4,7 +4,6 @@ import importlib
 import math
 from pathlib import Path
 
-import click
 import pytest
 import torch
 from click.testing import CliRunner
@@ -14,6 +13,7 @@ from lib.engines import unsloth
 from lib.engines.gpu import VISIBLE, find_gpus, gpu_fault
 from lib.params import compose_preset
 from tests.conftest import ROOT
+from tests.test_make import write_script
 
 ROW = "NVIDIA H100 80GB, {}, 81559, 81000"
 
@@ -22,15 +22,12 @@ ROW = "NVIDIA H100 80GB, {}, 81559, 81000"
 def driver(tmp_path, monkeypatch):
     """Let nvidia-smi list a card of a driver's version, and torch be built for CUDA 13."""
 
-    def install(version: str, capability: str = "9.0") -> None:
-        tool = tmp_path / "bin/nvidia-smi"
-        tool.parent.mkdir(exist_ok=True)
+    def install(version, capability="9.0"):
         row = ROW.format(version)
         # Older tools refuse a query for the last field.
         newest = f"echo {row!r}, {capability}" if capability else "exit 2"
         cases = f"*compute_cap*) {newest};; *) echo {row!r};;"
-        tool.write_text(f"#!/bin/sh\ncase $1 in {cases} esac\n")
-        tool.chmod(0o755)
+        tool = write_script(tmp_path / "bin/nvidia-smi", f"case $1 in {cases} esac\n")
         monkeypatch.setenv("PATH", str(tool.parent), prepend=":")
 
     monkeypatch.delenv(VISIBLE, raising=False)
@@ -83,7 +80,7 @@ def test_every_stage_that_computes_refuses_the_cpu_beside_a_gpu(
 ):
     driver("570.1")
     name, *arguments = command.split()
-    stage: click.Command = importlib.import_module(f"stages.{name}").main
+    stage = importlib.import_module(f"stages.{name}").main
     monkeypatch.chdir(tmp_path)
     Path("requirements").symlink_to(ROOT / "requirements")
     Path("params.yaml").write_text(compose_preset("smoke"), encoding="utf-8")
@@ -99,7 +96,7 @@ def test_every_stage_that_computes_refuses_the_cpu_beside_a_gpu(
 
 
 def test_unsloth_that_finds_no_gpu_says_why(driver, monkeypatch):
-    def imported(name: str) -> None:
+    def imported(name):
         raise NotImplementedError(name)
 
     driver("570.1")

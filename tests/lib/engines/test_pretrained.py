@@ -8,7 +8,7 @@ import socket
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from unittest.mock import Mock
 
 import huggingface_hub
 import pytest
@@ -34,12 +34,12 @@ from lib.engines.pretrained import (
     weights_of,
     write_base,
 )
-from lib.params import Params, preset_params
-from lib.params.model import Model
+from lib.params import preset_params
 from lib.prompts import prompt_format, prompt_text
 from lib.prompts.formats import conversation
 from tests.conftest import ROOT
-from tests.lib.engines.hub_models import COMMIT, write_model, write_snapshot
+from tests.lib.engines.hub_models import COMMIT, same_weights, write_model, write_snapshot
+from tests.lib.engines.log_prob_gap import moved
 from tests.lib.export.conftest import make_adapter
 from tests.pipeline.systems import SYSTEMS
 
@@ -52,48 +52,51 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "hub"
 
 
-def settings(smoke: Params, name: str, revision: str = "", **changes: object) -> Model:
-    changed = {"name": name, "revision": revision, **changes}
-    return Model.model_validate({**smoke.model.model_dump(), **changed})
+@pytest.fixture
+def base_of(tmp_path):
+    """Write the base of a model's settings."""
+
+    def write(model):
+        folder = tmp_path / "models" / "base"
+        write_base(folder, [], prompt_format=prompt_format("working_out"), model=model, seed=0)
+        return folder
+
+    return write
 
 
-def base_of(tmp_path: Path, model: Model) -> Path:
-    base = tmp_path / "models" / "base"
-    write_base(base, [], prompt_format=prompt_format("working_out"), model=model, seed=0)
-    return base
+@pytest.fixture
+def snapshot(cache):
+    """Write a commit of `owner/tiny-qwen` into the Hub's cache."""
+    return write_snapshot(cache, name="owner/tiny-qwen", architecture="qwen2")
 
 
-def same_weights(one: torch.nn.Module, other: torch.nn.Module) -> bool:
-    pairs = zip(one.state_dict().items(), other.state_dict().items(), strict=True)
-    return all(a == b and torch.equal(v, w) for (a, v), (b, w) in pairs)
-
-
-def test_a_commit_in_the_hubs_cache_loads_without_a_network(cache, smoke, tmp_path):
-    snapshot = write_snapshot(cache, name="owner/tiny-qwen", architecture="qwen2")
-    model = settings(smoke, "owner/tiny-qwen", COMMIT)
-    base = base_of(tmp_path, model)
+def test_a_commit_in_the_hubs_cache_loads_without_a_network(snapshot, model_named, base_of):
+    model = model_named("owner/tiny-qwen", COMMIT)
+    base = base_of(model)
 
     assert not list(base.glob("*.safetensors"))
     pointer = read_pointer(base)
     assert (pointer["name"], pointer["revision"]) == ("owner/tiny-qwen", COMMIT)
-    weights = snapshot / "model.safetensors"
-    assert pointer["files"]["model.safetensors"]["size"] == weights.stat().st_size
+    size = (snapshot / "model.safetensors").stat().st_size
+    assert pointer["files"]["model.safetensors"]["size"] == size
     loaded = load_policy(base, base=base, settings=model)
     assert same_weights(loaded, AutoModelForCausalLM.from_pretrained(snapshot))
     assert weights_of(base) == snapshot
 
 
 @pytest.mark.parametrize("revision", ["main", ""])
-def test_a_branch_is_refused_until_fetch_wrote_its_commit(cache, smoke, tmp_path, revision):
-    write_snapshot(cache, name="owner/tiny-qwen", architecture="qwen2")
+@pytest.mark.usefixtures("snapshot")
+def test_a_branch_is_refused_until_fetch_wrote_its_commit(model_named, base_of, revision):
     with pytest.raises(UserError, match="make fetch"):
-        base_of(tmp_path, settings(smoke, "owner/tiny-qwen", revision))
+        base_of(model_named("owner/tiny-qwen", revision))
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "llama"])
-def test_the_tokenizer_renders_the_format_and_pads_without_eos(smoke, tmp_path, architecture):
+def test_the_tokenizer_renders_the_format_and_pads_without_eos(
+    model_named, base_of, tmp_path, architecture
+):
     folder = write_model(tmp_path / "mine", architecture=architecture)
-    tokenizer = load_tokenizer(base_of(tmp_path, settings(smoke, str(folder))))
+    tokenizer = load_tokenizer(base_of(model_named(str(folder))))
     own_format = prompt_format("working_out")
     messages = conversation("What is 1 + 1?", system="")
     rendered = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
@@ -105,11 +108,13 @@ def test_the_tokenizer_renders_the_format_and_pads_without_eos(smoke, tmp_path, 
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "llama"])
-def test_a_tags_row_is_the_mean_of_its_pieces_at_every_load(smoke, tmp_path, architecture):
+def test_a_tags_row_is_the_mean_of_its_pieces_at_every_load(
+    model_named, base_of, tmp_path, architecture
+):
     """`llama` has two tables of embeddings here, `qwen3` one."""
     folder = write_model(tmp_path / "mine", architecture=architecture)
-    model = settings(smoke, str(folder), tag_tokens=True)
-    base = base_of(tmp_path, model)
+    model = model_named(str(folder), tag_tokens=True)
+    base = base_of(model)
     tokenizer, before = load_tokenizer(base), AutoTokenizer.from_pretrained(folder)
     loaded = load_policy(base, base=base, settings=model)
     pieces = before("</SOLUTION>", add_special_tokens=False)["input_ids"]
@@ -120,17 +125,13 @@ def test_a_tags_row_is_the_mean_of_its_pieces_at_every_load(smoke, tmp_path, arc
     assert same_weights(loaded, load_policy(base, base=base, settings=model))
 
 
-def test_an_adapter_names_its_model_by_id_and_comes_back_over_it(cache, smoke, tmp_path):
-    write_snapshot(cache, name="owner/tiny-qwen", architecture="qwen2")
-    model = settings(smoke, "owner/tiny-qwen", COMMIT, tag_tokens=True)
-    base = base_of(tmp_path, model)
+@pytest.mark.usefixtures("snapshot")
+def test_an_adapter_names_its_model_by_id_and_comes_back_over_it(model_named, base_of, tmp_path):
+    model = model_named("owner/tiny-qwen", COMMIT, tag_tokens=True)
+    base = base_of(model)
     policy = add_adapter(load_policy(base, base=base, settings=model), model.lora)
-    with torch.no_grad():
-        for name, weight in policy.named_parameters():
-            if "lora_B" in name:
-                weight.fill_(0.5)
     trained = tmp_path / "models" / "sft"
-    save_policy(policy, load_tokenizer(base), trained)
+    save_policy(moved(policy), load_tokenizer(base), trained)
 
     config = read_json(trained / "adapter_config.json")
     assert (config["base_model_name_or_path"], config["revision"]) == ("owner/tiny-qwen", COMMIT)
@@ -157,14 +158,13 @@ def test_a_tiny_models_pointer_changes_with_its_weights(smoke, tmp_path):
     assert pointers[0] != pointers[1]
 
 
-def test_weights_that_changed_since_prepare_are_refused(smoke, tmp_path):
+def test_weights_that_changed_since_prepare_are_refused(model_named, base_of, tmp_path):
     folder = write_model(tmp_path / "mine", architecture="qwen2")
-    model = settings(smoke, str(folder))
-    base = base_of(tmp_path, model)
+    model = model_named(str(folder))
+    base = base_of(model)
     weights = folder / "model.safetensors"
-    content = bytearray(weights.read_bytes())
-    content[-1] ^= 1
-    weights.write_bytes(bytes(content))
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(UserError, match="force prepare"):
         load_policy(base, base=base, settings=model)
 
@@ -181,11 +181,10 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
         find_weights(str(tmp_path), "")
 
 
-def test_a_revision_belongs_to_an_id_on_the_hub(smoke):
-    with pytest.raises(ValueError, match="name"):
-        settings(smoke, "", COMMIT)
-    with pytest.raises(ValueError, match="Hub"):
-        settings(smoke, "/models/mine", COMMIT)
+@pytest.mark.parametrize(("name", "word"), [("", "name"), ("/models/mine", "Hub")])
+def test_a_revision_belongs_to_an_id_on_the_hub(model_named, name, word):
+    with pytest.raises(ValueError, match=word):
+        model_named(name, COMMIT)
 
 
 def test_flash_attention_that_cannot_be_had_is_refused(smoke, base):
@@ -210,29 +209,22 @@ def flash_attn_varlen_func(*_, **__):
 """
 
 
-def local_kernel(name: str, **_: Any) -> ModuleType:
-    """Read `LOCAL_KERNELS` as `kernels.get_kernel` does (0.16.2, only in the GPU lock)."""
-    folder = dict(entry.split("=", 1) for entry in os.environ["LOCAL_KERNELS"].split(":"))[name]
-    (file,) = Path(folder).glob("build/*/__init__.py")
-    module = ModuleType("flash_attn2")
-    exec(compile(file.read_text(), str(file), "exec"), module.__dict__)
-    return module
-
-
 def test_a_presets_attention_asks_the_network_for_nothing(tmp_path, monkeypatch):
     """`make fetch` has written the kernel's commit into params."""
-    loaded: list[ModuleType] = []
+    loaded = []
 
-    def refused(*_: Any) -> None:
-        raise AssertionError("the network was used")
-
-    def get_kernel(name: str, **settings: Any) -> ModuleType:
-        loaded.append(local_kernel(name, **settings))
+    def get_kernel(name, **_):
+        """Read `LOCAL_KERNELS` as `kernels` does (0.16.2, only in the GPU lock)."""
+        folder = dict(entry.split("=", 1) for entry in os.environ["LOCAL_KERNELS"].split(":"))[name]
+        (file,) = Path(folder).glob("build/*/__init__.py")
+        loaded.append(ModuleType("flash_attn2"))
+        exec(compile(file.read_text(), str(file), "exec"), loaded[-1].__dict__)
         return loaded[-1]
 
     monkeypatch.setattr(hub_kernels, "is_kernels_available", lambda: True)
     monkeypatch.setattr(hub_kernels, "get_kernel", get_kernel)
     monkeypatch.setattr(modeling_flash_attention_utils, "_loaded_implementation", None)
+    refused = Mock(side_effect=AssertionError("the network was used"))
     monkeypatch.setattr(socket.socket, "connect", refused)
     monkeypatch.setenv("LOCAL_KERNELS", "")
     monkeypatch.chdir(tmp_path)
@@ -245,13 +237,12 @@ def test_a_presets_attention_asks_the_network_for_nothing(tmp_path, monkeypatch)
         if attention == "flash_attention_2":
             attention, with_flash = f"{FLASH_KERNEL}@{COMMIT}", with_flash + 1
         model = write_model(tmp_path / preset, architecture=system["architecture"])
-        answers = [
-            load_merged(model, base=model, dtype="float32", attention=name)(
-                torch.arange(8)[None]
-            ).logits
+        flash, eager = (
+            load_merged(model, base=model, dtype="float32", attention=name)
             for name in (attention, "eager")
-        ]
-        assert torch.allclose(*answers, atol=1e-5)
+        )
+        tokens = torch.arange(8)[None]
+        assert torch.allclose(flash(tokens).logits, eager(tokens).logits, atol=1e-5)
     assert sum(len(kernel.calls) for kernel in loaded) == with_flash == 4
 
 
@@ -277,8 +268,7 @@ def test_a_models_own_code_is_never_run_after_a_question(tmp_path, monkeypatch, 
     ],
 )
 def test_files_that_do_not_fit_together_are_one_line(base, tmp_path, name, changes, words):
-    folder = tmp_path / "damaged"
-    shutil.copytree(base, folder)
+    folder = shutil.copytree(base, tmp_path / "damaged")
     write_json(folder / name, {**read_json(folder / name), **changes})
     with pytest.raises(UserError, match=rf"\A{folder} cannot be loaded[^\n]*{words}[^\n]*\Z"):
         load_pretrained(AutoTokenizer, folder)
@@ -294,12 +284,10 @@ def test_an_adapter_that_can_run_code_is_refused(base, tmp_path, smoke):
 
 def test_nothing_else_calls_from_pretrained():
     """The exceptions run no code of a model; Unsloth's call has `trust_remote_code=False`."""
-    files = [
-        path for folder in ("lib", "stages", "plugins") for path in ROOT.glob(f"{folder}/**/*.py")
-    ]
     called = {
         f"{ast.unparse(node.value)} in {path.relative_to(ROOT)}"
-        for path in files
+        for folder in ("lib", "stages", "plugins")
+        for path in ROOT.glob(f"{folder}/**/*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and node.attr == "from_pretrained"
     }

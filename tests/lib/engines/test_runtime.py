@@ -1,65 +1,58 @@
 """Reproducible numbers: random states, threads and kernels."""
 
 import os
-import subprocess
-import sys
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from torch import Tensor
 from torch.utils import deterministic
 from transformers import modeling_flash_attention_utils as flash
 
 from lib.engines.runtime import configure, prefer_reproducible_kernels
+from tests.conftest import run_python
 from tests.lib.training.steps import build, letters, plain_sft, reward_with
 from tests.vllm_server import free_port
+
+CAPABILITY = "ATEN_CPU_CAPABILITY"
 
 
 @pytest.fixture
 def process_settings():
     """Restore the process's settings after a test."""
-    kernels, fills = torch.are_deterministic_algorithms_enabled(), deterministic
-    filled = fills.fill_uninitialized_memory
+    kernels = torch.are_deterministic_algorithms_enabled()
+    filled = deterministic.fill_uninitialized_memory
     yield
     torch.use_deterministic_algorithms(kernels, warn_only=True)
-    fills.fill_uninitialized_memory = filled
+    deterministic.fill_uninitialized_memory = filled
 
 
-def test_a_cpu_with_avx512_computes_as_one_with_avx2():
+@pytest.mark.parametrize(
+    ("user", "kernels"), [({}, "avx2 AVX2"), ({CAPABILITY: "default"}, "default DEFAULT")]
+)
+def test_a_cpu_with_avx512_computes_as_one_with_avx2(user, kernels, monkeypatch):
     script = (
         "import os, torch, lib.engines.runtime as r; "
         "torch.cpu._is_avx512_supported = lambda: True; r.configure(seed=0, threads=1); "
-        "print(os.environ['ATEN_CPU_CAPABILITY'], torch.backends.cpu.get_cpu_capability())"
+        f"print(os.environ['{CAPABILITY}'], torch.backends.cpu.get_cpu_capability())"
     )
-    own = {name: value for name, value in os.environ.items() if name != "ATEN_CPU_CAPABILITY"}
-    user = {"ATEN_CPU_CAPABILITY": "default"}
-    for chosen, kernels in ({}, "avx2 AVX2"), (user, "default DEFAULT"):
-        run = [sys.executable, "-c", script]
-        output = subprocess.run(run, env={**own, **chosen}, stdout=subprocess.PIPE, text=True)
-        assert output.stdout.strip() == kernels
+    monkeypatch.delenv(CAPABILITY, raising=False)
+    assert run_python(script, **user).stdout.strip() == kernels
 
 
-def test_a_process_on_each_node_has_the_threads_of_params():
+def test_a_process_on_each_node_has_the_threads_of_params(monkeypatch):
     """Without a variable, accelerate's `PartialState` sets them anew (state.py, 1.15.0)."""
     script = (
         "import torch, lib.engines.runtime as r; r.configure(seed=0, threads=3); "
         "from accelerate import PartialState; PartialState(cpu=True); "
         "print(torch.distributed.get_world_size(), torch.get_num_threads())"
     )
-    plain = {name: value for name, value in os.environ.items() if "OMP" not in name}
+    for name in [name for name in os.environ if "OMP" in name]:
+        monkeypatch.delenv(name)
     one = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "WORLD_SIZE": "2"}
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    nodes = [
-        subprocess.Popen(
-            [sys.executable, "-c", script],
-            env={**plain, **one, **address, "RANK": rank},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in "01"
-    ]
-    assert [node.communicate()[0].strip() for node in nodes] == ["2 3", "2 3"]
+    with ThreadPoolExecutor() as threads:
+        nodes = threads.map(lambda rank: run_python(script, **one, **address, RANK=rank), "01")
+    assert [node.stdout.strip() for node in nodes] == ["2 3", "2 3"]
 
 
 @pytest.mark.usefixtures("process_settings")
@@ -76,11 +69,9 @@ def test_reproducible_kernels_do_not_write_to_new_memory():
 def test_a_flash_kernel_gets_the_deterministic_flag(monkeypatch):
     """The flag reaches the kernel by transformers' own call."""
     monkeypatch.delenv("FLASH_ATTENTION_DETERMINISTIC", raising=False)
-    calls: list[dict[str, bool]] = []
+    calls = []
 
-    def kernel(
-        q: Any, k: Any, v: Any, causal: bool, softmax_scale: float, deterministic: bool = False
-    ) -> Any:
+    def kernel(q, k, v, causal, softmax_scale, deterministic=False):
         calls.append({"deterministic": deterministic})
         return q
 
@@ -99,10 +90,9 @@ def test_a_flash_kernel_gets_the_deterministic_flag(monkeypatch):
 def test_training_reads_no_memory_before_it_is_written(phase, smoke, base, sets, tmp_path):
     """NaN in all new memory leaves the weights as they are."""
 
-    def trained(fills: bool) -> dict[str, Tensor]:
+    def trained(fills):
         configure(seed=smoke.seed, threads=smoke.torch_threads)
         deterministic.fill_uninitialized_memory = fills
-        trainer: Any
         if phase == "grpo":
             trainer = build(sets.grpo, base, smoke, tmp_path, model=smoke.model, max_steps=2)
             trainer = reward_with(trainer, letters)

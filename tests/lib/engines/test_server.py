@@ -4,17 +4,16 @@ import functools
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from lib.artifacts import hash_path
+from lib.artifacts import hash_path, read_json, write_json
 from lib.core.errors import UserError
 from lib.engines.base import open_engine
 from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
@@ -36,28 +35,18 @@ class TestContract(EngineContract):
         opened.close()
 
 
-@pytest.mark.vllm
-def test_an_adapter_comes_and_leaves_with_the_engine(
-    vllm_url,
-    base,
-    smoke,
-    prompts,
-    tmp_path,
-    monkeypatch,
-):
+@pytest.fixture
+def open_on_server(vllm_url, base, smoke, monkeypatch):
+    """Open a checkpoint on the server."""
     monkeypatch.setenv("RECKON_VLLM_URL", vllm_url)
-    policy = moved(
-        add_adapter(load_policy(base, base=base, settings=smoke.model), smoke.model.lora)
-    )
-    save_policy(policy, load_tokenizer(base), tmp_path / "sft")
-    opened = open_engine(
-        "vllm-server",
-        tmp_path / "sft",
-        base=base,
-        **smoke.model.loading,
-        batch_size=8,
-        policy=policy,
-    )
+    settings = {"base": base, **smoke.model.loading, "batch_size": 8}
+    return functools.partial(open_engine, "vllm-server", **settings)
+
+
+@pytest.mark.vllm
+def test_an_adapter_comes_and_leaves_with_the_engine(vllm_url, open_on_server, prompts, adapted):
+    checkpoint, policy = adapted
+    opened = open_on_server(checkpoint, policy=policy)
     assert gap(opened, policy, prompts) < 1e-4
     assert_follows(opened, policy, prompts)
     assert len(served(vllm_url)) == 2
@@ -67,28 +56,17 @@ def test_an_adapter_comes_and_leaves_with_the_engine(
 
 @pytest.mark.vllm
 def test_full_weights_are_the_checkpoints_then_the_policys(
-    vllm_url,
-    base,
-    full,
-    prompts,
-    tmp_path,
-    monkeypatch,
+    open_on_server, base, full, prompts, tmp_path
 ):
     """Weights sent to the server before leave no trace; the smoke model's head is tied."""
-    monkeypatch.setenv("RECKON_VLLM_URL", vllm_url)
     start, policy = (load_policy(base, base=base, settings=full).eval() for _ in range(2))
     moved(policy)
     save_policy(policy, load_tokenizer(base), tmp_path / "sft")
 
-    def opened(checkpoint: Path, policy: object = None) -> ServerEngine:
-        return open_engine(
-            "vllm-server", checkpoint, base=base, **full.loading, batch_size=8, policy=policy
-        )
-
-    engine = opened(tmp_path / "sft")
+    engine = open_on_server(tmp_path / "sft")
     assert gap(engine, policy, prompts) < 1e-4
     assert_follows(engine, policy, prompts)
-    again = opened(base)
+    again = open_on_server(base)
     assert gap(again, start, prompts) < 1e-4
     with pytest.raises(UserError, match="other weights"):
         gap(engine, policy, prompts)
@@ -105,7 +83,7 @@ def test_weights_that_broke_off_are_used_by_nobody(vllm_url, base, full, prompts
     engine, other = (engine_at(base, vllm_url) for _ in range(2))
     plain = PolicyWeights.__iter__
 
-    def breaks_off(self: PolicyWeights) -> Iterator[tuple[str, torch.Tensor]]:
+    def breaks_off(self):
         for name, weight in plain(self):
             yield name, weight
             if name.endswith("q_proj.weight"):
@@ -128,14 +106,8 @@ def test_weights_that_broke_off_are_used_by_nobody(vllm_url, base, full, prompts
 def test_a_restarted_server_is_noticed(base, full, prompts, tmp_path):
     (tmp_path / "params.yaml").write_text(compose_preset("smoke"))
     policy, port = moved(load_policy(base, base=base, settings=full)), free_port()
-    start = functools.partial(
-        vllm_server,
-        ROOT,
-        params=tmp_path / "params.yaml",
-        model=base,
-        log=tmp_path / "log",
-        port=port,
-    )
+    files = {"params": tmp_path / "params.yaml", "log": tmp_path / "log"}
+    start = functools.partial(vllm_server, ROOT, model=base, port=port, **files)
     with start() as url:
         engine = connect(base, url)
         engine.sync(policy)
@@ -149,61 +121,57 @@ def test_a_restarted_server_is_noticed(base, full, prompts, tmp_path):
         assert gap(engine, policy, prompts) < 1e-4
 
 
-Answer = Callable[[str, dict[str, Any]], tuple[int, Any]]
+def choice(*versions: str) -> dict[str, object]:
+    """Make a completion of three tokens, one each by the weights of `versions`."""
+    spans = [{"version": v, "start": i, "end": i + 1} for i, v in enumerate(versions)]
+    common = {"finish_reason": "stop", "stop_reason": None, "logprobs": None}
+    return {"token_ids": [5, 6, 7], **common, "weight_versions": spans}
 
 
 @pytest.fixture
-def stand_in(base):
-    """Start a server with scripted answers; return its URL."""
+def serve(base):
+    """Start a server of a model with scripted answers; return its URL.
+
+    `scripted`, by the last part of a path: answers, or functions from posted content to answers.
+    """
     servers = []
 
-    def start(answer: Answer) -> str:
+    def start(model=base, *, name="", **scripted):
+        own = name or f"served@{weights_layout(model)}-{hash_path(model)}"
+        listed = {"id": own, "root": str(model), "max_model_len": 256, "parent": None}
+        answers = {
+            "models": (200, {"data": [listed]}),
+            "weight_info": (200, {"weight_version": "default"}),
+            "update_weight_version": (200, {}),
+            **scripted,
+        }
+
         class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                sent = self.rfile.read(int(self.headers.get("content-length") or 0))
-                status, body = answer(self.path, json.loads(sent or "{}"))
+            def do_GET(self):
+                posted = self.rfile.read(int(self.headers.get("content-length") or 0))
+                answer = answers[self.path.rpartition("/")[2]]
+                status, body = answer(json.loads(posted)) if callable(answer) else answer
                 if not status:  # as a process that was killed
                     self.connection.close()
                     return
-                content = json.dumps(body).encode()
                 self.send_response(status)
                 self.send_header("content-type", "application/json")
                 self.end_headers()
-                self.wfile.write(content)
+                self.wfile.write(json.dumps(body).encode())
 
             do_POST = do_GET
 
-            def log_message(self, *args: object) -> None:
+            def log_message(self, *args):
                 pass
 
         servers.append(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
         threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
-        return f"http://127.0.0.1:{servers[-1].server_address[1]}"
+        return f"http://127.0.0.1:{servers[-1].server_port}"
 
     yield start
     for server in servers:
         server.shutdown()
         server.server_close()
-
-
-def serving(model: Path, *, name: str = "", **others: Any) -> Answer:
-    """Script the answers of a server started with `model`.
-
-    `others`, by the last part of a path: answers, or functions from posted content to answers.
-    """
-    served = name or f"served@{weights_layout(model)}-{hash_path(model)}"
-    models = {"data": [{"id": served, "root": str(model), "max_model_len": 256, "parent": None}]}
-    answers = {
-        "weight_info": (200, {"weight_version": "default"}),
-        "get_world_size": (200, {"world_size": 1}),
-        **others,
-    }
-
-    def answer(path: str, posted: dict[str, Any]) -> tuple[int, Any]:
-        other = answers.get(path.partition("?")[0].rpartition("/")[2], (200, models))
-        return other(posted) if callable(other) else other
-
-    return answer
 
 
 def connect(base: Path, url: str) -> ServerEngine:
@@ -233,18 +201,17 @@ def test_a_server_that_never_answers_is_given_up(base, monkeypatch):
             connect(base, f"http://127.0.0.1:{silent.getsockname()[1]}")
 
 
-def test_a_server_of_another_shape_is_refused(base, stand_in, tmp_path):
-    config = json.loads((base / "config.json").read_text())
-    for changes in ({"hidden_size": 7}, {"rms_norm_eps": 0.5}):
-        (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
-        with pytest.raises(UserError, match=f"shape.* MODEL={base}"):
-            connect(base, stand_in(serving(tmp_path)))
+@pytest.mark.parametrize("changes", [{"hidden_size": 7}, {"rms_norm_eps": 0.5}], ids=str)
+def test_a_server_of_another_shape_is_refused(base, serve, tmp_path, changes):
+    write_json(tmp_path / "config.json", read_json(base / "config.json") | changes)
+    with pytest.raises(UserError, match=f"shape.* MODEL={base}"):
+        connect(base, serve(tmp_path))
 
 
-def test_a_server_that_reports_no_weights_is_refused(base, stand_in):
+def test_a_server_that_reports_no_weights_is_refused(base, serve):
     """Plain `vllm serve` has log-probs of another temperature, too."""
     with pytest.raises(UserError, match=f"not started by .* MODEL={base}"):
-        connect(base, stand_in(serving(base, name="base")))
+        connect(base, serve(name="base"))
 
 
 def test_training_and_saving_change_no_shape(base, full, tmp_path):
@@ -253,13 +220,6 @@ def test_training_and_saving_change_no_shape(base, full, tmp_path):
     save_policy(policy, load_tokenizer(base), tmp_path)
     assert hash_path(tmp_path / "config.json") != hash_path(base / "config.json")
     assert weights_layout(tmp_path) == weights_layout(base)
-
-
-def choice(*versions: str) -> dict[str, object]:
-    """Make a completion of three tokens, one each by the weights of `versions`."""
-    spans = [{"version": v, "start": i, "end": i + 1} for i, v in enumerate(versions)]
-    common = {"finish_reason": "stop", "stop_reason": None, "logprobs": None}
-    return {"token_ids": [5, 6, 7], **common, "weight_versions": spans}
 
 
 @pytest.mark.parametrize(
@@ -271,37 +231,40 @@ def choice(*versions: str) -> dict[str, object]:
         (["own", "another run's-1"], "other weights"),
     ],
 )
-def test_answers_of_other_weights_are_not_used(base, stand_in, prompts, versions, happened):
-    own = hash_path(base)
-    made = [version.replace("own", own) for version in versions]
-    answer = 200, {"choices": [choice(*made)]}
-    engine = engine_at(base, stand_in(serving(base, generate=answer)))
+def test_answers_of_other_weights_are_not_used(base, serve, prompts, versions, happened):
+    made = [version.replace("own", hash_path(base)) for version in versions]
+    engine = engine_at(base, serve(generate=(200, {"choices": [choice(*made)]})))
     with pytest.raises(UserError, match=happened):
-        engine.generate(prompts, random_sampling(num_completions=1))
+        tokens(engine, prompts, 1)
 
 
 @pytest.mark.parametrize(
     ("status", "fault", "is_own", "words"),
     [(404, "The model `x` does not exist", False, "started anew"), (400, "no", True, "400.*no")],
 )
-def test_a_refusal_is_explained_or_passed_on(base, stand_in, prompts, status, fault, is_own, words):
+def test_a_refusal_is_explained_or_passed_on(base, serve, prompts, status, fault, is_own, words):
     now = (200, {"weight_version": hash_path(base) if is_own else "default"})
-    refusing = serving(base, generate=(status, {"error": fault}), weight_info=now)
-    engine = engine_at(base, stand_in(refusing))
+    engine = engine_at(base, serve(generate=(status, {"error": fault}), weight_info=now))
     with pytest.raises(UserError, match=words):
-        engine.generate(prompts, random_sampling())
+        tokens(engine, prompts, 4)
 
 
-def test_a_shared_folder_that_is_not_there_is_refused(base, stand_in, tmp_path, monkeypatch):
+def test_a_shared_folder_that_is_not_there_is_refused(base, serve, tmp_path, monkeypatch):
     monkeypatch.setenv("RECKON_VLLM_SHARED", str(tmp_path / "nowhere"))
     with pytest.raises(UserError, match="RECKON_VLLM_SHARED"):
-        connect(base, stand_in(serving(base)))
+        connect(base, serve())
 
 
-def echo(request: dict[str, Any]) -> tuple[int, Any]:
+@pytest.fixture
+def echo(base):
     """Answer `n` completions, their tokens counted up from the seed as vLLM counts seeds."""
-    seed, number = (request["sampling_params"][name] for name in ("seed", "n"))
-    return 200, {"choices": [{**choice(), "token_ids": [(seed + i) % 500]} for i in range(number)]}
+    own = choice(hash_path(base))
+
+    def answer(request):
+        seed, number = (request["sampling_params"][name] for name in ("seed", "n"))
+        return 200, {"choices": [{**own, "token_ids": [(seed + i) % 500]} for i in range(number)]}
+
+    return answer
 
 
 def tokens(engine: ServerEngine, prompts: list[list[int]], number: int) -> list[list[int]]:
@@ -309,91 +272,69 @@ def tokens(engine: ServerEngine, prompts: list[list[int]], number: int) -> list[
     return [[one.token_ids[0] for one in group] for group in groups]
 
 
-@pytest.fixture
-def any_version(monkeypatch, base):
-    monkeypatch.setattr(
-        "tests.lib.engines.test_server.choice", functools.partial(choice, hash_path(base))
-    )
-
-
-def test_many_completions_are_seeded_as_one_request_would_be(base, stand_in, prompts, any_version):
-    most = []
-
-    def answer(request: dict[str, Any]) -> tuple[int, Any]:
-        most.append(request["sampling_params"]["n"])
-        return echo(request)
-
-    engine = engine_at(base, stand_in(serving(base, generate=answer)))
-    for group in tokens(engine, prompts, 1100):
+def test_many_completions_are_seeded_as_one_request_would_be(base, serve, prompts, echo):
+    answer = Mock(wraps=echo)
+    for group in tokens(engine_at(base, serve(generate=answer)), prompts, 1100):
         assert group == [(group[0] + i) % 500 for i in range(1100)]
-    assert max(most) == 512
+    assert max(call.args[0]["sampling_params"]["n"] for call in answer.mock_calls) == 512
 
 
-def test_two_servers_give_the_completions_of_one(base, stand_in, prompts, any_version):
+def test_two_servers_give_the_completions_of_one(base, serve, prompts, echo):
     both = threading.Barrier(2)
     met = []
 
-    def answer(request: dict[str, Any]) -> tuple[int, Any]:
+    def answer(request):
         if len(met) < 2:  # both servers must get a request
             met.append(both.wait(60))
         return echo(request)
 
-    alone = engine_at(base, stand_in(serving(base, generate=echo)))
-    urls = [stand_in(serving(base, generate=answer)) for _ in range(2)]
-    shared = engine_at(base, ",".join(urls))
+    alone = engine_at(base, serve(generate=echo))
+    shared = engine_at(base, ",".join(serve(generate=answer) for _ in range(2)))
     assert tokens(shared, prompts, 4) == tokens(alone, prompts, 4)
 
 
 def test_a_server_that_falls_out_leaves_its_prompts_to_the_others(
-    base, stand_in, prompts, any_version, capsys
+    base, serve, prompts, echo, capsys
 ):
-    dead = stand_in(serving(base, generate=(0, None)))
-    alive = stand_in(serving(base, generate=echo))
+    dead, alive = serve(generate=(0, None)), serve(generate=echo)
     engine, alone = (engine_at(base, urls) for urls in (f"{dead},{alive}", alive))
     assert tokens(engine, prompts, 4) == tokens(alone, prompts, 4)
     assert f"no answer from a vLLM server at {dead}" in capsys.readouterr().err
     assert [server.url for server in engine.servers] == [alive]
-    alone = engine_at(base, dead)
     with pytest.raises(UserError, match="no answer"):
-        tokens(alone, prompts, 4)
+        tokens(engine_at(base, dead), prompts, 4)
 
 
-def test_adapters_go_to_the_servers_that_are_left(base, stand_in, tmp_path, capsys):
-    posted: list[str] = []
-
-    def take(request: dict[str, Any]) -> tuple[int, Any]:
-        posted.append(request["lora_name"])
-        return 200, {}
-
-    dead = stand_in(serving(base, load_lora_adapter=(0, None), unload_lora_adapter=(0, None)))
+def test_adapters_go_to_the_servers_that_are_left(base, serve, tmp_path, capsys):
+    take = Mock(return_value=(200, {}))
+    dead = serve(load_lora_adapter=(0, None), unload_lora_adapter=(0, None))
     # A restarted server has no adapter.
-    anew = stand_in(serving(base, load_lora_adapter=take, unload_lora_adapter=(404, {})))
-    alive = stand_in(serving(base, load_lora_adapter=take, unload_lora_adapter=take))
+    anew = serve(load_lora_adapter=take, unload_lora_adapter=(404, {}))
+    alive = serve(load_lora_adapter=take, unload_lora_adapter=take)
     engine = connect(base, f"{dead},{anew},{alive}")
     engine.use_adapter(tmp_path)
     assert [server.url for server in engine.servers] == [anew, alive]
     assert f"no answer from a vLLM server at {dead}" in capsys.readouterr().err
     engine.close()
+    posted = [call.args[0]["lora_name"] for call in take.mock_calls]
     assert len(posted) == 3 and len(set(posted)) == 1
-    alone = connect(base, dead)
     with pytest.raises(UserError, match="no answer"):
-        alone.use_adapter(tmp_path)
+        connect(base, dead).use_adapter(tmp_path)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_an_adapter_travels_in_the_dtype_of_the_weights_below(dtype, base, smoke, stand_in):
-    kinds: set[torch.dtype] = set()
+def test_an_adapter_travels_in_the_dtype_of_the_weights_below(dtype, base, smoke, serve):
+    kinds = set()
 
-    def take(request: dict[str, Any]) -> tuple[int, Any]:
+    def take(request):
         weights = load_file(Path(request["lora_path"]) / "adapter_model.safetensors")
         kinds.update(weight.dtype for weight in weights.values())
         return 200, {}
 
-    engine = connect(base, stand_in(serving(base, load_lora_adapter=take)))
+    engine = connect(base, serve(load_lora_adapter=take))
     settings = smoke.model.model_copy(update={"dtype": dtype})
     policy = add_adapter(load_policy(base, base=base, settings=settings), smoke.model.lora)
-    assert {weight.dtype for weight in policy.parameters() if weight.requires_grad} == {
-        torch.float32
-    }
+    trained = {weight.dtype for weight in policy.parameters() if weight.requires_grad}
+    assert trained == {torch.float32}
     engine.sync(policy)
     assert kinds == {getattr(torch, dtype)}

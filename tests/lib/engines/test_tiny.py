@@ -11,16 +11,16 @@ from lib.problems.generated import generate_problems
 from lib.prompts import PROMPT_FORMATS, PromptFormat, prompt_format
 from lib.prompts.formats import conversation
 from tests.conftest import run_python
+from tests.lib.engines.hub_models import same_weights
 
 FORMAT = prompt_format("working_out")
-SETTINGS = preset_params("tiny-cpu").prepare.synthetic.model_copy(
-    update={"level_weights": (1.0, 1.0)}
-)
-PROBLEMS = list(generate_problems(split="sft", seed=0, count=200, settings=SETTINGS))
+SMOKE = preset_params("smoke")
+GENERATOR = SMOKE.prepare.synthetic
+PROBLEMS = list(generate_problems(split="sft", seed=0, count=200, settings=GENERATOR))
 
 
 def built(seed: int = 0):
-    shape = preset_params("smoke").model.tiny.model_copy(update={"initializer_range": 0.06})
+    shape = SMOKE.model.tiny.model_copy(update={"initializer_range": 0.06})
     return build_model(tokenizer(), shape=shape, seed=seed, max_positions=128)
 
 
@@ -31,8 +31,8 @@ def tokenizer(prompt: PromptFormat = FORMAT, vocab_size: int = 400):
     )
 
 
-def written_checkpoint(directory: Path, seed: int = 0) -> dict[str, bytes]:
-    built(seed).save_pretrained(directory)
+def written_checkpoint(directory: Path) -> dict[str, bytes]:
+    built().save_pretrained(directory)
     tokenizer().save_pretrained(directory)
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
@@ -87,28 +87,23 @@ def test_a_checkpoint_has_the_same_bytes_in_another_process(tmp_path):
         "test_tiny.written_checkpoint(Path(sys.argv[1]))"
     )
     run_python(program, tmp_path / "other")
-    other = {path.name: path.read_bytes() for path in (tmp_path / "other").iterdir()}
-    assert written_checkpoint(tmp_path / "here") == other
-    assert {"model.safetensors", "tokenizer.json", "chat_template.jinja"} <= set(other)
+    here = written_checkpoint(tmp_path / "here")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "other").iterdir()} == here
+    assert {"model.safetensors", "tokenizer.json", "chat_template.jinja"} <= set(here)
 
 
 def test_a_loaded_checkpoint_is_the_one_that_was_saved(tmp_path):
     written_checkpoint(tmp_path)
-    loaded, made = (
-        AutoModelForCausalLM.from_pretrained(tmp_path),
-        AutoTokenizer.from_pretrained(tmp_path),
-    )
-    for name, weight in built().state_dict().items():
-        assert torch.equal(weight, loaded.state_dict()[name])
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+    made = AutoTokenizer.from_pretrained(tmp_path)
+    assert same_weights(built(), loaded)
     text = FORMAT.target(solution="40 - 7 = 33", reference="33")
     assert made(text)["input_ids"] == tokenizer()(text)["input_ids"]
     assert made.chat_template == FORMAT.chat_template
     assert made.padding_side == "left"
-    assert (made.eos_token_id, made.pad_token_id) == (
-        loaded.config.eos_token_id,
-        loaded.config.pad_token_id,
-    )
-    assert loaded.generation_config.eos_token_id == made.eos_token_id
+    config = loaded.config
+    assert loaded.generation_config.eos_token_id == made.eos_token_id == config.eos_token_id
+    assert made.pad_token_id == config.pad_token_id
     assert loaded.get_output_embeddings().weight is loaded.get_input_embeddings().weight
 
 
@@ -118,8 +113,8 @@ def test_weights_depend_on_the_seed_only():
     torch.manual_seed(5)
     one, again, other = map(built, (0, 0, 1))
     assert torch.equal(torch.rand(3), expected)
-    embeddings = [model.get_input_embeddings().weight for model in (one, again, other)]
-    assert torch.equal(embeddings[0], embeddings[1])
-    assert not torch.equal(embeddings[0], embeddings[2])
-    assert embeddings[0].std().item() == pytest.approx(0.06, rel=0.05)
-    assert embeddings[0].dtype == torch.float32
+    assert same_weights(one, again)
+    embedding = one.get_input_embeddings().weight
+    assert not torch.equal(embedding, other.get_input_embeddings().weight)
+    assert embedding.std().item() == pytest.approx(0.06, rel=0.05)
+    assert embedding.dtype == torch.float32

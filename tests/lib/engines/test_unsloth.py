@@ -1,30 +1,28 @@
 """The Unsloth backend is imported first, and gets only arguments of its signatures."""
 
 import importlib.util
-import os
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 import torch
-from ruamel.yaml import YAML
 from transformers import PreTrainedTokenizerBase
 
 from lib.artifacts.problems import Problem, write_problems
 from lib.core.errors import UserError
 from lib.engines import unsloth
-from lib.engines.base import Sampling, encode, open_engine
+from lib.engines.base import encode, open_engine
 from lib.engines.policy import load_tokenizer, save_policy, trainable_policy
 from lib.engines.transformers import TransformersEngine
-from lib.params import compose_preset, parse_params, preset_params
 from lib.prompts import prompt_format
-from lib.training.grpo import grpo_setup
 from lib.training.phase.validation import Validator
-from lib.training.sft import sft_dataset, sft_setup
-from tests.conftest import ROOT
+from lib.training.sft import sft_dataset
+from tests.conftest import ROOT, run_command, run_python
 from tests.lib.engines import fake_unsloth, fake_vllm, unsloth_contract
+from tests.lib.engines.contract import greedy, random_sampling
+from tests.lib.params.test_params import accepted
+from tests.lib.training.runs import changed
+from tests.lib.training.steps import plain_grpo, plain_sft
 
 
 @pytest.fixture
@@ -32,24 +30,11 @@ def calls(monkeypatch):
     return fake_unsloth.install(monkeypatch)
 
 
-class Shared(NamedTuple):
-    """Fake vLLMs opened by `fast_inference`, and the calls of Unsloth."""
-
-    opened: list[fake_vllm.FakeLlm]
-    calls: fake_unsloth.Calls
-
-
 @pytest.fixture
 def shared(monkeypatch):
-    opened: list[fake_vllm.FakeLlm] = []
-
-    def open_fake(weights: Path, longest: int, rank: int) -> fake_vllm.FakeLlm:
-        opened.append(fake_vllm.FakeLlm(weights, longest))
-        return opened[-1]
-
+    """Let `fast_inference` open a fake vLLM."""
     fake_vllm.install(monkeypatch)
-    calls = fake_unsloth.install(monkeypatch, open_fake)
-    return Shared(opened, calls)
+    return fake_unsloth.install(monkeypatch, fake_vllm.FakeLlm)
 
 
 @pytest.fixture
@@ -57,27 +42,42 @@ def settings():
     return unsloth_contract.settings("float32")
 
 
-def test_a_model_is_loaded_and_adapted_as_params_say(calls, settings, base):
-    policy = trainable_policy(base, base=base, settings=settings, seed=7)
+@pytest.fixture
+def load(base, settings):
+    """Load and adapt a checkpoint, by default the base model."""
+
+    def policy(checkpoint=base, *, settings=settings, seed=0, **options):
+        return trainable_policy(checkpoint, base=base, settings=settings, seed=seed, **options)
+
+    return policy
+
+
+def test_a_model_is_loaded_and_adapted_as_params_say(calls, load, settings, base):
+    policy = load(seed=7)
     loaded, adapted = map(calls.arguments, ("from_pretrained", "get_peft_model"))
-    assert loaded["model_name"] == str(base)
-    assert loaded["load_in_4bit"] is False
-    assert loaded["full_finetuning"] is loaded["fast_inference"] is False
-    assert loaded["dtype"] == torch.float32
-    assert (loaded["max_seq_length"], loaded["max_lora_rank"]) == (256, 8)
-    assert (adapted["r"], adapted["lora_alpha"], adapted["random_state"]) == (8, 16, 7)
-    assert adapted["target_modules"] == list(settings.lora.target_modules)
-    assert loaded["use_gradient_checkpointing"] == "unsloth"
-    assert adapted["use_gradient_checkpointing"] == "unsloth"
-    assert loaded["kwargs"] == adapted["kwargs"] == {}
-    assert loaded["args"] == ()
+    checkpointing = {"use_gradient_checkpointing": "unsloth", "kwargs": {}}
+    assert loaded == loaded | checkpointing | {
+        "model_name": str(base),
+        "load_in_4bit": False,
+        "full_finetuning": False,
+        "fast_inference": False,
+        "dtype": torch.float32,
+        "max_seq_length": 256,
+        "max_lora_rank": 8,
+    }
+    assert adapted == adapted | checkpointing | {
+        "r": 8,
+        "lora_alpha": 16,
+        "random_state": 7,
+        "target_modules": list(settings.lora.target_modules),
+    }
     assert policy.training
     assert [name for name, _ in calls] == ["from_pretrained", "get_peft_model", "for_training"]
 
 
-def test_without_lora_all_weights_are_trained(calls, settings, base):
+def test_without_lora_all_weights_are_trained(calls, load, settings):
     full = settings.model_copy(update={"lora": settings.lora.model_copy(update={"rank": 0})})
-    trainable_policy(base, base=base, settings=full, seed=0)
+    load(settings=full)
     ((name, arguments),) = calls
     assert (name, arguments["full_finetuning"]) == ("from_pretrained", True)
     assert arguments["fast_inference"] is False
@@ -91,7 +91,7 @@ def test_the_contract_on_the_fake(calls, settings, base, tmp_path, name):
 def test_grpo_trains_on_what_the_vllm_below_its_policy_generates(shared, settings, base, tmp_path):
     check = unsloth_contract.CHECKS["grpo_trains_on_what_the_shared_vllm_generates"]
     check(base, tmp_path, settings)
-    (vllm,), (_, loaded) = shared.opened, shared.calls[0]
+    (vllm,), (_, loaded) = shared.opened, shared[0]
     assert (loaded["fast_inference"], loaded["gpu_memory_utilization"]) == (True, 0.3)
     assert vllm.did == ["sleep 1", "generate", "sleep 1", "remove", "generate", "sleep 1"]
     assert len(set(vllm.read)) == 2
@@ -101,84 +101,74 @@ def test_grpo_trains_on_what_the_vllm_below_its_policy_generates(shared, setting
 
 
 @pytest.mark.parametrize("phase", ["sft", "grpo"])
-def test_validation_is_on_the_vllm_below_the_policy(shared, settings, sets, base, tmp_path, phase):
-    smoke = preset_params("smoke")
+def test_validation_is_on_the_vllm_below_the_policy(
+    shared, smoke, settings, sets, base, tmp_path, phase
+):
     engines = {"engine": "vllm", "gpu_memory_utilization": 0.4}
-    params = smoke.model_copy(
-        update={
-            "model": settings,
-            "rollout": smoke.rollout.model_copy(update=engines),
-            "validation": smoke.validation.model_copy(update=engines),
-        }
-    )
-    write_problems(tmp_path / "problems.jsonl", sets.sft[:16])
+    params = changed(smoke, {"rollout": engines, "validation": engines})
+    params = params.model_copy(update={"model": settings})
     for name, problems in sets.benchmarks.items():
         write_problems(tmp_path / f"{name}.jsonl", problems[:4])
-    read = {"problems": tmp_path / "problems.jsonl", "base": base, "scratch": tmp_path}
-    setup = sft_setup(params, **read) if phase == "sft" else grpo_setup(params, init=base, **read)
+    build = {"sft": plain_sft, "grpo": plain_grpo}[phase]
+    trainer = build(sets.sft[:16], base, params, tmp_path)
     validator = Validator(params, tmp_path, init=base, base=base)
-    validator.watch(setup.trainer, stage=phase, steps=1, say=print)
-    engine = validator.engine or validator.open_engine(setup.trainer.model)
-    engine.sync(setup.trainer.model)
-    assert set(validator.answers(engine)) == set(params.validation.sets)
-    (vllm,), (_, loaded) = shared.opened, shared.calls[0]
+    validator.watch(trainer, stage=phase, steps=1, say=print)
+    engine = validator.engine or validator.open_engine(trainer.model)
+    engine.sync(trainer.model)
+    assert set(validator.answers(engine)) == set(smoke.validation.sets)
+    (vllm,), (_, loaded) = shared.opened, shared[0]
     assert loaded["gpu_memory_utilization"] == 0.4
     assert "generate" in vllm.did
 
 
-def test_a_shared_vllm_with_less_room_takes_no_longer_prompts(shared, settings, base):
-    policy = trainable_policy(base, base=base, settings=settings, seed=0, memory_share=0.5)
-    shared.opened[0].model_config.max_model_len = 8
+def test_a_shared_vllm_with_less_room_takes_no_longer_prompts(shared, load, settings, base):
+    policy = load(memory_share=0.5)
+    (vllm,) = shared.opened
+    vllm.model_config.max_model_len = 8
     engine = open_engine("vllm", base, base=base, **settings.loading, batch_size=4, policy=policy)
     engine.sync(policy)
     with pytest.raises(UserError, match="8 positions"):
-        engine.generate([[5] * 8], Sampling(num_completions=1, max_new_tokens=4, temperature=1.0))
+        engine.generate([[5] * 8], random_sampling())
 
 
-def test_a_closed_engine_leaves_the_policy_its_weights(shared, settings, base):
-    policy = trainable_policy(base, base=base, settings=settings, seed=0, memory_share=0.5)
+def test_a_closed_engine_leaves_the_policy_its_weights(shared, load, settings, base):
+    policy = load(memory_share=0.5)
     engine = open_engine("vllm", base, base=base, **settings.loading, batch_size=4, policy=policy)
     engine.sync(policy)
     engine.close()
     engine.close()
-    assert not Path(shared.opened[0].read[0]).exists()
+    (vllm,) = shared.opened
+    assert not Path(vllm.read[0]).exists()
     with pytest.raises(RuntimeError, match="closed"):
-        engine.generate([[5]], Sampling(num_completions=1, max_new_tokens=4, temperature=1.0))
+        engine.generate([[5]], random_sampling())
     assert policy(input_ids=torch.tensor([[5, 6]])).logits.isfinite().all()
 
 
-def test_an_unsloth_that_quietly_opened_no_vllm_is_refused(calls, settings, base):
+def test_an_unsloth_that_quietly_opened_no_vllm_is_refused(calls, load):
     with pytest.raises(UserError, match=r"rollout\.engine"):
-        trainable_policy(base, base=base, settings=settings, seed=0, memory_share=0.5)
+        load(memory_share=0.5)
 
 
 @pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        ({"lora": {"rank": 0}}, r"model\.lora"),
-        ({"dtype": "float32"}, r"model\.dtype"),
-    ],
+    ("changes", "message"),
+    [({"model.lora.rank": 0}, r"model\.lora"), ({"model.dtype": "float32"}, r"model\.dtype")],
 )
-def test_what_cannot_share_weights_is_refused_by_params(model, message):
-    content = YAML(typ="safe").load(compose_preset("s0-qwen3-4b"))
-    for name, value in model.items():
-        content["model"][name] = content["model"][name] | value if name == "lora" else value
+def test_what_cannot_share_weights_is_refused_by_params(changes, message):
     with pytest.raises(UserError, match=message):
-        parse_params(content, origin="test")
-    content["rollout"]["engine"] = content["validation"]["engine"] = "transformers"
-    parse_params(content, origin="test")
+        accepted(changes, "s0-qwen3-4b")
+    engines = {f"{section}.engine": "transformers" for section in ("rollout", "validation")}
+    accepted(changes | engines, "s0-qwen3-4b")
 
 
-def test_generating_gives_unsloths_training_mode_back(calls, settings, base):
+def test_generating_gives_unsloths_training_mode_back(calls, load, base):
     """Unsloth's `generate` turns checkpointing off meanwhile."""
-    policy = trainable_policy(base, base=base, settings=settings, seed=0)
+    policy = load()
     engine = TransformersEngine(policy, load_tokenizer(base), batch_size=4)
     del calls[:]
-    sampling = Sampling(num_completions=1, max_new_tokens=2, temperature=0.0)
-    engine.generate([[5, 6]], sampling)
+    engine.generate([[5, 6]], greedy())
     assert [name for name, _ in calls] == ["for_training"]
     policy.eval()
-    engine.generate([[5, 6]], sampling)
+    engine.generate([[5, 6]], greedy())
     assert [name for name, _ in calls] == ["for_training"]
 
 
@@ -186,7 +176,7 @@ def test_prompts_are_token_ids_with_tokenizers_that_are_patched(base, monkeypatc
     """unsloth_zoo 2026.10.7 returns no dict by default (temporary_patches/misc.py)."""
     plain = PreTrainedTokenizerBase.apply_chat_template
 
-    def patched(self: Any, *args: Any, return_dict: bool = False, **kwargs: Any) -> Any:
+    def patched(self, *args, return_dict=False, **kwargs):
         return plain(self, *args, return_dict=return_dict, **kwargs)
 
     monkeypatch.setattr(PreTrainedTokenizerBase, "apply_chat_template", patched)
@@ -199,29 +189,17 @@ def test_prompts_are_token_ids_with_tokenizers_that_are_patched(base, monkeypatc
     assert "It is 2." in tokenizer.decode(row["input_ids"])
 
 
-def test_an_adapter_of_another_shape_is_refused(calls, settings, base, tmp_path):
-    policy = trainable_policy(base, base=base, settings=settings, seed=0)
-    save_policy(policy, load_tokenizer(base), tmp_path / "sft")
+def test_an_adapter_of_another_shape_is_refused(calls, load, settings, base, tmp_path):
+    save_policy(load(), load_tokenizer(base), tmp_path / "sft")
     fewer = settings.lora.model_copy(update={"target_modules": ("q_proj",)})
     other = settings.model_copy(update={"lora": fewer})
     with pytest.raises(UserError, match=r"model\.lora"):
-        trainable_policy(tmp_path / "sft", base=base, settings=other, seed=0)
+        load(tmp_path / "sft", settings=other)
 
 
 def test_without_unsloth_the_error_names_the_param():
     with pytest.raises(UserError, match=r"^model\.backend=unsloth.*"):
         unsloth._fast_language_model()
-
-
-def python(code: str, *path: Path) -> subprocess.CompletedProcess[str]:
-    unset = {*READ[True], *READ[False], *unsloth.ALLOCATOR}
-    environment = {
-        **{k: v for k, v in os.environ.items() if k not in unset},
-        "PYTHONPATH": os.pathsep.join(map(str, (*path, ROOT))),
-    }
-    return subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
-    )
 
 
 READ = {
@@ -238,26 +216,39 @@ READ = {
 }
 
 
+@pytest.fixture
+def python(tmp_path, monkeypatch):
+    """Run code beside a stand-in for the module `unsloth`, with none of its settings made."""
+    for name in {*READ[True], *READ[False], *unsloth.ALLOCATOR}:
+        monkeypatch.delenv(name, raising=False)
+
+    def run(code, *, module="class FastLanguageModel: pass\n", **environment):
+        (tmp_path / "unsloth.py").write_text(module)
+        return run_python(code, PYTHONPATH=str(tmp_path), **environment)
+
+    return run
+
+
 @pytest.mark.parametrize("generates", [True, False])
-def test_it_comes_before_what_it_patches_and_finds_its_settings(tmp_path, generates):
-    (tmp_path / "unsloth.py").write_text(
+def test_it_comes_before_what_it_patches_and_finds_its_settings(python, generates):
+    module = (
         "import os, sys\n"
         "early = [n for n in ('torch', 'transformers', 'trl', 'peft') if n in sys.modules]\n"
         "values = {name: os.environ.get(name) for name in eval(os.environ['WANTED'])}\n"
         "print(early, values, flush=True)\n"
         "os._exit(0)\n"
     )
-    wanted = READ[generates]
     code = (
-        f"import os; os.environ['WANTED'] = {str(list(wanted))!r}\n"
         "from lib.engines.unsloth import import_first\n"
         f"import_first('unsloth', generates={generates})\n"
     )
-    assert python(code, tmp_path).stdout == f"[] {wanted}\n"
+    wanted = READ[generates]
+    done = python(code, module=module, WANTED=str(list(wanted)))
+    assert done.stdout == f"[] {wanted}\n"
 
 
-def test_trl_keeps_its_own_trainers_where_unsloth_has_put_others(tmp_path):
-    (tmp_path / "unsloth.py").write_text(
+def test_trl_keeps_its_own_trainers_where_unsloth_has_put_others(python):
+    module = (
         "import trl, trl.trainer.grpo_trainer as module\n"
         "class FastLanguageModel: pass\n"
         "class Generated(trl.GRPOTrainer): pass\n"
@@ -276,7 +267,7 @@ def test_trl_keeps_its_own_trainers_where_unsloth_has_put_others(tmp_path):
         "import_first('unsloth', generates=False)\n"
         "import trl; print(trl.GRPOTrainer is grpo_trainer.GRPOTrainer)\n"
     )
-    assert python(code, tmp_path).stdout == "False\nTrue\n"
+    assert python(code, module=module).stdout == "False\nTrue\n"
 
 
 @pytest.mark.gpu
@@ -287,19 +278,18 @@ def test_the_contract_for_real(tmp_path, name):
     for package in ("unsloth", "vllm")[: 1 + ("vllm" in name)]:
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
-    command = [sys.executable, "-m", "tests.lib.engines.unsloth_contract", name, str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    module = "tests.lib.engines.unsloth_contract"
+    done = run_command(sys.executable, "-m", module, name, tmp_path)
     assert done.returncode == 0, done.stderr[-4000:]
 
 
-def test_importing_it_too_late_is_a_bug_that_crashes(tmp_path):
-    (tmp_path / "unsloth.py").write_text("class FastLanguageModel: pass\n")
+def test_importing_it_too_late_is_a_bug_that_crashes(python):
     code = (
         "import sys, types; sys.modules['trl'] = types.ModuleType('trl')\n"
         "from lib.engines.unsloth import import_first\n"
         "import_first('unsloth', generates=False)\n"
     )
-    assert "RuntimeError: unsloth must be imported before trl" in python(code, tmp_path).stderr
+    assert "RuntimeError: unsloth must be imported before trl" in python(code).stderr
 
 
 @pytest.mark.parametrize(
@@ -310,16 +300,16 @@ def test_importing_it_too_late_is_a_bug_that_crashes(tmp_path):
         ({"PYTORCH_CUDA_ALLOC_CONF": "backend:native"}, "backend:native None"),
     ],
 )
-def test_the_other_backend_sets_the_allocator_unless_it_is_set(environment, expected):
+def test_the_other_backend_sets_the_allocator_unless_it_is_set(python, environment, expected):
     """Nothing is imported yet; torch's allocator reads the setting when it starts."""
     code = (
-        f"import os, sys; os.environ |= {environment}\n"
+        "import os, sys\n"
         "from lib.engines.unsloth import import_first\n"
         "import_first('transformers', generates=True)\n"
         f"print(*map(os.environ.get, {unsloth.ALLOCATOR}), 'UNSLOTH_VLLM_STANDBY' in os.environ)\n"
         "print({'unsloth', 'torch', 'transformers'} & set(sys.modules))\n"
     )
-    assert python(code).stdout == f"{expected} False\nset()\n"
+    assert python(code, **environment).stdout == f"{expected} False\nset()\n"
 
 
 def test_stages_import_it_before_anything_heavy():

@@ -47,14 +47,8 @@ def open_vllm(weights: Path, longest: int, rank: int) -> Any:
 @pytest.fixture(scope="class")
 def patched():
     """List the engines opened by the fake; they end with the class."""
-    opened: list[Any] = []
-
-    def remembered(*args: Any) -> Any:
-        opened.append(open_vllm(*args))
-        return opened[-1]
-
     with pytest.MonkeyPatch.context() as monkeypatch:
-        fake_unsloth.install(monkeypatch, remembered)
+        opened = fake_unsloth.install(monkeypatch, open_vllm).opened
         yield opened
     from vllm.distributed import cleanup_dist_env_and_memory
 

@@ -1,5 +1,7 @@
 """vLLM in this process: the contract, the policy's weights after a sync, and a clean end."""
 
+import contextlib
+import functools
 import gc
 import random
 from types import SimpleNamespace
@@ -11,19 +13,24 @@ import torch
 from lib.core.errors import UserError
 from lib.engines import compat
 from lib.engines.base import open_engine
-from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
+from lib.engines.policy import load_policy
 from tests.lib.engines.contract import EngineContract, random_sampling
-from tests.lib.engines.log_prob_gap import assert_follows, gap, moved
+from tests.lib.engines.log_prob_gap import assert_follows, gap
 from tests.live import held
 
 pytestmark = pytest.mark.vllm
 
 
+@pytest.fixture(scope="session")
+def open_vllm(base, smoke):
+    """Open a checkpoint on vLLM; a process takes one at a time."""
+    return functools.partial(open_engine, "vllm", base=base, **smoke.model.loading)
+
+
 @pytest.fixture(scope="class")
-def engine(base):
+def engine(base, open_vllm):
     """Open the base model, ready for full weights."""
-    settings = {"dtype": "float32", "attention": "sdpa", "max_seq_length": 256}
-    opened = open_engine("vllm", base, base=base, **settings, batch_size=64)
+    opened = open_vllm(base, batch_size=64)
     yield opened
     opened.close()
 
@@ -43,45 +50,37 @@ class TestFullWeights(EngineContract):
         assert [len(group) for group in groups] == [1] * 300
 
 
-def test_an_adapter_is_the_policys_after_each_sync(base, smoke, prompts, tmp_path):
-    policy = moved(
-        add_adapter(load_policy(base, base=base, settings=smoke.model), smoke.model.lora)
-    )
-    save_policy(policy, load_tokenizer(base), tmp_path / "sft")
-    opened = open_engine(
-        "vllm", tmp_path / "sft", base=base, **smoke.model.loading, batch_size=8, policy=policy
-    )
-    try:
+def test_an_adapter_is_the_policys_after_each_sync(open_vllm, prompts, adapted):
+    checkpoint, policy = adapted
+    with contextlib.closing(open_vllm(checkpoint, batch_size=8, policy=policy)) as opened:
         assert gap(opened, policy, prompts) < 1e-4
         assert_follows(opened, policy, prompts)
-    finally:
-        opened.close()
 
 
-def test_the_process_is_left_as_it_was(base, smoke):
-    def state() -> tuple[object, ...]:
+def test_the_process_is_left_as_it_was(base, open_vllm):
+    def state():
         numbers = random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()
         return (*numbers, torch.set_num_threads, torch.get_num_threads(), torch.get_default_dtype())
 
     before = state()
-    opened = open_engine("vllm", base, base=base, **smoke.model.loading, batch_size=8)
+    opened = open_vllm(base, batch_size=8)
     assert state() == before
     with pytest.raises(RuntimeError, match="another vLLM engine"):
-        open_engine("vllm", base, base=base, **smoke.model.loading, batch_size=8)
+        open_vllm(base, batch_size=8)
     opened.close()
     assert state() == before
     opened.close()
     opened.close()
 
 
-def test_closing_gives_weights_cache_and_processes_back(base, full, prompts):
+def test_closing_gives_weights_cache_and_processes_back(base, open_vllm, full, prompts):
     cache = 2**26  # the least that an engine here sets aside
     few = 1024  # scalars that vLLM keeps; the smallest matrix of the model has 4096 bytes
     policy = load_policy(base, base=base, settings=full)
     gc.collect()
     before = held()
     for _ in range(2):
-        opened = open_engine("vllm", base, base=base, **full.loading, batch_size=8, policy=policy)
+        opened = open_vllm(base, batch_size=8, policy=policy)
         opened.generate(prompts, random_sampling(num_completions=2, max_new_tokens=4))
         opened.sync(policy)
         assert held().num_bytes > before.num_bytes + cache
@@ -90,12 +89,12 @@ def test_closing_gives_weights_cache_and_processes_back(base, full, prompts):
         assert held().processes == before.processes
 
 
-def test_heads_without_a_kernel_are_refused_in_one_line(base, smoke, tmp_path):
+def test_heads_without_a_kernel_are_refused_in_one_line(base, open_vllm, smoke, tmp_path):
     odd = load_policy(base, base=base, settings=smoke.model)
     odd.config.head_dim = 24
     odd.config.save_pretrained(tmp_path)
     with pytest.raises(UserError, match="head_dim=24"):
-        open_engine("vllm", tmp_path, base=base, **smoke.model.loading, batch_size=8)
+        open_vllm(tmp_path, batch_size=8)
 
 
 def test_an_engine_is_put_on_the_gpu_of_a_number():

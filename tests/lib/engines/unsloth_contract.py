@@ -9,41 +9,58 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from lib.params import preset_params
+from lib.problems.generated import synthetic_sets
+from lib.prompts import prompt_format
+
 GAP = "sampling/sampling_logp_difference/mean"
+SMOKE = preset_params("smoke")
+SETS = synthetic_sets(SMOKE.prepare.synthetic, seed=SMOKE.seed)
 
 
 def settings(dtype: str = "bfloat16") -> Any:
-    from lib.params import preset_params
-
     changes = {
         "backend": "unsloth",
         "dtype": dtype,
         "mixed_precision": "bf16" if dtype == "bfloat16" else "fp32",
         "gradient_checkpointing": True,
     }
-    return preset_params("smoke").model.model_copy(update=changes)
+    return SMOKE.model.model_copy(update=changes)
 
 
 def write_base(folder: Path) -> Path:
     """Write the smoke preset's base model."""
-    from lib.engines import tiny
-    from lib.params import preset_params
-    from lib.problems.generated import synthetic_sets
-    from lib.prompts import prompt_format
+    from lib.engines.tiny import write_tiny
 
-    smoke = preset_params("smoke")
-    tiny.write_tiny(
-        folder / "base",
-        synthetic_sets(smoke.prepare.synthetic, seed=smoke.seed).sft,
-        prompt_format=prompt_format(smoke.prompt.format),
-        model=smoke.model,
-        seed=smoke.seed,
+    own_format = prompt_format(SMOKE.prompt.format)
+    write_tiny(
+        folder / "base", SETS.sft, prompt_format=own_format, model=SMOKE.model, seed=SMOKE.seed
     )
     return folder / "base"
 
 
 def adapters(policy: Any) -> dict[str, Any]:
     return {n: w.detach().cpu().clone() for n, w in policy.named_parameters() if "lora_" in n}
+
+
+def assert_comes_back(trainer: Any, folder: Path, *, base: Path, model: Any) -> None:
+    """Save the trained adapter, and assert that the next phase starts from the same weights."""
+    import torch
+
+    from lib.engines.policy import load_tokenizer, save_policy, trainable_policy
+
+    save_policy(trainer.model, load_tokenizer(base), folder)
+    trained = adapters(trainer.model)
+    again = adapters(trainable_policy(folder, base=base, settings=model, seed=1))
+    assert again.keys() == trained.keys()
+    assert all(torch.equal(weight, trained[name]) for name, weight in again.items())
+
+
+def assert_small_gaps(trainer: Any, *, model: Any, limit: float) -> None:
+    """Assert that two steps trained on completions of the policy's own weights."""
+    gaps = [entry[GAP] for entry in trainer.state.log_history if GAP in entry]
+    assert len(gaps) == 2
+    assert max(gaps) < (0.05 if model.dtype == "bfloat16" else limit)
 
 
 def check_only_adapters_are_trained(base: Path, scratch: Path, model: Any) -> None:
@@ -60,42 +77,29 @@ def check_only_adapters_are_trained(base: Path, scratch: Path, model: Any) -> No
 def check_sft_trains_and_the_next_phase_goes_on_from_its_adapter(
     base: Path, scratch: Path, model: Any
 ) -> None:
-    import torch
-
-    from lib.engines.policy import load_tokenizer, save_policy, trainable_policy
-    from lib.params import preset_params
-    from lib.problems.generated import synthetic_sets
     from tests.lib.training.steps import plain_sft
 
-    smoke = preset_params("smoke")
-    problems = synthetic_sets(smoke.prepare.synthetic, seed=smoke.seed).sft[:32]
-    trainer = plain_sft(problems, base, smoke, scratch / "scratch", model=model)
+    trainer = plain_sft(SETS.sft[:32], base, SMOKE, scratch / "scratch", model=model)
     trainer.args.max_steps = 2  # the first is at a learning rate of 0
     trainer.train()
     assert any("mean_token_accuracy" in entry for entry in trainer.state.log_history)
     trained = adapters(trainer.model)
     assert any(weight.any() for name, weight in trained.items() if "lora_B" in name)
-    save_policy(trainer.model, load_tokenizer(base), scratch / "sft")
-    again = adapters(trainable_policy(scratch / "sft", base=base, settings=model, seed=1))
-    assert again.keys() == trained.keys()
-    assert all(torch.equal(weight, trained[name]) for name, weight in again.items())
+    assert_comes_back(trainer, scratch / "sft", base=base, model=model)
 
 
 def grpo(base: Path, scratch: Path, model: Any, *, engine: str = "vllm") -> Any:
     """Build a trainer of two steps, with varying rewards and a large learning rate."""
-    from lib.params import preset_params
-    from lib.problems.generated import synthetic_sets
     from tests.lib.training.steps import plain_grpo, varying
 
-    smoke = preset_params("smoke")
     changes = {"learning_rate": 0.05, "max_steps": 2, "warmup_ratio": 0.0}
     trainer = plain_grpo(
-        synthetic_sets(smoke.prepare.synthetic, seed=smoke.seed).grpo,
+        SETS.grpo,
         base,
-        smoke,
+        SMOKE,
         scratch / "scratch",
-        grpo=smoke.grpo.model_copy(update=changes),
-        rollout=smoke.rollout.model_copy(update={"engine": engine, "gpu_memory_utilization": 0.3}),
+        grpo=SMOKE.grpo.model_copy(update=changes),
+        rollout=SMOKE.rollout.model_copy(update={"engine": engine, "gpu_memory_utilization": 0.3}),
         model=model,
     )
     trainer.grading.rewards = [varying, varying]
@@ -107,21 +111,16 @@ def check_grpo_trains_on_what_the_shared_vllm_generates(
 ) -> None:
     import torch
 
-    from lib.engines.policy import load_tokenizer, save_policy, trainable_policy
     from lib.engines.vllm import SharedVllmEngine
 
     trainer = grpo(base, scratch, model)
     assert isinstance(trainer.engine, SharedVllmEngine)
     start = adapters(trainer.model)
     trainer.train()
-    gaps = [entry[GAP] for entry in trainer.state.log_history if GAP in entry]
-    assert len(gaps) == 2
-    assert max(gaps) < (0.05 if model.dtype == "bfloat16" else 1e-5)
+    assert_small_gaps(trainer, model=model, limit=1e-5)
     trained = adapters(trainer.model)
     assert any(not torch.equal(weight, start[name]) for name, weight in trained.items())
-    save_policy(trainer.model, load_tokenizer(base), scratch / "grpo")
-    again = adapters(trainable_policy(scratch / "grpo", base=base, settings=model, seed=1))
-    assert all(torch.equal(weight, trained[name]) for name, weight in again.items())
+    assert_comes_back(trainer, scratch / "grpo", base=base, model=model)
 
 
 def check_grpo_trains_on_what_the_policy_generates_itself(
@@ -132,14 +131,10 @@ def check_grpo_trains_on_what_the_policy_generates_itself(
     assert model.gradient_checkpointing
     assert trainer.args.gradient_checkpointing is False
     trainer.train()
-    gaps = [entry[GAP] for entry in trainer.state.log_history if GAP in entry]
-    assert len(gaps) == 2
-    assert max(gaps) < (0.05 if model.dtype == "bfloat16" else 1e-4)
+    assert_small_gaps(trainer, model=model, limit=1e-4)
 
 
-Check = Callable[[Path, Path, Any], None]
-
-CHECKS: dict[str, Check] = {
+CHECKS: dict[str, Callable[[Path, Path, Any], None]] = {
     name.removeprefix("check_"): check
     for name, check in list(globals().items())
     if name.startswith("check_")

@@ -1,8 +1,8 @@
 """Completions are generated, resumed and graded one by one."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +11,6 @@ from lib.artifacts import read_jsonl
 from lib.artifacts.completions import GradedCompletion
 from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE, Problem
 from lib.core.errors import UserError
-from lib.engines.base import GeneratedCompletion, Sampling
 from lib.engines.policy import load_tokenizer
 from lib.evaluation.completions import complete, samplings
 from lib.grading.grade import grade_rows
@@ -20,6 +19,7 @@ from lib.params import Params
 from lib.params.model import Override
 from lib.prompts import prompt_format
 from lib.prompts.formats import conversation
+from tests.lib.evaluation.scripted import ScriptedEngine
 
 WORKING_OUT = prompt_format("working_out")
 PROBLEMS = [
@@ -32,47 +32,22 @@ LOOSE = "I think it is 3"
 SILENT = ""
 
 
-class ScriptedEngine:
-    """An engine that answers a problem with its script, in order, and counts its calls."""
-
-    def __init__(self, base: Path, scripts: Mapping[str, Sequence[str]], *, last: int = -1) -> None:
-        self.tokenizer = load_tokenizer(base)
-        self.scripts = scripts
-        self.last = last
-        self.calls: list[Sampling] = []
-
-    def generate(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling
-    ) -> list[list[GeneratedCompletion]]:
-        if len(self.calls) == self.last:
-            raise KeyboardInterrupt
-        self.calls.append(sampling)
-        return [
-            [
-                GeneratedCompletion(text=t, token_ids=tuple(range(len(t))), finish="eos")
-                for t in self._script(prompt)[: sampling.num_completions]
-            ]
-            for prompt in prompts
-        ]
-
-    def _script(self, prompt: Sequence[int]) -> Sequence[str]:
-        text = self.tokenizer.decode(prompt)
-        return next(script for question, script in self.scripts.items() if question in text)
-
-
 SCRIPTS = {"1 + 2": [RIGHT, LOOSE], "2 + 2": [WRONG, SILENT]}
 
 
-Answer = Callable[..., list[dict[str, Any]]]
+@pytest.fixture
+def scripted(base):
+    """Build an engine with fixed completions."""
+    return functools.partial(ScriptedEngine, load_tokenizer(base))
 
 
 @pytest.fixture
-def answer(smoke, base, tmp_path):
+def answer(smoke, scripted, tmp_path):
     """Generate rows of completions in smoke's modes, or with other settings of `evaluate`."""
 
     def answered(problems=PROBLEMS, *, by=SCRIPTS, folder="whole", **evaluate):
         complete(
-            by if isinstance(by, ScriptedEngine) else ScriptedEngine(base, by),
+            by if isinstance(by, ScriptedEngine) else scripted(by),
             {"held_out": problems},
             label="grpo",
             prompt_format=WORKING_OUT,
@@ -102,15 +77,9 @@ def rows(smoke, answer):
 
 
 def test_rows_come_by_benchmark_mode_problem_and_draw(rows):
-    order = [(row.mode, row.reference, row.sample) for row in rows]
-    assert order == [
-        ("greedy", "3", 0),
-        ("greedy", "4", 0),
-        ("sampled", "3", 0),
-        ("sampled", "3", 1),
-        ("sampled", "4", 0),
-        ("sampled", "4", 1),
-    ]
+    order = [f"{row.mode} {row.reference} {row.sample}" for row in rows]
+    sampled = ["sampled 3 0", "sampled 3 1", "sampled 4 0", "sampled 4 1"]
+    assert order == ["greedy 3 0", "greedy 4 0", *sampled]
 
 
 def test_a_row_says_what_was_answered_and_what_it_earned(rows):
@@ -123,13 +92,15 @@ def test_a_row_says_what_was_answered_and_what_it_earned(rows):
     assert wrong.reward == 0.25
 
 
-def override(name: str, **fields: Any) -> Override:
-    settings = {"greedy": True, "num_samples": 2, "temperature": 1.0, "top_p": 1.0}
-    return Override(benchmark=name, **{**settings, "max_new_tokens": 8, **fields})
-
-
 def test_an_override_holds_for_its_benchmark_only(smoke):
-    own = override("harder", greedy=False, num_samples=5, temperature=0.6, top_p=0.9)
+    own = Override(
+        benchmark="harder",
+        greedy=False,
+        num_samples=5,
+        temperature=0.6,
+        top_p=0.9,
+        max_new_tokens=8,
+    )
     evaluate = smoke.evaluate.model_copy(update={"overrides": (own,)})
     harder, held_out = (
         samplings(evaluate.decoding_of(name), prompt_format=prompt_format("r1_zero"), seed=0)
@@ -143,12 +114,10 @@ def test_an_override_holds_for_its_benchmark_only(smoke):
     assert held_out["sampled"].num_completions == smoke.evaluate.num_samples
 
 
-def test_a_stopped_run_resumes_and_ends_the_same(base, answer):
-    whole_engine, resumed = ScriptedEngine(base, SCRIPTS), ScriptedEngine(base, SCRIPTS)
+def test_a_stopped_run_resumes_and_ends_the_same(scripted, answer):
+    whole_engine, resumed, stopped = (scripted(SCRIPTS, last=last) for last in (-1, -1, 2))
     whole = answer(by=whole_engine, batch_size=2)
     assert len(whole_engine.calls) == 3
-
-    stopped = ScriptedEngine(base, SCRIPTS, last=2)
     with pytest.raises(KeyboardInterrupt):
         answer(by=stopped, batch_size=2, folder="cut")
     assert answer(by=resumed, batch_size=2, folder="cut") == whole
@@ -164,24 +133,25 @@ def test_without_a_terminal_a_long_evaluation_says_where_it_is(answer, monkeypat
     assert f"completions {len(rows)}/{len(rows)}" in lines[-1]
 
 
-def test_a_too_long_problem_is_refused_or_wrong_and_counted(smoke, base, tmp_path, capsys):
+def test_a_too_long_problem_is_refused_or_wrong_and_counted(smoke, scripted, tmp_path, capsys):
     long = Problem.create(problem="What is 2 + 2? " * 20, reference="4", subject="a")
-    arguments = {
-        "label": "x",
-        "prompt_format": WORKING_OUT,
-        "system": "",
-        "evaluate": smoke.evaluate,
-        "seed": 0,
-        "completions": tmp_path / "completions.jsonl",
-        "positions": 60,
-    }
-    engine, problems = ScriptedEngine(base, {"1 + 2": [RIGHT, RIGHT]}), [PROBLEMS[0], long]
-    with pytest.raises(UserError, match=f"problem {long.id} has .* 60 positions"):
-        complete(engine, {"held_out": problems}, scratch=tmp_path / "refused", **arguments)
-    assert engine.calls == []
-    facts = complete(
-        engine, {"held_out": problems}, scratch=tmp_path, long_is_wrong=True, **arguments
+    engine = scripted({"1 + 2": [RIGHT, RIGHT]})
+    run = functools.partial(
+        complete,
+        engine,
+        {"held_out": [PROBLEMS[0], long]},
+        label="x",
+        prompt_format=WORKING_OUT,
+        system="",
+        evaluate=smoke.evaluate,
+        seed=0,
+        completions=tmp_path / "completions.jsonl",
+        positions=60,
     )
+    with pytest.raises(UserError, match=f"problem {long.id} has .* 60 positions"):
+        run(scratch=tmp_path / "refused")
+    assert engine.calls == []
+    facts = run(scratch=tmp_path, long_is_wrong=True)
     stderr = capsys.readouterr().err
     assert stderr.count(long.id) == 1
     assert facts["sampling"]["held_out"]["greedy"]["num_too_long"] == 1

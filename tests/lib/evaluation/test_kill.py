@@ -3,18 +3,15 @@
 import functools
 import os
 import signal
-import sqlite3
 from pathlib import Path
 
 import pytest
-from ruamel.yaml import YAML
 
 from lib.artifacts import write_json
 from lib.artifacts.problems import write_problems
 from lib.evaluation import completions
-from lib.params import compose_preset
-from lib.prompts import save_system
 from stages import evaluate as stage
+from tests.lib.params.test_params import changed
 from tests.lib.training.runs import on_ranks
 
 pytestmark = pytest.mark.slow
@@ -23,7 +20,7 @@ pytestmark = pytest.mark.slow
 def die_in_the_fourth_chunk() -> None:
     store, left = completions.store_chunk, [4]
 
-    def dying(table: sqlite3.Connection, rows: list[tuple[int, int, int, str]]) -> None:
+    def dying(table, rows):
         store(table, rows)
         left[0] -= 1
         if not left[0]:
@@ -33,18 +30,6 @@ def die_in_the_fourth_chunk() -> None:
     completions.store_chunk = dying
 
 
-@pytest.fixture(scope="module")
-def inputs(base, sets, tmp_path_factory):
-    """Write params, problems and the base model's system prompt for the stage."""
-    folder = tmp_path_factory.mktemp("inputs")
-    params = YAML(typ="safe").load(compose_preset("smoke"))
-    params["evaluate"] |= {"batch_size": 4, "benchmarks": ["held_out"]}
-    write_json(folder / "params.yaml", params)
-    write_problems(folder / "benchmarks/held_out.jsonl", sets.benchmarks["held_out"])
-    save_system(base, "")
-    return folder
-
-
 def run_stage(cwd: Path, arguments: list[str], *, dies: bool) -> None:
     os.chdir(cwd)
     if dies:
@@ -52,30 +37,39 @@ def run_stage(cwd: Path, arguments: list[str], *, dies: bool) -> None:
     stage.main(arguments)
 
 
-def evaluate(inputs: Path, base: Path, cwd: Path, *, dies: bool = False) -> int:
-    cwd.mkdir(exist_ok=True)
-    options = {
-        "params": inputs / "params.yaml",
-        "problems": inputs / "benchmarks",
-        "base": base,
-        "checkpoint": base,
-        "completions": cwd / "completions.jsonl",
-        "provenance": cwd / "provenance.json",
-    }
-    arguments = [f"--{name}={path}" for name, path in options.items()]
-    main = functools.partial(run_stage, dies=dies)
-    return on_ranks(1, main, cwd, arguments, log=cwd / "log").returncode
+@pytest.fixture
+def evaluate(base, sets, tmp_path):
+    """Evaluate the base model in a folder, in a process of its own; return its exit code."""
+    changes = {"evaluate.batch_size": 4, "evaluate.benchmarks": ["held_out"]}
+    write_json(tmp_path / "params.yaml", changed(changes, "smoke"))
+    write_problems(tmp_path / "benchmarks/held_out.jsonl", sets.benchmarks["held_out"])
+
+    def run(folder, *, dies=False):
+        folder.mkdir(exist_ok=True)
+        options = {
+            "params": tmp_path / "params.yaml",
+            "problems": tmp_path / "benchmarks",
+            "base": base,
+            "checkpoint": base,
+            "completions": folder / "completions.jsonl",
+            "provenance": folder / "provenance.json",
+        }
+        arguments = [f"--{name}={path}" for name, path in options.items()]
+        main = functools.partial(run_stage, dies=dies)
+        return on_ranks(1, main, folder, arguments, log=folder / "log").returncode
+
+    return run
 
 
-def test_a_killed_evaluation_resumes_and_writes_the_same_bytes(inputs, base, tmp_path):
+def test_a_killed_evaluation_resumes_and_writes_the_same_bytes(evaluate, tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert evaluate(inputs, base, whole) == 0
-    assert evaluate(inputs, base, killed, dies=True) == -signal.SIGKILL
+    assert evaluate(whole) == 0
+    assert evaluate(killed, dies=True) == -signal.SIGKILL
     (left,) = (killed / "data/scratch/evaluate").iterdir()
     assert (left / "rows.sqlite").is_file()
     assert not (killed / "completions.jsonl").exists()
 
-    assert evaluate(inputs, base, killed) == 0
+    assert evaluate(killed) == 0
     for name in ("completions.jsonl", "provenance.json"):
         assert (killed / name).read_bytes() == (whole / name).read_bytes()
     assert not list((killed / "data/scratch/evaluate").iterdir())

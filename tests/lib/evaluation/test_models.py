@@ -1,13 +1,12 @@
 """Any model on any benchmark, outside the DAG: the files of the stage, and one table."""
 
 import base64
+import contextlib
 import json
-import os
 import re
 import shutil
 import zlib
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -66,24 +65,17 @@ def run(*arguments: str) -> Result:
 @pytest.fixture(scope="module")
 def out(models, sets_folder, tmp_path_factory):
     """Evaluate two models; return the folder of results and the command's output."""
-    folder, here = tmp_path_factory.mktemp("out"), Path.cwd()
-    os.chdir(tmp_path_factory.mktemp("cwd"))
-    ran = run(
-        f"--model={models}/base,{models}/grpo",
-        f"--benchmarks=gsm8k={sets_folder}/gsm8k.jsonl,mmlu={sets_folder}/mmlu,"
-        f"alpaca_eval={sets_folder}/alpaca.json",
-        "--set=max_new_tokens=4 num_samples=2 mmlu.num_samples=0 alpaca_eval.num_samples=0",
-        f"--out={folder}",
-    )
-    os.chdir(here)
+    folder = tmp_path_factory.mktemp("out")
+    with contextlib.chdir(tmp_path_factory.mktemp("cwd")):
+        ran = run(
+            f"--model={models}/base,{models}/grpo",
+            f"--benchmarks=gsm8k={sets_folder}/gsm8k.jsonl,mmlu={sets_folder}/mmlu,"
+            f"alpaca_eval={sets_folder}/alpaca.json",
+            "--set=max_new_tokens=4 num_samples=2 mmlu.num_samples=0 alpaca_eval.num_samples=0",
+            f"--out={folder}",
+        )
     assert ran.exit_code == 0, ran.output
     return folder, ran.output
-
-
-def block(page: str, name: str) -> Any:
-    """Decode a page's compressed JSON block `name`."""
-    (packed,) = re.findall(rf'<script type="text/plain" id="data-{name}">(.*?)</script>', page)
-    return json.loads(zlib.decompress(base64.b64decode(packed)))
 
 
 def test_each_model_gets_the_files_of_the_stage(out):
@@ -110,11 +102,9 @@ def test_mmlu_is_broken_down_by_subject(out):
 
 def test_alpaca_eval_gets_the_json_that_it_reads(out):
     outputs = read_json(out[0] / "alpaca_eval/grpo.json")
-    assert [set(row) for row in outputs] == [{"dataset", "instruction", "output", "generator"}] * 2
-    assert [(row["dataset"], row["instruction"], row["generator"]) for row in outputs] == [
-        ("koala", "Write a line.", "grpo"),
-        ("vicuna", "Name a city.", "grpo"),
-    ]
+    assert all("output" in row for row in outputs)
+    generated = [{**row, "output": "", "generator": "grpo"} for row in ALPACA]
+    assert [{**row, "output": ""} for row in outputs] == generated
 
 
 def test_provenance_holds_what_it_takes_to_get_the_numbers_again(out):
@@ -138,7 +128,9 @@ def test_the_table_has_all_models_and_their_paired_differences(out):
 
 
 def test_the_page_has_each_prompt_as_the_model_read_it(out, models):
-    problems = block((out[0] / "report.html").read_text("utf-8"), "problems")["problems"]
+    page = (out[0] / "report.html").read_text("utf-8")
+    (packed,) = re.findall(r'<script type="text/plain" id="data-problems">(.*?)</script>', page)
+    problems = json.loads(zlib.decompress(base64.b64decode(packed)))["problems"]
     shown = {(row["benchmark"], row["id"]): row["prompt"] for row in problems}
     tokenizer = load_tokenizer(models / "grpo")
     for row in read_jsonl(out[0] / "completions/grpo.jsonl"):
@@ -191,12 +183,9 @@ def test_models_of_one_name_or_two_formats_are_told_apart(models, tmp_path):
 
 
 def test_settings_hold_for_all_benchmarks_or_for_one(smoke):
+    text = "temperature=0.6 aime24.num_samples=16 seed=3 engine=transformers"
     section = smoke.evaluate.model_dump(mode="json")
-    evaluate, seed = apply_settings(
-        section,
-        "temperature=0.6 aime24.num_samples=16 seed=3 engine=transformers",
-        benchmarks=["gsm8k", "aime24"],
-    )
+    evaluate, seed = apply_settings(section, text, benchmarks=["gsm8k", "aime24"])
     assert seed == 3
     gsm8k, aime24 = evaluate.decoding_of("gsm8k"), evaluate.decoding_of("aime24")
     assert (gsm8k.num_samples, gsm8k.temperature) == (smoke.evaluate.num_samples, 0.6)
@@ -249,10 +238,7 @@ def test_a_benchmark_of_the_pipeline_comes_before_a_fetched_one(sets_folder, tmp
     [
         ("data/models/sft", "data/models/sft is missing: no run made it yet; run `dvc repro sft`"),
         ("base", "data/models/base is missing: no run made it yet; run `dvc repro prepare`"),
-        (
-            "{base}",
-            "no benchmark `held_out` in data/problems/benchmarks, where `dvc repro",
-        ),
+        ("{base}", "no benchmark `held_out` in data/problems/benchmarks, where `dvc repro"),
         ("no/such/model", "no model at no/such/model; expected a folder"),
     ],
 )

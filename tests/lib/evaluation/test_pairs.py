@@ -6,7 +6,7 @@ import pytest
 
 from lib.artifacts.problems import Problem
 from lib.core.errors import UserError
-from lib.engines.base import Finish, GeneratedCompletion, Sampling, encode
+from lib.engines.base import Sampling, encode
 from lib.evaluation.pairs import (
     PreferencePair,
     matched_pairs,
@@ -18,6 +18,7 @@ from lib.prompts import prompt_format
 from lib.prompts.formats import conversation
 from lib.rewards.functions import Grading
 from lib.rewards.rollout import Rollout
+from tests.lib.evaluation.scripted import Script, ScriptedEngine
 
 FORMAT = prompt_format("working_out")
 PROBLEMS = [Problem.create(problem=f"What is 1 + {n}?", reference=str(1 + n)) for n in range(4)]
@@ -29,55 +30,28 @@ class Tokenizer:
     def apply_chat_template(self, messages: list[dict[str, str]], **settings: object):
         return {"input_ids": [ord(character) for character in messages[-1]["content"]]}
 
-
-class Scripted:
-    """An engine that returns fixed completions by problem, for any sampling."""
-
-    tokenizer = Tokenizer()
-
-    def __init__(self, scripts: Mapping[str, Sequence[tuple[str, Finish]]]) -> None:
-        self.scripts = scripts
-
-    def generate(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling
-    ) -> list[list[GeneratedCompletion]]:
-        problems = ["".join(map(chr, prompt)) for prompt in prompts]
-        return [
-            [
-                GeneratedCompletion(text=text, token_ids=tuple(map(ord, text)), finish=finish)
-                for text, finish in self.scripts[problem]
-            ]
-            for problem in problems
-        ]
-
-    def sync(self, policy: object) -> None:
-        raise AssertionError("mining does not train")
-
-    def close(self) -> None:
-        raise AssertionError("whoever opened it closes it")
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return "".join(map(chr, token_ids))
 
 
 def answer(value: str) -> str:
     return FORMAT.target(solution="", reference=value)
 
 
-def sampled(scripts: Mapping[int, Sequence[str | tuple[str, Finish]]]) -> list[list[Rollout]]:
-    """Judge a group of completions per problem number; a bare text ends with EOS."""
-    by_problem = {
-        PROBLEMS[n].problem: [(c, "eos") if isinstance(c, str) else c for c in completions]
-        for n, completions in scripts.items()
-    }
-    num_completions = len(next(iter(by_problem.values())))
+def sampled(scripts: Mapping[int, Script]) -> list[list[Rollout]]:
+    """Judge a group of completions per problem number."""
+    # The engine can neither be synced nor closed: mining does not train, and opens none.
+    engine = ScriptedEngine(Tokenizer(), {PROBLEMS[n].problem: scripts[n] for n in scripts})
     return sample_groups(
-        Scripted(by_problem),  # type: ignore[arg-type]
+        engine,
         PROBLEMS[: len(scripts)],
         grading=Grading(prompt_format=FORMAT),
         system="",
-        sampling=Sampling(num_completions=num_completions, max_new_tokens=9, temperature=1.0),
+        sampling=Sampling(num_completions=len(scripts[0]), max_new_tokens=9, temperature=1.0),
     )
 
 
-def mined(scripts: Mapping[int, Sequence[str | tuple[str, Finish]]]) -> list[PreferencePair]:
+def mined(scripts: Mapping[int, Script]) -> list[PreferencePair]:
     return preference_pairs(PROBLEMS[: len(scripts)], sampled(scripts), at_most=1)
 
 
@@ -89,7 +63,7 @@ def test_a_pair_is_right_and_wrong_of_one_problem_as_generated():
     ]
     for pair, problem in zip(pairs, PROBLEMS, strict=False):
         prompt = conversation(problem.problem, system="")
-        assert pair.prompt_ids == tuple(encode(Scripted.tokenizer, [prompt])[0])  # type: ignore[arg-type]
+        assert pair.prompt_ids == tuple(encode(Tokenizer(), [prompt])[0])
         assert pair.chosen_ids == tuple(map(ord, pair.chosen))
         assert pair.rejected_ids == tuple(map(ord, pair.rejected))
         assert (pair.problem_id, pair.reference) == (problem.id, problem.reference)
@@ -139,19 +113,13 @@ def test_the_numbers_say_where_pairs_were_lost():
 
 
 @pytest.mark.parametrize(
-    ("scripts", "words"),
+    ("answers", "words"),
     [
-        (
-            {0: [answer("7")] * 2},
-            "no completion is right in the required form, so there is nothing to",
-        ),
-        ({0: [answer("1")] * 2}, "no completion has a wrong answer, so there is nothing to reject"),
-        (
-            {0: [answer("7")] * 2, 1: [answer("2")] * 2},
-            "2 problems x 2 completions: each problem is solved always or never; raise",
-        ),
+        ("7", "no completion is right in the required form, so there is nothing to"),
+        ("1", "no completion has a wrong answer, so there is nothing to reject"),
+        ("72", "2 problems x 2 completions: each problem is solved always or never; raise"),
     ],
 )
-def test_without_any_pair_the_error_says_which_kind_is_missing(scripts, words):
+def test_without_any_pair_the_error_says_which_kind_is_missing(answers, words):
     with pytest.raises(UserError, match=words):
-        mined(scripts)
+        mined({number: [answer(value)] * 2 for number, value in enumerate(answers)})

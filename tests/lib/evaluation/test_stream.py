@@ -24,13 +24,12 @@ def test_a_chunk_that_was_not_stored_whole_is_not_there(tmp_path):
 
 
 def test_settings_and_inputs_each_name_another_folder(tmp_path):
-    model = tmp_path / "model"
-    model.write_text("weights")
-    first = rows_fingerprint({"temperature": 1.0}, inputs={"model": model})
-    assert rows_fingerprint({"temperature": 1.0}, inputs={"model": model}) == first
-    assert rows_fingerprint({"temperature": 0.6}, inputs={"model": model}) != first
-    model.write_text("other weights")
-    assert rows_fingerprint({"temperature": 1.0}, inputs={"model": model}) != first
+    def fingerprint(weights="weights", temperature=1.0):
+        (tmp_path / "model").write_text(weights)
+        return rows_fingerprint({"temperature": temperature}, inputs={"model": tmp_path / "model"})
+
+    assert fingerprint() == fingerprint()
+    assert len({fingerprint(), fingerprint(temperature=0.6), fingerprint("other weights")}) == 3
 
 
 def test_a_finished_run_leaves_nothing_and_a_failed_one_stays(tmp_path, capsys):

@@ -7,11 +7,19 @@ import torch
 
 from lib.engines.policy import load_tokenizer, save_policy
 from lib.engines.tiny import write_tiny
-from lib.params.model import Model
 from lib.prompts import PromptFormat, prompt_format, save_prompt
+from lib.prompts.formats import conversation
 
 QUESTION = "What is 15 * 23?"
 WORKING = "15 * 20 = 300, 15 * 3 = 45, 300 + 45 = 345"
+OTHERS = ["Tom has 3 apples.", "2 + 2 = ?", "How many pears are there if Ann buys 4 more?"]
+R1 = prompt_format("r1_zero")
+ENDLESS = R1.target(solution=WORKING, reference="345") + " and then more " * 8
+"""An answer in `r1_zero` with text after its stop string, and no EOS."""
+
+
+def rendering_of(own_format: PromptFormat) -> dict[str, object]:
+    return {"name": own_format.name, "tags": own_format.marks, "layout": "plain"}
 
 
 def learn(folder: Path, to: Path, *, question: str, completion: str, system: str = "") -> None:
@@ -20,9 +28,7 @@ def learn(folder: Path, to: Path, *, question: str, completion: str, system: str
 
     tokenizer = load_tokenizer(folder)
     model = AutoModelForCausalLM.from_pretrained(folder)
-    messages = [{"role": "user", "content": question}]
-    if system:
-        messages.insert(0, {"role": "system", "content": system})
+    messages = conversation(question, system=system)
     prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
     answer = tokenizer(completion, add_special_tokens=False)["input_ids"]
     token_ids = torch.tensor([[*prompt, *answer]])
@@ -42,15 +48,12 @@ def learn(folder: Path, to: Path, *, question: str, completion: str, system: str
 def teach(smoke, sets, tmp_path_factory):
     """Overfit a model in `models/export` on one answer in a prompt format."""
 
-    def make(
-        own_format: PromptFormat, completion: str, *, system: str = "", model: Model = smoke.model
-    ) -> Path:
+    def make(own_format, completion, *, system="", model=smoke.model):
         models = tmp_path_factory.mktemp("models")
         base, export = models / "base", models / "export"
         write_tiny(base, sets.sft, prompt_format=own_format, model=model, seed=smoke.seed)
         learn(base, export, question=QUESTION, completion=completion, system=system)
-        rendering = {"name": own_format.name, "tags": own_format.marks, "layout": "plain"}
-        save_prompt(export, system=system, rendering=rendering)
+        save_prompt(export, system=system, rendering=rendering_of(own_format))
         return export
 
     return make
@@ -66,7 +69,5 @@ def taught(teach):
 
 @pytest.fixture(scope="session")
 def taught_to_go_on(teach):
-    """Overfit on `r1_zero` with text after its stop string, and no EOS."""
-    own_format = prompt_format("r1_zero")
-    completion = own_format.target(solution=WORKING, reference="345") + " and then more " * 8
-    return teach(own_format, completion)
+    """Overfit on `ENDLESS`."""
+    return teach(R1, ENDLESS)

@@ -1,18 +1,15 @@
 """vLLM's solutions equal those of transformers."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 
 from lib.core.errors import UserError
 from lib.inference import GenerationSettings, build_text_generator
-from lib.inference.generator import TextGenerator
 from tests.lib.export.conftest import make_adapter
-from tests.lib.inference.conftest import QUESTION
+from tests.lib.inference.conftest import OTHERS, QUESTION
 
 GREEDY = GenerationSettings(temperature=0, max_new_tokens=60)
-OTHERS = ["Tom has 3 apples.", "2 + 2 = ?", "How many pears are there if Ann buys 4 more?"]
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +22,7 @@ def on_vllm():
     """Open models on vLLM and close them after the test: a process takes one at a time."""
     opened = []
 
-    def open_one(folder: Path) -> TextGenerator:
+    def open_one(folder):
         opened.append(build_text_generator(folder, engine="vllm"))
         return opened[-1]
 

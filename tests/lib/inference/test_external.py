@@ -1,23 +1,34 @@
 """The files in a model's folder decide its prompt, base and engine settings."""
 
-import json
 import shutil
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import huggingface_hub
 import pytest
 
+from lib.artifacts import read_json, write_json
 from lib.artifacts.hub import model_repository
 from lib.core.errors import UserError
+from lib.engines.base import Engine
 from lib.engines.policy import load_tokenizer
 from lib.inference import GenerationSettings, build_text_generator
-from lib.inference.external import DEFAULT_MODEL, external_model, find_model
+from lib.inference.external import DEFAULT_MODEL, ExternalModel, external_model, find_model
 from lib.prompts import prompt_format, save_prompt, saved_format
 from tests.lib.export.conftest import make_adapter
 
 PLAIN = {"name": "xml", "tags": (), "layout": "plain"}
 OTHER = {"name": "r1_zero", "tags": ("<a>", "</a>", "<b>", "</b>"), "layout": "plain"}
+
+
+@pytest.fixture
+def folder(base, tmp_path):
+    """Copy the base model."""
+    return shutil.copytree(base, tmp_path / "other")
+
+
+def opened(model: ExternalModel) -> Engine:
+    return model.open("transformers", attention="sdpa", max_seq_length=64, batch_size=1)
 
 
 @pytest.fixture
@@ -44,10 +55,8 @@ def test_an_adapter_finds_its_base_beside_it_or_where_told(models):
     shutil.copytree(models / "sft", far)
     elsewhere = external_model(far, base=base)
     assert (elsewhere.base, elsewhere.system) == (base, "of the base")
-    config = json.loads((far / "adapter_config.json").read_text())
-    (far / "adapter_config.json").write_text(
-        json.dumps({**config, "base_model_name_or_path": str(base)})
-    )
+    config = read_json(far / "adapter_config.json")
+    write_json(far / "adapter_config.json", config | {"base_model_name_or_path": str(base)})
     assert external_model(far).base == base
     with pytest.raises(UserError, match="BASE_MODEL"):
         external_model(far, base=models / "nowhere")
@@ -63,18 +72,14 @@ def test_an_adapter_answers_together_with_its_base(models):
     assert trained.completion != untrained.completion
 
 
-def test_a_named_format_takes_the_place_of_the_models_own(base, tmp_path):
-    folder = tmp_path / "instruct"
-    shutil.copytree(base, folder)
+def test_a_named_format_takes_the_place_of_the_models_own(folder):
     (folder / "chat_template.jinja").write_text("{{ messages[-1]['content'] }} !")
     with pytest.raises(UserError, match="PROMPT_FORMAT"):
         _ = external_model(folder).prompt_format
     own = external_model(folder, format_name="boxed/own")
     assert (own.prompt_format.name, own.template) == ("boxed", None)
     assert "<|im_start|>" in (external_model(folder, format_name="xml/chatml").template or "")
-    engine = external_model(folder, format_name="xml").open(
-        "transformers", attention="sdpa", max_seq_length=64, batch_size=1
-    )
+    engine = opened(external_model(folder, format_name="xml"))
     assert engine.tokenizer.chat_template == prompt_format("xml").chat_template
     (folder / "chat_template.jinja").unlink()
     with pytest.raises(UserError, match="no chat template"):
@@ -91,9 +96,7 @@ def test_a_named_format_takes_the_place_of_the_models_own(base, tmp_path):
         ("{% if %}", "Expected an expression"),
     ],
 )
-def test_a_chat_template_is_tried_once_under_limits(base, tmp_path, template, words):
-    folder = tmp_path / "other"
-    shutil.copytree(base, folder)
+def test_a_chat_template_is_tried_once_under_limits(folder, template, words):
     (folder / "chat_template.jinja").write_text(template)
     (folder / "system_prompt.txt").write_text("Be brief.")
     model = external_model(folder, format_name="boxed/own")
@@ -101,17 +104,14 @@ def test_a_chat_template_is_tried_once_under_limits(base, tmp_path, template, wo
     with pytest.raises(UserError, match=r"system_prompt\.txt is not UTF-8"):
         external_model(folder)
     with pytest.raises(UserError, match=rf"{folder}: its chat template .*{words}"):
-        model.open("transformers", attention="sdpa", max_seq_length=64, batch_size=1)
+        opened(model)
 
 
-def test_of_several_chat_templates_the_default_is_tried(base, tmp_path):
-    folder = tmp_path / "other"
-    shutil.copytree(base, folder)
-    tokenizer = load_tokenizer(base)
+def test_of_several_chat_templates_the_default_is_tried(folder):
+    tokenizer = load_tokenizer(folder)
     tokenizer.chat_template = {"default": "hi", "tool_use": "{{ raise_exception('tools') }}"}
     tokenizer.save_pretrained(folder)
-    model = external_model(folder, format_name="boxed/own")
-    engine = model.open("transformers", attention="sdpa", max_seq_length=64, batch_size=1)
+    engine = opened(external_model(folder, format_name="boxed/own"))
     assert set(engine.tokenizer.chat_template) == {"default", "tool_use"}
 
 
@@ -172,19 +172,13 @@ def test_a_model_that_make_fetch_brought_is_read_there(tmp_path, monkeypatch):
 
 
 def test_a_hub_id_is_fetched_or_refused_in_one_line(tmp_path, monkeypatch):
-    patterns = {}
-
-    def fetch(**request: Any) -> str:
-        patterns[request["repo_id"]] = request["allow_patterns"]
-        return str(tmp_path)
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
+    download = Mock(return_value=str(tmp_path))
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     assert find_model("org/name") == tmp_path
-    assert "*.bin" not in patterns["org/name"]
+    request = download.call_args.kwargs
+    assert request["repo_id"] == "org/name" and "*.bin" not in request["allow_patterns"]
 
-    def unreachable(**_: object) -> str:
-        raise huggingface_hub.errors.LocalEntryNotFoundError("no route to the Hub\nand more")
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
+    error = huggingface_hub.errors.LocalEntryNotFoundError("no route to the Hub\nand more")
+    download.side_effect = error
     with pytest.raises(UserError, match=r"`org/name`[^\n]+$"):
         find_model("org/name")

@@ -12,10 +12,9 @@ from lib.engines.base import loading
 from lib.inference import GenerationSettings, build_text_generator, generate_math_solution
 from lib.inference.generator import TextGenerator
 from lib.prompts import prompt_format
-from tests.lib.inference.conftest import QUESTION, WORKING
+from tests.lib.inference.conftest import OTHERS, QUESTION, WORKING
 
 GREEDY = GenerationSettings(temperature=0, max_new_tokens=80)
-OTHERS = ["Tom has 3 apples.", "2 + 2 = ?", "How many pears are there if Ann buys 4 more?"]
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +28,7 @@ def talker(taught_to_go_on):
 
 
 def streamed(generator: TextGenerator, question: str, settings: GenerationSettings):
-    pieces: list[str] = []
+    pieces = []
     return pieces, generator.stream(question, settings, pieces.append)
 
 
@@ -57,7 +56,7 @@ def test_generation_stops_at_the_formats_string_and_keeps_it(talker):
 
 @pytest.mark.parametrize("name", ["generator", "talker"])
 def test_a_stream_says_what_a_batch_says(name, request):
-    generator: TextGenerator = request.getfixturevalue(name)
+    generator = request.getfixturevalue(name)
     for question in [QUESTION, OTHERS[0]]:
         pieces, solution = streamed(generator, question, GREEDY)
         assert solution == generator.generate([question], GREEDY)[0]
@@ -69,7 +68,7 @@ def test_an_error_of_the_listener_ends_the_generation(generator):
     steps = []
     hook = generator.engine.model.register_forward_hook(lambda *_: steps.append(1))
 
-    def leave(piece: str) -> None:
+    def leave(piece):
         raise KeyboardInterrupt
 
     settings = GenerationSettings(temperature=5.0, max_new_tokens=200, seed=0)
@@ -90,8 +89,7 @@ def test_a_stream_shows_no_half_of_a_character(teach):
 
 @pytest.mark.parametrize("config", [{"top_k": 1}, {"top_p": 0.0001}, {"min_p": 1.0}])
 def test_cuts_of_the_model_s_generation_config_are_applied(taught, tmp_path, config):
-    folder = tmp_path / "export"
-    shutil.copytree(taught, folder)
+    folder = shutil.copytree(taught, tmp_path / "export")
     saved = GenerationConfig.from_pretrained(folder)
     saved.update(do_sample=True, **config)
     saved.save_pretrained(folder)
@@ -102,7 +100,7 @@ def test_cuts_of_the_model_s_generation_config_are_applied(taught, tmp_path, con
 
 
 def test_samples_repeat_with_a_seed_and_differ_without(generator):
-    def sample(seed: int | None) -> str:
+    def sample(seed):
         settings = GenerationSettings(temperature=3.0, max_new_tokens=20, seed=seed)
         return generator.generate([OTHERS[0]], settings)[0].completion
 
@@ -146,8 +144,7 @@ def test_an_error_without_text_is_named_by_its_type():
 
 
 def test_a_broken_model_is_one_line(taught, tmp_path):
-    broken = tmp_path / "export"
-    shutil.copytree(taught, broken)
+    broken = shutil.copytree(taught, tmp_path / "export")
     (broken / "model.safetensors").write_bytes(b"not weights")
     with pytest.raises(UserError, match=r"model\.safetensors: not a whole [^\n]+$"):
         build_text_generator(broken)

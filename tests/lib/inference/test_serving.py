@@ -1,36 +1,29 @@
 """An export behind vLLM's OpenAI-compatible server has its training's prompt and stop strings."""
 
-import subprocess
-import sys
-
 import httpx
 import pytest
 
 from lib.engines.policy import load_tokenizer
-from lib.prompts import Generation, prompt_format, save_prompt
+from lib.prompts import Generation, save_prompt
+from lib.prompts.formats import conversation
 from lib.verifier import is_equivalent
 from lib.verifier.extract import extract_answer
 from tests.conftest import ROOT, run_command
-from tests.lib.inference.conftest import QUESTION, WORKING
-from tests.vllm_server import free_port
+from tests.lib.inference.conftest import ENDLESS, QUESTION, R1, rendering_of
+from tests.vllm_server import free_port, running
 
 pytestmark = pytest.mark.vllm
 
-R1 = prompt_format("r1_zero")
+MESSAGES = conversation(QUESTION, system="")
 
 
 @pytest.fixture(scope="module")
 def model(teach, smoke):
     """Overfit on an answer with endless text after it; the heads are wide enough for vLLM."""
     wide = smoke.model.tiny.model_copy(update={"head_dim": 32})
-    folder = teach(
-        R1,
-        R1.target(solution=WORKING, reference="345") + " and then more " * 8,
-        model=smoke.model.model_copy(update={"tiny": wide}),
-    )
-    rendering = {"name": R1.name, "tags": R1.marks, "layout": "plain"}
+    folder = teach(R1, ENDLESS, model=smoke.model.model_copy(update={"tiny": wide}))
     generation = Generation(R1.stop_strings, max_new_tokens=100)
-    save_prompt(folder, system="", rendering=rendering, generation=generation)
+    save_prompt(folder, system="", rendering=rendering_of(R1), generation=generation)
     return folder
 
 
@@ -38,32 +31,13 @@ def model(teach, smoke):
 def address(model, tmp_path_factory):
     """Start a server with the command of `make serve-model`; return its address."""
     port = free_port()
-    log = tmp_path_factory.mktemp("serving") / "log"
+    url = f"http://127.0.0.1:{port}"
     verb = ("serve-model", f"MODEL={model}", f"PORT={port}")
     planned = run_command("make", "--dry-run", *verb).stdout
     (command,) = [line for line in planned.splitlines() if line.startswith("python -m stages.")]
-    with log.open("wb") as output:
-        server = subprocess.Popen(
-            [sys.executable, *command.replace("'", "").split()[1:]],
-            cwd=ROOT,
-            stdout=output,
-            stderr=output,
-        )
-    url = f"http://127.0.0.1:{port}"
-    try:
-        while not healthy(url):
-            assert server.poll() is None, log.read_text(errors="replace")[-3000:]
+    log = tmp_path_factory.mktemp("serving") / "log"
+    with running(*command.replace("'", "").split()[1:], address=url, log=log, cwd=ROOT):
         yield url
-    finally:
-        server.terminate()
-        server.wait()
-
-
-def healthy(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/health", timeout=2, trust_env=False).is_success
-    except httpx.TransportError:
-        return False
 
 
 def ask(address: str, **settings: object):
@@ -72,9 +46,8 @@ def ask(address: str, **settings: object):
     client = OpenAI(
         base_url=f"{address}/v1", api_key="none", http_client=httpx.Client(trust_env=False)
     )
-    messages = [{"role": "user", "content": QUESTION}]
     return client.chat.completions.create(
-        model="reckon", messages=messages, temperature=0, **settings
+        model="reckon", messages=MESSAGES, temperature=0, **settings
     )
 
 
@@ -86,9 +59,7 @@ def test_template_and_stop_strings_apply_and_the_answer_is_right(address, model)
     extracted = extract_answer(choice.message.content, prompt_format=R1)
     assert extracted is not None
     assert is_equivalent(reference="345", answer=extracted)
-    prompt = load_tokenizer(model).apply_chat_template(
-        [{"role": "user", "content": QUESTION}], add_generation_prompt=True
-    )
+    prompt = load_tokenizer(model).apply_chat_template(MESSAGES, add_generation_prompt=True)
     assert answer.usage.prompt_tokens == len(prompt["input_ids"])
 
 

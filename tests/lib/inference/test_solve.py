@@ -1,12 +1,12 @@
 """The command: one question, a pipe, a conversation, and one line for each mistake."""
 
 import json
+import re
 import shutil
-from collections.abc import Callable
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from lib.core.errors import UserError
 from lib.inference.generator import Solution
@@ -14,11 +14,12 @@ from lib.inference.terminal import Terminal
 from stages.solve import main
 from tests.conftest import ROOT, run_command
 from tests.lib.inference.conftest import QUESTION, WORKING
+from tests.test_make import write_script
 
 
 @pytest.fixture
 def solve(taught):
-    def run(*arguments: str, stdin: str | bytes = "") -> Result:
+    def run(*arguments, stdin=""):
         options = ["--model", str(taught), *arguments]
         return CliRunner().invoke(main, options, input=stdin, catch_exceptions=False)
 
@@ -58,32 +59,23 @@ def test_a_conversation_survives_a_mistake(solve, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "stdin", "code", "words"),
     [
-        (["-q", " "], "the question is empty"),
-        (["-q", QUESTION, "--model", "no/such/model"], "no model at no/such/model"),
+        (["-q", " "], "", 1, "Error: the question is empty"),
+        (["-q", QUESTION, "--model", "no/such/model"], "", 1, "Error: no model at no/such/model"),
+        ([], b"2 + 2?\n\xff\xfe\n", 1, "line 2: not UTF-8"),
+        (["--temperature", "nan"], "", 2, "nan is no number"),
+        (["--temperature", "inf"], "", 2, "inf is no number"),
+        (["--out", "."], "", 2, "is a directory"),
     ],
 )
-def test_a_mistake_is_one_line(arguments, message, solve):
-    shown = solve(*arguments)
-    assert (shown.exit_code, shown.stdout) == (1, "")
-    (line,) = shown.stderr.splitlines()
-    assert line.startswith(f"Error: {message}")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "stdin", "words"),
-    [
-        ((), b"2 + 2?\n" + b"\xff\xfe\n", "line 2: not UTF-8"),
-        (("--temperature", "nan"), b"", "nan is no number"),
-        (("--temperature", "inf"), b"", "inf is no number"),
-        (("--out", "."), b"", "is a directory"),
-    ],
-)
-def test_hostile_input_is_one_line(arguments, stdin, words, solve):
+def test_a_mistake_is_one_line(arguments, stdin, code, words, solve):
     shown = solve(*arguments, stdin=stdin)
-    assert shown.exit_code in (1, 2)
-    assert words in shown.stderr.splitlines()[-1]
+    *usage, line = shown.stderr.splitlines()
+    assert line.startswith("Error: ") and words in line
+    assert (shown.exit_code, bool(usage)) == (code, code == 2)
+    # A pipe's earlier line was answered.
+    assert bool(shown.stdout) == bool(stdin)
 
 
 def test_a_model_cannot_steer_the_terminal():
@@ -94,16 +86,13 @@ def test_a_model_cannot_steer_the_terminal():
         finish="eos", num_tokens=3,
     )  # fmt: skip
 
-    class Generator:
-        def generate(self, questions: object, settings: object) -> list[Solution]:
-            return [solution]
+    def stream(question, settings, show):
+        show(steering)
+        return solution
 
-        def stream(self, question: str, settings: object, show: Callable[[str], None]) -> Solution:
-            show(steering)
-            return solution
-
+    generator = Mock(stream=stream, generate=lambda *_: [solution])
     for streamed, as_json in ((False, False), (True, False), (False, True)):
-        terminal = Terminal(generator=Generator(), settings=None, model="m", as_json=as_json)
+        terminal = Terminal(generator=generator, settings=None, model="m", as_json=as_json)
         with CliRunner().isolation() as (out, *_), patch("sys.stdout.isatty", lambda: True):
             terminal.answer("?", streamed=streamed)
         shown = out.getvalue().decode()
@@ -116,13 +105,8 @@ def test_a_model_cannot_steer_the_terminal():
 def recording(tmp_path):
     """Make a checkout with a Python that prints its arguments, one a line."""
     shutil.copy(ROOT / "Makefile", tmp_path)
-    for name, script in {
-        "requirements/install.sh": "#!/bin/sh\n",
-        ".venv/bin/python": '#!/bin/sh\nprintf "%s\\n" "$@"\n',
-    }.items():
-        (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).write_text(script)
-        (tmp_path / name).chmod(0o755)
+    write_script(tmp_path / "requirements/install.sh", "")
+    write_script(tmp_path / ".venv/bin/python", 'printf "%s\\n" "$@"\n')
     return tmp_path
 
 
@@ -141,16 +125,11 @@ def test_make_passes_a_variable_on_unchanged_and_no_other(variable, option, valu
     assert ran.stdout.splitlines() == ["-m", "stages.solve", f"--{option}={value}"]
 
 
-def blocks(language: str) -> list[str]:
-    """List the fenced code of docs/solve.md in one language."""
-    text = (ROOT / "docs/solve.md").read_text(encoding="utf-8")
-    return [part.split("```")[0] for part in text.split(f"```{language}\n")[1:]]
-
-
 def test_the_python_of_the_docs_runs(taught, tmp_path, monkeypatch, capsys):
     shutil.copytree(taught, tmp_path / "data/models/export")
     monkeypatch.chdir(tmp_path)
-    (code,) = blocks("python")
+    page = (ROOT / "docs/solve.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     exec(compile(code.replace("temperature=0.9", "temperature=0"), "solve.md", "exec"), {})
     assert capsys.readouterr().out.startswith(f"{WORKING} 345\n")
     assert len(rows((tmp_path / "solutions.jsonl").read_text())) == 1

@@ -5,6 +5,7 @@ import json
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -30,9 +31,6 @@ def served(folder: Path, body: bytes, *, path: str = "/v1/chat/completions") -> 
         {"type": "http.disconnect"},
     ]
 
-    async def receive():
-        return parts.pop(0)
-
     scope = {
         "type": "http",
         "method": "POST",
@@ -40,7 +38,7 @@ def served(folder: Path, body: bytes, *, path: str = "/v1/chat/completions") -> 
         "headers": [(b"content-length", str(len(body)).encode())],
         "app": SimpleNamespace(state=SimpleNamespace(args=SimpleNamespace(model=str(folder)))),
     }
-    asyncio.run(StopStrings(app)(scope, receive, None))
+    asyncio.run(StopStrings(app)(scope, AsyncMock(side_effect=parts), None))
     if path.startswith("/v1/chat"):
         assert reached["length"] == len(reached["body"])
         assert reached["after"] == {"type": "http.disconnect"}

@@ -4,8 +4,6 @@ from typing import Any
 import pytest
 
 from lib.artifacts.problems import Problem
-from lib.params import preset_params
-from lib.params.data import Prepare
 from lib.problems.selection import TokenCounter
 from lib.problems.store import Drops, ProblemTable, write_table
 from lib.prompts import prompt_format
@@ -45,13 +43,12 @@ def counter(name: str = "xml", *, count: Any = words, eos_token: str = "<eos>") 
     )
 
 
-def section(
-    sft: dict[str, object] | None = None, grpo: dict[str, object] | None = None, **changes: object
-) -> Prepare:
-    """Return the smoke preset's `prepare` with changes, nested sections by name."""
-    prepare = preset_params("smoke").prepare
-    changes |= {"sft": prepare.sft.model_copy(update=sft or {})}
-    changes |= {"grpo": prepare.grpo.model_copy(update=grpo or {})}
-    lengths = changes.pop("lengths", {})
-    changes["lengths"] = prepare.lengths.model_copy(update=lengths)
-    return prepare.model_copy(update=changes)
+def path_source(name: str, **columns: str) -> dict[str, object]:
+    """Return params' source of the rows in data/raw/`name`.jsonl."""
+    file = f"data/raw/{name}.jsonl"
+    return {"path": file, "adapter": "table", "columns": columns, "limit": "all"}
+
+
+def whole(*names: str) -> list[dict[str, object]]:
+    """Return params' `sources` of all rows in files."""
+    return [{"weight": "all", "source": path_source(name)} for name in names]

@@ -8,8 +8,8 @@ from lib.problems.adapters import ADAPTERS, CSV_NAMES
 from lib.problems.rows import RowFault, read_csv_rows
 
 
-def _convert(adapter, fields, columns=None):
-    return ADAPTERS[adapter](fields, columns or {})
+def _convert(adapter, fields):
+    return ADAPTERS[adapter](fields, {})
 
 
 CASES = {
@@ -104,40 +104,40 @@ INSTRUCTIONS = (
     "Solve the following math problem step by step. The last line of your response should be of "
     "the form Answer: $Answer (without quotes) where $Answer is the answer to the problem.\n\n"
 )
+QUESTION = "What is 1+1?\n\nOr 2?"
 REMINDER = '\n\nRemember to put your answer on its own line after "Answer:".'
 
 
 @pytest.mark.parametrize(
     "fields",
     [
-        {"prompt": "What is 1+1?\n\nOr 2?", "solution": "34"},
-        {"prompt": f"{INSTRUCTIONS}What is 1+1?\n\nOr 2?{REMINDER}", "solution": "34"},
+        {"prompt": QUESTION, "solution": "34"},
+        {"prompt": f"{INSTRUCTIONS}{QUESTION}{REMINDER}", "solution": "34"},
         {
-            "prompt": [
-                {"role": "user", "content": f"{INSTRUCTIONS}What is 1+1?\n\nOr 2?{REMINDER}"}
-            ],
+            "prompt": [{"role": "user", "content": f"{INSTRUCTIONS}{QUESTION}{REMINDER}"}],
             "reward_model": {"ground_truth": "34", "style": "rule"},
         },
     ],
 )
 def test_dapo_prompts_are_stripped_to_the_question(fields):
     problem = _convert("dapo", fields)
-    assert (problem.problem, problem.reference) == ("What is 1+1?\n\nOr 2?", "34")
+    assert (problem.problem, problem.reference) == (QUESTION, "34")
 
 
 @pytest.mark.parametrize(
-    ("fields", "reason"),
+    ("changes", "reason"),
     [
-        ({"question": "?", "choices": ["1", "2"], "answer": 0}, "wrong_type"),
-        ({"question": "?", "choices": ["1", "2", "3", "4"], "answer": "E"}, "wrong_type"),
-        ({"question": "?", "choices": ["1", "2", "3", "4"], "answer": 4}, "wrong_type"),
-        ({"question": "?", "A": "1", "answer": "A"}, "missing_field"),
-        ({"choices": ["1", "2", "3", "4"], "answer": 0}, "missing_field"),
+        ({"choices": ["1", "2"]}, "wrong_type"),
+        ({"answer": "E"}, "wrong_type"),
+        ({"answer": 4}, "wrong_type"),
+        ({"choices": None, "A": "1", "answer": "A"}, "missing_field"),
+        ({"question": None}, "missing_field"),
     ],
 )
-def test_mmlu_rows_without_four_options_or_a_letter_are_faults(fields, reason):
+def test_mmlu_rows_without_four_options_or_a_letter_are_faults(changes, reason):
+    row = {"question": "?", "choices": ["1", "2", "3", "4"], "answer": 0} | changes
     with pytest.raises(RowFault) as raised:
-        _convert("mmlu", fields)
+        _convert("mmlu", row)
     assert raised.value.reason == reason
 
 

@@ -1,42 +1,40 @@
 """Sources become training sets; dropped rows are counted by reason."""
 
-import json
+from pathlib import Path
 
 import pytest
 
+from lib.artifacts import write_jsonl
 from lib.core.errors import UserError
-from lib.params.data import Ingredient, PathSource
 from lib.problems.prepare import finish_sets, gathered_sets
-from tests.lib.problems.conftest import counter, section, texts
+from tests.lib.params.test_params import accepted
+from tests.lib.problems.conftest import counter, texts, whole
 
 GOOD = [
     {"problem": f"What is {n} + 1?", "answer": str(n + 1), "solution": "Add."} for n in range(20)
 ]
-QUESTIONS = [row["problem"] for row in GOOD]
 
 
 @pytest.fixture
 def assemble(tmp_path, monkeypatch):
-    """Build the SFT set of sources, each a list of rows, with changes of `prepare`.
+    """Build the SFT set of sources, each a list of rows, with settings of `prepare.sft`.
 
     The settings are smoke's, except that bad rows are dropped and 100 words fit.
     """
     monkeypatch.chdir(tmp_path)
-    raw = tmp_path / "data/raw"
+    raw = Path("data/raw")
     raw.mkdir(parents=True)
 
-    def run(*sources, max_seq_length=100, limit="all", sft=None, **changes):
-        ingredients = []
-        for number, rows in enumerate(sources):
-            (raw / f"{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-            path = PathSource(
-                path=f"data/raw/{number}.jsonl", adapter="table", columns={}, limit=limit
-            )
-            ingredients.append(Ingredient(weight="all", source=path))
-        both = {"sources": tuple(ingredients)}
-        prepare = section(sft=both | (sft or {}), grpo=both, **{"bad_rows": "drop", **changes})
+    def run(*sources, bad_rows="drop", **sft):
+        names = [str(number) for number in range(len(sources))]
+        for name, rows in zip(names, sources, strict=True):
+            write_jsonl(raw / f"{name}.jsonl", rows)
+        changes = {"prepare.bad_rows": bad_rows}
+        changes |= {f"prepare.{name}.sources": whole(*names) for name in ("sft", "grpo")}
+        changes |= {f"prepare.sft.{name}": value for name, value in sft.items()}
+        prepare = accepted(changes, "smoke").prepare
         with gathered_sets(prepare, seed=0, raw=raw) as sets:
-            finish_sets(sets, prepare, counter=counter(), max_seq_length=max_seq_length, seed=0)
+            finish_sets(sets, prepare, counter=counter(), max_seq_length=100, seed=0)
             return sets.training[0]
 
     return run
@@ -58,12 +56,10 @@ def test_dropped_rows_are_counted_by_reason(assemble):
         ["no object"],
     ]
     made = assemble([*GOOD, *bad])
-    metrics = made.metrics()
+    metrics, counts = made.metrics(), {"missing_field": 2, "empty_field": 1, "wrong_type": 2}
     assert (metrics["read"], metrics["kept"]) == (25, 20)
     assert metrics["dropped"] == {
-        "missing_field": {"count": 2, "share": 2 / 25},
-        "empty_field": {"count": 1, "share": 1 / 25},
-        "wrong_type": {"count": 2, "share": 2 / 25},
+        reason: {"count": count, "share": count / 25} for reason, count in counts.items()
     }
     assert made.train.drops.examples["empty_field"][0]["row"] == "data/raw/0.jsonl:22"
     many = assemble([*GOOD, *[{"problem": "?"}] * 9])
@@ -71,16 +67,26 @@ def test_dropped_rows_are_counted_by_reason(assemble):
 
 
 @pytest.mark.parametrize("bad_rows", ["error", "drop"])
-def test_what_the_columns_leave_open_asks_for_columns(assemble, bad_rows):
-    with pytest.raises(UserError, match="`columns:`"):
-        rows = [{"problem": "?", "solution": "We add both of them and so on."}]
-        assemble(rows, bad_rows=bad_rows)
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ([{"problem": "?", "solution": "We add both of them and so on."}], ""),
+        (
+            [{"task": row["problem"], "answer": row["answer"]} for row in GOOD],
+            r"sft\.sources\[1\].*`problem`.*has task.*",
+        ),
+    ],
+    ids=["undecidable", "a missing column"],
+)
+def test_what_the_columns_leave_open_asks_for_columns(assemble, rows, why, bad_rows):
+    with pytest.raises(UserError, match=f"{why}`columns:`"):
+        assemble(GOOD, rows, bad_rows=bad_rows)
 
 
 def test_sft_rows_without_a_solution_are_bad(assemble):
     rows = [{"problem": "1?", "answer": "1"}, GOOD[0]]
-    made = assemble(rows, sft={"bare_answers": False})
-    assert texts(made.train) == QUESTIONS[:1]
+    made = assemble(rows, bare_answers=False)
+    assert texts(made.train) == [GOOD[0]["problem"]]
     assert made.train.drops.examples["missing_field"][0]["found"].startswith("field `solution`")
     assert len(assemble(rows).train) == 2
 
@@ -96,13 +102,6 @@ def test_a_source_without_a_good_row_gives_the_reason(assemble, rows, why):
     assert ("no row is good" in error.value.message) is bool(rows)
 
 
-@pytest.mark.parametrize("bad_rows", ["error", "drop"])
-def test_a_missing_column_asks_for_columns(assemble, bad_rows):
-    rows = [{"task": row["problem"], "answer": row["answer"]} for row in GOOD]
-    with pytest.raises(UserError, match=r"sft\.sources\[1\].*`problem`.*has task.*`columns:`"):
-        assemble(GOOD, rows, bad_rows=bad_rows)
-
-
 def test_nothing_left_is_an_error_that_tells_where_it_went(assemble):
     with pytest.raises(UserError, match="20 answer_not_numeric"):
-        assemble([{**row, "answer": "x"} for row in GOOD], sft={"numeric_only": True})
+        assemble([{**row, "answer": "x"} for row in GOOD], numeric_only=True)

@@ -55,14 +55,30 @@ def test_a_marked_text_is_solution_and_reference(column, text, solution):
     assert (record.reference, record.solution) == ("4", solution)
 
 
+MESSAGES = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "2 + 2?"},
+    {"role": "assistant", "content": f"{WORKING} \\boxed{{4}}"},
+]
+
+
 @pytest.mark.parametrize(
     ("fields", "reference", "solution"),
     [
         ({"solution": "34"}, "34", ""),
         ({"answer": "204", "solution": "so \\boxed{205}"}, "204", "so \\boxed{205}"),
         ({"answer": "$\\boxed{4}$", "solution": WORKING}, "4", WORKING),
+        ({"answer": 27.0}, "27", ""),
+        ({"answer": 0.5}, "0.5", ""),
+        ({"answer": -3}, "-3", ""),
+        ({"answer": " 4 "}, "4", ""),
     ],
-    ids=["a bare reference is no solution", "an answer outweighs a box", "a box is opened"],
+    ids=[
+        "a bare reference is no solution",
+        "an answer outweighs a box",
+        "a box is opened",
+        *("a whole float", "a float", "an integer", "spaces"),
+    ],
 )
 def test_answer_and_solution_beside_each_other(fields, reference, solution):
     record = to_problem({"prompt": "?", **fields})
@@ -74,18 +90,35 @@ def test_what_the_table_cannot_decide_is_undecidable(column):
     assert _fault({"problem": "?", column: WORKING}).reason == "undecidable"
 
 
-def test_columns_from_params_decide_what_the_table_cannot():
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        (
+            {"problem": "ask", "reference": "truth", "solution": "how"},
+            ("1 + 3?", "it is the number four indeed", WORKING),
+        ),
+        (
+            {"problem": "messages", "solution": "messages"},
+            ("2 + 2?", "4", MESSAGES[2]["content"]),
+        ),
+        ({"problem": "messages", "reference": "reward_model.ground_truth"}, ("2 + 2?", "5", "9")),
+        ({"problem": "chat"}, ("2 + 2?", "4", "9")),
+    ],
+    ids=["names", "messages are question and solution", "a field of a field", "the user's turn"],
+)
+def test_columns_from_params_decide_what_the_table_cannot(columns, expected):
     fields = {
-        "ask": "2 + 2?",
+        "ask": "1 + 3?",
         "truth": "it is the number four indeed",
         "how": WORKING,
+        "messages": MESSAGES[1:],
+        "chat": MESSAGES[:2],
+        "reward_model": {"ground_truth": "5"},
+        "answer": "4",
         "solution": "9",
     }
-    columns = {"problem": "ask", "reference": "truth", "solution": "how"}
     problem = to_problem(fields, columns=columns)
-    assert (problem.problem, problem.reference, problem.solution) == tuple(
-        fields[column] for column in ("ask", "truth", "how")
-    )
+    assert (problem.problem, problem.reference, problem.solution) == expected
 
 
 @pytest.mark.parametrize(
@@ -111,22 +144,6 @@ def test_a_field_at_fault_is_named_with_what_is_wrong(fields, reason, field):
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
-    [(27.0, "27"), (0.5, "0.5"), (-3, "-3"), (" 4 ", "4")],
-)
-def test_numbers_become_the_text_that_people_write(value, text):
-    assert to_problem({"problem": "?", "answer": value}).reference == text
-
-
-def test_a_prompt_of_chat_messages_gives_its_user_turn():
-    messages = [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "2 + 2?"},
-    ]
-    assert to_problem({"prompt": messages, "answer": "4"}).problem == "2 + 2?"
-
-
-@pytest.mark.parametrize(
     ("column", "value", "level"),
     [
         ("level", "Level 5", 5),
@@ -139,12 +156,18 @@ def test_levels_are_numbers_where_they_can_be(column, value, level):
     assert to_problem({"problem": "?", "answer": "4", column: value}).level == level
 
 
-@pytest.mark.parametrize("field", ["problem", "reference", "solution", "subject", "level"])
-def test_a_column_that_params_name_and_the_row_lacks_is_a_fault(field):
-    fields = {"question": "How many?", "answer": "4", "how": WORKING}
-    fault = _fault(fields, columns={field: "typo"})
+@pytest.mark.parametrize(
+    ("field", "column"),
+    [
+        *((field, "typo") for field in ("problem", "reference", "solution", "subject", "level")),
+        ("reference", "reward_model.truth"),
+    ],
+)
+def test_a_column_that_params_name_and_the_row_lacks_is_a_fault(field, column):
+    fields = {"question": "?", "answer": "4", "reward_model": {"ground_truth": "4"}}
+    fault = _fault(fields, columns={field: column})
     assert (fault.reason, fault.field) == ("missing_field", field)
-    assert "`typo`" in str(fault)
+    assert f"`{column}`" in str(fault)
 
 
 @pytest.mark.parametrize(
@@ -189,22 +212,3 @@ def test_much_white_space_takes_linear_time():
     """A regular expression that begins with white space takes quadratic time on it."""
     assert read_worked("Add." + " " * 200_000 + "then stop") is None
     assert read_worked("Add.\n#### 1,234 \n\n") == ("1234", "Add.")
-
-
-def test_a_dotted_column_is_a_field_of_a_field():
-    fields = {"prompt": "2 + 2?", "reward_model": {"ground_truth": "4"}}
-    columns = {"reference": "reward_model.ground_truth"}
-    assert to_problem(fields, columns=columns).reference == "4"
-    fault = _fault(fields, columns={"reference": "reward_model.truth"})
-    assert (fault.reason, fault.field) == ("missing_field", "reference")
-
-
-def test_messages_are_a_question_and_its_solution():
-    messages = [
-        {"role": "user", "content": "2 + 2?"},
-        {"role": "assistant", "content": f"{WORKING} \\boxed{{4}}"},
-    ]
-    columns = {"problem": "messages", "solution": "messages"}
-    problem = to_problem({"messages": messages, "answer": "4"}, columns=columns)
-    assert (problem.problem, problem.reference) == ("2 + 2?", "4")
-    assert problem.solution == messages[1]["content"]

@@ -9,7 +9,7 @@ from lib.problems.selection import (
     read_pass_rates,
     write_pass_rates,
 )
-from tests.lib.problems.conftest import section, texts
+from tests.lib.problems.conftest import texts
 
 TEXTS = ["never", "seldom", "unrated", "often", "always"]
 RATES = {
@@ -26,8 +26,9 @@ def test_what_was_written_is_read(tmp_path):
     assert one.read_bytes() == other.read_bytes()
 
 
-def test_the_band_keeps_its_ends_and_counts_the_rest(table_of):
-    band = section().grpo.difficulty.model_copy(update={"lowest": 0.125, "highest": 0.875})
+def test_the_band_keeps_its_ends_and_counts_the_rest(table_of, smoke):
+    limits = {"lowest": 0.125, "highest": 0.875}
+    band = smoke.prepare.grpo.difficulty.model_copy(update=limits)
     kept = keep_band(table_of(TEXTS), RATES, band)
     assert texts(kept) == ["seldom", "often"]
     assert kept.drops.counts == {"pass_rate_outside_band": 2, "no_pass_rate": 1}

@@ -34,29 +34,23 @@ def test_a_planted_near_duplicate_goes(table_of):
     assert "similarity 0.6" in kept.drops.examples["near_duplicate"][0]["found"]
 
 
-def test_a_problem_with_another_number_is_another_problem(table_of):
-    table = table_of([FIRST, STORY.format(count=52, name="Natalia")])
-    assert len(drop_near_duplicates(table, similarity=0.8)) == 2
-
-
-def test_a_pair_below_the_threshold_is_never_dropped(table_of):
-    one = " ".join(f"w{n}" for n in range(60))
-    other = " ".join(f"w{n}" for n in range(12, 72))
-    table = table_of([one, other])  # 44 shared 5-grams of 68: similarity 0.647
-    assert len(drop_near_duplicates(table, similarity=0.66)) == 2
-
-
-@pytest.mark.parametrize("text", ["", "Why?", "$x$"])
-def test_texts_too_short_for_a_5_gram_are_compared_whole(table_of, text):
-    table = table_of([text, "Something else"])
-    assert len(drop_near_duplicates(table, similarity=0.8)) == 2
-
-
-def test_problems_of_another_script_are_told_apart(table_of):
-    """`[a-z0-9]` would match no word in either."""
-    apples, pears = "小明有三个苹果又买了五个一共有几个", "小红有七个梨送给朋友两个还剩几个"
-    table = table_of([apples, pears, apples + "?"])
-    assert texts(drop_near_duplicates(table, similarity=0.8)) == [apples, pears]
+@pytest.mark.parametrize(
+    ("similarity", "different"),
+    [
+        (0.8, [FIRST, STORY.format(count=52, name="Natalia")]),
+        # 44 shared 5-grams of 68: similarity 0.647
+        (0.66, [" ".join(f"w{n}" for n in range(first, first + 60)) for first in (0, 12)]),
+        (0.8, ["", "Something else"]),
+        (0.8, ["Why?", "Something else"]),
+        (0.8, ["$x$", "Something else"]),
+        # `[a-z0-9]` would match no word in either.
+        (0.8, ["小明有三个苹果又买了五个一共有几个", "小红有七个梨送给朋友两个还剩几个"]),
+    ],
+    ids=["another number", "below the threshold", "empty", "a word", "a formula", "another script"],
+)
+def test_different_problems_stay_beside_copies_of_theirs(table_of, similarity, different):
+    table = table_of([*different, f"{different[-1]}?"])
+    assert texts(drop_near_duplicates(table, similarity=similarity)) == different
 
 
 TEST = [
@@ -72,24 +66,6 @@ def _run(table, *, size=8, **benchmarks):
     return texts(clean), overlaps, clean.drops
 
 
-@pytest.mark.parametrize(
-    "leak",
-    [
-        TEST[0],
-        "Once: janet s ducks -- lay 16 eggs, per day! And so on",
-        "JANET'S DUCKS LAY 16 EGGS PER DAY.",
-        "what is 2+2",
-        "Think step by step, and then write the number only: what is 2 + 2? Then check it.",
-        "请问：三加四等于几？请写出过程。",
-    ],
-)
-def test_a_planted_leak_is_dropped_in_any_spelling(table_of, leak):
-    kept, _, drops = _run(table_of(["A clean one?", leak]), gsm8k=TEST)
-    assert kept == ["A clean one?"]
-    assert drops.counts == {"contaminated": 1}
-    assert drops.examples["contaminated"][0]["found"].startswith("shares with gsm8k: ")
-
-
 COPIES = {
     "chinese": "小明有三个苹果，小红给了他五个，后来他又吃掉了两个，还剩多少个苹果？",
     "japanese": "たかしくんはりんごを十二個もっていて、五個をあげました。のこりは何個？",
@@ -99,11 +75,23 @@ COPIES = {
 }
 
 
-@pytest.mark.parametrize("script", COPIES)
-def test_a_copy_is_dropped_in_any_script(table_of, script):
-    copy = COPIES[script]
-    kept, _, _ = _run(table_of(["A clean one?", f"12. {copy} 3"]), own=[copy, *TEST])
+@pytest.mark.parametrize(
+    "leak",
+    [
+        TEST[0],
+        "Once: janet s ducks -- lay 16 eggs, per day! And so on",
+        "JANET'S DUCKS LAY 16 EGGS PER DAY.",
+        "what is 2+2",
+        "Think step by step, and then write the number only: what is 2 + 2? Then check it.",
+        "请问：三加四等于几？请写出过程。",
+        *(pytest.param(f"12. {copy} 3", id=script) for script, copy in COPIES.items()),
+    ],
+)
+def test_a_planted_leak_is_dropped_in_any_spelling(table_of, leak):
+    kept, _, drops = _run(table_of(["A clean one?", leak]), gsm8k=[*COPIES.values(), *TEST])
     assert kept == ["A clean one?"]
+    assert drops.counts == {"contaminated": 1}
+    assert drops.examples["contaminated"][0]["found"].startswith("shares with gsm8k: ")
 
 
 @pytest.mark.parametrize(
@@ -112,15 +100,13 @@ def test_a_copy_is_dropped_in_any_script(table_of, script):
         ("一个长方形的长是12厘米，宽是5厘米，求面积。", "小明有12元，花了5元，还剩多少？"),
         ("买来苹果若干，请问现在一共还剩多少个苹果？", "妈妈做了饼，请问现在一共还剩多少个饼？"),
         ("राम के पास बारह सेब हैं, कितने बचे?", "राम के पास बारह केले हैं, कितने बचे?"),
+        # Parts of a short problem.
+        ("Of all the questions one hears, what is 2 + 3, and why?", TEST[1]),
+        ("What is 2?", TEST[1]),
     ],
 )
-def test_other_problems_of_another_script_are_no_leak(table_of, train, test):
+def test_other_problems_are_no_leak(table_of, train, test):
     assert len(_run(table_of([train]), own=[test])[0]) == 1
-
-
-def test_a_part_of_a_short_problem_is_no_leak(table_of):
-    other = "Of all the questions one hears, what is 2 + 3, and why?"
-    assert len(_run(table_of([other, "What is 2?"]), own=TEST)[0]) == 2
 
 
 def test_overlaps_are_counted_for_each_benchmark_by_itself(table_of):

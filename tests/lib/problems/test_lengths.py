@@ -2,12 +2,14 @@ import pytest
 
 from lib.artifacts.problems import Problem
 from lib.core.errors import UserError
+from lib.params import preset_params
 from lib.problems.selection import drop_too_long
-from tests.lib.problems.conftest import counter, section, texts
+from tests.lib.problems.conftest import counter, texts
 
 
 def _cut(table, *, percent=100.0, max_tokens=0, most=100, completions=False, **rendering):
-    lengths = section(lengths={"prompt_percentile": percent, "max_tokens": max_tokens}).lengths
+    limits = {"prompt_percentile": percent, "max_tokens": max_tokens}
+    lengths = preset_params("smoke").prepare.lengths.model_copy(update=limits)
     return drop_too_long(
         "sft", table, counter(**rendering), lengths, max_seq_length=most, completions=completions
     )

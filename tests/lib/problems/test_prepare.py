@@ -1,15 +1,13 @@
 """`prepare` turns sources into the stages' input files."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
-from ruamel.yaml import YAML
 
 from lib.artifacts import hash_path, write_jsonl
 from lib.artifacts.problems import Problem, read_benchmarks, read_problems
 from lib.core.errors import UserError
-from lib.params import compose_preset, parse_params
-from lib.problems.generated import synthetic_sets
 from lib.problems.prepare import (
     dropped_examples,
     finish_sets,
@@ -20,7 +18,8 @@ from lib.problems.prepare import (
     write_sets,
 )
 from lib.problems.selection import PassRate, write_pass_rates
-from tests.lib.problems.conftest import counter
+from tests.lib.params.test_params import accepted
+from tests.lib.problems.conftest import counter, path_source, whole
 
 GSM8K = [
     {
@@ -31,11 +30,7 @@ GSM8K = [
     for k in (3, 400)
 ]
 OWN = [{"task": f"How much is {n} and one?", "truth": str(n + 1), "how": "Add."} for n in range(9)]
-
-
-@pytest.fixture
-def content():
-    return YAML(typ="safe").load(compose_preset("smoke"))
+OWN_COLUMNS = {"problem": "task", "reference": "truth", "solution": "how"}
 
 
 @pytest.fixture(autouse=True)
@@ -46,18 +41,18 @@ def checkout(tmp_path, monkeypatch):
     raw.mkdir(parents=True)
     for name, rows in [("gsm8k", GSM8K), ("own", OWN)]:
         write_jsonl(raw / f"{name}.jsonl", rows)
-    return tmp_path
 
 
-def _path(name, **columns):
-    file = f"data/raw/{name}.jsonl"
-    return {"path": file, "adapter": "table", "columns": columns, "limit": "all"}
+@contextlib.contextmanager
+def _gathered(changes):
+    """Yield the sets of the smoke preset with changes, by dotted key, and its params."""
+    params = accepted(changes, "smoke")
+    with gathered_sets(params.prepare, seed=params.seed, raw=Path("data/raw")) as gathered:
+        yield gathered, params
 
 
-def _prepare(content, folder=Path("out")):
-    params = parse_params(content, origin="params.yaml")
-    raw = Path("data/raw")
-    with gathered_sets(params.prepare, seed=params.seed, raw=raw) as gathered:
+def _prepare(changes, folder=Path("out")):
+    with _gathered(changes) as (gathered, params):
         finish_sets(
             gathered,
             params.prepare,
@@ -69,174 +64,151 @@ def _prepare(content, folder=Path("out")):
         return set_metrics(gathered), dropped_examples(gathered)
 
 
-def test_the_default_writes_what_the_generator_makes(content):
-    metrics, dropped = _prepare(content)
-    params = parse_params(content, origin="params.yaml")
-    made = synthetic_sets(params.prepare.synthetic, seed=params.seed)
-    assert list(read_problems(Path("out/sft.jsonl"))) == made.sft
-    assert list(read_problems(Path("out/grpo.jsonl"))) == made.grpo
-    assert read_benchmarks(Path("out/benchmarks"), ["held_out", "harder"]) == made.benchmarks
-    assert list(read_problems(Path("out/validation.jsonl"))) == []
-    assert metrics["num_sft"] == len(made.sft)
+def _written(name):
+    return list(read_problems(Path(f"out/{name}.jsonl")))
+
+
+def test_the_default_writes_what_the_generator_makes(sets):
+    metrics, dropped = _prepare({})
+    assert (_written("sft"), _written("grpo")) == (sets.sft, sets.grpo)
+    assert read_benchmarks(Path("out/benchmarks"), ["held_out", "harder"]) == sets.benchmarks
+    assert _written("validation") == []
+    assert metrics["num_sft"] == len(sets.sft)
     assert dropped == {}
 
 
-def test_a_tokenizer_learns_the_words_of_all_sets(content):
-    def learnt():
-        params = parse_params(content, origin="params.yaml")
-        with gathered_sets(params.prepare, seed=params.seed, raw=Path("data/raw")) as sets:
-            return list(tokenizer_problems(sets))
-
-    made = synthetic_sets(parse_params(content, origin="").prepare.synthetic, seed=content["seed"])
-    assert learnt() == made.sft
-    content["prepare"]["sft"]["sources"] = [{"weight": "all", "source": _path("gsm8k")}]
-    assert learnt()[len(GSM8K) :] == made.grpo
+def test_a_tokenizer_learns_the_words_of_all_sets(sets):
+    with _gathered({}) as (gathered, _):
+        assert list(tokenizer_problems(gathered)) == sets.sft
+    with _gathered({"prepare.sft.sources": whole("gsm8k")}) as (gathered, _):
+        assert list(tokenizer_problems(gathered))[len(GSM8K) :] == sets.grpo
 
 
-def test_validation_sets_are_selected_by_content_and_not_empty(content):
-    content["prepare"]["validation_share"] = 0.2
-    content["validation"] |= {"sets": ["validation", "harder"], "num_problems": 5}
-    _prepare(content)
+def test_validation_sets_are_selected_by_content_and_not_empty():
+    names = {"validation.sets": ["validation", "harder"], "validation.num_problems": 5}
+    _prepare({"prepare.validation_share": 0.2, **names})
     for name, source in (("validation", "validation"), ("harder", "benchmarks/harder")):
-        problems = sorted(read_problems(Path(f"out/{source}.jsonl")), key=lambda each: each.id)
-        assert list(read_problems(Path(f"out/validation/{name}.jsonl"))) == problems[:5]
+        problems = sorted(_written(source), key=lambda each: each.id)
+        assert _written(f"validation/{name}") == problems[:5]
     assert {path.stem for path in Path("out/validation").iterdir()} == {"harder", "validation"}
-    content["prepare"]["validation_share"] = 1e-9
     with pytest.raises(UserError, match=r"validation\.sets: `validation`"):
-        _prepare(content, Path("other"))
+        _prepare({"prepare.validation_share": 1e-9, **names}, Path("other"))
 
 
-def test_files_generator_and_columns_mix_with_weights(content):
-    own = _path("own", problem="task", reference="truth", solution="how")
-    content["prepare"]["sft"]["sources"] = [
-        {"weight": 2, "source": _path("gsm8k")},
-        {"weight": 1.0, "source": own},
+def test_files_generator_and_columns_mix_with_weights(smoke):
+    sources = [
+        {"weight": 2, "source": path_source("gsm8k")},
+        {"weight": 1.0, "source": path_source("own", **OWN_COLUMNS)},
         {"weight": "all", "source": {"generator": "grpo"}},
     ]
-    metrics, _ = _prepare(content)
-    mixed = [problem.problem for problem in read_problems(Path("out/sft.jsonl"))]
+    metrics, _ = _prepare({"prepare.sft.sources": sources})
+    mixed = [problem.problem for problem in _written("sft")]
     assert sum("ducks" in text for text in mixed) == 18
     assert sum("and one?" in text for text in mixed) == 9
     assert metrics["sft"]["dropped"]["not_drawn"]["count"] == len(GSM8K) - 18
-    assert metrics["num_sft"] == 27 + content["prepare"]["synthetic"]["num_grpo"]
+    assert metrics["num_sft"] == 27 + smoke.prepare.synthetic.num_grpo
 
 
-def test_duplicates_across_sources_and_leaks_are_dropped(content):
+def test_duplicates_across_sources_and_leaks_are_dropped():
     write_jsonl(Path("data/raw/test.jsonl"), [GSM8K[3]])
-    content["prepare"]["benchmarks"].append({"name": "farm", "source": _path("test")})
-    twice = [{"weight": "all", "source": _path("gsm8k")}] * 2
-    content["prepare"]["grpo"]["sources"] = twice
-    content["prepare"]["contamination_ngram"] = 14
-    metrics, dropped = _prepare(content)
-    assert metrics["grpo"]["dropped"]["exact_duplicate"]["count"] == len(GSM8K)
-    assert metrics["grpo"]["overlap"]["farm"]["benchmark_rows"] == 1
-    assert metrics["grpo"]["dropped"]["contaminated"]["count"] == 1
+    changes = {
+        "prepare.benchmarks.0.source": path_source("test"),
+        "prepare.grpo.sources": whole("gsm8k", "gsm8k"),
+        "prepare.contamination_ngram": 14,
+    }
+    metrics, dropped = _prepare(changes)
+    grpo = metrics["grpo"]
+    assert grpo["dropped"]["exact_duplicate"]["count"] == len(GSM8K)
+    assert grpo["overlap"]["held_out"]["benchmark_rows"] == 1
+    assert grpo["dropped"]["contaminated"]["count"] == 1
     assert metrics["num_grpo"] == len(GSM8K) - 1
-    assert "shares with farm" in dropped["grpo"]["contaminated"][0]["found"]
+    assert "shares with held_out" in dropped["grpo"]["contaminated"][0]["found"]
 
 
-@pytest.mark.parametrize("sets", [["sft", "grpo"], ["grpo"]])
-def test_validation_is_held_back_of_both_sets_once(content, sets):
-    both = [{"weight": "all", "source": _path("gsm8k")}]
-    content["prepare"]["sft"]["sources"] = content["prepare"]["grpo"]["sources"] = both
-    content["prepare"] |= {"validation_share": 0.4, "validation_from": sets}
-    metrics, _ = _prepare(content)
-    held = [problem.id for problem in read_problems(Path("out/validation.jsonl"))]
-    trained = {problem.id for problem in read_problems(Path("out/sft.jsonl"))}
+@pytest.mark.parametrize("names", [["sft", "grpo"], ["grpo"]])
+def test_validation_is_held_back_of_both_sets_once(names):
+    sources = {f"prepare.{name}.sources": whole("gsm8k") for name in ("sft", "grpo")}
+    shares = {"prepare.validation_share": 0.4, "prepare.validation_from": names}
+    metrics, _ = _prepare(sources | shares)
+    held, trained = ([problem.id for problem in _written(name)] for name in ("validation", "sft"))
     assert len(held) == len(set(held)) == metrics["num_validation"] > 0
-    assert not trained & set(held)
-    assert len(trained) + len(held) == len(GSM8K)
+    assert not set(trained) & set(held)
+    assert len(set(trained)) + len(held) == len(GSM8K)
 
 
-def test_only_the_sets_that_params_name_give_validation(content):
-    whole, _ = _prepare(content, Path("whole"))
-    content["prepare"] |= {"validation_share": 0.4, "validation_from": ["grpo"]}
-    partly, _ = _prepare(content, Path("partly"))
+def test_only_the_sets_that_params_name_give_validation():
+    whole, _ = _prepare({}, Path("whole"))
+    shares = {"prepare.validation_share": 0.4, "prepare.validation_from": ["grpo"]}
+    partly, _ = _prepare(shares, Path("partly"))
     assert partly["num_sft"] == whole["num_sft"]
     assert partly["num_grpo"] + partly["num_validation"] == whole["num_grpo"]
     assert partly["num_validation"] > 0
 
 
-def test_a_difficulty_file_keeps_a_band_of_the_grpo_problems(content):
+def test_a_difficulty_file_keeps_a_band_of_the_grpo_problems():
     ids = [Problem.create(problem=row["question"], reference="").id for row in GSM8K]
     rates = {key: PassRate(number % 5, 4) for number, key in enumerate(ids)}
-    write_pass_rates(Path("data/raw/difficulty.jsonl"), rates)
-    content["prepare"]["grpo"] |= {
-        "sources": [{"weight": "all", "source": _path("gsm8k")}],
-        "difficulty": {
-            "file": "data/raw/difficulty.jsonl",
-            "lowest": 0.1,
-            "highest": 0.9,
-            "easy_first": True,
-        },
-    }
-    content["grpo"]["shuffle"] = False
-    metrics, _ = _prepare(content)
+    file = "data/raw/difficulty.jsonl"
+    write_pass_rates(Path(file), rates)
+    band = {"file": file, "lowest": 0.1, "highest": 0.9, "easy_first": True}
+    sources = {"prepare.grpo.sources": whole("gsm8k"), "prepare.grpo.difficulty": band}
+    metrics, _ = _prepare({**sources, "grpo.shuffle": False})
     # The band leaves out rates 0 and 1, 4 problems each.
-    kept = [rates[problem.id].value for problem in read_problems(Path("out/grpo.jsonl"))]
+    kept = [rates[problem.id].value for problem in _written("grpo")]
     assert kept == [0.75] * 4 + [0.5] * 4 + [0.25] * 4
     assert metrics["grpo"]["dropped"]["pass_rate_outside_band"]["count"] == 8
 
 
-def test_fewer_grpo_problems_than_a_step_takes_are_refused(content):
-    params = parse_params(content, origin="params.yaml")
-    with gathered_sets(params.prepare, seed=params.seed, raw=Path("data/raw")) as sets:
-        count = len(sets.training[1].train)
-        refuse_few_problems(sets, prompts_per_step=count)
+def test_fewer_grpo_problems_than_a_step_takes_are_refused():
+    with _gathered({}) as (gathered, _):
+        count = len(gathered.training[1].train)
+        refuse_few_problems(gathered, prompts_per_step=count)
         with pytest.raises(UserError, match=f"prompts_per_step={count + 1}: only {count} GRPO"):
-            refuse_few_problems(sets, prompts_per_step=count + 1)
+            refuse_few_problems(gathered, prompts_per_step=count + 1)
 
 
-def test_a_bad_row_leaves_nothing_half_written(content):
-    with Path("data/raw/gsm8k.jsonl").open("a") as lines:
-        lines.write('{"question": "What?"}\n')
-    content["prepare"]["grpo"]["sources"] = [{"weight": "all", "source": _path("gsm8k")}]
+def test_a_bad_row_leaves_nothing_half_written():
+    write_jsonl(Path("data/raw/gsm8k.jsonl"), [*GSM8K, {"question": "What?"}])
     with pytest.raises(UserError, match=r"grpo\.sources\[0\]: .*gsm8k\.jsonl:21: .*`reference`"):
-        _prepare(content)
+        _prepare({"prepare.grpo.sources": whole("gsm8k")})
     assert not Path("out").exists()
     assert not list(Path("data/scratch").iterdir())
 
 
-def test_the_same_input_gives_the_same_bytes(content):
-    content["prepare"]["sft"]["sources"] = [{"weight": "all", "source": _path("gsm8k")}]
-    content["prepare"] |= {"near_duplicate_similarity": 0.9, "validation_share": 0.1}
-    assert _prepare(content, Path("one")) == _prepare(content, Path("two"))
+def test_the_same_input_gives_the_same_bytes():
+    shares = {"prepare.near_duplicate_similarity": 0.9, "prepare.validation_share": 0.1}
+    changes = {"prepare.sft.sources": whole("gsm8k"), **shares}
+    assert _prepare(changes, Path("one")) == _prepare(changes, Path("two"))
     assert hash_path(Path("one")) == hash_path(Path("two"))
 
 
-def test_a_benchmark_holds_no_problem_twice(content, checkout):
+def test_a_benchmark_holds_no_problem_twice():
     """A repeated problem would count twice in the rates."""
-    write_jsonl(checkout / "data/raw/own.jsonl", [*OWN, OWN[0]])
-    source = _path("own", problem="task", reference="truth", solution="how")
-    content["prepare"]["benchmarks"].append({"name": "mine", "source": source})
-    figures, _ = _prepare(content)
-    assert figures["benchmarks"]["mine"]["kept"] == len(OWN)
-    assert figures["benchmarks"]["mine"]["dropped"]["exact_duplicate"]["count"] == 1
+    write_jsonl(Path("data/raw/own.jsonl"), [*OWN, OWN[0]])
+    figures, _ = _prepare({"prepare.benchmarks.0.source": path_source("own", **OWN_COLUMNS)})
+    benchmark = figures["benchmarks"]["held_out"]
+    assert benchmark["kept"] == len(OWN)
+    assert benchmark["dropped"]["exact_duplicate"]["count"] == 1
 
 
-def test_a_generator_that_runs_out_of_problems_says_so(content):
-    content["prepare"]["synthetic"] |= {
-        "max_value": 10,
-        "max_operand": 2,
-        "max_factor": 2,
-        "level_weights": [1.0],
-        "num_grpo": 5000,
-    }
+def test_a_generator_that_runs_out_of_problems_says_so():
+    small = {"max_value": 10, "max_operand": 2, "max_factor": 2, "level_weights": [1.0]}
+    changes = {f"prepare.synthetic.{name}": value for name, value in small.items()}
     with pytest.raises(UserError, match=r"prepare\.synthetic: 5000 problems for `grpo`"):
-        _prepare(content)
+        _prepare({**changes, "prepare.synthetic.num_grpo": 5000})
 
 
 PROMPT = "A conversation between User and Assistant. User: What is {n} + 1? Assistant: <think>"
 
 
-def _responses(content, rows, **sft):
-    """Prepare the SFT set of responses to r1_zero's prompts; return dropped and kept rows."""
+def _responses(rows, **sft):
+    """Prepare the SFT set of responses to r1_zero's prompts; count dropped rows, list the kept."""
     write_jsonl(Path("data/raw/responses.jsonl"), rows)
-    source = _path("responses") | {"adapter": "math_jsonl"}
-    content["prepare"]["sft"] |= {"sources": [{"weight": "all", "source": source}], **sft}
-    content["prepare"]["bad_rows"] = "drop"
-    metrics, _ = _prepare(content)
-    return metrics["sft"]["dropped"], list(read_problems(Path("out/sft.jsonl")))
+    source = path_source("responses") | {"adapter": "math_jsonl"}
+    sft["sources"] = [{"weight": "all", "source": source}]
+    changes = {f"prepare.sft.{name}": value for name, value in sft.items()}
+    dropped = _prepare({**changes, "prepare.bad_rows": "drop"})[0]["sft"]["dropped"]
+    return {reason: each["count"] for reason, each in dropped.items()}, _written("sft")
 
 
 def _response(n, result, **truth):
@@ -245,31 +217,30 @@ def _response(n, result, **truth):
 
 
 @pytest.mark.parametrize("column", ["ground_truth", "answer"])
-def test_a_wrong_response_is_judged_by_its_own_truth(content, column):
+def test_a_wrong_response_is_judged_by_its_own_truth(column):
     rows = [_response(n, n + 1 + n % 2, **{column: str(n + 1)}) for n in range(40)]
-    dropped, kept = _responses(content, rows, correct_only=True)
-    assert dropped["solution_not_correct"]["count"] == 20
+    dropped, kept = _responses(rows, correct_only=True)
+    assert dropped["solution_not_correct"] == 20
     assert [each.reference for each in kept] == [str(n + 1) for n in range(0, 40, 2)]
 
 
-def test_a_second_set_has_the_truth_of_responses(content):
+def test_a_second_set_has_the_truth_of_responses():
     truth = [{"problem": f"What is  {n} + 1?", "answer": str(n + 1)} for n in range(30)]
     write_jsonl(Path("data/raw/truth.jsonl"), truth)
     rows = [_response(n, n + 1 + n % 2) for n in range(40)]
-    dropped, kept = _responses(content, rows, correct_only=True, truth_from=[_path("truth")])
-    assert dropped["solution_not_correct"]["count"] == 15
-    assert dropped["missing_field"]["count"] == 10
+    dropped, kept = _responses(rows, correct_only=True, truth_from=[path_source("truth")])
+    assert (dropped["solution_not_correct"], dropped["missing_field"]) == (15, 10)
     assert len(kept) == 15
 
 
-def test_a_response_is_no_truth(content):
+def test_a_response_is_no_truth():
     with pytest.raises(UserError, match=r"`reference`.*`truth_from:`"):
-        _responses(content, [_response(1, 2)])
+        _responses([_response(1, 2)])
 
 
-def test_a_response_without_a_marked_answer_is_dropped(content):
+def test_a_response_without_a_marked_answer_is_dropped():
     rows = [_response(n, n + 1, answer=str(n + 1)) for n in range(9)]
     cut_off = {**rows[0], "response": " So it is 1 and we go on and on and"}
-    dropped, kept = _responses(content, [*rows[1:], cut_off])
-    assert dropped["no_answer"]["count"] == 1
+    dropped, kept = _responses([*rows[1:], cut_off])
+    assert dropped["no_answer"] == 1
     assert len(kept) == 8

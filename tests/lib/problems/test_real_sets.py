@@ -53,16 +53,11 @@ def test_gsm8k_answers_are_numbers_and_workings_have_no_marks(name):
         assert "####" not in problem.solution
 
 
-def _clean(rows, questions, folder):
-    """Remove the benchmark `questions` from the training set `rows`."""
-    problems = (problem for _, problem in rows)
-    table = write_table(folder / "rows.arrow", problems, Drops())
-    return decontaminate(table, [index_benchmark("gsm8k_test", questions, size=8)], size=8)
-
-
 def test_gsm8k_train_shares_8_grams_with_its_test_set(tmp_path):
     questions = [problem.problem for problem in _read("gsm8k/test.jsonl")]
-    clean, overlaps = _clean(read_rows(RAW / "gsm8k/train.jsonl", raw=RAW), questions, tmp_path)
+    table = write_table(tmp_path / "rows.arrow", _read("gsm8k/train.jsonl"), Drops())
+    index = index_benchmark("gsm8k_test", questions, size=8)
+    clean, overlaps = decontaminate(table, [index], size=8)
     # Overlapping training rows, overlapping test problems, all test problems.
     assert tuple(overlaps["gsm8k_test"].values()) == (94, 80, 1319)
     assert clean.drops.counts == {"contaminated": 94}

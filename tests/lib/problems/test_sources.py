@@ -1,8 +1,5 @@
 """Files under data/raw give the same problems in every form; other files are refused."""
 
-import csv
-import json
-
 import pyarrow.parquet
 import pytest
 from datasets import Dataset, DatasetDict
@@ -28,20 +25,16 @@ def _read(raw, name, **settings):
 
 
 def _write(path):
+    rows = Dataset.from_list(ROWS)
     match path.suffix:
-        case ".jsonl":
-            path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-        case ".json":
-            path.write_text(json.dumps(ROWS))
+        case ".jsonl" | ".json":
+            rows.to_json(path, lines=path.suffix == ".jsonl")
         case ".csv":
-            with path.open("w", newline="") as lines:
-                writer = csv.DictWriter(lines, ["question", "answer"])
-                writer.writeheader()
-                writer.writerows(ROWS)
+            rows.to_csv(path)
         case ".parquet":
-            Dataset.from_list(ROWS).to_parquet(path)
+            rows.to_parquet(path)
         case _:
-            Dataset.from_list(ROWS).save_to_disk(path)
+            rows.save_to_disk(path)
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.parquet", "arrow"])
@@ -53,8 +46,9 @@ def test_every_form_of_file_gives_the_same_problems(raw, name):
 
 
 def test_a_folder_is_its_files_in_order_of_name(raw):
-    for name in ("b.csv", "a.jsonl", "notes.txt"):
-        _write(raw / name) if name != "notes.txt" else (raw / name).write_text("no rows")
+    for name in ("b.csv", "a.jsonl"):
+        _write(raw / name)
+    (raw / "notes.txt").write_text("no rows")
     places = [row.place for row, _ in read_rows(raw, raw=raw)]
     assert [place.rsplit("/", 1)[1][:5] for place in places] == ["a.jso"] * 5 + ["b.csv"] * 5
 
@@ -62,9 +56,8 @@ def test_a_folder_is_its_files_in_order_of_name(raw):
 def test_a_hidden_file_is_read_only_if_it_is_named(raw):
     _write(raw / ".mine.jsonl")
     assert list(read_rows(raw / ".mine.jsonl", raw=raw))
-    hidden = raw / "set" / ".cache"
-    hidden.mkdir(parents=True)
-    _write(hidden / "rows.jsonl")
+    (raw / "set/.cache").mkdir(parents=True)
+    _write(raw / "set/.cache/rows.jsonl")
     with pytest.raises(UserError, match=r"expected .*\.jsonl"):
         list(read_rows(raw / "set", raw=raw))
 

@@ -27,6 +27,7 @@ from lib.problems.generated import (
 
 TRAINING = preset_params("tiny-cpu").prepare.synthetic
 WIDE = TRAINING.model_copy(update={"wording": "wide", "split_by": "equations"})
+SIZES = {"num_sft": 400, "num_grpo": 400, "num_held_out": 100, "num_harder": 20}
 HARDER = TRAINING.model_copy(update={"level_weights": (0.0, 0.0, 0.0, 0.0, 1.0)})
 
 
@@ -34,10 +35,6 @@ def problems(
     split: str = "sft", count: int = 300, seed: int = 0, settings: Synthetic = TRAINING
 ) -> list[Problem]:
     return list(generate_problems(split=split, seed=seed, count=count, settings=settings))
-
-
-def numbers_in(problem: Problem) -> list[int]:
-    return [int(digits) for digits in re.findall(r"\d+", problem.problem)]
 
 
 def operands_of(problem: Problem) -> list[int]:
@@ -73,13 +70,14 @@ def test_a_solution_is_true_and_ends_in_the_reference():
 
 @pytest.mark.parametrize("settings", [TRAINING, WIDE])
 def test_a_text_gives_the_operands_and_one_distractor(settings):
-    def order(numbers: list[int]) -> list[int]:
+    def order(numbers):
         """Ignore the order of the wide wording, with phrases such as "6 a week for 3 weeks"."""
         return sorted(numbers) if settings is WIDE else numbers
 
     for problem in problems(count=500, settings=settings):
         assert "{" not in problem.problem
-        numbers, operands = numbers_in(problem), order(operands_of(problem))
+        numbers = [int(digits) for digits in re.findall(r"\d+", problem.problem)]
+        operands = order(operands_of(problem))
         extra = [
             place
             for place in range(len(numbers))
@@ -101,7 +99,7 @@ def test_an_item_depends_on_seed_split_and_index_only():
 def test_splits_share_no_problem_or_no_equations(settings, content):
     assert len(set(SPLIT_BUCKETS.values())) == len(SPLIT_BUCKETS)
     easy = settings.model_copy(update={"level_weights": (1.0,)})
-    contents: dict[str, set[str]] = {}
+    contents = {}
     for split, own in SPLIT_BUCKETS.items():
         made = [*problems(split, settings=settings), *problems(split, settings=easy)]
         assert {bucket(problem, by=settings.split_by) for problem in made} == {own}
@@ -111,8 +109,7 @@ def test_splits_share_no_problem_or_no_equations(settings, content):
 
 
 def test_split_by_equations_every_test_problem_is_unseen():
-    sizes = {"num_sft": 400, "num_grpo": 400, "num_held_out": 100, "num_harder": 20}
-    sets = synthetic_sets(WIDE.model_copy(update=sizes), seed=0)
+    sets = synthetic_sets(WIDE.model_copy(update=SIZES), seed=0)
     assert all(UNSEEN_EQUATIONS in each.tags for each in sets.benchmarks["held_out"])
 
 
@@ -125,16 +122,14 @@ def test_levels_follow_their_weights():
 
 
 def test_weights_of_grpo_leave_the_other_sets_as_they_are():
-    sizes = {"num_sft": 40, "num_grpo": 40, "num_held_out": 20, "num_harder": 20}
-    plain = TRAINING.model_copy(update=sizes)
+    plain = TRAINING.model_copy(update=SIZES)
     weights = LevelWeightsBySet(sft=plain.levels_of("sft"), grpo=(0.0,) * 5 + (1.0, 1.0))
     longer = plain.model_copy(update={"level_weights": weights})
     sets, others = (synthetic_sets(settings, seed=3) for settings in (longer, plain))
     assert {problem.level for problem in sets.grpo} == {6, 7}
     assert sets.sft == others.sft
-    assert [each.id for each in sets.benchmarks["harder"]] == [
-        each.id for each in others.benchmarks["harder"]
-    ]
+    ids, expected = ([each.id for each in s.benchmarks["harder"]] for s in (sets, others))
+    assert ids == expected
 
 
 def test_a_quarter_of_the_problems_has_a_distractor():
@@ -157,15 +152,17 @@ def test_every_story_tells_every_operation_in_several_ways():
 
 def test_shortening_depends_on_seed_and_problem_only():
     made = problems()
-    bare = {p.id for p in shorten_solutions(made, share=0.5, seed=0) if not p.solution}
-    reordered = shorten_solutions(made[::-1], share=0.5, seed=0)
-    assert bare == {p.id for p in reordered if not p.solution}
-    assert bare < {p.id for p in shorten_solutions(made, share=0.7, seed=0) if not p.solution}
-    assert bare != {p.id for p in shorten_solutions(made, share=0.5, seed=1) if not p.solution}
+
+    def bare(made, share=0.5, seed=0):
+        return {p.id for p in shorten_solutions(made, share=share, seed=seed) if not p.solution}
+
+    assert bare(made) == bare(made[::-1])
+    assert bare(made) < bare(made, share=0.7)
+    assert bare(made) != bare(made, seed=1)
 
 
 def test_an_equation_sequence_in_no_training_problem_is_tagged():
-    def made(name: str, solution: str) -> Problem:
+    def made(name, solution):
         return Problem.create(problem=name, reference="7", solution=solution, tags=(DISTRACTOR,))
 
     training = [made("a", "2 - 1 = 1\n1 + 6 = 7"), made("b", "3 + 4 = 7")]

@@ -1,8 +1,7 @@
 import pytest
-from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers, processors
-from tokenizers.models import BPE
-from tokenizers.trainers import BpeTrainer
-from transformers import PreTrainedTokenizerFast
+from tokenizers import pre_tokenizers, processors
+
+from lib.engines.tiny import train_tokenizer
 
 TEXTS = [
     "Natalia sold 48/2 = 24 clips in May. $x^2 + \\frac{1}{2}$ (and so on)",
@@ -13,33 +12,19 @@ TEXTS = [
 
 @pytest.fixture(scope="session")
 def build_tokenizer():
-    """Train a byte-level BPE like Llama's: with special tokens, BOS comes first."""
+    """Train a byte-level BPE that splits texts as GPT-2's; as Llama's, it puts BOS first."""
 
     def build(chat_template, *, marks=(), bos=True):
-        tokenizer = Tokenizer(BPE())
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        tokenizer.decoder = decoders.ByteLevel()
-        specials = ["<pad>", "<eos>", *(["<bos>"] if bos else [])]
-        trainer = BpeTrainer(
-            vocab_size=420,
-            special_tokens=specials,
-            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-            show_progress=False,
-        )
-        tokenizer.train_from_iterator(TEXTS * 3, trainer)
-        tokenizer.add_tokens([AddedToken(mark, normalized=False) for mark in marks])
+        tokenizer = train_tokenizer(TEXTS, vocab_size=420, marks=marks, chat_template=chat_template)
+        backend = tokenizer.backend_tokenizer
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         if bos:
-            tokenizer.post_processor = processors.TemplateProcessing(
+            tokenizer.add_special_tokens({"bos_token": "<bos>"})
+            backend.post_processor = processors.TemplateProcessing(
                 single="<bos> $A",
                 pair="<bos> $A $B",
-                special_tokens=[("<bos>", tokenizer.token_to_id("<bos>"))],
+                special_tokens=[("<bos>", tokenizer.bos_token_id)],
             )
-        return PreTrainedTokenizerFast(
-            tokenizer_object=tokenizer,
-            pad_token="<pad>",
-            eos_token="<eos>",
-            bos_token="<bos>" if bos else None,
-            chat_template=chat_template,
-        )
+        return tokenizer
 
     return build

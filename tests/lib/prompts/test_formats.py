@@ -8,6 +8,8 @@ from lib.core.errors import UserError
 from lib.prompts import PROMPT_FORMATS, prompt_format, prompt_text
 
 FORMATS = list(PROMPT_FORMATS)
+R1_ZERO = prompt_format("r1_zero")
+BOXED = "So the sum is $\\boxed{\\frac{1}{2}}$."
 
 WORDS = st.text(
     st.characters(blacklist_categories=["Cs"], blacklist_characters="<>\\{}"), max_size=60
@@ -65,64 +67,78 @@ def test_a_system_prompt_stands_before_the_question_once(name):
     assert text.count("Be brief.") == text.count("What is 2 + 2?") == 1
 
 
-def test_working_out_is_opened_by_the_prompt():
-    own_format = prompt_format("working_out")
-    assert prompt_text(own_format, "2 + 2?", system="Add.") == "Add.\n2 + 2?\n<start_working_out>"
-    target = own_format.target(solution="2 + 2 = 4", reference="4")
-    assert target == "2 + 2 = 4<end_working_out><SOLUTION>4</SOLUTION>"
+@pytest.mark.parametrize(
+    ("own_format", "rendering", "text"),
+    [
+        (
+            prompt_format("working_out"),
+            {"system": "Add."},
+            "Add.\nWhat is 2 + 2?\n<start_working_out>",
+        ),
+        (
+            R1_ZERO,  # the paper's, which ends inside <think>
+            {},
+            "A conversation between User and Assistant. The user asks a question, and the "
+            "Assistant solves it. The assistant first thinks about the reasoning process in the "
+            "mind and then provides the user with the answer. The reasoning process and answer are "
+            "enclosed within <think> </think> and <answer> </answer> tags, respectively, i.e., "
+            "<think> reasoning process here </think> <answer> answer here </answer>."
+            "\nUser: What is 2 + 2?\nAssistant: <think>",
+        ),
+        (
+            R1_ZERO,  # the course's `cs336_alignment/prompts/r1_zero.prompt`, byte for byte
+            {"system": R1_ZERO.instructions},
+            "A conversation between User and Assistant. The User asks a question, and the "
+            "Assistant solves it. The Assistant first thinks about the reasoning process in the "
+            "mind and then provides the User with the answer. The reasoning process is enclosed "
+            "within <think> </think> and answer is enclosed within <answer> </answer> tags, "
+            "respectively, i.e., <think> reasoning process here </think> <answer> answer here "
+            "</answer>.\nUser: What is 2 + 2?\nAssistant: <think>",
+        ),
+        (
+            prompt_format("alpaca"),  # Stanford's
+            {},
+            "Below is an instruction that describes a task. "
+            "Write a response that appropriately completes the request.\n\n"
+            "### Instruction:\nWhat is 2 + 2?\n\n### Response:",
+        ),
+        (
+            prompt_format("xml", layout="chatml"),
+            {"system": "Add."},
+            "<|im_start|>system\nAdd.<|im_end|>\n<|im_start|>user\nWhat is 2 + 2?<|im_end|>\n"
+            "<|im_start|>assistant\n",
+        ),
+        (
+            prompt_format("xml", layout="llama3"),
+            {"bos_token": "<s>"},
+            "<s><|start_header_id|>user<|end_header_id|>\n\nWhat is 2 + 2?<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\n",
+        ),
+    ],
+    ids=["working_out", "paper", "course", "alpaca", "chatml", "llama3"],
+)
+def test_a_prompt_is_the_text_that_its_model_was_trained_on(own_format, rendering, text):
+    assert prompt_text(own_format, "What is 2 + 2?", **rendering) == text
 
 
-def test_xml_target_puts_each_tag_on_a_line_of_its_own():
-    target = prompt_format("xml").target(solution="2 + 2 = 4", reference="4")
-    assert target == "<reasoning>\n2 + 2 = 4\n</reasoning>\n<answer>\n4\n</answer>\n"
+@pytest.mark.parametrize(
+    ("name", "solution", "reference", "target"),
+    [
+        ("working_out", "Add.", "4", "Add.<end_working_out><SOLUTION>4</SOLUTION>"),
+        ("xml", "Add.", "4", "<reasoning>\nAdd.\n</reasoning>\n<answer>\n4\n</answer>\n"),
+        ("r1_zero", "Add.", "4", " Add.</think> <answer>4</answer>"),
+        ("boxed", BOXED, "\\frac{1}{2}", BOXED),
+        ("boxed", BOXED, "0.5", f"{BOXED}\n\\boxed{{0.5}}"),
+    ],
+)
+def test_a_target_marks_working_and_answer_once(name, solution, reference, target):
+    assert prompt_format(name).target(solution=solution, reference=reference) == target
 
 
-def test_r1_zero_prompt_is_the_papers_and_ends_inside_think():
-    text = prompt_text(prompt_format("r1_zero"), "What is 2 + 2?")
-    assert text == (
-        "A conversation between User and Assistant. The user asks a question, and the Assistant "
-        "solves it. The assistant first thinks about the reasoning process in the mind and then "
-        "provides the user with the answer. The reasoning process and answer are enclosed within "
-        "<think> </think> and <answer> </answer> tags, respectively, i.e., <think> reasoning "
-        "process here </think> <answer> answer here </answer>."
-        "\nUser: What is 2 + 2?\nAssistant: <think>"
-    )
-
-
-def test_r1_zeros_own_system_prompt_is_the_courses_file():
-    """The file is `cs336_alignment/prompts/r1_zero.prompt`, byte for byte."""
-    own_format = prompt_format("r1_zero")
-    text = prompt_text(own_format, "What is 2 + 2?", system=own_format.instructions)
-    assert text == (
-        "A conversation between User and Assistant. The User asks a question, and the Assistant "
-        "solves it. The Assistant first thinks about the reasoning process in the mind and then "
-        "provides the User with the answer. The reasoning process is enclosed within <think> "
-        "</think> and answer is enclosed within <answer> </answer> tags, respectively, i.e., "
-        "<think> reasoning process here </think> <answer> answer here </answer>.\n"
-        "User: What is 2 + 2?\nAssistant: <think>"
-    )
-
-
-def test_r1_zero_target_has_the_space_between_its_tags():
-    own_format = prompt_format("r1_zero")
-    assert own_format.target(solution="Add.", reference="4") == " Add.</think> <answer>4</answer>"
-    assert not own_format.parse(" Add.</think>\n<answer>4</answer>").format_ok
-    assert own_format.parse(" Add.</think>\n<answer>4</answer>").answer == "4"
-
-
-def test_alpaca_prompt_is_stanfords():
-    assert prompt_text(prompt_format("alpaca"), "What is 2 + 2?") == (
-        "Below is an instruction that describes a task. "
-        "Write a response that appropriately completes the request.\n\n"
-        "### Instruction:\nWhat is 2 + 2?\n\n### Response:"
-    )
-
-
-def test_a_boxed_answer_is_not_boxed_twice():
-    own_format = prompt_format("boxed")
-    working = "So the sum is $\\boxed{\\frac{1}{2}}$."
-    assert own_format.target(solution=working, reference="\\frac{1}{2}") == working
-    assert own_format.target(solution=working, reference="0.5").endswith("\n\\boxed{0.5}")
+def test_r1_zero_needs_the_space_between_its_tags():
+    parsed = R1_ZERO.parse(" Add.</think>\n<answer>4</answer>")
+    assert not parsed.format_ok
+    assert parsed.answer == "4"
 
 
 def test_tags_of_choice_replace_the_formats_own():
@@ -130,26 +146,23 @@ def test_tags_of_choice_replace_the_formats_own():
     assert own_format.marks == ("<a>", "</a>", "<b>", "</b>")
     assert own_format.stop_strings == ("</b>",)
     assert prompt_text(own_format, "2 + 2?").endswith("Assistant: <a>")
-    assert own_format.parse(own_format.target(solution="s", reference="4")).answer == "4"
 
 
 @pytest.mark.parametrize(
-    ("name", "tags", "words"),
+    ("name", "settings", "words"),
     [
-        ("boxed", ["a", "b", "c", "d"], "has no tags"),
-        ("xml", ["<a>", "</a>"], "expected four different tags"),
-        ("xml", ["<a>", "<a>", "<b>", "</b>"], "expected four different tags"),
-        ("xml", ["<a>", " ", "<b>", "</b>"], "expected four different tags"),
+        ("boxed", {"tags": ["a", "b", "c", "d"]}, "has no tags"),
+        ("xml", {"tags": ["<a>", "</a>"]}, "expected four different tags"),
+        ("xml", {"tags": ["<a>", "<a>", "<b>", "</b>"]}, "expected four different tags"),
+        ("xml", {"tags": ["<a>", " ", "<b>", "</b>"]}, "expected four different tags"),
+        ("alpaca", {"layout": "chatml"}, r"prompt\.layout"),
+        ("xml", {"layout": "chatlm"}, r"prompt\.layout"),
+        ("r2_zero", {}, r"working_out, .*xml"),
     ],
 )
-def test_tags_that_cannot_work_are_refused(name, tags, words):
+def test_a_format_that_cannot_work_is_refused(name, settings, words):
     with pytest.raises(UserError, match=words):
-        prompt_format(name, tags=tags)
-
-
-def test_an_unknown_format_lists_the_known_ones():
-    with pytest.raises(UserError, match=r"working_out, .*xml"):
-        prompt_format("r2_zero")
+        prompt_format(name, **settings)
 
 
 def test_instructions_name_the_formats_own_tags():
@@ -164,20 +177,3 @@ def test_instructions_name_the_formats_own_tags():
         own_format = prompt_format(name)
         assert all(tag in own_format.instructions for tag in own_format.marks)
         assert "\n" not in own_format.instructions
-
-
-def test_a_layout_wraps_the_turns_as_the_model_family_does():
-    assert prompt_text(prompt_format("xml", layout="chatml"), "2 + 2?", system="Add.") == (
-        "<|im_start|>system\nAdd.<|im_end|>\n<|im_start|>user\n2 + 2?<|im_end|>\n"
-        "<|im_start|>assistant\n"
-    )
-    assert prompt_text(prompt_format("xml", layout="llama3"), "2 + 2?", bos_token="<s>") == (
-        "<s><|start_header_id|>user<|end_header_id|>\n\n2 + 2?<|eot_id|>"
-        "<|start_header_id|>assistant<|end_header_id|>\n\n"
-    )
-
-
-@pytest.mark.parametrize(("name", "layout"), [("alpaca", "chatml"), ("xml", "chatlm")])
-def test_a_layout_that_does_not_fit_is_refused(name, layout):
-    with pytest.raises(UserError, match=r"prompt\.layout"):
-        prompt_format(name, layout=layout)

@@ -1,6 +1,6 @@
 """Training, generation and our own rendering agree token by token, with one BOS and one EOS."""
 
-from types import SimpleNamespace
+import itertools
 
 import pytest
 
@@ -26,19 +26,22 @@ def own_format(request):
     return prompt_format(name, layout=layout)
 
 
-def _conversation(own_format, system):
+def _conversation(own_format, system="Think first."):
     prompt = conversation(PROBLEM, system=system)
     answer = own_format.target(solution=SOLUTION, reference="72")
     return prompt, [*prompt, {"role": "assistant", "content": answer}]
 
 
-def _encode(own_format, tokenizer, system):
+def _encode(own_format, tokenizer, system="Think first."):
     """Encode prompt and completion as SFT does."""
     problem = Problem.create(problem=PROBLEM, reference="72", solution=SOLUTION)
     (row,) = sft_dataset([problem], tokenizer, prompt_format=own_format, system=system)
     start = row["completion_mask"].index(1)
-    token_ids = row["input_ids"]
-    return SimpleNamespace(prompt_ids=token_ids[:start], completion_ids=token_ids[start:])
+    return row["input_ids"][:start], row["input_ids"][start:]
+
+
+def _generation_ids(tokenizer, messages):
+    return tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
 
 
 @pytest.mark.parametrize("bos", [True, False])
@@ -57,12 +60,12 @@ def test_an_exported_template_gives_trainings_prompt_tokens(
     own_format, build_tokenizer, bos, system
 ):
     tokenizer = build_tokenizer(own_format.chat_template, marks=own_format.marks, bos=bos)
-    trained = _encode(own_format, tokenizer, system).prompt_ids
+    trained, _ = _encode(own_format, tokenizer, system)
     tokenizer.chat_template = with_default_system(own_format.chat_template, system)
 
-    def ids(*turns: tuple[str, str]) -> list[int]:
+    def ids(*turns):
         messages = [{"role": role, "content": content} for role, content in turns]
-        return tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+        return _generation_ids(tokenizer, messages)
 
     assert ids(("user", PROBLEM)) == trained
     # The default is not repeated, and gives way to another system prompt.
@@ -76,12 +79,10 @@ def test_an_exported_template_gives_trainings_prompt_tokens(
 def test_sft_trains_on_the_prompt_tokens_of_generation(own_format, build_tokenizer, bos):
     # The default's tokenizer is trained with the tags as tokens.
     tokenizer = build_tokenizer(own_format.chat_template, marks=own_format.marks, bos=bos)
-    prompt, whole = _conversation(own_format, "Think first.")
-    generation = tokenizer.apply_chat_template(prompt, add_generation_prompt=True)["input_ids"]
-    training = tokenizer.apply_chat_template(whole)["input_ids"]
-    ours = _encode(own_format, tokenizer, "Think first.")
-    assert ours.prompt_ids == generation
-    assert ours.prompt_ids + ours.completion_ids == training
+    prompt, whole = _conversation(own_format)
+    prompt_ids, completion_ids = _encode(own_format, tokenizer)
+    assert prompt_ids == _generation_ids(tokenizer, prompt)
+    assert prompt_ids + completion_ids == tokenizer.apply_chat_template(whole)["input_ids"]
 
 
 def test_a_tokenizer_does_not_fuse_prompt_and_completion(build_tokenizer):
@@ -89,16 +90,16 @@ def test_a_tokenizer_does_not_fuse_prompt_and_completion(build_tokenizer):
     tokenizer = build_tokenizer(own_format.chat_template)
     tokenizer.add_tokens([">("])
     prompt, whole = _conversation(own_format, "")
-    generation = tokenizer.apply_chat_template(prompt, add_generation_prompt=True)["input_ids"]
+    generation = _generation_ids(tokenizer, prompt)
     together = tokenizer.apply_chat_template(whole)["input_ids"]
     assert together[: len(generation)] != generation
-    assert _encode(own_format, tokenizer, "").prompt_ids == generation
+    assert _encode(own_format, tokenizer, "")[0] == generation
 
 
 def test_bos_comes_first_and_eos_last_each_once(own_format, build_tokenizer):
     tokenizer = build_tokenizer(own_format.chat_template)
-    encoded = _encode(own_format, tokenizer, "Think first.")
-    ids = encoded.prompt_ids + encoded.completion_ids
+    prompt_ids, completion_ids = _encode(own_format, tokenizer)
+    ids = prompt_ids + completion_ids
     assert (ids[0], ids[-1]) == (tokenizer.bos_token_id, tokenizer.eos_token_id)
     assert ids.count(tokenizer.bos_token_id) == ids.count(tokenizer.eos_token_id) == 1
     # Plain tokenization adds BOS: after the template there would be two.
@@ -107,16 +108,12 @@ def test_bos_comes_first_and_eos_last_each_once(own_format, build_tokenizer):
 
 def test_generation_marks_cover_answer_and_eos_and_nothing_else(own_format, build_tokenizer):
     tokenizer = build_tokenizer(own_format.chat_template, marks=own_format.marks)
-    _, whole = _conversation(own_format, "Think first.")
+    _, whole = _conversation(own_format)
     encoded = tokenizer.apply_chat_template(
         whole, return_dict=True, return_assistant_tokens_mask=True
     )
-    learned = [
-        token_id
-        for token_id, mask in zip(encoded["input_ids"], encoded["assistant_masks"], strict=True)
-        if mask
-    ]
-    assert learned == _encode(own_format, tokenizer, "Think first.").completion_ids
+    learned = list(itertools.compress(encoded["input_ids"], encoded["assistant_masks"]))
+    assert learned == _encode(own_format, tokenizer)[1]
 
 
 def test_a_conversation_of_several_turns_renders_each_turn(own_format, build_tokenizer):
@@ -125,5 +122,4 @@ def test_a_conversation_of_several_turns_renders_each_turn(own_format, build_tok
     follow_up = [*whole, {"role": "user", "content": "And twice that?"}]
     text = tokenizer.apply_chat_template(follow_up, tokenize=False, add_generation_prompt=True)
     assert text.count("And twice that?") == 1
-    assert text.count("<eos>") == 1
-    assert text.count("<bos>") == 1
+    assert text.count(tokenizer.eos_token) == text.count(tokenizer.bos_token) == 1
