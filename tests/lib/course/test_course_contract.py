@@ -6,7 +6,7 @@ Expected values are spelt out here in Python floats, not taken from the library.
 import inspect
 import math
 import statistics
-from types import SimpleNamespace
+from itertools import compress
 
 import pytest
 import torch
@@ -55,91 +55,68 @@ def test_arguments_are_the_contracts_and_then_optional_ones(name):
     parameters = list(inspect.signature(function).parameters.values())
     contract = SIGNATURES[name].split()
     assert [parameter.name for parameter in parameters[: len(contract)]] == contract
-    for extra in parameters[len(contract) :]:
-        assert extra.default is not inspect.Parameter.empty
+    assert all(extra.default is not extra.empty for extra in parameters[len(contract) :])
 
 
 @pytest.fixture
 def tensors():
+    """Return the arguments common to the policy-gradient functions."""
     generator = torch.Generator().manual_seed(42)
     policy = torch.randn(B, T, generator=generator)
     rewards = torch.rand(B, 1, generator=generator)
-    return SimpleNamespace(
-        policy=policy,
-        old=policy + torch.randn(B, T, generator=generator),
-        mask=torch.rand(B, T, generator=generator) > 0.5,
-        rewards=rewards,
-        advantages=rewards - rewards.mean(),
-    )
+    return {
+        "policy_log_probs": policy,
+        "raw_rewards": rewards,
+        "advantages": rewards - rewards.mean(),
+        "old_log_probs": policy + torch.randn(B, T, generator=generator),
+    }
 
 
-def grpo_clip(t: SimpleNamespace, epsilon: float) -> list[list[float]]:
+def grpo_clip(tensors: dict[str, Tensor], epsilon: float) -> list[list[float]]:
+    def loss(new, old, advantage):
+        ratio = math.exp(new - old)
+        return -min(ratio * advantage, min(max(ratio, 1 - epsilon), 1 + epsilon) * advantage)
+
+    columns = ("policy_log_probs", "old_log_probs", "advantages")
     return [
-        [
-            -min(math.exp(p - q) * a, min(max(math.exp(p - q), 1 - epsilon), 1 + epsilon) * a)
-            for p, q in zip(*row, strict=True)
-        ]
-        for *row, a in zip(
-            t.policy.tolist(), t.old.tolist(), t.advantages.flatten().tolist(), strict=True
-        )
-    ]
-
-
-def masked_rows(values: list[list[float]], mask: Tensor) -> list[list[float]]:
-    return [
-        [v for v, kept in zip(row, keep, strict=True) if kept]
-        for row, keep in zip(values, mask.tolist(), strict=True)
+        [loss(new, old, advantage) for new, old in zip(policy, olds, strict=True)]
+        for policy, olds, [advantage] in zip(*(tensors[c].tolist() for c in columns), strict=True)
     ]
 
 
 @pytest.mark.parametrize("cliprange", [0.1, 10.0])
 def test_policy_gradient_losses(tensors, cliprange):
-    t = tensors
+    policy, rewards = tensors["policy_log_probs"], tensors["raw_rewards"]
     naive = adapters.run_compute_naive_policy_gradient_loss(
-        raw_rewards_or_advantages=t.rewards, policy_log_probs=t.policy
+        raw_rewards_or_advantages=rewards, policy_log_probs=policy
     )
-    torch.testing.assert_close(naive, torch.stack([-t.rewards[i] * t.policy[i] for i in range(B)]))
-    clipped, _ = adapters.run_compute_grpo_clip_loss(
-        advantages=t.advantages,
-        policy_log_probs=t.policy,
-        old_log_probs=t.old,
-        cliprange=cliprange,
-    )
-    torch.testing.assert_close(clipped, torch.tensor(grpo_clip(t, cliprange)))
-    expected = {
-        "no_baseline": naive,
-        "reinforce_with_baseline": -t.advantages * t.policy,
-        "grpo_clip": clipped,
-    }
-    for loss_type, loss in expected.items():
+    torch.testing.assert_close(naive, torch.stack([-rewards[i] * policy[i] for i in range(B)]))
+    others = {name: tensor for name, tensor in tensors.items() if name != "raw_rewards"}
+    clipped, _ = adapters.run_compute_grpo_clip_loss(**others, cliprange=cliprange)
+    torch.testing.assert_close(clipped, torch.tensor(grpo_clip(tensors, cliprange)))
+    for loss_type, loss in (
+        ("no_baseline", naive),
+        ("reinforce_with_baseline", -tensors["advantages"] * policy),
+        ("grpo_clip", clipped),
+    ):
         actual, _ = adapters.run_compute_policy_gradient_loss(
-            policy_log_probs=t.policy,
-            loss_type=loss_type,
-            raw_rewards=t.rewards,
-            advantages=t.advantages,
-            old_log_probs=t.old,
-            cliprange=cliprange,
+            **tensors, loss_type=loss_type, cliprange=cliprange
         )
         torch.testing.assert_close(actual, loss)
 
 
 def test_grpo_microbatches_accumulate(tensors):
-    policy = tensors.policy.requires_grad_()
+    policy = tensors["policy_log_probs"].requires_grad_()
+    mask = torch.rand(B, T, generator=torch.Generator().manual_seed(43)) > 0.5
     gradients = []
     for _ in range(3):
         loss, _ = adapters.run_grpo_microbatch_train_step(
-            policy_log_probs=policy,
-            response_mask=tensors.mask,
-            gradient_accumulation_steps=2,
-            loss_type="grpo_clip",
-            raw_rewards=tensors.rewards,
-            advantages=tensors.advantages,
-            old_log_probs=tensors.old,
+            **tensors, response_mask=mask, gradient_accumulation_steps=2, loss_type="grpo_clip",
             cliprange=0.1,
-        )
+        )  # fmt: skip
         gradients.append(policy.grad.clone())
-    rows = masked_rows(grpo_clip(tensors, 0.1), tensors.mask)
-    expected = statistics.fmean(statistics.fmean(row) for row in rows) / 2
+    rows = zip(grpo_clip(tensors, 0.1), mask.tolist(), strict=True)
+    expected = statistics.fmean(statistics.fmean(compress(*row)) for row in rows) / 2
     assert loss.item() == pytest.approx(expected, abs=1e-6)
     torch.testing.assert_close(gradients[2], 3 * gradients[0])
-    assert (gradients[0][~tensors.mask] == 0).all()
+    assert (gradients[0][~mask] == 0).all()

@@ -23,10 +23,8 @@ def test_means_and_sums_are_of_what_the_mask_keeps(dim, mean, total):
 
 @pytest.mark.parametrize("reduce", [masked_mean, masked_normalize])
 def test_what_is_masked_reaches_neither_value_nor_gradient(reduce):
-    assert callable(reduce)
     tensor = torch.tensor([[1.0, torch.nan, 3.0], [torch.inf, -torch.inf, 6.0]], requires_grad=True)
     value = reduce(tensor, M)
     value.backward()
     torch.testing.assert_close(value, reduce(X, M))
-    assert tensor.grad is not None
     assert tensor.grad[M == 0].tolist() == [0, 0, 0]

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from functools import partial
 
 import pytest
 
@@ -19,28 +20,24 @@ def test_parse():
 """
 
 
-@pytest.mark.parametrize(
-    ("response", "letter"),
-    [
-        ("The correct answer is B. There is only one known at present.", "B"),
-        ("The correct answer is 10000 polyomaviruses.", None),
-    ],
+MMLU = partial(
+    adapters.run_parse_mmlu_response,
+    mmlu_example={"subject": "virology", "question": "?", "options": [*"1234"], "answer": "A"},
 )
-def test_an_mmlu_response_is_a_letter_or_nothing(response, letter):
-    example = {"subject": "virology", "question": "How many?", "options": [*"1234"], "answer": "A"}
-    parsed = adapters.run_parse_mmlu_response(mmlu_example=example, model_output=response)
-    assert parsed == letter
+GSM8K = adapters.run_parse_gsm8k_response
 
 
 @pytest.mark.parametrize(
-    ("response", "number"),
+    ("parse", "response", "parsed"),
     [
-        ("She sold 48/2 = 24 clips in May, and 48+24 = 72 altogether.", "72"),
-        ("She sold twenty-four clips in May, and seventy-two altogether.", None),
+        (MMLU, "The correct answer is B. There is only one known at present.", "B"),
+        (MMLU, "The correct answer is 10000 polyomaviruses.", None),
+        (GSM8K, "She sold 48/2 = 24 clips in May, and 48+24 = 72 altogether.", "72"),
+        (GSM8K, "She sold twenty-four clips in May, and seventy-two altogether.", None),
     ],
 )
-def test_a_gsm8k_response_is_its_last_number(response, number):
-    assert adapters.run_parse_gsm8k_response(model_output=response) == number
+def test_a_response_is_a_letter_or_its_last_number(parse, response, parsed):
+    assert parse(model_output=response) == parsed
 
 
 def test_the_course_needs_torch_and_transformers_only():

@@ -1,12 +1,13 @@
-import json
 from collections.abc import Iterable
 from itertools import chain
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from lib.artifacts import write_jsonl
 from lib.core.errors import UserError
 from lib.course import cut_rows, encode_alpaca, get_packed_sft_dataset, iterate_batches
 from tests.lib.objectives.tiny import EOS
@@ -16,17 +17,17 @@ PAIRS = [{"prompt": f"p{i}", "response": "r" * (i + 1)} for i in range(12)]
 
 @pytest.fixture
 def path(tmp_path):
-    file = tmp_path / "pairs.jsonl"
-    file.write_text("\n".join(json.dumps(pair) for pair in PAIRS) + "\n")
-    return file
+    write_jsonl(tmp_path / "pairs.jsonl", PAIRS)
+    return tmp_path / "pairs.jsonl"
 
 
-def flat(lists: Iterable[list[int]]) -> list[int]:
+def rows(batches: Iterable[dict[str, Tensor]], column: str = "input_ids") -> list[Any]:
+    """Return a column of each row, or of each batch's rows."""
+    return [batch[column].tolist() for batch in batches]
+
+
+def flat(lists: Iterable[list[Any]]) -> list[Any]:
     return list(chain.from_iterable(lists))
-
-
-def rows(packed: list[dict[str, Tensor]]) -> list[list[int]]:
-    return [row["input_ids"].tolist() for row in packed]
 
 
 @given(
@@ -36,8 +37,7 @@ def rows(packed: list[dict[str, Tensor]]) -> list[list[int]]:
 def test_rows_are_the_stream_cut_and_labels_the_next_token(documents, seq_length):
     stream = flat(documents)
     packed = cut_rows(documents, seq_length=seq_length)
-    inputs = flat(rows(packed))
-    labels = flat(row["labels"].tolist() for row in packed)
+    inputs, labels = (flat(rows(packed, column)) for column in ("input_ids", "labels"))
     assert inputs == stream[: len(inputs)]
     assert labels == stream[1 : len(inputs) + 1]
     # The last tokens are dropped where they cannot fill a row and its last label.
@@ -52,15 +52,15 @@ def test_documents_stand_end_to_end_with_eos_between(path, tokenizer):
 
 
 def test_shuffling_changes_the_order_of_documents_only(path, tokenizer):
-    def documents(shuffle: bool, seed: int = 0) -> list[str]:
+    def documents(shuffle, seed=0):
         packed = get_packed_sft_dataset(tokenizer, path, 1, shuffle, seed=seed)
         stream = [*flat(rows(packed)), EOS]
         return "".join(chr(token) for token in stream).split(chr(EOS))
 
-    assert documents(True) != documents(False)
-    assert sorted(documents(True)) == sorted(documents(False))
-    assert documents(True) == documents(True)
-    assert documents(True) != documents(True, seed=1)
+    shuffled, plain = documents(True), documents(False)
+    assert shuffled != plain
+    assert sorted(shuffled) == sorted(plain)
+    assert documents(True) == shuffled != documents(True, seed=1)
 
 
 def test_batches_cover_the_dataset_once(path, tokenizer):
@@ -70,11 +70,10 @@ def test_batches_cover_the_dataset_once(path, tokenizer):
         batches = list(loader)
         assert len(loader) == len(batches) == -(-len(packed) // 8)
         assert {batch["labels"].shape[0] for batch in batches[:-1]} == {8}
-        seen = [row for batch in batches for row in batch["input_ids"].tolist()]
+        seen = flat(rows(batches))
         assert (seen == rows(packed)) is not shuffle
         assert sorted(seen) == sorted(rows(packed))
-    passes = [[batch["input_ids"].tolist() for batch in loader] for _ in range(2)]
-    assert passes[0] != passes[1]  # each is shuffled anew
+    assert rows(loader) != rows(loader)  # each pass is shuffled anew
 
 
 @pytest.mark.parametrize(
@@ -85,15 +84,14 @@ def test_batches_cover_the_dataset_once(path, tokenizer):
         ("{", "column"),
     ],
 )
-def test_a_row_that_is_no_pair_is_named(tmp_path, tokenizer, line, key):
-    file = tmp_path / "pairs.jsonl"
-    file.write_text(f"{json.dumps(PAIRS[0])}\n{line}\n")
-    with pytest.raises(UserError, match=rf"pairs\.jsonl:2: expected .*{key}"):
-        get_packed_sft_dataset(tokenizer, file, 8, False)
+def test_a_row_that_is_no_pair_is_named(path, tokenizer, line, key):
+    with path.open("a") as file:
+        file.write(line)
+    with pytest.raises(UserError, match=rf"pairs\.jsonl:13: expected .*{key}"):
+        get_packed_sft_dataset(tokenizer, path, 8, False)
 
 
-def test_a_file_that_fills_no_row_is_an_error(path, tokenizer):
-    with pytest.raises(UserError, match="seq_length=100000"):
-        get_packed_sft_dataset(tokenizer, path, 100_000, False)
-    with pytest.raises(ValueError, match="seq_length=0"):
-        get_packed_sft_dataset(tokenizer, path, 0, False)
+@pytest.mark.parametrize(("length", "error"), [(100_000, UserError), (0, ValueError)])
+def test_a_length_that_gives_no_row_is_an_error(path, tokenizer, length, error):
+    with pytest.raises(error, match=f"seq_length={length}"):
+        get_packed_sft_dataset(tokenizer, path, length, False)

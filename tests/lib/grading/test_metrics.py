@@ -5,6 +5,7 @@ import pytest
 from lib.core.errors import UserError
 from lib.grading.grade import grade_rows
 from lib.grading.metrics import summarise
+from tests.lib.grading.rows import written_row
 
 TEXTS = {
     "3": ("1 + 2 = 3<end_working_out><SOLUTION>3</SOLUTION>", "I think it is 3"),
@@ -17,13 +18,10 @@ TEXTS = {
 def rows(smoke):
     """Grade the completions of two problems, read as `grade` does."""
     written = [
-        {
-            "benchmark": "held_out", "mode": mode, "checkpoint": "sft", "sample": sample,
-            "problem_id": reference, "problem": "?", "reference": reference, "subject": "sums",
-            "level": level, "tags": ["new"] * (level == 2), "prompt": [], "completion": text,
-            "token_ids": [1], "finish": "eos",
-            "prompt_format": {"name": "working_out", "tags": []},
-        }
+        written_row(
+            text, reference=reference, mode=mode, sample=sample,
+            level=level, tags=["new"] * (level == 2),
+        )
         for mode in ("greedy", "sampled")
         for level, (reference, texts) in enumerate(TEXTS.items(), 1)
         for sample, text in enumerate(texts[: 1 + (mode == "sampled")])
@@ -33,15 +31,13 @@ def rows(smoke):
 
 def test_rates_stand_beside_their_error_and_n(rows):
     metrics = summarise(rows)["held_out"]
-    greedy, sampled = metrics["greedy"], metrics["sampled"]
-    assert (greedy["answer_accuracy"], greedy["n"]) == (0.5, 2)
-    assert greedy["answer_accuracy_se"] == pytest.approx(0.5)
-    assert greedy["format_accuracy"] == 1.0
-    assert greedy["mean_reward"] == pytest.approx(0.75)
-    assert (sampled["pass_at_1"], sampled["pass_at_2"]) == (0.5, 0.5)
-    assert sampled["pass_hat_2"] == 0.5
-    assert (sampled["answer_accuracy"], sampled["strict_accuracy"]) == (0.5, 0.25)
-    assert [sampled[f"class_{label}"] for label in ("00", "01", "10", "11")] == [0.25] * 4
+    greedy = {"answer_accuracy": 0.5, "answer_accuracy_se": 0.5, "n": 2}
+    greedy |= {"format_accuracy": 1.0, "mean_reward": 0.75}
+    sampled = {"pass_at_1": 0.5, "pass_at_2": 0.5, "pass_hat_2": 0.5}
+    sampled |= {"answer_accuracy": 0.5, "strict_accuracy": 0.25}
+    sampled |= {f"class_{label}": 0.25 for label in ("00", "01", "10", "11")}
+    for mode, expected in (("greedy", greedy), ("sampled", sampled)):
+        assert {name: metrics[mode][name] for name in expected} == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """A completion is read once and compared once, counted on the real calls."""
 
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -12,6 +10,7 @@ from lib.prompts import prompt_format
 from lib.prompts.formats import BoxedFormat, TaggedFormat
 from lib.rewards import rollout
 from lib.rewards.functions import ANSWER_ACCURACY, Grading, judged_metrics, rewards_of
+from tests.lib.grading.rows import written_row
 from tests.lib.training.steps import plain_grpo
 
 TEXT = "6 · 12<end_working_out><SOLUTION>{}</SOLUTION>"
@@ -20,21 +19,20 @@ TEXT = "6 · 12<end_working_out><SOLUTION>{}</SOLUTION>"
 @pytest.fixture
 def calls(monkeypatch):
     """Count the calls of parsers and comparison, by name."""
-    counts: Counter[str] = Counter()
+    counts = Counter()
+    for owner, name in (
+        (rollout, "extract_answer"),
+        (rollout, "compare"),
+        (TaggedFormat, "parse"),
+        (BoxedFormat, "parse"),
+    ):
+        real = getattr(owner, name)
 
-    def counted(owner: Any, name: str) -> None:
-        real: Callable[..., Any] = getattr(owner, name)
-
-        def call(*arguments: Any, **columns: Any) -> Any:
+        def call(*arguments, name=name, real=real, **columns):
             counts[name] += 1
             return real(*arguments, **columns)
 
         monkeypatch.setattr(owner, name, call)
-
-    counted(rollout, "extract_answer")
-    counted(rollout, "compare")
-    counted(TaggedFormat, "parse")
-    counted(BoxedFormat, "parse")
     return counts
 
 
@@ -42,12 +40,7 @@ def calls(monkeypatch):
     ("text", "answer"), [(TEXT.format(72), "72"), (TEXT.format(71), "71"), ("so it is 70", "70")]
 )
 def test_grade_reads_and_compares_a_completion_once(calls, smoke, text, answer):
-    row = {
-        "benchmark": "held_out", "mode": "greedy", "checkpoint": "sft", "sample": 0,
-        "problem_id": "p", "problem": "6 · 12?", "reference": "72", "subject": "", "level": 1,
-        "tags": [], "prompt": [], "completion": text, "token_ids": [1], "finish": "eos",
-        "prompt_format": {"name": "working_out", "tags": []},
-    }  # fmt: skip
+    row = written_row(text, reference="72")
     (graded,) = grade_rows([row], reward=smoke.reward, max_new_tokens=16)
     assert graded.answer == answer
     # Between tags there is no answer to search for.

@@ -1,10 +1,9 @@
-"""Policy loss from keywords, for tests."""
+"""Policy loss from keywords, and the comparison of gradients."""
 
 import dataclasses
-from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lib.objectives.logprobs import TokenScores
 from lib.objectives.losses import LossInputs, Objective, PolicyLoss, policy_loss
@@ -12,7 +11,7 @@ from lib.objectives.losses import LossInputs, Objective, PolicyLoss, policy_loss
 INPUTS = {field.name for field in dataclasses.fields(LossInputs)}
 
 
-def loss_of(log_probs: Tensor, advantages: Tensor, mask: Tensor, **settings: Any) -> PolicyLoss:
+def loss_of(log_probs: Tensor, advantages: Tensor, mask: Tensor, **settings) -> PolicyLoss:
     """Split `settings` between `LossInputs` and `Objective`, and compute the loss."""
     inputs = {name: settings.pop(name) for name in INPUTS & settings.keys()}
     scores = TokenScores(log_probs, settings.pop("entropy", torch.zeros_like(log_probs)))
@@ -23,3 +22,23 @@ def loss_of(log_probs: Tensor, advantages: Tensor, mask: Tensor, **settings: Any
         Objective(**settings),
         entropy_coef=coefficient,
     )
+
+
+def assert_gradients(
+    ours: dict[str, Tensor], theirs: dict[str, Tensor], *, within: float, least: float = 1e-5
+):
+    """Assert equality up to a share of the largest, for single entries cancel down to rounding.
+
+    Args:
+        least: the largest gradient is above it, and so not itself a rounding.
+    """
+    largest = max(float(gradient.abs().max()) for gradient in theirs.values())
+    assert largest > least
+    torch.testing.assert_close(ours, theirs, atol=within * largest, rtol=10 * within)
+
+
+def gradients_of(model: nn.Module, loss: Tensor) -> dict[str, Tensor]:
+    """Return the loss's gradients of the weights that it depends on."""
+    model.zero_grad()
+    loss.backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}

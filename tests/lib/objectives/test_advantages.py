@@ -9,7 +9,7 @@ from torch import Tensor
 from lib.course import compute_group_normalized_rewards
 from lib.objectives.advantages import group_advantages, has_signal
 
-REWARDS = torch.tensor([[0.0, 1.0, 0.0, 3.0], [2.0, 2.5, 2.0, 2.0]], dtype=torch.float64)
+BASELINES = pytest.mark.parametrize("baseline", ["mean", "group", "batch", "rloo"])
 
 
 @st.composite
@@ -21,30 +21,25 @@ def groups(draw: st.DrawFn) -> Tensor:
     return torch.tensor(rows, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("baseline", ["mean", "group", "batch", "rloo"])
+@BASELINES
 @given(rewards=groups())
 def test_advantages_of_a_group_sum_to_zero(baseline, rewards):
     advantages = group_advantages(rewards, baseline=baseline)
-    torch.testing.assert_close(
-        advantages.sum(-1), torch.zeros(len(rewards), dtype=torch.float64), atol=1e-9, rtol=0
-    )
+    assert advantages.sum(-1).abs().max() <= 1e-9
 
 
 @given(rewards=groups())
 def test_rloo_subtracts_the_mean_of_the_others(rewards):
-    expected = [
-        [r - statistics.fmean(row[:i] + row[i + 1 :]) for i, r in enumerate(row)]
+    others = [
+        [statistics.fmean(row[:i] + row[i + 1 :]) for i in range(len(row))]
         for row in rewards.tolist()
     ]
-    torch.testing.assert_close(
-        group_advantages(rewards, baseline="rloo"),
-        torch.tensor(expected, dtype=torch.float64),
-        atol=1e-12,
-        rtol=0,
-    )
+    expected = rewards - torch.tensor(others, dtype=torch.float64)
+    actual = group_advantages(rewards, baseline="rloo")
+    torch.testing.assert_close(actual, expected, atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("baseline", ["mean", "group", "batch", "rloo"])
+@BASELINES
 def test_constant_reward_group_gives_exact_zeros(baseline):
     # in float32 the mean of ten 0.1 is not 0.1
     rewards = torch.tensor([[0.1] * 10, [0.0] * 9 + [1.0]])

@@ -7,18 +7,17 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lib.objectives.penalties import KLEstimator, kl_per_token
+from tests.lib.objectives.tiny import seeded
 
 
 @pytest.fixture
 def theta():
-    generator = torch.Generator().manual_seed(0)
-    return torch.randn(7, generator=generator, dtype=torch.float64).requires_grad_()
+    return torch.randn(7, generator=seeded(), dtype=torch.float64).requires_grad_()
 
 
 @pytest.fixture
 def reference():
-    generator = torch.Generator().manual_seed(1)
-    return torch.randn(7, generator=generator, dtype=torch.float64).log_softmax(-1)
+    return torch.randn(7, generator=seeded(1), dtype=torch.float64).log_softmax(-1)
 
 
 def expected_estimate(theta: Tensor, reference: Tensor, estimator: KLEstimator) -> Tensor:

@@ -1,5 +1,5 @@
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from lib.training.phase.optim import MemoryEfficientAdamW
+from tests.lib.objectives.tiny import seeded
 
 SETTINGS = {"lr": 3e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 
@@ -19,11 +20,10 @@ def network(dtype: torch.dtype = torch.float32) -> nn.Module:
 
 def groups(model: nn.Module) -> list[dict[str, Any]]:
     """Group biases apart, without weight decay and with a rate of their own, as trainers do."""
-    named = list(model.named_parameters())
-    return [
-        {"params": [p for name, p in named if "weight" in name]},
-        {"params": [p for name, p in named if "bias" in name], "weight_decay": 0.0, "lr": 1e-2},
-    ]
+    weights, biases = (
+        [p for name, p in model.named_parameters() if kind in name] for kind in ("weight", "bias")
+    )
+    return [{"params": weights}, {"params": biases, "weight_decay": 0.0, "lr": 1e-2}]
 
 
 def train(
@@ -32,7 +32,7 @@ def train(
     """Yield the parameters after each step; batches depend only on the step's number."""
     dtype = next(model.parameters()).dtype
     for step in steps:
-        x = torch.randn(8, 5, generator=torch.Generator().manual_seed(step)).to(device, dtype)
+        x = torch.randn(8, 5, generator=seeded(step)).to(device, dtype)
         optimizer.zero_grad()
         (model(x) - x[:, :3].sin()).square().mean().backward()
         optimizer.step()
@@ -45,13 +45,12 @@ def train(
 )
 @pytest.mark.parametrize("grouped", [False, True])
 def test_fifty_steps_follow_torchs_adamw(dtype, tolerance, grouped):
-    def trajectory(make: Callable[..., Optimizer]) -> Iterator[list[Tensor]]:
+    def trajectory(make):
         model = network(dtype)
         params = groups(model) if grouped else model.parameters()
         return train(model, make(params, **SETTINGS), range(50))
 
-    pairs = zip(trajectory(MemoryEfficientAdamW), trajectory(AdamW), strict=True)
-    for ours, torchs in pairs:
+    for ours, torchs in zip(trajectory(MemoryEfficientAdamW), trajectory(AdamW), strict=True):
         torch.testing.assert_close(ours, torchs, atol=tolerance, rtol=0)
     before, after = network(dtype).state_dict(), ours
     assert all(not torch.equal(*pair) for pair in zip(before.values(), after, strict=True))
@@ -80,22 +79,20 @@ def test_parameters_without_gradient_stay_and_get_no_state():
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_the_state_is_pinned_and_the_steps_are_torchs():
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
-
-    def run(make: Callable[..., Optimizer], dtype: torch.dtype) -> tuple[list[Tensor], Optimizer]:
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_on_a_gpu_the_state_is_pinned_and_the_steps_are_torchs(dtype):
+    def run(make, **own):
         model = network(dtype).cuda()
-        optimizer = make(groups(model), **SETTINGS)
+        optimizer = make(groups(model), **SETTINGS, **own)
         *_, last = train(model, optimizer, range(50), "cuda")
         return last, optimizer
 
-    for dtype in (torch.float32, torch.bfloat16):
-        ours, optimizer = run(MemoryEfficientAdamW, dtype)
-        theirs, _ = run(lambda *a, **k: AdamW(*a, **k, foreach=False), dtype)
-        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
-        resumed = MemoryEfficientAdamW(groups(network(dtype).cuda()), **SETTINGS)
-        resumed.load_state_dict(optimizer.state_dict())
-        for state in [*optimizer.state.values(), *resumed.state.values()]:
-            assert state["exp_avg"].is_pinned()
-            assert state["exp_avg_sq"].device.type == "cpu"
+    ours, optimizer = run(MemoryEfficientAdamW)
+    theirs, _ = run(AdamW, foreach=False)
+    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
+    resumed = MemoryEfficientAdamW(groups(network(dtype).cuda()), **SETTINGS)
+    resumed.load_state_dict(optimizer.state_dict())
+    for state in [*optimizer.state.values(), *resumed.state.values()]:
+        assert state["exp_avg"].is_pinned()
+        assert state["exp_avg_sq"].device.type == "cpu"

@@ -8,17 +8,18 @@ import pytest
 import torch
 from datasets import Dataset
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import Qwen3ForCausalLM
 from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
 
 from lib.course import compute_per_instance_dpo_loss, encode_alpaca, get_response_log_probs
 from lib.objectives.advantages import gdpo_advantages, group_advantages
-from lib.objectives.logprobs import compute_entropy, selective_log_softmax
-from lib.objectives.losses import PolicyLoss, RatioLevel
+from lib.objectives.logprobs import compute_entropy
+from lib.objectives.losses import PolicyLoss
 from lib.objectives.penalties import EntropyCoefficient
 from lib.objectives.sampler import compare_with_sampler
-from tests.lib.objectives.losses import loss_of
-from tests.lib.objectives.tiny import PAD, tiny_model, tiny_tokenizer
+from tests.lib.objectives.losses import assert_gradients, gradients_of, loss_of
+from tests.lib.objectives.tiny import PAD, seeded, tiny_model, tiny_tokenizer
 
 PROMPT_LENGTH, T, B = 3, 7, 4
 REWARDS = [0.0, 1.0, 1.0, 0.5, 2.0, 2.0, 2.5, 2.0]
@@ -47,7 +48,7 @@ def trainer(tmp_path_factory):
 @pytest.fixture
 def batch(trainer):
     """Make completions of unequal length; old and reference policy differ from the model."""
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded()
     prompt = torch.randint(100, (B, PROMPT_LENGTH), generator=generator)
     completion = torch.randint(100, (B, T), generator=generator)
     mask = (torch.arange(T) < torch.tensor([[7], [2], [4], [1]])).long()
@@ -72,30 +73,45 @@ def log_probs(model: Qwen3ForCausalLM, ids: Tensor) -> Tensor:
 
 
 def value_and_gradients(model: Qwen3ForCausalLM, loss: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    model.zero_grad()
-    loss.backward()
-    gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
-    return loss.detach(), gradients
+    return loss.detach(), gradients_of(model, loss)
+
+
+def score_generated(trainer: GRPOTrainer) -> dict[str, Tensor]:
+    """Let TRL generate and score a group for each of two prompts."""
+    rows = [{"prompt": "ab"}] * 4 + [{"prompt": "cd"}] * 4
+    return trainer._generate_and_score_completions(rows)
+
+
+@pytest.fixture
+def fields(trainer, monkeypatch):
+    """Set fields of the trainer for this test."""
+
+    def setter(**values):
+        for name, value in values.items():
+            monkeypatch.setattr(trainer, name, value, raising=False)
+
+    return setter
 
 
 def trls(
-    trainer: GRPOTrainer,
-    batch: dict[str, Tensor],
-    *,
-    loss_type: str = "grpo",
-    level: RatioLevel = "token",
-    beta: float = 0.0,
-    high: float = 0.2,
-) -> Tensor:
-    """Compute TRL's loss with these fields set."""
-    trainer.loss_type, trainer.importance_sampling_level, trainer.beta = loss_type, level, beta
-    trainer.epsilon_low, trainer.epsilon_high = 0.2, high
-    trainer.current_gradient_accumulation_steps = 1
+    trainer: GRPOTrainer, batch: dict[str, Tensor], **fields: Any
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Compute TRL's loss and its gradients with these fields set."""
+    defaults = {
+        "loss_type": "grpo",
+        "importance_sampling_level": "token",
+        "beta": 0.0,
+        "epsilon_low": 0.2,
+        "epsilon_high": 0.2,
+        "current_gradient_accumulation_steps": 1,
+    }
+    for name, value in (defaults | fields).items():
+        setattr(trainer, name, value)
     trainer.model.train()
-    return trainer._compute_loss(trainer.model, batch)
+    return value_and_gradients(trainer.model, trainer._compute_loss(trainer.model, batch))
 
 
-def ours_of(trainer: GRPOTrainer, batch: dict[str, Tensor], **settings: Any) -> PolicyLoss:
+def ours_of(trainer: GRPOTrainer, batch: dict[str, Tensor], **settings) -> PolicyLoss:
     """Compute our loss on the same batch."""
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
     return loss_of(
@@ -106,12 +122,10 @@ def ours_of(trainer: GRPOTrainer, batch: dict[str, Tensor], **settings: Any) -> 
     )
 
 
-def assert_equal(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> None:
-    torch.testing.assert_close(ours[0], theirs[0], atol=1e-6, rtol=1e-5)
-    # float32, scaled by the largest gradient: single entries cancel down to rounding
-    largest = max(float(gradient.abs().max()) for gradient in theirs[1].values())
-    assert largest > 1e-3
-    torch.testing.assert_close(ours[1], theirs[1], atol=1e-5 * largest, rtol=1e-4)
+def assert_equal(model: Qwen3ForCausalLM, ours: Tensor, theirs: tuple[Tensor, dict[str, Tensor]]):
+    """Assert that our loss is theirs, in value and gradients."""
+    torch.testing.assert_close(ours, theirs[0], atol=1e-6, rtol=1e-5)
+    assert_gradients(gradients_of(model, ours), theirs[1], within=1e-5, least=1e-3)
 
 
 @pytest.mark.parametrize(("kl_coef", "kl_weighted"), [(0.0, True), (0.2, True), (0.2, False)])
@@ -119,20 +133,20 @@ def assert_equal(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize("clip_high", [0.2, 0.4])
 @pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "cispo"])
 def test_policy_loss_is_trls(
-    trainer,
-    batch,
-    loss_type,
-    clip_high,
-    ratio_level,
-    kl_coef,
-    kl_weighted,
+    trainer, batch, loss_type, clip_high, ratio_level, kl_coef, kl_weighted
 ):
     trainer.args.use_bias_correction_kl = kl_weighted
     trainer._metrics["train"].clear()
     # TRL bounds CISPO's ratio itself.
     high = 1 + clip_high if loss_type == "cispo" else clip_high
-    loss = trls(trainer, batch, loss_type=loss_type, level=ratio_level, beta=kl_coef, high=high)
-    theirs = value_and_gradients(trainer.model, loss)
+    theirs = trls(
+        trainer,
+        batch,
+        loss_type=loss_type,
+        importance_sampling_level=ratio_level,
+        beta=kl_coef,
+        epsilon_high=high,
+    )
     result = ours_of(
         trainer,
         batch,
@@ -145,78 +159,55 @@ def test_policy_loss_is_trls(
         max_completion_length=T,
         num_tokens=int(batch["num_items_in_batch"]),
     )
-    assert_equal(value_and_gradients(trainer.model, result.loss), theirs)
-    metrics = trainer._metrics["train"]
+    assert_equal(trainer.model, result.loss, theirs)
+    metrics, mask = trainer._metrics["train"], batch["completion_mask"].bool()
     if ratio_level == "token":  # per sequence, TRL counts rows where we count their tokens
-        clipped = result.clipped[batch["completion_mask"].bool()].float().mean()
+        clipped = result.clipped[mask].float().mean()
         name = "cispo_clip_ratio" if loss_type == "cispo" else "clip_ratio/region_mean"
         assert metrics[name] == [pytest.approx(clipped.item())]
     if kl_coef:
-        kl = result.kl[batch["completion_mask"].bool()].mean()
-        assert metrics["kl"] == [pytest.approx(kl.item(), rel=1e-4)]
+        assert metrics["kl"] == [pytest.approx(result.kl[mask].mean().item(), rel=1e-4)]
 
 
 @pytest.mark.parametrize("ratio_level", ["token", "sequence"])
 @pytest.mark.parametrize("delta", [1.25, 4.0])
-def test_the_two_sided_clip_is_trls(
-    trainer,
-    batch,
-    delta,
-    ratio_level,
-    monkeypatch,
-):
+def test_the_two_sided_clip_is_trls(trainer, batch, delta, ratio_level, monkeypatch):
     monkeypatch.setattr(trainer.args, "delta", delta)
     batch["old_per_token_logps"] = batch["old_per_token_logps"] - 0.5
-    loss = trls(trainer, batch, loss_type="dapo", level=ratio_level)
-    theirs = value_and_gradients(trainer.model, loss)
-
-    def ours(delta: float | None) -> tuple[Tensor, dict[str, Tensor]]:
-        result = ours_of(trainer, batch, loss="dapo", delta=delta, ratio_level=ratio_level)
-        return value_and_gradients(trainer.model, result.loss)
-
-    assert_equal(ours(delta), theirs)
+    theirs = trls(trainer, batch, loss_type="dapo", importance_sampling_level=ratio_level)
+    two_sided, one_sided = (
+        ours_of(trainer, batch, loss="dapo", delta=each, ratio_level=ratio_level).loss
+        for each in (delta, None)
+    )
+    assert_equal(trainer.model, two_sided, theirs)
     if delta < 2 and ratio_level == "token":
-        assert ours(None)[0] > theirs[0] + 1e-3
+        assert one_sided > theirs[0] + 1e-3
 
 
 @pytest.mark.parametrize(("first", "target"), [(0.3, 0.0), (0.0, 9.0), (0.02, 0.1), (0.004, 0.1)])
 def test_the_entropy_bonus_and_its_coefficient_are_trls(
-    trainer,
-    batch,
-    first,
-    target,
-    monkeypatch,
+    trainer, batch, first, target, fields, monkeypatch
 ):
     """The coefficient is fixed, steered below its target, or without effect above it."""
     # The flag is the process's: a run interrupted by an earlier test leaves it unset.
     monkeypatch.setattr(trainer.accelerator, "sync_gradients", True)
-    settings = {
-        "entropy_coef": first,
-        "use_adaptive_entropy": target > 0,
-        "_entropy_bonus_enabled": True,
-        "_last_world_entropy": float("inf"),
-    }
-    for name, value in settings.items():
-        monkeypatch.setattr(trainer, name, value)
+    fields(
+        entropy_coef=first,
+        use_adaptive_entropy=target > 0,
+        _entropy_bonus_enabled=True,
+        _last_world_entropy=float("inf"),
+    )
     monkeypatch.setattr(trainer.args, "entropy_target", target)
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
-    mask, bonus, applied = batch["completion_mask"], EntropyCoefficient(first, target), []
+    bonus, applied = EntropyCoefficient(first, target), []
     for _ in range(3):
-        theirs = value_and_gradients(trainer.model, trls(trainer, batch))
-        logits = trainer.model(ids).logits[:, -T - 1 : -1]
-        entropy = compute_entropy(logits)
-        result = loss_of(
-            selective_log_softmax(logits, batch["completion_ids"]),
-            batch["advantages"],
-            mask,
-            loss="grpo",
-            old_log_probs=batch["old_per_token_logps"],
-            entropy=entropy,
-            entropy_coef=bonus.step_coefficient,
-        )
-        applied.append(bonus.step_coefficient)
-        bonus.update(entropy[mask.bool()].mean().item())
-        assert_equal(value_and_gradients(trainer.model, result.loss), theirs)
+        theirs = trls(trainer, batch)
+        entropy = compute_entropy(trainer.model(ids).logits[:, -T - 1 : -1])
+        coefficient = bonus.step_coefficient
+        result = ours_of(trainer, batch, entropy=entropy, entropy_coef=coefficient)
+        applied.append(coefficient)
+        bonus.update(entropy[batch["completion_mask"].bool()].mean().item())
+        assert_equal(trainer.model, result.loss, theirs)
         assert bonus.coefficient == pytest.approx(trainer.entropy_coef)
     assert bonus.is_used
     assert any(applied) == (target != 0.1)
@@ -226,8 +217,8 @@ def test_the_entropy_bonus_and_its_coefficient_are_trls(
 @pytest.mark.parametrize(
     "correction", ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 )
-def test_the_samplers_correction_is_trls(trainer, correction, floor, monkeypatch):
-    generator = torch.Generator().manual_seed(0)
+def test_the_samplers_correction_is_trls(trainer, correction, floor, fields):
+    generator = seeded()
     lengths = [7, 2, 4, 1, 5, 3, 6, 2]
     completions = [torch.randint(100, (n,), generator=generator).tolist() for n in lengths]
     reported = [(-5 + 2 * torch.randn(n, generator=generator)).tolist() for n in lengths]
@@ -235,20 +226,17 @@ def test_the_samplers_correction_is_trls(trainer, correction, floor, monkeypatch
         sync_weights=lambda: None,
         generate=lambda **_: (None, completions, [[[v] for v in row] for row in reported], None),
     )
-    settings = {
-        "use_vllm": True,
-        "vllm_generation": engine,
-        "_last_loaded_step": -1,
-        "vllm_importance_sampling_correction": True,
-        "vllm_importance_sampling_mode": correction,
-        "vllm_importance_sampling_clip_max": 2.0,
-        "vllm_importance_sampling_clip_min": floor or None,
-    }
-    for name, value in settings.items():
-        monkeypatch.setattr(trainer, name, value, raising=False)
+    fields(
+        use_vllm=True,
+        vllm_generation=engine,
+        _last_loaded_step=-1,
+        vllm_importance_sampling_correction=True,
+        vllm_importance_sampling_mode=correction,
+        vllm_importance_sampling_clip_max=2.0,
+        vllm_importance_sampling_clip_min=floor or None,
+    )
     trainer.model.train()
-    rows = [{"prompt": "ab"}] * 4 + [{"prompt": "cd"}] * 4
-    theirs = trainer._generate_and_score_completions(rows)
+    theirs = score_generated(trainer)
     mask = theirs["completion_mask"]
     ours = compare_with_sampler(
         theirs["old_per_token_logps"],
@@ -286,31 +274,30 @@ def test_a_completions_weight_is_held_on_both_sides(correction, weights):
 )
 def test_advantages_are_trls(trainer, baseline, scale_rewards):
     trainer.scale_rewards = scale_rewards
-    rollouts = [{"prompt": "ab"}] * 4 + [{"prompt": "cd"}] * 4
-    theirs = trainer._generate_and_score_completions(rollouts)["advantages"]
+    theirs = score_generated(trainer)["advantages"]
     ours = group_advantages(torch.tensor(REWARDS).view(2, 4), baseline=baseline)
     torch.testing.assert_close(ours.flatten(), theirs)
 
 
-def test_gdpo_advantages_are_trls(trainer, monkeypatch):
+def test_gdpo_advantages_are_trls(trainer, fields):
     """Three rewards of unlike scales, one without a signal; in one group none has any."""
-    spread = (
-        torch.tensor([[0.0, 1.0, 1.0, 0.5], [2.0] * 4]),
-        torch.tensor([[8.0, 0, 9, 9], [1] * 4]),
+    rewards = torch.tensor(
+        [
+            [[0, 1, 1, 0.5], [2] * 4],
+            [[8, 0, 9, 9], [1] * 4],
+            [[0.1] * 4, [0.1] * 4],
+        ]
     )
-    components = torch.stack([*spread, torch.full((2, 4), 0.1)], -1)  # [P, G, F]
+    components = rewards.movedim(0, -1).contiguous()  # [P, G, F]
     weights = torch.tensor([0.25, 1.0, 2.0])
-    settings = {
-        "multi_objective_aggregation": "normalize_then_sum",
-        "reward_funcs": [None] * 3,
-        "reward_func_names": ["a", "b", "c"],
-        "reward_weights": weights,
-        "_calculate_rewards": lambda *_: components.flatten(0, 1),
-    }
-    for name, value in settings.items():
-        monkeypatch.setattr(trainer, name, value, raising=False)
-    rows = [{"prompt": "ab"}] * 4 + [{"prompt": "cd"}] * 4
-    theirs = trainer._generate_and_score_completions(rows)["advantages"]
+    fields(
+        multi_objective_aggregation="normalize_then_sum",
+        reward_funcs=[None] * 3,
+        reward_func_names=["a", "b", "c"],
+        reward_weights=weights,
+        _calculate_rewards=lambda *_: components.flatten(0, 1),
+    )
+    theirs = score_generated(trainer)["advantages"]
     ours = gdpo_advantages(components, weights)
     torch.testing.assert_close(ours.flatten(), theirs, atol=1e-6, rtol=1e-5)
     assert ours[1].tolist() == [0.0] * 4
@@ -331,16 +318,12 @@ def test_dpo_loss_is_trls(tmp_path, tokenizer):
         processing_class=tokenizer,
     )
     rows = [
-        encode_alpaca(tokenizer, prompt=pair["prompt"], response=pair[which])
+        torch.tensor(encode_alpaca(tokenizer, prompt=pair["prompt"], response=pair[which]))
         for which in ("chosen", "rejected")
     ]
-    width = max(map(len, rows))
     response_at = len(rows[0]) - len("3.") - 1
-    inputs = {
-        "input_ids": torch.tensor([row + [PAD] * (width - len(row)) for row in rows]),
-        "attention_mask": torch.tensor([[i < len(row) for i in range(width)] for row in rows]),
-    }
-    inputs["attention_mask"] = inputs["attention_mask"].long()
+    inputs = {"input_ids": pad_sequence(rows, batch_first=True, padding_value=PAD)}
+    inputs["attention_mask"] = (inputs["input_ids"] != PAD).long()
     inputs["completion_mask"] = inputs["attention_mask"].clone()
     inputs["completion_mask"][:, :response_at] = 0
     theirs = trainer._compute_loss(trainer.model, inputs, return_outputs=False)
@@ -348,5 +331,5 @@ def test_dpo_loss_is_trls(tmp_path, tokenizer):
     ours = compute_per_instance_dpo_loss(
         model, reference, tokenizer, 0.02, pair["prompt"], pair["chosen"], pair["rejected"]
     )
-    assert_equal(value_and_gradients(model, ours), theirs)
+    assert_equal(model, ours, theirs)
     assert 0.05 < theirs[0] < 5

@@ -1,11 +1,21 @@
-"""A tokenizer and a model small enough to score a batch in milliseconds, both from seeds."""
+"""Tensors from seeds, and a tokenizer and a model that score a batch in milliseconds."""
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
+from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 VOCAB_SIZE = 131
 BOS, EOS, PAD = 128, 129, 130
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def token_ids(*shape: int) -> Tensor:
+    """Draw ids of ASCII characters."""
+    return torch.randint(100, shape, generator=seeded())
 
 
 def tiny_tokenizer() -> PreTrainedTokenizerFast:

@@ -8,7 +8,7 @@ import pytest
 
 from lib.core.errors import UserError
 from lib.core.plugins import label
-from lib.prompts import PromptFormat, prompt_format
+from lib.prompts import prompt_format
 from lib.rewards.functions import STACKS, Grading, judged_metrics, rewards_of, stack_range
 from tests.conftest import ROOT, run_python
 
@@ -17,7 +17,7 @@ S0_RIGHT = "6 · 12<end_working_out><SOLUTION>72</SOLUTION>"
 S4_RIGHT = "<reasoning>\n6 · 12\n</reasoning>\n<answer>\n72\n</answer>\n"
 
 
-FORMATS: dict[str, PromptFormat] = {
+FORMATS = {
     "s0": WORKING_OUT,
     "tiny": WORKING_OUT,
     "boxed": prompt_format("boxed"),
@@ -27,94 +27,92 @@ FORMATS: dict[str, PromptFormat] = {
 
 def values(stack: str, completion: object, reference: object = "72") -> list[float]:
     rewards = Grading(rewards_of(stack), prompt_format=FORMATS.get(stack, XML)).rewards
-    return [
-        reward(prompts=[""], completions=[completion], reference=[reference])[0]
-        for reward in rewards
-    ]
+    return [reward([""], [completion], reference=[reference])[0] for reward in rewards]
 
 
-EXACT: dict[str, list[tuple[str, list[float]]]] = {
+EXACT = {
     "s0": [
-        (S0_RIGHT, [3.0, 1.5, 5.0, 3.0]),
+        (S0_RIGHT, "3 1.5 5 3"),
         # As the source prints a completion, and its preset teaches it.
         (
             prompt_format("working_out_lines").target(solution="6 · 12", reference="72"),
-            [3.0, 1.5, 5.0, 3.0],
+            "3 1.5 5 3",
         ),
-        ("<end_working_out><SOLUTION>72.0</SOLUTION>", [3.0, 1.5, 3.5, 3.0]),
-        ("<end_working_out><SOLUTION>70</SOLUTION>", [3.0, 1.5, 2.0, -1.5]),
-        ("<end_working_out><SOLUTION>60</SOLUTION>", [3.0, 1.5, 1.5, -1.5]),
-        ("<end_working_out><SOLUTION>7</SOLUTION>", [3.0, 1.5, -2.0, -1.5]),
-        ("<end_working_out><SOLUTION>many</SOLUTION>", [3.0, 1.5, -2.0, -1.5]),
-        ("no tags at all", [0.0, -3.0, -2.0, -1.5]),
-        ("<SOLUTION>72</SOLUTION>", [0.0, 0.0, -2.0, 3.0]),
-        (S0_RIGHT + S0_RIGHT, [0.0, -3.0, -2.0, 3.0]),
+        ("<end_working_out><SOLUTION>72.0</SOLUTION>", "3 1.5 3.5 3"),
+        ("<end_working_out><SOLUTION>70</SOLUTION>", "3 1.5 2 -1.5"),
+        ("<end_working_out><SOLUTION>60</SOLUTION>", "3 1.5 1.5 -1.5"),
+        ("<end_working_out><SOLUTION>7</SOLUTION>", "3 1.5 -2 -1.5"),
+        ("<end_working_out><SOLUTION>many</SOLUTION>", "3 1.5 -2 -1.5"),
+        ("no tags at all", "0 -3 -2 -1.5"),
+        ("<SOLUTION>72</SOLUTION>", "0 0 -2 3"),
+        (S0_RIGHT + S0_RIGHT, "0 -3 -2 3"),
     ],
     "s1": [
-        (S4_RIGHT, [1.0, 0.1, 0.1]),
-        ("work\n#### 72", [1.0, 0.1, 0.0]),
-        ("<answer>71</answer>", [0.0, 0.1, 0.05]),
-        ("<answer>72.0000001</answer>", [1.0, 0.1, 0.05]),
-        ("<answer>many</answer>", [0.0, 0.0, 0.05]),
+        (S4_RIGHT, "1 0.1 0.1"),
+        ("work\n#### 72", "1 0.1 0"),
+        ("<answer>71</answer>", "0 0.1 0.05"),
+        ("<answer>72.0000001</answer>", "1 0.1 0.05"),
+        ("<answer>many</answer>", "0 0 0.05"),
         # As the source's code reads: the first answer, tags in any case and however often, and
         # after hashes the number only.
-        ("<answer>72</answer> <answer>71</answer>", [1.0, 0.1, 0.05]),
-        ("<answer>71</answer> <answer>72</answer>", [0.0, 0.1, 0.05]),
-        ("<Reasoning>x</REASONING><ANSWER> 72 </Answer>", [1.0, 0.1, 0.1]),
-        ("work\n#### 72 dollars", [1.0, 0.1, 0.0]),
-        ("#### none\n#### -1,072.0 or 3\n#### 5", [0.0, 0.1, 0.0]),
-        ("#### $72", [0.0, 0.0, 0.0]),
-        ("<answer>72\n#### 72", [1.0, 0.1, 0.025]),
-        ("nothing", [0.0, 0.0, 0.0]),
+        ("<answer>72</answer> <answer>71</answer>", "1 0.1 0.05"),
+        ("<answer>71</answer> <answer>72</answer>", "0 0.1 0.05"),
+        ("<Reasoning>x</REASONING><ANSWER> 72 </Answer>", "1 0.1 0.1"),
+        ("work\n#### 72 dollars", "1 0.1 0"),
+        ("#### none\n#### -1,072.0 or 3\n#### 5", "0 0.1 0"),
+        ("#### $72", "0 0 0"),
+        ("<answer>72\n#### 72", "1 0.1 0.025"),
+        ("nothing", "0 0 0"),
     ],
     "s4": [
-        (S4_RIGHT, [2.0, 0.5, 0.5, 0.5, 0.5]),
-        (S4_RIGHT.rstrip("\n"), [2.0, 0.5, 0.5, 0.5, 0.5]),  # as a completion ends
-        (S4_RIGHT + "\n", [2.0, 0.5, 0.0, 0.5, 0.5]),
-        (S4_RIGHT + "and more", [2.0, 0.5, 0.0, 0.0, 0.5]),
-        ("well, " + S4_RIGHT, [2.0, 0.5, 0.0, 0.5, 0.375]),
-        ("<reasoning>x</reasoning> <answer>72</answer>", [2.0, 0.5, 0.0, 0.5, 0.0]),
-        ("<answer>\n72\n</answer>", [2.0, 0.5, 0.0, 0.0, 0.25]),
-        ("<answer>\n7/2\n</answer>", [0.0, 0.0, 0.0, 0.0, 0.25]),
-        ("<answer>\n-3\n</answer>\n<reasoning>", [0.0, 0.5, 0.0, 0.0, 0.375]),
-        ("nothing", [0.0, 0.0, 0.0, 0.0, 0.0]),
+        (S4_RIGHT, "2 0.5 0.5 0.5 0.5"),
+        (S4_RIGHT.rstrip("\n"), "2 0.5 0.5 0.5 0.5"),  # as a completion ends
+        (S4_RIGHT + "\n", "2 0.5 0 0.5 0.5"),
+        (S4_RIGHT + "and more", "2 0.5 0 0 0.5"),
+        ("well, " + S4_RIGHT, "2 0.5 0 0.5 0.375"),
+        ("<reasoning>x</reasoning> <answer>72</answer>", "2 0.5 0 0.5 0"),
+        ("<answer>\n72\n</answer>", "2 0.5 0 0 0.25"),
+        ("<answer>\n7/2\n</answer>", "0 0 0 0 0.25"),
+        ("<answer>\n-3\n</answer>\n<reasoning>", "0 0.5 0 0 0.375"),
+        ("nothing", "0 0 0 0 0"),
     ],
     "tiny": [
-        (S0_RIGHT, [1.0, 1.0]),
-        (S0_RIGHT.replace("72", "71"), [1.0, 0.0]),
-        ("the answer is 72", [0.0, 0.0]),
-        ("x <SOLUTION>72</SOLUTION>", [0.0, 0.0]),
-        ("x <end_working_out><SOLUTION>71</SOLUTION><SOLUTION>72</SOLUTION>", [0.0, 0.0]),
-        ("<start_working_out>x<end_working_out><SOLUTION>72</SOLUTION>", [0.0, 0.0]),
-        ("x </SOLUTION><end_working_out><SOLUTION>72", [0.0, 0.0]),
-        (S0_RIGHT + " and more", [0.0, 0.0]),
+        (S0_RIGHT, "1 1"),
+        (S0_RIGHT.replace("72", "71"), "1 0"),
+        ("the answer is 72", "0 0"),
+        ("x <SOLUTION>72</SOLUTION>", "0 0"),
+        ("x <end_working_out><SOLUTION>71</SOLUTION><SOLUTION>72</SOLUTION>", "0 0"),
+        ("<start_working_out>x<end_working_out><SOLUTION>72</SOLUTION>", "0 0"),
+        ("x </SOLUTION><end_working_out><SOLUTION>72", "0 0"),
+        (S0_RIGHT + " and more", "0 0"),
         *(
-            (S0_RIGHT.replace("72", filler), [0.0, 0.0])
+            (S0_RIGHT.replace("72", filler), "0 0")
             for filler in (".", "?", r"\text{}", r"\quad", "$$", "…")
         ),
     ],
     "r1_zero": [
-        ("x </think> <answer>72</answer>", [1.0]),
-        ("x </think> <answer>71</answer>", [0.0]),
-        ("x </think> <answer> 72 </answer> more text", [0.0]),
-        ("the answer is 72", [0.0]),
+        ("x </think> <answer>72</answer>", "1"),
+        ("x </think> <answer>71</answer>", "0"),
+        ("x </think> <answer> 72 </answer> more text", "0"),
+        ("the answer is 72", "0"),
     ],
     "boxed": [
-        (r"so \boxed{70}, no: \boxed{72}", [1.0]),
-        (r"so \boxed{72}, no: \boxed{70}", [0.0]),
-        (r"so \boxed{\frac{144}{2}}.", [1.0]),
-        (r"so -\boxed{72}", [0.0]),
-        ("the answer is 72", [0.0]),
-        (r"72 \boxed{}", [0.0]),
+        (r"so \boxed{70}, no: \boxed{72}", "1"),
+        (r"so \boxed{72}, no: \boxed{70}", "0"),
+        (r"so \boxed{\frac{144}{2}}.", "1"),
+        (r"so -\boxed{72}", "0"),
+        ("the answer is 72", "0"),
+        (r"72 \boxed{}", "0"),
     ],
 }
+"""By stack, completions and the values of its rewards for the reference 72."""
 
 
 @pytest.mark.parametrize(
     ("stack", "completion", "expected"), [(name, *row) for name in EXACT for row in EXACT[name]]
 )
 def test_a_stack_has_the_exact_values(stack, completion, expected):
-    assert values(stack, completion) == pytest.approx(expected)
+    assert values(stack, completion) == pytest.approx([*map(float, expected.split())])
 
 
 @pytest.mark.parametrize(
@@ -144,30 +142,28 @@ def test_the_page_lists_what_the_sources_rewards_pay_for():
 
 @pytest.mark.parametrize("stack", sorted(set(STACKS) - {"shaping"}))
 def test_content_and_reference_of_any_type_are_scored(stack):
-    parts = [{"type": "text", "text": S0_RIGHT[:20]}, {"type": "text", "text": S0_RIGHT[20:]}]
-    assert values(stack, [{"role": "assistant", "content": parts}]) == values(stack, S0_RIGHT)
-    assert values(stack, [{"role": "assistant", "content": None}]) == values(stack, "")
-    assert values(stack, S0_RIGHT, reference=72) == values(stack, S0_RIGHT)
-    assert values(stack, S0_RIGHT, reference=None) == values(stack, S0_RIGHT, reference="")
+    parts = [{"type": "text", "text": text} for text in (S0_RIGHT[:20], S0_RIGHT[20:])]
+    right, empty = values(stack, S0_RIGHT), values(stack, "")
+    for content, expected in ((parts, right), (None, empty)):
+        assert values(stack, [{"role": "assistant", "content": content}]) == expected
+    assert values(stack, S0_RIGHT, 72) == right
+    assert values(stack, S0_RIGHT, None) == values(stack, S0_RIGHT, "")
 
 
 @pytest.mark.parametrize(
-    ("stack", "expected"),
+    ("names", "weights", "expected"),
     [
-        ("tiny", (0.0, 2.0)),
-        ("s0", (-6.5, 12.5)),
-        ("s1", (0.0, 1.2)),
-        ("s4", (0.0, 4.0)),
-        ("r1_zero", (0.0, 1.0)),
+        (rewards_of("tiny"), None, (0.0, 2.0)),
+        (rewards_of("s0"), None, (-6.5, 12.5)),
+        (rewards_of("s1"), None, (0.0, 1.2)),
+        (rewards_of("s4"), None, (0.0, 4.0)),
+        (rewards_of("r1_zero"), None, (0.0, 1.0)),
+        (rewards_of("tiny"), [0.25, 1.0], (0.0, 1.25)),
+        (["check_answer"], [-1.0], (-5.0, 2.0)),
     ],
 )
-def test_ranges_are_those_of_the_sources(stack, expected):
-    assert stack_range(rewards_of(stack), [1.0] * len(rewards_of(stack))) == pytest.approx(expected)
-
-
-def test_weights_scale_and_may_turn_a_range():
-    assert stack_range(rewards_of("tiny"), [0.25, 1.0]) == (0.0, 1.25)
-    assert stack_range(["check_answer"], [-1.0]) == (-5.0, 2.0)
+def test_ranges_are_the_sources_scaled_and_turned_by_weights(names, weights, expected):
+    assert stack_range(names, weights or [1.0] * len(names)) == pytest.approx(expected)
 
 
 def test_a_file_in_the_folder_is_a_stack(tmp_path):
@@ -184,16 +180,22 @@ def test_a_file_in_the_folder_is_a_stack(tmp_path):
     assert run_python(script, cwd=tmp_path).stdout == "[-1.0]\n"
 
 
-def test_an_unknown_reward_is_an_error_that_lists_the_known():
-    with pytest.raises(UserError, match=r"no reward `speed`; .*r1_zero, .*format, answer"):
-        Grading(["speed"], prompt_format=XML)
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("speed", r"no reward `speed`; .*r1_zero, .*format, answer"),
+        ("overlong", r"reward\.max_completion_tokens: not set"),
+    ],
+)
+def test_an_unknown_reward_and_a_missing_setting_are_named(name, fault):
+    with pytest.raises(UserError, match=fault):
+        Grading([name], prompt_format=XML)
 
 
 def test_references_may_be_called_reference_answer():
-    rewards = Grading(rewards_of("s1"), [1.0] * 3, prompt_format=XML).rewards
-    completions = ["<reasoning>\n6 * 12\n</reasoning>\n<answer>\n72\n</answer>"]
-    arguments = {"prompts": ["?"], "completions": completions, "reference_answer": ["72"]}
-    assert [reward(**arguments) for reward in rewards] == [[1.0], [0.1], [0.1]]
+    rewards = Grading(rewards_of("s1"), prompt_format=XML).rewards
+    columns = {"completions": [S4_RIGHT], "reference_answer": ["72"]}
+    assert [reward([""], **columns) for reward in rewards] == [[1.0], [0.1], [0.1]]
 
 
 def test_a_missing_reference_column_is_an_error():
@@ -202,49 +204,45 @@ def test_a_missing_reference_column_is_an_error():
         reward(prompts=[""], completions=["72"])
 
 
-def one(name: str, completion: str, tokens: int, **settings: object) -> float:
-    (reward,) = Grading([name], prompt_format=XML, **settings).rewards
-    ids = [[0] * tokens]
-    scored: float = reward(
-        prompts=[""], completions=[completion], reference=["72"], completion_ids=ids, problem=["?"]
-    )[0]
-    return scored
-
-
-@pytest.mark.parametrize(
-    ("tokens", "expected"), [(10, 0.0), (80, 0.0), (90, -0.5), (100, -1.0), (150, -1.0)]
-)
-def test_overlong_falls_linearly_over_the_cache(tokens, expected):
-    settings = {"max_completion_tokens": 100, "overlong_cache_tokens": 20}
-    assert one("overlong", "72", tokens, **settings) == pytest.approx(expected)
-
-
-def test_repetition_is_the_share_of_repeated_ngrams():
-    settings = {"repetition_ngram": 2}
-    assert one("repetition", "a b c d", 4, **settings) == 0.0
-    assert one("repetition", "a b a b a b", 6, **settings) == pytest.approx(-3 / 5)
-    assert one("repetition", "a", 1, **settings) == 0.0
-
-
-def test_cosine_length_prefers_short_right_and_long_wrong():
-    settings = {
+SHAPING = {
+    "overlong": {"max_completion_tokens": 100, "overlong_cache_tokens": 20},
+    "repetition": {"repetition_ngram": 2},
+    "cosine_length": {
         "max_completion_tokens": 100,
         "cosine_correct": (2.0, 1.0),
         "cosine_wrong": (-10.0, 0.0),
-    }
-    right = [one("cosine_length", "72", tokens, **settings) for tokens in (0, 50, 100, 200)]
-    wrong = [one("cosine_length", "71", tokens, **settings) for tokens in (0, 50, 100, 200)]
-    assert right == pytest.approx([2.0, 1.5, 1.0, 1.0])
-    assert wrong == pytest.approx([-10.0, -5.0, 0.0, 0.0])
-    assert stack_range(["cosine_length"], [1.0], **settings) == (-10.0, 2.0)
-    assert math.isclose(
-        one("cosine_length", "72", 25, **settings), 1.5 + 0.5 * math.cos(math.pi / 4)
-    )
+    },
+}
 
 
-def test_a_missing_setting_of_a_reward_is_named():
-    with pytest.raises(UserError, match=r"reward\.max_completion_tokens: not set"):
-        Grading(["overlong"], prompt_format=XML)
+def one(name: str, completion: str, tokens: int, **settings: object) -> float:
+    (reward,) = Grading([name], prompt_format=XML, **settings).rewards
+    columns = {"reference": ["72"], "completion_ids": [[0] * tokens], "problem": ["?"]}
+    return reward([""], [completion], **columns)[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "completion", "lengths", "expected"),
+    [
+        # Linearly down over the cache.
+        ("overlong", "72", (10, 80, 90, 100, 150), (0.0, 0.0, -0.5, -1.0, -1.0)),
+        # The share of repeated n-grams.
+        ("repetition", "a b c d", (4,), (0.0,)),
+        ("repetition", "a b a b a b", (6,), (-3 / 5,)),
+        ("repetition", "a", (1,), (0.0,)),
+        # Short right and long wrong ones are preferred.
+        ("cosine_length", "72", (0, 50, 100, 200), (2.0, 1.5, 1.0, 1.0)),
+        ("cosine_length", "72", (25,), (1.5 + 0.5 * math.cos(math.pi / 4),)),
+        ("cosine_length", "71", (0, 50, 100, 200), (-10.0, -5.0, 0.0, 0.0)),
+    ],
+)
+def test_shaping_depends_on_length_or_repetition(name, completion, lengths, expected):
+    rewards = [one(name, completion, tokens, **SHAPING[name]) for tokens in lengths]
+    assert rewards == pytest.approx(expected)
+
+
+def test_the_range_of_cosine_length_is_that_of_its_settings():
+    assert stack_range(["cosine_length"], [1.0], **SHAPING["cosine_length"]) == (-10.0, 2.0)
 
 
 @pytest.mark.parametrize(

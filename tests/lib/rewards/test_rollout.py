@@ -33,8 +33,7 @@ def rollout(completion: str, reference: str, prompt_format: PromptFormat = FORMA
 )
 def test_the_four_classes(form, completion, label):
     graded = rollout(completion, "72", prompt_format(form))
-    assert graded.label == label
-    assert (graded.format_ok, graded.answer_ok) == (label[0] == "1", label[1] == "1")
+    assert (graded.label, f"{graded.format_ok:d}{graded.answer_ok:d}") == (label, label)
 
 
 @pytest.mark.parametrize(
@@ -79,17 +78,20 @@ def test_r1_zero_needs_the_strict_form(response, rewards, fast):
     assert tuple(scored.values()) == rewards
 
 
-def test_r1_zero_takes_numbers_and_several_right_answers():
-    response = "</think> <answer>3</answer>"
-    assert r1_zero_reward_fn(response, 3)["reward"] == 1.0
-    assert r1_zero_reward_fn(response, ["2", "3"])["reward"] == 1.0
-    assert r1_zero_reward_fn(response, ["2", "4"])["reward"] == 0.0
-
-
-def test_only_the_thorough_mode_asks_the_symbolic_worker():
-    response = r"</think> <answer>\int_0^1 2x \, dx</answer>"
-    assert r1_zero_reward_fn(response, "1", fast=True)["reward"] == 0.0
-    assert r1_zero_reward_fn(response, "1", fast=False)["reward"] == 1.0
+@pytest.mark.parametrize(
+    ("answer", "references", "fast", "reward"),
+    [
+        ("3", 3, True, 1.0),
+        ("3", ["2", "3"], True, 1.0),
+        ("3", ["2", "4"], True, 0.0),
+        # Only the thorough mode asks the symbolic worker.
+        (r"\int_0^1 2x \, dx", "1", True, 0.0),
+        (r"\int_0^1 2x \, dx", "1", False, 1.0),
+    ],
+)
+def test_r1_zero_takes_numbers_lists_and_modes(answer, references, fast, reward):
+    response = f"</think> <answer>{answer}</answer>"
+    assert r1_zero_reward_fn(response, references, fast=fast)["reward"] == reward
 
 
 @pytest.mark.parametrize("name", ["working_out", "xml", "r1_zero"])

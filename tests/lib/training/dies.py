@@ -7,7 +7,6 @@ The second rank never sees a checkpoint: a shared folder may reach another machi
 import os
 import signal
 import sys
-from typing import Any
 
 import torch
 
@@ -17,7 +16,7 @@ from stages.grpo import main
 seal = SealCheckpoints.on_save
 
 
-def seal_and_die(self: SealCheckpoints, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+def seal_and_die(self: SealCheckpoints, args, state, control, **kwargs):
     seal(self, args, state, control, **kwargs)
     if state.global_step == 2:
         torch.distributed.barrier()
@@ -27,7 +26,7 @@ def seal_and_die(self: SealCheckpoints, args: Any, state: Any, control: Any, **k
 agree = SaveOnSignal.on_step_end
 
 
-def terminated(self: SaveOnSignal, *args: Any, **kwargs: Any) -> None:
+def terminated(self: SaveOnSignal, *args, **kwargs):
     if os.environ["RANK"] == "1":
         signal.raise_signal(signal.SIGTERM)
     agree(self, *args, **kwargs)

@@ -1,6 +1,5 @@
 """The command of the GRPO stage on an untrained checkpoint, all of its files in one folder."""
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from ruamel.yaml import YAML
 
 from lib.params import compose_preset
 from lib.problems.generated import GeneratedSets
-from tests.lib.training.runs import write_inputs
+from tests.lib.training.runs import curve, write_inputs
 
 WRITTEN = ("model", "metrics", "curve", "validation-curve", "rollouts", "provenance")
 
@@ -46,6 +45,5 @@ def grpo_stage(
 
 def learned(folder: Path) -> bool:
     """Return True if the stage took three steps, one of them along a gradient."""
-    with (folder / "curve").open(encoding="utf-8", newline="") as file:
-        points = list(csv.DictReader(file))
+    points = curve(folder / "curve")
     return len(points) == 3 and any(float(point["grad_norm"]) > 0 for point in points)

@@ -9,7 +9,7 @@ import torch
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.grpo.scoring import Scorer
 
-CUTS: list[dict[str, Any]] = [
+CUTS = [
     {},
     {"temperature": 0.7},
     {"top_p": 0.9},
@@ -20,30 +20,28 @@ CUTS: list[dict[str, Any]] = [
 ]
 
 
-def assert_ratios(trainer: PolicyGradientTrainer, cut: dict[str, Any]) -> None:
+def assert_ratios(trainer: PolicyGradientTrainer, cut: dict[str, Any]):
     """Assert a trainer-to-sampler ratio of 1 at every token, and below 1 without the cuts.
 
     Over one generation of rollouts, at the policy's weights.
     """
-    plain = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
-    trainer.sampling = dataclasses.replace(trainer.sampling, **plain | cut)
-    uncut = dataclasses.replace(trainer.sampling, top_p=1.0, top_k=0, min_p=0.0)
+    uncut = {"top_p": 1.0, "top_k": 0, "min_p": 0.0}
+    trainer.sampling = dataclasses.replace(trainer.sampling, **{"temperature": 1.0, **uncut, **cut})
     batches = trainer.roll_out()
 
-    def ratio(sampling: Any) -> torch.Tensor:
+    def ratio(sampling) -> torch.Tensor:
         scorer = Scorer(trainer.model, sampling=sampling, shares_prompts=True)
         with torch.no_grad():
             scored = [scorer.score(trainer.model, batch).log_probs for batch in batches]
-        return torch.cat(
-            [
-                (scores - batch.sampler_log_probs)[batch.completion_mask.bool()].exp()
-                for scores, batch in zip(scored, batches, strict=True)
-            ]
-        )
+        gaps = [
+            (scores - batch.sampler_log_probs)[batch.completion_mask.bool()]
+            for scores, batch in zip(scored, batches, strict=True)
+        ]
+        return torch.cat(gaps).exp()
 
     inside = ratio(trainer.sampling)
     assert len(inside) > 100
     assert inside.mean() == pytest.approx(1, abs=0.002)
     assert (inside - 1).abs().max() < 1e-3
     if set(cut) - {"temperature"}:
-        assert ratio(uncut).mean() < 0.97
+        assert ratio(dataclasses.replace(trainer.sampling, **uncut)).mean() < 0.97

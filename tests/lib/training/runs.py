@@ -1,5 +1,6 @@
 """Training runs as processes of their own, to be run on ranks and killed."""
 
+import csv
 import json
 import multiprocessing
 import os
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 from transformers import Trainer, TrainerCallback
 
-from lib.artifacts import write_jsonl
+from lib.artifacts import read_json, write_json, write_jsonl
 from lib.artifacts.problems import write_problems
 from lib.core.errors import UserError
 from lib.engines.runtime import configure
@@ -26,12 +27,13 @@ from lib.prompts import prompt_format
 from lib.training.dpo import dpo_setup
 from lib.training.grpo import grpo_setup
 from lib.training.phase.run import Outputs, run_phase
-from lib.training.phase.setup import Setup
 from lib.training.phase.validation import Validator
 from lib.training.sft import sft_setup
 from tests.conftest import ROOT
 from tests.lib.training.preferences import pairs_of
 from tests.vllm_server import free_port
+
+CHANGES = "changes.json"
 
 LIMIT_S = 300
 """Seconds: ranks that wait for each other do so for ever; a run takes about 10 s of CPU time."""
@@ -47,6 +49,11 @@ def changed(params: Params, changes: dict[str, dict[str, Any]]) -> Params:
     for section, values in changes.items():
         content[section] |= values
     return Params.model_validate_json(json.dumps(content), strict=True)
+
+
+def curve(path: Path) -> list[dict[str, str]]:
+    """Return the points of a curve's file."""
+    return list(csv.DictReader(path.read_text("utf-8").splitlines()))
 
 
 def outputs_in(folder: Path, stage: str) -> Outputs:
@@ -76,7 +83,7 @@ def launch(program: str, *arguments: str | Path) -> "subprocess.CompletedProcess
     )
 
 
-def start(main: Callable[..., None], *arguments: Any, log: Path, **environment: str) -> BaseProcess:
+def start(main: Callable[..., None], *arguments, log: Path, **environment: str) -> BaseProcess:
     """Start a function in the checkout's root, in a process of its own that prints into `log`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))  # the fork server, started here, imports from it
@@ -89,7 +96,7 @@ def start(main: Callable[..., None], *arguments: Any, log: Path, **environment: 
 
 def _begin(
     main: Callable[..., None], arguments: Sequence[Any], log: Path, environment: dict[str, str]
-) -> None:
+):
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(ROOT)
@@ -103,7 +110,7 @@ def _begin(
 
 
 def on_ranks(
-    number: int, main: Callable[..., None], *arguments: Any, log: Path
+    number: int, main: Callable[..., None], *arguments, log: Path
 ) -> "subprocess.CompletedProcess[str]":
     """Run a function on so many ranks, to its end or to the first rank that fails."""
     size, address = str(number), {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
@@ -124,9 +131,15 @@ def on_ranks(
 
 
 def write_inputs(
-    folder: Path, base: Path, sets: GeneratedSets, *, num_sft: int | None = None
+    folder: Path,
+    base: Path,
+    sets: GeneratedSets,
+    *,
+    num_sft: int | None = None,
+    **changes: dict[str, Any],
 ) -> Path:
-    """Write the phases' inputs into `folder`."""
+    """Write the phases' inputs into `folder`, and changes of the smoke preset, by section."""
+    write_json(folder / CHANGES, changes)
     shutil.copytree(base, folder / "base")
     write_problems(folder / "sft.jsonl", sets.sft[:num_sft])
     write_problems(folder / "grpo.jsonl", sets.grpo)
@@ -137,46 +150,70 @@ def write_inputs(
     return folder
 
 
+def read_changes(folder: Path) -> Params:
+    """Return the smoke preset's params with the folder's changes."""
+    return changed(preset_params("smoke"), read_json(folder / CHANGES))
+
+
 class StopAt(TrainerCallback):
     """Interrupt training after a step, as Ctrl-C does."""
 
-    def __init__(self, step: int) -> None:
+    def __init__(self, step: int):
         self.step = step
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_step_begin(self, args, state, control, **kwargs):
         if state.global_step == self.step:
             raise KeyboardInterrupt
 
 
-def run(stage: str, folder: Path, *, callbacks: Sequence[TrainerCallback] = ()) -> None:
-    """Train as the stage does, from base and files in `folder`, with its changes.json."""
-    params = changed(preset_params("smoke"), json.loads((folder / "changes.json").read_text()))
+def train_phase(
+    build: Callable[[Path], Trainer],
+    folder: Path,
+    *,
+    stage: str,
+    params: Params,
+    init: Path,
+    **others,
+) -> Outputs:
+    """Run a phase with all of its files in `folder`, and return its outputs."""
+    outputs = outputs_in(folder, stage)
+    defaults = {"settings": params.model_dump(), "inputs": {"base": init}}
+    run_phase(
+        build,
+        stage=stage,
+        section=getattr(params, stage),
+        init=init,
+        outputs=outputs,
+        **{**defaults, "scratch": folder / "scratch", **others},
+    )
+    return outputs
+
+
+def run(stage: str, folder: Path, *, callbacks: Sequence[TrainerCallback] = ()):
+    """Train as the stage does, from base and files in `folder`, with its changes."""
+    params = read_changes(folder)
     configure(seed=params.seed, threads=params.torch_threads)
     base, problems = folder / "base", folder / f"{stage}.jsonl"
 
-    def setup(scratch: Path) -> Setup:
-        read = {"base": base, "scratch": scratch}
-        if stage == "sft":
-            return sft_setup(params, problems=problems, **read)
-        if stage == "dpo":
-            return dpo_setup(params, pairs=problems, init=base, **read)
-        return grpo_setup(params, problems=problems, init=base, **read)
+    setup, inputs = {
+        "sft": (sft_setup, {"problems": problems}),
+        "dpo": (dpo_setup, {"pairs": problems, "init": base}),
+        "grpo": (grpo_setup, {"problems": problems, "init": base}),
+    }[stage]
 
     def build(scratch: Path) -> Trainer:
-        trainer = setup(scratch).trainer
+        trainer = setup(params, base=base, scratch=scratch, **inputs).trainer
         for callback in callbacks:
             trainer.add_callback(callback)
         return trainer
 
     (folder / "models").mkdir(exist_ok=True)
-    run_phase(
+    train_phase(
         build,
+        folder,
         stage=stage,
-        section=getattr(params, stage),
+        params=params,
         init=base,
-        outputs=outputs_in(folder, stage),
-        settings=params.model_dump(),
         inputs={"problems": problems, "base": base},
         validator=Validator(params, folder / "validation", init=base, base=base),
-        scratch=folder / "scratch",
     )

@@ -5,7 +5,6 @@ import functools
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from torch.distributed.tensor import DTensor
@@ -30,7 +29,7 @@ def fsdp_environment(config: Path) -> dict[str, str]:
     return {name: value for name, value in prepare_multi_gpu_env(args).items() if "FSDP" in name}
 
 
-def shard_on_cpu() -> None:
+def shard_on_cpu():
     """Let accelerate shard on a CPU.
 
     accelerate/state.py, `AcceleratorState.__init__`, 1.15.0 heeds the FSDP of its environment on
@@ -43,7 +42,7 @@ def shard_on_cpu() -> None:
     plain = AcceleratorState.__init__
 
     @functools.wraps(plain)
-    def init(self: AcceleratorState, *args: Any, fsdp_plugin: Any = None, **kwargs: Any) -> None:
+    def init(self: AcceleratorState, *args, fsdp_plugin=None, **kwargs):
         plain(self, *args, fsdp_plugin=fsdp_plugin, **kwargs)
         if fsdp_plugin is not None:
             if self._mixed_precision != "no":
@@ -55,11 +54,11 @@ def shard_on_cpu() -> None:
     AcceleratorState.__init__ = init
 
 
-def end_unevenly() -> None:
+def end_unevenly():
     """Let rank 1 generate less: the ranks call the policy unequally often."""
     plain = PolicyGradientTrainer.roll_out_with
 
-    def roll_out_with(self: PolicyGradientTrainer, engine: Engine, *, live: bool) -> None:
+    def roll_out_with(self: PolicyGradientTrainer, engine: Engine, *, live: bool):
         if os.environ["RANK"] == "1":
             self.sampling = dataclasses.replace(self.sampling, max_new_tokens=3)
         plain(self, engine, live=live)
@@ -67,11 +66,11 @@ def end_unevenly() -> None:
     PolicyGradientTrainer.roll_out_with = roll_out_with
 
 
-def count_weights(folder: Path) -> None:
+def count_weights(folder: Path):
     """Write the rank's number of weights when they are gathered."""
     plain = phase.gather_weights
 
-    def gather_weights(trainer: Trainer) -> Any:
+    def gather_weights(trainer: Trainer):
         weights = [weight.detach() for weight in trainer.model.parameters()]
         held = [w.to_local() if isinstance(w, DTensor) else w for w in weights]
         counts = {"held": sum(w.numel() for w in held), "total": sum(w.numel() for w in weights)}
@@ -81,7 +80,7 @@ def count_weights(folder: Path) -> None:
     phase.gather_weights = gather_weights
 
 
-def main(way: str, stage: str, folder: Path, *stop: int) -> None:
+def main(way: str, stage: str, folder: Path, *stop: int):
     """Train as `runs` does, by the way of `shards` or `replicas`; interrupt both ranks at `stop`.
 
     Writes FOLDER/<rank>.json: the rank's number of weights at the end, and the model's. Rank 1's

@@ -3,7 +3,6 @@
 `tests/pipeline/test_presets.py` checks every preset.
 """
 
-import json
 from typing import Any
 
 import pytest
@@ -12,15 +11,10 @@ from lib.evaluation.completions import complete_checkpoint
 from lib.params import preset_params
 from tests.attention_16bit import stand_in
 from tests.lib.training import sharded
-from tests.lib.training.runs import changed, on_ranks, outputs_in, run, write_inputs
+from tests.lib.training.runs import on_ranks, outputs_in, read_changes, run, write_inputs
 
 MASTERS = {"dtype": "float32", "mixed_precision": "bf16", "lora": {"rank": 0}}
 HALF = {"dtype": "bfloat16", "mixed_precision": "bf16", "gradient_checkpointing": True}
-
-
-@pytest.fixture
-def folder(base, sets, tmp_path):
-    return write_inputs(tmp_path / "read", base, sets, num_sft=16)
 
 
 def changes(model: dict[str, Any]) -> dict[str, Any]:
@@ -39,14 +33,13 @@ def changes(model: dict[str, Any]) -> dict[str, Any]:
     [("sft", MASTERS), ("grpo", MASTERS), ("grpo", HALF), ("dpo", MASTERS)],
     ids=["sft", "grpo", "grpo-lora", "dpo"],
 )
-def test_no_attention_meets_float32(stage, model, folder, monkeypatch):
+def test_no_attention_meets_float32(stage, model, base, sets, tmp_path, monkeypatch):
     stand_in(monkeypatch)
-    (folder / "changes.json").write_text(json.dumps(changes(model)), encoding="utf-8")
+    folder = write_inputs(tmp_path / "read", base, sets, num_sft=16, **changes(model))
     run(stage, folder)
-    params = changed(preset_params("smoke"), changes(model))
     complete_checkpoint(
         outputs_in(folder, stage).model,
-        params=params,
+        params=read_changes(folder),
         completions=folder / "completions.jsonl",
         base=folder / "base",
         problems=folder / "validation",
@@ -55,7 +48,7 @@ def test_no_attention_meets_float32(stage, model, folder, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["shards", "replicas"])
-def test_no_attention_meets_float32_on_two_ranks(way, folder):
-    (folder / "changes.json").write_text(json.dumps(changes(MASTERS)), encoding="utf-8")
+def test_no_attention_meets_float32_on_two_ranks(way, base, sets, tmp_path):
+    folder = write_inputs(tmp_path / "read", base, sets, num_sft=16, **changes(MASTERS))
     ran = on_ranks(2, sharded.main, way, "grpo", folder, log=folder / "log")
     assert ran.returncode == 0, ran.stdout

@@ -1,8 +1,8 @@
 """DPO trains on the sampled token ids, ties the policy to its start, and prefers the chosen."""
 
 import inspect
-from pathlib import Path
-from typing import Any
+import math
+from typing import get_args
 
 import pytest
 import torch
@@ -12,13 +12,13 @@ from trl import DPOTrainer
 from lib.artifacts import write_jsonl
 from lib.core.errors import UserError
 from lib.engines.policy import is_adapter, save_policy
-from lib.params.model import Model
 from lib.params.training import Dpo
 from lib.prompts import prompt_format
 from lib.training.dpo import PairTrainer, dpo_setup
 from lib.training.phase.checkpoints import Checkpoints, SealCheckpoints
-from lib.training.phase.tracking import curve_points
 from tests.lib.training.preferences import pairs_of
+from tests.lib.training.runs import changed
+from tests.lib.training.steps import train
 
 
 @pytest.fixture(scope="module")
@@ -30,17 +30,18 @@ def pairs(sets, base, smoke):
 def build(pairs, base, smoke, full, tmp_path):
     def builder(
         *,
-        init: Path = base,
-        model: Model = full,
-        scratch: Path = tmp_path,
-        rows: list[dict[str, Any]] = pairs,
-        **changes: object,
-    ) -> DPOTrainer:
-        dpo = Dpo.model_validate({**smoke.dpo.model_dump(), **changes})
-        params = smoke.model_copy(update={"dpo": dpo, "model": model})
-        write_jsonl(tmp_path / "pairs.jsonl", rows)
-        pairs = tmp_path / "pairs.jsonl"
-        return dpo_setup(params, pairs=pairs, init=init, base=base, scratch=scratch).trainer
+        init=base,
+        lora=False,
+        model=None,
+        scratch=tmp_path,
+        rows=pairs,
+        **dpo,
+    ):
+        own = (smoke.model if lora else full).model_dump(mode="json")
+        params = changed(smoke, {"dpo": dpo, "model": {**own, **(model or {})}})
+        file = tmp_path / "pairs.jsonl"
+        write_jsonl(file, rows)
+        return dpo_setup(params, pairs=file, init=init, base=base, scratch=scratch).trainer
 
     return builder
 
@@ -48,44 +49,40 @@ def build(pairs, base, smoke, full, tmp_path):
 def test_what_is_trained_on_is_what_was_generated(build, pairs):
     trainer = build()
     batch = trainer.data_collator([trainer.train_dataset[index] for index in range(4)])
-    completions = [pair["chosen_ids"] for pair in pairs[:4]]
-    completions += [pair["rejected_ids"] for pair in pairs[:4]]
-    rows = zip(batch["input_ids"], batch["completion_mask"], completions, strict=True)
-    for number, (token_ids, mask, completion) in enumerate(rows):
+    generated = [
+        (pair["prompt_ids"], pair[which])
+        for which in ("chosen_ids", "rejected_ids")
+        for pair in pairs[:4]
+    ]
+    rows = zip(batch["input_ids"], batch["completion_mask"], generated, strict=True)
+    for token_ids, mask, (prompt, completion) in rows:
         assert token_ids[mask.bool()].tolist() == completion
-        prompt = pairs[number % 4]["prompt_ids"]
         assert token_ids[: len(prompt)].tolist() == prompt
 
 
 @pytest.mark.parametrize("lora", [True, False])
-def test_the_loss_is_dpos_and_training_lowers_it(build, smoke, full, lora):
-    trainer = build(
-        model=smoke.model if lora else full,
-        num_epochs=6,
-        batch_size=8,
-        micro_batch_size=8,
-        warmup_ratio=0.0,
-    )
-    trainable = {n: p for n, p in trainer.model.named_parameters() if p.requires_grad}
+def test_the_loss_is_dpos_and_training_lowers_it(build, lora):
+    knobs = {"num_epochs": 6, "batch_size": 8, "micro_batch_size": 8, "warmup_ratio": 0.0}
+    trainer = build(lora=lora, **knobs)
+    trainable = [name for name, p in trainer.model.named_parameters() if p.requires_grad]
     assert all("lora_" in name and ".ref." not in name for name in trainable) == lora
-    trainer.train()
-    points = curve_points(trainer.state)
+    points = train(trainer)
     # The policy is the reference at first: no margin, log 2.
-    assert points[0]["loss"] == pytest.approx(float(torch.log(torch.tensor(2.0))), abs=1e-5)
+    assert points[0]["loss"] == pytest.approx(math.log(2), abs=1e-5)
     assert points[-1]["loss"] < points[0]["loss"] - 0.05
     assert points[-1]["rewards/margins"] > 0
     assert points[-1]["rewards/accuracies"] == 1.0
 
 
-def test_an_adapter_is_trained_further_as_one_adapter(build, smoke, tmp_path):
+def test_an_adapter_is_trained_further_as_one_adapter(build, tmp_path):
     """TRL's reference, a frozen copy of the adapter, is no part of the checkpoint."""
-    first = build(model=smoke.model)
+    first = build(lora=True)
     first.train()
     save_policy(first.model, first.processing_class, tmp_path / "first")
     assert is_adapter(tmp_path / "first")
     assert not (tmp_path / "first" / "ref").exists()
 
-    again = build(init=tmp_path / "first", model=smoke.model)
+    again = build(init=tmp_path / "first", lora=True)
     weights = dict(again.model.named_parameters())
     for name, weight in first.model.named_parameters():
         if ".default." in name:
@@ -95,33 +92,28 @@ def test_an_adapter_is_trained_further_as_one_adapter(build, smoke, tmp_path):
 
 
 @pytest.mark.parametrize("lora", [True, False])
-def test_resumed_training_ends_with_the_same_weights(build, smoke, full, tmp_path, lora):
-    def trained(folder: Path, start: str | None = None) -> dict[str, torch.Tensor]:
+def test_resumed_training_ends_with_the_same_weights(build, smoke, tmp_path, lora):
+    def trained(folder, start=None):
         set_seed(smoke.seed)
-        checkpoints, model = Checkpoints(folder), smoke.model if lora else full
-        changes = {"num_epochs": 2, "save_steps": 1}
-        trainer = build(scratch=checkpoints.writing, model=model, **changes)
+        checkpoints = Checkpoints(folder)
+        trainer = build(scratch=checkpoints.writing, lora=lora, num_epochs=2, save_steps=1)
         trainer.add_callback(SealCheckpoints(checkpoints, keep=9))
         trainer.train(resume_from_checkpoint=start)
         return {name: weight.detach() for name, weight in trainer.model.named_parameters()}
 
     whole = trained(tmp_path / "whole")
     resumed = trained(tmp_path / "resumed", str(tmp_path / "whole" / "checkpoint-3"))
-    assert all(torch.equal(resumed[name], weight) for name, weight in whole.items())
+    torch.testing.assert_close(resumed, whole, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(
     "loss",
-    [
-        loss
-        for loss in Dpo.model_fields["loss"].annotation.__args__  # type: ignore[union-attr]
-        if loss != "sigmoid"
-    ],
+    [loss for loss in get_args(Dpo.model_fields["loss"].annotation) if loss != "sigmoid"],
 )
 def test_every_loss_is_one_of_trls_and_no_default(build, loss):
     smoothing = 0.1 if loss in {"robust", "exo_pair"} else 0.0
 
-    def value(**changes: object) -> float:
+    def value(**changes):
         trainer = build(**changes)
         with torch.no_grad():  # away from the reference, where sigmoid and others agree
             for weight in trainer.model.parameters():
@@ -132,12 +124,13 @@ def test_every_loss_is_one_of_trls_and_no_default(build, loss):
     assert value(loss=loss, label_smoothing=smoothing) != pytest.approx(value(), abs=1e-4)
 
 
-def test_no_pair_and_a_pair_too_long_are_refused(build, full):
-    with pytest.raises(UserError, match="pairs is empty"):
-        build(rows=[])
-    short = full.model_copy(update={"max_seq_length": 10})
-    with pytest.raises(UserError, match="max_seq_length=10"):
-        build(model=short)
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [({"rows": []}, "pairs is empty"), ({"model": {"max_seq_length": 10}}, "max_seq_length=10")],
+)
+def test_no_pair_and_a_pair_too_long_are_refused(build, changes, fault):
+    with pytest.raises(UserError, match=fault):
+        build(**changes)
 
 
 def test_the_overridden_method_of_trl_is_the_one_that_was_read():

@@ -1,32 +1,29 @@
 """Groups with equal rewards are replaced, bounded, and nothing is scored twice."""
 
 import hashlib
-import json
 import os
 import re
-from collections.abc import Callable
+from collections import Counter
+from functools import partial
 from pathlib import Path
+from statistics import fmean
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 
+from lib.artifacts import read_json, write_json
 from lib.core.errors import UserError
 from lib.params import Params
 from lib.params.model import Model
-from lib.training.grpo.policy_gradient import PolicyGradientTrainer
-from lib.training.phase.tracking import curve_points
 from tests.lib.training.runs import on_ranks
-from tests.lib.training.steps import Steps, build, letters, reward_with
-
-Reward = Callable[..., list[float]]
+from tests.lib.training.steps import build, letters, reward_with, train, train_steps
 
 
 def test_draws_are_keyed_and_no_two_ranks_share_one(built):
     trainer = built()
 
-    def others(round_: int = 1, *, step: int = 3, rank: int = 0) -> list[str]:
+    def others(round_=1, *, step=3, rank=0):
         trainer.state.global_step = step
         trainer.accelerator = SimpleNamespace(num_processes=2, process_index=rank)
         return [problem["problem"] for problem in trainer._refill_problems(5, round_)]
@@ -36,16 +33,12 @@ def test_draws_are_keyed_and_no_two_ranks_share_one(built):
     assert len({tuple(others()), tuple(others(step=4)), tuple(others(2))}) == 3
 
 
-def dull_for(dull: set[str], scored: list[str]) -> Reward:
-    """Reward all completions of `dull` problems equally; add scored problems to `scored`."""
+def dull_for(dull: set[str]):
+    """Reward all completions of `dull` problems equally."""
 
-    def reward(prompts: Any, completions: Any, **columns: Any) -> list[float]:
-        questions = [prompt[-1]["content"] for prompt in prompts]
-        scored.extend(questions)
-        earned = letters(completions)
-        return [
-            0.1 if text in dull else value for text, value in zip(questions, earned, strict=True)
-        ]
+    def reward(prompts, completions, **columns):
+        rows = zip(prompts, letters(completions), strict=True)
+        return [0.1 if prompt[-1]["content"] in dull else earned for prompt, earned in rows]
 
     return reward
 
@@ -57,37 +50,32 @@ def dull(sets):
 
 
 @pytest.fixture
-def train(built):
-    def run(reward: Reward, **grpo: Any) -> tuple[PolicyGradientTrainer, Steps]:
+def train_on(built):
+    def run(reward, **grpo):
         trainer = reward_with(built(**{"dynamic_sampling": 8, **grpo}), reward)
-        steps = Steps(trainer)
-        trainer.train()
-        return trainer, steps
+        return trainer, train_steps(trainer)
 
     return run
 
 
-def test_no_group_without_signal_reaches_loss_or_metrics(train, dull):
-    scored: list[str] = []
-    trainer, steps = train(dull_for(dull, scored))
-    points = curve_points(trainer.state)
+def test_no_group_without_signal_reaches_loss_or_metrics(train_on, dull):
+    trainer, steps = train_on(dull_for(dull))
+    decode = partial(trainer.processing_class.decode, skip_special_tokens=True)
+    points = steps.points
     for batch, point in zip(steps.batches, points, strict=True):
-        questions = trainer.processing_class.batch_decode(
-            batch.prompt_ids, skip_special_tokens=True
-        )
+        questions = decode(batch.prompt_ids)
         assert not any(problem in text for problem in dull for text in questions)
         assert all(sum(text == one for text in questions) % 4 == 0 for one in questions)
         lengths = batch.completion_mask.sum(1).float()
         assert point["completions/mean_length"] == pytest.approx(lengths.mean().item())
         assert point["frac_reward_zero_std"] == 0
-        decoded = [
-            trainer.processing_class.decode(ids[mask.bool()], skip_special_tokens=True)
+        # Rewards read a completion up to its stop string, whatever its last token holds beyond.
+        texts = [
+            re.sub(r"(?s)t.*", "t", decode(ids[mask.bool()]))
             for ids, mask in zip(batch.completion_ids, batch.completion_mask, strict=True)
         ]
-        # Rewards read a completion up to its stop string, whatever its last token holds beyond.
-        texts = [[{"content": re.sub(r"(?s)t.*", "t", text)}] for text in decoded]
-        earned = letters(texts)
-        assert point["rewards/reward/mean"] == pytest.approx(sum(earned) / len(earned), abs=1e-6)
+        earned = letters([[{"content": text}] for text in texts])
+        assert point["rewards/reward/mean"] == pytest.approx(fmean(earned), abs=1e-6)
 
     assert max(point["dynamic_sampling/rounds"] for point in points) >= 1
     assert max(point["dynamic_sampling/frac_without_signal"] for point in points) > 0.2
@@ -99,26 +87,24 @@ def test_no_group_without_signal_reaches_loss_or_metrics(train, dull):
 def test_with_gdpo_a_group_has_a_signal_by_component(built, aggregation, flat):
     """Two rewards add up to a constant, and differ only by component."""
 
-    def other(completions: Any, **columns: Any) -> list[float]:
+    def other(completions, **columns):
         return [-value for value in letters(completions)]
 
     trainer = built(reward_aggregation=aggregation, max_steps=1)
     trainer.grading.rewards = [letters, other]
     trainer.reward_weights = torch.tensor([0.5, 0.5])
-    batches = Steps(trainer).batches
-    trainer.train()
-    (point,) = curve_points(trainer.state)
-    assert point["frac_reward_zero_std"] == flat
-    assert point["reward_std"] == 0
+    steps = train_steps(trainer)
+    (point,) = steps.points
+    assert (point["frac_reward_zero_std"], point["reward_std"]) == (flat, 0)
     assert trainer._signal_mask([trainer.rollouts[:4]]) == [not flat]
     # Opposite rewards of equal weight still cancel, in every group.
-    assert batches[0].advantages.abs().max() < 1e-6
+    assert steps.batches[0].advantages.abs().max() < 1e-6
 
 
 def test_a_plugins_advantage_gets_the_components(built):
     trainer, seen = built(max_steps=1), []
 
-    def own(rewards: Any, right: Any, components: Any) -> Any:
+    def own(rewards, right, components):
         seen.append((rewards, components))
         return components[..., 1] - components[..., 1].mean(-1, keepdim=True)
 
@@ -135,11 +121,11 @@ def test_a_plugins_advantage_gets_the_components(built):
     torch.testing.assert_close(components[..., 1], 2 * components[..., 0])
 
 
-def test_what_rewards_log_weighs_by_what_is_trained_on(train):
+def test_what_rewards_log_weighs_by_what_is_trained_on(train_on):
     """Three of the first round's four groups stay; the second round has one."""
-    calls: list[int] = []
+    calls = []
 
-    def logging(completions: Any, log_metric: Any, **columns: Any) -> list[float]:
+    def logging(completions, log_metric, **columns):
         first = not calls
         calls.append(len(completions))
         log_metric("share", 0.0 if first else 1.0)
@@ -147,26 +133,24 @@ def test_what_rewards_log_weighs_by_what_is_trained_on(train):
             log_metric("only_later", 7.0)
         return [0.5] * 4 * first + letters(completions[4 * first :])
 
-    trainer, _ = train(logging, max_steps=1)
+    (point,) = train_on(logging, max_steps=1)[1].points
     assert calls == [16, 4]
-    (point,) = curve_points(trainer.state)
     assert (point["share"], point["only_later"]) == (0.25, 7.0)
 
 
-def test_the_bound_ends_the_run(train, sets):
+def test_the_bound_ends_the_run(train_on, sets):
     everything = {problem.problem for problem in sets.grpo}
     with pytest.raises(UserError, match=r"dynamic_sampling=2: .* 4 of 4"):
-        train(dull_for(everything, []), dynamic_sampling=2)
+        train_on(dull_for(everything), dynamic_sampling=2)
 
 
-def test_after_the_bound_the_fallback_trains_on_what_there_is(train, smoke, dull):
+def test_after_the_bound_the_fallback_trains_on_what_there_is(train_on, smoke, dull):
     """One round for half of the problems cannot fill every step."""
     knobs = {"dynamic_sampling": 1, "dynamic_sampling_fallback": "train"}
-    trainer, steps = train(dull_for(dull, []), **knobs)
-    points = curve_points(trainer.state)
-    unfilled = [point["dynamic_sampling/frac_unfilled"] for point in points]
+    _, steps = train_on(dull_for(dull), **knobs)
+    unfilled = [point["dynamic_sampling/frac_unfilled"] for point in steps.points]
     # Here a group lacks a signal only by its rewards, so that the two shares are one.
-    assert unfilled == [point["frac_reward_zero_std"] for point in points]
+    assert unfilled == [point["frac_reward_zero_std"] for point in steps.points]
     assert 0 < max(unfilled) < 1
     assert len(steps.batches) == smoke.grpo.max_steps
     for batch, share in zip(steps.batches, unfilled, strict=True):
@@ -174,33 +158,30 @@ def test_after_the_bound_the_fallback_trains_on_what_there_is(train, smoke, dull
         assert still.float().mean().item() == pytest.approx(share)
 
 
-def test_a_group_of_masked_completions_is_replaced_too(train):
+def test_a_group_of_masked_completions_is_replaced_too(train_on):
     """With groups of two, some of them are cut off whole."""
-    common = {"group_size": 2, "prompts_per_step": 8, "mask_truncated": True}
-    _, steps = train(letters, **common)
+    _, steps = train_on(letters, group_size=2, prompts_per_step=8, mask_truncated=True)
     for batch in steps.batches:
-        rows = zip(batch.prompt_ids.tolist(), batch.loss_mask.tolist(), strict=True)
-        counted: dict[tuple[int, ...], int] = {}
-        for prompt, mask in rows:
-            counted[tuple(prompt)] = counted.get(tuple(prompt), 0) + max(mask)
+        counted = Counter()
+        for prompt, mask in zip(batch.prompt_ids.tolist(), batch.loss_mask.tolist(), strict=True):
+            counted[tuple(prompt)] += max(mask)
         assert min(counted.values()) > 0
 
 
-def train_unevenly(problems: Any, base: Path, params: Params, model: Model, out: Path) -> None:
+def train_unevenly(problems, base: Path, params: Params, model: Model, out: Path):
     """Train on one of two ranks, rank 1's first draw of every step without a signal."""
     rank = int(os.environ["RANK"])
     trainer = build(problems, base, params, out / f"scratch{rank}", model=model, dynamic_sampling=8)
     steps: set[int] = set()
 
-    def reward(completions: Any, log_metric: Any, **columns: Any) -> list[float]:
+    def reward(completions, log_metric, **columns):
         log_metric("mine", 1.0 + 2 * rank)
         log_metric(f"on_{rank}", float(rank))
         first = trainer.state.global_step not in steps
         steps.add(trainer.state.global_step)
         return [0.5] * len(completions) if rank and first else letters(completions)
 
-    reward_with(trainer, reward).train()
-    points = curve_points(trainer.state)
+    points = train(reward_with(trainer, reward))
     weights = b"".join(weight.detach().numpy().tobytes() for weight in trainer.model.parameters())
     report = {
         "world": trainer.accelerator.num_processes,
@@ -208,7 +189,7 @@ def train_unevenly(problems: Any, base: Path, params: Params, model: Model, out:
         "rounds": [point["dynamic_sampling/rounds"] for point in points],
         "logged": {name: points[-1][name] for name in ("mine", "on_0", "on_1")},
     }
-    (out / f"rank{rank}.json").write_text(json.dumps(report))
+    write_json(out / f"rank{rank}.json", report)
 
 
 @pytest.mark.slow
@@ -217,10 +198,9 @@ def test_ranks_that_miss_unequal_numbers_of_groups_do_not_hang(sets, base, smoke
     own = (sets.grpo, base, smoke, full, tmp_path)
     ran = on_ranks(2, train_unevenly, *own, log=tmp_path / "log")
     assert ran.returncode == 0, ran.stdout[-4000:]
-    first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2))
+    first, second = (read_json(tmp_path / f"rank{rank}.json") for rank in range(2))
     assert first == second
-    assert first["world"] == 2
-    assert len(first["rounds"]) == 3
+    assert (first["world"], len(first["rounds"])) == (2, 3)
     assert min(first["rounds"]) >= 1
     # Of 8 completions on either rank; rank 1's all come from the second round.
     assert first["logged"] == {"mine": 2.0, "on_0": 0.0, "on_1": 1.0}

@@ -2,11 +2,9 @@
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
-import torch
-from torch import Tensor
-from trl import GRPOTrainer
 
 from lib.core.errors import UserError
 from lib.engines.base import encode
@@ -14,12 +12,13 @@ from lib.params import preset_params
 from lib.params.load import parse_params
 from lib.training.grpo import grpo_arguments
 from lib.training.grpo.trl import build_trl
-from lib.training.phase.tracking import curve_points
-from tests.lib.training.ranks import Gradients, Script, scripted
+from tests.lib.objectives.losses import assert_gradients
+from tests.lib.training.ranks import Script, scripted
+from tests.lib.training.steps import Gradients, train
 
 STEP = {"max_steps": 1, "micro_batch_size": 4, "learning_rate": 0.02, "warmup_ratio": 0.0}
 
-OBJECTIVES: dict[str, dict[str, Any]] = {
+OBJECTIVES = {
     "dapo": {"loss": "dapo"},
     "grpo": {"loss": "grpo"},
     "dr_grpo, no deviation": {"loss": "dr_grpo", "advantage": "mean"},
@@ -33,7 +32,7 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
 }
 
 
-def rollouts(prompts: list[Any], trainer: Any) -> dict[str, Any]:
+def rollouts(prompts: list[Any], trainer) -> dict[str, Any]:
     """Return the scripted completions as TRL's `rollout_func`."""
     tokenizer = trainer.processing_class
     ids = encode(tokenizer, prompts)
@@ -47,22 +46,17 @@ def rollouts(prompts: list[Any], trainer: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_a_step_of_ours_is_a_step_of_trls(built, base, name):
-    def run(trainer_name: str) -> tuple[dict[str, Tensor], dict[str, float]]:
+    def run(trainer_name):
         trainer = built(**STEP | OBJECTIVES[name], trainer=trainer_name)
         if trainer_name == "trl":
             trainer.rollout_func = rollouts
         else:
             trainer.roll_out_with(Script(base), live=True)
-        gradients = Gradients(trainer)
-        trainer.add_callback(gradients)
-        trainer.train()
-        return gradients.first, curve_points(trainer.state)[0]
+        seen = Gradients(trainer)
+        return train(trainer)[0], seen.gradients[0]
 
-    ours, point = run("reckon")
-    theirs, their_point = run("trl")
-    largest = max(float(gradient.abs().max()) for gradient in theirs.values())
-    assert largest > 1e-3
-    torch.testing.assert_close(ours, theirs, atol=1e-5 * largest, rtol=1e-4)
+    (point, ours), (their_point, theirs) = run("reckon"), run("trl")
+    assert_gradients(ours, theirs, within=1e-5, least=1e-3)
     for column in ("loss", "grad_norm", "reward", "reward_std", "completions/mean_length"):
         assert point[column] == pytest.approx(their_point[column], abs=1e-6, rel=1e-4), column
     # TRL takes the functions' names when it is built, before the test puts others there.
@@ -79,16 +73,15 @@ def test_trls_reading_of_the_sources_batch_can_be_had(preset, tmp_path, monkeypa
     params = parse_params(content, origin="params.yaml")
     arguments = grpo_arguments(params, scratch=tmp_path)
     monkeypatch.setattr("lib.training.grpo.trl.GRPOTrainer", lambda **kwargs: kwargs["args"])
-    config: Any = build_trl(
+    config = build_trl(
         [],
-        grading=SimpleNamespace(weights=[1.0], rewards=[]),  # type: ignore[arg-type]
+        grading=SimpleNamespace(weights=[1.0], rewards=[]),
         arguments=arguments,
         grpo=params.grpo,
         rollout=params.rollout,
         settings=params.model,
     )
-    assert config.per_device_train_batch_size == 1
-    assert config.gradient_accumulation_steps == 4
+    assert (config.per_device_train_batch_size, config.gradient_accumulation_steps) == (1, 4)
     assert config.num_generations == config.generation_batch_size == 16
     content["grpo"]["trainer"] = "reckon"
     with pytest.raises(UserError, match="updates_per_rollout"):
@@ -96,58 +89,48 @@ def test_trls_reading_of_the_sources_batch_can_be_had(preset, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("lora", [True, False])
-def test_trl_generates_and_trains_by_itself(built, smoke, full, lora):
-    trainer = built(
-        model=smoke.model if lora else full, trainer="trl",
-        learning_rate=0.1, warmup_ratio=0.0, epsilon_high=0.28, beta=0.04,
-    )  # fmt: skip
+def test_trl_generates_and_trains_by_itself(built, smoke, lora):
+    knobs = {"learning_rate": 0.1, "warmup_ratio": 0.0, "epsilon_high": 0.28, "beta": 0.04}
+    trainer = built(lora=lora, trainer="trl", **knobs)
     before = {n: p.detach().clone() for n, p in trainer.model.named_parameters()}
-    trainer.train()
+    points = train(trainer)
     assert trainer.state.global_step == smoke.grpo.max_steps
-    assert any(not torch.equal(before[n], p) for n, p in trainer.model.named_parameters())
+    assert any(not p.equal(before[n]) for n, p in trainer.model.named_parameters())
     assert (trainer.args.epsilon_high, trainer.args.beta) == (0.28, 0.04)
-    assert curve_points(trainer.state)[-1]["kl"] > 1e-4
+    assert points[-1]["kl"] > 1e-4
     # On full weights the reference is a model of its own, which stays where GRPO starts.
-    reference = {} if lora else trainer.ref_model.state_dict()
-    assert all(torch.equal(before[name], reference[name]) for name in before if not lora)
+    if not lora:
+        reference = trainer.ref_model.state_dict()
+        assert all(weight.equal(reference[name]) for name, weight in before.items())
 
 
 def test_trls_vllm_has_memory_for_the_params_lengths(built, smoke, monkeypatch):
-    class Unopened(GRPOTrainer):
-        """TRL's trainer, without opening vLLM."""
-
-        def __init__(self, *, args: Any, **others: Any) -> None:
-            self.args = args
-
-        remove_callback, reward_funcs = print, []
-
     monkeypatch.setattr("lib.training.grpo.check_engine", lambda *_, **__: None)
-    monkeypatch.setattr("lib.training.grpo.trl.GRPOTrainer", Unopened)
+    # TRL's trainer would open vLLM.
+    monkeypatch.setattr("lib.training.grpo.trl.GRPOTrainer", MagicMock)
     config = built(trainer="trl", rollout={"engine": "vllm"}).args
     assert (config.use_vllm, config.vllm_mode) == (True, "colocate")
     assert config.vllm_max_model_length == smoke.model.max_seq_length
 
 
 @pytest.mark.parametrize(
-    ("section", "changes"),
+    ("section", "key", "value"),
     [
-        ("grpo", {"loss": "reinforce"}),
-        ("grpo", {"advantage": "rloo"}),
-        ("grpo", {"dynamic_sampling": 2}),
-        ("model", {"tag_tokens": True}),  # with a penalty, and all weights trained
-        ("validation", {"engine": "vllm"}),
-        ("prompt", {"format": "r1_zero"}),
-        ("rollout", {"engine": "vllm-server"}),
+        ("grpo", "loss", "reinforce"),
+        ("grpo", "advantage", "rloo"),
+        ("grpo", "dynamic_sampling", 2),
+        ("model", "tag_tokens", True),  # with a penalty, and all weights trained
+        ("validation", "engine", "vllm"),
+        ("prompt", "format", "r1_zero"),
+        ("rollout", "engine", "vllm-server"),
     ],
 )
-def test_what_trl_lacks_is_refused_before_a_run(smoke, section, changes):
+def test_what_trl_lacks_is_refused_before_a_run(smoke, section, key, value):
     content = smoke.model_dump(mode="json")
-    content["grpo"]["trainer"] = "trl"
+    content["grpo"] |= {"trainer": "trl", "beta": 0.1}
     content["model"]["lora"]["rank"] = 0
-    content["grpo"]["beta"] = 0.1
     content["rollout"]["engine"] = "vllm"
-    content[section] |= changes
-    ((key, value),) = changes.items()
+    content[section][key] = value
     expected = rf"(?s){key}.*{'' if value is True else value}"
     with pytest.raises(UserError, match=expected) as error:
         parse_params(content, origin="params.yaml")

@@ -4,9 +4,8 @@ import pytest
 
 from lib.core.errors import UserError
 from lib.engines.registry import ENGINES
-from lib.training.phase.tracking import curve_points
 from tests.lib.training.ratios import CUTS, assert_ratios
-from tests.lib.training.steps import plain_grpo, varying
+from tests.lib.training.steps import train, varying
 from tests.vllm_server import served
 
 pytestmark = pytest.mark.vllm
@@ -14,44 +13,24 @@ pytestmark = pytest.mark.vllm
 GAP = "sampling/sampling_logp_difference/mean"
 
 
-@pytest.fixture
-def server(vllm_url, monkeypatch):
-    monkeypatch.setenv("RECKON_VLLM_URL", vllm_url)
-    return vllm_url
-
-
 @pytest.fixture(params=["vllm-lora", "vllm-full", "vllm-server-lora", "vllm-server-full"])
-def trainer(
-    request,
-    sets,
-    base,
-    smoke,
-    full,
-    tmp_path,
-):
+def trainer(request, built):
     engine, _, weights = request.param.rpartition("-")
     if engine == "vllm-server":
         request.getfixturevalue("server")
-    built = plain_grpo(
-        sets.grpo,
-        base,
-        smoke,
-        tmp_path,
-        grpo=smoke.grpo.model_copy(update={"learning_rate": 0.1}),
-        rollout=smoke.rollout.model_copy(update={"engine": engine, "top_p": 0.9}),
-        model=smoke.model if weights == "lora" else full,
-    )
-    assert built.engine.facts is ENGINES[engine]
-    built.grading.rewards = [varying, varying]
-    yield built
-    built.engine.close()
+    rollout = {"engine": engine, "top_p": 0.9}
+    trainer = built(lora=weights == "lora", learning_rate=0.1, rollout=rollout, stop=None)
+    assert trainer.engine.facts is ENGINES[engine]
+    trainer.grading.rewards = [varying, varying]
+    yield trainer
+    trainer.engine.close()
 
 
-def break_the_second_sync(trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+def break_the_second_sync(trainer, monkeypatch: pytest.MonkeyPatch):
     engine = type(trainer.engine)
     sync, synced = engine.sync, []
 
-    def only_once(self: object, policy: object) -> str:
+    def only_once(self, policy):
         if not synced:
             synced.append(sync(self, policy))
         return synced[0]
@@ -60,8 +39,7 @@ def break_the_second_sync(trainer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_samplers_gap_is_rounding_at_every_step(trainer, smoke):
-    trainer.train()
-    gaps = [point[GAP] for point in curve_points(trainer.state)]
+    gaps = [point[GAP] for point in train(trainer)]
     assert len(gaps) == smoke.grpo.max_steps
     assert all(0 < gap < 1e-5 for gap in gaps)
 

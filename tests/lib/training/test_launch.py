@@ -46,11 +46,7 @@ def test_a_launcher_that_starts_too_few_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("ddp", DistributedType.MULTI_GPU),
-        ("fsdp2", DistributedType.FSDP),
-    ],
+    ("name", "kind"), [("ddp", DistributedType.MULTI_GPU), ("fsdp2", DistributedType.FSDP)]
 )
 def test_accelerate_reads_each_of_the_configurations(name, kind):
     config = load_config_from_file(str(CONFIGS / f"{name}.yaml"))
@@ -59,16 +55,17 @@ def test_accelerate_reads_each_of_the_configurations(name, kind):
     assert set(config.fsdp_config) <= known
 
 
+SLURM, SKYPILOT = ((LAUNCH_FILES / name).read_text() for name in ("slurm.sh", "skypilot.yaml"))
+
+
 def test_the_launch_files_are_shell_and_yaml_that_parse():
-    subprocess.run(["bash", "-n", LAUNCH_FILES / "slurm.sh"], check=True)
-    task = YAML(typ="safe").load(LAUNCH_FILES / "skypilot.yaml")
-    for script in (task["setup"], task["run"]):
+    task = YAML(typ="safe").load(SKYPILOT)
+    for script in (SLURM, task["setup"], task["run"]):
         subprocess.run(["bash", "-n"], input=script, text=True, check=True)
 
 
-@pytest.mark.parametrize("file", ["slurm.sh", "skypilot.yaml"])
-def test_a_launch_file_uses_verbs_that_exist(file):
-    text = (LAUNCH_FILES / file).read_text(encoding="utf-8")
+@pytest.mark.parametrize("text", [SLURM, SKYPILOT], ids=["slurm", "skypilot"])
+def test_a_launch_file_uses_verbs_that_exist(text):
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     verbs = set(re.findall(r"(?:^|\s)make (\w+)", text))
     assert re.search(r"^ *make fetch\n *make repro\b", text, re.MULTILINE)
@@ -76,23 +73,24 @@ def test_a_launch_file_uses_verbs_that_exist(file):
 
 
 @pytest.mark.parametrize(
-    ("file", "gpus"),
-    [("slurm.sh", r"--nodes=(\d+) lib|--gpus-per-node=(\d+)"), ("skypilot.yaml", r"H100:(\d+)")],
+    ("text", "gpus"),
+    [(SLURM, r"--nodes=(\d+) lib|--gpus-per-node=(\d+)"), (SKYPILOT, r"H100:(\d+)")],
+    ids=["slurm", "skypilot"],
 )
-def test_a_launch_files_gpus_can_share_its_presets_batches(file, gpus):
-    text = (LAUNCH_FILES / file).read_text(encoding="utf-8")
+def test_a_launch_files_gpus_can_share_its_presets_batches(text, gpus):
     processes = math.prod(
         int(number) for match in re.findall(gpus, text) for number in match if number
     )
     (preset,) = re.findall(r"make preset PRESET=(\S+)", text)
     params = preset_params(preset)
+    sft, grpo = params.sft, params.grpo
+    assert processes > 1
     for section, batch in (
-        (params.sft, params.sft.batch_size),
-        (params.grpo, params.grpo.prompts_per_step * params.grpo.group_size),
+        (sft, sft.batch_size),
+        (grpo, grpo.prompts_per_step * grpo.group_size),
     ):
-        assert processes > 1
         assert micro_batches(batch, micro_batch=section.micro_batch_size, world_size=processes)
-    assert params.grpo.prompts_per_step % processes == 0
+    assert grpo.prompts_per_step % processes == 0
 
 
 def test_ranks_share_a_micro_batch_or_it_is_refused():

@@ -1,7 +1,6 @@
 """An epoch has the same order in a resumed run as in an uninterrupted one."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from accelerate import skip_first_batches
@@ -40,7 +39,7 @@ def test_a_later_epoch_resumed_halfway_keeps_its_order(ranks, make):
     )
     order_by_epoch(trainer)
 
-    def loader() -> Any:
+    def loader():
         return prepare_data_loader(
             DataLoader(range(12), sampler=trainer._get_train_sampler(), batch_size=2),
             num_processes=ranks,
@@ -48,7 +47,7 @@ def test_a_later_epoch_resumed_halfway_keeps_its_order(ranks, make):
             put_on_device=False,
         )
 
-    def batches(epoch: int, loader: Any) -> list[list[int]]:
+    def batches(epoch, loader):
         loader.set_epoch(epoch)  # as transformers does
         return [batch.tolist() for batch in loader]
 

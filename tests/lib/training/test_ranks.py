@@ -1,6 +1,5 @@
 """Two processes train as one does: same gradients, equal weights on both."""
 
-import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,13 +9,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
+from lib.artifacts import write_json
 from lib.artifacts.problems import write_problems
 from lib.params import preset_params
 from lib.problems.generated import GeneratedSets
 from lib.training.phase.ranks import check_ranks_agree
 from tests.lib.training import ranks
 from tests.lib.training.grpo_stage import grpo_stage, learned
-from tests.lib.training.runs import launch, on_ranks
+from tests.lib.training.runs import CHANGES, launch, on_ranks
 from tests.lib.training.steps import NO_CLIPPING
 from tests.vllm_server import free_port
 
@@ -34,15 +34,12 @@ def trained(folder: Path, processes: int, *way: str) -> list[dict[str, Any]]:
     return [torch.load(file, weights_only=False) for file in files]
 
 
-def write_run(
-    folder: Path, base: Path, sets: GeneratedSets, rank: int, **sections: dict[str, Any]
-) -> None:
+def write_run(folder: Path, base: Path, sets: GeneratedSets, rank: int, **sections: dict[str, Any]):
     """Write the inputs of a GRPO run of two steps, with a LoRA rank or 0 for all weights."""
     shutil.copytree(base, folder / "base")
     write_problems(folder / "grpo.jsonl", sets.grpo)
     grpo = {"max_steps": 2, "max_grad_norm": NO_CLIPPING}
-    changes = {"model": lora(rank), "grpo": grpo, **sections}
-    (folder / "changes.json").write_text(json.dumps(changes), encoding="utf-8")
+    write_json(folder / CHANGES, {"model": lora(rank), "grpo": grpo, **sections})
 
 
 @LORA
@@ -50,9 +47,8 @@ def test_grpo_on_two_ranks_has_the_gradient_of_one(rank, base, sets, tmp_path):
     write_run(tmp_path, base, sets, rank)
     (alone,) = trained(tmp_path, 1)
     first, second = trained(tmp_path, 2)
-    assert max(gradient.abs().max().item() for gradient in alone["gradients"].values()) > 1e-3
-    agree(first["gradients"], alone["gradients"], within=1e-5)
-    agree(second["gradients"], alone["gradients"], within=1e-5)
+    for each in (first, second):
+        assert_same_gradients(each, alone)
     agree(first["weights"], second["weights"], within=0)
 
 
@@ -66,24 +62,17 @@ ENGINES = [
 @LORA
 @pytest.mark.parametrize("engine", ENGINES)
 def test_two_ranks_with_shards_sample_and_learn_as_one_process(
-    engine,
-    rank,
-    base,
-    sets,
-    tmp_path,
-    request,
-    monkeypatch,
+    engine, rank, base, sets, tmp_path, request
 ):
     if engine == "vllm-server":
-        monkeypatch.setenv("RECKON_VLLM_URL", request.getfixturevalue("vllm_url"))
+        request.getfixturevalue("server")
     write_run(tmp_path, base, sets, rank, rollout={"engine": engine})
     (alone,) = trained(tmp_path, 1, "whole")
     both = trained(tmp_path, 2, "shards")
     assert len({*alone["completions"]}) > 4
     assert [one for each in both for one in each["completions"]] == alone["completions"]
-    assert max(gradient.abs().max().item() for gradient in alone["gradients"].values()) > 1e-3
     for each in both:
-        agree(each["gradients"], alone["gradients"], within=1e-5)
+        assert_same_gradients(each, alone)
         assert max(each["gaps"]) < max(2 * max(alone["gaps"]), 1e-6)
     agree(both[0]["weights"], both[1]["weights"], within=0)
 
@@ -93,10 +82,13 @@ def lora(rank: int) -> dict[str, Any]:
     return {"lora": {**whole, "rank": rank}}
 
 
-def agree(one: dict[str, Any], other: dict[str, Any], *, within: float) -> None:
-    assert one.keys() == other.keys()
-    for name, tensor in one.items():
-        torch.testing.assert_close(tensor, other[name], rtol=0, atol=within)
+def agree(one: dict[str, Any], other: dict[str, Any], *, within: float):
+    torch.testing.assert_close(one, other, rtol=0, atol=within)
+
+
+def assert_same_gradients(one: dict[str, Any], alone: dict[str, Any]):
+    assert max(gradient.abs().max().item() for gradient in alone["gradients"].values()) > 1e-3
+    agree(one["gradients"], alone["gradients"], within=1e-5)
 
 
 def test_the_stage_trains_on_two_ranks(base, sets, tmp_path):
@@ -162,7 +154,7 @@ def test_a_lost_rank_starts_again_on_two_nodes(tmp_path):
     assert (tmp_path / "killed").exists()
 
 
-def train_apart(base: Path, scratch: Path) -> None:
+def train_apart(base: Path, scratch: Path):
     """Make the weights of two ranks differ, as after training without averaged gradients."""
     args = TrainingArguments(str(scratch), use_cpu=True, ddp_backend="gloo", report_to="none")
     trainer = Trainer(AutoModelForCausalLM.from_pretrained(base), args)

@@ -1,22 +1,17 @@
 """One procedure for every phase: skipped, whole, interrupted and resumed, or refused."""
 
-import csv
-import functools
 import json
 import random
 import shutil
 import signal
 import time
-from collections.abc import Callable
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
-from transformers import Trainer
 
-from lib.artifacts import hash_path, read_json
+from lib.artifacts import hash_path, read_json, write_json
 from lib.artifacts.completions import read_graded
 from lib.artifacts.models import SELECTED, adapter_faults
 from lib.artifacts.problems import write_problems
@@ -24,14 +19,22 @@ from lib.core.errors import UserError
 from lib.engines.policy import add_adapter, load_merged, load_policy
 from lib.engines.runtime import configure
 from lib.inference.external import external_model
-from lib.params import Params
 from lib.planning.inputs import input_problems
 from lib.prompts import prompt_format, save_prompt
 from lib.training.phase import validation
-from lib.training.phase.run import run_phase
 from lib.training.phase.validation import Validator
 from stages import sft
-from tests.lib.training.runs import StopAt, changed, outputs_in, run, start, write_inputs
+from tests.lib.training.runs import (
+    CHANGES,
+    StopAt,
+    changed,
+    curve,
+    outputs_in,
+    run,
+    start,
+    train_phase,
+    write_inputs,
+)
 from tests.lib.training.steps import plain_grpo, plain_sft
 
 STEPS = 8
@@ -43,9 +46,6 @@ def short(smoke):
     sft = {"num_epochs": 2, "batch_size": 8, "micro_batch_size": 4, "logging_steps": 2}
     sft |= {"save_steps": 3, "keep_checkpoints": 1, "eval_steps": 3}
     return changed(smoke, {"sft": sft})
-
-
-Phase = Callable[..., Path]
 
 
 @pytest.fixture(scope="module")
@@ -60,28 +60,17 @@ def validator(sets, base, smoke, tmp_path_factory):
 def phase(sets, base, short, validator, tmp_path):
     """Run SFT to step `stop`, or to its end; return its folder."""
 
-    def run(
-        stop: int | None = None, *, params: Params = short, folder: str = "run", base: Path = base
-    ) -> Path:
+    def run(stop=None, *, params=short, folder="run", base=base):
         configure(seed=params.seed, threads=params.torch_threads)
 
-        def build(scratch: Path) -> Trainer:
+        def build(scratch):
             trainer = plain_sft(sets.sft[:32], base, params, scratch)
             if stop is not None:
                 trainer.add_callback(StopAt(stop))
             return trainer
 
-        run_phase(
-            build,
-            stage="sft",
-            section=params.sft,
-            init=base,
-            outputs=outputs_in(tmp_path / folder, "sft"),
-            settings=params.model_dump(),
-            inputs={"base": base},
-            validator=validator,
-            scratch=tmp_path / folder / "scratch",
-        )
+        whole = {"stage": "sft", "params": params, "init": base, "validator": validator}
+        train_phase(build, tmp_path / folder, **whole)
         return tmp_path / folder
 
     return run
@@ -96,28 +85,20 @@ def results(folder: Path, stage: str = "sft") -> dict[str, str]:
     }
 
 
-def test_a_skipped_phase_hands_over_the_checkpoint_it_had(
-    base,
-    tmp_path,
-    smoke,
-    validator,
-    capsys,
-):
-    def never(scratch: Path) -> Trainer:
-        raise AssertionError("a skipped phase must not build a trainer")
-
-    outputs = outputs_in(tmp_path, "sft")
-    run_phase(
-        never,
-        stage="sft",
-        section=changed(smoke, {"sft": {"num_epochs": 0}}).sft,
-        init=base,
-        outputs=outputs,
-        settings={},
-        inputs={"base": base},
-        validator=validator,
-        scratch=tmp_path / "scratch",
+def assert_same_weights(one: Path, other: Path, *, base: Path):
+    ours, theirs = (
+        load_merged(each, base=base, dtype="float32", attention="sdpa").state_dict()
+        for each in (one, other)
     )
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+
+
+def test_a_skipped_phase_hands_over_the_checkpoint_it_had(base, tmp_path, smoke, validator, capsys):
+    build, params = Mock(), changed(smoke, {"sft": {"num_epochs": 0}})
+    outputs = train_phase(
+        build, tmp_path, stage="sft", params=params, init=base, validator=validator
+    )
+    build.assert_not_called()
     assert hash_path(outputs.model) == hash_path(base)
     assert "sft.num_epochs is 0" in capsys.readouterr().out
     assert read_json(outputs.provenance)["skipped"] is True
@@ -127,21 +108,21 @@ def test_a_skipped_phase_hands_over_the_checkpoint_it_had(
     assert "answer_accuracy" in columns.split(",")
 
 
+def second_matrices(policy: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """Return an adapter's matrices that start at 0."""
+    return [weight for name, weight in policy.named_parameters() if "lora_B" in name]
+
+
 def test_grpo_starts_from_an_adapter_that_was_trained_before(
-    base,
-    sets,
-    smoke,
-    tmp_path,
-    monkeypatch,
+    base, sets, smoke, tmp_path, monkeypatch
 ):
     mine, lora = tmp_path / "mine", smoke.model.lora
     policy = add_adapter(load_policy(base, base=base, settings=smoke.model), lora)
-    for name, weight in policy.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.constant_(weight, 0.01)
+    for weight in second_matrices(policy):
+        torch.nn.init.constant_(weight, 0.01)
     policy.save_pretrained(mine)
-    missing = list(adapter_faults(base, rank=lora.rank, alpha=lora.alpha))
-    assert "holds no LoRA adapter" in missing[0]
+    missing = next(adapter_faults(base, rank=lora.rank, alpha=lora.alpha))
+    assert "holds no LoRA adapter" in missing
     (other,) = adapter_faults(mine, rank=2 * lora.rank, alpha=lora.alpha)
     assert f"set model.lora.rank to it, not {2 * lora.rank}" in other
 
@@ -149,7 +130,7 @@ def test_grpo_starts_from_an_adapter_that_was_trained_before(
     monkeypatch.chdir(tmp_path)
     params = changed(smoke, {"sft": {"adapter": str(mine)}})
     assert list(input_problems(params)) == []
-    Path("params.yaml").write_text(json.dumps(params.model_dump(mode="json")))
+    write_json(Path("params.yaml"), params.model_dump(mode="json"))
     shutil.copytree(base, "data/models/base")
     write_problems(Path("data/problems/sft.jsonl"), sets.sft)
     for name in params.validation.sets:
@@ -160,16 +141,16 @@ def test_grpo_starts_from_an_adapter_that_was_trained_before(
 
     init = Path("data/models/sft")
     trainer = plain_grpo(sets.grpo, base, smoke, tmp_path / "grpo", init=init)
-    started = {name: w for name, w in trainer.model.named_parameters() if "lora_B" in name}
+    started = second_matrices(trainer.model)
     assert started
-    assert all(w.requires_grad and (w == 0.01).all() for w in started.values())
+    assert all(weight.requires_grad and (weight == 0.01).all() for weight in started)
 
 
 def test_an_interrupted_phase_ends_with_the_files_of_a_whole_one(phase, base, capsys):
     whole = phase(folder="whole")
     # Logged are every second step and all saved ones.
     for name, steps in {"curve": [2, 3, 4, 6, 8], "validation_curve": [0, 3, 6, 8]}.items():
-        points = csv.DictReader(results(whole)[name].splitlines())
+        points = curve(getattr(outputs_in(whole, "sft"), name))
         assert [int(point["step"]) for point in points] == steps
 
     with pytest.raises(UserError, match="resumes from step 3"):
@@ -188,17 +169,14 @@ def test_an_interrupted_phase_ends_with_the_files_of_a_whole_one(phase, base, ca
     left = [path.name for path in (twice / "scratch/sft").iterdir()]
     assert sorted(left) == ["checkpoints", "lock", "training.log"]
     kept = twice / "scratch/sft/checkpoints" / f"checkpoint-{STEPS}"
-    final = load_merged(interrupted.model, base=base, dtype="float32", attention="sdpa")
-    loaded = load_merged(kept, base=base, dtype="float32", attention="sdpa")
-    for name, weight in final.state_dict().items():
-        assert weight.equal(loaded.state_dict()[name]), name
+    assert_same_weights(interrupted.model, kept, base=base)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_leaves_a_checkpoint_to_resume_from(number, phase, monkeypatch):
     whole, before = phase(folder="whole"), signal.getsignal(number)
 
-    def signalled(self: StopAt, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def signalled(self, args, state, control, **kwargs):
         if state.global_step == self.step:
             signal.raise_signal(number)
         # After SIGUSR1 the run goes on until it is killed.
@@ -235,8 +213,7 @@ def test_completions_of_the_last_validation_are_kept(phase, monkeypatch):
     assert {(row.checkpoint, row.mode) for row in rows} == {("sft", "validation")}
     sets = [row.benchmark for row in rows]
     assert sets == ["held_out"] * 3 + ["harder"] * 3
-    with (folder / "validation.csv").open(encoding="utf-8", newline="") as lines:
-        *_, last = csv.DictReader(lines)
+    last = curve(folder / "validation.csv")[-1]
     # Three of the four measured completions are kept.
     rewards = sum(row.reward for row in rows[:3])
     assert rewards <= 4 * float(last["mean_reward"]) + 1e-9 <= rewards + 1.25
@@ -252,23 +229,17 @@ SCORES = {
 
 @pytest.mark.parametrize("best", SCORES)
 def test_the_best_checkpoint_is_handed_on_after_interruptions(
-    best,
-    phase,
-    base,
-    short,
-    sets,
-    validator,
-    monkeypatch,
+    best, phase, base, short, sets, validator, monkeypatch
 ):
     step, measure, real = 0, Validator._measure, validation.means
 
-    def measured(self: Validator, state: Any, model: Any) -> None:
+    def measured(self, state, model):
         nonlocal step
         step = state.global_step
         measure(self, state, model)
 
     # The other set's accuracies fall when these rise: a benchmark selects nothing.
-    def means(rows: Any) -> dict[str, float]:
+    def means(rows):
         held_back = rows[0].problem == sets.sft[-1].problem
         score = SCORES[best][step]
         return real(rows) | {"answer_accuracy": score if held_back else 1 - score}
@@ -287,11 +258,8 @@ def test_the_best_checkpoint_is_handed_on_after_interruptions(
         assert ours == wholes
 
     outputs = outputs_in(whole, "sft")
-    load = functools.partial(load_merged, base=base, dtype="float32", attention="sdpa")
     source = whole / f"scratch/sft/checkpoints/checkpoint-{best}" if best else base
-    expected = load(source).state_dict()
-    for name, weight in load(outputs.model).state_dict().items():
-        assert weight.equal(expected[name]), name
+    assert_same_weights(outputs.model, source, base=base)
     selected = {"step": best, "last_step": 8, "num_points": 4, "answer_accuracy": 0.5}
     noted = read_json(outputs.metrics).pop("selected")
     assert noted == selected | {"num_problems": 1}
@@ -339,18 +307,18 @@ def test_metrics_hold_each_columns_last_value(sets, base, tmp_path):
     grpo = {"max_steps": 2, "num_iterations": 2, "eval_steps": 0}
     for logging_steps, logged in ((1, ["1", "2"]), (5, ["2"])):
         grpo |= {"logging_steps": logging_steps, "save_steps": 0, "keep_checkpoints": 0}
-        (folder / "changes.json").write_text(json.dumps({"grpo": grpo}), encoding="utf-8")
+        write_json(folder / CHANGES, {"grpo": grpo})
         run("grpo", folder)
-        points = list(csv.DictReader(results(folder, "grpo")["curve"].splitlines()))
+        points = curve(folder / "curve.csv")
         assert [point["step"] for point in points] == logged
-        metrics = read_json(outputs_in(folder, "grpo").metrics)
+        metrics = read_json(folder / "metrics.json")
         assert metrics["step"] == 2
         for name in ("reward", "answer_accuracy", "completions/mean_length", "num_tokens"):
             assert metrics[name] == float(points[0][name]), name
         assert metrics["learning_rate"] == float(points[-1]["learning_rate"])
 
 
-KILLED: dict[str, tuple[str, int, dict[str, Any]]] = {
+KILLED = {
     "sft-full": ("sft", 0, {}),
     "sft-by-length": ("sft", 8, {"group_by_length": True}),
     "grpo-full": ("grpo", 0, {}),
@@ -372,7 +340,7 @@ def test_sigkill_at_random_moments_changes_nothing_in_the_end(
 ):
     stage, rank, changes = KILLED[name]
     # An untrained policy answers nothing: a reward of repetition varies all the same.
-    content: dict[str, dict[str, Any]] = {
+    content = {
         "sft": {"save_steps": 5},
         "dpo": {"num_epochs": 3, "batch_size": 4, "micro_batch_size": 4, "save_steps": 2},
         "grpo": {"max_steps": 12, "save_steps": 2, "learning_rate": 0.01},
@@ -380,21 +348,19 @@ def test_sigkill_at_random_moments_changes_nothing_in_the_end(
         "model": {"lora": {**smoke.model.lora.model_dump(mode="json"), "rank": rank}},
     }
     content[stage] |= changes
-    folder = write_inputs(tmp_path / "run", base, sets)
-    (folder / "changes.json").write_text(json.dumps(content), encoding="utf-8")
-
+    folder = write_inputs(tmp_path / "run", base, sets, **content)
     log = folder / "output"
 
-    def ended(process: BaseProcess) -> int | None:
+    def train_to_the_end():
+        process = start(run, stage, folder, log=log)
         process.join()
-        return process.exitcode
+        assert process.exitcode == 0, log.read_text()
+        return results(folder, stage)
 
-    assert ended(start(run, stage, folder, log=log)) == 0, log.read_text()
-    whole = results(folder, stage)
+    whole = train_to_the_end()
     assert whole["model"] != hash_path(folder / "base")
     if stage == "grpo":
-        points = csv.DictReader(whole["curve"].splitlines())
-        assert any(float(point["grad_norm"]) > 0 for point in points)
+        assert any(float(point["grad_norm"]) > 0 for point in curve(folder / "curve.csv"))
         assert len(whole["rollouts"].splitlines()) > 12
     for made in ("models", "scratch"):
         shutil.rmtree(folder / made)
@@ -410,7 +376,6 @@ def test_sigkill_at_random_moments_changes_nothing_in_the_end(
             if not process.is_alive():
                 break
         process.kill()
-        ended(process)
-    assert ended(start(run, stage, folder, log=log)) == 0, log.read_text()
+        process.join()
+    assert train_to_the_end() == whole
     assert "resumes from step" in training_log(folder, stage)
-    assert results(folder, stage) == whole

@@ -5,7 +5,6 @@ out half of a completion, or a sampler with weights of the start, each ends belo
 """
 
 from statistics import fmean
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,6 @@ from lib.engines.tiny import write_tiny
 from lib.params import preset_params
 from lib.problems.generated import synthetic_sets
 from lib.prompts import prompt_format, save_system
-from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from tests.lib.training.steps import build, plain_sft
 
 PARAMS = preset_params("tiny-cpu")
@@ -35,7 +33,7 @@ def test_what_is_solved_now_and_then_comes_to_be_solved(tmp_path):
     taught.train()
     taught.save_model(str(checkpoint))
 
-    def trainer(problems: Any, **grpo: Any) -> PolicyGradientTrainer:
+    def trainer(problems, **grpo):
         return build(
             problems,
             base,

@@ -1,8 +1,6 @@
 """Weights cut across two ranks (FSDP2 on CPUs) train and are saved as whole ones are."""
 
 import contextlib
-import csv
-import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,12 +11,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from lib.artifacts import read_json
+from lib.artifacts import read_json, write_json
 from lib.core.errors import UserError
 from lib.training.phase.ranks import check_sharding
 from lib.training.phase.warning_signs import GAP
 from tests.lib.training import sharded
-from tests.lib.training.runs import on_ranks, run, write_inputs
+from tests.lib.training.runs import CHANGES, curve, on_ranks, run, write_inputs
 from tests.lib.training.test_ranks import LORA, lora
 
 
@@ -41,14 +39,12 @@ def changes(rank: int) -> dict[str, Any]:
 
 
 def trained(
-    way: str, stage: str, inputs: Path, rank: int, *, engine: str = "transformers", **sections: Any
+    way: str, stage: str, inputs: Path, rank: int, *, engine: str = "transformers", **sections
 ) -> Path:
     folder = inputs.with_name(way)
     shutil.copytree(inputs, folder)
     engines = {"rollout": {"engine": engine}, "validation": {"engine": engine}}
-    (folder / "changes.json").write_text(
-        json.dumps({**changes(rank), **engines, **sections}), encoding="utf-8"
-    )
+    write_json(folder / CHANGES, {**changes(rank), **engines, **sections})
     ran = begin(way, stage, folder)
     assert ran.returncode == 0, ran.stdout
     return folder
@@ -66,19 +62,24 @@ def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
     return load_file(file)
 
 
-def agree(one: Path, other: Path) -> None:
-    names = [sorted(path.name for path in folder.iterdir()) for folder in (one, other)]
-    assert names[0] == names[1]
-    ours, theirs = weights(one), weights(other)
-    assert ours.keys() == theirs.keys()
-    for name, tensor in ours.items():
-        torch.testing.assert_close(tensor, theirs[name], rtol=0, atol=1e-5)
+def agree(one: Path, other: Path):
+    names, others = ({path.name for path in folder.iterdir()} for folder in (one, other))
+    assert names == others
+    torch.testing.assert_close(weights(one), weights(other), rtol=0, atol=1e-5)
 
 
 def held(folder: Path) -> list[float]:
     """Return every rank's share of the weights."""
     counts = [read_json(folder / f"{rank}.json") for rank in range(2)]
     return [count["held"] / count["total"] for count in counts]
+
+
+def trained_both_ways(stage: str, inputs: Path, rank: int, **changes: Any) -> tuple[Path, Path]:
+    """Train with shards and with replicas, and assert that both end with the same model."""
+    cut, whole = (trained(way, stage, inputs, rank, **changes) for way in ("shards", "replicas"))
+    assert held(cut) == [0.5, 0.5] and held(whole) == [1.0, 1.0]
+    agree(cut / "models" / stage, whole / "models" / stage)
+    return cut, whole
 
 
 @pytest.mark.slow
@@ -89,8 +90,7 @@ def test_sft_on_two_ranks_writes_the_checkpoint_of_one_process(way, share, rank,
     assert held(two) == [share, share]
     agree(two / "models/sft", alone / "models/sft")
     losses = [
-        [float(point["loss"]) for point in csv.DictReader((folder / "curve.csv").open())]
-        for folder in (two, alone)
+        [float(point["loss"]) for point in curve(folder / "curve.csv")] for folder in (two, alone)
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     # Checkpoints differ in their state to resume from (random states, shards), not in the model.
@@ -111,8 +111,7 @@ def test_the_best_of_sharded_weights_is_handed_on_whole(inputs):
     assert max(held(folder)) < 1
     assert read_json(folder / "metrics.json")["selected"]["step"] == 0
     written, base = weights(folder / "models/sft"), weights(inputs / "base")
-    assert written.keys() == base.keys()
-    assert all(tensor.equal(base[name]) for name, tensor in written.items())
+    torch.testing.assert_close(written, base, rtol=0, atol=0)
 
 
 @pytest.mark.slow
@@ -120,9 +119,7 @@ def test_the_best_of_sharded_weights_is_handed_on_whole(inputs):
 @pytest.mark.parametrize("stage", ["grpo", "dpo"])
 def test_sharded_weights_end_as_two_whole_copies_do(stage, rank, inputs):
     """In GRPO, rank 1 has generated its completions long before rank 0."""
-    cut, whole = (trained(way, stage, inputs, rank) for way in ("shards", "replicas"))
-    assert held(cut) == [0.5, 0.5] and held(whole) == [1.0, 1.0]
-    agree(cut / "models" / stage, whole / "models" / stage)
+    cut, _ = trained_both_ways(stage, inputs, rank)
     end = weights(cut / "models" / stage)
     # An adapter's second matrices start at 0.
     moved = [weight for name, weight in end.items() if "lora_B" in name]
@@ -139,16 +136,10 @@ def test_sharded_weights_reach_vllm_as_whole_ones_do(engine, rank, inputs, reque
 
     In test_ranks.py both engines get either kind of weights.
     """
-    with pytest.MonkeyPatch.context() as patch:
-        if engine == "vllm-server":
-            patch.setenv("RECKON_VLLM_URL", request.getfixturevalue("vllm_url"))
-        cut, whole = (
-            trained(way, "grpo", inputs, rank, engine=engine) for way in ("shards", "replicas")
-        )
-    assert held(cut) == [0.5, 0.5]
-    agree(cut / "models/grpo", whole / "models/grpo")
-    for folder in (cut, whole):
-        points = list(csv.DictReader((folder / "curve.csv").open()))
+    if engine == "vllm-server":
+        request.getfixturevalue("server")
+    for folder in trained_both_ways("grpo", inputs, rank, engine=engine):
+        points = curve(folder / "curve.csv")
         assert len(points) > 1
         assert max(float(point[f"{GAP}/mean"]) for point in points) < 1e-5
 
@@ -157,11 +148,7 @@ def test_sharded_weights_reach_vllm_as_whole_ones_do(engine, rank, inputs, reque
 @LORA
 @pytest.mark.parametrize("stage", ["sft", "dpo"])
 def test_sharded_weights_are_validated_by_vllm_as_whole_ones_are(stage, rank, inputs):
-    cut, whole = (
-        trained(way, stage, inputs, rank, engine="vllm") for way in ("shards", "replicas")
-    )
-    assert held(cut) == [0.5, 0.5]
-    agree(cut / "models" / stage, whole / "models" / stage)
+    cut, whole = trained_both_ways(stage, inputs, rank, engine="vllm")
     points = (cut / "validation.csv").read_text("utf-8")
     assert len(points.splitlines()) > 3
     assert points == (whole / "validation.csv").read_text("utf-8")
@@ -172,7 +159,7 @@ def test_an_interrupted_run_with_sharded_weights_resumes(inputs):
     whole = trained("shards", "sft", inputs, 0)
     twice = inputs.with_name("twice")
     shutil.copytree(inputs, twice)
-    shutil.copy(whole / "changes.json", twice)
+    shutil.copy(whole / CHANGES, twice)
     assert begin("shards", "sft", twice, 2).returncode != 0
     assert not (twice / "models/sft").exists()
     ran = begin("shards", "sft", twice)
@@ -191,7 +178,7 @@ def test_an_interrupted_run_with_sharded_weights_resumes(inputs):
     ],
 )
 def test_only_fsdp2_may_cut_the_weights(sharding, fault):
-    trainer: Any = SimpleNamespace(
+    trainer = SimpleNamespace(
         is_fsdp_enabled="fsdp_version" in sharding,
         is_deepspeed_enabled="zero_stage" in sharding,
         accelerator=SimpleNamespace(

@@ -4,9 +4,12 @@ import importlib
 import json
 import os
 import struct
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import wandb
@@ -19,10 +22,9 @@ from lib.engines.runtime import configure
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.training.phase import tracking
-from lib.training.phase.run import run_phase
 from lib.training.phase.tracking import TRACKER_DEFAULTS, Tracker
 from tests.conftest import ROOT, run_command
-from tests.lib.training.runs import outputs_in
+from tests.lib.training.runs import train_phase
 from tests.lib.training.steps import plain_grpo
 
 
@@ -53,32 +55,22 @@ def recorded(file: Path) -> list[wandb_internal_pb2.Record]:
     return records
 
 
-def train(base: Path, sets: GeneratedSets, smoke: Params, folder: Path) -> None:
+def train(base: Path, sets: GeneratedSets, smoke: Params, folder: Path):
     configure(seed=smoke.seed, threads=1)
-    run_phase(
-        lambda scratch: plain_grpo(sets.grpo, base, smoke, scratch),
-        stage="grpo",
-        section=smoke.grpo,
-        init=base,
-        outputs=outputs_in(folder, "grpo"),
-        settings=smoke.model_dump(include={"grpo", "reward"}),
-        inputs={"base": base},
-        scratch=folder / "scratch",
-    )
+    build = partial(plain_grpo, sets.grpo, base, smoke)
+    train_phase(build, folder, stage="grpo", params=smoke, init=base)
+
+
+def values(items: Iterable[Any]) -> dict[str, Any]:
+    """Return the values of a record's items by key."""
+    return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
 
 
 @pytest.mark.slow
-def test_offline_a_run_is_recorded_whole(
-    base,
-    sets,
-    smoke,
-    tmp_path,
-    monkeypatch,
-):
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_PROJECT", "mine")
-    monkeypatch.setenv("WANDB_ENTITY", "us")
-    monkeypatch.setenv("WANDB_NAME", "first")
+def test_offline_a_run_is_recorded_whole(base, sets, smoke, tmp_path, monkeypatch):
+    own = {"MODE": "offline", "PROJECT": "mine", "ENTITY": "us", "NAME": "first"}
+    for name, value in own.items():
+        monkeypatch.setenv(f"WANDB_{name}", value)
     train(base, sets, smoke, tmp_path)
     wandb.finish()
     # `finish` does not wait until W&B's service has closed the file.
@@ -88,55 +80,52 @@ def test_offline_a_run_is_recorded_whole(
     (run,) = [record.run for record in records if record.HasField("run")]
     assert (run.project, run.entity, run.display_name) == ("mine", "us", "first")
     # A record for each update; the last one has the whole.
-    config = {
-        item.key or item.nested_key[0]: json.loads(item.value_json)
-        for record in records
-        for item in record.config.update
-    }
-    assert config["grpo.learning_rate"] == smoke.grpo.learning_rate
-    history: dict[int, dict[str, Any]] = {}
+    config, history = {}, defaultdict(dict)
     for record in records:
-        if record.HasField("history"):
-            values = {
-                item.key or "/".join(item.nested_key): json.loads(item.value_json)
-                for item in record.history.item
-            }
-            history.setdefault(values["train/global_step"], {}).update(values)
-    assert [step for step in sorted(history) if "train/reward" in history[step]] == [1, 2, 3]
-    for step in (1, 2, 3):
-        assert history[step]["completions/_type"] == "table-file"
-        assert history[step]["completions/nrows"] == smoke.grpo.log_problems * smoke.grpo.group_size
-        for name in ("format", "answer"):
-            assert history[step][f"distribution/{name}/_type"] == "histogram"
-            assert sum(history[step][f"distribution/{name}/values"]) == 16
+        config |= values(record.config.update)
+        point = values(record.history.item)
+        history[point.get("train/global_step")] |= point
+    assert config["grpo.learning_rate"] == smoke.grpo.learning_rate
+    points = {step: point for step, point in history.items() if "train/reward" in point}
+    assert sorted(points) == [1, 2, 3]
+    for point in points.values():
+        assert point["completions/_type"] == "table-file"
+        assert point["completions/nrows"] == smoke.grpo.log_problems * smoke.grpo.group_size
+        for name in ("distribution/format", "distribution/answer"):
+            assert point[f"{name}/_type"] == "histogram"
+            assert sum(point[f"{name}/values"]) == 16
 
 
-def test_nothing_is_recorded_unless_the_environment_asks(base, sets, smoke, tmp_path, monkeypatch):
+def test_nothing_is_recorded_unless_the_environment_asks(base, sets, smoke, tmp_path):
     train(base, sets, smoke, tmp_path)
     assert not [*tmp_path.glob("wandb"), *tmp_path.glob("runs")]
-    for variable, value, words in (
-        ("WANDB_MODE", "of", "offline"),
-        ("REPORT_TO", "wandb, trackoi", "trackoi is not installed"),
-    ):
-        with monkeypatch.context() as patch, pytest.raises(UserError) as error:
-            patch.setenv(variable, value)
-            # Before any model is loaded.
-            Tracker("grpo", {})
-        assert error.value.message.startswith(f"{variable}={value}: ")
-        assert words in error.value.message
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("WANDB_MODE", "of", ".*offline"),
+        ("REPORT_TO", "wandb, trackoi", ".*trackoi is not installed"),
+    ],
+)
+def test_an_unknown_tracker_or_mode_is_refused_first(variable, value, words, monkeypatch):
+    monkeypatch.setenv(variable, value)
+    # Before any model is loaded.
+    with pytest.raises(UserError, match=f"^{variable}={value}: {words}"):
+        Tracker("grpo", {})
 
 
 class Recorder(TrainerCallback):
     """Tracker: keeps the runs and points sent to it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.runs: list[tuple[str, dict[str, Any]]] = []
         self.points: list[tuple[int, dict[str, float]]] = []
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_begin(self, args, state, control, **kwargs):
         self.runs.append((args.run_name, args.to_dict()))
 
-    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_log(self, args, state, control, **kwargs):
         self.points.append((state.global_step, kwargs["logs"]))
 
 
@@ -145,12 +134,11 @@ def test_a_resumed_run_sends_what_its_checkpoint_lacks_and_nothing_twice(tmp_pat
     monkeypatch.setattr(tracking, "get_available_reporting_integrations", lambda: ["recorder"])
     monkeypatch.setenv("REPORT_TO", "recorder")
     monkeypatch.setenv("WANDB_NAME", "mine")
-    args: Any = TrainingArguments(output_dir=str(tmp_path))
+    args = TrainingArguments(output_dir=str(tmp_path))
     before = [{"loss": 3.0, "step": 1}, {"validation/answer_accuracy": 0.25, "step": 2}]
     tracker = Tracker("sft-0123", {"sft": {"learning_rate": 0.1}, "seed": 3})
-    trainer: Any = SimpleNamespace(
-        callback_handler=SimpleNamespace(callbacks=[]), add_callback=lambda callback: None
-    )
+    trainer = Mock()
+    trainer.callback_handler.callbacks = []
     tracker.watch(trainer)
     state, control = TrainerState(global_step=2, log_history=before), TrainerControl()
     tracker.on_train_begin(args, state, control)
@@ -158,7 +146,7 @@ def test_a_resumed_run_sends_what_its_checkpoint_lacks_and_nothing_twice(tmp_pat
     state.global_step = 4
     for _ in range(2):
         tracker.on_log(args, state, control, logs=state.log_history[-1])
-    recorder: Any = tracker.callbacks["recorder"]
+    recorder = tracker.callbacks["recorder"]
     assert recorder.runs == [("mine", {"sft.learning_rate": 0.1, "seed": 3})]
     assert recorder.points == [(3, {"validation/answer_accuracy": 0.5}), (4, {"loss": 2.0})]
     assert args.to_dict()["learning_rate"] == args.learning_rate
@@ -177,8 +165,7 @@ def test_trackio_has_params_points_distributions_and_completions(
     assert run.config["grpo.learning_rate"] == smoke.grpo.learning_rate
     storage = importlib.import_module("trackio.sqlite_storage").SQLiteStorage
     sent = list(storage.get_logs("reckon", run.name, run_id=run.id))
-    names = ("train/reward", "completions", "distribution/format", "distribution/answer")
-    for name in names:
+    for name in ("train/reward", "completions", "distribution/format", "distribution/answer"):
         steps = [entry["train/global_step"] for entry in sent if name in entry]
         assert steps == [1, 2, 3], name
 

@@ -1,7 +1,6 @@
 """Progress lines of a run without a terminal."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
@@ -11,11 +10,12 @@ from lib.training.phase.tracking import ProgressLines, timed
 
 @pytest.fixture
 def begin(tmp_path, monkeypatch):
-    """Begin a run on a clock that the test sets; `events` are the arguments of its events."""
+    """Begin a run on a clock that the test sets.
 
-    def started(
-        stage: str, *columns: str, state: dict[str, Any], **arguments: Any
-    ) -> SimpleNamespace:
+    Of the run, `events` are the arguments of its events, and `log` logs.
+    """
+
+    def started(stage, *columns, state, **arguments):
         progress, lines = ProgressLines(stage, columns), []
         progress.say = lines.append
         run = SimpleNamespace(clock=100.0, progress=progress, lines=lines)
@@ -24,6 +24,7 @@ def begin(tmp_path, monkeypatch):
         run.state.is_world_process_zero = True
         training = TrainingArguments(output_dir=str(tmp_path), **arguments)
         run.events = training, run.state, TrainerControl()
+        run.log = lambda **logs: progress.on_log(*run.events, logs=logs)
         progress.on_train_begin(*run.events)
         return run
 
@@ -40,9 +41,8 @@ def test_a_line_gives_the_pace_since_the_last_and_the_time_left(begin):
             run.clock = now
         run.clock += 10.0 if step == 6 else 0.0
         run.state.global_step = step
-        logs = {"loss": 0.5, "reward": 0.25, "num_tokens": tokens}
-        run.progress.on_log(*run.events, logs=logs)
-    run.progress.on_log(*run.events, logs={"train_runtime": 30.0})
+        run.log(loss=0.5, reward=0.25, num_tokens=tokens)
+    run.log(train_runtime=30.0)
     run.progress.on_train_end(*run.events)
 
     assert "loss near 0 is normal" in run.lines.pop(0)
@@ -60,7 +60,7 @@ def test_the_pace_spans_all_updates_on_the_same_rollouts(begin):
         run.clock += seconds
         run.state.global_step = step
         tokens = {"num_tokens": 500.0 * (step + 1)} if step % 2 else {}
-        run.progress.on_log(*run.events, logs={"loss": 0.5, **tokens})
+        run.log(loss=0.5, **tokens)
     run.progress.on_train_end(*run.events)
 
     assert [line.partition(" left")[0] for line in run.lines[1:]] == [
@@ -83,7 +83,7 @@ def test_a_long_step_reports_its_progress(begin):
         run.clock += 10.0
     run.state.global_step = 1
     run.progress.on_step_end(*run.events)
-    run.progress.on_log(*run.events, logs={"loss": 0.5})
+    run.log(loss=0.5)
     run.clock += 30.0
     run.progress.show_progress("rollouts", 16, 64, 200)
     run.clock += 60.0

@@ -2,9 +2,8 @@
 
 import contextlib
 import itertools
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -16,28 +15,21 @@ from lib.engines.base import GeneratedCompletion
 from lib.engines.policy import load_tokenizer
 from lib.engines.registry import ENGINES as ENGINE_FACTS
 from lib.problems.generated import GeneratedSets
-from lib.training.phase.run import run_phase
-from lib.training.phase.validation import (
-    Validator,
-    means,
-    validation_points,
-)
-from tests.lib.training.runs import changed, outputs_in
-from tests.lib.training.steps import plain_grpo
+from lib.training.phase.validation import Validator, means, validation_points
+from tests.lib.training.runs import changed, train_phase
 from tests.vllm_server import free_port
 
 
 @pytest.fixture
-def read(sets, base, smoke, tmp_path):
+def read(sets, base, smoke, full, tmp_path):
     """Build validators of the smoke preset, on an engine."""
     for name, problems in sets.benchmarks.items():
         write_problems(tmp_path / f"{name}.jsonl", problems[:4])
 
-    def made(engine: str = "transformers", *, lora: bool = True) -> Validator:
-        changes: dict[str, dict[str, Any]] = {"validation": {"engine": engine}}
-        if not lora:
-            changes["model"] = {"lora": smoke.model.lora.model_dump() | {"rank": 0}}
-        return Validator(changed(smoke, changes), tmp_path, init=base, base=base)
+    def made(engine="transformers", *, lora=True):
+        params = smoke if lora else smoke.model_copy(update={"model": full})
+        params = changed(params, {"validation": {"engine": engine}})
+        return Validator(params, tmp_path, init=base, base=base)
 
     return made
 
@@ -45,15 +37,15 @@ def read(sets, base, smoke, tmp_path):
 class Scripted:
     """Engine: answers the first two of a set rightly, with and without reasoning."""
 
-    def __init__(self, tokenizer, sets: GeneratedSets) -> None:
+    def __init__(self, tokenizer, sets: GeneratedSets):
         self.tokenizer = tokenizer
         self.synced: list[object] = []
         self.sets = itertools.cycle([sets.benchmarks["held_out"], sets.benchmarks["harder"]])
 
-    def sync(self, policy) -> None:
+    def sync(self, policy):
         self.synced.append(policy)
 
-    def close(self) -> None:
+    def close(self):
         self.synced.clear()
 
     def generate(self, prompts, sampling) -> list[list[GeneratedCompletion]]:
@@ -69,29 +61,32 @@ class Scripted:
 
 
 def test_the_metrics_of_a_set_are_those_of_its_completions(read, base, sets):
-    answers = read().answers(Scripted(load_tokenizer(base), sets))  # type: ignore[arg-type]
+    answers = read().answers(Scripted(load_tokenizer(base), sets))
     assert list(answers) == ["held_out", "harder"]
+    expected = {
+        "format_accuracy": 0.75,
+        "answer_accuracy": 0.5,
+        "reasoning_present": 0.25,
+        "mean_reasoning_chars": 2.5,
+        "mean_reward": (1.25 + 1.25 + 0.25 + 0) / 4,
+        "answer_accuracy_se": (0.25 / 3) ** 0.5,
+    }
     for values in map(means, answers.values()):
-        assert values["format_accuracy"] == 0.75
-        assert values["answer_accuracy"] == 0.5
-        assert values["reasoning_present"] == 0.25
-        assert values["mean_reasoning_chars"] == 2.5
-        assert values["mean_reward"] == pytest.approx((1.25 + 1.25 + 0.25 + 0) / 4)
-        assert values["answer_accuracy_se"] == pytest.approx((0.25 / 3) ** 0.5)
+        assert {name: values[name] for name in expected} == pytest.approx(expected)
 
 
 def test_lines_and_curve_bear_the_same_numbers(read, base, sets):
-    lines: list[str] = []
+    lines = []
     engine = Scripted(load_tokenizer(base), sets)
     trainer = SimpleNamespace(engine=engine, add_callback=lambda callback: None)
     engine.facts = ENGINE_FACTS["vllm"]
     validator = read("vllm")
-    validator.watch(trainer, stage="sft", steps=2, say=lines.append)  # type: ignore[arg-type]
+    validator.watch(trainer, stage="sft", steps=2, say=lines.append)
     state = TrainerState(max_steps=5)
     policy = torch.nn.Dropout()
     for state.global_step in range(6):
         hook = validator.on_step_end if state.global_step else validator.on_train_begin
-        hook(None, state, None, model=policy)  # type: ignore[arg-type]
+        hook(None, state, None, model=policy)
     assert engine.synced == [policy] * 4
     validator.close()
     assert not engine.synced
@@ -120,36 +115,17 @@ ENGINES = [
 
 
 @pytest.mark.parametrize(("rolls_out", "validates", "lora"), ENGINES)
-def test_validation_changes_no_weight(
-    request,
-    sets,
-    base,
-    smoke,
-    full,
-    read,
-    tmp_path,
-    rolls_out,
-    validates,
-    lora,
-):
-    def longer(completion_ids: list[list[int]], **columns: object) -> list[float]:
+def test_validation_changes_no_weight(request, built, read, rolls_out, validates, lora):
+    def by_tokens(completion_ids, **columns):
         return [float(sum(ids) % 4) for ids in completion_ids]
 
     if "vllm-server" in (rolls_out, validates):
-        request.getfixturevalue("served")
+        request.getfixturevalue("server")
     weights, lines = [], []
     for watched in (False, True):
         torch.manual_seed(0)
-        trainer = plain_grpo(
-            sets.grpo,
-            base,
-            smoke,
-            tmp_path,
-            grpo=smoke.grpo.model_copy(update={"save_steps": 0}),
-            rollout=smoke.rollout.model_copy(update={"engine": rolls_out}),
-            model=smoke.model if lora else full,
-        )
-        trainer.grading.rewards = [longer, longer]
+        trainer = built(lora=lora, rollout={"engine": rolls_out}, stop=None)
+        trainer.grading.rewards = [by_tokens, by_tokens]
         with contextlib.ExitStack() as stack:
             if watched:
                 validator = stack.enter_context(contextlib.closing(read(validates, lora=lora)))
@@ -157,31 +133,21 @@ def test_validation_changes_no_weight(
             trainer.train()
         weights.append({name: w.detach().clone() for name, w in trainer.model.named_parameters()})
     assert len(lines) == 6  # steps 0, 2 and 3 on two sets
-    for name, weight in weights[0].items():
-        assert torch.equal(weight, weights[1][name]), name
-
-
-@pytest.fixture
-def served(vllm_url, monkeypatch):
-    monkeypatch.setenv("RECKON_VLLM_URL", vllm_url)
+    torch.testing.assert_close(*weights, rtol=0, atol=0)
 
 
 def test_a_server_that_is_down_is_refused_first(read, smoke, tmp_path, monkeypatch):
     monkeypatch.setenv("RECKON_VLLM_URL", f"http://127.0.0.1:{free_port()}")
-
-    def build(scratch: Path) -> Any:
-        raise AssertionError("the trainer was built")
-
+    build = Mock()
     with pytest.raises(UserError, match="vLLM server"):
-        run_phase(
+        train_phase(
             build,
+            tmp_path / "made",
             stage="sft",
-            section=smoke.sft,
+            params=smoke,
             init=tmp_path,
-            outputs=outputs_in(tmp_path / "made", "sft"),
-            settings={},
-            inputs={},
             validator=read("vllm-server"),
             scratch=tmp_path / "scratch",
         )
+    build.assert_not_called()
     assert not list(tmp_path.glob("made*")) + list(tmp_path.glob("scratch/sft/*/*"))
