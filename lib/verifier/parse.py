@@ -109,8 +109,7 @@ class Parser(Atoms):
     def element(self) -> Node:
         r"""Parse set expressions joined by relations: none, `a = b`, or a chain, `0 < x < 1`.
 
-        A chain of `>` is turned round: `a > b` is returned as `b < a`. Also parses
-        `x \equiv 3 \pmod 7`.
+        A chain of `>` is turned round: `a > b` is returned as `b < a`.
         """
         operands, operators = [self.set_expression()], []
         while operator := self._relation():
@@ -118,9 +117,6 @@ class Parser(Atoms):
             operands.append(self.set_expression())
         if not operators:
             return operands[0]
-        modulus = self._modulus() if operators == ["equiv"] else None
-        if modulus is not None:
-            return call("congruent", *operands, modulus)
         # Each operator with its sides swapped, "<" for ">"; "=" is its own.
         turned = [TURNED.get(operator, operator) for operator in operators]
         # A chain in both directions, `a > b < c`, stays.
@@ -128,17 +124,6 @@ class Parser(Atoms):
         if turned != operators and not {"<", "<=", "in", "subset", "subseteq"} & {*operators}:
             operands, operators = operands[::-1], turned[::-1]
         return Node("relation", tuple(operands), " ".join(operators))
-
-    def _modulus(self) -> Node | None:
-        r"""Parse `\pmod 7`, `\mod 7` or `(\mod 7)`, and return the modulus, or None."""
-        if self.take("pmod", "mod", "bmod"):
-            return self.power()
-        if self.peek.text == "(" and self.ahead(1).text in ("mod", "bmod"):
-            self.next(), self.next()
-            modulus = self.power()
-            self.expect(")")
-            return modulus
-        return None
 
     def _relation(self) -> str | None:
         r"""Take the next relation sign and return its name, "<=" for `\le`; None for others."""
@@ -352,10 +337,10 @@ def _is_capital(node: Node) -> bool:
 def _is_ordered(node: Node) -> bool:
     r"""Return True for factors that do not commute, and for nodes that have one inside.
 
-    These are matrices, nabla, bold symbols ("bf:"), letters with an arrow or a hat, and products
-    that keep the order of their factors ("ordered times").
+    These are matrices, bold symbols ("bf:"), letters with an arrow or a hat, and products that keep
+    the order of their factors ("ordered times").
     """
-    marks = ("bf:", "nabla", "vec", "hat", "ordered")
+    marks = ("bf:", "vec", "hat", "ordered")
     return any(part.kind == "matrix" or part.name.startswith(marks) for part in nodes(node))
 
 

@@ -9,7 +9,6 @@ part of this text is therefore the number of its tokens. A rule returns None if 
 """
 
 import contextlib
-import json
 import re
 from collections.abc import Callable
 from fractions import Fraction
@@ -42,8 +41,11 @@ def read(text: str) -> Node:
         TooHard: a limit is passed.
     """
     # Numbers in words first, "three quarters" -> "3 quarters", then words for signs, "3 / 4".
-    text = HYPHEN.sub(r"\1 ", _of_code(text.strip()))
-    tokens = _rewritten(_bare(tokenize(text)), SPELLED, spelled_number)
+    tokens = tokenize(HYPHEN.sub(r"\1 ", text.strip()))
+    # Full stops at the end.
+    while tokens and tokens[-1].text == ".":
+        tokens = tokens[:-1]
+    tokens = _rewritten(tokens, SPELLED, spelled_number)
     # `2 and 3 quarters`: two and three quarters, or two numbers.
     if _MIXED.search(canonical(tokens)):
         raise Unparsable("an integer and a fraction in words")
@@ -54,42 +56,6 @@ def read(text: str) -> Node:
         return _read(tokens)
     except RecursionError as error:
         raise TooHard("phrases inside one another") from error
-
-
-def _of_code(text: str) -> str:
-    """Return the answer in a JSON object, or else the text; `math.` and the like are removed.
-
-    `{"answer": 5}` -> `5`; `np.sqrt(2)` -> `sqrt(2)`.
-    """
-    if text.startswith("{") and '"' in text and len(text) < 500:
-        # Errors mean: no JSON, or not exactly one key. The text is then read as it is.
-        with contextlib.suppress(ValueError, RecursionError):
-            # Pairs, since a dict forgets a repeated key; texts, since a float forgets digits. To
-            # unpack another number of pairs than one is a ValueError.
-            ((key, value),) = json.loads(
-                text, object_pairs_hook=tuple, parse_int=str, parse_float=str
-            )
-            if key in _KEYS and isinstance(value, str):
-                return value
-    return re.sub(r"\b(?:math|np|numpy|sympy|sp|cmath)\.(?=[a-z])", "", text)
-
-
-_KEYS = ("answer", "final_answer", "result", "value", "solution", "Answer", "ans")
-
-
-def _bare(tokens: Tokens) -> Tokens:
-    """Remove full stops at the end, and write the interval `]1, 3]` as `(1, 3]`.
-
-    `]1, 3[` stays, and the parser refuses it: written as `(1, 3)`, it would be a point too.
-    """
-    while tokens and tokens[-1].text == ".":
-        tokens = tokens[:-1]
-    # An interval has at least five tokens: two brackets, two ends and a comma.
-    if len(tokens) > 4 and (tokens[0].text, tokens[-1].text) in (("]", "]"), ("[", "[")):
-        first = tokens[0]._replace(text="(") if tokens[0].text == "]" else tokens[0]
-        last = tokens[-1]._replace(text=")") if tokens[-1].text == "[" else tokens[-1]
-        tokens = (first, *tokens[1:-1], last)
-    return tokens
 
 
 def _rewritten(
@@ -249,13 +215,12 @@ _SYNONYM = re.compile(rf"(?<![^ ])(?:{'|'.join(_SYNONYMS)})$")
 def _check_words(tree: Node) -> None:
     """Raise `Unparsable` for a tree with labels (words) inside mathematics: `2 · odd`.
 
-    A label may be a side of a relation, or an element of a list, a set or a row (the tuple node of
-    a row in a matrix or cases). A tree that is one label, `(odd)`, is refused too: it has no
-    mathematics, and `_read` makes it a phrase.
+    A label may be a side of a relation, or an element of a list or a set. A tree that is one label,
+    `(odd)`, is refused too: it has no mathematics, and `_read` makes it a phrase.
     """
-    # All nodes but those that may hold labels; the children of these nodes, without those of rows.
+    # All nodes but those that may hold labels; the children of these nodes.
     strict = (node for node in nodes(tree) if node.kind not in ("relation", "list", "set"))
-    children = [child for node in strict if node.name != "row" for child in node.args]
+    children = [child for node in strict for child in node.args]
     if any(node.kind == "label" for node in (tree, *children)):
         raise Unparsable("words among factors")
 

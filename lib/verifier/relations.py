@@ -13,7 +13,7 @@ from typing import NamedTuple
 from lib.verifier.atoms import GREEK
 from lib.verifier.evaluate import real_value
 from lib.verifier.rules import MAX_MATCHED, Comparer, Verdict, either, is_vain
-from lib.verifier.sets import domain_of, is_region, same_constraint
+from lib.verifier.sets import is_region, same_constraint
 from lib.verifier.tree import (
     FUNCTIONS,
     REALS,
@@ -92,12 +92,8 @@ def _equation(comparer: Comparer, node: Node) -> Stated | None:
     `x = 2 + 3 = 5` has the value 2 + 3 with the name x, and `y = x = 1` the value 1 with the name
     "y = x". None if the relation is no equation, or if its values are not equal: `x = 7 = 8`.
     """
-    # A chain of n parts has n − 1 operators: "= ~" for a = b ≈ c. ≈ is named "~", and ∼ "sim".
+    # A chain of n parts has n − 1 operators: "= ~" for a = b ≈ c.
     operators, parts = node.name.split(" "), node.args
-    # X ∼ N(0, 1), parsed as a call of N, states a distribution as "=" does.
-    is_distribution = parts[-1].kind == "call" and parts[-1].name[0].isupper()
-    if node.name == "sim" and is_distribution and is_name(parts[0]):
-        operators = ["="]
     if not {*operators} <= {"=", "~"}:
         return None
     # `is_name`: x, f(2) or (x, y), which may be the name of a value.
@@ -429,12 +425,10 @@ def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Ver
         [part.name for part in nodes(side.args[0]) if part.kind == "symbol"]
         for side in (expected_membership, actual_membership)
     )
-    # One name for all spellings of a set, such as "bb:Z+".
-    domains = [domain_of(side.args[1]) for side in (expected_membership, actual_membership)]
     # The answer's letters become the reference's, so these must have no other use in the answer.
     if (
         len(expected_letters) != len(actual_letters)
-        or domains[0] != domains[1]
+        or expected_membership.args[1] != actual_membership.args[1]
         or ({*expected_letters} - {*actual_letters}) & free_symbols(actual)
     ):
         return Verdict(False, "quantifier")

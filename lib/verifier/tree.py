@@ -180,7 +180,7 @@ FUNCTIONS = names(
     "sin cos tan cot sec csc sinh cosh tanh coth sech csch arcsin arccos arctan arccot arcsec"
     " arccsc "
     "arsinh arcosh artanh ln log lg exp sqrt abs floor ceil sgn Gamma max min gcd lcm "
-    "factorial factorial2 binomial det Re Im mod"
+    "factorial binomial det Re Im"
 )
 """Functions that have values; any other name before arguments is an unknown function."""
 
