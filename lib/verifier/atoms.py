@@ -539,18 +539,11 @@ class Atoms:
         return "".join(texts).strip("{}")
 
     def _degrees(self, node: Node) -> Node:
-        """Return `node` as degrees, plus minutes and seconds after it: `30°15'` is 30 + 15/60."""
+        """Return `node` as degrees, or as the unit °C, °F or °K if one of these letters follows."""
         # A temperature, `20 °C`, is no angle times a letter.
         if self.peek.text in ("C", "F", "K"):
             return Node("unit", (node,), f"°{self.next().text}")
-        total = node
-        for marks in ("'", "''"):
-            if self.peek.kind == "number" and self.ahead(1).text == marks:
-                # A minute, ', is 1/60 of a degree; a second, '', is 1/60².
-                small = Node("quotient", (parse_number(self.next().text), number(60 ** len(marks))))
-                self.next()
-                total = Node("sum", (total, small))
-        return Node("degree", (total,))
+        return Node("degree", (node,))
 
     def _raised(self, node: Node) -> Node:
         r"""Parse the exponent of `node`, and return the tree of both, usually a power.

@@ -209,12 +209,12 @@ class Evaluation:
 
         Raises:
             Undecided: n is no integer, or is negative.
-            TooHard: n is at least `MAX_FACTORIAL`.
+            TooHard: n is above `MAX_FACTORIAL`.
         """
         if _integer(value) < 0:
             raise Undecided("a pole")
-        if value >= MAX_FACTORIAL:
-            raise TooHard(f"factorial of {MAX_FACTORIAL} or more")
+        if value > MAX_FACTORIAL:
+            raise TooHard(f"factorial of more than {MAX_FACTORIAL}")
         return Fraction(math.factorial(int(value)))
 
 

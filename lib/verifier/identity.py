@@ -293,9 +293,6 @@ class Fingerprint:
             n, k = args
             below = self._factorial(k) * self._factorial(difference(n, k))
             return self._factorial(n) * self.inverse(below)
-        # Γ(x) is (x − 1)!.
-        if name == "Gamma" and len(args) == 1:
-            return self._factorial(difference(args[0], number(1)))
         # exp(x) is e^x.
         if name == "exp" and len(values) == 1:
             return self._power(_E, args[0])
@@ -333,7 +330,7 @@ def _is_scalar(node: Node) -> bool:
     """
     if node.kind == "symbol":
         is_set = node.name.startswith("bb:")
-        return not is_set and node.name not in FUNCTIONS | {"infinity", "ldots"}
+        return not is_set and node.name not in ("infinity", "ldots") and node.name not in FUNCTIONS
     # `VALUED` has no tuples, sets and integrals. All parts count: ln ∞ − ln ∞ is not 0, nor is a
     # divergent integral minus itself.
     return node.kind in VALUED and all(map(_is_scalar, node.args))

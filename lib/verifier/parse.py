@@ -186,10 +186,9 @@ class Parser(Atoms):
         """
         left = self.signed()
         while True:
-            # Words after a factor are its unit; after a label, a word, they are none. `_amount`
-            # adds the `3 in` of `5 ft 3 in`.
+            # Words after a factor are its unit; after a label, a word, they are none.
             if self.peek.kind in ("text", "word") and left.kind != "label":
-                left = self._amount(self.with_unit(left))
+                left = self.with_unit(left)
             elif sign := self.take(*_PRODUCT_SIGNS):
                 left = _times(left, self.signed(), sign.text)
             elif self.take(*_QUOTIENT_SIGNS):
@@ -203,21 +202,6 @@ class Parser(Atoms):
                 left = self._implicit(left)
             else:
                 return left
-
-    def _amount(self, unit: Node) -> Node:
-        """Return `unit` with the quantities directly after it as an amount: `5 ft 3 in`.
-
-        Without any, return `unit`.
-        """
-        parts = [unit]
-        # Whether the sign of `-2 hours 30 minutes` is that of its minutes too is unknown.
-        # `unit.args[0]` is the number before the unit; the value of an expression is None.
-        is_negative = bool(unit.args) and (unit.args[0].value or 0) < 0
-        while self.peek.kind == "number" and self.ahead(1).kind == "text":
-            if is_negative:
-                raise Unparsable("a negative amount of several units")
-            parts.append(self.with_unit(self.power()))
-        return unit if len(parts) == 1 else Node("amount", tuple(parts))
 
     def _implicit(self, left: Node) -> Node:
         r"""Parse the factor that follows without a sign, and return its product with `left`: `2x`.
@@ -253,7 +237,7 @@ class Parser(Atoms):
         if left.kind == "set" and len(left.args) == 1 and left.args[0].kind == "sum":
             # `\{x + 1\} y`: braces with one sum in them group a factor, and are no set.
             left = left.args[0]
-        if "label" in (left.kind, right.kind) or left.kind in ("unit", "set", "amount"):
+        if "label" in (left.kind, right.kind) or left.kind in ("unit", "set"):
             raise Unparsable("words among factors")
         return _times(left, right, "")
 

@@ -18,7 +18,6 @@ classes. `2x = 5\%` is parsed as
 | plusminus | (operand) or (left, right) | name "+-" or "-+" |
 | percent, degree, factorial | one | |
 | unit | one | name the unit as written |
-| amount | units, `5 ft 3 in` | |
 | ratio | two or more | |
 | list | items | name the joint: ",", "or", "and" |
 | tuple | items | name the two brackets: "()", "[]", "(]", "[)", "<>"; "row" in a matrix or cases |
@@ -33,7 +32,6 @@ classes. `2x = 5\%` is parsed as
 | matrix | rows, each a tuple node | name the environment |
 | phrase | | name the words as read |
 | choice | its text, if any | name the letter |
-| time, date | | name in one spelling |
 | base | the base, a number | name digits |
 | calculus | lower, upper, body | name "sum", "prod", "int", "lim" |
 """
