@@ -504,7 +504,10 @@ class Atoms:
             elif token.text == "_":
                 node = self._lowered(node)
             elif token.text == "degree" and node.kind not in ("percent", "degree"):
-                node = self._degrees(node)
+                # A temperature, `20 °C`, is no angle times a letter.
+                is_angle = self.peek.text not in ("C", "F", "K")
+                name = "" if is_angle else f"°{self.next().text}"
+                node = Node("degree" if is_angle else "unit", (node,), name)
             elif token.text[0] == "'":
                 if node.kind != "symbol":
                     raise Unparsable("a prime on what is no name")
@@ -537,13 +540,6 @@ class Atoms:
             if not texts[-1]:
                 raise Unparsable("unexpected end")
         return "".join(texts).strip("{}")
-
-    def _degrees(self, node: Node) -> Node:
-        """Return `node` as degrees, or as the unit °C, °F or °K if one of these letters follows."""
-        # A temperature, `20 °C`, is no angle times a letter.
-        if self.peek.text in ("C", "F", "K"):
-            return Node("unit", (node,), f"°{self.next().text}")
-        return Node("degree", (node,))
 
     def _raised(self, node: Node) -> Node:
         r"""Parse the exponent of `node`, and return the tree of both, usually a power.

@@ -433,7 +433,7 @@ _WHOLE = re.compile(r"any|bb:[RZQNC]")
 _DOMAIN = re.compile(r"any|bb:[RZQNC](?:[_^](?:[-+*0]|>0|<0|ge0))*")
 
 
-def compare_words(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
+def compare_words(comparer: Comparer, reference: Node, answer: Node) -> Verdict:
     """Compare words by their spelling.
 
     One side may add a noun of the question: `obtuse` equals `obtuse triangle` for a problem with

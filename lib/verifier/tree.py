@@ -78,7 +78,7 @@ MAX_FACTORIAL = 5_000
 """Largest n of an exact n!."""
 
 MAX_OPERATIONS = 6_000
-"""Nodes that one evaluation of a tree visits; a special function counts as many nodes."""
+"""Nodes that one evaluation of a tree visits; a sine, a logarithm and their like count as five."""
 
 MAX_SYMBOLIC_NODES = 120
 """Nodes of one question to sympy."""
