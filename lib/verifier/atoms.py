@@ -4,12 +4,11 @@ r"""Parse the factors of an expression: numbers, names, groups, functions, and m
 `2\sin^2 x + \{1, 2\}` the atoms are `2`, `\sin^2 x` and `\{1, 2\}`.
 """
 
-import contextlib
 import re
 from collections.abc import Callable
 from fractions import Fraction
 
-from lib.verifier.tokens import CURRENCIES, END, WORDS, Token, canonical
+from lib.verifier.tokens import CURRENCIES, END, WORDS, Token
 from lib.verifier.tree import (
     FUNCTIONS,
     MAX_DEPTH,
@@ -40,7 +39,6 @@ GREEK = names(
 )
 _MATRICES = names("pmatrix bmatrix Bmatrix vmatrix matrix smallmatrix array")
 _CALCULUS = names("sum prod int lim oint iint")
-_SYMBOLS = {"infty": "infinity", "imath": "i"}
 # The function of `\lfloor x \rfloor`, and the closing bracket.
 _ROUNDINGS = {"lfloor": ("floor", "rfloor"), "lceil": ("ceil", "rceil")}
 _OF_SEVERAL = names("max min gcd lcm")
@@ -131,9 +129,6 @@ class Atoms:
     def starts_atom(self) -> bool:
         """Return True if the next token begins a factor, so that no sign means a product."""
         kind, text = self.peek
-        # `(mod 7)` ends a congruence.
-        if text == "(" and self.ahead(1).text in ("mod", "bmod"):
-            return False
         # `|` begins an absolute value, except where it closes one, or begins a set's condition.
         if kind == "operator" and text in ("|", "‖"):
             return self.bars == 0 and not self.in_set
@@ -250,8 +245,8 @@ class Atoms:
             # `\frac12` and `\binom{n}{k}`: `_digit` parses a group, or one digit only.
             sides = self._digit(), self._digit()
             return Node("quotient", sides) if name == "frac" else call("binomial", *sides)
-        if name in _SYMBOLS:
-            return symbol(_SYMBOLS[name])
+        if name == "infty":
+            return symbol("infinity")
         if name in _ROUNDINGS:
             function, closing = _ROUNDINGS[name]
             inside = self.statement(closing=(closing,))
@@ -278,9 +273,6 @@ class Atoms:
             return symbol(f"{name} {''.join(letters)}")
         if name in _ACCENTS:
             return self._accented(name)
-        if name in ("partial", "nabla"):
-            # `\partial f` is one name: the sign and the atom after it.
-            return symbol(f"{name} {spelled(self.power())}" if self.starts_atom() else name)
         if name in GREEK:
             return self._applied(symbol(name))
         if name == "ldots":
@@ -299,16 +291,12 @@ class Atoms:
         return Node("root", (index, self.atom()))
 
     def _accented(self, name: str) -> Node:
-        r"""Parse an accent's argument: `\hat{i}` is the unit vector bf:i, like `\mathbf{i}`.
-
-        Any other accent is an unknown function of its argument: `\vec{v}` is vec(v).
+        r"""Parse an accent's argument; the accent is an unknown function: `\vec{v}` is vec(v).
 
         Raises:
             Unparsable: there is a bar over a number.
         """
         inside = self.atom()
-        if name == "hat" and (letter := re.fullmatch("(?:bf:)?([ijk])", spelled(inside))):
-            return symbol(f"bf:{letter[1]}")
         # A label, a word, has no symbols either, but is no number.
         if name == "overline" and not free_symbols(inside) and inside.kind != "label":
             # `\overline{25}` may be digits that repeat, or the digits of one number.
@@ -472,29 +460,19 @@ class Atoms:
         return call("det", inside) if name == "vmatrix" else inside
 
     def _cell(self) -> Node:
-        r"""Parse one entry of an environment, up to `&`, `\\` or `\end`.
+        r"""Parse one entry of an environment, up to `&`, `\\` or `\end`: `\text{if } x > 0`.
 
-        In `\begin{cases}` this may be a condition in words: `\text{if } n \text{ is even}` is the
-        phrase "n even".
+        Raises:
+            Unparsable: it is in words, `\text{otherwise}`.
         """
         while self.peek.text.lower() in ("if", "for", "when", ",", "where"):
             self.next()
         # The sign `\\` has the text "\".
-        start, ends = self.position, ("&", "\\", "end")
-        with contextlib.suppress(Unparsable):
-            node = self.statement(closing=ends)
-            self.take(".")
-            if self.peek.text in ends and node.kind not in ("label", "unit"):
-                return node
-        # Not mathematics, or a bare label or unit: read it again, as words.
-        self.position = start
-        words = []
-        while self.peek.text not in ends and self.peek is not END:
-            words.append(canonical((self.next(),)))
-        if not words:
-            raise Unparsable("an empty cell")
-        # "n is even" and "n even" are the same phrase.
-        return Node("phrase", (), " ".join(w for w in words if w not in ("is", "are", ".", "an")))
+        node = self.statement(closing=("&", "\\", "end"))
+        self.take(".")
+        if node.kind in ("label", "unit"):
+            raise Unparsable("a cell in words")
+        return node
 
     def _exponent(self) -> Node:
         """Parse the exponent after `^`: a group or one atom, with its sign: `x^-2`, `2^3^2`."""
@@ -526,17 +504,20 @@ class Atoms:
             elif token.text == "_":
                 node = self._lowered(node)
             elif token.text == "degree" and node.kind not in ("percent", "degree"):
-                node = self._degrees(node)
+                # A temperature, `20 °C`, is no angle times a letter.
+                is_angle = self.peek.text not in ("C", "F", "K")
+                name = "" if is_angle else f"°{self.next().text}"
+                node = Node("degree" if is_angle else "unit", (node,), name)
             elif token.text[0] == "'":
                 if node.kind != "symbol":
                     raise Unparsable("a prime on what is no name")
                 # `f'`, or the call `f'(x)`
                 node = self._applied(node._replace(name=node.name + token.text))
             elif token.text == "!":
-                # `n!!` is the double factorial.
-                node = call("factorial2", node) if self.take("!") else Node("factorial", (node,))
+                node = Node("factorial", (node,))
+                # The double factorial `n!!` is not `(n!)!`.
                 if self.peek.text == "!":
-                    raise Unparsable("a third factorial sign")
+                    raise Unparsable("a second factorial sign")
             # The mark is %, or a second degree sign.
             elif node.kind in ("percent", "degree", "unit"):
                 raise Unparsable("a percentage of a quantity")
@@ -559,20 +540,6 @@ class Atoms:
             if not texts[-1]:
                 raise Unparsable("unexpected end")
         return "".join(texts).strip("{}")
-
-    def _degrees(self, node: Node) -> Node:
-        """Return `node` as degrees, plus minutes and seconds after it: `30°15'` is 30 + 15/60."""
-        # A temperature, `20 °C`, is no angle times a letter.
-        if self.peek.text in ("C", "F", "K"):
-            return Node("unit", (node,), f"°{self.next().text}")
-        total = node
-        for marks in ("'", "''"):
-            if self.peek.kind == "number" and self.ahead(1).text == marks:
-                # A minute, ', is 1/60 of a degree; a second, '', is 1/60².
-                small = Node("quotient", (parse_number(self.next().text), number(60 ** len(marks))))
-                self.next()
-                total = Node("sum", (total, small))
-        return Node("degree", (total,))
 
     def _raised(self, node: Node) -> Node:
         r"""Parse the exponent of `node`, and return the tree of both, usually a power.
@@ -673,6 +640,6 @@ def parse_number(literal: str) -> Node:
 
 # Commands that begin an atom.
 _KNOWN = (
-    FUNCTIONS | GREEK | _ACCENTS | _CALCULUS | _SYMBOLS.keys() | _ROUNDINGS.keys() | _FIGURES
-    | names("frac binom begin emptyset langle {set partial nabla ldots")
-) - {"mod"}  # fmt: skip
+    FUNCTIONS | GREEK | _ACCENTS | _CALCULUS | _ROUNDINGS.keys() | _FIGURES
+    | names("frac binom begin emptyset langle {set infty ldots")
+)  # fmt: skip

@@ -95,8 +95,6 @@ Value = Any
 
 DIGITS = 50
 """Decimal digits of the first evaluation of a value."""
-_COSTLY = 60
-"""A special function is counted as this number of operations."""
 
 
 class Evaluation:
@@ -206,44 +204,18 @@ class Evaluation:
         result = argument.context.log(argument)
         return result if base is None else result / self.log(base)
 
-    def gamma(self, value: Value) -> Value:
-        """Return the gamma function at an integer n: (n - 1)!.
+    def factorial(self, value: Value) -> Value:
+        """Return n!.
 
         Raises:
-            Undecided: the value is no integer, or is not positive.
+            Undecided: n is no integer, or is negative.
             TooHard: n is above `MAX_FACTORIAL`.
         """
-        if _integer(value) <= 0:
+        if _integer(value) < 0:
             raise Undecided("a pole")
         if value > MAX_FACTORIAL:
             raise TooHard(f"factorial of more than {MAX_FACTORIAL}")
-        return Fraction(math.factorial(int(value) - 1))
-
-    def binomial(self, above: Value, below: Value) -> Value:
-        """Return the binomial coefficient of integers, 0 for a negative `below`.
-
-        Raises:
-            Undecided: a value is no integer.
-            TooHard: the result may be too long, or `above` is negative.
-        """
-        above, below = map(_integer, (above, below))
-        # The product bounds the bits of the result: it has min(below, above - below) factors, none
-        # above `above`.
-        if min(below, above - below) * above.bit_length() > MAX_BITS or above < 0:
-            raise TooHard("a binomial")
-        return Fraction(math.comb(above, below)) if below >= 0 else Fraction(0)
-
-    def double_factorial(self, value: Value) -> Value:
-        """Return n!!, the product of every second integer from n down: 7!! = 7 · 5 · 3 · 1.
-
-        Raises:
-            Undecided: n is no integer.
-            TooHard: n is negative, for which the product has no meaning, or too large.
-        """
-        if not 0 <= _integer(value) <= 5 * MAX_FACTORIAL:
-            raise TooHard("double factorial")
-        self.count(_COSTLY)
-        return Fraction(math.prod(range(int(value), 0, -2)))
+        return Fraction(math.factorial(int(value)))
 
 
 def _sized(value: Value) -> Value:
@@ -374,10 +346,7 @@ _OPERATIONS: dict[str, Callable[..., Value]] = {
     "abs": lambda evaluation, value: abs(value),
     "max": _extreme(max),
     "min": _extreme(min),
-    "binomial": Evaluation.binomial,
-    "factorial": lambda evaluation, value: evaluation.gamma(value + Fraction(1)),
-    "factorial2": Evaluation.double_factorial,
-    "Gamma": Evaluation.gamma,
+    "factorial": Evaluation.factorial,
     "gcd": _integers(math.gcd),
     "lcm": _integers(math.lcm),
 }

@@ -293,9 +293,6 @@ class Fingerprint:
             n, k = args
             below = self._factorial(k) * self._factorial(difference(n, k))
             return self._factorial(n) * self.inverse(below)
-        # Γ(x) is (x − 1)!.
-        if name == "Gamma" and len(args) == 1:
-            return self._factorial(difference(args[0], number(1)))
         # exp(x) is e^x.
         if name == "exp" and len(values) == 1:
             return self._power(_E, args[0])
@@ -313,12 +310,6 @@ class Fingerprint:
         # Drawn from the square, since |x| and |−x| are equal.
         if name in ("abs", "norm"):
             return self.element("call", name, *(value * value % _PRIME for value in values))
-        if name in ("max", "min") and len(values) == 2:
-            # max(a, b) = (a + b + |a − b|) / 2; min(a, b) = (a + b − |a − b|) / 2
-            square = (values[0] - values[1]) ** 2 % _PRIME
-            distance = self.element("call", "abs", square)
-            sign = 1 if name == "max" else -1
-            return (sum(values) + sign * distance) * self.inverse(2)
         # gcd(4, 6) is gcd(6, 4); the order of `1, 2, \ldots` counts.
         if name in _UNORDERED and not any("ldots" in free_symbols(part) for part in args):
             values = sorted(values)
@@ -335,10 +326,10 @@ def _is_word(node: Node) -> bool:
 def _is_scalar(node: Node) -> bool:
     """Return True if `node` denotes a number, rather than infinity, dots, a set or an operator.
 
-    x and 2x + 1 do. Symbols that do not: `\\mathbb{R}` (`bb:R`), `\\nabla`, dots, a bare `\\sin`.
+    x and 2x + 1 do. Symbols that do not: `\\mathbb{R}` (`bb:R`), dots, a bare `\\sin`.
     """
     if node.kind == "symbol":
-        is_set = node.name.startswith(("bb:", "nabla"))
+        is_set = node.name.startswith("bb:")
         return not is_set and node.name not in ("infinity", "ldots") and node.name not in FUNCTIONS
     # `VALUED` has no tuples, sets and integrals. All parts count: ln ∞ − ln ∞ is not 0, nor is a
     # divergent integral minus itself.

@@ -109,8 +109,7 @@ class Parser(Atoms):
     def element(self) -> Node:
         r"""Parse set expressions joined by relations: none, `a = b`, or a chain, `0 < x < 1`.
 
-        A chain of `>` is turned round: `a > b` is returned as `b < a`. Also parses
-        `x \equiv 3 \pmod 7`.
+        A chain of `>` is turned round: `a > b` is returned as `b < a`.
         """
         operands, operators = [self.set_expression()], []
         while operator := self._relation():
@@ -118,9 +117,6 @@ class Parser(Atoms):
             operands.append(self.set_expression())
         if not operators:
             return operands[0]
-        modulus = self._modulus() if operators == ["equiv"] else None
-        if modulus is not None:
-            return call("congruent", *operands, modulus)
         # Each operator with its sides swapped, "<" for ">"; "=" is its own.
         turned = [TURNED.get(operator, operator) for operator in operators]
         # A chain in both directions, `a > b < c`, stays.
@@ -128,17 +124,6 @@ class Parser(Atoms):
         if turned != operators and not {"<", "<=", "in", "subset", "subseteq"} & {*operators}:
             operands, operators = operands[::-1], turned[::-1]
         return Node("relation", tuple(operands), " ".join(operators))
-
-    def _modulus(self) -> Node | None:
-        r"""Parse `\pmod 7`, `\mod 7` or `(\mod 7)`, and return the modulus, or None."""
-        if self.take("pmod", "mod", "bmod"):
-            return self.power()
-        if self.peek.text == "(" and self.ahead(1).text in ("mod", "bmod"):
-            self.next(), self.next()
-            modulus = self.power()
-            self.expect(")")
-            return modulus
-        return None
 
     def _relation(self) -> str | None:
         r"""Take the next relation sign and return its name, "<=" for `\le`; None for others."""
@@ -201,10 +186,9 @@ class Parser(Atoms):
         """
         left = self.signed()
         while True:
-            # Words after a factor are its unit; after a label, a word, they are none. `_amount`
-            # adds the `3 in` of `5 ft 3 in`.
+            # Words after a factor are its unit; after a label, a word, they are none.
             if self.peek.kind in ("text", "word") and left.kind != "label":
-                left = self._amount(self.with_unit(left))
+                left = self.with_unit(left)
             elif sign := self.take(*_PRODUCT_SIGNS):
                 left = _times(left, self.signed(), sign.text)
             elif self.take(*_QUOTIENT_SIGNS):
@@ -218,21 +202,6 @@ class Parser(Atoms):
                 left = self._implicit(left)
             else:
                 return left
-
-    def _amount(self, unit: Node) -> Node:
-        """Return `unit` with the quantities directly after it as an amount: `5 ft 3 in`.
-
-        Without any, return `unit`.
-        """
-        parts = [unit]
-        # Whether the sign of `-2 hours 30 minutes` is that of its minutes too is unknown.
-        # `unit.args[0]` is the number before the unit; the value of an expression is None.
-        is_negative = bool(unit.args) and (unit.args[0].value or 0) < 0
-        while self.peek.kind == "number" and self.ahead(1).kind == "text":
-            if is_negative:
-                raise Unparsable("a negative amount of several units")
-            parts.append(self.with_unit(self.power()))
-        return unit if len(parts) == 1 else Node("amount", tuple(parts))
 
     def _implicit(self, left: Node) -> Node:
         r"""Parse the factor that follows without a sign, and return its product with `left`: `2x`.
@@ -268,7 +237,7 @@ class Parser(Atoms):
         if left.kind == "set" and len(left.args) == 1 and left.args[0].kind == "sum":
             # `\{x + 1\} y`: braces with one sum in them group a factor, and are no set.
             left = left.args[0]
-        if "label" in (left.kind, right.kind) or left.kind in ("unit", "set", "amount"):
+        if "label" in (left.kind, right.kind) or left.kind in ("unit", "set"):
             raise Unparsable("words among factors")
         return _times(left, right, "")
 
@@ -352,10 +321,10 @@ def _is_capital(node: Node) -> bool:
 def _is_ordered(node: Node) -> bool:
     r"""Return True for factors that do not commute, and for nodes that have one inside.
 
-    These are matrices, nabla, bold symbols ("bf:"), letters with an arrow or a hat, and products
-    that keep the order of their factors ("ordered times").
+    These are matrices, bold symbols ("bf:"), letters with an arrow or a hat, and products that keep
+    the order of their factors ("ordered times").
     """
-    marks = ("bf:", "nabla", "vec", "hat", "ordered")
+    marks = ("bf:", "vec", "hat", "ordered")
     return any(part.kind == "matrix" or part.name.startswith(marks) for part in nodes(node))
 
 

@@ -9,7 +9,6 @@ part of this text is therefore the number of its tokens. A rule returns None if 
 """
 
 import contextlib
-import json
 import re
 from collections.abc import Callable
 from fractions import Fraction
@@ -42,8 +41,11 @@ def read(text: str) -> Node:
         TooHard: a limit is passed.
     """
     # Numbers in words first, "three quarters" -> "3 quarters", then words for signs, "3 / 4".
-    text = HYPHEN.sub(r"\1 ", _of_code(text.strip()))
-    tokens = _rewritten(_bare(tokenize(text)), SPELLED, spelled_number)
+    tokens = tokenize(HYPHEN.sub(r"\1 ", text.strip()))
+    # Full stops at the end.
+    while tokens and tokens[-1].text == ".":
+        tokens = tokens[:-1]
+    tokens = _rewritten(tokens, SPELLED, spelled_number)
     # `2 and 3 quarters`: two and three quarters, or two numbers.
     if _MIXED.search(canonical(tokens)):
         raise Unparsable("an integer and a fraction in words")
@@ -54,42 +56,6 @@ def read(text: str) -> Node:
         return _read(tokens)
     except RecursionError as error:
         raise TooHard("phrases inside one another") from error
-
-
-def _of_code(text: str) -> str:
-    """Return the answer in a JSON object, or else the text; `math.` and the like are removed.
-
-    `{"answer": 5}` -> `5`; `np.sqrt(2)` -> `sqrt(2)`.
-    """
-    if text.startswith("{") and '"' in text and len(text) < 500:
-        # Errors mean: no JSON, or not exactly one key. The text is then read as it is.
-        with contextlib.suppress(ValueError, RecursionError):
-            # Pairs, since a dict forgets a repeated key; texts, since a float forgets digits. To
-            # unpack another number of pairs than one is a ValueError.
-            ((key, value),) = json.loads(
-                text, object_pairs_hook=tuple, parse_int=str, parse_float=str
-            )
-            if key in _KEYS and isinstance(value, str):
-                return value
-    return re.sub(r"\b(?:math|np|numpy|sympy|sp|cmath)\.(?=[a-z])", "", text)
-
-
-_KEYS = ("answer", "final_answer", "result", "value", "solution", "Answer", "ans")
-
-
-def _bare(tokens: Tokens) -> Tokens:
-    """Remove full stops at the end, and write the interval `]1, 3]` as `(1, 3]`.
-
-    `]1, 3[` stays, and the parser refuses it: written as `(1, 3)`, it would be a point too.
-    """
-    while tokens and tokens[-1].text == ".":
-        tokens = tokens[:-1]
-    # An interval has at least five tokens: two brackets, two ends and a comma.
-    if len(tokens) > 4 and (tokens[0].text, tokens[-1].text) in (("]", "]"), ("[", "[")):
-        first = tokens[0]._replace(text="(") if tokens[0].text == "]" else tokens[0]
-        last = tokens[-1]._replace(text=")") if tokens[-1].text == "[" else tokens[-1]
-        tokens = (first, *tokens[1:-1], last)
-    return tokens
 
 
 def _rewritten(
@@ -183,26 +149,8 @@ _QUANTIFIER = re.compile(
     rf" |any )?(?:arbitrary )?(?P<is>{_SETS_IN_WORDS}|arbitrary|constant))?"
     rf"(?: \))?$"
 )
-# `3 : 45 p . m`, `3 pm`
-_TIME = re.compile(r"(\d{1,2})(?: : (\d\d))?(?: (?:([ap]) \. ?m(?: \.)?|([ap])m))?")
-_YEAR = (
-    "january jan|february feb|march mar|april apr|may|june jun|july jul|august aug"
-    "|september sep sept|october oct|november nov|december dec"
-)
-_MONTHS = {
-    name: number
-    for number, spellings in enumerate(_YEAR.split("|"), 1)
-    for name in spellings.split()
-}
-# A pattern for any spelling of a month, the longest first.
-_MONTH = "|".join(sorted(_MONTHS, key=len, reverse=True))
-# Year, month and day in groups y, m, d, with the number of the spelling: `march 5 , 2024`, `5 th of
-# march 2024`, `2024 - 03 - 05`.
-_DATE = re.compile(
-    rf"(?P<m1>{_MONTH}) (?P<d1>\d\d?)(?: th| st| nd| rd)?(?: , (?P<y1>\d{{4}}))?"
-    rf"|(?P<d2>\d\d?)(?: th| st| nd| rd)? (?:of )?(?P<m2>{_MONTH})(?: ,)?(?: (?P<y2>\d{{4}}))?"
-    r"|(?P<y3>\d{4}) - (?P<m3>\d\d) - (?P<d3>\d\d)"
-)
+# A date, not a difference: `2024-03-05` is no 2016.
+_DATE = re.compile(r"\d{4} - \d\d - \d\d")
 # A letter of multiple choice in group 1, 2 or 3, and the text after it in group 4: `( B )`,
 # `option B`, `B . 12`, `b`.
 _CHOICE = re.compile(
@@ -218,6 +166,8 @@ _OPERATION = re.compile(
 def _read(tokens: Tokens) -> Node:
     """Return the tree of tokens: by the first phrase that matches, else as mathematics or words."""
     text = canonical(tokens)
+    if _DATE.fullmatch(text):
+        raise Unparsable("a date")
     for phrase in _PHRASES:
         node = phrase(text, tokens)
         if node is not None:
@@ -249,13 +199,12 @@ _SYNONYM = re.compile(rf"(?<![^ ])(?:{'|'.join(_SYNONYMS)})$")
 def _check_words(tree: Node) -> None:
     """Raise `Unparsable` for a tree with labels (words) inside mathematics: `2 · odd`.
 
-    A label may be a side of a relation, or an element of a list, a set or a row (the tuple node of
-    a row in a matrix or cases). A tree that is one label, `(odd)`, is refused too: it has no
-    mathematics, and `_read` makes it a phrase.
+    A label may be a side of a relation, or an element of a list or a set. A tree that is one label,
+    `(odd)`, is refused too: it has no mathematics, and `_read` makes it a phrase.
     """
-    # All nodes but those that may hold labels; the children of these nodes, without those of rows.
+    # All nodes but those that may hold labels; the children of these nodes.
     strict = (node for node in nodes(tree) if node.kind not in ("relation", "list", "set"))
-    children = [child for node in strict if node.name != "row" for child in node.args]
+    children = [child for node in strict for child in node.args]
     if any(node.kind == "label" for node in (tree, *children)):
         raise Unparsable("words among factors")
 
@@ -436,32 +385,6 @@ def _quantified(text: str, tokens: Tokens) -> Node | None:
     return Node("quantified", (statement, Node("relation", (variable, symbol(domain)), "in")))
 
 
-def _timed(text: str, tokens: Tokens) -> Node | None:
-    """Read a time or date: `3:45 p.m.` as "3:45 p", `March 5, 2024` as "2024-3-5".
-
-    `15:05` is "3:05 p". Return None for other texts.
-    """
-    # Groups of `_TIME`: 1 the hour, 2 the minutes or None, 3 and 4 the a or p of `p.m.` and `pm`.
-    if match := _TIME.fullmatch(text.lower()):
-        # Half of the day: "a", "p" or '' if it is not named.
-        hour, half = int(match[1]), match[3] or match[4] or ""
-        if hour > (12 if half else 23):
-            return None
-        # Without a half of the day, `3:05` is a time and `3:45` may be a ratio.
-        if half or (match[2] and match[2][0] == "0"):
-            face = f"{hour - 12}:{match[2]} p" if hour > 12 else f"{hour}:{match[2] or '00'} {half}"
-            # A time without a half ends with a space.
-            return Node("time", (), face.strip())
-    if match := _DATE.fullmatch(text):
-        # Groups y1, m1, d1 are of the first spelling, `march 5 , 2024`; y2 … and y3 … of the
-        # others. The year may be missing, ''; the month is a name, or "03" of `2024 - 03 - 05`.
-        year, month, day = (
-            next(filter(None, match.group(*(f"{part}{n}" for n in "123"))), "") for part in "ymd"
-        )
-        return Node("date", (), f"{year}-{_MONTHS.get(month) or int(month)}-{int(day)}")
-    return None
-
-
 def _chosen(text: str, tokens: Tokens) -> Node | None:
     """Read `(B)` or `Option B` as a choice, and `(B) 12` as a choice with its value.
 
@@ -507,6 +430,6 @@ def _with_article(text: str, tokens: Tokens) -> Node | None:
 
 # In order: the first rule that does not return None reads the text.
 _PHRASES: tuple[Callable[[str, Tokens], Node | None], ...] = (
-    _chosen, _timed, _described, _decided, _framed, _several,
+    _chosen, _described, _decided, _framed, _several,
     _quantified, _labelled, _with_article,
 )  # fmt: skip

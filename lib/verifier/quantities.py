@@ -4,7 +4,6 @@ Each `compare_*` is a rule of `lib.verifier.equivalence.RULES`: it compares the 
 and an answer, and returns None to leave the pair to the next rule.
 """
 
-import itertools
 import re
 from decimal import Decimal
 from fractions import Fraction
@@ -35,8 +34,8 @@ def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Verdi
         # Units that no table knows: the words must agree.
         are_compatible = _singular(reference.name) == _singular(answer.name)
         pair = (reference.args[0], answer.args[0])
-    elif kinds & {"degree", "percent", "amount"}:
-        # `5` is not `5 ft 3 in`, and `5 cm` is neither `5^\circ` nor `5 \%`.
+    elif kinds & {"degree", "percent"}:
+        # `5 cm` is neither `5^\circ` nor `5 \%`.
         return Verdict(False, "unit")
     elif reference.kind == "unit":
         # Not symmetric: an answer may leave out any known unit of the reference.
@@ -54,24 +53,10 @@ def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Verdi
 def _in_base(node: Node) -> tuple[Node, tuple[tuple[str, int], ...]] | None:
     """Return (value in base units, dimension), or None if `node` has no known unit.
 
-    `5 km` -> (5 · 1000, (("length", 1),)). An amount, `5 ft 3 in`, is the sum of its parts.
+    `5 km` -> (5 · 1000, (("length", 1),)).
     """
-    if node.kind not in ("unit", "amount"):
-        return None
-    parts = node.args if node.kind == "amount" else (node,)
-    # None for a unit that no table has.
-    units = [parse_unit(part.name) for part in parts if part.kind == "unit"]
-    known = [unit for unit in units if unit]
-    # The units of an amount must get smaller: 5 ft 3 in, never 3 in 5 ft.
-    is_falling = all(a.factor > b.factor for a, b in itertools.pairwise(known))
-    # Every part must have a known unit, and all the same dimension.
-    if len(known) < len(parts) or len({unit.dimension for unit in known}) > 1 or not is_falling:
-        return None
-    terms = (
-        Node("product", (part.args[0], number(unit.factor)))
-        for part, unit in zip(parts, known, strict=True)
-    )
-    return Node("sum", tuple(terms)), known[0].dimension
+    unit = parse_unit(node.name) if node.kind == "unit" else None
+    return unit and (Node("product", (node.args[0], number(unit.factor))), unit.dimension)
 
 
 def _singular(unit: str) -> str:
@@ -180,11 +165,12 @@ def compare_ratio(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
     expected, actual = (
         node.args if node.kind == "ratio" else (node, number(1)) for node in (reference, answer)
     )
-    # `4:30` and `2:15` are the same ratio, but may be two times of day. The name of a term, a node,
-    # is its literal, "30".
-    are_times = all(_TIME.fullmatch(":".join(term.name for term in x)) for x in (expected, actual))
-    if are_times and "ratio" not in comparer.problem.lower():
-        return comparer.in_order(expected, actual, "time")
+    # `4:30` and `2:15` are the same ratio, but may be two times of day; `3:05` is no ratio. The
+    # name of a term, a node, is its literal, "30".
+    texts = [":".join(term.name for term in terms) for terms in (expected, actual)]
+    are_times = all(map(_TIME.fullmatch, texts)) and "ratio" not in comparer.problem.lower()
+    if are_times or re.search(r":0\d", " ".join(texts)):
+        return Verdict(False, "ratio")
     # For both sides, whether each term is 0. No ratio can be divided by a term that is 0, and 0:0
     # equals nothing.
     zeros, others = ([exact_value(term) == 0 for term in terms] for terms in (expected, actual))

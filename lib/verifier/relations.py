@@ -1,6 +1,6 @@
 """Rules that compare the values of equations, lists and sets: `x = 1, y = 2` states 1 and 2.
 
-Also rules for statements about all values of a letter, words, times and dates.
+Also rules for statements about all values of a letter, and for words.
 Each `compare_*` is a rule of `lib.verifier.equivalence.RULES`: it compares the trees of a reference
 and an answer, and returns None to leave the pair to the next rule.
 """
@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from lib.verifier.atoms import GREEK
 from lib.verifier.evaluate import real_value
-from lib.verifier.rules import MAX_MATCHED, Comparer, Verdict, either, is_vain
-from lib.verifier.sets import domain_of, is_region, same_constraint
+from lib.verifier.rules import MAX_MATCHED, Comparer, Verdict, is_vain
+from lib.verifier.sets import is_region, same_constraint
 from lib.verifier.tree import (
     FUNCTIONS,
     REALS,
@@ -74,16 +74,8 @@ def stated(comparer: Comparer, node: Node) -> Stated | None:
                 if not any(comparer.equal(other, value) for other in values):
                     values += (value,)
             return Stated(values, ("",) * len(values), is_set=True)
-        # `P(1, 2)` is parsed as a call, but states the point (1, 2) with the name P. `_POINTS` are
-        # the usual letters of points.
-        case Node("call", items, name) if name in _POINTS and len(items) > 1:
-            return Stated((Node("tuple", items, "()"),), (name,))
     values = tuple(signs(node))
     return Stated(values, ("",) * len(values))
-
-
-# Letters of points: `P(1, 2)` is parsed as a call, but names the tuple (1, 2); `C(5, 2)` is 10.
-_POINTS = frozenset("APQMDV")
 
 
 def _equation(comparer: Comparer, node: Node) -> Stated | None:
@@ -92,12 +84,8 @@ def _equation(comparer: Comparer, node: Node) -> Stated | None:
     `x = 2 + 3 = 5` has the value 2 + 3 with the name x, and `y = x = 1` the value 1 with the name
     "y = x". None if the relation is no equation, or if its values are not equal: `x = 7 = 8`.
     """
-    # A chain of n parts has n − 1 operators: "= ~" for a = b ≈ c. ≈ is named "~", and ∼ "sim".
+    # A chain of n parts has n − 1 operators: "= ~" for a = b ≈ c.
     operators, parts = node.name.split(" "), node.args
-    # X ∼ N(0, 1), parsed as a call of N, states a distribution as "=" does.
-    is_distribution = parts[-1].kind == "call" and parts[-1].name[0].isupper()
-    if node.name == "sim" and is_distribution and is_name(parts[0]):
-        operators = ["="]
     if not {*operators} <= {"=", "~"}:
         return None
     # `is_name`: x, f(2) or (x, y), which may be the name of a value.
@@ -429,12 +417,10 @@ def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Ver
         [part.name for part in nodes(side.args[0]) if part.kind == "symbol"]
         for side in (expected_membership, actual_membership)
     )
-    # One name for all spellings of a set, such as "bb:Z+".
-    domains = [domain_of(side.args[1]) for side in (expected_membership, actual_membership)]
     # The answer's letters become the reference's, so these must have no other use in the answer.
     if (
         len(expected_letters) != len(actual_letters)
-        or domains[0] != domains[1]
+        or expected_membership.args[1] != actual_membership.args[1]
         or ({*expected_letters} - {*actual_letters}) & free_symbols(actual)
     ):
         return Verdict(False, "quantifier")
@@ -447,18 +433,12 @@ _WHOLE = re.compile(r"any|bb:[RZQNC]")
 _DOMAIN = re.compile(r"any|bb:[RZQNC](?:[_^](?:[-+*0]|>0|<0|ge0))*")
 
 
-def compare_words(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
-    """Compare words, times and dates by their spelling.
+def compare_words(comparer: Comparer, reference: Node, answer: Node) -> Verdict:
+    """Compare words by their spelling.
 
     One side may add a noun of the question: `obtuse` equals `obtuse triangle` for a problem with
-    "Which triangle". `4:30` equals `4:30 p.m.`, and so does `16:30`.
+    "Which triangle".
     """
-    if either("time", reference, answer):
-        # ("4:30", "p"), where the second is "a", "p" or ""; None for no time.
-        one, two = _face(reference), _face(answer)
-        # The same half of the day, or one side without it.
-        is_same = one and two and one[0] == two[0] and (one[1] == two[1] or not (one[1] and two[1]))
-        return Verdict(bool(is_same), "time")
     if reference.kind != answer.kind:
         return Verdict(False, "words")
     # The name of these nodes is the words as read.
@@ -470,23 +450,3 @@ def compare_words(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
     is_noun = head == short and re.fullmatch(r"[a-z]{3,}", noun) and noun not in HEDGES
     is_asked = is_noun and re.search(question, comparer.problem.lower())
     return Verdict(short == long or bool(is_asked), "words")
-
-
-def _face(node: Node) -> tuple[str, str] | None:
-    """Return a time as ("4:30", "p"), with "a", "p" or "" for the half of the day.
-
-    `16:31`, parsed as a ratio, is ("4:31", "p"). None if `node` is no time.
-    """
-    match node:
-        case Node("time"):
-            face, _, half = node.name.partition(" ")
-            return face, half
-        # 16:31 is parsed as a ratio.
-        case Node("ratio", (Node(name=hours), Node(name=minutes))) if re.fullmatch(
-            r"\d+:\d\d", f"{hours}:{minutes}"
-        ):
-            hour = int(hours)
-            if hour > 23:
-                return None
-            return (f"{hour - 12}:{minutes}", "p") if hour > 12 else (f"{hour}:{minutes}", "")
-    return None

@@ -112,7 +112,7 @@ class Comparer(NamedTuple):
     Attributes:
         problem: the problem's text, '' if it is not known. Some rules read it: an answer may add a
             unit only if the problem asks for it.
-        rules: comparison functions in order, each with kinds of nodes ("unit amount"): the rule
+        rules: comparison functions in order, each with kinds of nodes ("phrase label"): the rule
             applies if either side has one of these kinds, or always with ''. A rule that cannot
             decide returns None, and the next one is tried.
     """
@@ -130,8 +130,8 @@ class Comparer(NamedTuple):
         # nothing.
         if reference == answer and not is_vain(reference):
             return Verdict(True, "structure")
-        # `kinds` is a text, "unit amount": the rule is tried if either side is of one of its kinds,
-        # or always if it is ''. A rule that cannot decide returns None.
+        # `kinds` is a text, "phrase label": the rule is tried if either side is of one of these
+        # kinds, or always if it is ''. A rule that cannot decide returns None.
         for rule, kinds in self.rules.items():
             if not kinds or {reference.kind, answer.kind} & {*kinds.split()}:
                 decision = rule(self, reference, answer)
@@ -195,11 +195,6 @@ class Comparer(NamedTuple):
 
 Comparison = Callable[[Comparer, Node, Node], Verdict | None]
 """A rule: from the comparer, reference and answer to a verdict, or None if it cannot decide."""
-
-
-def either(kind: str, one: Node, two: Node) -> bool:
-    """Return True if at least one of two trees is of this kind."""
-    return kind in (one.kind, two.kind)
 
 
 def is_vain(node: Node) -> bool:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from lib.verifier.evaluate import constant, exact_value, real_value
 from lib.verifier.identity import Fingerprint, proportional, same_expression
-from lib.verifier.rules import Comparer, Verdict, either
+from lib.verifier.rules import Comparer, Verdict
 from lib.verifier.tree import (
     INFINITY,
     REALS,
@@ -296,14 +296,6 @@ def _ray(comparison: str, end: Node) -> Cuts:
 
 # Kinds of nodes that are always regions.
 _REGIONS = names("union intersection difference builder")
-_DOMAINS = pairs(
-    "bb:N=bb:Z+ bb:N^+=bb:Z+ bb:Z^+=bb:Z+ bb:Z_+=bb:Z+ bb:Z_>0=bb:Z+ bb:R_>0=bb:R^+ bb:R_+=bb:R^+"
-)
-
-
-def domain_of(node: Node) -> str:
-    r"""Return one name for all spellings of a set of numbers, such as bb:Z+ for `\mathbb{N}`."""
-    return _DOMAINS.get(node.name, node.name)
 
 
 def is_region(node: Node) -> bool:
@@ -338,7 +330,7 @@ def compare_region(comparer: Comparer, reference: Node, answer: Node) -> Verdict
     one_set, other_set = real_set(reference), real_set(answer)
     if one_set and other_set:
         return Verdict(same_set(one_set, other_set), "region")
-    if either("quantified", reference, answer):
+    if "quantified" in (reference.kind, answer.kind):
         return None
     if reference.kind != answer.kind:
         return Verdict(False, "region")
@@ -351,16 +343,14 @@ def compare_region(comparer: Comparer, reference: Node, answer: Node) -> Verdict
     return same_expression(reference, answer)
 
 
-# Relations whose sides have an order, and those whose sides may be swapped.
-_ORDERED = names("in notin subset subseteq to mid nmid")
-_SYMMETRIC = names("= parallel perp cong sim simeq iff")
+# Relations that are compared side by side.
+_BY_SIDES = names("in notin subset subseteq to mid nmid parallel perp cong sim simeq iff")
 
 
 def same_constraint(comparer: Comparer, reference: Node, answer: Node) -> bool:
-    """Return True if two relations are the same up to a constant factor or swapped sides.
+    """Return True if two relations are the same up to a constant factor.
 
-    `x + y = 1` is `2x + 2y = 2` or `1 = x + y`. The factor of an inequality must be positive, and
-    its sides keep their places.
+    `x + y = 1` is `2x + 2y = 2` or `1 = x + y`. The factor of an inequality must be positive.
     """
     # `sides` has the sides of both relations. `name` is the sign: "<=", or "< <" of a chain.
     sides, name = (reference.args, answer.args), reference.name
@@ -368,7 +358,7 @@ def same_constraint(comparer: Comparer, reference: Node, answer: Node) -> bool:
         return False
     # A chain, `0 < x < 1`, or a relation such as ∈: each side must equal its counterpart. The name
     # of the step is '', since only `equal` is used.
-    if len(sides[0]) > 2 or name in _ORDERED:
+    if len(sides[0]) > 2 or name in _BY_SIDES:
         return comparer.in_order(*sides, "").equal
     # `Fingerprint` evaluates trees at a random point of a finite field; any salt (seed) will do. If
     # both relations get the same value, their sides differ only in form: x + x < 2 and 2x < 2.
@@ -381,8 +371,8 @@ def same_constraint(comparer: Comparer, reference: Node, answer: Node) -> bool:
     if sign:
         # Times −1, an equation stays true, but `x < y` would need ">".
         return sign > 0 or name in ("!=", "=")
-    # Such as `=` or `parallel`: equal side by side, in the same order or swapped.
-    return name in _SYMMETRIC and any(
+    # Equal side by side, in the same order or swapped.
+    return name == "=" and any(
         comparer.in_order(sides[0], order, "").equal for order in (sides[1], sides[1][::-1])
     )
 

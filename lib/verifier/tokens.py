@@ -29,7 +29,7 @@ _COMMANDS = pairs(
     "⟨=langle ⟩=rangle ⌊=lfloor ⌋=rfloor ⌈=lceil ⌉=rceil ∑=sum ∏=prod ∫=int λ=lambda Δ=Delta "
     "Φ=Phi Ω=Omega Γ=Gamma Σ=Sigma Π=Pi Θ=Theta →=to ⇒=Rightarrow ↦=mapsto ¬=lnot ∧=land "
     "∨=lor ∀=forall ∃=exists ⊂=subset ⊆=subseteq ⊃=supset ⊇=supseteq ∥=parallel ⊥=perp ∘=circ "
-    "∂=partial ∇=nabla ≅=cong ∼=sim △=triangle …=ldots ⋯=cdots ✓=checkmark ■=blacksquare "
+    "≅=cong ∼=sim △=triangle …=ldots ⋯=cdots ✓=checkmark ■=blacksquare "
     "↔=leftrightarrow ⇔=iff ℓ=ell α=alpha β=beta γ=gamma δ=delta ε=epsilon ζ=zeta η=eta θ=theta "
     "ι=iota κ=kappa μ=mu ν=nu ξ=xi ο=omicron π=pi ρ=rho σ=sigma τ=tau υ=upsilon φ=phi χ=chi ψ=psi "
     "ω=omega"
@@ -167,9 +167,9 @@ _PLAIN = (
     | names(
         "infty oo inf infinity Infinity asin acos atan asinh acosh atanh arcsinh arccosh arctanh "
         "ceiling GCD LCM Max Min sign log10 Abs pi theta alpha beta gamma delta lambda omega phi "
-        "union emptyset"
+        "union emptyset mod"
     )
-) - names("Re Im Gamma factorial2")
+) - names("Re Im Gamma")
 """Words that are commands also without a backslash."""
 
 _UPRIGHT = names(
@@ -225,7 +225,7 @@ _APART = re.compile(r"\\(?:q?quad|hspace|hfill|newline|par$)")
 """Spacing that separates: `a \\quad b` is no product."""
 # Commands that begin no factor.
 _BETWEEN = names(
-    "pmod bmod in notin le ge ne approx equiv to iff land lor cup cap setminus pm mp times cdot "
+    "in notin le ge ne approx equiv to iff land lor cup cap setminus pm mp times cdot "
     "div forall end \\\\ & % }set mid checkmark blacksquare square"
 )
 # Roman numerals and nothing else: `iv`, `(ii), (iv)`.

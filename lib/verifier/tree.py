@@ -18,7 +18,6 @@ classes. `2x = 5\%` is parsed as
 | plusminus | (operand) or (left, right) | name "+-" or "-+" |
 | percent, degree, factorial | one | |
 | unit | one | name the unit as written |
-| amount | units, `5 ft 3 in` | |
 | ratio | two or more | |
 | list | items | name the joint: ",", "or", "and" |
 | tuple | items | name the two brackets: "()", "[]", "(]", "[)", "<>"; "row" in a matrix or cases |
@@ -33,7 +32,6 @@ classes. `2x = 5\%` is parsed as
 | matrix | rows, each a tuple node | name the environment |
 | phrase | | name the words as read |
 | choice | its text, if any | name the letter |
-| time, date | | name in one spelling |
 | base | the base, a number | name digits |
 | calculus | lower, upper, body | name "sum", "prod", "int", "lim" |
 """
@@ -80,7 +78,7 @@ MAX_FACTORIAL = 5_000
 """Largest n of an exact n!."""
 
 MAX_OPERATIONS = 6_000
-"""Nodes that one evaluation of a tree visits; a special function counts as many nodes."""
+"""Nodes that one evaluation of a tree visits; a sine, a logarithm and their like count as five."""
 
 MAX_SYMBOLIC_NODES = 120
 """Nodes of one question to sympy."""
@@ -180,7 +178,7 @@ FUNCTIONS = names(
     "sin cos tan cot sec csc sinh cosh tanh coth sech csch arcsin arccos arctan arccot arcsec"
     " arccsc "
     "arsinh arcosh artanh ln log lg exp sqrt abs floor ceil sgn Gamma max min gcd lcm "
-    "factorial factorial2 binomial det Re Im mod"
+    "factorial binomial det Re Im"
 )
 """Functions that have values; any other name before arguments is an unknown function."""
 

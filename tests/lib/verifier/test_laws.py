@@ -140,7 +140,7 @@ ANSWERS = r"""1; -1; 0.5; \frac{1}{2}; 50\%; 1/2; \sqrt{2}; \frac{2}{\sqrt{2}}; 
     BA; A; (A); B; 4:30 pm; 16:30; 101_2; \emptyset; no solution; x \equiv 3 \pmod 7"""
 PARSED = st.sampled_from(ANSWERS.split(";"))
 INTRANSITIVE = frozenset(
-    ["x=1", "y=1", "5 cm", "5 kg", "f(x)=2x", r"60^\circ", "1 or 2", "1 and 2", "4:30 pm", "(1,2)"]
+    ["x=1", "y=1", "5 cm", "5 kg", "f(x)=2x", r"60^\circ", "1 or 2", "1 and 2", "(1,2)"]
 )
 """Answers that equal more texts than they are equivalent to (docs/verifier.md): a unit, a name, the
 word that joins a list, a point that may be an interval."""
