@@ -170,7 +170,8 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
         return Verdict(False, "number")
     # `_mended` restores damaged LaTeX; the others remove boxes and tags around the whole text.
     expected, actual = reference_text(_mended(expected)), unwrapped(_mended(actual))
-    # `2 to 3` becomes `2:3`; in an answer it may be a range, unless a ratio is asked for.
+    # `2 to 3` becomes `2:3`. A reference is always read as a ratio. An answer may mean a range: it
+    # is read as a ratio only if the reference is one, or the problem names a ratio or odds.
     expected = _AS_RATIO.sub(r"\1:\2", expected)
     if ":" in expected or _RATIO.search(problem):
         actual = _AS_RATIO.sub(r"\1:\2", actual)

@@ -133,6 +133,7 @@ def compare_percent(comparer: Comparer, reference: Node, answer: Node) -> Verdic
         # If only one side has the sign, 0.1 may still equal 10 %.
         if decision.equal or is_alike:
             return decision.via("percent")
+    # `10 %` becomes 0.10; `_hundredth` returns a side without the sign as it is.
     return comparer.same(_hundredth(reference), _hundredth(answer)).via("percent")
 
 

@@ -317,9 +317,9 @@ def names_agree(one: str, two: str, problem: str) -> bool:
     # A name of three letters or more, such as "area".
     if re.fullmatch(r"[^\W\d_]{3,}", name) and name not in GREEK:
         labels.append(name)
-    # `may_label` is True for words of the problem, and for fixed ones such as "answer"; without a
-    # problem (''), also for quantities such as "area". The reference's label needs only one of the
-    # two.
+    # With the problem, `may_label` allows its words; without it (''), quantities such as "area"; in
+    # both cases fixed words such as "answer". A label of the answer must be allowed with the
+    # problem, a label of the reference (`one`) either with it or without it.
     return all(may_label(label, problem) or (one and may_label(label, "")) for label in labels)
 
 

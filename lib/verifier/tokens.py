@@ -479,8 +479,9 @@ class _Scanner:
 
     def _add_number(self, match: re.Match[str]) -> None:
         """Add a number; digits that are a symbol, or directly after a letter, are refused."""
-        # `_BOLD` has the prefix of a style: "bf" for bold, "bb" for `\mathbb`; other styles have
-        # none. `\mathbb{1}` is a symbol, but bold digits are a number, like those without a prefix.
+        # `_BOLD` has the prefix that a style gives to names: "bf" for bold (`\mathbf{v}` is bf:v),
+        # "bb" for `\mathbb`, none for `\text`. Digits without a prefix or in bold are a number, but
+        # `\mathbb{1}` is a symbol, and a bold 0 the zero vector.
         if _BOLD.get(self.style, "bf") != "bf":
             raise Unparsable("digits as a symbol")
         if self.style in _BOLD and match[0] == "0":

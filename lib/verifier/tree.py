@@ -256,15 +256,17 @@ def spelled(node: Node) -> str:
 def free_symbols(node: Node) -> frozenset[str]:
     """Return the names of the symbols in `node`, without pi, e, i and bound indices.
 
-    x + π has {"x"}. Infinity is a symbol here, except in the bounds of a sum, limit or integral.
+    x + π has {"x"}. Infinity is a symbol here, except in a sum, product, limit or integral. The
+    variable of an integral is not bound: ∫ x dx has {"x", "dx"}.
     """
     if node.kind == "symbol":
         return frozenset() if node.name in ("pi", "e", "i") else frozenset([node.name])
     inside = frozenset[str]().union(*map(free_symbols, node.args))
     if node.kind == "calculus":
-        # The lower bound of a sum is a relation, `k = 1`, whose left side is the index.
+        # The lower bound of a sum, product or limit is a relation, `k = 1` or `x -> 0`, whose left
+        # side is the index. That of an integral is usually a value.
         index = node.args[0].args[0].name if node.args[0].kind == "relation" else ""
-        # The bound of a sum or the point of a limit may be infinity.
+        # A bound or the point of a limit may be infinity.
         inside -= {index, "infinity"}
     return inside
 

@@ -271,7 +271,8 @@ def _table() -> dict[str, Unit]:
             for name in synonyms.split():
                 units[name] = Unit(powers, scale)
                 for prefix, size in _PREFIXES.items() if name in _PREFIXED else ():
-                    # "kilo" goes before "gram", "k" before "g".
+                    # "kilo" goes before "gram", "k" before "g". If a prefixed name is also a unit's
+                    # own name, the own one wins.
                     if (len(prefix) > 2) == (len(name) > 2):
                         units.setdefault(prefix + name, Unit(powers, scale * Fraction(size)))
     return units

@@ -1,6 +1,5 @@
 """One procedure for every phase: skipped, whole, interrupted and resumed, or refused."""
 
-import json
 import random
 import shutil
 import signal
