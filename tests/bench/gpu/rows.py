@@ -61,11 +61,8 @@ class Row:
 
     def described(self) -> dict[str, Any]:
         """Describe the row: its fields, with only the params that differ from the default."""
-        flat, base = (
-            parse_params(self.params, origin="gpu-check").flat(),
-            preset_params(BASE).flat(),
-        )
-        changed = {key: value for key, value in flat.items() if value != base[key]}
+        own, base = parse_params(self.params, origin="gpu-check"), preset_params(BASE).flat()
+        changed = {key: value for key, value in own.flat().items() if value != base[key]}
         return {**dataclasses.asdict(self), "params": changed}
 
 

@@ -339,22 +339,8 @@ def units(case: Case) -> Iterator[Pair]:
     yield Pair(rf"{text}^\circ", rf"{text}\text{{ radians}}")
 
 
-_KINDS = both_ways(
-    [
-        "odd | even",
-        "positive | negative",
-        "prime | composite",
-        "rational | irrational",
-        "increasing | decreasing",
-    ]
-)
-
-
-def turned_conditions(case: Case) -> Iterator[Pair]:
-    """Turn a condition of the reference round: a word, or an inequality."""
-    for one, two in _KINDS:
-        if re.search(rf"\b{one}\b", case.text) and two not in case.text:
-            yield from case.answered(re.sub(rf"\b{one}\b", two, case.text))
+def turned_inequalities(case: Case) -> Iterator[Pair]:
+    """Turn the sign of an inequality, or add or drop its equality."""
     match = re.fullmatch(r"([a-z])\s*(<|>|\\leq?|\\geq?)\s*(\S+)", case.text)
     if match and value(match[3]) is not None:
         for sign in {"<", ">", r"\le", r"\ge"} - {match[2].rstrip("q")}:
@@ -509,7 +495,7 @@ FAMILIES: dict[str, Family] = {
         "sign patterns", lambda case: case.is_expression and "n" not in case.text
     ),
     "conditions": _joined(
-        turned_conditions,
+        turned_inequalities,
         templated(
             "conditions",
             lambda case: (

@@ -210,7 +210,8 @@ _OPPOSITES = re.split(
     "composite, two three, larger smaller, true false, True False, Yes No, No Yes, convergent "
     "divergent, parallel perpendicular, acute obtuse, north south, Monday Tuesday, and or, "
     "radius diameter, length width, reject accept, with without, wins loses, converges "
-    "diverges, exists vanishes, no some, red blue, a.m. p.m., AM PM",
+    "diverges, exists vanishes, no some, red blue, a.m. p.m., AM PM, composite prime, irrational "
+    "rational, decreasing increasing",
 )
 
 

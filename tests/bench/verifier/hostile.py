@@ -2,13 +2,13 @@
 
 import asyncio
 import concurrent.futures
-import multiprocessing
 import resource
 import time
 from collections.abc import Callable
 from typing import Any
 
 from lib.verifier.tree import forget
+from tests.bench.processes import in_a_process
 from tests.bench.verifier.graders import GRADERS
 
 MEMORY_BYTES = 512 * 1024 * 1024
@@ -33,12 +33,6 @@ def in_another_thread(function: Callable[..., Any], *arguments: Any) -> Any:
         return pool.submit(function, *arguments).result()
 
 
-def in_a_pool(function: Callable[..., Any], *arguments: Any, method: str = "spawn") -> Any:
-    context = multiprocessing.get_context(method)
-    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
-        return pool.submit(function, *arguments).result()
-
-
 def in_an_event_loop(function: Callable[..., Any], *arguments: Any) -> Any:
     async def called() -> Any:
         return function(*arguments)
@@ -49,7 +43,7 @@ def in_an_event_loop(function: Callable[..., Any], *arguments: Any) -> Any:
 WAYS: dict[str, Callable[..., Any]] = {
     "main thread": lambda function, *arguments: function(*arguments),
     "other thread": in_another_thread,
-    "process pool": in_a_pool,
+    "process pool": in_a_process,
     "event loop": in_an_event_loop,
 }
 """Ways to call a function with its arguments."""

@@ -23,7 +23,8 @@ from lib.verifier import (
     symbolic,
 )
 from lib.verifier.tree import MAX_REMEMBERED_CHARS, forget
-from tests.bench.verifier.hostile import WAYS, in_a_pool
+from tests.bench.processes import in_a_process
+from tests.bench.verifier.hostile import WAYS
 from tests.conftest import ROOT, run_python
 
 HOSTILE = {
@@ -205,7 +206,7 @@ def in_a_daemonic_pool(function: Callable[..., Any], *arguments: Any) -> Any:
     "called",
     [
         *(pytest.param(called, id=way) for way, called in WAYS.items()),
-        pytest.param(partial(in_a_pool, method="fork"), id="forked pool"),
+        pytest.param(partial(in_a_process, method="fork"), id="forked pool"),
         pytest.param(in_a_daemonic_pool, id="daemonic pool"),
     ],
 )
