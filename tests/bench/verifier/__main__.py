@@ -1,7 +1,7 @@
 """Accuracy, speed, bounds and laws of the verifier.
 
 python -m tests.bench.verifier [measure [FOLDER] [--no-write]]
-python -m tests.bench.verifier laws [FOLDER] [--seed N] [--limit N] [--size N] [--show N]
+python -m tests.bench.verifier laws [FOLDER] [--seed N] [--limit N] [--kind NAME] [--grader NAME]
 python -m tests.bench.verifier rules [FOLDER] [--write]
 
 FOLDER holds grading/pairs.jsonl, outputs.jsonl and hostile.jsonl, and in grading/fresh the sets
@@ -89,18 +89,14 @@ def compare_graders(folder: str, no_write: bool) -> None:
 @click.argument("folder", default=os.environ.get("RECKON_SHARED", ""))
 @click.option("--seed", default=0, show_default=True, help="Draws references, strings and edits.")
 @click.option("--limit", default=1000, show_default=True, help="Edits of a kind, 0 for all.")
-@click.option("--size", default=200, show_default=True, help="References of the other laws.")
-@click.option("--show", default=3, show_default=True, help="Violations to print of a law or kind.")
 @click.option("--kind", "names", multiple=True, type=click.Choice([*KINDS, *LAWS]))
 @click.option("--grader", type=click.Choice(list(GRADERS)), default="reckon", show_default=True)
-def try_laws(
-    folder: str, seed: int, limit: int, size: int, show: int, names: tuple[str, ...], grader: str
-) -> None:
+def try_laws(folder: str, seed: int, limit: int, names: tuple[str, ...], grader: str) -> None:
     """Print trials and violations of each law, without labels; exit 1 if there is a violation."""
     if not folder:
         click.echo("the public sets are skipped: RECKON_SHARED is unset and no FOLDER is given")
     texts = references(Path(folder) if folder else None)
-    laws = Laws(GRADERS[grader], texts, seed, size)
+    laws = Laws(GRADERS[grader], texts, seed, size=200)
     click.echo(f"{len(texts)} references, seed {seed}\n")
     click.echo("| law | tried | violations |\n|---|--:|--:|")
     examples, violations = [], 0
@@ -109,7 +105,7 @@ def try_laws(
         title = f"edit: {name}" if name in KINDS else name
         click.echo(f"| {title} | {tried.num_tried} | {len(tried.violations)} |")
         violations += len(tried.violations)
-        examples += [(title, texts) for texts in tried.violations[:show]]
+        examples += [(title, texts) for texts in tried.violations[:3]]
     for title, example in examples:
         click.echo(f"{title}: {' | '.join(map(repr, example))}")
     click.get_current_context().exit(violations > 0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lib.verifier import compare, extract_answer, is_equivalent, reference_problem
 from lib.verifier.tokens import canonical, tokenize
 from lib.verifier.tree import TooHard, Unparsable
-from tests.bench.verifier.fuzz import PIECES
+from tests.bench.verifier.laws import LEAVES, PIECES, SHAPES
 
 RATIONALS = st.fractions(min_value=-10_000, max_value=10_000, max_denominator=400)
 DECIMALS = st.builds(
@@ -19,6 +19,14 @@ DECIMALS = st.builds(
 )
 TEXTS = st.one_of(
     st.text(max_size=60), st.lists(st.sampled_from(PIECES), max_size=25).map(" ".join)
+)
+
+FORMULAS = st.recursive(
+    st.sampled_from(LEAVES),
+    lambda inner: st.builds(
+        lambda shape, *parts: shape % parts, st.sampled_from(SHAPES), inner, inner
+    ),
+    max_leaves=12,
 )
 
 
@@ -159,7 +167,7 @@ def test_equality_is_an_equivalence_relation(one, two, three):
 
 
 @settings(max_examples=300, deadline=None)
-@given(TEXTS, TEXTS)
+@given(FORMULAS | TEXTS, FORMULAS | TEXTS)
 def test_arbitrary_text_is_graded_without_a_failure(reference, answer):
     assert compare(reference=reference, answer=answer).decided_by != "failure"
     extract_answer(answer)
