@@ -99,17 +99,19 @@ def resolved(trainer: Any, name: str) -> Any:
 @pytest.mark.parametrize("preset", SYSTEMS)
 def test_a_preset_has_what_the_run_on_a_cpu_changes(preset):
     expected, own = SYSTEMS[preset], preset_params(preset)
-    assert own.model.name == expected["model"]
-    assert {key: getattr(own.model, key) for key in expected["gpu"]} == expected["gpu"]
-    rollout, evaluate = own.rollout, own.evaluate
-    engines = rollout.engine, rollout.gpu_memory_utilization, evaluate.engine
-    assert engines == expected["engines"]
+    model, rollout, evaluate = own.model, own.rollout, own.evaluate
+    settings = {
+        "model": model.name,
+        "gpu": {key: getattr(model, key) for key in expected["gpu"]},
+        "engines": (rollout.engine, rollout.gpu_memory_utilization, evaluate.engine),
+        "phases": (own.sft.num_epochs, own.grpo.max_steps),
+        "lengths": (model.max_seq_length, rollout.max_new_tokens),
+        "sampled": (evaluate.temperature, evaluate.top_p),
+    }
+    assert settings == {name: expected[name] for name in settings}
     # transformers' decoding loop is launch-bound on a GPU, so that validation is on vLLM; and a
     # preset needs one GPU only.
     assert (own.validation.engine, rollout.device) == ("vllm", "")
-    assert (own.sft.num_epochs, own.grpo.max_steps) == expected["phases"]
-    assert (own.model.max_seq_length, rollout.max_new_tokens) == expected["lengths"]
-    assert (evaluate.temperature, evaluate.top_p) == expected["sampled"]
 
 
 @pytest.mark.slow

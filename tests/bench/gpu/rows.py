@@ -71,20 +71,24 @@ def _quick(preset: str) -> dict[str, Any]:
     return dict(YAML(typ="safe").load(compose_preset(preset, quick=True)))
 
 
+NEEDS = {
+    "model.backend": ("transformers", "unsloth"),
+    "model.attention": ("sdpa", "flash_attn", "kernels"),
+    "rollout.engine": ("transformers", "vllm"),
+    "validation.engine": ("transformers", "vllm"),
+}
+"""By param, its value that needs no other package, then the packages of all others."""
+
+
 def missing(content: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Return, by param, the package that is not installed, and the value in its place."""
-    model = content["model"]
-    wants = {
-        "model.backend": (model["backend"], ("unsloth",), "transformers"),
-        "model.attention": (model["attention"], ("flash_attn", "kernels"), "sdpa"),
-        "rollout.engine": (content["rollout"]["engine"], ("vllm",), "transformers"),
-        "validation.engine": (content["validation"]["engine"], ("vllm",), "transformers"),
-    }
-    return {
-        key: (packages[0], substitute)
-        for key, (value, packages, substitute) in wants.items()
-        if value != substitute and not any(map(importlib.util.find_spec, packages))
-    }
+    lacks = {}
+    for key, (substitute, *packages) in NEEDS.items():
+        section, _, name = key.partition(".")
+        is_here = any(map(importlib.util.find_spec, packages))
+        if content[section][name] != substitute and not is_here:
+            lacks[key] = packages[0], substitute
+    return lacks
 
 
 @functools.cache
