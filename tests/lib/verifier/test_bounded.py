@@ -6,7 +6,6 @@ import sys
 import time
 import types
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -23,7 +22,6 @@ from lib.verifier import (
     symbolic,
 )
 from lib.verifier.tree import MAX_REMEMBERED_CHARS, forget
-from tests.bench.processes import in_a_process
 from tests.bench.verifier.hostile import WAYS
 from tests.conftest import ROOT, run_python
 
@@ -206,14 +204,18 @@ def in_a_daemonic_pool(function: Callable[..., Any], *arguments: Any) -> Any:
     "called",
     [
         *(pytest.param(called, id=way) for way, called in WAYS.items()),
-        pytest.param(partial(in_a_process, method="fork"), id="forked pool"),
         pytest.param(in_a_daemonic_pool, id="daemonic pool"),
     ],
 )
 def test_the_worker_is_asked_however_it_is_called(called):
-    """A forked process inherits the worker of its parent, but not its use."""
-    assert asks_the_worker(1) == (True, "symbolic")
     assert called(asks_the_worker, 10) == (True, "symbolic")
+
+
+def test_forks_at_work_at_once_have_workers_of_their_own():
+    assert asks_the_worker(1) == (True, "symbolic")
+    context = multiprocessing.get_context("fork")
+    with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool:
+        assert list(pool.map(asks_the_worker, (11, 12))) == [(True, "symbolic")] * 2
 
 
 @pytest.mark.parametrize(
