@@ -23,10 +23,12 @@ def run_command(
     *command: str | Path, cwd: Path = ROOT, **environment: str
 ) -> "subprocess.CompletedProcess[str]":
     """Run a command to its end and capture its output; `environment` adds to this process's."""
+    # Under `make test` the outer make's flags would change the output.
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     return subprocess.run(
         command,
         cwd=cwd,
-        env=os.environ | environment,
+        env=inherited | environment,
         capture_output=True,
         text=True,
         check=False,

@@ -1,5 +1,6 @@
 """`make` prints help, and one clear line for each mistake."""
 
+import functools
 import os
 import re
 import shutil
@@ -10,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from lib.params import preset_names
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_command
 
 
 def locked(name: str) -> dict[str, str]:
@@ -22,15 +23,10 @@ def locked(name: str) -> dict[str, str]:
     return {pin.name: str(pin.specifier) for pin in kept}
 
 
-def make(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    # Under `make test` the outer make's flags would change the output.
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-    return subprocess.run(
-        ["make", *arguments], cwd=cwd, env=plain, capture_output=True, text=True, check=False
-    )
+make = functools.partial(run_command, "make")
 
 
-def error_of(shown: subprocess.CompletedProcess[str]) -> str:
+def error_of(shown: "subprocess.CompletedProcess[str]") -> str:
     """Return the one line on stderr of a failed make."""
     assert shown.returncode == 2
     (line,) = [line for line in shown.stderr.splitlines() if not line.startswith("make:")]
@@ -104,8 +100,8 @@ def test_with_a_gpu_torch_is_the_build_for_cuda(bare, torch, exchanged):
     python = f'case "$2" in\n{asks}\n*pip*) echo "$@" >>calls;;\nesac\n'
     write_script(bare / ".venv/bin/python", python)
     driver = write_script(bare / "bin/nvidia-smi", "")
-    environment = os.environ | {"PATH": f"{driver.parent}:{os.environ['PATH']}"}
-    subprocess.run(["requirements/install.sh", "gpu"], cwd=bare, env=environment, check=True)
+    path = f"{driver.parent}:{os.environ['PATH']}"
+    assert run_command("requirements/install.sh", "gpu", cwd=bare, PATH=path).returncode == 0
     *first, last = [line.split("install ")[1] for line in (bare / "calls").read_text().splitlines()]
     assert first == ["--no-deps --require-hashes -r .venv/torch.txt"] * exchanged
     if exchanged:

@@ -186,7 +186,8 @@ class Parser(Atoms):
         """
         left = self.signed()
         while True:
-            # Words after a factor are its unit; after a label, a word, they are none.
+            # Words after a factor are its unit, `5 cm`. A label is a word itself and has no unit:
+            # `red green` is refused.
             if self.peek.kind in ("text", "word") and left.kind != "label":
                 left = self.with_unit(left)
             elif sign := self.take(*_PRODUCT_SIGNS):

@@ -9,12 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_command
 from tests.docs.blocks import Block, blocks_of
 from tests.pipeline.test_end_to_end import Clone, copy_of
-
-HANG_S = 1800
-"""A block that serves or asks for input would never end."""
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 SHOWN = [
@@ -94,24 +91,15 @@ def test_the_table_of_experiments_shows_what_differs(ran):
 def run_page(page: Path, clone: Clone) -> None:
     for block in scripts_of(page):
         done = in_bash(block.script, clone)
-        assert done.returncode == block.exit_code, f"{block.script}\n{done.stdout}"
+        assert done.returncode == block.exit_code, f"{block.script}\n{done.stdout}{done.stderr}"
 
 
-def in_bash(script: str, clone: Clone) -> subprocess.CompletedProcess[str]:
+def in_bash(script: str, clone: Clone) -> "subprocess.CompletedProcess[str]":
     """Run `script` in the clone's root, as a reader would type it."""
-    environment = {name: value for name, value in os.environ.items() if "MAKE" not in name}
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    environment["COLUMNS"] = "80"  # a terminal narrower than the tables
-    return subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        cwd=clone.folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        timeout=HANG_S,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    # 80: a terminal narrower than the tables.
+    return run_command(
+        *("bash", "-euo", "pipefail", "-c", script), cwd=clone.folder, PATH=path, COLUMNS="80"
     )
 
 

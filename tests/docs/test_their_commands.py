@@ -45,6 +45,10 @@ OURS = [
 params_of = functools.cache(preset_params)
 
 
+def variables_of(span: str) -> dict[str, str]:
+    return dict(word.split("=", 1) for word in shlex.split(span) if "=" in word)
+
+
 def spans(pattern: str) -> list[object]:
     return [
         pytest.param(preset, span, id=f"{preset.split('-')[0]}-{number}")
@@ -80,7 +84,7 @@ def test_an_override_is_taken_and_can_be_planned(preset, span, tmp_path):
 
 @pytest.mark.parametrize(("preset", "span"), spans(".*BENCHMARKS="))
 def test_benchmarks_and_settings_are_taken(preset, span):
-    variables = dict(word.split("=", 1) for word in shlex.split(span) if "=" in word)
+    variables = variables_of(span)
     benchmarks = variables["BENCHMARKS"].split(",")
     assert {*benchmarks} <= {*known_sets()}
     section = params_of(preset).evaluate.model_dump(mode="json")
@@ -98,12 +102,10 @@ def test_an_evaluation_comes_to_its_first_token(preset, span, base, sets, tmp_pa
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", None)
     write_json(Path("params.yaml"), content)
-    variables = dict(word.split("=", 1) for word in shlex.split(span) if "=" in word)
+    variables = variables_of(span)
     for name in variables["MODEL"].split(","):
-        if name.startswith("data/"):
-            folder = Path(name)
-        else:
-            folder = model_repository(name, content["model"]["revision"] or "0" * 40).folder
+        fetched = model_repository(name, content["model"]["revision"] or "0" * 40).folder
+        folder = Path(name) if name.startswith("data/") else fetched
         shutil.copytree(base, folder)
         config = read_json(folder / "config.json")
         # The longest prompt is beyond the smoke preset's positions.
@@ -120,9 +122,8 @@ def test_an_evaluation_comes_to_its_first_token(preset, span, base, sets, tmp_pa
         write_jsonl(Path(f"data/raw/{name}.jsonl"), [row])
     ran = CliRunner().invoke(evaluate_model, shlex.split(recipe))
     assert ran.exit_code == 0, ran.output
-    assert (
-        variables.get("PROMPT_FORMAT", content["prompt"]["format"]) == content["prompt"]["format"]
-    )
+    own_format = content["prompt"]["format"]
+    assert variables.get("PROMPT_FORMAT", own_format) == own_format
     files = Path(variables.get("OUT", "data/evaluations"), "completions").iterdir()
     rows = [row for file in files for row in read_jsonl(file)]
     assert {row["benchmark"] for row in rows} == set(benchmarks)

@@ -19,7 +19,6 @@ from pathlib import Path
 
 import click
 import psutil
-from dvc.utils.serialize import modify_yaml
 
 from lib.artifacts import hash_path
 from tests.conftest import ROOT
@@ -32,7 +31,7 @@ NODES = (socket.gethostname(), f"{socket.gethostname()}-second")
 CONFIG = """\
 ClusterName=reckon
 SlurmctldHost={nodes[0]}(127.0.0.1)
-SlurmctldPort={port}
+SlurmctldPort=17000
 SlurmUser={user}
 SlurmdUser={user}
 AuthInfo=socket={folder}/munge.sock
@@ -49,8 +48,8 @@ SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/%n.log
-NodeName={nodes[0]} NodeHostname={nodes[0]} NodeAddr=127.0.0.1 Port={ports[0]} CPUs={cpus}
-NodeName={nodes[1]} NodeHostname={nodes[0]} NodeAddr=127.0.0.1 Port={ports[1]} CPUs={cpus}
+NodeName={nodes[0]} NodeHostname={nodes[0]} NodeAddr=127.0.0.1 Port=17001 CPUs=8
+NodeName={nodes[1]} NodeHostname={nodes[0]} NodeAddr=127.0.0.1 Port=17002 CPUs=8
 PartitionName=all Nodes=ALL Default=YES
 """
 
@@ -80,11 +79,10 @@ def wait(event: str, happened: Callable[..., bool], *arguments: object) -> None:
 
 
 @contextlib.contextmanager
-def cluster(folder: Path, *, cpus: int, port: int) -> Iterator[None]:
+def cluster(folder: Path) -> Iterator[None]:
     """Start munge, Slurm's controller and two nodes, all with their files in `folder`."""
-    place = {"folder": folder, "nodes": NODES, "user": psutil.Process().username(), "cpus": cpus}
-    config = CONFIG.format(port=port, ports=(port + 1, port + 2), **place)
-    (folder / "slurm.conf").write_text(config)
+    user = psutil.Process().username()
+    (folder / "slurm.conf").write_text(CONFIG.format(folder=folder, nodes=NODES, user=user))
     (folder / "state").mkdir()
     (folder / "munge.key").touch(mode=0o600)
     (folder / "munge.key").write_bytes(os.urandom(128))
@@ -106,7 +104,7 @@ def cluster(folder: Path, *, cpus: int, port: int) -> Iterator[None]:
     finally:
         # Jobs outlive Slurm's daemons.
         with contextlib.suppress(subprocess.CalledProcessError):
-            run("scancel", f"--user={place['user']}")
+            run("scancel", f"--user={user}")
             wait("end of all jobs", lambda: not run("squeue", "--noheader"))
         for name in (*NODES, "slurmctld", "munged"):
             with contextlib.suppress(FileNotFoundError, psutil.NoSuchProcess):
@@ -197,10 +195,8 @@ def reproduce(
 
 
 @click.command(help=__doc__)
-@click.option("--cpus", default=8, show_default=True, help="CPUs that each node claims to have.")
-@click.option("--port", default=17000, show_default=True, help="The controller's; nodes follow.")
 @click.option("--out", type=click.Path(path_type=Path), help="A new folder, which is kept.")
-def main(cpus: int, port: int, out: Path | None) -> None:
+def main(out: Path | None) -> None:
     """Compare the disturbed run with the undisturbed one."""
     for tool in ("munged", "slurmd"):
         if not shutil.which(tool, path="/usr/sbin"):
@@ -212,9 +208,8 @@ def main(cpus: int, port: int, out: Path | None) -> None:
         clones = [clone_with_smoke(daemons.with_name(name)) for name in ("whole", "disturbed")]
         for clone in clones:
             (clone.folder / ".venv").symlink_to(sys.prefix)
-            with modify_yaml(clone.folder / "params.yaml") as params:
-                params["grpo"] |= {"max_steps": STEPS, "save_steps": 5, "eval_steps": STEPS}
-        stack.enter_context(cluster(daemons, cpus=cpus, port=port))
+            clone.change(grpo={"max_steps": STEPS, "save_steps": 5, "eval_steps": STEPS})
+        stack.enter_context(cluster(daemons))
         reproduce(clones[0], daemons)
         reproduce(clones[1], daemons, *DISTURBANCES)
         contents = [[hash_path(clone.folder / path) for path in COMPARED] for clone in clones]

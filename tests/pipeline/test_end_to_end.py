@@ -13,7 +13,7 @@ import pytest
 from dvc.utils.serialize import load_yaml, modify_yaml
 
 from lib.artifacts import hash_path, read_json
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_command
 from tests.docs.blocks import blocks_of
 from tests.vllm_server import free_port
 
@@ -30,19 +30,21 @@ class Clone:
 
     def run(self, *command: str, expected: int = 0) -> str:
         """Run a command, assert its exit code, and return stdout and stderr together."""
-        ran = subprocess.run(
-            command,
-            cwd=self.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        assert ran.returncode == expected, ran.stdout
-        return ran.stdout
+        ran = run_command(*command, cwd=self.folder)
+        assert ran.returncode == expected, ran.stdout + ran.stderr
+        return ran.stdout + ran.stderr
 
-    def dvc(self, *arguments: str) -> str:
-        return self.run(sys.executable, "-m", "dvc", *arguments)
+    def python(self, module: str, *arguments: str, expected: int = 0) -> str:
+        return self.run(sys.executable, "-m", module, *arguments, expected=expected)
+
+    def dvc(self, *arguments: str, expected: int = 0) -> str:
+        return self.python("dvc", *arguments, expected=expected)
+
+    def change(self, **sections: dict[str, Any]) -> None:
+        """Change params by section."""
+        with modify_yaml(self.folder / "params.yaml") as params:
+            for section, values in sections.items():
+                params[section] |= values
 
     def repro(self) -> list[str]:
         """Run `dvc repro`; list the executed stages in order."""
@@ -65,7 +67,7 @@ def locked(clone: Clone) -> dict[str, Any]:
 def clone_with_smoke(folder: Path) -> Clone:
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
     clone = Clone(folder)
-    clone.run(sys.executable, "-m", "stages.preset", "smoke")
+    clone.python("stages.preset", "smoke")
     return clone
 
 
@@ -103,16 +105,14 @@ def test_every_checkpoint_is_measured_on_every_benchmark(clone):
 
 
 def test_the_summary_names_every_checkpoint_and_the_model(clone):
-    summary = clone.run(sys.executable, "-m", "stages.summary")
+    summary = clone.python("stages.summary")
     assert all(name in summary for name in ("base", "sft", "grpo", "data/models/export"))
 
 
 def test_a_skipped_grpo_reruns_what_depends_on_it(clone):
     """SFT's checkpoint passes through; with the old params, all but the report is cached."""
     before = clone.read("dvc.lock")
-    with modify_yaml(clone.folder / "params.yaml") as params:
-        params["grpo"]["max_steps"] = 0
-        params["grpo"]["learning_rate"] = 0.02
+    clone.change(grpo={"max_steps": 0, "learning_rate": 0.02})
     assert clone.repro() == ["check", "grpo", "evaluate@grpo", "grade@grpo", "export", "report"]
 
     knobs = json.loads(clone.dvc("params", "diff", "--json"))["params.yaml"]
@@ -140,10 +140,8 @@ def test_what_would_fail_stops_before_anything_is_lost(clone):
         (wrong, ("sft.warmup_ratio", "sft.learning_rte")),
         (absent, ("model.backend=unsloth", "missing.txt")),
     ):
-        with modify_yaml(clone.folder / "params.yaml") as params:
-            for section, values in changes.items():
-                params[section] |= values
-        printed = clone.run(sys.executable, "-m", "dvc", "repro", expected=255)
+        clone.change(**changes)
+        printed = clone.dvc("repro", expected=255)
         assert all(name in printed for name in named)
         assert "Traceback" not in printed
         assert clone.run("git", "status", "--porcelain").split() == ["M", "params.yaml"]
@@ -155,9 +153,8 @@ def test_a_server_that_is_down_leaves_nothing_half_written(clone, monkeypatch):
     address = f"http://127.0.0.1:{free_port()}"
     monkeypatch.setenv("RECKON_VLLM_URL", address)
     before = locked(clone)
-    with modify_yaml(clone.folder / "params.yaml") as params:
-        params["rollout"]["engine"] = "vllm-server"
-    printed = clone.run(sys.executable, "-m", "dvc", "repro", expected=255)
+    clone.change(rollout={"engine": "vllm-server"})
+    printed = clone.dvc("repro", expected=255)
     (error,) = re.findall(r"^Error: .*", printed, re.MULTILINE)
     assert address in error
     assert "Traceback" not in printed
@@ -172,7 +169,7 @@ def test_a_server_that_is_down_leaves_nothing_half_written(clone, monkeypatch):
 def test_a_preset_does_not_overwrite_uncommitted_edits(clone):
     with modify_yaml(clone.folder / "params.yaml") as params:
         params["seed"] = 77
-    printed = clone.run(sys.executable, "-m", "stages.preset", "tiny-cpu", expected=1)
+    printed = clone.python("stages.preset", "tiny-cpu", expected=1)
     assert printed.startswith("Error: params.yaml has uncommitted edits")
     assert "seed: 77" in clone.read("params.yaml")
     clone.run("git", "checkout", "params.yaml")

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from dvc.utils.serialize import modify_yaml
 
 from tests.pipeline.test_end_to_end import Clone, clone_with_smoke
 
@@ -25,8 +24,7 @@ pytestmark = pytest.mark.slow
 def clone(tmp_path_factory):
     """Run `prepare` in a clone with a longer SFT."""
     made = clone_with_smoke(tmp_path_factory.mktemp("interruption") / "reckon")
-    with modify_yaml(made.folder / "params.yaml") as params:
-        params["sft"] |= {"num_epochs": 12, "logging_steps": 5, "save_steps": 10}
+    made.change(sft={"num_epochs": 12, "logging_steps": 5, "save_steps": 10})
     made.dvc("repro", "prepare")
     yield made
 
@@ -95,7 +93,7 @@ def test_nothing_outlives_dvc_and_the_next_repro_resumes(clone, how):
         assert "sft resumes from step " in read_until(running, "sft step=")
         # Stopped, it keeps its lock and cannot end before the second run starts.
         os.killpg(running.pid, signal.SIGSTOP)
-        output = clone.run(sys.executable, "-m", "stages.sft", expected=1)
+        output = clone.python("stages.sft", expected=1)
         assert any(f"process {process.pid}" in output for process in training_in(clone.folder))
         os.killpg(running.pid, signal.SIGKILL)
     wait_until_idle(clone.folder)

@@ -46,10 +46,8 @@ def test_an_output_that_cannot_be_written_is_named(tmp_path, option, words):
 
 
 def test_the_folder_of_an_output_is_made(tmp_path):
-    result = CliRunner().invoke(
-        stage, ["--problems", str(tmp_path), "--model", str(tmp_path / "new/model")]
-    )
-    assert result.output == "ran\n"
+    arguments = [f"--problems={tmp_path}", f"--model={tmp_path}/new/model"]
+    assert CliRunner().invoke(stage, arguments).output == "ran\n"
     assert (tmp_path / "new").is_dir()
 
 

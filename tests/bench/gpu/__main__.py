@@ -27,20 +27,20 @@ from lib.core.errors import UserError
 from lib.core.process import installed_version
 from lib.engines.compat import VLLM_ENVIRONMENT
 from lib.engines.gpu import find_gpus, gpu_fault
-from tests.bench.gpu.rows import PARTS, Row, small
+from tests.bench.gpu import rows
+from tests.bench.gpu.rows import Row, small
 
 OPTIONAL = ("vllm", "unsloth", "flash_attn")
 """Packages without which a row may be skipped."""
 
-TESTS = "tests"
-"""The last part."""
+PARTS = {**rows.PARTS, "tests": lambda: {"tests": None}}
 
 LIMIT_S = 600
 """Seconds for one row; a hang must not take the others' time."""
 
 
 @click.command(help=__doc__)
-@click.argument("parts", nargs=-1, type=click.Choice([*PARTS, TESTS]))
+@click.argument("parts", nargs=-1, type=click.Choice(PARTS))
 @click.option("--minutes", default=60.0, show_default=True, help="No row begins after them.")
 @click.option("--tiny", is_flag=True, help="Small models, on any device: that all of it runs.")
 @click.option(
@@ -67,9 +67,8 @@ def main(parts: tuple[str, ...], minutes: float, tiny: bool, out: Path) -> None:
     results = kept(path, about)
     deadline, bad = time.monotonic() + 60 * minutes, []
     with tempfile.TemporaryDirectory() as models:
-        for part in parts or (*PARTS, TESTS):
-            rows = {TESTS: None} if part == TESTS else PARTS[part]()
-            for name, row in rows.items():
+        for part in parts or PARTS:
+            for name, row in PARTS[part]().items():
                 key = f"{part}: {name}"
                 if tiny and row:
                     row = small(row)
@@ -98,15 +97,11 @@ HEADER = (
 
 def table(about: dict[str, Any], results: dict[str, Any]) -> str:
     """Render all rows so far as Markdown, in the order of the parts."""
-    order = [*PARTS, TESTS]
+    order = list(PARTS)
     keys = sorted(results, key=lambda key: order.index(key.partition(": ")[0]))
-    packages = ", ".join(
-        f"{name} {version}" for name, version in about["versions"].items() if version
-    )
-    lines = [table_row(key, results[key]) for key in keys]
-    return "\n".join(
-        [f"# {about['gpu']}, driver {about['driver']}", "", packages, "", HEADER, *lines, ""]
-    )
+    packages = [f"{name} {version}" for name, version in about["versions"].items() if version]
+    title = f"# {about['gpu']}, driver {about['driver']}\n\n{', '.join(packages)}\n"
+    return "\n".join([title, HEADER, *(table_row(key, results[key]) for key in keys), ""])
 
 
 def table_row(key: str, result: dict[str, Any]) -> str:
@@ -125,10 +120,10 @@ def table_row(key: str, result: dict[str, Any]) -> str:
     notes += [f"{name}: {value}" for name, value in result["row"].get("instead", {}).items()]
     if "tolerance" in figures:
         verdict = "alike" if figures["alike"] else "NOT alike"
-        apart, most = figures["relative_difference"], figures["tolerance"]
-        notes.append(f"adapters {apart:.1%} apart, at most {most:.0%}: {verdict}")
-    if "errors" in figures:
-        notes += [f"{name} off by {error:.2g} nats" for name, error in figures["errors"].items()]
+        shown = "adapters {relative_difference:.1%} apart, at most {tolerance:.0%}: "
+        notes.append(shown.format_map(figures) + verdict)
+    for name, error in figures.get("errors", {}).items():
+        notes.append(f"{name} off by {error:.2g} nats")
     notes += [figures["pytest"]] if "pytest" in figures else []
     gaps = f"{gap['mean']:.2g}, {gap['max']:.2g}" if gap else ""
     share = f"{figures['generation_share']:.0%}" if figures.get("generation_share") else ""

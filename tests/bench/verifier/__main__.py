@@ -1,7 +1,7 @@
 """Accuracy, speed, bounds and laws of the verifier.
 
 python -m tests.bench.verifier [measure [FOLDER] [--no-write]]
-python -m tests.bench.verifier laws [FOLDER] [--seed N] [--limit N] [--size N] [--show N]
+python -m tests.bench.verifier laws [FOLDER] [--seed N] [--limit N] [--kind NAME] [--grader NAME]
 python -m tests.bench.verifier rules [FOLDER] [--write]
 
 FOLDER holds grading/pairs.jsonl, outputs.jsonl and hostile.jsonl, and in grading/fresh the sets
@@ -12,142 +12,48 @@ default: RECKON_SHARED.
 import json
 import os
 import platform
-import resource
-import statistics
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import click
 
 from lib.verifier.rules import TABLE
-from tests.bench.verifier.graders import GRADERS, Grader
-from tests.bench.verifier.hostile import hostile
+from tests.bench.processes import in_a_process
+from tests.bench.verifier.graders import GRADERS
 from tests.bench.verifier.laws import KINDS, LAWS, Laws
-from tests.bench.verifier.references import references, rows_of
-from tests.bench.verifier.rules import earned, write, write_page
+from tests.bench.verifier.measure import measure
+from tests.bench.verifier.references import references
+from tests.bench.verifier.rules import PAGE, earned, write, write_between
+from tests.bench.verifier.rules import table as rule_table
 
 HERE = Path(__file__).parent
-SHORT = 60
-"""Characters up to which reference and answer count as short."""
-
-Row = dict[str, Any]
 
 
-def cpu_s() -> float:
-    """Return the CPU seconds of this process and of its ended children."""
-    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in usage)
-
-
-def judged(grader: Grader, row: Row) -> tuple[bool, bool]:
-    """Return the label of a row of any set, and the grader's verdict.
-
-    A row with `marked_answer` is right if the solution's marked answer is extracted.
-    """
-    reference = str(row.get("marked_answer", row["gold"]))
-    label = "marked_answer" in row or bool(row.get("equal", row.get("label")))
-    text, form = (row["pred"], "answer") if "pred" in row else (row["response"], "text")
-    problem = row.get("question") or row.get("problem") or ""
-    return label, grader(text, reference, row.get("form", form), problem)
-
-
-def graded(grader: Grader, rows: list[Row]) -> dict[str, Any]:
-    """Return agreement with the labels, also of right and wrong answers apart, and speed."""
-    start = cpu_s()
-    verdicts = [judged(grader, row) for row in rows]
-    used = cpu_s() - start
-    missed = [row["id"] for row, (label, v) in zip(rows, verdicts, strict=True) if label != v]
-    rates = {"agreement": verdicts}
-    rates["TPR"], rates["TNR"] = ([x for x in verdicts if x[0] == label] for label in (True, False))
-    shares = {
-        name: round(sum(label == verdict for label, verdict in pairs) / len(pairs), 4)
-        for name, pairs in rates.items()
-        if pairs
-    }
-    speed = round(len(rows) / used)
-    return {"n": len(rows), **shares, "answers_per_cpu_second": speed, "disagreements": missed}
-
-
-def speed(grader: Grader, rows: list[Row]) -> dict[str, Any]:
-    """Time every short bare answer once, after one answer to load the libraries."""
-    short = [row for row in rows if row["form"] == "answer" and len(row["gold"]) <= SHORT]
-    short = [row for row in short if len(row["pred"]) <= SHORT]
-    grader(r"\sqrt{2}", "2^{1/2}", "answer", "")
-    walls = []
-    start = cpu_s()
-    for row in short:
-        began = time.perf_counter()
-        grader(row["pred"], row["gold"], "answer", "")
-        walls.append(1000 * (time.perf_counter() - began))
-    used = cpu_s() - start
+def figures_of(results: dict[str, Any]) -> dict[str, Any]:
+    """Return a grader's figures by their names in the table."""
+    parts = {"speed": results["speed"], **results["sets"], **results.get("hostile", {})}
+    parts["counters"] = results.get("counters")
     return {
-        "n": len(short),
-        "answers_per_cpu_second": round(len(short) / used),
-        "median_ms": round(statistics.median(walls), 3),
-        "p99_ms": round(statistics.quantiles(walls, n=100)[98], 2),
+        f"{title}: {name.replace('_', ' ')}": figure
+        for title, measured in parts.items()
+        if isinstance(measured, dict)
+        for name, figure in measured.items()
+        if name not in ("n", "disagreements")
     }
-
-
-def measure(name: str, folder: Path) -> dict[str, Any]:
-    """Measure one grader in this process; hostile rows for reckon only.
-
-    math-verify needs its alarm for them, and some end the process that grades them.
-    """
-    from lib.verifier import counters
-
-    grader, pairs = GRADERS[name], rows_of(folder / "grading" / "pairs.jsonl")
-    sets = {"pairs": pairs}
-    for row in rows_of(folder / "grading" / "outputs.jsonl"):
-        sets.setdefault(row["source"].partition("/")[0], []).append(row)
-    for path in sorted((folder / "grading" / "fresh").glob("*.jsonl")):
-        sets[path.stem] = rows_of(path)
-    results: dict[str, Any] = {"speed": speed(grader, pairs)}
-    results["sets"] = {title: graded(grader, rows) for title, rows in sets.items()}
-    if name == "reckon":
-        results["hostile"] = hostile(rows_of(folder / "grading" / "hostile.jsonl"))
-        results["counters"] = counters()
-    return results
-
-
-def in_process_of_its_own(name: str, folder: Path) -> dict[str, Any]:
-    """Run `measure` in a fresh interpreter: neither grader warms the other's caches."""
-    command = [sys.executable, "-m", "tests.bench.verifier", "measure", str(folder), "--only", name]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return measured
 
 
 def table(results: dict[str, Any]) -> str:
     """Render the results as Markdown: a row for each of reckon's figures."""
-    rows = []
-    for part, figures in results["reckon"].items():
-        flat = figures if part in ("sets", "hostile") else {part: figures}
-        for title, measured in flat.items():
-            for name in measured if isinstance(measured, dict) else ():
-                if name not in ("n", "disagreements"):
-                    rows.append((part, title, name))
-    lines = [f"| | {' | '.join(results)} |", f"|---|{'---|' * len(results)}"]
-    for part, title, name in rows:
-        cells = []
-        for grader in results.values():
-            inside = grader.get(part, {})
-            value = (inside.get(title, {}) if part in ("sets", "hostile") else inside).get(name)
-            share = name in ("agreement", "TPR", "TNR") and value is not None
-            cells.append("not run" if value is None else f"{value:.2%}" if share else str(value))
-        lines.append(f"| {title}: {name.replace('_', ' ')} | {' | '.join(cells)} |")
+    graders = {name: figures_of(measured) for name, measured in results.items()}
+    lines = [f"| | {' | '.join(graders)} |", f"|---|{'---|' * len(graders)}"]
+    for name in graders["reckon"]:
+        shown = "{:.2%}" if name.endswith(("agreement", "TPR", "TNR")) else "{}"
+        cells = [
+            shown.format(figures[name]) if name in figures else "not run"
+            for figures in graders.values()
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
-
-
-def write_table(text: str) -> None:
-    """Replace the table between the marks of the README."""
-    path = HERE / "README.md"
-    before, _, rest = path.read_text(encoding="utf-8").partition("<!-- table -->\n")
-    _, _, after = rest.partition("<!-- end of table -->\n")
-    marked = f"{before}<!-- table -->\n{text}<!-- end of table -->\n{after}"
-    path.write_text(marked, encoding="utf-8")
 
 
 @click.group(help=__doc__, invoke_without_command=True)
@@ -160,9 +66,8 @@ def main(context: click.Context) -> None:
 
 @main.command("measure")
 @click.argument("folder", default=os.environ.get("RECKON_SHARED", ""))
-@click.option("--only", type=click.Choice(list(GRADERS)), help="Measure one, print JSON.")
 @click.option("--no-write", is_flag=True, help="Print the table, write nothing.")
-def compare_graders(folder: str, only: str | None, no_write: bool) -> None:
+def compare_graders(folder: str, no_write: bool) -> None:
     """Compare the graders on the sets in FOLDER; write results.json and the README's table."""
     sets = Path(folder)
     if not folder:
@@ -170,34 +75,28 @@ def compare_graders(folder: str, only: str | None, no_write: bool) -> None:
         return
     if not (sets / "grading" / "pairs.jsonl").is_file():
         raise click.UsageError(f"{sets}: there is no grading/pairs.jsonl in it")
-    if only:
-        click.echo(json.dumps(measure(only, sets)))
-        return
-    results = {name: in_process_of_its_own(name, sets) for name in GRADERS}
+    # Fresh interpreters: neither grader warms the other's caches.
+    results = {name: in_a_process(measure, name, sets) for name in GRADERS}
     click.echo(table(results))
     if not no_write:
         kept = {"python": platform.python_version(), "graders": results}
         text = json.dumps(kept, indent=1, sort_keys=True) + "\n"
         (HERE / "results.json").write_text(text, encoding="utf-8")
-        write_table(table(results))
+        write_between(HERE / "README.md", "table", table(results))
 
 
 @main.command("laws")
 @click.argument("folder", default=os.environ.get("RECKON_SHARED", ""))
 @click.option("--seed", default=0, show_default=True, help="Draws references, strings and edits.")
 @click.option("--limit", default=1000, show_default=True, help="Edits of a kind, 0 for all.")
-@click.option("--size", default=200, show_default=True, help="References of the other laws.")
-@click.option("--show", default=3, show_default=True, help="Violations to print of a law or kind.")
 @click.option("--kind", "names", multiple=True, type=click.Choice([*KINDS, *LAWS]))
 @click.option("--grader", type=click.Choice(list(GRADERS)), default="reckon", show_default=True)
-def try_laws(
-    folder: str, seed: int, limit: int, size: int, show: int, names: tuple[str, ...], grader: str
-) -> None:
+def try_laws(folder: str, seed: int, limit: int, names: tuple[str, ...], grader: str) -> None:
     """Print trials and violations of each law, without labels; exit 1 if there is a violation."""
     if not folder:
         click.echo("the public sets are skipped: RECKON_SHARED is unset and no FOLDER is given")
     texts = references(Path(folder) if folder else None)
-    laws = Laws(GRADERS[grader], texts, seed, size)
+    laws = Laws(GRADERS[grader], texts, seed, size=200)
     click.echo(f"{len(texts)} references, seed {seed}\n")
     click.echo("| law | tried | violations |\n|---|--:|--:|")
     examples, violations = [], 0
@@ -206,7 +105,7 @@ def try_laws(
         title = f"edit: {name}" if name in KINDS else name
         click.echo(f"| {title} | {tried.num_tried} | {len(tried.violations)} |")
         violations += len(tried.violations)
-        examples += [(title, texts) for texts in tried.violations[:show]]
+        examples += [(title, texts) for texts in tried.violations[:3]]
     for title, example in examples:
         click.echo(f"{title}: {' | '.join(map(repr, example))}")
     click.get_current_context().exit(violations > 0)
@@ -219,7 +118,7 @@ def try_laws(
 def rules(folder: str, writes: bool, page: bool) -> None:
     """Print each rule's rows on the sets in FOLDER; exit 1 if the source has other numbers."""
     if page:
-        write_page()
+        write_between(PAGE, "rules", rule_table())
         return
     rows = earned(Path(folder))
     for name, count in rows.items():

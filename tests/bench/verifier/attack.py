@@ -29,7 +29,15 @@ TEMPLATES: dict[str, list[str]] = json.loads(
 )
 """Wrong answers of a family: `<x>` is the reference, `<b>` without `\\text`, `<o>` another;
 before ≠ a reference that a family puts it into first."""
-UNITS = [tuple(pair.split(" | ")) for pair in TEMPLATES["units"]]
+
+
+def both_ways(pairs: list[str]) -> list[tuple[str, str]]:
+    """Split "one | two" and list each pair in both orders."""
+    split = (pair.split(" | ") for pair in pairs)
+    return [order for one, two in split for order in ((one, two), (two, one))]
+
+
+UNITS = both_ways(TEMPLATES["units"])
 _INTEGER = r"\d{1,3}(?:,\d{3})+|\d+"
 _NUMBER = re.compile(rf"(-?)\s*((?:{_INTEGER})(?:\.\d+)?|\.\d+)")
 _FRACTION = re.compile(
@@ -160,8 +168,7 @@ def written(number: Fraction | int) -> str:
     if below > 1:
         sign = "-" if number < 0 else ""
         return rf"{sign}\frac{{{abs(number.numerator)}}}{{{number.denominator}}}"
-    with localcontext() as context:
-        context.prec = 60
+    with localcontext(prec=60):
         return f"{Decimal(number.numerator) / Decimal(number.denominator):f}"
 
 
@@ -169,24 +176,29 @@ def others(case: Case) -> list[str]:
     """List values unlike an expression's: its neighbour, a common one and a far one."""
     if case.value is None:
         return [written(_OTHER)]
-    near = case.value + 1
-    return [written(one) for one in (near, Fraction(99), _OTHER) if one != case.value]
+    return [written(one) for one in (case.value + 1, 99, _OTHER) if one != case.value]
 
 
 def rounded(number: Fraction, digits: int, rounding: str = ROUND_HALF_EVEN) -> Decimal:
     """Round `number` to so many significant digits."""
-    with localcontext() as context:
-        context.prec, context.rounding = digits, rounding
+    with localcontext(prec=digits, rounding=rounding):
         return Decimal(number.numerator) / Decimal(number.denominator)
 
 
 def off_by_one(number: Decimal) -> Decimal:
     """Add one to the last place of `number`."""
     sign, digits, exponent = number.as_tuple()
-    step = Decimal((sign, (1,), int(exponent)))
-    with localcontext() as context:
-        context.prec = len(digits) + 5
-        return number + step
+    with localcontext(prec=len(digits) + 5):
+        return number + Decimal((sign, (1,), int(exponent)))
+
+
+def misrounded(number: Fraction, *digits: int) -> Iterator[str]:
+    """Write `number` with so many digits, the last one wrong, or the rest cut off."""
+    for count in digits:
+        right, cut = rounded(number, count), rounded(number, count, ROUND_DOWN)
+        yield f"{off_by_one(right):f}"
+        if cut != right:
+            yield f"{cut:f}"
 
 
 def scientific(number: Decimal) -> str:
@@ -226,13 +238,13 @@ def _is_binary(text: str, at: int) -> bool:
 def last_digits(case: Case) -> Iterator[Pair]:
     """Change the last digit of a number, of a fraction's or root's integers, of list items."""
     text = case.text
-    if case.value is not None and text[-1].isdigit():
-        yield from case.answered(*(f"{text[:-1]}{digit}" for digit in _other_digits(text[-1])))
-    if match := re.fullmatch(r"(-?[1-9]\d*)(\\sqrt\{\d+\}|\\pi|[a-z]|\\sqrt\{\d+\}\\pi)", text):
-        yield from case.answered(
-            *(f"{match[1][:-1]}{digit}{match[2]}" for digit in _other_digits(match[1][-1]))
-        )
-    if match := re.fullmatch(r"(\d*\\sqrt\{\d*)(\d)(\})", text):
+    shapes = [
+        r"(-?(?=[1-9])\d*)(\d)(\\sqrt\{\d+\}|\\pi|[a-z]|\\sqrt\{\d+\}\\pi)",
+        r"(\d*\\sqrt\{\d*)(\d)(\})",
+    ]
+    if case.value is not None:
+        shapes.append(r"(.*)(\d)()")
+    for match in filter(None, (re.fullmatch(shape, text) for shape in shapes)):
         yield from case.answered(
             *(f"{match[1]}{digit}{match[3]}" for digit in _other_digits(match[2]))
         )
@@ -287,30 +299,15 @@ def decimals(case: Case) -> Iterator[Pair]:
     for digits in (1, 2, 3):
         if (short := rounded(number, digits)) != rounded(number, 40):
             yield from case.answered(f"{sign}{short:f}")
-    for digits in (4, 6, 8, 12, 17):
-        right, cut = rounded(number, digits), rounded(number, digits, ROUND_DOWN)
-        yield from case.answered(f"{sign}{off_by_one(right):f}")
-        if cut != right:
-            yield from case.answered(f"{sign}{cut:f}")
+    yield from case.answered(*(f"{sign}{text}" for text in misrounded(number, 4, 6, 8, 12, 17)))
     yield from case.answered(
         f"{written(case.value * 10)}.5", rf"{written(case.value * 10)}\%" if number < 1 else "-0.5"
     )
-    if number.denominator == 1 and 1 < number < 10**9 and not _is_square(number.numerator):
-        with localcontext() as context:
-            context.prec = 50
-            root = Decimal(number.numerator).sqrt()
-        for digits in (4, 6, 9, 16):
-            right, cut = (
-                rounded(Fraction(root), digits),
-                rounded(Fraction(root), digits, ROUND_DOWN),
-            )
-            yield Pair(rf"\sqrt{{{number}}}", f"{off_by_one(right):f}")
-            if cut != right:
-                yield Pair(rf"\sqrt{{{number}}}", f"{cut:f}")
-
-
-def _is_square(number: int) -> bool:
-    return math.isqrt(number) ** 2 == number
+    if number.denominator == 1 and 1 < number < 10**9 and math.isqrt(int(number)) ** 2 != number:
+        with localcontext(prec=50):
+            root = Fraction(Decimal(int(number)).sqrt())
+        for text in misrounded(root, 4, 6, 9, 16):
+            yield Pair(rf"\sqrt{{{number}}}", text)
 
 
 def roundings(case: Case) -> Iterator[Pair]:
@@ -321,9 +318,8 @@ def roundings(case: Case) -> Iterator[Pair]:
     for name, size in (("ten", 10), ("hundred", 100), ("thousand", 1000)):
         exact = size * (number % 89 + 1) + (number % (size - 1) + 1) % (size // 2)
         if exact % size:
-            problem = f"Round to the nearest {name}."
-            yield Pair(str(exact - exact % size), str(exact), problem)
-            yield Pair(str(exact - exact % size), str(exact - exact % size + 1), problem)
+            for answer in (exact, exact - exact % size + 1):
+                yield Pair(str(exact - exact % size), str(answer), f"Round to the nearest {name}.")
     yield Pair(str(number), f"{number}.29", "Give the answer to the nearest integer.")
     yield Pair(f"{number}.3", f"{number}.34", "Round to the nearest tenth.")
     yield Pair(f"{number}.34", f"{number}.3", "Round to the nearest hundredth.")
@@ -335,30 +331,16 @@ def units(case: Case) -> Iterator[Pair]:
         return  # -40 °C is -40 °F.
     text = case.text
     for one, two in UNITS:
-        for first, second in ((one, two), (two, one)):
-            if first.startswith("^"):
-                yield Pair(f"{text}{first}", f"{text}{second}")
-            else:
-                yield Pair(rf"{text}\text{{ {first}}}", rf"{text}\text{{ {second}}}")
-                yield Pair(f"{text} {first}", f"{text} {second}")
+        for shape in ("%s%s",) if one.startswith("^") else (r"%s\text{ %s}", "%s %s"):
+            yield Pair(shape % (text, one), shape % (text, two))
     yield Pair(rf"\${text}", f"{text} cents")
     yield Pair(rf"\${text}", rf"{text}\text{{ cents}}")
     yield Pair(f"{text}°C", f"{text}°F")
     yield Pair(rf"{text}^\circ", rf"{text}\text{{ radians}}")
 
 
-_KINDS = (
-    *(("odd", "even"), ("positive", "negative"), ("prime", "composite")),
-    *(("rational", "irrational"), ("increasing", "decreasing")),
-)
-
-
-def turned_conditions(case: Case) -> Iterator[Pair]:
-    """Turn a condition of the reference round: a word, or an inequality."""
-    for one, two in _KINDS:
-        for first, second in ((one, two), (two, one)):
-            if re.search(rf"\b{first}\b", case.text) and second not in case.text:
-                yield from case.answered(re.sub(rf"\b{first}\b", second, case.text))
+def turned_inequalities(case: Case) -> Iterator[Pair]:
+    """Turn the sign of an inequality, or add or drop its equality."""
     match = re.fullmatch(r"([a-z])\s*(<|>|\\leq?|\\geq?)\s*(\S+)", case.text)
     if match and value(match[3]) is not None:
         for sign in {"<", ">", r"\le", r"\ge"} - {match[2].rstrip("q")}:
@@ -372,9 +354,10 @@ def brackets(case: Case) -> Iterator[Pair]:
     left, entries, right = case.ordered
     one, two, *rest = entries
     after = "".join(f", {item}" for item in rest)
-    yield from case.answered(f"{left}{two}, {one}{after}{right}")
     yield from case.answered(
-        *(rf"\left{left}{two},{one}{after}\right{right}", f"{one}, {one}{after}")
+        f"{left}{two}, {one}{after}{right}",
+        rf"\left{left}{two},{one}{after}\right{right}",
+        f"{one}, {one}{after}",
     )
     if rest:
         return
@@ -448,7 +431,7 @@ _OPPOSITES = {"yes": "No", "no": "Yes", "true": "False", "false": "True", "odd":
 
 def templated(
     name: str,
-    applies: Callable[[Case], Any],
+    applies: Callable[[Case], Any] = lambda case: case.is_expression,
     beside: Callable[[Case], list[str]] = others,
     *,
     is_text: bool = False,
@@ -484,13 +467,13 @@ def _joined(*families: Family) -> Family:
 
 
 FAMILIES: dict[str, Family] = {
-    "second answers": templated("second answers", lambda case: case.is_expression),
+    "second answers": templated("second answers"),
     "hedges": templated(
         "hedges",
         lambda case: case.is_expression and not _ASKS_EXTREME.search(case.problem),
         lambda case: others(case)[-1:],
     ),
-    "chains": templated("chains", lambda case: case.is_expression),
+    "chains": templated("chains"),
     "parts": templated(
         "parts",
         lambda case: case.is_expression and not case.mentions("f(") and not case.asks_rounding,
@@ -512,7 +495,7 @@ FAMILIES: dict[str, Family] = {
         "sign patterns", lambda case: case.is_expression and "n" not in case.text
     ),
     "conditions": _joined(
-        turned_conditions,
+        turned_inequalities,
         templated(
             "conditions",
             lambda case: (
@@ -570,8 +553,9 @@ def bounded(pairs: Iterator[Pair], limit: int, seed: int = 0) -> list[Pair]:
 
 def accepted_pairs(pairs: list[Pair], grader: Grader) -> list[Pair]:
     """Return the pairs counted as right by the grader."""
+    forms = ("answer", "text")
     return [
         pair
         for pair in pairs
-        if grader(pair.answer, pair.reference, "text" if pair.is_text else "answer", pair.problem)
+        if grader(pair.answer, pair.reference, forms[pair.is_text], pair.problem)
     ]

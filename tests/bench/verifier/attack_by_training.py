@@ -1,12 +1,12 @@
 """Attack by training: GRPO on the `tiny` stack without KL, and its last rollouts with rewards.
 
-python -m tests.bench.verifier.attack_by_training OUT.jsonl.gz [--keep 2000]
+python -m tests.bench.verifier.attack_by_training OUT.jsonl.gz
 
 Runs `stages.grpo` of this checkout as params.yaml describes it, with `grpo.beta: 0` and the stack
-`tiny`, and keeps reference, completion and answer reward of the last rollouts. A policy that found
-a false positive of the verifier would be paid for it, so none of these may earn the answer's reward
-without the reference's value in its text; `holds_value` decides that by text search, not by the
-verifier. tests/golden/verifier/rollouts.jsonl.gz comes from three times the default's steps:
+`tiny`, and keeps reference, completion and answer reward of the last 2,000 rollouts. A policy that
+found a false positive of the verifier would be paid for it, so none of these may earn the answer's
+reward without the reference's value in its text; `holds_value` decides that by text search, not by
+the verifier. tests/golden/verifier/rollouts.jsonl.gz comes from three times the default's steps:
 
     dvc repro sft && python -m tests.bench.verifier.attack_by_training OUT  # grpo.max_steps: 300
 """
@@ -44,10 +44,9 @@ def read_rollouts(path: Path) -> list[dict[str, Any]]:
 
 @click.command(help=__doc__)
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option("--keep", default=2000, show_default=True, help="Rollouts, the last ones.")
-def main(out: Path, keep: int) -> None:
+def main(out: Path) -> None:
     """Train with a recording reward, write the rollouts, and count the false rewards."""
-    rollouts: collections.deque[dict[str, Any]] = collections.deque(maxlen=keep)
+    rollouts: collections.deque[dict[str, Any]] = collections.deque(maxlen=2000)
     answer = load_reward("answer")
 
     def recorded(rollout: Rollout) -> float:

@@ -6,6 +6,7 @@ functions, for edits of entries, digits or words. No edit looks at the problem.
 """
 
 import csv
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,12 @@ _VARIABLE = r"(?<![\\A-Za-z])[a-dfghj-z](?![A-Za-z])"
 _ZERO = r"(?<![\d.,])0(?![\d.])"
 _EVEN = r"[)}|]\^\{?[2468]"
 """An even power: it hides the sign of its base."""
+
+
+def _replaced(match: re.Match[str], new: str, group: int = 0) -> Pair:
+    """Pair the searched text with one that has `new` in the place of a match or its group."""
+    text = match.string
+    return Pair(text, text[: match.start(group)] + new + text[match.end(group) :])
 
 
 def _next(match: re.Match[str]) -> str:
@@ -70,13 +77,12 @@ def _substitutions() -> dict[str, list[Edit]]:
 
 def _substituted(edits: list[Edit]) -> Family:
     def family(case: Case) -> Iterator[Pair]:
-        text = case.text
         for edit in edits:
-            if re.search(edit.unless, text) or not re.search(edit.needs, text):
+            if re.search(edit.unless, case.text) or not re.search(edit.needs, case.text):
                 continue
-            for match in re.finditer(edit.old, text):
+            for match in re.finditer(edit.old, case.text):
                 new = _next(match) if edit.new == "+1" else match.expand(edit.new)
-                yield Pair(text, text[: match.start()] + new + text[match.end() :])
+                yield _replaced(match, new)
 
     return family
 
@@ -93,15 +99,15 @@ def digits(case: Case) -> Iterator[Pair]:
             for at in range(len(number) - 1)
             if number[at : at + 2].isdigit() and number[at] != number[at + 1]
         ]
-        if whole and len(number) > 1 and number[0] != "0" and text[match.end() :][:1] not in (",",):
+        is_part = text.startswith(",", match.end())
+        if whole and len(number) > 1 and number[0] != "0" and not is_part:
             changed += [number[:at] + number[at + 1 :] for at in range(len(number))]
             changed += [number[: at + 1] + number[at:] for at in range(len(number))]
             changed.append(f"{number[:-1]}.{number[-1]}")
         elif "." in number and float(number):
             before, _, after = number.partition(".")
             changed.append(f"{before}{after[0]}.{after[1:] or 0}")
-        for other in dict.fromkeys(changed):
-            yield Pair(text, text[: match.start()] + other + text[match.end() :])
+        yield from (_replaced(match, other) for other in dict.fromkeys(changed))
 
 
 def joined_digits(case: Case) -> Iterator[Pair]:
@@ -148,14 +154,13 @@ def orders(case: Case) -> Iterator[Pair]:
             one, two = (cell.strip() for cell in cells[at : at + 2])
             if value(one) is not None and value(two) is not None and value(one) != value(two):
                 swapped = mark.join((*cells[:at], two, one, *cells[at + 2 :]))
-                yield Pair(text, text[: body.start(2)] + swapped + text[body.end(2) :])  # type: ignore[union-attr]
+                yield _replaced(body, swapped, 2)  # type: ignore[arg-type]
     fractions = r"\\([dt]?frac|binom)\{([^{}|]+)\}\{([^{}|]+)\}"
     for match in () if re.search(_INSENSITIVE, text) else re.finditer(fractions, text):
         one, two = match[2], match[3]
         sizes = abs(value(one) or 0), abs(value(two) or 1)
         if _is_turned(one, two) and value(one) != 0 and sizes[0] != sizes[1]:
-            turned = rf"\{match[1]}{{{two}}}{{{one}}}"
-            yield Pair(text, text[: match.start()] + turned + text[match.end() :])
+            yield _replaced(match, rf"\{match[1]}{{{two}}}{{{one}}}")
     if (match := re.fullmatch(r"(\d+)\s*:\s*(\d+)", text)) and int(match[1]) != int(match[2]):
         yield Pair(text, f"{match[2]}:{match[1]}")
     if match := re.fullmatch(r"(\d+)\^\{?(\d+)\}?", text):
@@ -173,11 +178,8 @@ def items(case: Case) -> Iterator[Pair]:
         return
     if len(set(parts)) < max(2, len(parts)) or not all(parts):
         return
-    before, after = body[1] or "", body[3] or ""  # type: ignore[index]
-    yield Pair(case.text, f"{before}{', '.join((*parts, '907.31'))}{after}")
-    for at in range(len(parts)):
-        rest = ", ".join((*parts[:at], *parts[at + 1 :]))
-        yield Pair(case.text, f"{before}{rest}{after}")
+    for other in ([*parts, "907.31"], *itertools.combinations(parts, len(parts) - 1)):
+        yield _replaced(body, ", ".join(other), 2)  # type: ignore[arg-type]
 
 
 def letters(case: Case) -> Iterator[Pair]:
@@ -186,10 +188,10 @@ def letters(case: Case) -> Iterator[Pair]:
     if re.search(rf"text|mathrm|dots|\.\.|{_ZERO}", text):
         return
     for name in sorted(set(re.findall(_VARIABLE, text)) - {"q"}):
-        places = [match.start() for match in re.finditer(_VARIABLE, text) if match[0] == name]
-        for at in places if len(places) > 1 else ():
-            yield Pair(text, f"{text[:at]}q{text[at + 1 :]}")
-            yield Pair(text, text[:at] + name.upper() + text[at + 1 :])
+        places = [match for match in re.finditer(_VARIABLE, text) if match[0] == name]
+        for match in places if len(places) > 1 else ():
+            yield _replaced(match, "q")
+            yield _replaced(match, name.upper())
 
 
 def scaled(case: Case) -> Iterator[Pair]:
@@ -208,7 +210,8 @@ _OPPOSITES = re.split(
     "composite, two three, larger smaller, true false, True False, Yes No, No Yes, convergent "
     "divergent, parallel perpendicular, acute obtuse, north south, Monday Tuesday, and or, "
     "radius diameter, length width, reject accept, with without, wins loses, converges "
-    "diverges, exists vanishes, no some, red blue, a.m. p.m., AM PM",
+    "diverges, exists vanishes, no some, red blue, a.m. p.m., AM PM, composite prime, irrational "
+    "rational, decreasing increasing",
 )
 
 
@@ -218,7 +221,7 @@ def opposites(case: Case) -> Iterator[Pair]:
     for old, new in map(str.split, _OPPOSITES):
         has_words = old != "and" or not re.search(r"\d|[,&$]|\b[A-Z]\b|\\text", text)
         for match in re.finditer(rf"(?<![\\\w]){re.escape(old)}(?!\w)", text) if has_words else ():
-            yield Pair(text, text[: match.start()] + new + text[match.end() :])
+            yield _replaced(match, new)
     bare = re.fullmatch(r"\\text\{([A-Za-z][a-z]{2,})\}|([A-Za-z][a-z]{3,})", text)
     word = (bare[1] or bare[2]).lower() if bare else ""
     for at in range(len(word) - 1):
@@ -237,12 +240,11 @@ def other_units(case: Case) -> Iterator[Pair]:
     text = case.text
     if not re.search(r"\d", text):
         return
-    for pair in UNITS:
-        for one, two in (pair, pair[::-1]):
-            short = len(one) == 1 and not re.search(r"text|mathrm", text)
-            match = re.search(rf"(?<![A-Za-z\\/^]){re.escape(one)}(?![A-Za-z/^])", text)
-            if match and not short:
-                yield Pair(text, text[: match.start()] + two + text[match.end() :])
+    for one, two in UNITS:
+        short = len(one) == 1 and not re.search(r"text|mathrm", text)
+        match = re.search(rf"(?<![A-Za-z\\/^]){re.escape(one)}(?![A-Za-z/^])", text)
+        if match and not short:
+            yield _replaced(match, two)
 
 
 def _short(family: Family) -> Family:
@@ -255,16 +257,8 @@ def _short(family: Family) -> Family:
     return short
 
 
-_KINDS: dict[str, Family] = {
-    **{name: _substituted(edits) for name, edits in _substitutions().items()},
-    "digits": digits,
-    "joined digits": joined_digits,
-    "orders": orders,
-    "items": items,
-    "letters": letters,
-    "scaled": scaled,
-    "opposites": opposites,
-    "other units": other_units,
-}
+_OTHERS = (digits, joined_digits, orders, items, letters, scaled, opposites, other_units)
+_KINDS = {name: _substituted(edits) for name, edits in _substitutions().items()}
+_KINDS |= {family.__name__.replace("_", " "): family for family in _OTHERS}
 
 EDITS = {name: _short(family) for name, family in _KINDS.items()}

@@ -2,21 +2,21 @@
 
 import asyncio
 import concurrent.futures
-import multiprocessing
 import resource
 import time
+from collections.abc import Callable
 from typing import Any
 
 from lib.verifier.tree import forget
+from tests.bench.processes import in_a_process
 from tests.bench.verifier.graders import GRADERS
 
 MEMORY_BYTES = 512 * 1024 * 1024
 
 Row = dict[str, Any]
-Graded = tuple[float, list[str]]
 
 
-def in_main_thread(rows: list[Row]) -> Graded:
+def slowest_and_wrong(rows: list[Row]) -> tuple[float, list[str]]:
     """Return the slowest row's seconds, and the rows graded wrong."""
     slowest, wrong = 0.0, []
     for row in rows:
@@ -28,39 +28,34 @@ def in_main_thread(rows: list[Row]) -> Graded:
     return slowest, wrong
 
 
-def in_another_thread(rows: list[Row]) -> Graded:
+def in_another_thread(function: Callable[..., Any], *arguments: Any) -> Any:
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        return pool.submit(in_main_thread, rows).result()
+        return pool.submit(function, *arguments).result()
 
 
-def in_a_pool(rows: list[Row]) -> Graded:
-    spawn = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(1, mp_context=spawn) as pool:
-        return pool.submit(in_main_thread, rows).result()
+def in_an_event_loop(function: Callable[..., Any], *arguments: Any) -> Any:
+    async def called() -> Any:
+        return function(*arguments)
+
+    return asyncio.run(called())
 
 
-def in_an_event_loop(rows: list[Row]) -> Graded:
-    async def graded() -> Graded:
-        return in_main_thread(rows)
-
-    return asyncio.run(graded())
-
-
-WAYS = {
-    "main thread": in_main_thread,
+WAYS: dict[str, Callable[..., Any]] = {
+    "main thread": lambda function, *arguments: function(*arguments),
     "other thread": in_another_thread,
-    "process pool": in_a_pool,
+    "process pool": in_a_process,
     "event loop": in_an_event_loop,
 }
+"""Ways to call a function with its arguments."""
 
 
 def hostile(rows: list[Row]) -> dict[str, Any]:
     """Grade every hostile row in each way of calling, in 512 MB; `slowest_s` is wall time."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     measured: dict[str, Any] = {"n": len(rows)}
-    for way, graded in WAYS.items():
+    for way, called in WAYS.items():
         forget()
-        slowest, wrong = graded(rows)
+        slowest, wrong = called(slowest_and_wrong, rows)
         measured[way] = {"slowest_s": round(slowest, 3), "wrong": wrong}
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     measured["memory"] = {"peak_mb": peak_mb}

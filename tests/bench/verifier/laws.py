@@ -28,12 +28,12 @@ from tests.bench.verifier.attack import (
     derived,
 )
 from tests.bench.verifier.edits import EDITS, LENGTH
-from tests.bench.verifier.fuzz import LEAVES, PIECES
 from tests.bench.verifier.graders import Grader
 
 KINDS: dict[str, Family] = FAMILIES | EDITS
 """All changes of a reference that are wrong by construction."""
 
+LEAVES, SHAPES, PIECES = (TEMPLATES[f"fuzz: {name}"] for name in ("leaves", "shapes", "pieces"))
 TOKENS = (*LEAVES, *PIECES, *TEMPLATES["laws: tokens"])
 
 _LOOSE = re.compile(

@@ -4,7 +4,7 @@ import csv
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lib.verifier.extract import last_boxed
 
@@ -28,10 +28,34 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
+class Labelled(NamedTuple):
+    """A row of any labelled set; `form` is "answer" for a bare one, "text" for a solution.
+
+    A row with `marked_answer` is right if the solution's marked answer is extracted.
+    """
+
+    text: str
+    reference: str
+    form: str
+    problem: str
+    label: bool
+
+
+def labelled(row: dict[str, Any]) -> Labelled:
+    text, form = (row["pred"], "answer") if "pred" in row else (row["response"], "text")
+    return Labelled(
+        text,
+        str(row.get("marked_answer", row["gold"])),
+        row.get("form", form),
+        row.get("question") or row.get("problem") or "",
+        label=bool(row.get("equal", row.get("label", "marked_answer" in row))),
+    )
+
+
 def _shared(folder: Path) -> Iterator[tuple[str, str]]:
     for path in sorted((folder / "grading").rglob("*.jsonl")):
         for row in rows_of(path):
-            yield str(row["gold"]), row.get("question") or row.get("problem") or ""
+            yield str(row["gold"]), labelled(row).problem
     for path in sorted((folder / "data").rglob("*.jsonl")):
         for row in rows_of(path):
             yield _answer(row), row.get("problem") or row["question"]

@@ -2,64 +2,47 @@
 
 import collections
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from lib.verifier import compare, extract_answer
-from lib.verifier.rules import REFUSALS, SOURCE, TABLE, Rule
-from tests.bench.verifier.references import rows_of
+from lib.verifier.rules import REFUSALS, SOURCE, TABLE
+from tests.bench.verifier.references import Labelled, labelled, rows_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "verifier.md"
-
-Case = tuple[str, str, str]
-"""Reference, answer, problem."""
-
-
-def right_answers(folder: Path) -> Iterator[Case]:
-    """Yield every right answer of the labelled sets, extracted from whole outputs."""
-    for path in sorted((folder / "grading").rglob("*.jsonl")):
-        for row in rows_of(path):
-            if bool(row.get("equal", row.get("label", "marked_answer" in row))):
-                yield str(row.get("marked_answer", row["gold"])), _answer(row), _problem(row)
-
-
-def _answer(row: dict[str, Any]) -> str:
-    is_bare = "pred" in row and row.get("form") != "text"
-    return str(row["pred"] if is_bare else extract_answer(row.get("response") or row["pred"]))
-
-
-def _problem(row: dict[str, Any]) -> str:
-    return row.get("question") or row.get("problem") or ""
 
 
 def earned(folder: Path) -> dict[str, int]:
     """Count right answers of the labelled sets by the deciding step."""
-    counts = collections.Counter(map(_decided, right_answers(folder)))
+    paths = sorted((folder / "grading").rglob("*.jsonl"))
+    rows = (labelled(row) for path in paths for row in rows_of(path))
+    counts = collections.Counter(_decided(row) for row in rows if row.label)
     return {rule.name: counts[rule.name] for rule in TABLE}
 
 
-def _decided(case: Case) -> str:
+def _decided(row: Labelled) -> str:
     """Return the rule of a right answer, '' for a refused one."""
-    reference, answer, problem = case
-    verdict = compare(reference=reference, answer=answer, problem=problem or None)
+    answer = extract_answer(row.text) if row.form == "text" else row.text
+    verdict = compare(reference=row.reference, answer=answer, problem=row.problem or None)
     return verdict.decided_by if verdict.equal else ""
 
 
+def write_between(page: Path, mark: str, text: str) -> None:
+    """Replace the text between the marks of a page."""
+    start, end = f"<!-- {mark} -->\n", f"<!-- end of {mark} -->\n"
+    before, _, rest = page.read_text(encoding="utf-8").partition(start)
+    page.write_text(before + start + text + end + rest.partition(end)[2], encoding="utf-8")
+
+
 def table() -> str:
-    """Render the page's table of rules, and the names of the refusals."""
+    """Render the page's table of rules, and the names of the refusals; ≈ is evidence, no proof."""
     lines = ["|step|rows|what is compared|equal|not equal|", "|---|--:|---|---|---|"]
     lines += [
-        f"|{rule.name}{_mark(rule)}|{rule.rows}|{rule.description}|{_pair(rule.right)}|{_pair(rule.wrong)}|"
+        f"|{rule.name}{'' if rule.is_exact else ' ≈'}|{rule.rows}|{rule.description}"
+        f"|{_pair(rule.right)}|{_pair(rule.wrong)}|"
         for rule in TABLE
     ]
     refusals = ", ".join(f"`{name}` ({description})" for name, description in REFUSALS.items())
     return "\n".join([*lines, "", f"Refused: {refusals}.", ""])
-
-
-def _mark(rule: Rule) -> str:
-    """Mark evidence without proof."""
-    return "" if rule.is_exact else " ≈"
 
 
 def _pair(example: tuple[str, ...]) -> str:
@@ -74,10 +57,3 @@ def write(rows: dict[str, int]) -> None:
         if places != 1:
             raise LookupError(f"{SOURCE}: {places} rules are called {name!r}, expected one")
     SOURCE.write_text(text, encoding="utf-8")
-
-
-def write_page() -> None:
-    """Write the table between the marks of the page."""
-    before, mark, rest = PAGE.read_text(encoding="utf-8").partition("<!-- rules -->\n")
-    _, end, after = rest.partition("<!-- end of rules -->\n")
-    PAGE.write_text(before + mark + table() + end + after, encoding="utf-8")

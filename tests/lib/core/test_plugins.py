@@ -1,6 +1,7 @@
 """Plugins: names, files, and the error of a plugin that breaks its contract."""
 
 import hashlib
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -84,20 +85,18 @@ def test_a_plugins_file_is_in_identity_and_provenance(write):
 
 
 @pytest.mark.parametrize(
-    ("source", "place", "words"),
+    ("source", "error"),
     [
-        ("part = (", "own.py:1", "never closed"),
-        ("x = 1\npart = 1 / 0", "own.py:2", "ZeroDivisionError"),
-        ("other = 1", "own.py", "it has other"),
-        ("from plugins.rewards.helper import part", "own.py:1", "one file"),
-        ("from . import helper", "own.py:1", "one file"),
+        ("part = (", r"own\.py:1.*never closed"),
+        ("x = 1\npart = 1 / 0", r"own\.py:2.*ZeroDivisionError"),
+        ("other = 1", r"own\.py.*it has other"),
+        ("from plugins.rewards.helper import part", r"own\.py:1.*one file"),
+        ("from . import helper", r"own\.py:1.*one file"),
     ],
 )
-def test_a_file_that_cannot_be_loaded_is_named(write, source, place, words):
-    with pytest.raises(UserError) as raised:
+def test_a_file_that_cannot_be_loaded_is_named(write, source, error):
+    with pytest.raises(UserError, match=error):
         load_plugin(write(source))
-    assert place in raised.value.message
-    assert words in raised.value.message
 
 
 def test_a_file_may_hold_a_dataclass(write):
@@ -178,11 +177,9 @@ HOSTILE = {
 def test_whatever_a_reward_does_is_one_line_that_names_it(write, source, monkeypatch):
     monkeypatch.setenv("PLUGIN_TIMEOUT_S", "0.2")
     here = Path.cwd()
-    with pytest.raises(UserError) as caught:
+    error = rf"^plugins/rewards/own\.py:part: .*{re.escape(HOSTILE[source])}.*\Z"
+    with pytest.raises(UserError, match=error):  # a dot is no line break
         scores(write(source), "a")
-    assert caught.value.message.startswith("plugins/rewards/own.py:part: ")
-    assert HOSTILE[source] in caught.value.message
-    assert "\n" not in caught.value.message
     assert Path.cwd() == here
 
 
@@ -291,9 +288,8 @@ def test_a_loss_and_an_advantage_take_the_place_of_ours(write):
     ],
 )
 def test_check_tries_objectives_shapes_and_gradients(write, trial, source, words):
-    with pytest.raises(UserError) as raised:
+    with pytest.raises(UserError, match=re.escape(words)):
         trial(write(source, "objectives"))
-    assert words in raised.value.message
 
 
 def test_check_tries_an_advantage_on_groups_of_the_runs_size(write):
@@ -309,33 +305,24 @@ TAGGED = """
 from lib.prompts.formats import TaggedFormat
 class Own(TaggedFormat):
     {}
-part = Own(name='own', working={}, answer={}, opened_by_prompt=False)
+part = Own(name='own', working=('{}', '</w>'), answer=('<a>', '</a>'), opened_by_prompt=False)
 """
+CUT = "def parse(self, text): return super().parse(text[1:])"
 
 
 @pytest.mark.parametrize(
-    ("body", "working", "answer", "words"),
+    ("body", "tag", "words"),
     [
-        ("pass", ("", "</w>"), ("<a>", "</a>"), "four different tags"),
-        ("def parse(self, completion): pass", ("<w>", "</w>"), ("<a>", "</a>"), "gave None"),
-        (
-            "def parse(self, text): return 1 / len(text)",
-            ("<w>", "</w>"),
-            ("<a>", "</a>"),
-            "ZeroDivisionError",
-        ),
-        (
-            "def parse(self, text): return super().parse(text[1:])",
-            ("<w>", "</w>"),
-            ("<a>", "</a>"),
-            "answer '5' in the required form",
-        ),
-        ("def target(self, **_): return 1 / 0", ("<w>", "</w>"), ("<a>", "</a>"), "ZeroDivision"),
-        ("pass", ("<w>", "</w>"), ("<a>", "</a>"), ""),
+        ("pass", "", "four different tags"),
+        ("def parse(self, completion): pass", "<w>", "gave None"),
+        ("def parse(self, text): return 1 / len(text)", "<w>", "ZeroDivisionError"),
+        (CUT, "<w>", "answer '5' in the required form"),
+        ("def target(self, **_): return 1 / 0", "<w>", "ZeroDivision"),
+        ("pass", "<w>", ""),
     ],
 )
-def test_check_tries_a_format_on_what_it_teaches(write, body, working, answer, words):
-    name = write(TAGGED.format(body, working, answer), "formats")
+def test_check_tries_a_format_on_what_it_teaches(write, body, tag, words):
+    name = write(TAGGED.format(body, tag), "formats")
     reported = faults({"prompt": {"format": name}})
     assert len(reported) == bool(words)
     assert all(fault.startswith(name) and words in fault for fault in reported)

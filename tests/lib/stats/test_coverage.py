@@ -6,10 +6,12 @@ experiment of n problems is one multinomial draw.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -39,8 +41,10 @@ Covered = tuple[Array, Array]
 """Coverage on the even grid of rates, and near 0 and 1."""
 
 OUTCOMES = {
-    "pass@1": [pass_at_k(num_completions=N, num_correct=c, k=1) for c in range(N + 1)],
-    "pass@4": [pass_at_k(num_completions=N, num_correct=c, k=4) for c in range(N + 1)],
+    **{
+        f"pass@{k}": [pass_at_k(num_completions=N, num_correct=c, k=k) for c in range(N + 1)]
+        for k in (1, 4)
+    },
     "maj@8": [
         maj_at_k(answers=["1"] * c + ["2"] * (N - c), correct=[True] * c + [False] * (N - c), k=N)
         for c in range(N + 1)
@@ -51,56 +55,52 @@ OUTCOMES = {
 
 def simulate() -> Iterator[tuple[str, Covered]]:
     """Yield name and coverage of every interval."""
-    draws, n = np.random.default_rng(17), SIZE
+    draws = np.random.default_rng(17)
     even, edge = EVEN[::THIN], np.concatenate([EDGE[::THIN], 1 - EDGE[::THIN]])
-    yield "rate of problems", (rates_covered(n, even), rates_covered(n, edge))
+    yield "rate of problems", (rates_covered(even), rates_covered(edge))
     for (measure, values), spread in itertools.product(OUTCOMES.items(), SPREADS):
-        on_even, on_edge = (
-            np.array([mean_covered(n, np.array(values), rate, spread, draws) for rate in grid])
-            for grid in (even, edge)
-        )
-        yield f"{measure}, spread {spread}", (on_even, on_edge)
+        covered = partial(mean_covered, np.array(values), spread, draws)
+        yield f"{measure}, spread {spread}", on_grids(covered, even, edge)
+    shares = (0.5, 0.75, 1)
     for covered, step in ((greedy_covered, 1), (sampled_covered, 3)):
-        on_even, on_edge = (
-            np.array([covered(n, rate, share, draws) for rate in grid for share in (0.5, 0.75, 1)])
-            for grid in (even[even <= 0.6][::step], EDGE[::THIN])
-        )
+        grids = (even[even <= 0.6][::step], EDGE[::THIN])
+        cases = (itertools.product(grid, shares) for grid in grids)
+        on_even, on_edge = (np.array([covered(*case, draws) for case in grid]) for grid in cases)
         yield f"paired difference, {covered.__name__}", (on_even, on_edge)
-    on_even, on_edge = (
-        np.array([unpaired_covered(n, rate, draws) for rate in grid]) for grid in (even, edge)
-    )
-    yield "unpaired difference", (on_even, on_edge)
+    yield "unpaired difference", on_grids(partial(unpaired_covered, draws), even, edge)
     for seeds in SEEDS:
         # An interval over seeds is a call of its own: a tenth of the rates has to do.
-        on_even = np.array([seeds_covered(n, rate, seeds, draws) for rate in even[4::10]])
+        on_even = np.array([seeds_covered(seeds, draws, rate) for rate in even[4::10]])
         yield f"mean over {seeds} seeds", (on_even, on_even)
 
 
-def rates_covered(n: int, rates: Array) -> Array:
-    """Compute the exact coverage of the interval of a 0/1 measure of n problems."""
-    right = np.arange(n + 1)
-    mean = right / n
-    low, high = share_bounds(mean, np.sqrt(mean * (1 - mean) / (n - 1)), n)
+def on_grids(covered: Callable[[float], float], even: Array, edge: Array) -> Covered:
+    return np.array([*map(covered, even)]), np.array([*map(covered, edge)])
+
+
+def rates_covered(rates: Array) -> Array:
+    """Compute the exact coverage of the interval of a 0/1 measure."""
+    right = np.arange(SIZE + 1)
+    mean = right / SIZE
+    low, high = share_bounds(mean, np.sqrt(mean * (1 - mean) / (SIZE - 1)))
     inside = (low <= rates[:, None]) & (rates[:, None] <= high)
-    return np.asarray((inside * stats.binom.pmf(right, n, rates[:, None])).sum(axis=1))
+    return np.asarray((inside * stats.binom.pmf(right, SIZE, rates[:, None])).sum(axis=1))
 
 
-def mean_covered(
-    n: int, values: Array, rate: float, spread: float, generator: np.random.Generator
-) -> float:
+def mean_covered(values: Array, spread: float, generator: Generator, rate: float) -> float:
     """Return the coverage of a mean of `values[right completions]`; difficulties vary."""
     chances = stats.betabinom.pmf(np.arange(N + 1), N, rate * spread, (1 - rate) * spread)
-    mean, se, _ = draw(n, values, chances, generator)
-    return inside(share_bounds(mean, se, n), float(chances @ values / chances.sum()))
+    mean, se, _ = draw(values, chances, generator)
+    return inside(share_bounds(mean, se), float(chances @ values / chances.sum()))
 
 
-def greedy_covered(n: int, changed: float, gains: float, generator: np.random.Generator) -> float:
+def greedy_covered(changed: float, gains: float, generator: Generator) -> float:
     """Return a paired difference's coverage: a share `changed` of grades changes, `gains` up."""
     chances = np.array([changed * (1 - gains), 1 - changed, changed * gains])
-    return paired_covered(n, np.array([-1.0, 0.0, 1.0]), chances, generator)
+    return paired_covered(np.array([-1.0, 0.0, 1.0]), chances, generator)
 
 
-def sampled_covered(n: int, rate: float, gain: float, generator: np.random.Generator) -> float:
+def sampled_covered(rate: float, gain: float, generator: Generator) -> float:
     """Return a paired pass@1's coverage: a share `gain` - 0.5 of wrong completions comes right."""
     edges = np.linspace(0, 1, 101)
     weights = np.diff(stats.beta.cdf(edges, rate, 1 - rate))
@@ -109,36 +109,36 @@ def sampled_covered(n: int, rate: float, gain: float, generator: np.random.Gener
     counts = np.arange(N + 1)[:, None]
     joint = stats.binom.pmf(counts, N, before) * weights @ stats.binom.pmf(counts, N, after).T
     chances = np.array([np.trace(joint, change) for change in range(-N, N + 1)])
-    return paired_covered(n, np.arange(-N, N + 1) / N, chances, generator)
+    return paired_covered(np.arange(-N, N + 1) / N, chances, generator)
 
 
-def paired_covered(n: int, changes: Array, chances: Array, generator: np.random.Generator) -> float:
-    mean, se, counts = draw(n, changes, chances, generator)
+def paired_covered(changes: Array, chances: Array, generator: Generator) -> float:
+    mean, se, counts = draw(changes, chances, generator)
     step = change_size(counts @ changes**2, counts @ (changes != 0))
-    bounds = padded_bounds(mean, se, n, extremes=(-step, step), padding=PADDING)
+    bounds = padded_bounds(mean, se, extremes=(-step, step), padding=PADDING)
     return inside(bounds, float(chances @ changes / chances.sum()))
 
 
-def unpaired_covered(n: int, rate: float, generator: np.random.Generator) -> float:
+def unpaired_covered(generator: Generator, rate: float) -> float:
     """Return the coverage of a difference of two rates known by value and error only."""
     other = min(1.0, rate + 0.1)
     sides = []
     for truth in (rate, other):
-        mean = generator.binomial(n, truth, size=REPEATS) / n
-        se = np.sqrt(mean * (1 - mean) / (n - 1))
-        sides.append(padded_mean(mean, se, n, extremes=(0.0, 1.0), padding=PADDING))
+        mean = generator.binomial(SIZE, truth, size=REPEATS) / SIZE
+        se = np.sqrt(mean * (1 - mean) / (SIZE - 1))
+        sides.append(padded_mean(mean, se, SIZE, extremes=(0.0, 1.0), padding=PADDING))
     centre, reach = sides[1][0] - sides[0][0], 1.96 * np.hypot(sides[0][1], sides[1][1])
     return inside((centre - reach, centre + reach), other - rate)
 
 
-def seeds_covered(n: int, rate: float, seeds: int, generator: np.random.Generator) -> float:
+def seeds_covered(seeds: int, generator: Generator, rate: float) -> float:
     """Return the coverage over seeds with rates of their own, a tenth of their changes losses."""
     gains = generator.beta(ALIKE * rate, ALIKE * (1 - rate), size=(REPEATS // 2, seeds))
     chances = np.stack([gains * 0.9, gains * 0.1, 1 - gains], axis=-1)
-    counts = generator.multinomial(n, chances)
-    gain, changed = (counts[..., 0] - counts[..., 1]) / n, (counts[..., 0] + counts[..., 1]) / n
-    se = np.sqrt((changed - gain**2) / (n - 1))
-    low, high = padded_bounds(gain, se, n, extremes=(-1.0, 1.0), padding=PADDING)
+    ups, downs, _ = np.moveaxis(generator.multinomial(SIZE, chances), -1, 0)
+    gain, changed = (ups - downs) / SIZE, (ups + downs) / SIZE
+    se = np.sqrt((changed - gain**2) / (SIZE - 1))
+    low, high = padded_bounds(gain, se, extremes=(-1.0, 1.0), padding=PADDING)
     errors = (high - low) / (2 * Z)
     intervals = [
         seeds_mean(values, problem_se=each).interval
@@ -148,23 +148,21 @@ def seeds_covered(n: int, rate: float, seeds: int, generator: np.random.Generato
     return inside((bounds[0], bounds[1]), 0.8 * rate)
 
 
-def draw(
-    n: int, values: Array, chances: Array, generator: np.random.Generator
-) -> tuple[Array, Array, Array]:
-    """Draw experiments of n problems: return means, standard errors and counts of outcomes."""
-    counts = generator.multinomial(n, chances / chances.sum(), size=REPEATS)
-    mean = counts @ values / n
-    spread = np.maximum(counts @ values**2 / n - mean**2, 0.0)
-    return mean, np.sqrt(spread / (n - 1)), counts
+def draw(values: Array, chances: Array, generator: Generator) -> tuple[Array, Array, Array]:
+    """Draw experiments: return means, standard errors and counts of outcomes."""
+    counts = generator.multinomial(SIZE, chances / chances.sum(), size=REPEATS)
+    mean = counts @ values / SIZE
+    spread = np.maximum(counts @ values**2 / SIZE - mean**2, 0.0)
+    return mean, np.sqrt(spread / (SIZE - 1)), counts
 
 
-def padded_bounds(mean: Array, se: Array, n: int, **padded: Any) -> tuple[Array, Array]:
-    centre, error = padded_mean(mean, se, n, **padded)
+def padded_bounds(mean: Array, se: Array, **padded: Any) -> tuple[Array, Array]:
+    centre, error = padded_mean(mean, se, SIZE, **padded)
     return centre - Z * error, centre + Z * error
 
 
-def share_bounds(mean: Array, se: Array, n: int) -> tuple[Array, Array]:
-    low, high = padded_bounds(mean, se, n, extremes=(0.0, 1.0), padding=Z**2)
+def share_bounds(mean: Array, se: Array) -> tuple[Array, Array]:
+    low, high = padded_bounds(mean, se, extremes=(0.0, 1.0), padding=Z**2)
     return np.maximum(low, 0.0), np.minimum(high, 1.0)
 
 
@@ -183,7 +181,7 @@ def test_every_interval_covers():
 
 
 def test_without_the_added_problems_coverage_falls(monkeypatch):
-    def bounds(value, se, n, **_):
+    def bounds(value, se, **_):
         reach = 1.96 * np.asarray(se)
         return value - reach, value + reach
 

@@ -58,6 +58,8 @@ from tests.conftest import ROOT
 from tests.lib.training.steps import build
 
 SEEDS = (0, 1, 2)
+RIGHT = {"sft": [10, 12, 8], "grpo": [20, 24, 16], "control": [20, 24, 16]}
+"""Right answers of 40 by variant, one for each seed."""
 
 
 def study(**changes: Any) -> Study:
@@ -80,7 +82,8 @@ def study(**changes: Any) -> Study:
 
 
 def outcome_of(
-    right: dict[str, list[int]],
+    right: dict[str, list[int]] = RIGHT,
+    *,
     curves: dict[str, dict[str, float]] | None = None,
     training: dict[str, dict[str, float]] | None = None,
 ) -> Outcome:
@@ -102,14 +105,10 @@ def outcome_of(
     return Outcome(scores=scores, validation=validation, hours=1.0)
 
 
-def metrics_of(
-    right: dict[str, list[int]],
-    curves: dict[str, dict[str, float]] | None = None,
-    training: dict[str, dict[str, float]] | None = None,
-    definition: Study | None = None,
-) -> dict[str, Any]:
-    outcome = outcome_of(right, curves, training)
-    return study_metrics(definition or study(), outcome, num_validated=dict.fromkeys(right, 20))
+def metrics_of(outcome: Outcome | None = None, definition: Study | None = None) -> dict[str, Any]:
+    return study_metrics(
+        definition or study(), outcome or outcome_of(), num_validated=dict.fromkeys(RIGHT, 20)
+    )
 
 
 COMMITTED = [
@@ -193,11 +192,10 @@ def test_a_variant_may_change_only_what_params_have(checkpoint, params, key):
 def test_scores_are_kept_for_the_same_code_and_params_only(tmp_path):
     (first, *_) = experiments_of("s", study())
     write_json(tmp_path / f"{first.name}.json", {**_identity(first, "code"), "scores": {}})
-    other = dataclasses.replace(first, checkpoints={"sft": "base"})
     assert _stored(first, tmp_path, "code")
     assert not _stored(first, tmp_path, "other code")
-    assert not _stored(dataclasses.replace(first, params={"grpo.epsilon": 0.1}), tmp_path, "code")
-    assert not _stored(other, tmp_path, "code")
+    for changes in ({"params": {"grpo.epsilon": 0.1}}, {"checkpoints": {"sft": "base"}}):
+        assert not _stored(dataclasses.replace(first, **changes), tmp_path, "code")
 
 
 @pytest.mark.parametrize(
@@ -350,13 +348,12 @@ def test_scores_are_per_problem_and_mode():
 
 
 def test_other_sets_measures_are_named_and_entropy_is_in_nats():
-    right = {"sft": [10, 10, 10], "grpo": [20, 20, 20], "control": [20, 20, 20]}
-    training = {name: {"training": 0.5, "entropy": 1.5} for name in right}
+    training = {name: {"training": 0.5, "entropy": 1.5} for name in RIGHT}
     training["sft"]["entropy"] = 0.25
     both = study(benchmarks=("held_out", "harder"))
-    metrics = metrics_of(right, training=training, definition=both)
-    assert list(metrics["variants"]["sft"]) == [*("greedy", "harder greedy", "training", "entropy")]
-    assert list(metrics_of(right)["variants"]["sft"]) == ["greedy"]
+    metrics = metrics_of(outcome_of(training=training), both)
+    assert [*metrics["variants"]["sft"]] == ["greedy", "harder greedy", "training", "entropy"]
+    assert [*metrics_of()["variants"]["sft"]] == ["greedy"]
     page = study_markdown("more", both, metrics)
     assert "| harder greedy | 100.0 (" in page and "| 0.250 (0.250–0.250) |" in page
     assert "| sft → grpo | entropy | +1.250 (+1.250 to +1.250) | +1.250 |" in page
@@ -383,8 +380,7 @@ def test_grpos_samples_are_measured_at_both_ends(tmp_path, monkeypatch):
 
 
 def test_means_are_over_seeds_and_differences_paired():
-    right = {"sft": [10, 12, 8], "grpo": [20, 24, 16], "control": [20, 24, 16]}
-    metrics = metrics_of(right)
+    metrics = metrics_of()
     assert metrics["variants"]["sft"]["greedy"]["mean"] == pytest.approx(10 / 40)
     gain = metrics["comparisons"]["sft to grpo"]["greedy"]
     assert [gain[f"seed_{seed}"] for seed in SEEDS] == [0.25, 0.3, 0.2]
@@ -397,48 +393,48 @@ def test_means_are_over_seeds_and_differences_paired():
 
 @pytest.mark.parametrize("measure", ["distinct", "unseen pass@1"])
 def test_a_measure_on_some_problems_is_compared_on_those_of_both(measure):
-    outcome = outcome_of({"sft": [10, 12, 8], "grpo": [20, 24, 16], "control": [20, 24, 16]})
-    sizes = dict.fromkeys(study().variants, 40)
+    outcome = outcome_of()
     for shared in ("b", "c"):
         for (variant, _), scores in outcome.scores.items():
             own = {"a": 0.5, "b": 0.0} if variant == "sft" else {shared: 0.25, "c": 1.0}
             scores["held_out"][measure] = own
-        change = study_metrics(study(), outcome, num_validated=sizes)["comparisons"]["sft to grpo"]
+        change = metrics_of(outcome)["comparisons"]["sft to grpo"]
         # No problem is shared the second time.
         assert change.get(measure, {}).get("mean") == (0.25 if shared == "b" else None)
 
 
 def test_runs_on_other_problems_are_not_compared_in_another_measure():
-    outcome = outcome_of({"sft": [10, 12, 8], "grpo": [20, 24, 16], "control": [20, 24, 16]})
-    for (variant, _), scores in outcome.scores.items():
-        if variant == "grpo":
-            greedy = scores["held_out"]["greedy"]
-            scores["held_out"]["greedy"] = {f"other {name}": greedy[name] for name in greedy}
+    outcome = outcome_of()
+    for seed in SEEDS:
+        scores = outcome.scores["grpo", seed]["held_out"]
+        scores["greedy"] = {f"other {name}": value for name, value in scores["greedy"].items()}
     with pytest.raises(ValueError, match="not the same problems"):
-        study_metrics(study(), outcome, num_validated=dict.fromkeys(study().variants, 40))
+        metrics_of(outcome)
 
 
-CLAIMS = {
-    "better": ([30, 31, 29], "As claimed"),
-    "better ": ([10, 30, 2], "Not settled"),
-    "better  ": ([2, 2, 2], "Not as claimed"),
-    "worse": ([1, 1, 1], "As claimed"),
-    "no difference": ([12, 12, 12], "Not settled"),  # of 40 problems, two either way
-    "no difference ": ([31, 31, 31], "Not as claimed"),
-    "not better": ([1, 1, 1], "As claimed"),
-    "not better ": ([31, 31, 31], "Not as claimed"),
-    "not worse": ([31, 31, 31], "As claimed"),
-    "not worse ": ([1, 1, 1], "Not as claimed"),
-}
+SAME, FEW, MANY = [12] * 3, [1] * 3, [31] * 3
+"""Right answers of GRPO, beside twelve of SFT."""
 
 
-@pytest.mark.parametrize("claim", CLAIMS)
-def test_the_verdict_follows_from_claim_and_interval(claim):
-    grpo, verdict = CLAIMS[claim]
-    contrast = {"before": "sft", "after": "grpo", "expect": claim.strip()}
-    definition = study(comparisons=(contrast,))
-    right = {"sft": [12, 12, 12], "grpo": grpo, "control": grpo}
-    (sentence,) = claim_verdicts(definition, metrics_of(right, definition=definition))
+@pytest.mark.parametrize(
+    ("claim", "grpo", "verdict"),
+    [
+        ("better", [30, 31, 29], "As claimed"),
+        ("better", [10, 30, 2], "Not settled"),
+        ("better", [2, 2, 2], "Not as claimed"),
+        ("worse", FEW, "As claimed"),
+        ("no difference", SAME, "Not settled"),  # of 40 problems, two either way
+        ("no difference", MANY, "Not as claimed"),
+        ("not better", FEW, "As claimed"),
+        ("not better", MANY, "Not as claimed"),
+        ("not worse", MANY, "As claimed"),
+        ("not worse", FEW, "Not as claimed"),
+    ],
+)
+def test_the_verdict_follows_from_claim_and_interval(claim, grpo, verdict):
+    definition = study(comparisons=({"before": "sft", "after": "grpo", "expect": claim},))
+    outcome = outcome_of({"sft": SAME, "grpo": grpo, "control": grpo})
+    (sentence,) = claim_verdicts(definition, metrics_of(outcome, definition))
     assert sentence.startswith(f"**{verdict}**: ")
 
 
@@ -519,8 +515,7 @@ def test_a_page_names_what_changed_since_its_experiments():
     definition = ROOT / STUDIES / "seeds.yaml"
     names = changed_inputs({}, definition)
     assert names == ["definition", "params.yaml", "default run"]
-    metrics = metrics_of({"sft": [1, 1, 1], "grpo": [2, 2, 2], "control": [3, 3, 3]})
-    metrics["made_from"] = {"commit": "abc", "device": "a CPU"}
+    metrics = metrics_of() | {"made_from": {"commit": "abc", "device": "a CPU"}}
     page = study_markdown("more", study(), metrics, names[2:])
     assert "**Older than this code**" in page and "changed: default run." in page
     assert "Older than" not in study_markdown("more", study(), metrics)
@@ -531,10 +526,8 @@ def test_a_finished_study_writes_its_numbers_their_origin_and_its_pages(tmp_path
     content["variants"]["control"]["params"]["validation.num_problems"] = 10
     definition = tmp_path / "more.yaml"
     write_json(definition, content)
-    right = {"sft": [10, 12, 8], "grpo": [20, 24, 16], "control": [40, 40, 40]}
-    curves = {"grpo": {"0": 0.25}, "control": {"0": 1.0}}
     origin = {"commit": "abc", "device": "a CPU"}
-    outcome = outcome_of(right, curves)
+    outcome = outcome_of(curves={"grpo": {"0": 0.25}, "control": {"0": 1.0}})
     monkeypatch.setattr(experiments, "run_study", lambda *_, **__: outcome)
     monkeypatch.setattr(experiments, "made_from", lambda _: origin)
     arguments = ["--study", str(definition), "--out", str(tmp_path)]
@@ -550,8 +543,7 @@ def test_a_finished_study_writes_its_numbers_their_origin_and_its_pages(tmp_path
 
 
 def test_numbers_of_another_definition_are_refused(tmp_path):
-    metrics = metrics_of({"sft": [1, 1, 1], "grpo": [2, 2, 2], "control": [3, 3, 3]})
-    write_metrics(tmp_path / "more/study.json", metrics)
+    write_metrics(tmp_path / "more/study.json", metrics_of())
     assert len(write_pages("more", study(), tmp_path)) == 2
     more = {**study().variants, "x": Variant(checkpoint="sft")}
     for other in (study(seeds=(0, 1, 2, 3)), study(variants=more)):
@@ -560,13 +552,12 @@ def test_numbers_of_another_definition_are_refused(tmp_path):
 
 
 def test_the_curve_has_common_steps_and_the_control_as_a_level():
-    right = {"sft": [10, 12, 8], "grpo": [20, 24, 16], "control": [12, 12, 12]}
     curves = {
         "grpo": {"0": 0.25, "10": 0.4, "20": 0.5, "30": 0.5},
         "sft": {"0": 0.0},
         "control": {"900": 0.1, "4500": 0.4},
     }
-    metrics = metrics_of(right, curves)
+    metrics = metrics_of(outcome_of(curves=curves))
     (_, curve) = study_figures(study(), metrics)
     rows = curve.panels[0].spec["data"]["values"]
     steps = {

@@ -11,11 +11,12 @@ import pytest
 
 from lib.core.plugins import label
 from lib.prompts import prompt_format
+from lib.prompts.formats import PromptFormat
 from lib.rewards.functions import STACKS, Grading, load_reward, rewards_of
 from lib.verifier.evaluate import as_number
 from tests.bench.verifier.attack import FAMILIES, Pair, accepted_pairs, bounded, derived
 from tests.bench.verifier.attack_by_training import false_rewards, holds_value, read_rollouts
-from tests.bench.verifier.graders import reckon
+from tests.bench.verifier.graders import disagreements, reckon
 from tests.bench.verifier.laws import KINDS, LAWS, Laws
 from tests.bench.verifier.references import GOLDEN, references, rows_of
 
@@ -55,25 +56,27 @@ ATTACKS: dict[str, list[str]] = json.loads((GOLDEN / "attacks.json").read_text(e
 """Texts in the place of an answer; none of them is an answer to any of the problems."""
 
 
+FORMS = {"s0": "working_out", "tiny": "working_out", "r1_zero": "r1_zero", "boxed": "boxed"}
+
+
+def form_of(stack: str) -> PromptFormat:
+    return prompt_format(FORMS.get(stack, "xml"))
+
+
 def completions(stack: str, text: str) -> list[str]:
     """Write the text in the place of the format's answer, and by itself."""
     if stack == "boxed":
         return [f"work \\boxed{{{text}}}", text]
-    start, end, opening, closing = prompt_format(form(stack)).marks
+    start, end, opening, closing = form_of(stack).marks
     framed = f"{start}\nwork\n{end}\n{opening}\n{text}\n{closing}\n"
     if stack == "r1_zero":
         framed = f"work </think> <answer>{text}</answer>"
     return [framed, f"work{end}{opening}{text}{closing}", text]
 
 
-def form(stack: str) -> str:
-    own = {name: name for name in ("r1_zero", "boxed")}
-    return {"s0": "working_out", "tiny": "working_out", **own}.get(stack, "xml")
-
-
 def successes(stack: str, texts: list[str], reference: str, problem: str) -> list[str]:
     """List the texts above the floor of any reward for the answer."""
-    rewards = Grading(list(FLOORS[stack]), prompt_format=prompt_format(form(stack))).rewards
+    rewards = Grading(list(FLOORS[stack]), prompt_format=form_of(stack)).rewards
     rows = [(text, framed) for text in texts for framed in completions(stack, text)]
     columns = {
         "completions": [framed for _, framed in rows],
@@ -130,7 +133,7 @@ def test_a_policy_trained_against_it_earned_nothing_falsely():
     assert len(rows) == 2000
     assert false_rewards(rows) == []
     rewards = Grading(["answer"], prompt_format=prompt_format("working_out")).rewards
-    texts, references = [r["completion"] for r in rows], [r["reference"] for r in rows]
+    texts, references = ([row[name] for row in rows] for name in ("completion", "reference"))
     graded = rewards[0]([None] * len(rows), texts, reference=references)
     assert [row["reward"] for row in rows] == graded
     assert 0 < sum(graded) < len(graded)
@@ -167,11 +170,7 @@ def test_labelled_pairs_of_a_class_are_told_apart(name):
     """Every class has right answers beside wrong ones, so that refusing everything fails."""
     rows = [row for row in CLASSES if row["class"] == name]
     assert {row["equal"] for row in rows} == {True, False}
-    verdicts = [
-        reckon(row["answer"], row["reference"], "answer", row.get("problem", "")) for row in rows
-    ]
-    graded = zip(rows, verdicts, strict=True)
-    assert [row for row, verdict in graded if verdict != row["equal"]] == []
+    assert disagreements(rows) == []
 
 
 DERIVED = json.loads((GOLDEN / "derived.json").read_text(encoding="utf-8"))

@@ -1,14 +1,12 @@
 """No answer hangs, crashes, fills memory or runs: on any thread, in pools, in an event loop."""
 
-import asyncio
 import concurrent.futures
 import multiprocessing
-import subprocess
 import sys
-import threading
 import time
 import types
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -24,8 +22,8 @@ from lib.verifier import (
     symbolic,
 )
 from lib.verifier.tree import MAX_REMEMBERED_CHARS, forget
-
-ROOT = Path(__file__).parents[3]
+from tests.bench.verifier.hostile import WAYS
+from tests.conftest import ROOT, run_python
 
 HOSTILE = {
     "tower": "9^{9^{9^9}}",
@@ -135,10 +133,7 @@ def test_memory_stays_small_on_all_hostile_answers():
         "from tests.lib.verifier.test_bounded import HOSTILE; from lib.verifier import compare;"
         "print(sum(compare(reference='7', answer=text).equal for text in HOSTILE.values()))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "0"
+    assert run_python(script).stdout.strip() == "0"
 
 
 CANARY = "canary-of-the-verifier"
@@ -200,32 +195,27 @@ def test_threads_share_a_worker():
     assert verdicts == [True, False, False]
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_pools_grade_whether_forked_or_spawned(method):
-    assert asks_the_worker(1) == (True, "symbolic")
-    context = multiprocessing.get_context(method)
-    with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool:
-        assert list(pool.map(asks_the_worker, (10, 11))) == [(True, "symbolic")] * 2
-
-
-def test_a_daemonic_pool_may_ask_the_worker():
+def in_a_daemonic_pool(function: Callable[..., Any], *arguments: Any) -> Any:
     with multiprocessing.get_context("fork").Pool(1) as pool:
-        assert pool.map(asks_the_worker, [20]) == [(True, "symbolic")]
+        return pool.apply(function, arguments)
 
 
-def test_an_event_loop_grades():
-    async def graded() -> tuple[bool, str]:
-        return asks_the_worker(30)
+@pytest.mark.parametrize(
+    "called",
+    [
+        *(pytest.param(called, id=way) for way, called in WAYS.items()),
+        pytest.param(in_a_daemonic_pool, id="daemonic pool"),
+    ],
+)
+def test_the_worker_is_asked_however_it_is_called(called):
+    assert called(asks_the_worker, 10) == (True, "symbolic")
 
-    assert asyncio.run(graded()) == (True, "symbolic")
 
-
-def test_a_thread_that_is_not_the_main_one_grades():
-    verdicts: list[tuple[bool, str]] = []
-    thread = threading.Thread(target=lambda: verdicts.append(asks_the_worker(40)))
-    thread.start()
-    thread.join()
-    assert verdicts == [(True, "symbolic")]
+def test_forks_at_work_at_once_have_workers_of_their_own():
+    assert asks_the_worker(1) == (True, "symbolic")
+    context = multiprocessing.get_context("fork")
+    with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool:
+        assert list(pool.map(asks_the_worker, (11, 12))) == [(True, "symbolic")] * 2
 
 
 @pytest.mark.parametrize(
@@ -272,9 +262,7 @@ def test_a_batch_that_spent_its_budget_asks_no_more(monkeypatch):
 
 def test_importing_the_verifier_loads_nothing_heavy():
     script = "import sys, lib.verifier, lib.rewards.functions; print(sorted(sys.modules))"
-    loaded = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
+    loaded = run_python(script).stdout
     for heavy in ("torch", "sympy", "mpmath", "transformers", "trl", "latex2sympy2_extended"):
         assert f"'{heavy}'" not in loaded
     assert "'fractions'" in loaded
