@@ -51,7 +51,7 @@ def complete_checkpoint(
         problems: folder with one set of problems per benchmark.
 
     Returns:
-        Facts for provenance: engine, prompt and sampling, as of `complete`.
+        Facts for provenance: engine, prompt and sampling, see `complete`.
     """
     # Without the reward and training sections: after a change there, no completion is generated
     # again.

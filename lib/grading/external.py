@@ -205,7 +205,7 @@ def _grade_or_error(
     }
     if with_format:
         grade["format_ok"] = rollout.format_ok
-    # Each reward under its own name; there are none without `math_verify`.
+    # Each reward under its own name; none unless `grade_external` was called with `math_verify`.
     return {"grade": grade | grading.by_name(rollout)}
 
 

@@ -158,8 +158,9 @@ class Float32Head(torch.nn.Linear):
 def cast_head(model: Any) -> None:
     """Make the model's output layer compute in float32 from now on (MiniMax-M1, arXiv:2506.13585).
 
-    Weights keep their dtype, in checkpoints too (TRL converts them to float32). The layer's class
-    is replaced, not its `forward`, because `score_labels` replaces `forward` during a call.
+    Weights keep their dtype, also in checkpoints; TRL's `cast_lm_head_to_fp32` makes the weights
+    float32 instead. The layer's class is replaced, not its `forward`, because `score_labels`
+    replaces `forward` during a call.
 
     Raises:
         ValueError: the output layer is no plain `torch.nn.Linear`, for example with an adapter.

@@ -93,9 +93,10 @@ def maj_at_k(*, answers: Sequence[str | None], correct: Sequence[bool], k: int) 
     )
     num_right = sum(correct)
     num_unanswered = len(answers) - num_right - wrong.total()
-    # The number of sets of k in which the right answer wins. It is summed over the number of votes
-    # for the right answer: ways to choose these votes, times ways to choose the other k - votes so
-    # that it wins.
+    # The number of sets of k in which the right answer wins; a set in which m answers tie for the
+    # most votes, the right one among them, counts as 1/m. It is summed over the number of votes for
+    # the right answer: ways to choose these votes, times ways to choose the other k - votes so that
+    # it wins.
     won = sum(
         math.comb(num_right, votes) * _ways_to_win(tuple(wrong.values()), num_unanswered, k, votes)
         for votes in range(1, min(num_right, k) + 1)

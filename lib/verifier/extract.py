@@ -445,10 +445,10 @@ def _announced(text: str) -> str | None:
 
 
 def _statement(text: str) -> str | None:
-    """Return the answer at the beginning of `text`, or None if it has none.
+    """Return the answer at the beginning of `text`; None or '' if it has none.
 
-    This is the whole line or the whole first sentence if it has no prose, or else the last formula
-    or number of the sentence.
+    This is the first line if it has no prose and at most `_REACH` characters. Otherwise it is the
+    first sentence if it has no prose, or else the sentence's last formula or number.
     """
     # A formula at the beginning may be longer than a line: the line then ends after it.
     formula = _FORMULA.match(text)

@@ -371,7 +371,9 @@ def same_constraint(comparer: Comparer, reference: Node, answer: Node) -> bool:
     if sign:
         # Times −1, an equation stays true, but `x < y` would need ">".
         return sign > 0 or name in ("!=", "=")
-    # Equal side by side, in the same order or swapped.
+    # Sides without a difference, such as sets, are compared as they are, in the same order or
+    # swapped: `A + B = {1, 2}` is `{2, 1} = A + B`. The sides of "<" and "<=" are numbers, which
+    # the steps above decide.
     return name == "=" and any(
         comparer.in_order(sides[0], order, "").equal for order in (sides[1], sides[1][::-1])
     )

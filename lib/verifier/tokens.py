@@ -403,7 +403,7 @@ class _Scanner:
             if match is None:
                 raise Unparsable(f"unexpected {self.text[position]!r}")
             # A `$` is neutral (a math delimiter), except one without a partner: a currency.
-            if position == self.currency and self.text[position] == "$":
+            if position == self.currency:
                 self.tokens.append(Token("text", "$"))
             else:
                 self._read(match)
