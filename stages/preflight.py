@@ -125,7 +125,8 @@ def memory_probe(params_file: Path, problems: Path, base: Path, limit_gib: float
     from lib.planning.memory import batch_of
     from lib.planning.probe import OUT_OF_MEMORY, longest_first
 
-    # The other 20 % are left to other processes.
+    # Bytes of main memory, for training on a CPU; a GPU needs no limit. By default 20 % of the
+    # available memory are left to other processes.
     limit = int(limit_gib * 1024**3 if limit_gib else 0.8 * psutil.virtual_memory().available)
     command = [sys.executable, "-m", "stages.preflight", "probe-size", f"--limit={limit}"]
     command += [f"--params={params_file}", f"--problems={problems}", f"--base={base}"]

@@ -221,13 +221,14 @@ def save_policy(
 
 
 def _base_name_entries(pointer: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return the entries of an adapter's config that name its base model, from the base's pointer.
+    """Return the entries that name the base model, to write over those in an adapter's config.
 
-    By default peft writes a path of this machine's cache there.
+    peft's own entry is a path in this machine's cache.
 
     Args:
-        pointer: see `read_pointer`. It is {} or has no name for a base model that was made or
-            trained here; the entries are then left out.
+        pointer: the base model's name and revision on the Hub (`read_pointer`). It is {} or has an
+            empty name for a base model that was made or trained here; the result is then {}, and
+            the adapter's config keeps its own entries.
     """
     if not pointer.get("name"):
         return {}

@@ -266,8 +266,9 @@ class ServerEngine(VllmBase):
         def answer_waiting(server: Server) -> None:
             """Send one waiting request after the other to `server`, until none waits.
 
-            Reads `waiting` and `parts`, and writes the completions to `answers`. If the server is
-            gone, its request waits again, for another thread.
+            `waiting` has indices in `parts`; the completions go to `answers`. If the server is
+            gone, its request waits again, for another server; the loop below starts a new round for
+            it if the other threads have ended.
             """
             # `popleft` raises IndexError once all requests are taken.
             with contextlib.suppress(IndexError):

@@ -303,7 +303,8 @@ def decode_by_generate(model: PreTrainedModel, rows: Rows) -> None:
 def _without_saved_config(model: PreTrainedModel) -> Iterator[None]:
     """Replace the generation config that was saved with the model by an empty one in the block.
 
-    From it `generate` would take stop strings, and penalties that `decode` does not apply.
+    `generate` would take from it all settings that the caller leaves unset. It refuses stop strings
+    without a tokenizer, and `num_beams` above 1 would repeat the rows.
     """
     # PEFT's wrapper has a config of its own only once `generate` has set one, and returns that of
     # the model below until then. `vars` tells these cases apart: it lists only own attributes.

@@ -377,11 +377,12 @@ class Grpo(Optimisation):
             )
 
     def _dynamic_sampling_faults(self) -> Iterator[str]:
-        """Yield a message for each setting of dynamic sampling without effect.
+        """Yield a message for each setting of dynamic sampling without purpose or effect.
 
-        Dynamic sampling replaces groups of equal rewards by groups of other problems.
+        Dynamic sampling replaces groups of equal rewards by groups of other problems, since equal
+        rewards usually give advantages of 0, and the policy learns nothing from them.
         """
-        # `none`: the rewards themselves are the advantages. Equal rewards then move the policy too.
+        # With `none` the rewards themselves are the advantages, and there is nothing to replace.
         if self.dynamic_sampling and self.advantage == "none":
             yield (
                 f"dynamic_sampling={self.dynamic_sampling}; with advantage `none` a group of equal "

@@ -202,7 +202,7 @@ def _check_words(tree: Node) -> None:
     A label may be a side of a relation, or an element of a list or a set. A tree that is one label,
     `(odd)`, is refused too: it has no mathematics, and `_read` makes it a phrase.
     """
-    # All nodes but those that may hold labels; the children of these nodes.
+    # `strict`: the nodes that may not hold a label. `children`: their children.
     strict = (node for node in nodes(tree) if node.kind not in ("relation", "list", "set"))
     children = [child for node in strict for child in node.args]
     if any(node.kind == "label" for node in (tree, *children)):

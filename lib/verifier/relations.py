@@ -392,7 +392,8 @@ def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Ver
     A quantifier over a whole set of numbers may be left out: `2n for all n` equals `2n`.
     """
     if reference.kind != answer.kind:
-        # Exactly one side is quantified, the one at index `place` of `sides`.
+        # `RULES` has this rule only for pairs with a quantified side. Here the other side is not:
+        # the quantified one is `sides[place]`.
         sides = [reference, answer]
         place = 1 if answer.kind == "quantified" else 0
         # Of `2n for all n`, the statement is 2n and the membership n ∈ any.

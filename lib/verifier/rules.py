@@ -189,7 +189,7 @@ class Comparer(NamedTuple):
         # refuses them.
         if len(expected) == len(actual) > MAX_MATCHED:
             raise TooHard("elements")
-        # Each element may have its partner at any of the first `MAX_MATCHED` places: all of them.
+        # A reach of `MAX_MATCHED` covers all elements here, so that their order does not count.
         return self.in_order(expected, actual, step, MAX_MATCHED)
 
 

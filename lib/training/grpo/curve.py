@@ -144,7 +144,8 @@ class Curve:
         """
         counted = mask.any(-1, keepdim=True) if values.shape[1] == 1 else mask
         pair = torch.stack([(values * counted).sum(), counted.sum()]).double()
-        # Not `+=`: the default of `_sums` is on the CPU, and `pair` may be on a GPU.
+        # Not `+=`: that would add `pair`, which may be on a GPU, to a new entry of the defaultdict
+        # `_sums`, a tensor on the CPU. `get` makes no entry.
         self._sums[name] = pair + self._sums.get(name, 0)
 
     def close_step(self) -> Mapping[str, float]:
