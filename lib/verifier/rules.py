@@ -46,14 +46,15 @@ class Rule(NamedTuple):
 def _read() -> tuple[Rule, ...]:
     """Return the rows of rules.tsv, in order, without its header.
 
-    The columns: name, rows, decides ("proof" or "evidence"), description, three of an example that
-    is right (reference, answer, problem) and three of one that is wrong (problem, reference,
-    answer).
+    The columns: name, rows (a count), decides ("proof" or "evidence"), description, then a right
+    and a wrong example, in different orders: reference, answer, problem; and problem, reference,
+    answer.
     """
     with SOURCE.open(encoding="utf-8", newline="") as lines:
         # Without quoting, LaTeX needs no escapes in the file.
         _, *rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-    # `right` is the three columns of the right example. The others go to the order of `Rule`.
+    # `right` takes the three columns of the right example, which are in the order of `Rule`. The
+    # three of the wrong one are put into that order.
     return tuple(
         Rule(name, int(count), what, (*right,), (reference, answer, problem), decides == "proof")
         for name, count, decides, what, *right, problem, reference, answer in rows

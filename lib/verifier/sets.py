@@ -278,10 +278,10 @@ def _ray(comparison: str, end: Node) -> Cuts:
         Undecided: `end` is ±∞, and the set is neither x < ∞ nor x > −∞.
     """
     before, after = _cut(end, False), _cut(end, True)
-    # The two cuts at a number; at ±∞ they are the same one, in `_LINE` (the cuts at −∞ and ∞). Of
-    # the comparisons with ±∞ only x < ∞ and x > −∞ are allowed: "<" not with `_LINE[0]`, the cut at
-    # −∞, and ">" not with `_LINE[1]`.
-    if before in _LINE and (comparison not in "<>" or before == _LINE[comparison == ">"]):
+    # Two cuts at a number; at ±∞ one: `_LINE[0]` at −∞, `_LINE[1]` at ∞. There only x < ∞ and
+    # x > −∞ are allowed.
+    allowed = {"<": _LINE[1], ">": _LINE[0]}
+    if before in _LINE and before != allowed.get(comparison):
         raise Undecided("a closed end at infinity, or nothing beyond it")
     match comparison:
         case "=":

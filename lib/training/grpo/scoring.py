@@ -166,6 +166,7 @@ class Scorer:
             cache.batch_select_indices(batch.owner)
             inputs |= {
                 # [b, 1 + T]. The attention mask stays [b, C + T], since it covers the cache too.
+                # Position ids need no test here: `can_decode` requires a model that takes them.
                 "input_ids": ids[:, prefix - 1 :],
                 "position_ids": positions[:, prefix - 1 :],
                 "past_key_values": cache,
