@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
-from ruamel.yaml.events import AliasEvent
+from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
 
 from lib.core.errors import UserError
 from lib.params.data import UNION_TAGS
@@ -26,6 +26,9 @@ from lib.params.schema import Params
 from lib.params.section import Section, suggest
 
 PARAMS_FILE = Path("params.yaml")
+
+MAX_DEPTH = 50
+"""Levels of lists and mappings in a YAML file; params.yaml has 7."""
 
 AnySection = TypeVar("AnySection", bound=Section)
 
@@ -49,13 +52,12 @@ def read_yaml(path: Path, *, aliases: bool = False) -> dict[str, Any]:
         aliases: True allows YAML aliases (`*name`).
 
     Raises:
-        UserError: no such file, no YAML (with the line), an alias, or no mapping.
+        UserError: no such file, no YAML (with the line), an alias, too deep, or no mapping.
     """
     try:
         text = path.read_text(encoding="utf-8")
+        _check_events(text, path=path, aliases=aliases)
         content = YAML(typ="safe").load(text)
-        if not aliases:
-            _refuse_aliases(text, path)
     except FileNotFoundError:
         raise UserError(f"{path} is missing; write it with `make preset PRESET=tiny-cpu`") from None
     except OSError as error:
@@ -75,16 +77,29 @@ def read_yaml(path: Path, *, aliases: bool = False) -> dict[str, Any]:
     return content
 
 
-def _refuse_aliases(text: str, path: Path) -> None:
-    """Refuse aliases: nine nested lists of nine aliases each would become 9^9 values of params.
+def _check_events(text: str, *, path: Path, aliases: bool) -> None:
+    """Refuse YAML that is nested too deep, or has aliases that are not allowed, before loading it.
+
+    Loading it could take for ever: nine nested lists of nine aliases each would become 9^9 values,
+    and the time for unclosed brackets grows with their number cubed.
+
+    Args:
+        path: the file, for messages.
+        aliases: True allows YAML aliases (`*name`).
 
     Raises:
-        UserError: there is one, with its line in the file at `path`.
+        UserError: one of these, with its line. ruamel's own errors pass through.
     """
+    depth = 0
     for event in YAML(typ="safe").parse(text):
-        if isinstance(event, AliasEvent):
-            # ruamel counts lines from 0.
-            line = event.start_mark.line + 1
+        line = event.start_mark.line + 1  # ruamel counts from 0
+        if isinstance(event, CollectionStartEvent):  # of a list or a mapping
+            depth += 1
+        elif isinstance(event, CollectionEndEvent):
+            depth -= 1
+        if depth > MAX_DEPTH:
+            raise UserError(f"{path}: line {line}: nested deeper than {MAX_DEPTH} levels")
+        if isinstance(event, AliasEvent) and not aliases:
             raise UserError(
                 f"{path}: line {line}: an alias (`*name`); write out what it stands for"
             )
