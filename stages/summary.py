@@ -42,8 +42,9 @@ def git_lines() -> Iterator[str]:
     # Only files that a run writes: edited code is the user's own change. '' without a repository.
     modified = git("diff", "--name-only", "HEAD", "--", "reports", "dvc.lock", strict=False).split()
     if modified:
+        plural = "s" * (len(modified) > 1)
         yield (
-            f"git:     {len(modified)} tracked files modified; `make compare` shows both; "
+            f"git:     {len(modified)} modified tracked file{plural}; `make compare` shows both; "
             "`git checkout -- reports dvc.lock` restores, `git commit -am` keeps"
         )
 

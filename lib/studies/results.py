@@ -286,12 +286,6 @@ def _p_value(claim: Contrast, mean: SeedsMean) -> float:
     return mean.p_value
 
 
-# "not better" is refuted by "better", and so on.
-REFUTED_BY = {"better": ("worse",), "worse": ("better",)} | {
-    f"not {seen}": (seen,) for seen in ("better", "worse")
-}
-"""Claim → what refutes it; any clear difference refutes "no difference"."""
-
 WANTED = {
     "no difference": "less than {:g} points either way",
     "not better": "worse, or better by less than {:g} points",
@@ -319,21 +313,23 @@ def _verdict(
         headline: the measure of a claim that names none.
     """
     interval = mean.interval
-    if interval.low > 0:
-        observed = "better"
-    elif interval.high < 0:
-        observed = "worse"
-    else:
-        observed = "no difference"
+    # From percentage points to a difference of rates.
+    margin = claim.margin / 100
+    # True if the claim holds for no value of the interval.
+    excluded = {
+        "better": interval.high < 0,
+        "worse": interval.low > 0,
+        "not better": interval.low > margin,
+        "not worse": interval.high < -margin,
+        "no difference": interval.low > margin or interval.high < -margin,
+    }[claim.expect]
     # The two-sided test of better and worse ignores the sign; other claims have one-sided tests.
     sign_fits = {"better": mean.value > 0, "worse": mean.value < 0}.get(claim.expect, True)
     if p is None:
         verdict = "Exploratory"
     elif p < ALPHA and sign_fits:
         verdict = "As claimed"
-    # `REFUTED_BY` has what refutes each claim: ("worse",) for "better", ("better",) for "not
-    # better". It lacks "no difference", which both refute.
-    elif observed in REFUTED_BY.get(claim.expect, ("better", "worse")):
+    elif excluded:
         verdict = "Not as claimed"
     else:
         verdict = "Not settled"

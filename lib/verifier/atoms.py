@@ -463,14 +463,14 @@ class Atoms:
         r"""Parse one entry of an environment, up to `&`, `\\` or `\end`: `\text{if } x > 0`.
 
         Raises:
-            Unparsable: it is in words, `\text{otherwise}`.
+            Unparsable: it is in words other than "otherwise".
         """
         while self.peek.text.lower() in ("if", "for", "when", ",", "where"):
             self.next()
         # The sign `\\` has the text "\".
         node = self.statement(closing=("&", "\\", "end"))
         self.take(".")
-        if node.kind in ("label", "unit"):
+        if node.kind == "unit" or (node.kind == "label" and node.name != "otherwise"):
             raise Unparsable("a cell in words")
         return node
 

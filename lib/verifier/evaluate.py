@@ -218,6 +218,20 @@ class Evaluation:
             raise TooHard(f"factorial of more than {MAX_FACTORIAL}")
         return Fraction(math.factorial(int(value)))
 
+    def binomial(self, above: Value, below: Value) -> Value:
+        """Return the binomial coefficient of integers, 0 for a negative `below`.
+
+        Raises:
+            Undecided: a value is no integer.
+            TooHard: the result may be too long, or `above` is negative.
+        """
+        above, below = map(_integer, (above, below))
+        # The product bounds the bits of the result: it has min(below, above - below) factors, none
+        # above `above`.
+        if min(below, above - below) * above.bit_length() > MAX_BITS or above < 0:
+            raise TooHard("a binomial")
+        return Fraction(math.comb(above, below)) if below >= 0 else Fraction(0)
+
 
 def _sized(value: Value) -> Value:
     """Return `value`; raise `TooHard` for one that is too long, too large or no number."""
@@ -347,6 +361,7 @@ _OPERATIONS: dict[str, Callable[..., Value]] = {
     "abs": lambda evaluation, value: abs(value),
     "max": _extreme(max),
     "min": _extreme(min),
+    "binomial": Evaluation.binomial,
     "factorial": Evaluation.factorial,
     "gcd": _integers(math.gcd),
     "lcm": _integers(math.lcm),

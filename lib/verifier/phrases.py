@@ -199,12 +199,13 @@ _SYNONYM = re.compile(rf"(?<![^ ])(?:{'|'.join(_SYNONYMS)})$")
 def _check_words(tree: Node) -> None:
     """Raise `Unparsable` for a tree with labels (words) inside mathematics: `2 · odd`.
 
-    A label may be a side of a relation, or an element of a list or a set. A tree that is one label,
-    `(odd)`, is refused too: it has no mathematics, and `_read` makes it a phrase.
+    A label may be a side of a relation, or an element of a list, a set or a row (the tuple node of
+    a row in cases). A tree that is one label, `(odd)`, is refused too: it has no mathematics, and
+    `_read` makes it a phrase.
     """
     # `strict`: the nodes that may not hold a label. `children`: their children.
     strict = (node for node in nodes(tree) if node.kind not in ("relation", "list", "set"))
-    children = [child for node in strict for child in node.args]
+    children = [child for node in strict if node.name != "row" for child in node.args]
     if any(node.kind == "label" for node in (tree, *children)):
         raise Unparsable("words among factors")
 

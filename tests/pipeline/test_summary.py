@@ -16,4 +16,6 @@ def test_changed_tracked_files_are_counted(tmp_path, monkeypatch):
     assert list(git_lines()) == []
     lock.write_text("stages: {sft: {}}\n")
     (line,) = git_lines()
-    assert "1 tracked files" in line and "git checkout" in line and "git commit -am" in line
+    assert (
+        "1 modified tracked file;" in line and "git checkout" in line and "git commit -am" in line
+    )

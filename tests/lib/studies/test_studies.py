@@ -449,8 +449,14 @@ def judged(*contrasts: dict[str, Any], mean: float, se: float) -> list[str]:
 
 
 def test_equal_within_the_margin_is_a_claim_that_can_hold():
-    for se, verdict in ((0.003, "As claimed"), (0.03, "Not settled")):
-        assert judged({"expect": "no difference"}, mean=0.004, se=se) == [verdict]
+    for mean, se, verdict in (
+        (0.004, 0.003, "As claimed"),
+        (0.004, 0.03, "Not settled"),
+        # A difference that is clear, but perhaps smaller than the margin.
+        (0.015, 0.003, "Not settled"),
+        (0.03, 0.003, "Not as claimed"),
+    ):
+        assert judged({"expect": "no difference"}, mean=mean, se=se) == [verdict]
 
 
 def test_claims_are_corrected_together_but_not_exploratory_ones():
