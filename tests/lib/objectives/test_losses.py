@@ -84,6 +84,9 @@ def test_micro_batches_give_the_full_batchs_loss_and_gradient(
         run(slice(0, 4), 1), run(slice(0, 2), steps), run(slice(2, 4), steps), strict=True
     ):
         torch.testing.assert_close(sum(halves) / steps, whole)
+    # The bonus is subtracted: 0.7 times the mean entropy of the tokens.
+    _, _, slope = run(slice(0, 4), 1)
+    torch.testing.assert_close(slope, -0.7 * mask.double() / mask.sum())
 
 
 @pytest.mark.parametrize("ratio_level", ["token", "sequence"])

@@ -106,7 +106,7 @@ def test_trl_generates_and_trains_by_itself(built, smoke, lora):
 
 def test_trls_vllm_has_memory_for_the_params_lengths(built, smoke, monkeypatch):
     monkeypatch.setattr("lib.training.grpo.check_engine", lambda *_, **__: None)
-    # TRL's trainer would open vLLM.
+    # TRL's trainer would open vLLM. The mock only keeps its arguments.
     monkeypatch.setattr("lib.training.grpo.trl.GRPOTrainer", MagicMock)
     config = built(trainer="trl", rollout={"engine": "vllm"}).args
     assert (config.use_vllm, config.vllm_mode) == (True, "colocate")

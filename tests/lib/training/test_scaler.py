@@ -16,11 +16,7 @@ from lib.training import grpo
 from lib.training.grpo.scoring import MicroBatch
 from lib.training.phase.warning_signs import OVERFLOWS, Limits, WarningSigns
 from tests.lib.objectives.losses import gradients_of
-from tests.lib.training.steps import (
-    completion_log_probs,
-    completion_logits,
-    train_steps,
-)
+from tests.lib.training.steps import train_steps
 
 
 @pytest.fixture
@@ -48,11 +44,19 @@ def scaled(built, monkeypatch):
 
 
 def gradients_in_float64(model, batch: MicroBatch) -> dict[str, Tensor]:
-    """Compute the first update's gradients, every ratio 1: the loss is -sum of A log p."""
+    """Compute the first update's gradients, every ratio 1: the loss is -sum of A log p.
+
+    Each row is computed by itself, without padding.
+    """
     model = model.double().requires_grad_(True)
-    log_probs = completion_log_probs(completion_logits(model, batch), batch)
-    losses = -batch.advantages.double()[:, None] * log_probs * batch.completion_mask
-    return gradients_of(model, losses.sum() / batch.num_tokens)
+    loss = torch.zeros((), dtype=torch.float64)
+    for row, advantage in enumerate(batch.advantages.double()):
+        prompt = batch.prompt_ids[row][batch.prompt_mask[row].bool()]
+        completion = batch.completion_ids[row][batch.completion_mask[row].bool()]
+        logits = model(input_ids=torch.cat([prompt, completion])[None]).logits[0]
+        log_probs = logits.log_softmax(-1)[len(prompt) - 1 : -1]
+        loss -= (advantage * log_probs.gather(-1, completion[:, None])).sum() / batch.num_tokens
+    return gradients_of(model, loss)
 
 
 def test_scaled_gradients_are_those_of_float64(scaled, logits):

@@ -137,7 +137,7 @@ def test_a_resumed_run_sends_what_its_checkpoint_lacks_and_nothing_twice(tmp_pat
     args = TrainingArguments(output_dir=str(tmp_path))
     before = [{"loss": 3.0, "step": 1}, {"validation/answer_accuracy": 0.25, "step": 2}]
     tracker = Tracker("sft-0123", {"sft": {"learning_rate": 0.1}, "seed": 3})
-    trainer = Mock()
+    trainer = Mock(spec=["callback_handler", "add_callback"])
     trainer.callback_handler.callbacks = []
     tracker.watch(trainer)
     state, control = TrainerState(global_step=2, log_history=before), TrainerControl()
