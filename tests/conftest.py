@@ -29,6 +29,7 @@ def run_command(
         command,
         cwd=cwd,
         env=inherited | environment,
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
@@ -40,6 +41,14 @@ def run_python(
 ) -> "subprocess.CompletedProcess[str]":
     """Run code in a fresh process and capture its output."""
     return run_command(sys.executable, "-c", code, *arguments, cwd=cwd, **environment)
+
+
+def write_script(path: Path, text: str) -> Path:
+    """Write an executable shell script."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}")
+    path.chmod(0o755)
+    return path
 
 
 # A machine under load is slow, not wrong.

@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from lib.params import preset_names
-from tests.conftest import ROOT, run_command
+from tests.conftest import ROOT, run_command, write_script
 
 
 def locked(name: str) -> dict[str, str]:
@@ -47,14 +47,6 @@ def bare(tmp_path):
     shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
     shutil.copy(ROOT / "Makefile", tmp_path)
     return tmp_path
-
-
-def write_script(path: Path, text: str) -> Path:
-    """Write an executable shell script."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{text}")
-    path.chmod(0o755)
-    return path
 
 
 def fake_python(path: Path, *, version: str, otherwise: str = "exit 1") -> Path:

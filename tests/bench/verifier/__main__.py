@@ -22,8 +22,8 @@ from tests.bench.processes import in_a_process
 from tests.bench.verifier.graders import GRADERS
 from tests.bench.verifier.laws import KINDS, LAWS, Laws
 from tests.bench.verifier.measure import measure
-from tests.bench.verifier.references import references
-from tests.bench.verifier.rules import PAGE, earned, write, write_between
+from tests.bench.verifier.references import references, write_between
+from tests.bench.verifier.rules import PAGE, earned, write
 from tests.bench.verifier.rules import table as rule_table
 
 HERE = Path(__file__).parent

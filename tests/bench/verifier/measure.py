@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.bench.verifier.graders import GRADERS, Grader
 from tests.bench.verifier.hostile import hostile
-from tests.bench.verifier.references import labelled, rows_of
+from tests.bench.verifier.references import labelled_row, rows_of
 
 SHORT = 60
 """Characters up to which reference and answer count as short."""
@@ -25,7 +25,7 @@ def cpu_s() -> float:
 def graded(grader: Grader, rows: list[Row]) -> dict[str, Any]:
     """Return agreement with the labels, also of right and wrong answers apart, and speed."""
     start = cpu_s()
-    verdicts = [(label, grader(*answer)) for *answer, label in map(labelled, rows)]
+    verdicts = [(label, grader(*answer)) for *answer, label in map(labelled_row, rows)]
     used = cpu_s() - start
     missed = [row["id"] for row, (label, v) in zip(rows, verdicts, strict=True) if label != v]
     rates = {"agreement": verdicts}

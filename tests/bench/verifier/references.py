@@ -1,4 +1,4 @@
-"""Every reference of every set at hand, once, with its first problem."""
+"""References and rows of the sets at hand, and pages' tables of what was measured on them."""
 
 import csv
 import json
@@ -28,6 +28,20 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
+def write_between(page: Path, mark: str, text: str) -> None:
+    """Replace the text between the marks of a page.
+
+    Raises:
+        LookupError: a mark is absent, or the end comes first.
+    """
+    start, end = f"<!-- {mark} -->\n", f"<!-- end of {mark} -->\n"
+    before, starts, rest = page.read_text(encoding="utf-8").partition(start)
+    _, ends, after = rest.partition(end)
+    if not (starts and ends):
+        raise LookupError(f"{page}: {start.strip()} and then {end.strip()} are expected")
+    page.write_text(before + start + text + end + after, encoding="utf-8")
+
+
 class Labelled(NamedTuple):
     """A row of any labelled set; `form` is "answer" for a bare one, "text" for a solution.
 
@@ -41,7 +55,7 @@ class Labelled(NamedTuple):
     label: bool
 
 
-def labelled(row: dict[str, Any]) -> Labelled:
+def labelled_row(row: dict[str, Any]) -> Labelled:
     text, form = (row["pred"], "answer") if "pred" in row else (row["response"], "text")
     return Labelled(
         text,
@@ -55,7 +69,7 @@ def labelled(row: dict[str, Any]) -> Labelled:
 def _shared(folder: Path) -> Iterator[tuple[str, str]]:
     for path in sorted((folder / "grading").rglob("*.jsonl")):
         for row in rows_of(path):
-            yield str(row["gold"]), labelled(row).problem
+            yield str(row["gold"]), labelled_row(row).problem
     for path in sorted((folder / "data").rglob("*.jsonl")):
         for row in rows_of(path):
             yield _answer(row), row.get("problem") or row["question"]

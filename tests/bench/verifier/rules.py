@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lib.verifier import compare, extract_answer
 from lib.verifier.rules import REFUSALS, SOURCE, TABLE
-from tests.bench.verifier.references import Labelled, labelled, rows_of
+from tests.bench.verifier.references import Labelled, labelled_row, rows_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "verifier.md"
 
@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "verifier.md"
 def earned(folder: Path) -> dict[str, int]:
     """Count right answers of the labelled sets by the deciding step."""
     paths = sorted((folder / "grading").rglob("*.jsonl"))
-    rows = (labelled(row) for path in paths for row in rows_of(path))
+    rows = (labelled_row(row) for path in paths for row in rows_of(path))
     counts = collections.Counter(_decided(row) for row in rows if row.label)
     return {rule.name: counts[rule.name] for rule in TABLE}
 
@@ -24,13 +24,6 @@ def _decided(row: Labelled) -> str:
     answer = extract_answer(row.text) if row.form == "text" else row.text
     verdict = compare(reference=row.reference, answer=answer, problem=row.problem or None)
     return verdict.decided_by if verdict.equal else ""
-
-
-def write_between(page: Path, mark: str, text: str) -> None:
-    """Replace the text between the marks of a page."""
-    start, end = f"<!-- {mark} -->\n", f"<!-- end of {mark} -->\n"
-    before, _, rest = page.read_text(encoding="utf-8").partition(start)
-    page.write_text(before + start + text + end + rest.partition(end)[2], encoding="utf-8")
 
 
 def table() -> str:

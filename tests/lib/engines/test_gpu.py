@@ -12,8 +12,7 @@ from lib.core.errors import UserError
 from lib.engines import unsloth
 from lib.engines.gpu import VISIBLE, find_gpus, gpu_fault
 from lib.params import compose_preset
-from tests.conftest import ROOT
-from tests.test_make import write_script
+from tests.conftest import ROOT, write_script
 
 ROW = "NVIDIA H100 80GB, {}, 81559, 81000"
 

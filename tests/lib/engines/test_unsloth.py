@@ -20,7 +20,7 @@ from lib.training.sft import sft_dataset
 from tests.conftest import ROOT, run_command, run_python
 from tests.lib.engines import fake_unsloth, fake_vllm, unsloth_contract
 from tests.lib.engines.contract import greedy, random_sampling
-from tests.lib.params.test_params import accepted
+from tests.lib.params.changes import accepted
 from tests.lib.training.runs import changed
 from tests.lib.training.steps import plain_grpo, plain_sft
 

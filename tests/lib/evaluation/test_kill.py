@@ -11,7 +11,7 @@ from lib.artifacts import write_json
 from lib.artifacts.problems import write_problems
 from lib.evaluation import completions
 from stages import evaluate as stage
-from tests.lib.params.test_params import changed
+from tests.lib.params.changes import preset_content
 from tests.lib.training.runs import on_ranks
 
 pytestmark = pytest.mark.slow
@@ -41,7 +41,7 @@ def run_stage(cwd: Path, arguments: list[str], *, dies: bool) -> None:
 def evaluate(base, sets, tmp_path):
     """Evaluate the base model in a folder, in a process of its own; return its exit code."""
     changes = {"evaluate.batch_size": 4, "evaluate.benchmarks": ["held_out"]}
-    write_json(tmp_path / "params.yaml", changed(changes, "smoke"))
+    write_json(tmp_path / "params.yaml", preset_content(changes, "smoke"))
     write_problems(tmp_path / "benchmarks/held_out.jsonl", sets.benchmarks["held_out"])
 
     def run(folder, *, dies=False):

@@ -1,14 +1,12 @@
 """A model repeats its training answer by batch, by stream and one by one."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 from transformers import GenerationConfig
 
 from lib.artifacts.completions import GeneratedCompletion
 from lib.core.errors import UserError
-from lib.engines.base import loading
 from lib.inference import GenerationSettings, build_text_generator, generate_math_solution
 from lib.inference.generator import TextGenerator
 from lib.prompts import prompt_format
@@ -136,11 +134,6 @@ def test_impossible_settings_are_refused():
     for wrong in ({"max_new_tokens": 0}, {"temperature": -0.1}, {"temperature": float("nan")}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             GenerationSettings(**wrong)
-
-
-def test_an_error_without_text_is_named_by_its_type():
-    with pytest.raises(UserError, match=r"model: OSError$"), loading(Path("folder")):
-        raise OSError
 
 
 def test_a_broken_model_is_one_line(taught, tmp_path):

@@ -12,9 +12,8 @@ from lib.core.errors import UserError
 from lib.inference.generator import Solution
 from lib.inference.terminal import Terminal
 from stages.solve import main
-from tests.conftest import ROOT, run_command
+from tests.conftest import ROOT, run_command, write_script
 from tests.lib.inference.conftest import QUESTION, WORKING
-from tests.test_make import write_script
 
 
 @pytest.fixture
@@ -90,7 +89,7 @@ def test_a_model_cannot_steer_the_terminal():
         show(steering)
         return solution
 
-    generator = Mock(stream=stream, generate=lambda *_: [solution])
+    generator = Mock(spec_set=["stream", "generate"], stream=stream, generate=lambda *_: [solution])
     for streamed, as_json in ((False, False), (True, False), (False, True)):
         terminal = Terminal(generator=generator, settings=None, model="m", as_json=as_json)
         with CliRunner().isolation() as (out, *_), patch("sys.stdout.isatty", lambda: True):

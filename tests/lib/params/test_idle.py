@@ -15,7 +15,7 @@ from lib.planning.doctor import findings, this_machine
 from lib.planning.plan import plan_lines
 from tests.docs.test_commands import SHOWN
 from tests.lib.objectives.losses import loss_of
-from tests.lib.params.test_params import accepted
+from tests.lib.params.changes import accepted
 
 
 def idle(params: Params) -> list[str]:

@@ -13,37 +13,12 @@ from ruamel.yaml import YAML
 from lib.artifacts import write_json
 from lib.core.errors import UserError
 from lib.objectives.penalties import EntropyCoefficient
-from lib.params import (
-    Params,
-    compose_preset,
-    load_params,
-    parse_params,
-    preset_names,
-    preset_params,
-)
+from lib.params import compose_preset, load_params, parse_params, preset_names, preset_params
 from lib.params.model import lost_updates
 from tests.conftest import ROOT, run_command
+from tests.lib.params.changes import Changes, accepted
 
 OWN_LOSS = "plugins/objectives/examples.py:squared"
-
-Changes = dict[str, Any]
-"""Values by dotted key; a number is a place in a list."""
-
-
-def changed(changes: Changes, preset: str = "tiny-cpu") -> dict[str, Any]:
-    """Return the content of a preset with other values."""
-    content = YAML(typ="safe").load(compose_preset(preset))
-    for key, value in changes.items():
-        *above, last = (int(name) if name.isdigit() else name for name in key.split("."))
-        section: Any = content
-        for name in above:
-            section = section[name]
-        section[last] = value
-    return content
-
-
-def accepted(changes: Changes, preset: str = "tiny-cpu") -> Params:
-    return parse_params(changed(changes, preset), origin="params.yaml")
 
 
 def problems_of(changes: Changes, preset: str = "tiny-cpu") -> list[str]:

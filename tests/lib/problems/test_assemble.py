@@ -7,7 +7,7 @@ import pytest
 from lib.artifacts import write_jsonl
 from lib.core.errors import UserError
 from lib.problems.prepare import finish_sets, gathered_sets
-from tests.lib.params.test_params import accepted
+from tests.lib.params.changes import accepted
 from tests.lib.problems.conftest import counter, texts, whole
 
 GOOD = [

@@ -18,7 +18,7 @@ from lib.problems.prepare import (
     write_sets,
 )
 from lib.problems.selection import PassRate, write_pass_rates
-from tests.lib.params.test_params import accepted
+from tests.lib.params.changes import accepted
 from tests.lib.problems.conftest import counter, path_source, whole
 
 GSM8K = [
@@ -137,11 +137,11 @@ def test_validation_is_held_back_of_both_sets_once(names):
 
 
 def test_only_the_sets_that_params_name_give_validation():
-    whole, _ = _prepare({}, Path("whole"))
+    full, _ = _prepare({}, Path("whole"))
     shares = {"prepare.validation_share": 0.4, "prepare.validation_from": ["grpo"]}
     partly, _ = _prepare(shares, Path("partly"))
-    assert partly["num_sft"] == whole["num_sft"]
-    assert partly["num_grpo"] + partly["num_validation"] == whole["num_grpo"]
+    assert partly["num_sft"] == full["num_sft"]
+    assert partly["num_grpo"] + partly["num_validation"] == full["num_grpo"]
     assert partly["num_validation"] > 0
 
 
