@@ -20,7 +20,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(*arguments: str, address: str, log: Path, cwd: Path) -> Iterator[int]:
+def server_process(*arguments: str, address: str, log: Path, cwd: Path) -> Iterator[int]:
     """Run a server with Python; yield its process id once it answers; stop it after the block."""
     with log.open("w") as written:
         server = subprocess.Popen(
@@ -50,7 +50,7 @@ def vllm_server(
     options = [f"--params={params}", f"--model={model}", f"--port={port}"]
     address = f"http://127.0.0.1:{port}"
     command = ["-m", "stages.vllm_server", *options]
-    with running(*command, address=address, log=log, cwd=checkout) as process:
+    with server_process(*command, address=address, log=log, cwd=checkout) as process:
         others = psutil.Process(process).children(recursive=True)
         yield address
     _, left = psutil.wait_procs(others, timeout=300)

@@ -11,7 +11,7 @@ UNSET = (
 
 
 @pytest.fixture(autouse=True)
-def unset(monkeypatch):
+def bare_environment(monkeypatch):
     for name in UNSET:
         monkeypatch.delenv(name, raising=False)
 

@@ -192,7 +192,7 @@ def off_by_one(number: Decimal) -> Decimal:
         return number + Decimal((sign, (1,), int(exponent)))
 
 
-def misrounded(number: Fraction, *digits: int) -> Iterator[str]:
+def wrong_roundings(number: Fraction, *digits: int) -> Iterator[str]:
     """Write `number` with so many digits, the last one wrong, or the rest cut off."""
     for count in digits:
         right, cut = rounded(number, count), rounded(number, count, ROUND_DOWN)
@@ -299,14 +299,15 @@ def decimals(case: Case) -> Iterator[Pair]:
     for digits in (1, 2, 3):
         if (short := rounded(number, digits)) != rounded(number, 40):
             yield from case.answered(f"{sign}{short:f}")
-    yield from case.answered(*(f"{sign}{text}" for text in misrounded(number, 4, 6, 8, 12, 17)))
+    wrong = wrong_roundings(number, 4, 6, 8, 12, 17)
+    yield from case.answered(*(f"{sign}{text}" for text in wrong))
     yield from case.answered(
         f"{written(case.value * 10)}.5", rf"{written(case.value * 10)}\%" if number < 1 else "-0.5"
     )
     if number.denominator == 1 and 1 < number < 10**9 and math.isqrt(int(number)) ** 2 != number:
         with localcontext(prec=50):
             root = Fraction(Decimal(int(number)).sqrt())
-        for text in misrounded(root, 4, 6, 9, 16):
+        for text in wrong_roundings(root, 4, 6, 9, 16):
             yield Pair(rf"\sqrt{{{number}}}", text)
 
 

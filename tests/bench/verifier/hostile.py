@@ -34,10 +34,10 @@ def in_another_thread(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def in_an_event_loop(function: Callable[..., Any], *arguments: Any) -> Any:
-    async def called() -> Any:
+    async def call() -> Any:
         return function(*arguments)
 
-    return asyncio.run(called())
+    return asyncio.run(call())
 
 
 WAYS: dict[str, Callable[..., Any]] = {
@@ -53,9 +53,9 @@ def hostile(rows: list[Row]) -> dict[str, Any]:
     """Grade every hostile row in each way of calling, in 512 MB; `slowest_s` is wall time."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     measured: dict[str, Any] = {"n": len(rows)}
-    for way, called in WAYS.items():
+    for way, call in WAYS.items():
         forget()
-        slowest, wrong = called(slowest_and_wrong, rows)
+        slowest, wrong = call(slowest_and_wrong, rows)
         measured[way] = {"slowest_s": round(slowest, 3), "wrong": wrong}
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     measured["memory"] = {"peak_mb": peak_mb}

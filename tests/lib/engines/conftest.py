@@ -26,7 +26,7 @@ def model_named(smoke):
 
 
 @pytest.fixture
-def adapted(base, smoke, tmp_path):
+def adapter_checkpoint(base, smoke, tmp_path):
     """Save a policy with a moved adapter; return its folder and the policy."""
     from tests.lib.engines.log_prob_gap import moved
 

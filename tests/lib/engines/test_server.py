@@ -44,8 +44,10 @@ def open_on_server(vllm_url, base, smoke, monkeypatch):
 
 
 @pytest.mark.vllm
-def test_an_adapter_comes_and_leaves_with_the_engine(vllm_url, open_on_server, prompts, adapted):
-    checkpoint, policy = adapted
+def test_an_adapter_comes_and_leaves_with_the_engine(
+    vllm_url, open_on_server, prompts, adapter_checkpoint
+):
+    checkpoint, policy = adapter_checkpoint
     opened = open_on_server(checkpoint, policy=policy)
     assert gap(opened, policy, prompts) < 1e-4
     assert_follows(opened, policy, prompts)

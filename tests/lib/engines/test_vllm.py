@@ -50,8 +50,8 @@ class TestFullWeights(EngineContract):
         assert [len(group) for group in groups] == [1] * 300
 
 
-def test_an_adapter_is_the_policys_after_each_sync(open_vllm, prompts, adapted):
-    checkpoint, policy = adapted
+def test_an_adapter_is_the_policys_after_each_sync(open_vllm, prompts, adapter_checkpoint):
+    checkpoint, policy = adapter_checkpoint
     with contextlib.closing(open_vllm(checkpoint, batch_size=8, policy=policy)) as opened:
         assert gap(opened, policy, prompts) < 1e-4
         assert_follows(opened, policy, prompts)

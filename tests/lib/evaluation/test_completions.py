@@ -36,18 +36,18 @@ SCRIPTS = {"1 + 2": [RIGHT, LOOSE], "2 + 2": [WRONG, SILENT]}
 
 
 @pytest.fixture
-def scripted(base):
+def engine_of(base):
     """Build an engine with fixed completions."""
     return functools.partial(ScriptedEngine, load_tokenizer(base))
 
 
 @pytest.fixture
-def answer(smoke, scripted, tmp_path):
+def answer(smoke, engine_of, tmp_path):
     """Generate rows of completions in smoke's modes, or with other settings of `evaluate`."""
 
     def answered(problems=PROBLEMS, *, by=SCRIPTS, folder="whole", **evaluate):
         complete(
-            by if isinstance(by, ScriptedEngine) else scripted(by),
+            by if isinstance(by, ScriptedEngine) else engine_of(by),
             {"held_out": problems},
             label="grpo",
             prompt_format=WORKING_OUT,
@@ -114,8 +114,8 @@ def test_an_override_holds_for_its_benchmark_only(smoke):
     assert held_out["sampled"].num_completions == smoke.evaluate.num_samples
 
 
-def test_a_stopped_run_resumes_and_ends_the_same(scripted, answer):
-    whole_engine, resumed, stopped = (scripted(SCRIPTS, last=last) for last in (-1, -1, 2))
+def test_a_stopped_run_resumes_and_ends_the_same(engine_of, answer):
+    whole_engine, resumed, stopped = (engine_of(SCRIPTS, last=last) for last in (-1, -1, 2))
     whole = answer(by=whole_engine, batch_size=2)
     assert len(whole_engine.calls) == 3
     with pytest.raises(KeyboardInterrupt):
@@ -133,9 +133,9 @@ def test_without_a_terminal_a_long_evaluation_says_where_it_is(answer, monkeypat
     assert f"completions {len(rows)}/{len(rows)}" in lines[-1]
 
 
-def test_a_too_long_problem_is_refused_or_wrong_and_counted(smoke, scripted, tmp_path, capsys):
+def test_a_too_long_problem_is_refused_or_wrong_and_counted(smoke, engine_of, tmp_path, capsys):
     long = Problem.create(problem="What is 2 + 2? " * 20, reference="4", subject="a")
-    engine = scripted({"1 + 2": [RIGHT, RIGHT]})
+    engine = engine_of({"1 + 2": [RIGHT, RIGHT]})
     run = functools.partial(
         complete,
         engine,

@@ -10,7 +10,7 @@ from lib.verifier import is_equivalent
 from lib.verifier.extract import extract_answer
 from tests.conftest import ROOT, run_command
 from tests.lib.inference.conftest import ENDLESS, QUESTION, R1, rendering_of
-from tests.vllm_server import free_port, running
+from tests.vllm_server import free_port, server_process
 
 pytestmark = pytest.mark.vllm
 
@@ -36,7 +36,7 @@ def address(model, tmp_path_factory):
     planned = run_command("make", "--dry-run", *verb).stdout
     (command,) = [line for line in planned.splitlines() if line.startswith("python -m stages.")]
     log = tmp_path_factory.mktemp("serving") / "log"
-    with running(*command.replace("'", "").split()[1:], address=url, log=log, cwd=ROOT):
+    with server_process(*command.replace("'", "").split()[1:], address=url, log=log, cwd=ROOT):
         yield url
 
 

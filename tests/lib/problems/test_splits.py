@@ -39,13 +39,13 @@ def test_no_source_is_used_twice_and_a_limit_is_met_exactly(sources, limit):
 
 
 @pytest.fixture
-def numbered(table_of):
+def table_of_numbers(table_of):
     """Write so many problems with numbers."""
     return lambda count: table_of([f"problem {number}" for number in range(count)])
 
 
-def test_a_smaller_draw_is_part_of_a_larger_one(numbered):
-    table = numbered(50)
+def test_a_smaller_draw_is_part_of_a_larger_one(table_of_numbers):
+    table = table_of_numbers(50)
     large = texts(draw(table, 30, seed=0))
     small = texts(draw(table, 10, seed=0))
     assert len(small) == 10
@@ -53,21 +53,21 @@ def test_a_smaller_draw_is_part_of_a_larger_one(numbered):
     assert large != texts(table)[:30]
 
 
-def test_another_seed_draws_others(numbered):
-    table = numbered(50)
+def test_another_seed_draws_others(table_of_numbers):
+    table = table_of_numbers(50)
     one, other = (set(texts(draw(table, 10, seed=seed))) for seed in (0, 1))
     assert one != other
     assert texts(draw(table, 60, seed=0)) == texts(table)
 
 
-def test_known_problems_stay_where_they_are(numbered):
-    train, held_back = split(numbered(8), share=0.5)
+def test_known_problems_stay_where_they_are(table_of_numbers):
+    train, held_back = split(table_of_numbers(8), share=0.5)
     assert [text[-1] for text in texts(held_back)] == ["0", "2", "4", "5", "7"]
     assert [text[-1] for text in texts(train)] == ["1", "3", "6"]
 
 
-def test_the_share_held_back_is_the_requested_one(numbered):
-    table = numbered(2000)
+def test_the_share_held_back_is_the_requested_one(table_of_numbers):
+    table = table_of_numbers(2000)
     before = set()
     for share in (0.0, 0.1, 0.5, 1.0):
         held_back = set(texts(split(table, share=share)[1]))

@@ -56,7 +56,7 @@ def plain_sft(problems: Sequence[Problem], base: Path, params: Params, scratch: 
     ).trainer
 
 
-def revised(section: BaseModel, changes: Mapping[str, Any]) -> Any:
+def with_changes(section: BaseModel, changes: Mapping[str, Any]) -> Any:
     """Return a section of params with changes, validated."""
     return type(section).model_validate({**section.model_dump(), **changes})
 
@@ -90,9 +90,9 @@ def build(
         scratch,
         init=init,
         model=model,
-        grpo=revised(params.grpo, changes),
-        rollout=revised(params.rollout, rollout or {}),
-        reward=revised(params.reward, reward or {}),
+        grpo=with_changes(params.grpo, changes),
+        rollout=with_changes(params.rollout, rollout or {}),
+        reward=with_changes(params.reward, reward or {}),
     )
     if isinstance(trainer, PolicyGradientTrainer) and stop is not None:
         trainer.sampling = dataclasses.replace(
@@ -128,7 +128,7 @@ def train(trainer) -> list[dict[str, float]]:
     return curve_points(trainer.state)
 
 
-class Edited(TransformersEngine):
+class EditingEngine(TransformersEngine):
     """Engine: changes the fields of each completion, by its number in the request."""
 
     def __init__(

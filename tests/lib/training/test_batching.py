@@ -9,7 +9,7 @@ from torch import Tensor
 from lib.engines.base import GeneratedCompletion
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.grpo.scoring import Scorer
-from tests.lib.training.steps import Edited, letters, reward_with, train_steps
+from tests.lib.training.steps import EditingEngine, letters, reward_with, train_steps
 
 KNOBS = {"max_steps": 1, "micro_batch_size": 4, "learning_rate": 0.02, "warmup_ratio": 0.0}
 
@@ -79,7 +79,7 @@ def one_ends(number: int, row: GeneratedCompletion) -> dict[str, Any]:
 def test_few_tokens_give_one_gradient_in_any_micro_batches(some, loss):
     def gradients(size):
         trainer = some(micro_batch_size=size, loss=loss, mask_truncated=True)
-        trainer.roll_out_with(Edited(trainer, one_ends), live=True)
+        trainer.roll_out_with(EditingEngine(trainer, one_ends), live=True)
         return train_steps(trainer).gradients[-1]
 
     whole = gradients(16)

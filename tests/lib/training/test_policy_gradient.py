@@ -20,13 +20,13 @@ from lib.training.grpo.scoring import MicroBatch
 from tests.lib.export.conftest import make_adapter
 from tests.lib.objectives.losses import assert_gradients, gradients_of, loss_of
 from tests.lib.training.steps import (
-    Edited,
+    EditingEngine,
     completion_log_probs,
     completion_logits,
     letters,
-    revised,
     train,
     train_steps,
+    with_changes,
 )
 
 GAP = "sampling/sampling_logp_difference"
@@ -77,36 +77,36 @@ def assert_other_gradients(others: dict[str, Tensor], theirs: dict[str, Tensor])
     assert max((others[n] - theirs[n]).abs().max() for n in theirs) > 1e-2 * largest
 
 
-def off(trainer: PolicyGradientTrainer, shifts: list[float]):
+def report_shifted_log_probs(trainer: PolicyGradientTrainer, shifts: list[float]):
     """Roll out with reported log-probs that differ by a known amount per completion."""
 
     def shifted(number, row):
         shift = shifts[number % len(shifts)] / len(row.log_probs)
         return {"log_probs": tuple(value - shift for value in row.log_probs)}
 
-    trainer.roll_out_with(Edited(trainer, shifted), live=False)
+    trainer.roll_out_with(EditingEngine(trainer, shifted), live=False)
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_the_gradient_of_a_step_is_the_objectives(built, name):
     """The second step on a batch has a ratio other than 1; `reinforce` takes one step a batch."""
-    changed = {"loss": "grpo", **OBJECTIVES[name]}
+    params = {"loss": "grpo", **OBJECTIVES[name]}
     common = {"max_steps": 2, "num_iterations": 2, "learning_rate": 0.02, "warmup_ratio": 0.0}
-    trainer = built(**{**common, **changed})
+    trainer = built(**{**common, **params})
     initial = copy.deepcopy(trainer.model)
     steps = train_steps(trainer)
     batch, theirs = steps.batches[1], steps.gradients[1]
     trainer.model.load_state_dict(steps.weights[1], strict=False)
     old = batch.old_log_probs
     assert (old is None) == (name == "reinforce")
-    knobs = {RENAMED.get(knob, knob): changed[knob] for knob in changed.keys() - TRAINERS}
+    knobs = {RENAMED.get(knob, knob): params[knob] for knob in params.keys() - TRAINERS}
     ours = gradients(
         trainer,
         batch,
         old_log_probs=old,
         reference_log_probs=completion_log_probs(completion_logits(initial, batch), batch).detach(),
         max_completion_length=trainer.sampling.max_new_tokens,
-        **{"clip_high": changed.get("epsilon", 0.2), **knobs},
+        **{"clip_high": params.get("epsilon", 0.2), **knobs},
     )
     assert_gradients(ours, theirs, within=1e-4)
     if name != "reinforce":
@@ -174,7 +174,7 @@ def test_a_step_takes_the_correction_that_params_name(built, correction):
     trainer = built(
         max_steps=1, advantage="none", sampler_correction=correction, correction_cap=cap
     )
-    off(trainer, [0.0, 2.0, -0.5, 9.0])
+    report_shifted_log_probs(trainer, [0.0, 2.0, -0.5, 9.0])
     steps = train_steps(trainer)
     batch = steps.batches[0]
     trainer.model.load_state_dict(steps.weights[0], strict=False)
@@ -214,7 +214,7 @@ def test_a_step_takes_the_correction_that_params_name(built, correction):
 def test_a_knob_without_effect_is_refused(smoke, changes):
     (knob, value), *_ = changes.items()
     with pytest.raises(ValueError, match=f"{knob}={str(value).removesuffix('.0')}"):
-        revised(smoke.grpo, changes)
+        with_changes(smoke.grpo, changes)
 
 
 class Stale(TransformersEngine):
@@ -237,7 +237,7 @@ def test_a_sampler_left_on_old_weights_ends_the_run(built, live):
 
 def test_log_probs_that_are_no_numbers_end_the_run(built):
     trainer = built(max_steps=2)
-    off(trainer, [0.0, math.nan])
+    report_shifted_log_probs(trainer, [0.0, math.nan])
     with pytest.raises(UserError, match="step 1: log-probs"):
         trainer.train()
 
@@ -251,7 +251,7 @@ def test_diverged_weights_end_the_run(built):
 def test_where_no_token_counts_nothing_is_logged_or_steered(built):
     knobs = {"mask_truncated": True, "entropy_coef": 0.1, "entropy_target": 0.5}
     trainer = built(max_steps=2, stop="", **knobs)
-    trainer.roll_out_with(Edited(trainer, lambda *_: {"finish": "length"}), live=True)
+    trainer.roll_out_with(EditingEngine(trainer, lambda *_: {"finish": "length"}), live=True)
     for point in train(trainer):
         assert point["completions/clipped_ratio"] == 1
         assert point["entropy_coef"] == pytest.approx(0.1)

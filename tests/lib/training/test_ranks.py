@@ -48,7 +48,7 @@ def test_grpo_on_two_ranks_has_the_gradient_of_one(rank, base, sets, tmp_path):
     (alone,) = trained(tmp_path, 1)
     first, second = trained(tmp_path, 2)
     for each in (first, second):
-        assert_same_gradients(each, alone)
+        assert_gradients_as_alone(each, alone)
     agree(first["weights"], second["weights"], within=0)
 
 
@@ -72,7 +72,7 @@ def test_two_ranks_with_shards_sample_and_learn_as_one_process(
     assert len({*alone["completions"]}) > 4
     assert [one for each in both for one in each["completions"]] == alone["completions"]
     for each in both:
-        assert_same_gradients(each, alone)
+        assert_gradients_as_alone(each, alone)
         assert max(each["gaps"]) < max(2 * max(alone["gaps"]), 1e-6)
     agree(both[0]["weights"], both[1]["weights"], within=0)
 
@@ -86,7 +86,7 @@ def agree(one: dict[str, Any], other: dict[str, Any], *, within: float):
     torch.testing.assert_close(one, other, rtol=0, atol=within)
 
 
-def assert_same_gradients(one: dict[str, Any], alone: dict[str, Any]):
+def assert_gradients_as_alone(one: dict[str, Any], alone: dict[str, Any]):
     assert max(gradient.abs().max().item() for gradient in alone["gradients"].values()) > 1e-3
     agree(one["gradients"], alone["gradients"], within=1e-5)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lib.training.phase.rollout_log import MAX_BYTES, kept_generations, rollout_rows
-from tests.lib.training.steps import letters, revised, train
+from tests.lib.training.steps import letters, train, with_changes
 
 
 def test_a_row_holds_what_the_step_learned_from(built):
@@ -62,7 +62,7 @@ def test_rollouts_that_serve_several_steps_are_kept_once(built):
 @pytest.mark.parametrize("max_new_tokens", [48, 32_768])
 def test_a_long_run_keeps_fewer_of_its_steps(smoke, max_steps, max_new_tokens):
     own = {"max_steps": max_steps, "log_problems": 4, "group_size": 16, "micro_batch_size": 16}
-    grpo = revised(smoke.grpo, own)
+    grpo = with_changes(smoke.grpo, own)
     every = kept_generations(grpo, max_new_tokens=max_new_tokens)
     generations = -(-max_steps // every)
     # The first one is kept whatever its size.

@@ -36,8 +36,8 @@ def test_the_problem_never_makes_a_right_answer_wrong():
 
 def test_labelled_completions_are_graded_as_labelled():
     rows = rows_of(GOLDEN / "completions.jsonl")
-    answered = [row | {"answer": extract_answer(row["completion"])} for row in rows]
-    assert disagreements(answered) == []
+    rows_with_answers = [row | {"answer": extract_answer(row["completion"])} for row in rows]
+    assert disagreements(rows_with_answers) == []
 
 
 def test_known_gaps_are_listed_exactly():
