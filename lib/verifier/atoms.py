@@ -20,6 +20,7 @@ from lib.verifier.tree import (
     free_symbols,
     names,
     negated,
+    nodes,
     number,
     spelled,
     substituted,
@@ -35,7 +36,7 @@ BRACKETS = {
 GREEK = names(
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho "
     "sigma tau upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi "
-    "Omega hbar ell aleph top dagger mho varphi"
+    "Omega hbar ell aleph top dagger mho"
 )
 _MATRICES = names("pmatrix bmatrix Bmatrix vmatrix matrix smallmatrix array")
 _CALCULUS = names("sum prod int lim oint iint")
@@ -44,8 +45,8 @@ _ROUNDINGS = {"lfloor": ("floor", "rfloor"), "lceil": ("ceil", "rceil")}
 _OF_SEVERAL = names("max min gcd lcm")
 # Functions for which the exponent -1 means the inverse: `\sin^{-1} x` is arcsin.
 _TRIGONOMETRIC = names("sin cos tan cot sec csc")
-_ACCENTS = names("vec hat tilde dot ddot overline overset overleftrightarrow")
-_FIGURES = names("angle triangle square widehat")
+ACCENTS = names("vec hat tilde dot ddot overline overset overleftrightarrow")
+_FIGURES = names("angle triangle square")
 _ENDS_OPERAND = re.compile(rf"[(\[{{|]|d[a-z]|{'|'.join(FUNCTIONS)}")
 r"""Tokens that end a function's argument without brackets: `\sin 2x \cos x`, `\ln x dx`."""
 # Letters that are functions before a bracket: `f(x + 1)`; `x(x + 1)` is a product.
@@ -271,7 +272,7 @@ class Atoms:
             if group:
                 self.expect("}")
             return symbol(f"{name} {''.join(letters)}")
-        if name in _ACCENTS:
+        if name in ACCENTS:
             return self._accented(name)
         if name in GREEK:
             return self._applied(symbol(name))
@@ -470,7 +471,8 @@ class Atoms:
         # The sign `\\` has the text "\".
         node = self.statement(closing=("&", "\\", "end"))
         self.take(".")
-        if node.kind == "unit" or (node.kind == "label" and node.name != "otherwise"):
+        is_otherwise = node == Node("label", (), "otherwise")
+        if not is_otherwise and any(part.kind in ("label", "unit") for part in nodes(node)):
             raise Unparsable("a cell in words")
         return node
 
@@ -577,6 +579,9 @@ class Atoms:
 
         A unit is words, their integer powers, and `/` or `·` between them.
         """
+        # `4:30 pm` is a time, `45° 30'` an angle in two units.
+        if any(part.kind in ("ratio", "degree") for part in nodes(node)):
+            raise Unparsable("a time or an angle with a unit")
         parts = [self.next().text]
         while True:
             after_next = self.ahead(1)
@@ -640,6 +645,6 @@ def parse_number(literal: str) -> Node:
 
 # Commands that begin an atom.
 _KNOWN = (
-    FUNCTIONS | GREEK | _ACCENTS | _CALCULUS | _ROUNDINGS.keys() | _FIGURES
+    FUNCTIONS | GREEK | ACCENTS | _CALCULUS | _ROUNDINGS.keys() | _FIGURES
     | names("frac binom begin emptyset langle {set infty ldots")
 )  # fmt: skip

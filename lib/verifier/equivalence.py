@@ -11,11 +11,12 @@ import re
 from collections.abc import Iterator
 
 from lib.verifier import symbolic
-from lib.verifier.atoms import parse_number
+from lib.verifier.atoms import ACCENTS, parse_number
 from lib.verifier.evaluate import as_number
 from lib.verifier.extract import as_text, reference_text, unwrapped
 from lib.verifier.phrases import read
 from lib.verifier.quantities import (
+    RATIO,
     compare_angle,
     compare_percent,
     compare_quantity,
@@ -59,16 +60,20 @@ def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict
         # `(B) words`, but the problem has no text of an option B to compare them with.
         if option is None and any(text.kind == "phrase" for text in texts):
             return Verdict(False, "choice")
-        # Texts must equal the option's, which `option_value` parses. If the problem has none, or
-        # one that cannot be parsed (None), two texts must equal each other: `(A) 3` is not `(A) 4`.
-        value = option_value(option or "") or (texts[0] if texts else None)
+        # Texts must equal the option's, which `option_value` parses; None if it cannot. If the
+        # problem has none, two texts must equal each other: `(A) 3` is not `(A) 4`.
+        listed = option_value(option or "")
+        if option and not listed:
+            return Verdict(False, "choice")
+        value = listed or (texts[0] if texts else None)
         is_same = value is None or all(comparer.equal(value, text) for text in texts)
         return Verdict(letters[0] == letters[1] and is_same, "choice")
     # The answer `(B) 12` for the reference 12: the value counts, and the letter must fit it.
     if answer.kind == "choice" and answer.args:
-        # The value of option B in the problem, which the answer must not contradict.
-        listed = option_value(options(comparer.problem).get(answer.name, ""))
-        if listed and not comparer.equal(listed, answer.args[0]):
+        # The text of option B in the problem, which the answer must equal; '' if there is none.
+        option = options(comparer.problem).get(answer.name, "")
+        listed = option_value(option)
+        if option and not (listed and comparer.equal(listed, answer.args[0])):
             return Verdict(False, "choice")
         # The reference is a relation, the answer's text is none: `B: 5` lacks the x of `x = 5`.
         if reference.kind == "relation" != answer.args[0].kind:
@@ -173,7 +178,7 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
     # `2 to 3` becomes `2:3`. A reference is always read as a ratio. An answer may mean a range: it
     # is read as a ratio only if the reference is one, or the problem names a ratio or odds.
     expected = _AS_RATIO.sub(r"\1:\2", expected)
-    if ":" in expected or _RATIO.search(problem):
+    if ":" in expected or RATIO.search(problem):
         actual = _AS_RATIO.sub(r"\1:\2", actual)
     comparer = Comparer(problem, RULES)
     try:
@@ -201,7 +206,6 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
 
 
 _AS_RATIO = re.compile(r"^\s*(\d+)\s*(?:\\text\s*\{\s*)?to(?:\s*\})?\s*(\d+)\s*$")
-_RATIO = re.compile(r"\b(?:ratio|odds)\b", re.IGNORECASE)
 _REFUSED = {Unparsable: "unparsed", TooHard: "limit", Undecided: "undecided"}
 
 
@@ -326,7 +330,15 @@ def _renamed(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]
     names = [free_symbols(_defined(node)) for node in (expected, actual)]
     expected_only, actual_only = sorted(names[0] - names[1]), sorted(names[1] - names[0])
     differing = {*expected_only, *actual_only}
-    are_parameters = differing <= _PARAMETERS and not any(
+    # Letters under an accent, as in `\hat{k}`, are names of vectors, not parameters.
+    accented = {
+        name
+        for side in (expected, actual)
+        for part in nodes(side)
+        if part.kind == "call" and part.name in ACCENTS
+        for name in free_symbols(part)
+    }
+    are_parameters = differing <= _PARAMETERS - accented and not any(
         re.search(rf"(?<![A-Za-z\\]){re.escape(name)}(?![A-Za-z])", problem) for name in differing
     )
     # Without a problem's text, which would name its own letters, only two are certainly parameters:

@@ -235,6 +235,9 @@ class Parser(Atoms):
         is_number = following.kind == "number" or following.text == "{"
         if last_kind == "number" and right.kind == "number" and is_number:
             raise Unparsable("two numbers side by side")
+        # `45° 30`
+        if left.kind == "degree" and right.kind == "number":
+            raise Unparsable("a number after degrees")
         if left.kind == "set" and len(left.args) == 1 and left.args[0].kind == "sum":
             # `\{x + 1\} y`: braces with one sum in them group a factor, and are no set.
             left = left.args[0]

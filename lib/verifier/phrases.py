@@ -14,7 +14,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from lib.verifier.parse import parse
-from lib.verifier.tokens import WORDS, Token, canonical, tokenize
+from lib.verifier.tokens import END, WORDS, Token, canonical, tokenize
 from lib.verifier.tree import (
     Node,
     TooHard,
@@ -150,7 +150,7 @@ _QUANTIFIER = re.compile(
     rf"(?: \))?$"
 )
 # A date, not a difference: `2024-03-05` is no 2016.
-_DATE = re.compile(r"\d{4} - \d\d - \d\d")
+_DATE = re.compile(r"(?<![^ ])\d{4} - \d\d - \d\d(?![^ ])")
 # A letter of multiple choice in group 1, 2 or 3, and the text after it in group 4: `( B )`,
 # `option B`, `B . 12`, `b`.
 _CHOICE = re.compile(
@@ -166,7 +166,7 @@ _OPERATION = re.compile(
 def _read(tokens: Tokens) -> Node:
     """Return the tree of tokens: by the first phrase that matches, else as mathematics or words."""
     text = canonical(tokens)
-    if _DATE.fullmatch(text):
+    if _DATE.search(text):
         raise Unparsable("a date")
     for phrase in _PHRASES:
         node = phrase(text, tokens)
@@ -183,8 +183,13 @@ def _read(tokens: Tokens) -> Node:
     except Unparsable:
         if not any(are_words):
             raise
-        # Words beside signs that are no mathematics, compared as text.
-        return Node("phrase", (), text)
+        # Words beside signs that are no mathematics, compared as text. A word after a number may be
+        # a unit, whose case counts: `2 GPa 500 MPa` is not `2 GPa 500 mPa`.
+        words = (
+            token.text if last.kind == "number" else canonical((token,))
+            for last, token in zip((END, *tokens[:-1]), tokens, strict=True)
+        )
+        return Node("phrase", (), " ".join(words))
     return tree
 
 

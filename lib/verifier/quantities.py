@@ -169,7 +169,7 @@ def compare_ratio(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
     # `4:30` and `2:15` are the same ratio, but may be two times of day; `3:05` is no ratio. The
     # name of a term, a node, is its literal, "30".
     texts = [":".join(term.name for term in terms) for terms in (expected, actual)]
-    are_times = all(map(_TIME.fullmatch, texts)) and "ratio" not in comparer.problem.lower()
+    are_times = all(map(_TIME.fullmatch, texts)) and not RATIO.search(comparer.problem)
     if are_times or re.search(r":0\d", " ".join(texts)):
         return Verdict(False, "ratio")
     # For both sides, whether each term is 0. No ratio can be divided by a term that is 0, and 0:0
@@ -183,6 +183,8 @@ def compare_ratio(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
     return comparer.in_order(one, two, "ratio")
 
 
+RATIO = re.compile(r"\b(?:ratios?|odds|proportions?)\b", re.IGNORECASE)
+"""Words of a problem that asks for a ratio."""
 _TIME = re.compile(r"\d\d?:[0-5]\d")
 
 

@@ -146,17 +146,17 @@ OPEN, CLOSE = Token("operator", "{"), Token("operator", "}")
 CANONICAL_NAME = pairs(
     "dfrac=frac tfrac=frac cfrac=frac leq=le geq=ge neq=ne leqslant=le geqslant=ge lt=< gt=> "
     "cdotp=cdot ast=cdot varnothing=emptyset varphi=phi vartheta=theta varepsilon=epsilon "
-    "lvert=| rvert=| vert=| mid=mid lVert=‖ rVert=‖ Vert=‖ |=‖ colon=: backslash=setminus "
-    "smallsetminus=setminus bigcup=cup bigcap=cap approx=approx doteq=approx lbrace={set "
+    "lvert=| rvert=| vert=| lVert=‖ rVert=‖ Vert=‖ |=‖ colon=: backslash=setminus "
+    "smallsetminus=setminus bigcup=cup bigcap=cap doteq=approx lbrace={set "
     "rbrace=}set {={set }=}set lbrack=[ rbrack=] lparen=( rparen=) oo=infty inf=infty "
     "infinity=infty Infinity=infty union=cup imaginaryI=i exponentialE=e rightarrow=to "
     "longrightarrow=to Rightarrow=to Longrightarrow=to implies=to leftrightarrow=iff "
     "Leftrightarrow=iff Longleftrightarrow=iff neg=lnot wedge=land vee=lor dotsc=ldots "
     "dotsb=ldots dots=ldots cdots=ldots dotsm=ldots dbinom=binom tbinom=binom overrightarrow=vec "
-    "bar=overline degree=degree asin=arcsin acos=arccos atan=arctan acot=arccot tg=tan ctg=cot "
+    "bar=overline asin=arcsin acos=arccos atan=arctan acot=arccot tg=tan ctg=cot "
     "arctg=arctan cosec=csc ceiling=ceil asinh=arsinh acosh=arcosh atanh=artanh arcsinh=arsinh "
     "arccosh=arcosh arctanh=artanh GCD=gcd LCM=lcm Max=max Min=min sign=sgn log10=lg Abs=abs "
-    "widehat=hat not=ne notmid=nmid noteq=ne notequiv=nequiv measuredangle=angle prime='"
+    "widehat=hat not=ne notmid=nmid noteq=ne measuredangle=angle prime='"
 )
 """A command's or sign's other name -> the one that its token has: `\\dfrac` is `frac`."""
 _SIGN_FOR = {"<=": "le", ">=": "ge", "!=": "ne", "==": "=", ":=": "=", "**": "^", "->": "to",
@@ -213,7 +213,7 @@ _PATTERN = (
     r"|\\not\s*(?:=|\\(?P<denied>[a-z]+))"
     r"|(?P<command>\\(?:[A-Za-z]+|[{}%|_&#\\$]))"
     r"|(?P<word>[^\W\d_]+)"
-    r"|(?P<operator>\*\*|<->|->|<=|>=|!=|==|:=|=>|\.\.\.|[-+*/^_=<>()\[\]{}|,;:!%'&?.€£¥₹])"
+    r"|(?P<operator>\*\*|<->|->|<=|>=|(?<!!)!=(?!=)|==|:=|=>|\.\.\.|[-+*/^_=<>()\[\]{}|,;:!%'&?.€£¥₹])"
 )
 # Inside brackets, where "1,234" is two numbers; and outside, where it is one.
 _SEPARATE = re.compile(_PATTERN.replace("GROUPED", "").replace("[MARK]", r"\."))

@@ -254,8 +254,6 @@ _DIMENSIONS = {
     "count": "unit units=1",
 }
 MONEY = names("money euro sterling yuan rupee")
-_OFFSET = names("kelvin")
-"""Temperatures: 20 K is not 20 of anything else."""
 
 
 def _table() -> dict[str, Unit]:
@@ -401,7 +399,8 @@ def may_be_added(unit: Unit, problem: str) -> bool:
     or the only unit in the problem: of lengths for a length, squared for an area, cubed for a
     volume. A temperature may never be added; any other unit may if there is no problem.
     """
-    if any(name in _OFFSET for name, _ in unit.dimension):
+    # 20 K is not 20 of anything else.
+    if any(name == "kelvin" for name, _ in unit.dimension):
         return False
     if not problem:
         return True
