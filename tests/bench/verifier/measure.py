@@ -70,7 +70,8 @@ def measure(name: str, folder: Path) -> dict[str, Any]:
     sets = {"pairs": pairs}
     for row in rows_of(folder / "grading" / "outputs.jsonl"):
         sets.setdefault(row["source"].partition("/")[0], []).append(row)
-    for path in sorted((folder / "grading" / "fresh").glob("*.jsonl")):
+    fresh = sorted((folder / "grading" / "fresh").glob("*.jsonl"))
+    for path in (folder / "grading" / "written.jsonl", *fresh):
         sets[path.stem] = rows_of(path)
     results: dict[str, Any] = {"speed": speed(grader, pairs)}
     results["sets"] = {title: graded(grader, rows) for title, rows in sets.items()}
