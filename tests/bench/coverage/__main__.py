@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -128,7 +129,7 @@ def problems_table(results: dict[str, dict[str, dict[str, float]]]) -> str:
 def main() -> None:
     rows = [(method, seeds, EXPERIMENTS) for seeds in SEEDS for method in (students_t, ours)]
     rows += [(method, 10, RESAMPLED) for method in (bootstrap_t, bca)]
-    results = {
+    results: dict[str, Any] = {
         "seeds": {
             f"{method.__name__} {seeds}": over_seeds(method, seeds, experiments)
             for method, seeds, experiments in rows

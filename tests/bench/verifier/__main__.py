@@ -4,9 +4,9 @@ python -m tests.bench.verifier [measure [FOLDER] [--no-write]]
 python -m tests.bench.verifier laws [FOLDER] [--seed N] [--limit N] [--kind NAME] [--grader NAME]
 python -m tests.bench.verifier rules [FOLDER] [--write]
 
-FOLDER holds grading/pairs.jsonl, written.jsonl, outputs.jsonl and hostile.jsonl, and in grading/fresh the sets
-that no rule was written against, and in data the public sets whose references are edited too;
-default: RECKON_SHARED.
+FOLDER holds grading/pairs.jsonl, written.jsonl, outputs.jsonl and hostile.jsonl, and in
+grading/fresh the sets that no rule was written against, and in data the public sets whose
+references are edited too; default: RECKON_SHARED.
 """
 
 import json
