@@ -10,6 +10,7 @@ from lib.problems.filters import decontaminate, index_benchmark
 from lib.problems.rows import RowFault
 from lib.problems.sources import read_rows
 from lib.problems.store import Drops, write_table
+from lib.verifier import reference_problem
 
 SHARED = os.environ.get("RECKON_SHARED", "")
 RAW = Path(SHARED or "/nonexistent") / "data"
@@ -61,3 +62,9 @@ def test_gsm8k_train_shares_8_grams_with_its_test_set(tmp_path):
     # Overlapping training rows, overlapping test problems, all test problems.
     assert tuple(overlaps["gsm8k_test"].values()) == (94, 80, 1319)
     assert clean.drops.counts == {"contaminated": 94}
+
+
+def test_three_references_of_minerva_cannot_be_graded():
+    """docs/data.md says so; `bad_rows: drop` leaves them out."""
+    unreadable = [each for each in _read("minerva") if reference_problem(each.reference)]
+    assert len(unreadable) == 3
