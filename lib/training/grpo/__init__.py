@@ -142,7 +142,8 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
             memory_share=rollout.gpu_memory_utilization,
             device=rollout.device,
         )
-        # A live engine generates with the policy's own weights, other engines with a copy.
+        # A live engine generates with the policy itself. Other engines have kernels of their own,
+        # and a copy of the weights (Unsloth's vLLM has the policy's).
         trainer.roll_out_with(engine, live=ENGINES[rollout.engine].live)
         if grpo.log_problems:
             log = RolloutLog(trainer, grpo=grpo, max_new_tokens=rollout.max_new_tokens)

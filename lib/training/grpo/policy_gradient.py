@@ -15,7 +15,7 @@ step.
 Differs from the papers in: dynamic sampling draws only as many new problems as there are groups
 without signal, not a whole batch, for a bounded number of rounds. The first pass over the rollouts
 gives the old policy's log-probs, which saves a forward pass. A micro-batch with advantages of 0
-only is skipped, unless another term gives it a gradient; entropy and clip_ratio then leave it out.
+only is skipped, except as in `_can_skip`; entropy, clip_ratio and sampling/* then leave it out.
 
 P problems of this process, G completions of each (a group), B = P·G; F reward functions; b rows of
 a micro-batch, T tokens of its longest completion.
@@ -200,7 +200,7 @@ class PolicyGradientTrainer(Trainer):
         return batches
 
     def _problems_of_step(self) -> list[Mapping[str, Any]]:
-        """Return this process's P of the step's problems; each epoch shuffles their order."""
+        """Return this process's P of the step's problems; `grpo.shuffle` shuffles each epoch."""
         total = self.grpo.prompts_per_step  # on all processes
         # The number of this roll-out, from 0: `num_iterations` steps train on each.
         generation = self.state.global_step // self.grpo.num_iterations
@@ -321,7 +321,7 @@ class PolicyGradientTrainer(Trainer):
     # Dynamic sampling
 
     def _refill(self, groups: list[Group]) -> list[Group]:
-        """Replace groups without signal by new groups of other problems (dynamic sampling).
+        """Replace groups without signal by groups of newly drawn problems (dynamic sampling).
 
         A group without signal gives no gradient: its rewards are equal, or all its rollouts are
         truncated and masked. There are up to `grpo.dynamic_sampling` rounds. Sampling is collective
@@ -405,8 +405,8 @@ class PolicyGradientTrainer(Trainer):
     def _advantages(self) -> Tensor:
         """Return the advantages [B] of this process's rollouts, and add the rewards to the curve.
 
-        All ranks' rewards are gathered, for the curve and for `grpo.advantage: batch`: its divisor
-        is the standard deviation over all of them.
+        All ranks' rewards are gathered, for the curve, and for `grpo.advantage: batch` and GDPO:
+        they divide by a standard deviation over all ranks' completions.
         """
         # [B · ranks, F]
         rewards = self.accelerator.gather(self._rewards(self.rollouts))
@@ -620,7 +620,8 @@ class PolicyGradientTrainer(Trainer):
             UserError: the gap between sampler and trainer is NaN or infinite.
         """
         means = self.curve.close_step()
-        # None if no token counted, as when all completions are truncated and masked.
+        # None in a later step on the same rollouts, or if no token counted, as when all completions
+        # are truncated and masked.
         gap = means.get(f"{GAP}/mean")
         if gap is not None:
             self._gap = gap
@@ -691,5 +692,5 @@ def keyed_seed(*parts: object) -> int:
     Neighbouring keys give unrelated seeds.
     """
     digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
-    # 63 bits: torch's and numpy's seeds are signed 64-bit integers.
+    # 63 bits, so that the seed fits into a signed 64-bit integer.
     return int.from_bytes(digest[:8], "big") >> 1

@@ -46,7 +46,7 @@ def build_trl(
         # vLLM runs in this process, on the trainer's GPU; the other mode needs TRL's own server.
         "vllm_mode": "colocate",
         "vllm_gpu_memory_utilization": rollout.gpu_memory_utilization,
-        # By default, vLLM reserves memory for all of the model's positions.
+        # By default, vLLM demands memory for a sequence of all of the model's positions.
         "vllm_max_model_length": settings.max_seq_length,
     }
     # For the KL penalty on full weights, TRL loads the policy's files once more as the reference
@@ -92,7 +92,7 @@ def build_trl(
             top_p=rollout.top_p,
             top_k=rollout.top_k,
             min_p=rollout.min_p or None,
-            # `switch_off_noise` does the same for our trainer.
+            # For the reference policy: `load_grpo_policy` has switched off the policy's dropout.
             disable_dropout=True,
             **(vllm if rollout.engine == "vllm" else {}),
         ),

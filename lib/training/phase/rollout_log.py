@@ -1,8 +1,8 @@
-"""Keep some rollouts of each GRPO step for reading.
+"""Keep some rollouts of GRPO's steps for reading.
 
-Each step logs its problems with the smallest hashes. Some problems therefore recur in the log, and
-show how their answers change. The rows are part of each checkpoint's `trainer_state.json`, so a
-resumed run has every row once.
+A logged step has its problems with the smallest hashes. Some problems therefore recur in the log,
+and show how their answers change. A long run does not log every step (`MAX_BYTES`). The rows are
+part of each checkpoint's `trainer_state.json`, so a resumed run has every row once.
 """
 
 import dataclasses
@@ -137,7 +137,7 @@ def _scores(trainer: Any) -> dict[int, dict[str, Any]]:
         # [b, T] True for tokens in the loss.
         counted = batch.loss_mask
         if batch.correction is not None:
-            # A token whose importance weight is 0 has no loss either.
+            # A token whose importance weight is 0 has no loss either, but for a KL penalty.
             counted = counted & (batch.correction > 0)
         # [b] None for a micro-batch without gradient, which the trainer did not score.
         gaps = [None] * len(batch.rows)

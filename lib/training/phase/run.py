@@ -94,8 +94,8 @@ def run_phase(
 ) -> None:
     """Train a phase and write its outputs; a skipped phase passes its checkpoint on.
 
-    An interrupted phase resumes from its last checkpoint if params, inputs, code and packages are
-    unchanged. It ends with the same files as a run without interruption.
+    An interrupted phase resumes from its last checkpoint if params, inputs, code, packages and the
+    number of ranks are unchanged. It ends with the same files as a run without interruption.
 
     Args:
         build: returns the trainer, given the trainer's output folder.
@@ -253,8 +253,9 @@ def connect_progress(trainer: Trainer, say: Announcer, validator: Validator | No
         if isinstance(callback, ProgressLines | WarningSigns):
             callback.say = say
         if isinstance(callback, ProgressLines):
-            # While it generates, an engine calls its `heartbeat` with three numbers: ended
-            # completions, all completions, and tokens. Only `PolicyGradientTrainer` has an engine.
+            # While it generates, the transformers engine calls its `heartbeat` with three numbers:
+            # ended completions, all completions, and tokens. Only `PolicyGradientTrainer` has an
+            # engine.
             engine = getattr(trainer, "engine", None)
             if engine:
                 engine.heartbeat = functools.partial(callback.show_progress, "rollouts")
@@ -307,8 +308,8 @@ def write_results(
     # Later points overwrite earlier ones: the last value of each column. The last point may lack
     # some, since a second update on the same rollouts logs no rewards.
     last = {name: value for point in points for name, value in point.items()}
-    # Metrics are only means. `NO_METRIC` matches the columns of standard deviations, minima and
-    # maxima, which are only in the curve.
+    # `NO_METRIC` matches the columns that are only in the curve, such as standard deviations,
+    # minima and maxima.
     means = {name: last[name] for name in last if not NO_METRIC.search(name)}
     # `means` has the run's last step under `step`. A skipped phase has no points: 0 stays.
     write_metrics(outputs.metrics, {"step": 0, **means, **({"selected": best} if best else {})})

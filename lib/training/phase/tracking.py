@@ -226,7 +226,7 @@ class ProgressLines(TrainerCallback):
         tokens = logs.get("num_tokens", self.previous.tokens)
         now = Mark(step=state.global_step, tokens=tokens, time=time.monotonic())
         values = [f"{name}={logs[name]:.4g}" for name in self.columns if name in logs]
-        # At the pace of the whole run, since the last steps may include validation or saving.
+        # At this process's pace so far, since the last steps may include validation or saving.
         left = (state.max_steps - now.step) * now.seconds_per_step(self.start)
         words = [self.stage, f"step={now.step}/{state.max_steps}", *values, now.pace(self.previous)]
         self.say(" ".join([*words, f"left={tqdm.format_interval(left)}"]))
@@ -389,8 +389,8 @@ class Tracker(TrainerCallback):
     ) -> None:
         """Send new log entries, each with its own step; W&B and Trackio also get the rollouts."""
         new, self.num_sent = state.log_history[self.num_sent :], len(state.log_history)
-        # A validation point is sent with the next log, a step or more later. Callbacks read the
-        # step from the state, so each entry gets a state with its own step.
+        # A validation point is sent with the next log, which may be of a later step. Callbacks read
+        # the step from the state, so each entry gets a state with its own step.
         entry_state = copy.copy(state)
         for entry in new:
             entry_state.global_step = int(entry["step"])
@@ -434,6 +434,6 @@ class Tracker(TrainerCallback):
             names = ("step", "problem", "completion", "reward", "advantage")
             # A column for each reward function, and these.
             table = [row["rewards"] | {name: row[name] for name in names} for row in rows]
-            # A new table at each log, as in TRL: W&B cannot append to a table.
+            # A new table at each log, as in TRL: by default W&B cannot append to a logged table.
             media["completions"] = tracker.Table(dataframe=pandas.DataFrame(table))
         return media

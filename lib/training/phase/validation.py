@@ -137,7 +137,7 @@ class Validator(TrainerCallback):
         return [self.prefix(name) + measure for name in self.sets for measure in measures]
 
     def open_engine(self, policy: PreTrainedModel) -> Engine:
-        """Open validation's engine; a live one computes with `policy`, any other with a copy."""
+        """Open validation's engine: live or Unsloth's vLLM on `policy`, any other on a copy."""
         return open_engine(
             self.settings.engine,
             self.init,

@@ -35,8 +35,8 @@ DRIFT_FACTOR, ROUNDING = 10.0, 1e-6
 rounding, in nats per token."""
 MAX_GAP = {"float32": 0.001, "float16": 0.01, "bfloat16": 0.05}
 """Largest gap in nats per token between sampler and trainer on equal weights, by precision: at
-least ten times the measured rounding (docs/vllm.md); float16's, with eight times bfloat16's digits,
-was not measured."""
+least ten times the measured rounding (docs/vllm.md); float16's, with three bits more than
+bfloat16's, was not measured."""
 MINIMUM_UNTIL = {"s0": 20}
 """Reward stack → last step at which its source still expects rewards at their minimum
 (docs/expectations.md)."""
@@ -322,7 +322,7 @@ def sampler_apart(points: list[Point], limits: Limits) -> str:
     `sampler_drift` compares later gaps with the first one, and would not see this. Return the
     warning or ''.
     """
-    # Mean |log π − log q| per token before the first update, in nats.
+    # Mean |log π − log q| per token of the first logged point, in nats.
     first = _first_gap(points)
     if first <= limits.gap:
         return ""
@@ -340,10 +340,10 @@ def sampler_drift(points: list[Point], limits: Limits) -> str:
     Rounding on equal weights depends on both engines, the precision and the model (docs/vllm.md),
     so the run's own first gap is the measure. Return the warning or ''.
     """
-    # Mean |log π − log q| per token before the first update, in nats.
+    # Mean |log π − log q| per token of the first logged point, in nats.
     first = _first_gap(points)
-    # An engine that samples with the policy itself has a first gap of 0, and ten times 0 would make
-    # any rounding a drift.
+    # An engine that samples with the policy itself has a first gap near 0 (2e-7 in float32), and
+    # ten times that would make any rounding a drift.
     bound = DRIFT_FACTOR * max(first, ROUNDING)
     # Such as "0.1 to 0.2"; '' without drift.
     gaps = _steady_range(points, f"{GAP}/mean", lambda value: value > bound)
@@ -373,7 +373,8 @@ CHECKS: dict[str, Callable[[list[Point], Limits], str]] = {
 
 def _first_gap(points: list[Point]) -> float:
     """Return the mean gap of the first point that has one, else 0."""
-    # It is measured before the first update, when sampler and trainer have the same weights.
+    # It is measured before the first update on a roll-out, when sampler and trainer have the same
+    # weights.
     return next((point[f"{GAP}/mean"] for point in points if f"{GAP}/mean" in point), 0.0)
 
 
