@@ -1,8 +1,9 @@
 """GRPO by TRL's own `GRPOTrainer`, unmodified (`grpo.trainer: trl`).
 
 Tests compare `policy_gradient` with it, in results and in speed, and users can choose it. It
-generates by itself, with transformers or with vLLM in this process, and logs its own columns. The
-validation of params refuses settings that it does not have.
+generates by itself, with transformers or with vLLM in this process, and logs its own columns, but
+no rollouts (`grpo.log_problems`). The validation of params refuses other settings that it does not
+have.
 """
 
 from collections.abc import Mapping, Sequence
