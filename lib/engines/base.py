@@ -40,7 +40,7 @@ class Sampling:
         min_p: least probability relative to the most probable token, 0 for none.
         stop_strings: a completion ends after the first of these, which stays in its text.
         ignore_eos: sample past end tokens up to `max_new_tokens`, for measurements at full length.
-        seed: the same seed and prompts give the same completions.
+        seed: the same seed, prompts and other settings give the same completions.
         log_probs: True to return the log-prob of each token.
     """
 
