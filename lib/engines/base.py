@@ -40,7 +40,7 @@ class Sampling:
         min_p: least probability relative to the most probable token, 0 for none.
         stop_strings: a completion ends after the first of these, which stays in its text.
         ignore_eos: sample past end tokens up to `max_new_tokens`, for measurements at full length.
-        seed: the same seed and prompts give the same completions.
+        seed: the same seed, prompts and other settings give the same completions.
         log_probs: True to return the log-prob of each token.
     """
 
@@ -66,7 +66,10 @@ class NotFiniteError(UserError):
 
 
 class Engine(abc.ABC):
-    """Turns prompts into completions; implementations differ only in speed and rounding."""
+    """Turns prompts into completions.
+
+    Implementations differ only in speed, rounding and the random numbers that a seed gives.
+    """
 
     facts: EngineFacts
     """The engine's entry in `lib.engines.registry.ENGINES`."""
@@ -100,13 +103,13 @@ class Engine(abc.ABC):
         """Return an engine for `checkpoint`; `open_engine` calls this on the named class.
 
         Args:
-            checkpoint: folder that `prepare`, `sft` or `grpo` wrote.
+            checkpoint: folder of a full model or of an adapter.
             base: folder of the base model, on which an adapter was trained.
             dtype: the weights' dtype, as torch names it ("bfloat16").
             attention: the attention implementation, as transformers names it.
             max_seq_length: number of tokens, of prompt and completion together, that memory is
                 allocated for.
-            batch_size: completions generated at a time.
+            batch_size: completions generated at a time; vLLM takes at least 512.
             label: name of the progress bar; '' shows none.
             policy: the checkpoint's model if it is in memory already, as in training; `sync` later
                 passes its current weights.
@@ -131,7 +134,8 @@ class Engine(abc.ABC):
 
         A completion ends after the first stop string, even if that ends within a token. Its text
         then ends with the stop string, its token ids with the token that completed the string. It
-        is truncated at `sampling.max_new_tokens`, or earlier if the model has no further position.
+        is truncated at `sampling.max_new_tokens`, or earlier if the model has no further position,
+        or vLLM has no memory for one.
 
         Args:
             prompts: the token ids of each prompt (see `encode`).
@@ -167,10 +171,11 @@ class Engine(abc.ABC):
 
 
 def check_engine(name: str, checkpoint: Path, *, base: Path) -> None:
-    """Check all that `open_engine` will need, before a model is loaded or trained.
+    """Check the engine's library, or its servers, before a model is loaded or trained.
 
     Raises:
-        UserError: the engine is not installed, or its server is down or serves another model.
+        UserError: the engine is not installed, or a server is down, serves a model of another shape
+            or cannot serve this one.
     """
     _implementation(name).check(checkpoint, base=base)
 
@@ -179,9 +184,9 @@ def open_engine(name: str, checkpoint: Path, **settings: Any) -> Engine:
     """Open the named engine on a checkpoint; the caller closes it.
 
     Args:
-        name: a key of `ENGINES`, from `evaluate.engine`, `rollout.engine` or `validation.engine`.
-        settings: the arguments of `Engine.open`. `dtype`, `attention` and `max_seq_length` come
-            from `model.loading` in params.
+        name: a key of `ENGINES`, such as `evaluate.engine` of params.
+        settings: the arguments of `Engine.open`. In a stage, `dtype`, `attention` and
+            `max_seq_length` come from `model.loading` of params.
 
     Raises:
         UserError: the engine is not installed, or cannot run this checkpoint here.
@@ -235,7 +240,8 @@ def longest_completions(
     that the prompt leaves if they are fewer.
 
     Args:
-        positions: the model's positions for prompt and completion; None if they are unlimited.
+        positions: the positions for prompt and completion, of the model or of vLLM's memory; None
+            if they are unlimited.
 
     Raises:
         UserError: a prompt leaves no position.
@@ -246,7 +252,7 @@ def longest_completions(
     # `>=`: at least one position is left for the completion.
     if longest >= positions:
         raise UserError(
-            f"a prompt has {longest} tokens, and the model {positions} positions for prompt and "
+            f"a prompt has {longest} tokens, and there are {positions} positions for prompt and "
             "completion together; shorten it, or let `prepare.lengths` drop it"
         )
     return [min(sampling.max_new_tokens, positions - len(prompt)) for prompt in prompts]
@@ -255,9 +261,9 @@ def longest_completions(
 def prompt_keys(prompts: Sequence[Sequence[int]], *, seed: int) -> list[int]:
     """Return a 128-bit key per prompt, the seed of its completions' random numbers.
 
-    A key depends on the seed and the prompt, not on the other prompts, so that a request in two
-    parts gives the same completions. If a prompt is repeated, each repetition has its own key, so
-    that equal prompts in a request get different completions.
+    A key depends on the seed, the prompt and the number of equal prompts before it, so that equal
+    prompts in a request get different completions. Other prompts do not change it: a request in two
+    parts gives the same completions if no prompt is in both parts.
     """
     # Prompt → how often it has occurred so far.
     repeats: Counter[tuple[int, ...]] = Counter()

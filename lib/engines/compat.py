@@ -1,7 +1,7 @@
 """Workarounds for faults of vLLM, TRL, Unsloth, transformers and torch.
 
-Each is a function, and names the faulty code, its version, and when it can be removed. Importing
-this module applies none of them. Seen with vLLM 0.32.0, TRL 1.14.0 and Unsloth 2026.10.7.
+Most name the faulty code, its version, and when they can be removed. Importing this module applies
+none of them. Seen with vLLM 0.32.0, TRL 1.14.0 and Unsloth 2026.10.7.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ VLLM_ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
 }
-"""Environment variables that vLLM reads when it is imported; the user's own values are kept."""
+"""Environment variables that vLLM reads at its import or later; the user's own values are kept."""
 
 
 def prepare_vllm() -> None:
@@ -144,11 +144,11 @@ def name_cpu_build() -> None:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Restore random states and torch's threads after a block that builds a vLLM engine.
+    """Restore the CPU's random states and torch's threads after a block that builds a vLLM engine.
 
     vLLM 0.32.0 seeds every generator (vllm/utils/torch_utils.py, `set_random_seed`) and disables
-    `torch.set_num_threads` for good (vllm/v1/worker/cpu_worker.py, `init_device`). Remove when
-    neither has an effect outside of the engine.
+    `torch.set_num_threads` for good (vllm/v1/worker/cpu_worker.py, `init_device`). The generators
+    of GPUs are not restored. Remove when neither has an effect outside of the engine.
     """
     import torch
 

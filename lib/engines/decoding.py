@@ -4,14 +4,15 @@ P prompts, G completions each, B = P · G rows (less the ended ones), T tokens, 
 query heads, K key and value heads, D width of a head.
 
 A step samples a token for every row from its logits, ends the rows that it completes, drops ended
-rows from the batch and computes the next logits. Nothing is approximated, and the loop is faster
-than transformers' `generate`: a prompt is computed once for its G completions, keys and values are
-written into memory that was allocated before (transformers' cache copies all of them at every
-token), and ended rows are not computed any further.
+rows once they are a quarter of the batch, and computes the next logits. Nothing is approximated,
+and the loop is faster than transformers' `generate`: a prompt is computed once for its G
+completions, keys and values are written into memory that was allocated before (transformers' cache
+copies all of them at every token), and dropped rows are not computed any further.
 
 A row samples by inverse transform sampling: it inverts its cumulative distribution at a uniform
-number of its own, which depends on seed, prompt, number of the completion and step. The other rows
-of its batch therefore do not change a completion, except by rounding.
+number of its own, which depends on seed, prompt, number of the completion, step and
+`max_new_tokens`. The other rows of its batch therefore do not change a completion, except by
+rounding.
 """
 
 import contextlib
@@ -45,7 +46,7 @@ from lib.engines.base import Finish, GeneratedCompletion, NotFiniteError, Sampli
 from lib.engines.unsloth import is_unsloth
 
 _ARGUMENTS = {"input_ids", "attention_mask", "position_ids", "past_key_values", "logits_to_keep"}
-"""Arguments that `decode` passes to the model's forward pass."""
+"""Arguments that a model's forward pass needs for `decode`."""
 
 _ENDED_SHARE = 0.25
 """Share of ended rows in the batch from which removing them costs less than computing them."""
@@ -97,7 +98,7 @@ def grouped_attention(
     attention_mask: Tensor | None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Compute transformers' sdpa attention; for one token a row in 16 bits, without copying keys.
+    """Compute transformers' sdpa attention; for one token a row in bfloat16, without copying keys.
 
     H query heads share K key heads. If there is a mask, transformers repeats keys and values for
     every query head (`use_gqa_in_sdpa`), which takes most of a CPU's attention time. Here the
@@ -114,8 +115,8 @@ def grouped_attention(
     """
     batch, heads, num_queries, width = query.shape
     num_key_heads = key.shape[1]
-    # Only in 16 bits, where the result has the same bits as sdpa's. In float32 it is rounded
-    # differently.
+    # Only in bfloat16 or under autocast, where the result has the same bits as sdpa's. In float32
+    # it is rounded differently.
     half = query.dtype == torch.bfloat16 or torch.is_autocast_enabled("cpu")
     # transformers' own function for the prefill, for heads without groups, and in float32.
     if num_queries > 1 or heads == num_key_heads or not half:
@@ -448,8 +449,8 @@ def uniforms(
 class Endings:
     """Decides if a completion has ended: by an end token, a stop string, or the longest length.
 
-    A stop string is searched in the decoded text, since it may span tokens. Text is decoded only
-    after a token that can complete a stop string (`may_stop`), as few tokens can.
+    A stop string is searched in the decoded text, since it may span tokens. It is searched only
+    after a token that can complete it (`may_stop`), as few tokens can.
 
     Args:
         end_tokens: ids that end a completion; they are special tokens, which have no text.

@@ -1,6 +1,7 @@
 """Find the NVIDIA GPUs that the driver sees, and explain why torch cannot use them.
 
-If torch cannot use a GPU, it computes on the CPU without a warning, and a run of hours takes weeks.
+If torch cannot use a GPU, it computes on the CPU, at most with a warning, and a run of hours takes
+weeks.
 Importing this module imports nothing heavy.
 """
 

@@ -73,7 +73,7 @@ def load_policy(checkpoint: Path, *, base: Path, settings: Model) -> PreTrainedM
     """Load a checkpoint for training; an adapter is trainable, the model below it frozen.
 
     Args:
-        checkpoint: folder that `prepare`, `sft` or `grpo` wrote.
+        checkpoint: folder of a full model or of an adapter.
         base: folder of the base model, on which an adapter was trained.
         settings: the section `model` of params.
     """

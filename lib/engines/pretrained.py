@@ -1,7 +1,8 @@
 """A base model from the Hub, a folder or a GGUF file; `prepare` keeps its tokenizer and a pointer.
 
 Weights of several gigabytes are not copied into the pipeline. The pointer, `base.json`, has the
-model's name and the hash of each of its files, and every later stage finds the weights by it.
+model's name and the hashes of its config, weights and tokenizer, and every later stage finds the
+weights by it.
 """
 
 import shutil
@@ -237,9 +238,9 @@ def read_pointer(checkpoint: Path) -> dict[str, Any]:
 
 
 def has_added_rows(checkpoint: Path) -> bool:
-    """Return True if the tokenizer has added tokens without embedding rows in the weights on disk.
+    """Return True if the weights on disk have no embeddings for tokens added to the tokenizer.
 
-    `fit_embeddings` adds these rows when the model is loaded.
+    `fit_embeddings` computes these when the model is loaded.
     """
     # Only a pretrained model's weights lie elsewhere, without rows for tokens added here.
     if not read_pointer(checkpoint).get("name"):

@@ -1,7 +1,8 @@
 """The table of engines: the facts that params, plans and stages need before an engine is loaded.
 
 This module does not import torch, since params are validated without it. A new engine is one file
-in lib/engines and one entry in `ENGINES`; all other code reads these attributes.
+in lib/engines and one entry in `ENGINES`. Other code reads these attributes; a few places (memory,
+`doctor`, TRL's trainer, Unsloth) compare the names of vLLM and transformers.
 """
 
 import dataclasses

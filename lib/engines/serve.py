@@ -21,8 +21,8 @@ OF_NO_SHAPE = ("dtype", "transformers_version", "_name_or_path", "architectures"
 """Entries of a model's config that do not change the shapes of its weights."""
 
 LEAST_LORA_RANK = 64
-"""The server accepts adapters of at least this rank, since other params may have a higher rank than
-its own."""
+"""The server accepts adapters up to this rank or a higher one, since other params may have a higher
+rank than its own."""
 
 
 def weights_layout(model: Path) -> str:
@@ -49,7 +49,7 @@ def server_command(
     memory_share: float,
     options: Sequence[str],
 ) -> list[str]:
-    """Return the command line of `vllm serve`: ["vllm", "serve", weights, "--port", "8000", …].
+    """Return the command line of `vllm serve`: ["vllm", "serve", weights, "--host", host, …].
 
     Args:
         checkpoint: a full model; runs may send adapters and other weights of its shape later.
@@ -75,8 +75,8 @@ def server_command(
         # Log-probs under the distribution that is sampled from, as the trainer computes them.
         "logprobs_mode": "processed_logprobs",
         "max_num_seqs": AT_A_TIME,  # completions that vLLM computes together
-        # Two adapters, since the old one is dropped only after the new one is loaded. Their rank is
-        # at least 64: other runs' params may have a higher one than this model's.
+        # Two adapters, since the old one is dropped only after the new one is loaded. Their largest
+        # rank is at least 64: other runs' params may have a higher one than this model's.
         **lora_settings(max(model.lora.rank, LEAST_LORA_RANK), adapters=2),
         # Opens /inference/v1/generate: token ids in and out, with the version of the weights.
         "enable_scale_out": True,

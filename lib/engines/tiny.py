@@ -92,7 +92,8 @@ def build_model(
 ) -> Qwen3ForCausalLM:
     """Build a Qwen3 with random fp32 weights and tied embeddings, one row per token of `tokenizer`.
 
-    The weights depend only on `seed` and the sizes; torch's own random state is left as it was.
+    The weights depend only on `seed`, the sizes and `shape.initializer_range`. Torch's random state
+    on the CPU is left as it was; the generators of GPUs get the seed.
     """
     token_ids = {
         "bos_token_id": None,

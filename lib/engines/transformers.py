@@ -115,7 +115,7 @@ class TransformersEngine(Engine):
             )
         # `decode` is faster, and runs only decoders with plain attention.
         run = decode if can_decode(model) else decode_by_generate
-        # [P] seeds. A key depends on its own prompt only, and so do the prompt's completions.
+        # [P] seeds. Different prompts change neither a prompt's key nor its completions.
         keys = prompt_keys(prompts, seed=sampling.seed)
         # Prompts of similar length need less padding in the prefill.
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
@@ -216,8 +216,8 @@ class TransformersEngine(Engine):
         self._endings.clear()
 
     def _endings_of(self, model: PreTrainedModel, sampling: Sampling) -> Endings:
-        """Return the `Endings` for these settings; cached, as each decodes the whole vocabulary."""
-        # All settings that decide when a completion ends.
+        """Return the `Endings` for these settings; cached: one may decode the whole vocabulary."""
+        # All settings that decide when a completion ends, besides its longest length.
         key = (sampling.stop_strings, sampling.ignore_eos)
         if key not in self._endings:
             self._endings[key] = Endings(

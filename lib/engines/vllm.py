@@ -106,7 +106,7 @@ class VllmBase(Engine):
             "top_p": sampling.top_p,
             "top_k": sampling.top_k,
             "min_p": sampling.min_p,
-            # Without it a server takes the penalty of the model's generation_config.json.
+            # vLLM's default, written out: no penalty of the model's generation_config.json.
             "repetition_penalty": 1.0,
             "stop": list(sampling.stop_strings) or None,
             # `_ends`: end tokens besides those that vLLM reads with the weights.
@@ -309,7 +309,7 @@ class VllmEngine(VllmBase):
                 weights = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reckon-")))
                 whole = load_merged(full, base=full, dtype=dtype, attention=attention)
                 whole.save_pretrained(weights)
-            # Restores random states and torch's threads, which vLLM changes.
+            # Restores the CPU's random states and torch's threads, which vLLM changes.
             stack.enter_context(compat.undisturbed())
             stack.enter_context(_on_gpu(gpu))
             # Turns vLLM's exceptions about too little memory into a UserError.

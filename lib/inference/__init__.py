@@ -1,4 +1,4 @@
-"""Ask a trained model; nothing heavy is imported before the first question."""
+"""Ask a trained model; importing this package imports nothing heavy."""
 
 from lib.core.process import leave_tensorflow
 from lib.inference.external import DEFAULT_MODEL

@@ -67,7 +67,8 @@ class Solution:
         prompt: text of the prompt as the chat template renders it.
         completion: text of the completion, with its stop string, without special tokens.
         reasoning: text between the format's marks; None if they are missing or unknown.
-        answer: the answer that the verifier would grade, None if there is none.
+        answer: the answer that the verifier would grade, cut at a misplaced mark; None if there is
+            none.
         finish: the finish reason.
         num_tokens: number of generated tokens, the end-of-sequence token included.
     """

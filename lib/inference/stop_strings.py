@@ -2,7 +2,8 @@
 
 vLLM's OpenAI-compatible server takes sampling and end tokens from `generation_config.json`, but no
 stop strings: a model that should stop at `</answer>` would continue. The middleware adds the stop
-strings of `prompt_format.json` to every request that names none
+strings and the length limit of `prompt_format.json` (else of `generation_config.json`) to every
+request to `PATHS` that names none
 (`vllm serve --middleware lib.inference.stop_strings.StopStrings`).
 """
 
@@ -20,7 +21,7 @@ App = Callable[[AsgiMessage, Receive, Any], Awaitable[None]]
 """ASGI application: (scope of a request, receive its body, send the answer)."""
 
 PATHS = ("/v1/completions", "/v1/chat/completions")
-"""Paths of the requests that generate text."""
+"""Paths of the requests that are changed: completions and chat completions."""
 
 LENGTHS = ("max_tokens", "max_completion_tokens")
 """Names of the longest length in a request; the second exists for chats only."""
