@@ -203,7 +203,8 @@ def batch_of(params: Params, kind: str) -> int:
 def longest_row(params: Params, kind: str) -> int:
     """Return the tokens of the longest row, prompt and completion together.
 
-    `prepare.lengths.max_tokens` cuts only SFT's rows; packed rows always have full length.
+    `prepare.lengths.max_tokens` limits SFT's rows, but only the prompts of GRPO; packed rows always
+    have full length.
     """
     longest, cut = params.model.max_seq_length, params.prepare.lengths.max_tokens
     return min(cut, longest) if cut and kind == "sft" and not params.sft.packing else longest
@@ -257,8 +258,9 @@ def memory_at_peak(params: Params, kind: str, shape: Shape, *, ranks: int = 1) -
 
     Args:
         kind: `sft`, `grpo`, `dpo`, or `pairs` for DPO's sampling.
-        ranks: number of FSDP2 ranks. They share out everything but activations, and gather two
-            blocks at a time and the embeddings. `micro_batch_size` is that of one rank.
+        ranks: number of FSDP2 ranks. They share out weights, reference, optimiser state and
+            gradients, and gather two blocks at a time and the embeddings. `micro_batch_size` is
+            that of one rank.
     """
     model, section = params.model, section_of(params, kind)
     # Only engines on the policy's own weights: vLLM's cache is inside its share of the GPU.
