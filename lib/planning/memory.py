@@ -283,7 +283,7 @@ def memory_at_peak(params: Params, kind: str, shape: Shape, *, ranks: int = 1) -
     resident = {"weights": weights if full else weights + trained, "optimizer": 2 * trained}
     if section.optimizer == "memory_efficient_adamw":
         resident["optimizer"] = 0  # AdamW's two moments are in CPU memory
-    # The KL penalty's reference policy. Under LoRA it is the same model without its adapter.
+    # The KL penalty's reference policy. Under LoRA it is a copy of the adapter, not counted here.
     if full and kind != "sft" and section.beta:
         resident["reference"] = weights
     resident = {name: size // ranks for name, size in resident.items()}
@@ -375,8 +375,8 @@ def _logits(params: Params, kind: str, shape: Shape, *, output_layer: int) -> in
 def export_memory(params: Params, shape: Shape) -> dict[str, int]:
     """Return the peak bytes of an export by purpose: weights, cache, logits.
 
-    The export generates completions with one model in float32, to compare them with those of the
-    checkpoint.
+    The export generates the checkpoint's completions with one model in float32. Each exported form
+    is then compared on their tokens.
     """
     model, evaluate = params.model, params.evaluate
     # The adapter is merged into the model, and is in memory beside it until then.
@@ -406,7 +406,7 @@ def forward_pass(params: Params, kind: str) -> tuple[int, int]:
     new = params.rollout.max_new_tokens
     # + 1: the prompt's last position predicts the first new token.
     scored = rows * (new + 1)
-    # Without checkpointing a prompt is computed once for all completions of its group.
+    # Without checkpointing, one process computes a prompt once for all completions of its group.
     per_prompt = 1 if params.model.gradient_checkpointing else params.grpo.group_size
     num_prompts = math.ceil(rows / per_prompt)
     return scored + num_prompts * (longest - new), scored
