@@ -10,9 +10,9 @@ With R = [r_1 … r_G] the rewards of one problem's completions, mean and std ov
     GDPO    A_i = s_i / (std(all s) + ε), s_i the weighted sum of
             `group` over each reward function by itself          GDPO, arXiv:2601.05242
 
-Differs from the papers in: std is the unbiased one (divisor G − 1), as in TRL; a group with all
-rewards equal gets exact zeros; rounding could leave ±1e-8/ε. For the same reason, GDPO's mean over
-the batch, which is 0 but for rounding, is not subtracted.
+Differs from the papers in: std is the unbiased one (divisor n − 1 for n rewards), as in TRL; except
+for `none`, a group with all rewards equal gets exact zeros; rounding could leave ±1e-8/ε. GDPO's
+mean over the batch, which is 0 but for rounding, is not subtracted.
 
 Shapes: P problems, G completions of each (a group), B = P·G; F reward functions.
 """
@@ -96,8 +96,9 @@ def gdpo_advantages(components: Tensor, weights: Tensor, *, eps: float = 1e-4) -
 
 
 def has_signal(rewards: Tensor) -> Tensor:
-    """Return a mask of the groups with differing rewards; only these move the policy.
+    """Return a mask of the groups with differing rewards.
 
+    Only these move the policy, except with the baseline `none` or a plugin's advantage.
     It tests max > min, not std > 0: equal floats can have a std above 0 (0.1 eight times: 8e-9).
 
     Args:

@@ -9,9 +9,9 @@ gradient onehot(y) − p like any other.
 
 With whole logits [N, V], their softmax and gradient exist at the same time. `fused_scores` takes
 the hidden states h instead. It computes the logits of a chunk of rows at a time, in the forward
-pass and again in the backward pass. Its peak memory does not grow with N, for one more product with
-the output layer. Both compute in float32 whatever the logits' type: a bfloat16 logsumexp over
-150,000 entries is off in the second digit.
+pass and again in the backward pass. The logits' peak memory then does not grow with N, for one more
+product with the output layer. Both compute in float32 (float64 stays) whatever the logits' type: a
+bfloat16 logsumexp over 150,000 entries is off in the second decimal place.
 
 Shapes: N rows (positions to score), V vocabulary, D hidden size.
 """

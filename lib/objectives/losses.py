@@ -105,8 +105,7 @@ class PolicyLoss:
     Attributes:
         loss: scalar.
         clipped: bool, [B, T], or [B, 1] for a ratio per sequence. True where the clip removed the
-            gradient; with `cispo`, where it bounded the weight of a token with A > 0. Padding may
-            be True.
+            gradient; with `cispo`, where it bounded the weight of a token with A > 0.
         kl: [B, T] KL estimate as it entered the loss; zeros without a KL penalty.
     """
 

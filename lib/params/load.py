@@ -28,7 +28,7 @@ from lib.params.section import Section, suggest
 PARAMS_FILE = Path("params.yaml")
 
 MAX_DEPTH = 50
-"""Levels of lists and mappings in a YAML file; params.yaml has 7."""
+"""Levels of lists and mappings in a YAML file; params.yaml has at most 7."""
 
 AnySection = TypeVar("AnySection", bound=Section)
 
@@ -147,7 +147,8 @@ def parse_section(
         UserError: one line for each problem.
     """
     try:
-        # default=str: a YAML date becomes text, and the schema refuses it under its key.
+        # default=str: a YAML date becomes text. The schema refuses it under its key, unless that
+        # takes any text.
         text = json.dumps(content, default=str)
     # A key that JSON does not have, such as a list or a date.
     except (TypeError, ValueError) as error:
@@ -240,7 +241,7 @@ BASE = "tiny-cpu"
 """The preset with all keys; the others are overlays on it, directly or not."""
 
 QUICK_ROWS, QUICK_STEPS = 32, 5
-"""Problems per set, and optimiser steps per phase, after `shorten_run`."""
+"""Problems per benchmark, and optimiser steps of SFT and of GRPO, after `shorten_run`."""
 
 
 def preset_names() -> list[str]:
@@ -264,7 +265,7 @@ def compose_preset(
     Args:
         preset: a preset's name, or the path of an overlay.
         model: replacement for the preset's own, one of `model_names`; '' keeps it.
-        quick: shorten the run to five steps a phase and few problems (`shorten_run`).
+        quick: shorten the run to few steps and problems (`shorten_run`).
         changes: further values by section, over all others.
 
     Raises:
@@ -349,9 +350,10 @@ def doubts(params: Params) -> list[str]:
 
 
 def shorten_run(content: dict[str, Any]) -> None:
-    """Cut `content` in place to five steps a phase and few problems, on the same model and batches.
+    """Cut `content` in place to few steps and problems, on the same model and batches.
 
-    SFT has no number of steps, only epochs and examples: it gets the examples of five steps.
+    GRPO gets five steps. SFT has no number of steps, only epochs and examples: it gets the examples
+    of five steps. DPO gets pairs from few problems, and one epoch.
 
     Args:
         content: a complete params.yaml.

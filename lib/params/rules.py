@@ -7,9 +7,10 @@
 A rule within one section is one of its `contradictions`, beside its fields. `lib.planning.inputs`
 checks files, `lib.planning.doctor` the machine, the training phases lengths in tokens.
 
-With one optimiser step per batch of rollouts (`grpo.num_iterations: 1`), the updated policy is the
-sampling policy, so that the probability ratio is 1 at every gradient. Clipping, bounds and averages
-of the ratio then change nothing, and losses that differ only in these have the same gradient.
+With one optimiser step per batch of rollouts (`grpo.num_iterations` and `grpo.updates_per_rollout`
+are 1), the updated policy is the sampling policy, so that the probability ratio is 1 at every
+gradient. Clipping, bounds and averages of the ratio then change nothing, and losses that differ
+only in these have the same gradient.
 """
 
 import re
@@ -204,7 +205,10 @@ def _on_policy_weights(params: Params) -> list[str]:
 
 
 def _unsloth_faults(params: Params) -> Iterator[str]:
-    """Yield a message for each setting that Unsloth 2026.10.7 refuses or replaces."""
+    """Yield a message for each setting that Unsloth 2026.10.7 refuses or replaces.
+
+    One more, for any backend, is on a cast output layer with an adapter.
+    """
     # `shared`: the keys of the engines on the policy's own weights, like ["rollout.engine"].
     model, shared = params.model, _on_policy_weights(params)
     casts = params.grpo.cast_lm_head_to_fp32
@@ -216,7 +220,7 @@ def _unsloth_faults(params: Params) -> Iterator[str]:
     if model.backend != "unsloth":
         return
     # Message → truthy if it applies. Two messages are about an engine that shares the weights, and
-    # begin with its key, the first of `shared`. They do not apply if `shared` is empty.
+    # do not apply if `shared` is empty. The first begins with its key, the first of `shared`.
     remedy = f"or {' and '.join(shared)} to transformers"
     refused = {
         "model.tag_tokens: backend unsloth cannot add tokens; set it to false": model.tag_tokens,
@@ -302,7 +306,7 @@ def _checkpoint_faults(params: Params) -> Iterator[str]:
 def warnings(params: Params) -> list[str]:
     """Return a message for each phase whose learning rate is too small for bfloat16 weights.
 
-    Rounding to bfloat16 undoes most of its updates.
+    Rounding to bfloat16 undoes the updates of more than `ACCEPTABLE_LOSS` of the weights.
     """
     # PEFT keeps LoRA's adapters in float32, where small updates are not lost.
     if params.model.dtype != "bfloat16" or params.model.lora.rank:

@@ -33,14 +33,15 @@ def fitted(params: Params, memory: int) -> dict[str, dict[str, Any]]:
     """Return new values of gradient checkpointing and of each phase's largest micro-batch size.
 
     The sizes fill a card of `memory` bytes. Checkpointing computes each block twice, so it is off
-    if micro-batches at least as large as in `params` fit without it. The gradient stays the same.
+    if micro-batches at least as large as in `params` fit without it. The gradient stays the same:
+    with the loss `bnpo`, only the size in `params` is tried.
 
     Returns:
         The changed params: section → key → value, such as
         {"model": {"gradient_checkpointing": False}, "sft": {"micro_batch_size": 8}}.
 
     Raises:
-        UserError: the model's shape is not known, or not even one row fits.
+        UserError: the model's shape is not known, or not even the smallest size fits.
     """
     shape = shape_of(params.model)
     if shape is None:
@@ -51,7 +52,7 @@ def fitted(params: Params, memory: int) -> dict[str, dict[str, Any]]:
     # First without checkpointing, for at least the current sizes; then with it, for any size.
     for checkpointing, least in ((False, current), (True, dict.fromkeys(kinds, 1))):
         candidate = params.replaced(model={"gradient_checkpointing": checkpointing})
-        # 0 if not even one row fits.
+        # 0 if no size fits.
         sizes = {kind: _largest_size(candidate, kind, shape, memory) for kind in kinds}
         if all(sizes[kind] >= least[kind] for kind in kinds):
             return {
@@ -67,7 +68,7 @@ def fitted(params: Params, memory: int) -> dict[str, dict[str, Any]]:
 
 
 def _largest_size(params: Params, kind: str, shape: Shape, memory: int) -> int:
-    """Return the largest micro-batch of a phase that fits a card, in rows; 0 if one row is too big.
+    """Return the largest micro-batch of a phase that fits a card, in rows; 0 if no size fits.
 
     Args:
         kind: the phase: sft, grpo or dpo.

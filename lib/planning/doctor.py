@@ -1,6 +1,6 @@
 """Check whether params can run on this machine: software, inputs, GPUs, memory, disk, servers.
 
-Without a GPU, it imports nothing heavy.
+Without a GPU, it imports nothing heavy, unless a plugin or a file of pass rates has to be tried.
 """
 
 import dataclasses

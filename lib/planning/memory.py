@@ -203,7 +203,8 @@ def batch_of(params: Params, kind: str) -> int:
 def longest_row(params: Params, kind: str) -> int:
     """Return the tokens of the longest row, prompt and completion together.
 
-    `prepare.lengths.max_tokens` cuts only SFT's rows; packed rows always have full length.
+    `prepare.lengths.max_tokens` limits SFT's rows, but only the prompts of GRPO; packed rows always
+    have full length.
     """
     longest, cut = params.model.max_seq_length, params.prepare.lengths.max_tokens
     return min(cut, longest) if cut and kind == "sft" and not params.sft.packing else longest
@@ -257,8 +258,9 @@ def memory_at_peak(params: Params, kind: str, shape: Shape, *, ranks: int = 1) -
 
     Args:
         kind: `sft`, `grpo`, `dpo`, or `pairs` for DPO's sampling.
-        ranks: number of FSDP2 ranks. They share out everything but activations, and gather two
-            blocks at a time and the embeddings. `micro_batch_size` is that of one rank.
+        ranks: number of FSDP2 ranks. They share out weights, reference, optimiser state and
+            gradients, and gather two blocks at a time and the embeddings. `micro_batch_size` is
+            that of one rank.
     """
     model, section = params.model, section_of(params, kind)
     # Only engines on the policy's own weights: vLLM's cache is inside its share of the GPU.
@@ -281,7 +283,7 @@ def memory_at_peak(params: Params, kind: str, shape: Shape, *, ranks: int = 1) -
     resident = {"weights": weights if full else weights + trained, "optimizer": 2 * trained}
     if section.optimizer == "memory_efficient_adamw":
         resident["optimizer"] = 0  # AdamW's two moments are in CPU memory
-    # The KL penalty's reference policy. Under LoRA it is the same model without its adapter.
+    # The KL penalty's reference policy. Under LoRA it is a copy of the adapter, not counted here.
     if full and kind != "sft" and section.beta:
         resident["reference"] = weights
     resident = {name: size // ranks for name, size in resident.items()}
@@ -373,8 +375,8 @@ def _logits(params: Params, kind: str, shape: Shape, *, output_layer: int) -> in
 def export_memory(params: Params, shape: Shape) -> dict[str, int]:
     """Return the peak bytes of an export by purpose: weights, cache, logits.
 
-    The export generates completions with one model in float32, to compare them with those of the
-    checkpoint.
+    The export generates the checkpoint's completions with one model in float32. Each exported form
+    is then compared on their tokens.
     """
     model, evaluate = params.model, params.evaluate
     # The adapter is merged into the model, and is in memory beside it until then.
@@ -404,7 +406,7 @@ def forward_pass(params: Params, kind: str) -> tuple[int, int]:
     new = params.rollout.max_new_tokens
     # + 1: the prompt's last position predicts the first new token.
     scored = rows * (new + 1)
-    # Without checkpointing a prompt is computed once for all completions of its group.
+    # Without checkpointing, one process computes a prompt once for all completions of its group.
     per_prompt = 1 if params.model.gradient_checkpointing else params.grpo.group_size
     num_prompts = math.ceil(rows / per_prompt)
     return scored + num_prompts * (longest - new), scored

@@ -178,7 +178,7 @@ def _rows(params: Params, name: str) -> tuple[int | None, str]:
     # DPO's sampling (`pairs`) takes GRPO's problems.
     prepare, data_name = params.prepare, "sft" if name == "sft" else "grpo"
     data = getattr(prepare, data_name)
-    # Only SFT's rows are cut at a length in tokens; 0 is no cut.
+    # Only SFT's rows are counted within a length cut; 0 is no cut.
     cut = prepare.lengths.max_tokens if name == "sft" else 0
     counts = [_rows_of(entry.source, params, cut=cut) for entry in data.sources]
     if any(rows is None for rows, _ in counts):
@@ -336,7 +336,7 @@ def plan_lines(params: Params) -> Iterator[str]:
             "plus the Hub's files of the model, and checkpoints to resume from"
         )
     yield "estimates (lib/planning: memory, plan), not verified on a GPU; `make memory-probe`"
-    # Times of other people's runs of this model (facts.yaml).
+    # Times of other people's runs of this model or a similar one (facts.yaml).
     for line in FACTS["published"].get(model.name, ()):
         yield f"published, not ours: {line}"
     # Probable mistakes, and changed params without effect.

@@ -173,7 +173,7 @@ def _take_steps(
             # Rewards differ in every group, and completions have full length.
             trainer = with_signal(grpo_setup(short, init=base, **paths).trainer)
             stack.callback(trainer.engine.close)
-        # These callbacks would print warnings about the artificial rewards.
+        # These callbacks would print the artificial rewards, and warnings about them.
         for callback in (ProgressLines, WarningSigns):
             trainer.remove_callback(callback)
         trainer.train()

@@ -96,7 +96,7 @@ def diagnose(
     if mean <= limits.lowest + limits.near:
         faults.append(
             f"rewards are at the stack's minimum: mean {mean:.3g} of {limits.lowest:g} ... "
-            f"{limits.highest:g}; no completion earns more, so that nothing is reinforced"
+            f"{limits.highest:g}; hardly any completion earns more, so that little is reinforced"
         )
     if not num_signal:
         faults.append(

@@ -1,9 +1,10 @@
 """Find reward functions by name, in stacks and plugins, and score completions with them.
 
-A stack is a named set of rewards; its file is imported only when it is named. Rewards are functions
-of a `Rollout`. TRL's trainer and plugins may use TRL's signature instead, `(prompts, completions,
-*, completion_ids, **columns) -> list`, with one value per completion. Completions are then chat
-messages or texts. Columns are the dataset's, with `trainer_state`, `log_metric` and `log_extra`.
+A stack is a named set of rewards; its file is imported only when it is named, or when a reward is
+named without its stack. Rewards are functions of a `Rollout`. TRL's trainer and plugins may use
+TRL's signature instead, `(prompts, completions, *, completion_ids, **columns) -> list`, with one
+value per completion. Completions are then chat messages or texts. Columns are the dataset's, with
+`trainer_state`, `log_metric` and `log_extra`.
 """
 
 import dataclasses
@@ -24,7 +25,8 @@ from lib.rewards.rollout import BoundedReward, Rollout
 from lib.verifier.extract import as_text
 from lib.verifier.rules import INEXACT
 
-# File names and no imports: a run imports only its own stack, so DVC re-runs only what uses it.
+# File names and no imports: without `reward.extra`, a run imports only its own stacks, so DVC
+# re-runs only what uses them.
 STACKS = tuple(sorted(file.stem for file in Path(__file__).parent.glob("stacks/[!_]*.py")))
 
 UNBOUNDED = (-math.inf, math.inf)
@@ -120,7 +122,8 @@ class Grading:
         """Set `rewards` and `reward` (their weighted sum) of B rollouts.
 
         Args:
-            columns: further keyword arguments for plugins with TRL's signature, lists of B values.
+            columns: further keyword arguments for plugins with TRL's signature: lists of B values,
+                and TRL's `trainer_state`, `log_metric` and `log_extra`.
         """
         # Keyword arguments for functions with TRL's signature, each a list of B values. The names
         # are those of TRL's GRPOTrainer, and of its examples on GSM8K: these have the reference and

@@ -19,10 +19,11 @@ from lib.verifier.tokens import says_something
 class Rollout:
     """One completion of a problem, judged when its verdict is first read.
 
-    All rewards, the grade and the training curve share that verdict. Form and answer are judged
-    independently: a right answer outside the format's marks counts as right (`extract_answer` falls
-    back on boxes, other tags, "the answer is …" and the last number). The report can therefore
-    distinguish wrong answers from a wrong format.
+    The grade, the training curve and the rewards that read `answer_ok` share that verdict; some
+    stacks extract an answer by their own rules. Form and answer are judged independently: a right
+    answer outside the format's marks counts as right (`extract_answer` falls back on boxes, other
+    tags, "the answer is …" and the last number). The report can therefore distinguish wrong answers
+    from a wrong format.
 
     Attributes:
         completion: the text, without its prompt.

@@ -62,7 +62,7 @@ def _tagged_answer(rollout: Rollout) -> str | None:
     """
     _, reasoning_close, answer_open, answer_close = rollout.marks
     # Each tag is searched behind the one before it, so the order is checked too. For a missing tag,
-    # `partition` gives '' in the second and third place: the answer is then ''.
+    # `partition` gives '' in the second and third place: the answer or `end` is then ''.
     _, _, after = rollout.completion.partition(reasoning_close)
     _, _, rest = after.partition(answer_open)
     answer, end, trailing = rest.partition(answer_close)
