@@ -230,7 +230,7 @@ _BETWEEN = names(
 )
 # Roman numerals and nothing else: `iv`, `(ii), (iv)`.
 _ROMAN = re.compile(r"(?:[ivx]|and|or|[\s$(),.;{}])*")
-# Words of two letters; any other two letters, such as `xy`, are a product.
+# Words of two letters; other small letters, such as `xy`, are a product, a differential or a unit.
 _TWO_LETTERS = names("is it of to so we be in as if no on an by at do he us my am pm or vs")
 _PLAIN_UNITS = names("cm mm km kg ft lb yd oz hr ml mL kJ kW Hz Pa")
 """Units of two letters that are units also in plain letters; `mg` may be a product, m times g."""
@@ -259,7 +259,8 @@ def tokenize(text: str) -> tuple[Token, ...]:
     between brackets: in `(1,234)` the comma separates.
 
     Raises:
-        Unparsable: a character is neither part of a token nor neutral, or braces do not match.
+        Unparsable: a character is neither part of a token nor neutral, braces do not match, or the
+            notation is ambiguous (`x2`).
         TooHard: a limit of length is passed.
     """
     if len(text) > MAX_ANSWER_CHARS:
@@ -324,9 +325,9 @@ def _plain_number(text: str) -> str:
 
 
 def says_something(text: str) -> bool:
-    r"""Return True if a text has a letter or digit, apart from spacing and commands.
+    r"""Return True if a text has a letter or digit, apart from spacing and empty commands.
 
-    False for `$ $` and `\text{}`; True for `\text{5}`.
+    False for `$ $` and `\text{}`; True for `\text{5}` and `\pi`.
     """
     text = _EMPTY_COMMAND.sub("", text[:MAX_ANSWER_CHARS])
     return any(map(str.isalnum, re.sub(_NEUTRAL, "", text)))
