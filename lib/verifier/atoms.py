@@ -598,7 +598,7 @@ class Atoms:
                 if exponent.value is None or exponent.value.denominator != 1:
                     raise Unparsable("a unit to a power that is no integer")
                 parts.append(f"^{int(exponent.value)}")
-            # A sign belongs to the unit only if letters come after it: `5 m / s`, not `5 m / 2`.
+            # A sign belongs to the unit only if letters come after it: `5 kg / s`, not `5 kg / 2`.
             elif after_next.kind in ("text", "word", "letter", "name") and (
                 sign := self.take("/", "cdot", "*")
             ):

@@ -468,8 +468,8 @@ class _Scanner:
     def _joins(self, match: re.Match[str]) -> bool:
         r"""Return True if a match after a wide space would be a factor, as the b of `a \quad b`.
 
-        False if it begins words, `5 \quad \text{for}`, or a condition; after a separator,
-        `1, \quad 2`; and for a sign between two sides, `a \quad = b`.
+        False if it begins words in a style, `5 \quad \text{for}`, or is `\forall`; after a
+        separator, `1, \quad 2`; and for a sign between two sides, `a \quad = b`.
         """
         last = self.tokens[-1] if self.tokens else END
         # An operator that begins no factor, such as + or =.
@@ -582,7 +582,7 @@ class _Scanner:
         name = f"{prefix}:{run}" if prefix else run
         # The last token, without opening braces after it.
         last = next((token for token in self.tokens[::-1] if token != OPEN), END)
-        # A unit may come after a value, `5 kg`, `(x + 1) m`, or after the slash of another unit.
+        # A unit may come after a value, `5 kg`, `(x + 1) kg`, or after the slash of another unit.
         follows_value = last.kind == "number" or last.text in (")", "}", "/", "pi", "mu", "degree")
         # `5\text{ kg}`, and the second word of `5\text{ N m}`.
         is_styled_unit = (

@@ -77,8 +77,10 @@ MAX_FACTORIAL = 5_000
 """Largest n of an exact n!."""
 
 MAX_OPERATIONS = 6_000
-"""Nodes, except numbers, that one evaluation of a tree visits; a sine, an irrational power and
-their like count five more."""
+"""Nodes, except numbers, that one evaluation of a tree visits.
+
+A sine, an irrational power and their like count as six; a logarithm counts as one.
+"""
 
 MAX_SYMBOLIC_NODES = 120
 """Nodes of one question to sympy."""

@@ -23,8 +23,10 @@ HEDGES = names(
     "thousandths millionths billionths halves thirds quarters fourths fifths sixths eighths true "
     "all any every each both only lakh crore is are was were and or opposite complement conjugate"
 )
-"""Words that change the meaning of the answer beside them: a label, unit or noun with one of them
-is never left out."""
+"""Words that change the meaning of the answer beside them.
+
+No label, unit or noun with one of them may be left out.
+"""
 
 # Words that may be left out beside an answer, whatever it is.
 _FRAME = names(
