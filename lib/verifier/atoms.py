@@ -381,7 +381,7 @@ class Atoms:
         r"""Parse a group; its bracket `opening` is already taken.
 
         `(a + b)` -> the sum inside; `(1, 2]` -> a tuple with the name "(]"; `\{1, 2\}` -> a set;
-        `\{x : x > 0\}` -> a builder; `[5]` -> a list of one element.
+        `\{x : x > 0\}` -> a builder; `[5]` -> a tuple of one element, "[]".
 
         Raises:
             Unparsable: the brackets do not match, such as `(5]`.
@@ -413,8 +413,8 @@ class Atoms:
             return inside._replace(name="matrix")
         # `\langle x \rangle` has the commands langle and rangle.
         if opening + closing in ("()", "[]", "langlerangle"):
-            # `[x + 1]` is a list of one element if it is the whole answer, else a factor; `[5]` is
-            # always a list. The whole begins at the first token, so that `start` is 1.
+            # `[x + 1]` is a tuple of one element if it is the whole answer, else a factor; `[5]` is
+            # always a tuple. The whole begins at the first token, so that `start` is 1.
             is_list = inside.kind == "number" or (start == 1 and self.peek is END)
             return Node("tuple", (inside,), "[]") if opening == "[" and is_list else inside
         # `(5]`, one element between brackets of two kinds.
@@ -598,7 +598,7 @@ class Atoms:
                 if exponent.value is None or exponent.value.denominator != 1:
                     raise Unparsable("a unit to a power that is no integer")
                 parts.append(f"^{int(exponent.value)}")
-            # A sign belongs to the unit only if letters come after it: `5 m / s`, not `5 m / 2`.
+            # A sign belongs to the unit only if letters come after it: `5 kg / s`, not `5 kg / 2`.
             elif after_next.kind in ("text", "word", "letter", "name") and (
                 sign := self.take("/", "cdot", "*")
             ):

@@ -45,8 +45,9 @@ from lib.verifier.tree import (
 
 
 def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict:
-    """Compare letters of multiple choice: `A` equals `(A)`, `(B) 12` needs the text of option B.
+    """Compare letters of multiple choice: `A` equals `(A)`.
 
+    The text of `(B) 12` must equal that of option B, if the problem lists one.
     Applies if at least one side is a choice node, such as `(A)`: the symbols `a` and `A` differ.
     """
     # Trees of the texts after the letters, on either side: 12 of `(B) 12`.
@@ -111,8 +112,8 @@ A rule with '' applies to all kinds. The first rule that does not return None de
 def is_equivalent(*, reference: str, answer: str | None, problem: str | None = None) -> bool:
     r"""Return True if `answer` is right: equal to `reference` in any notation.
 
-    `0.5` equals `\frac12`, and `x = 5` equals `5`. The order of the two matters only if the
-    reference lacks the answer's unit or name, and for roundings (docs/verifier.md). None and
+    `0.5` equals `\frac12`, and `x = 5` equals `5`. The order of the two may matter: for a unit,
+    sign or name that one of them lacks, a rounding, or a decimal comma (docs/verifier.md). None and
     an empty text equal nothing.
 
     Args:

@@ -110,7 +110,7 @@ class Evaluation:
         self.left = MAX_OPERATIONS
 
     def value(self, node: Node) -> Value:
-        """Return the value of `node`: a `Fraction` if all its parts have rational values.
+        """Return the value of `node`: a `Fraction` if it is found to be rational.
 
         Raises:
             Undecided: `node` has no value, or none that is certain.
@@ -344,7 +344,8 @@ _ANALYTIC = pairs(
 )
 """mpmath's name of each function; after a colon, which is inverted: its argument or its value."""
 
-# Evaluations by the name of a call or the kind of another node; all values are `Fraction | Ball`.
+# Evaluations by the name of a call or the kind of another node; a value is a `Fraction` or a number
+# of mpmath.
 _OPERATIONS: dict[str, Callable[..., Value]] = {
     "sum": lambda evaluation, *terms: sum(terms, Fraction(0)),
     "product": lambda evaluation, *factors: functools.reduce(
@@ -403,7 +404,7 @@ def exact_value(node: Node) -> Fraction | None:
 
 
 def real_value(node: Node) -> Fraction | None:
-    """Return the real number that `node` denotes: exactly, or rounded to `DIGITS` if irrational.
+    """Return the real number that `node` denotes: exactly, or to twice `DIGITS` if irrational.
 
     None if it has no real value, or evaluation fails.
     """

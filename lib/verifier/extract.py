@@ -6,7 +6,7 @@ from the most explicit mark to a guess, until one finds an answer:
 
 1. `\boxed{…}` after the reasoning, the last one;
 2. answer tags of any known format, the last complete pair;
-3. `####`, to the end of its line;
+3. the first line after the last `####`;
 4. what follows the last "the answer is", "Final answer:", `# Answer` or a last line `A: 24`;
 5. a box inside the reasoning, for completions that never got out of it;
 6. the whole text, where it is a bare expression;
@@ -15,9 +15,10 @@ from the most explicit mark to a guess, until one finds an answer:
 A box comes first because models copy `# Answer` and "the answer is" from prompts, but box only
 their answer.
 
-Rules 1, 2 and 7 find a candidate inside a text, and `_clause` decides what it says: the candidate
-is the answer only if nothing but words is beside it. Else the answer is all mathematics around it,
-`2 \cdot \boxed{5}`, or the sentence, "not 5", and the grammar decides whether this says a value.
+Rules 1, 2, 5 and 7, and rule 4 in prose, find a candidate inside a text, and `_clause` decides what
+it says: the candidate is the answer only if nothing but words is beside it. Else the answer is all
+mathematics around it, `2 \cdot \boxed{5}`, or the sentence, "not 5", and the grammar decides
+whether this says a value.
 """
 
 import collections
@@ -72,8 +73,8 @@ _NUMBER_TEXT = re.compile(
     r"(?:\s?/\s?\d+(?:\.\d+)?|(?::\d+)+|\^\{?\d+\}?)?(?:\s?\\?%)?"
 )
 # The end of a sentence, a line or a tag, or a lead-in: the separators of sentences. No end is the
-# point of `3.5`, one after a single letter (`at x = a. Then`), or a factorial. A character that
-# could not be decoded separates too.
+# point of `3.5`, one after a single small letter (`at x = a. Then`), or the sign of `5!`. A
+# character that could not be decoded separates too.
 _END = re.compile(
     # Most positions begin none of these and fail here, at one comparison.
     r"(?=[.!?。！？।<\x00-\x08\n-\x1f\x7f-\x9f\ufffdSsTtHhi因所इ])"
@@ -268,8 +269,8 @@ def _clause(
         word, is_outside = glued[0], after.startswith("$") and glued[0] != "pi"
         if is_word(word) or is_unit(word) or len(word) == 1 or is_outside:
             maths_end = min(maths_end, glued.start())
-    # A guess is changed by any hedge among the three words before it or the two after it ("about
-    # 5"); a box, which marks an answer on purpose, only by a denial ("not") or a refutation
+    # A guess is changed by any of `_QUALIFIERS` among the three words before it or the two after it
+    # ("about 5"); a box, which marks an answer on purpose, only by a denial ("not") or a refutation
     # ("wrong"). `_spoken` returns words in lower case.
     is_denied = (
         _QUALIFIERS & {*_spoken(before)[-3:], *_spoken(after)[:2]}
@@ -504,7 +505,7 @@ def _guessed(text: str) -> str | None:
 def _last(text: str) -> str | None:
     """Return what the last formula or number says, the later of both; None if there is neither.
 
-    If there is another number in its sentence, return the sentence: it has no single answer.
+    If its sentence has another one of its kind, return the sentence: it has no single answer.
     """
     # The last matches, or None.
     formula, number = _final(_FORMULA, text), _final(_NUMBER_TEXT, text)
@@ -579,9 +580,9 @@ def parse_mmlu_letter(text: str) -> str | None:
     """Return the option that `text` chooses, "A" to "D", or None if it chooses none.
 
     Tried in this order: the last box with a letter; the last letter after "answer" or "correct
-    option" ("The correct answer is B."), none if its sentence denies it or has another letter; a
-    text of one letter; a letter at the beginning ("B) because …"). A letter inside a sentence is no
-    choice: "A" is also an article.
+    option" ("The correct answer is B."), none if its sentence has "not" before it or another letter
+    after it; a text of one letter; a letter at the beginning ("B) because …"). Any other letter
+    inside a sentence is no choice: "A" is also an article.
     """
     if boxed := _final(_BOXED_LETTER, text):
         return boxed[1]

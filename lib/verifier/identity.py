@@ -100,7 +100,7 @@ class Fingerprint:
         """Return the element of `node`, an integer from 0 to `_PRIME` - 1.
 
         Raises:
-            Undecided: there is a division by 0.
+            Undecided: there is a division by 0, or 0^0.
         """
         if node not in self.memo:
             self.memo[node] = self._of(node) % _PRIME
@@ -532,7 +532,7 @@ def _parts_size(node: Node, roots: dict[Node, int]) -> float:
 def _magnitude(node: Node) -> float:
     """Return the bits of a function's value, and of its distance from a limit.
 
-    exp(-1000) is 2^-1443 and has 1443. tanh(200) differs from 1 by 2^-577: for a hyperbolic or
+    exp(-1000) is 2^-1442.7 and has 1442. tanh(200) differs from 1 by 2^-576: for a hyperbolic or
     circular function, three bits for each unit of the argument, since e^-2x is about 2^-3x.
     """
     # `constant` returns a `Ball` here: `_size` calls this function only if `exact_value` found no

@@ -266,7 +266,7 @@ class Parser(Atoms):
 
 
 def _grouped(items: list[Node], separators: list[str]) -> Node:
-    """Return elements as a list, or as a list of lists if they have different separators.
+    """Return elements as a list, or as a list of lists if "or" or ";" divides them.
 
     `1, 2, 3` is a list of three. In `1, 2 or 3, 4` "or" separates two lists, and so does ";" in `1,
     2; 3, 4`.

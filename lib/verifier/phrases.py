@@ -87,7 +87,7 @@ _SIGN = re.compile(
     r"|tenths?|(?:hundred|thousand|million)ths)(?![^ ]))"
 )
 
-# `2 and 3 quarters` is one number, not two.
+# `2 and 3 quarters`, which may be one number or two; `read` refuses it.
 _MIXED = re.compile(
     r"(?<![^ ])\d+ and (?:\d+|an?) "
     r"(?:hal(?:f|ves)|thirds?|quarters?|fourths|fifths?|sixths|eighths)"

@@ -67,8 +67,8 @@ def _singular(unit: str) -> str:
 def _may_add(unit: str, problem: str) -> bool:
     """Return True if an answer may add this unit to the number of a reference without a unit.
 
-    `may_be_added` decides for known units; other words must follow "how many" in the problem, as in
-    "How many pears" for `7 pears`.
+    `may_be_added` decides for known units; other words must follow "how many" or "number of" in the
+    problem, as in "How many pears" for `7 pears`.
     """
     known = parse_unit(unit)
     if known:
@@ -118,7 +118,7 @@ _ANGLES = re.compile(
 def compare_percent(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
     """Compare `10 %` as 0.1, and also as 10 if the problem asks for a percentage.
 
-    If only the reference has the sign, the problem need only have the word percent.
+    If only the reference has the sign, the problem need only have the word percent, or the sign.
     """
     # Both sides without the percent sign.
     bare = [node.args[0] if node.kind == "percent" else node for node in (reference, answer)]

@@ -127,8 +127,8 @@ class Comparer(NamedTuple):
         Raises:
             Undecided, TooHard: see `same_expression`.
         """
-        # The same tree. But a relation of constants, 1 = 1 (`is_vain`), is no answer, and equals
-        # nothing.
+        # The same tree. A relation of constants, such as 1 = 1 (`is_vain`), may be no answer: it is
+        # left to the rules.
         if reference == answer and not is_vain(reference):
             return Verdict(True, "structure")
         # `kinds` is a text, "phrase label": the rule is tried if either side is of one of these
@@ -199,7 +199,7 @@ Comparison = Callable[[Comparer, Node, Node], Verdict | None]
 
 
 def is_vain(node: Node) -> bool:
-    """Return True for a relation of constants, such as `0 = 0` or `1 < 2`, which answers nothing.
+    """Return True for a relation of constants, such as `0 = 0` or `1 < 2`, without any name.
 
     `e = 1/2` and `i = 2` are not vain: e and i may be names.
     """

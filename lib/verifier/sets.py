@@ -299,10 +299,10 @@ _REGIONS = names("union intersection difference builder")
 
 
 def is_region(node: Node) -> bool:
-    r"""Return True for inequalities, x in any set, and sets of numbers without a list of elements.
+    r"""Return True for inequalities, x in a set, and sets of numbers without a list of elements.
 
     True for `x > 1`, `\mathbb{R}`, `(0, 1) \cup (2, 3)`, `x \in (0, 1)` and `x \in \{1, 2\}`;
-    False for a bare `(0, 1)`, which may be a point, and for a bare `\{1, 2\}`.
+    False for a bare `(0, 1)`, which may be a point, a bare `\{1, 2\}`, and `x \in A`.
     """
     match node:
         case Node("list", items):
@@ -387,11 +387,11 @@ Grid = tuple[tuple[Node, ...], ...]
 
 
 def _grid(node: Node) -> Grid | None:
-    r"""Return the cells of a tuple, a vector, a matrix, or a sum, multiple or product of them.
+    r"""Return the cells of a tuple, a vector, a matrix, or a sum or multiple of them.
 
     `(1, 2)` and `\mathbf{i} + 2\mathbf{j}` are columns, `[[1, 2], [3, 4]]` is a matrix. Cells are
-    trees, `1 + 0` for example, and not evaluated. None for any other node, and for sums of
-    different shapes.
+    trees, `1 + 0` for example, and not evaluated. None for any other node, such as a product of two
+    of them, and for sums of different shapes.
     """
     match node:
         case Node("tuple", items, "()" | "<>"):

@@ -1,4 +1,4 @@
-"""Compare integrals, limits and infinite sums with sympy, in a worker process: the last resort.
+"""Compare integrals, limits, sums and products with sympy, in a worker process: the last resort.
 
 The worker, `python -m lib.verifier.symbolic`, answers questions line by line. A question is a JSON
 list `[reference, answer]` of texts, an answer is `[equal, step, CPU seconds]`. The worker imports

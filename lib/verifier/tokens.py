@@ -230,7 +230,7 @@ _BETWEEN = names(
 )
 # Roman numerals and nothing else: `iv`, `(ii), (iv)`.
 _ROMAN = re.compile(r"(?:[ivx]|and|or|[\s$(),.;{}])*")
-# Words of two letters; any other two letters, such as `xy`, are a product.
+# Words of two letters; other small letters, such as `xy`, are a product, a differential or a unit.
 _TWO_LETTERS = names("is it of to so we be in as if no on an by at do he us my am pm or vs")
 _PLAIN_UNITS = names("cm mm km kg ft lb yd oz hr ml mL kJ kW Hz Pa")
 """Units of two letters that are units also in plain letters; `mg` may be a product, m times g."""
@@ -259,7 +259,8 @@ def tokenize(text: str) -> tuple[Token, ...]:
     between brackets: in `(1,234)` the comma separates.
 
     Raises:
-        Unparsable: a character is neither part of a token nor neutral, or braces do not match.
+        Unparsable: a character is neither part of a token nor neutral, braces do not match, or the
+            notation is ambiguous (`x2`).
         TooHard: a limit of length is passed.
     """
     if len(text) > MAX_ANSWER_CHARS:
@@ -324,9 +325,9 @@ def _plain_number(text: str) -> str:
 
 
 def says_something(text: str) -> bool:
-    r"""Return True if a text has a letter or digit, apart from spacing and commands.
+    r"""Return True if a text has a letter or digit, apart from spacing and empty commands.
 
-    False for `$ $` and `\text{}`; True for `\text{5}`.
+    False for `$ $` and `\text{}`; True for `\text{5}` and `\pi`.
     """
     text = _EMPTY_COMMAND.sub("", text[:MAX_ANSWER_CHARS])
     return any(map(str.isalnum, re.sub(_NEUTRAL, "", text)))
@@ -467,8 +468,8 @@ class _Scanner:
     def _joins(self, match: re.Match[str]) -> bool:
         r"""Return True if a match after a wide space would be a factor, as the b of `a \quad b`.
 
-        False if it begins words, `5 \quad \text{for}`, or a condition; after a separator,
-        `1, \quad 2`; and for a sign between two sides, `a \quad = b`.
+        False if it begins words in a style, `5 \quad \text{for}`, or is `\forall`; after a
+        separator, `1, \quad 2`; and for a sign between two sides, `a \quad = b`.
         """
         last = self.tokens[-1] if self.tokens else END
         # An operator that begins no factor, such as + or =.
@@ -581,7 +582,7 @@ class _Scanner:
         name = f"{prefix}:{run}" if prefix else run
         # The last token, without opening braces after it.
         last = next((token for token in self.tokens[::-1] if token != OPEN), END)
-        # A unit may come after a value, `5 kg`, `(x + 1) m`, or after the slash of another unit.
+        # A unit may come after a value, `5 kg`, `(x + 1) kg`, or after the slash of another unit.
         follows_value = last.kind == "number" or last.text in (")", "}", "/", "pi", "mu", "degree")
         # `5\text{ kg}`, and the second word of `5\text{ N m}`.
         is_styled_unit = (

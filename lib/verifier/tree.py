@@ -29,11 +29,11 @@ classes. `2x = 5\%` is parsed as
 | quantified | statement, membership `n in Z` | |
 | label | | name the words before a value, `maximum` of `Maximum: 5` |
 | cases | tuples (value, condition) | |
-| matrix | rows, each a tuple node | name the environment |
+| matrix | rows, each a tuple node | name "matrix", or "stack" without brackets |
 | phrase | | name the words as read |
 | choice | its text, if any | name the letter |
 | base | the base, a number | name digits |
-| calculus | lower, upper, body | name "sum", "prod", "int", "lim" |
+| calculus | lower, upper, body | name "sum", "prod", "int", "oint", "iint", "lim" |
 """
 
 import functools
@@ -43,9 +43,8 @@ from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
-# Limits: an answer beyond them equals only its own text. All of them are counts, not times, so that
-# a slow machine grades like a fast one. The references of the public sets stay below a tenth of
-# each limit.
+# Limits: an answer beyond those of answers equals only its own text. All of them are counts, not
+# times, so that a slow machine grades like a fast one.
 
 MAX_ANSWER_CHARS = 4_000
 """Longer answers are compared as text only."""
@@ -54,16 +53,16 @@ MAX_COMPLETION_CHARS = 2_000_000
 """Only this many characters at the end of a completion are searched for its answer."""
 
 MAX_REMEMBERED_CHARS = 200_000
-"""The caches are emptied after answers of this many characters in all."""
+"""The caches are emptied after references, answers and problems of this many characters in all."""
 
 MAX_TOKENS = 1_500
 """Tokens of one answer that are parsed."""
 
 MAX_DEPTH = 50
-"""Nesting of groups, fractions, roots, powers and other marks of an atom."""
+"""Groups, atoms and signs inside one another: `\\frac{1}{2}` has 5."""
 
 MAX_ITEMS = 400
-"""Elements of one list, set or tuple, where ±1 counts as two."""
+"""Elements of one list, set or tuple."""
 
 MAX_DIGITS = 1_500
 """Digits of one number literal."""
@@ -78,7 +77,10 @@ MAX_FACTORIAL = 5_000
 """Largest n of an exact n!."""
 
 MAX_OPERATIONS = 6_000
-"""Nodes that one evaluation of a tree visits; a sine, a logarithm and their like count as five."""
+"""Nodes, except numbers, that one evaluation of a tree visits.
+
+A sine, an irrational power and their like count as six; a logarithm counts as one.
+"""
 
 MAX_SYMBOLIC_NODES = 120
 """Nodes of one question to sympy."""
@@ -128,7 +130,7 @@ def bound_memory(num_chars: int) -> None:
 
 
 def forget() -> None:
-    """Empty every cache."""
+    """Empty every cache that `remembered` made."""
     for cached in _caches:
         cached.cache_clear()
 

@@ -23,7 +23,10 @@ HEDGES = names(
     "thousandths millionths billionths halves thirds quarters fourths fifths sixths eighths true "
     "all any every each both only lakh crore is are was were and or opposite complement conjugate"
 )
-"""Words that change the meaning of the answer beside them: no rule may leave one out."""
+"""Words that change the meaning of the answer beside them.
+
+No label, unit or noun with one of them may be left out.
+"""
 
 # Words that may be left out beside an answer, whatever it is.
 _FRAME = names(
@@ -100,8 +103,8 @@ SIGNS = pairs(
 def spelled_number(match: re.Match[str]) -> str | None:
     """Return a match of `SPELLED` as digits: `two million three hundred` -> "2000300".
 
-    None for several numbers in a row, `two three` and `20 five`, and for scales that do not fall:
-    `two million thousand`.
+    None for several numbers in a row, `two three` and `20 five`, and for scales from a thousand on
+    that do not fall: `two thousand million`.
     """
     # `current` is the number since the last scale from a thousand on, `total` the sum of the parts
     # before it: of "two million three hundred", 300 and 2,000,000. `current` is None before the
@@ -195,7 +198,7 @@ def is_word(word: str) -> bool:
 
 
 def _is_eastern(word: str) -> bool:
-    """Return True for Chinese, Arabic and the like: one run of letters may be a sentence."""
+    """Return True for Cyrillic, Arabic, Chinese and the like: one run may be a sentence."""
     return ord(word[0]) >= 0x3E2
 
 
@@ -332,7 +335,7 @@ def is_unit(word: str) -> bool:
     return parse_unit(word) is not None
 
 
-# The question for a unit, and up to three words after it: "in square kilometers per hour".
+# The question for a unit, and up to three words after it: "in miles per hour".
 _ASKED = re.compile(r"\b(?:in|nearest) (?=((?:[a-z$]+[ .,?/-]*){1,3}))", re.I)
 _UNIT_WORD = re.compile(r"[A-Za-z$€£¥₹]+")
 # "What is its total surface area": the quantity that a problem asks for.
@@ -417,7 +420,7 @@ def may_be_added(unit: Unit, problem: str) -> bool:
     same_kind = {one for one in asked_units or named if one.dimension == unit.dimension}
     if {name for name, _ in unit.dimension} <= MONEY and "how much" in problem.lower():
         same_kind |= {one for one in named if one.dimension == unit.dimension}
-        # If the problem names no money, dollars may be added, but not cents (factor 1/100).
+        # If the problem names no money, any currency may be added, but not cents (factor 1/100).
         return same_kind == {unit} or (not same_kind and unit.factor == 1)
     if asked_units:
         return same_kind == {unit}
