@@ -28,7 +28,7 @@ from lib.core.errors import UserError
 from lib.verifier import parse_gsm8k_number, parse_mmlu_letter
 
 if TYPE_CHECKING:
-    # The course needs torch only.
+    # For annotations only: a student's environment may lack transformers.
     from transformers import PreTrainedTokenizerBase
 
 # The public course's form of Stanford Alpaca's template, with a line break before the response; the

@@ -17,7 +17,7 @@ micro-batch's gradient: after the last one, the gradient is the full batch's. Th
 optimiser. In DPO, y_w is the better and y_l the worse completion of one prompt, with log-probs
 summed over their tokens.
 
-Differs from the papers in: nothing.
+Differs from the papers in: GRPO's loss has no KL term.
 
 Shapes: B sequences or completions, T tokens, V vocabulary, G completions of one problem, N pairs.
 """
@@ -206,7 +206,7 @@ def compute_naive_policy_gradient_loss(
     Raises:
         ValueError: a shape that would broadcast along the wrong axis.
     """
-    # Raises ValueError unless the argument is [B, 1]: [B] would broadcast along tokens if B = T.
+    # Raises ValueError for an argument [B], which would broadcast along tokens if B = T.
     _check_column("raw_rewards_or_advantages", raw_rewards_or_advantages, policy_log_probs)
     return -raw_rewards_or_advantages * policy_log_probs
 
@@ -234,7 +234,7 @@ def compute_grpo_clip_loss(
     Raises:
         ValueError: a shape that would broadcast along the wrong axis.
     """
-    # Raises ValueError unless `advantages` is [B, 1]: [B] would broadcast along tokens if B = T.
+    # Raises ValueError for advantages [B], which would broadcast along tokens if B = T.
     _check_column("advantages", advantages, policy_log_probs)
     losses, clipped = clipped_surrogate(
         advantages, policy_log_probs - old_log_probs, low=cliprange, high=cliprange
@@ -417,7 +417,7 @@ def compute_per_instance_dpo_loss(
         reference = _log_prob(lm_ref, better) - _log_prob(lm_ref, worse)
     # The reference policy may be on another GPU.
     margin = policy - reference.to(policy.device)
-    # Not log(sigmoid): float32's sigmoid is 0 below −88, and its log −∞.
+    # Not log(sigmoid): float32's sigmoid is 0 below −89, and its log −∞.
     return -logsigmoid(beta * margin)
 
 

@@ -1,1 +1,1 @@
-"""Evaluation: completions of held-out problems by any model."""
+"""Completions of problems by any model, for evaluation, validation and preference pairs."""

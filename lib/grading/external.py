@@ -102,7 +102,7 @@ def _summary(
 
     Example: "right 0.4000 [0.2800, 0.5300]". If rows have labels, a rate is followed by its
     agreement with them. With `graders_disagree` among `rates`, the last line lists the rows on
-    which verifier and math-verify disagree.
+    which equal text, verifier and math-verify do not all agree.
 
     Args:
         grades: line number → grade, as `_grade_or_error` returns it.
@@ -126,7 +126,7 @@ def _summary(
         # Labels are about the answer, not about the format or the agreement of graders.
         if name not in ("format_ok", "graders_disagree"):
             yield from _agreement(name, grades.values())
-    # A reward of the stack `math_verify`: 1 if it and the verifier grade differently.
+    # A reward of the stack `math_verify`: 1 unless its three graders give the same value.
     if "graders_disagree" in rates:
         numbers = [str(number) for number, grade in grades.items() if grade["graders_disagree"]]
         yield f"graders disagree on lines {', '.join(numbers) or 'none'}"

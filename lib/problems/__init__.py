@@ -1,1 +1,1 @@
-"""Problems: their canonical record, their sources, filters and splits."""
+"""Problems: their sources, generator, filters and splits."""

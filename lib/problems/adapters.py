@@ -36,7 +36,7 @@ def math_jsonl(fields: Fields, columns: Mapping[str, str]) -> Problem:
          "response": " … </think> <answer> 2 </answer>"}
 
     The response is the solution. It may be wrong, so it is never the source of the reference: that
-    is in another column (`ground_truth`, `answer`), or `prepare` takes it from the sets of the
+    is in another column (`ground_truth`, `answer`), or `prepare` takes it from the source in the
     param `prepare.sft.truth_from`.
 
     Raises:

@@ -93,7 +93,7 @@ def to_problem(
         )
     # (column, text); ("", "") if there is no such column.
     _, level = _first_text(fields, candidates["level"])
-    # MATH's "Level 5" and MATH-500's 5.0 (here "5") become 5; a level without a number stays text.
+    # MATH's "Level 5" and MATH-500's 5 (here "5") become 5; a level without a number stays text.
     number = _LEVEL.fullmatch(level)
     return Problem.create(
         problem=required_text(fields, candidates["problem"], field="problem", role="user"),
@@ -154,7 +154,7 @@ def _reference_and_solution(
 
 
 def _solution(fields: Fields, candidates: Sequence[str]) -> str:
-    """Return the worked solution from the first nonempty column, without marks; '' if none."""
+    """Return the worked solution of the first nonempty column, as `read_worked` has it; or ''."""
     _, text = _first_text(fields, candidates)
     worked = read_worked(text)
     return worked[1] if worked else text

@@ -3,14 +3,15 @@
 Near duplicates: the sets of word 5-grams have a Jaccard similarity of at least a threshold, and the
 first problem of each group stays. MinHash with locality-sensitive hashing proposes candidates
 (Broder 1997; `datasketch`), and the exact similarity decides. Hashing therefore drops no row below
-the threshold, and misses about one in a hundred pairs that are exactly at it. A problem with other
-numbers is another problem: each changed word changes five 5-grams.
+the threshold, and misses about one in a hundred pairs that are exactly at it. A changed word
+changes up to five 5-grams: at a threshold of 0.8, two problems that differ in one number are near
+duplicates only from 49 words on.
 
-A training problem is contaminated by a benchmark if any run of n (8) words of its text occurs in a
-benchmark problem, or if it contains a whole benchmark problem of fewer than n words. Words are
-lower-cased runs of letters and digits, so that spacing, punctuation, case, accents and variant
-characters hide no leak. In scripts without spaces (Chinese, Japanese, Thai, ...) two characters,
-about the length of a word, count as one word.
+A training problem is contaminated by a benchmark if any run of n words (`contamination_ngram`, such
+as 8) of its text occurs in a benchmark problem, or if it contains a whole benchmark problem of
+fewer than n words. Words are lower-cased runs of letters and digits, so that spacing, punctuation,
+case, accents and variant characters hide no leak. In scripts without spaces (Chinese, Japanese,
+Thai, ...) two characters, about the length of a word, count as one word.
 """
 
 import dataclasses
@@ -305,9 +306,9 @@ def check_correct(_: int, problem: Problem) -> tuple[str, str] | None:
 
     Otherwise return None. A problem without a solution is kept.
 
-    If a solution marks no answer, its last number counts. That suits solutions of models, but not
-    GSM8K's own: they lose their `####` line when they are converted, and 3 % of them would be
-    dropped although they are right.
+    If a solution marks no answer, its last formula or number counts. That suits solutions of
+    models, but not GSM8K's own: they lose their `####` line when they are converted, and 3 % of
+    them would be dropped although they are right.
     """
     # RESPONSE: the solution is a model's whole response, which is split into (reasoning, answer);
     # None if it marks no answer.

@@ -137,7 +137,7 @@ def synthetic_sets(settings: Synthetic, *, seed: int) -> GeneratedSets:
 def _distinct(split: str, count: int, settings: Synthetic, *, seed: int) -> list[Problem]:
     """Return the first `count` different problems of a split.
 
-    The generator repeats a few one-step problems, which are left out here.
+    The generator repeats a few problems, which are left out here.
 
     Raises:
         UserError: the settings are too narrow for so many different problems.
@@ -154,7 +154,7 @@ def _distinct(split: str, count: int, settings: Synthetic, *, seed: int) -> list
     if len(different) < count:
         raise UserError(
             f"prepare.synthetic: {count} problems for `{split}`, but only {len(different)} "
-            "different ones exist; raise max_operand or max_value, or set fewer"
+            "different ones were drawn; raise max_operand or max_value, or set fewer"
         )
     return list(different.values())
 
@@ -165,7 +165,7 @@ def generate_problems(
     """Yield the first `count` problems of `split`; a problem's `level` is its number of steps.
 
     The worked solution is one equation per line, the reference the value of the last one.
-    Within a split a text can occur twice (rarely, and only for one-step problems).
+    Within a split a text can occur twice (rarely, and mostly for one-step problems).
 
     Args:
         split: "sft", "grpo", "test" or another key of `SPLIT_BUCKETS`; part of each problem's seed.

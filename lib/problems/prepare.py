@@ -204,7 +204,7 @@ class SourceReader:
         ]
         # After joining, so that the first of two sources with the same problem keeps it.
         table = drop_exact_duplicates(join(tables))
-        # A similarity of 1 would find only copies, which are dropped already.
+        # A similarity of 1 turns this filter off: exact copies are dropped already.
         if (similarity := self.prepare.near_duplicate_similarity) < 1:
             table = drop_near_duplicates(table, similarity=similarity)
         # `overlaps`: the numbers of shared problems by benchmark.

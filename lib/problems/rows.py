@@ -1,7 +1,7 @@
 """Read JSON, CSV and Arrow sources row by row, with each row's place, or its fault if unreadable.
 
-Text files are read row by row. `datasets`' own readers refuse a whole file for one bad row without
-naming it, and turn an MMLU option "0.10" into the number 0.1.
+Text files are read row by row, except a JSON array. `datasets`' own readers refuse a whole file for
+one bad row without naming it, and turn an MMLU option "0.10" into the number 0.1.
 """
 
 import csv
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lib.artifacts import json_lines, parse_json
 
 if TYPE_CHECKING:
-    # Not at run time: params import the adapters, and through them this module.
+    # For the annotation only: the import is slow.
     from datasets import Dataset
 
 Fields = Mapping[str, Any]

@@ -8,8 +8,9 @@ rendered by the prompt format, the completion with its EOS.
 under data/raw by content hash, so that the DAG has no cycle: a checkpoint influences its own
 training data only through a file that somebody wrote on purpose.
 
-Split and draw depend on a problem's words only: added rows move no other row, and the same problem
-is on the same side (training or validation) in two sets.
+The split depends on a problem's words only: added rows move no other row, and the same problem is
+on the same side (training or validation) in two sets. A draw takes the smallest hashes of seed and
+words: an added row may take another one's place.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """Tables of problems in memory-mapped Arrow files, so that their text stays out of memory.
 
-Filters keep only a number or hash per row in memory. A `ProblemTable` never changes: a filter
+Filters keep only numbers and hashes of each row in memory. A `ProblemTable` never changes: a filter
 returns a smaller table that shares the file, and counts dropped rows in the same `Drops`.
 """
 

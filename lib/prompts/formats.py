@@ -34,7 +34,7 @@ class ParsedCompletion:
         reasoning: text of the reasoning; None if its marks are missing.
         answer: text between the answer's last pair of marks, or in the last box; None if there is
             none.
-        format_ok: True if the whole completion has the required form, each mark once, in order.
+        format_ok: True if the completion has the form that its format's `parse` requires.
     """
 
     reasoning: str | None
@@ -95,7 +95,7 @@ class TaggedFormat:
 
     @property
     def instructions(self) -> str:
-        """The system prompt that explains the format; '' if the template's preamble does."""
+        """The system prompt that explains the format; '' if only the template's preamble does."""
         # A format with its own `wording`, where `{0}` to `{3}` stand for the four tags; or one with
         # a preamble in its template and no wording: the preamble explains it, so this is ''.
         if self.wording or self.layout.preamble:
@@ -135,8 +135,9 @@ class TaggedFormat:
     def parse(self, completion: str) -> ParsedCompletion:
         """Parse one completion; never raises, whatever the text.
 
-        `format_ok` is True if the completion has each tag once, in order, and no text after them.
-        Reasoning and answer are parsed independently of that.
+        `format_ok` is True if the completion has each tag once (without the opening one that the
+        prompt has), in order, `between` where the format sets it, and no other text outside of the
+        two blocks. Reasoning and answer are parsed independently of that.
         """
         # The reasoning's opening tag; its closing tag and the answer's two.
         opening, *others = self.marks

@@ -131,7 +131,7 @@ OWN_INSTRUCTIONS = "format"
 """Value of `prompt.system` for the format's own instructions."""
 
 SYSTEM_FILE = "system_prompt.txt"
-"""File beside the base model's tokenizer with the resolved `prompt.system`."""
+"""File beside the tokenizer of a base model or an export, with the resolved `prompt.system`."""
 
 FILE_PREFIX = "file:"
 """Prefix of a path in `prompt.system`."""
@@ -180,7 +180,7 @@ def with_default_system(chat_template: str, system: str) -> str:
 
 
 def save_system(folder: Path, text: str) -> None:
-    """Write the system prompt into the base model's folder, a dependency of every later stage."""
+    """Write the system prompt into a model's folder; later stages read the base model's."""
     (folder / SYSTEM_FILE).write_text(text, encoding="utf-8")
 
 
