@@ -3,11 +3,12 @@
 `(x + 1)^2` and `x^2 + 2x + 1` are equal. Two ways, from proof to evidence:
 
 - identity: both sides are evaluated at a random point, in the finite field of the integers modulo
-  2^255 - 19 (polynomial identity testing: Schwartz, 1980, doi:10.1145/322217.322225). Each symbol
-  is an element of the field, drawn from a hash of its name and of both sides, and so is each part
-  that is not rational in its arguments, such as ln x. Sines and their like are computed from
-  exponentials, factorials and binomials from one factorial. No answer can foresee the elements,
-  and the probability of an error is below 2^-200.
+  a random prime of 255 bits (polynomial identity testing: Schwartz, 1980,
+  doi:10.1145/322217.322225). Each symbol is an element of the field, drawn from a hash of its name
+  and of both sides, and so is each part that is not rational in its arguments, such as ln x. Sines
+  and their like are computed from exponentials, factorials and binomials from one factorial. The
+  prime too depends on both sides, so that no answer can foresee it or the elements; the
+  probability of an error is below 2^-200.
 - numbers: balls of a precision at which any difference except 0 would show. For roots this is a
   theorem (Burnikel, Fleischer, Mehlhorn, Schirra 2000, doi:10.1007/s004530010005) and the step is
   "algebraic"; with pi, logarithms and the like it is a conjecture (uniformity; Richardson 2000),
@@ -16,6 +17,7 @@
 What neither way proves is refused.
 """
 
+import functools
 import hashlib
 import math
 from collections import Counter
@@ -40,9 +42,8 @@ from lib.verifier.tree import (
     symbol,
 )
 
-# Prime, and 1 mod 4, so that −1 has a square root in the field: the element of i.
-_PRIME = 2**255 - 19
-_ROOT_OF_MINUS_ONE = pow(2, (_PRIME - 1) // 4, _PRIME)
+_SMALL_FACTORS = math.prod(range(3, 400, 2))
+"""A multiple of all odd primes below 400."""
 # Nodes and functions with parts in any order.
 _UNORDERED = names("set union intersection max min gcd lcm")
 # Circular and hyperbolic functions; the hyperbolic ones end in h.
@@ -68,14 +69,14 @@ Term = tuple[Fraction, tuple[Node, ...]]
 
 
 class Fingerprint:
-    """Evaluates expression trees at a random point of the field of integers modulo `_PRIME`.
+    """Evaluates expression trees at a random point of the field of integers modulo `prime`.
 
-    An element is an int from 0 to `_PRIME` - 1. Expressions that are equal by the identities of
+    An element is an int from 0 to `prime` - 1. Expressions that are equal by the identities of
     this class get the same element, such as (x + 1)^2 and x^2 + 2x + 1. Different functions get
     different ones, except with a probability below 2^-200.
 
     Attributes:
-        salt: text of both sides of the comparison; the random elements depend on it.
+        salt: text of both sides of the comparison; `prime` and the random elements depend on it.
         memo: the element of each tree so far.
         roots: for each element that was drawn as a root, (radicand, index).
     """
@@ -85,29 +86,49 @@ class Fingerprint:
         self.memo: dict[Node, int] = {}
         self.roots: dict[int, tuple[int, int]] = {}
 
+    @functools.cached_property
+    def prime(self) -> int:
+        """A prime of 255 bits; of a fixed one p, an answer could add p to the reference."""
+        # 5 mod 8, so that −1 has a square root in the field (`root_of_minus_one`).
+        candidate = (1 << 254) + self._hash("prime") % (1 << 254) // 8 * 8 + 5
+        # Fermat's test: a number that passes is composite with a probability far below 2^-50, and
+        # was not chosen by the answer.
+        while math.gcd(candidate, _SMALL_FACTORS) > 1 or pow(2, candidate - 1, candidate) != 1:
+            candidate += 8
+        return candidate
+
+    @functools.cached_property
+    def root_of_minus_one(self) -> int:
+        """The element of i. 2 is no square modulo a prime of 5 mod 8, so 2^((p - 1) / 2) is −1."""
+        return pow(2, (self.prime - 1) // 4, self.prime)
+
+    def _hash(self, *parts: object) -> int:
+        """Return a hash of 512 bits of the salt and `parts`."""
+        # The unit separator occurs in no token, so that parts cannot run together.
+        text = "\x1f".join(map(str, (self.salt, *parts)))
+        return int.from_bytes(hashlib.sha512(text.encode()).digest(), "big")
+
     def element(self, *parts: object) -> int:
         """Return a pseudo-random element from a hash of the salt and `parts`.
 
         Used for a symbol, ("symbol", "x"), and for a value that is no rational expression, such as
         ("call", "ln", element of x). Equal parts give equal elements.
         """
-        # The unit separator occurs in no token, so that parts cannot run together.
-        text = "\x1f".join(map(str, (self.salt, *parts)))
-        # A hash of 512 bits modulo a prime of 255 bits: the bias is below 2^-256.
-        return int.from_bytes(hashlib.sha512(text.encode()).digest(), "big") % _PRIME
+        # 512 bits modulo a prime of 255 bits: the bias is below 2^-256.
+        return self._hash(*parts) % self.prime
 
     def of(self, node: Node) -> int:
-        """Return the element of `node`, an integer from 0 to `_PRIME` - 1.
+        """Return the element of `node`, an integer from 0 to `prime` - 1.
 
         Raises:
             Undecided: there is a division by 0, or 0^0.
         """
         if node not in self.memo:
-            self.memo[node] = self._of(node) % _PRIME
+            self.memo[node] = self._of(node) % self.prime
         return self.memo[node]
 
     def _of(self, node: Node) -> int:
-        """Compute the element of `node` from its parts; it may lie outside 0 to `_PRIME` - 1.
+        """Compute the element of `node` from its parts; it may lie outside 0 to `prime` - 1.
 
         A node without rules, such as a tuple, is *drawn*: it gets a pseudo-random element
         (`element`) that depends only on its kind, its name and the elements of its parts.
@@ -117,7 +138,7 @@ class Fingerprint:
             return node.value.numerator * self.inverse(node.value.denominator)
         # i has a value in the field, a root of −1; the elements of other symbols are drawn.
         if kind == "symbol":
-            return _ROOT_OF_MINUS_ONE if name == "i" else self.element("symbol", name)
+            return self.root_of_minus_one if name == "i" else self.element("symbol", name)
         values = list(map(self.of, args))
         # Infinity, dots and sets do not cancel: ∞ − ∞ is not 0. A sum with one of them in it is
         # drawn from its parts in their order.
@@ -131,7 +152,7 @@ class Fingerprint:
                 times = Counter(values).items()
                 product = math.prod(self._raised(factor, count) for factor, count in times)
                 # 0 times a word is not 0: `0 NO` does not answer 0.
-                if product % _PRIME == 0 and any(map(_is_word, args)):
+                if product % self.prime == 0 and any(map(_is_word, args)):
                     return self.element("no number", *sorted(values))
                 return product
             case "quotient":
@@ -180,15 +201,15 @@ class Fingerprint:
         Raises:
             Undecided: there is a division by 0.
         """
-        value %= _PRIME
+        value %= self.prime
         if times < 0 and not value:
             raise Undecided("division by 0")
         if value not in self.roots:
-            return pow(value, times, _PRIME)
+            return pow(value, times, self.prime)
         # √2 is stored as (2, 2): root^times = radicand^whole · root^rest, with 0 <= rest < index.
         radicand, index = self.roots[value]
         whole, rest = divmod(times, index)
-        return self._raised(radicand, whole) * pow(value, rest, _PRIME) % _PRIME
+        return self._raised(radicand, whole) * pow(value, rest, self.prime) % self.prime
 
     def _power(self, base: Node, exponent: Node) -> int:
         """Return the element of base^exponent.
@@ -232,7 +253,7 @@ class Fingerprint:
             elif base == _E and denominator <= 2 and factor_element == self.of(_I_PI):
                 # e^(iπ/2) = i: a quarter of a turn for each half of iπ.
                 quarter_turns = numerator * 2 // denominator
-                product *= pow(_ROOT_OF_MINUS_ONE, quarter_turns, _PRIME)
+                product *= pow(self.root_of_minus_one, quarter_turns, self.prime)
             else:
                 # x^(3y/2) is r^(3 · 2520 / 2), with a drawn r = x^(y / 2520): so x^y is the square
                 # of x^(y/2), and the cube of x^(y/3). 2520 (`_PARTS`) is divisible by 2 to 10. If
@@ -240,7 +261,7 @@ class Fingerprint:
                 index = denominator if _PARTS % denominator else _PARTS
                 root = self.element("power", base_element, factor_element, index)
                 product *= self._raised(root, numerator * index // denominator)
-        return product % _PRIME
+        return product % self.prime
 
     def _factorial(self, node: Node) -> int:
         """Return the element of `node`!: (n + 2)! is n! (n + 1) (n + 2).
@@ -253,7 +274,7 @@ class Fingerprint:
         shift = sum(int(times) for times, factors in _terms(node) if not factors)
         shift = max(-_MAX_SHIFT, min(shift, _MAX_SHIFT))
         # n, the rest, as an element of the field.
-        base = (self.of(node) - shift) % _PRIME
+        base = (self.of(node) - shift) % self.prime
         # The factors between base! and (base + shift)!: base + 1, …, base + shift, or for a
         # negative shift base + shift + 1, …, base.
         low, high = sorted((0, shift))
@@ -309,7 +330,7 @@ class Fingerprint:
             return ln * self.inverse(self.element("call", "ln", base))
         # Drawn from the square, since |x| and |−x| are equal.
         if name in ("abs", "norm"):
-            return self.element("call", name, *(value * value % _PRIME for value in values))
+            return self.element("call", name, *(value * value % self.prime for value in values))
         # gcd(4, 6) is gcd(6, 4); the order of `1, 2, \ldots` counts.
         if name in _UNORDERED and not any("ldots" in free_symbols(part) for part in args):
             values = sorted(values)
@@ -404,7 +425,7 @@ def same_expression(one: Node, two: Node) -> Verdict:
             the field, but have an integral, sum or limit; or two numbers cannot be told apart.
         TooHard: a limit of work is passed.
     """
-    field = Fingerprint(_salt(one, two))
+    field = Fingerprint(salt_of(one, two))
     # Without symbols and without unknown functions (`is_opaque`), both are numbers.
     if not (free_symbols(one) or free_symbols(two) or is_opaque(one) or is_opaque(two)):
         return _same_number(one, two, field)
@@ -419,7 +440,7 @@ def same_expression(one: Node, two: Node) -> Verdict:
     return Verdict(False, "identity")
 
 
-def _salt(one: Node, two: Node) -> str:
+def salt_of(one: Node, two: Node) -> str:
     """Return both sides as one text, the same for either order; it seeds the random elements."""
     return "\x1e".join(sorted((spelled(one), spelled(two))))
 
@@ -558,37 +579,36 @@ def proportional(left: Node, right: Node) -> int:
     # Any two constants except 0 are proportional: `0 = 1` would be the same as `0 = 2`.
     if not (free_symbols(left) or free_symbols(right)):
         return 0
-    # The ratio left / right at two independent points of the finite field. If both are equal, it is
-    # constant, with a probability of error below 2^-200.
+    # The ratio left / right at random points of two finite fields. If both denote the same small
+    # rational, it is constant, with a probability of error below 2^-100.
     ratios = []
     for attempt in ("one", "two"):
-        field = Fingerprint(attempt + _salt(left, right))
+        field = Fingerprint(attempt + salt_of(left, right))
         below = field.of(right)
         # right = 0 gives no ratio.
         if not below:
             return 0
-        ratios.append(field.of(left) * field.inverse(below) % _PRIME)
-    # `_sign` finds the small rational that a field element denotes; 0 if there is none.
-    return _sign(ratios[0]) if ratios[0] == ratios[1] else 0
+        ratios.append(_rational(field.of(left) * field.inverse(below) % field.prime, field.prime))
+    one, other = ratios
+    if not one or one != other:
+        return 0
+    return 1 if one > 0 else -1
 
 
-def _sign(element: int) -> int:
-    """Return 1 or -1, the sign of the rational that an element of the field denotes.
+def _rational(element: int, prime: int) -> Fraction | None:
+    """Return the rational that an element of the field of integers modulo `prime` denotes.
 
-    `_PRIME` - 3 denotes -3, and has the sign -1. Return 0 if the element is 0, or no rational with
-    numerator and denominator below about 2^100.
+    `prime` - 3 denotes -3. None if the element denotes no rational with numerator and denominator
+    below about 2^100.
     """
-    # Rational reconstruction (Wang 1981): Euclid's algorithm on `_PRIME` and `element`, stopped
+    # Rational reconstruction (Wang 1981): Euclid's algorithm on `prime` and `element`, stopped
     # half-way. In each step `rest`, the remainder, is `times` · `element` in the field, so that the
     # element is rest / times.
-    (last_rest, last_times), (rest, times) = (_PRIME, 0), (element, 1)
+    (last_rest, last_times), (rest, times) = (prime, 0), (element, 1)
     while rest > 1 << 100:
         quotient = last_rest // rest
         (last_rest, last_times), (rest, times) = (
             (rest, times),
             (last_rest - quotient * rest, last_times - quotient * times),
         )
-    if not rest or abs(times) > 1 << 100:
-        return 0
-    # `rest` is positive, so that `times` has the sign of rest / times.
-    return 1 if times > 0 else -1
+    return Fraction(rest, times) if abs(times) <= 1 << 100 else None

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from lib.verifier.evaluate import constant, exact_value, real_value
-from lib.verifier.identity import Fingerprint, proportional, same_expression
+from lib.verifier.identity import Fingerprint, proportional, salt_of, same_expression
 from lib.verifier.rules import Comparer, Verdict
 from lib.verifier.tree import (
     INFINITY,
@@ -360,9 +360,9 @@ def same_constraint(comparer: Comparer, reference: Node, answer: Node) -> bool:
     # of the step is '', since only `equal` is used.
     if len(sides[0]) > 2 or name in _BY_SIDES:
         return comparer.in_order(*sides, "").equal
-    # `Fingerprint` evaluates trees at a random point of a finite field; any salt (seed) will do. If
-    # both relations get the same value, their sides differ only in form: x + x < 2 and 2x < 2.
-    field = Fingerprint("")
+    # `Fingerprint` evaluates trees at a random point of a finite field. If both relations get the
+    # same value, their sides differ only in form: x + x < 2 and 2x < 2.
+    field = Fingerprint(salt_of(reference, answer))
     if field.of(reference) == field.of(answer):
         return True
     is_algebraic = name in ("<", "<=", "!=", "=")

@@ -220,7 +220,7 @@ _SEPARATE = re.compile(_PATTERN.replace("GROUPED", "").replace("[MARK]", r"\."))
 _GROUPS = r"[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)(?:\.\d+)?|\d{1,3}(?:\.\d{3})+,\d{1,2}(?!\d)(?!\.)|"
 _GROUPING = re.compile(_PATTERN.replace("GROUPED", _GROUPS).replace("[MARK]", "[.,]"))
 # The change of `_Scanner.depth` at each bracket.
-_DEPTH = {"(": 1, "[": 1, "{set": 1, ")": -1, "]": -1, "}set": -1}
+_DEPTH = {"(": 1, "[": 1, "{set": 1, "langle": 1, ")": -1, "]": -1, "}set": -1, "rangle": -1}
 _APART = re.compile(r"\\(?:q?quad|hspace|hfill|newline|par$)")
 """Spacing that separates: `a \\quad b` is no product."""
 # Commands that begin no factor.
