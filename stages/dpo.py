@@ -22,7 +22,7 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "dpo"}
 @reads("--base", "data/models/base", "the weights below an adapter")
 @reads("--init", "data/models/sft", "the initial checkpoint, also the reference policy")
 @writes("--model", "data/models/dpo", "the DPO checkpoint")
-@writes("--metrics", "reports/metrics/dpo.json", "the last point of the curve")
+@writes("--metrics", "reports/metrics/dpo.json", "the last value of each mean in the curve")
 @writes("--curve", "reports/curves/dpo.csv", "loss, margin, share of pairs ranked right, by step")
 @writes("--validation-curve", "reports/curves/dpo_validation.csv", "validation by step")
 @writes("--provenance", "reports/provenance/dpo.json", "settings, versions, hashes")

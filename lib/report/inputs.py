@@ -124,8 +124,8 @@ def load_run(
         graded: the checkpoints' graded completions, and their metrics.
         stage_metrics: the stages' metrics; those of checkpoints are beside their graded
             completions.
-        rollouts: the training completions that `grpo` logged, and each training stage's
-            completions of its last validation.
+        rollouts: the training completions that `grpo` logged, and the completions of the last
+            validation of `sft` and of `grpo`.
         curves: the training stages' logged curves and validation curves.
         provenance: a record per stage, and per checkpoint for `evaluate`.
 

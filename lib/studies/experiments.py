@@ -451,7 +451,7 @@ def _sampled(files: DVCFileSystem, checkpoint: str) -> dict[str, dict[str, float
             values = values[-math.ceil(len(values) / 10) :]
         else:
             values = []
-        # Empty also if the stage logged no such column.
+        # Empty also if GRPO was skipped.
         if values:
             measures[name] = {"all": fmean(values)}
     return measures
