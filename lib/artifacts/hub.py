@@ -2,8 +2,9 @@
 
 `make fetch` writes each repository in params.yaml to `data/hub`, one folder per commit; later steps
 need no network. No stage depends on that folder: the commit is in params.yaml, and determines the
-content. Without `make fetch`, files come from the Hub's own cache (`HF_HOME`), then from the Hub. A
-package's wheel with a GGUF file counts as a repository; its SHA-256 is its commit.
+content. Without `make fetch`, files come from the Hub's own cache (`HF_HOME`), then from the Hub,
+which stages under DVC do not ask. A package's wheel with a GGUF file counts as a repository; its
+SHA-256 is its commit.
 """
 
 import dataclasses
