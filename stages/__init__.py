@@ -6,8 +6,8 @@ prepares the process:
 
 - A stage ends when the `dvc` that runs it ends. SIGTERM leaves no file half written.
 - An uncaught error prints one line; its traceback goes to a file.
-- Libraries do not import TensorFlow, draw no progress bars and send no telemetry. Under `dvc`, they
-  do not ask the Hub. Environment variables that the user has set take precedence.
+- Libraries do not import TensorFlow and send no telemetry, and `datasets` draws no progress bars.
+  Under `dvc`, they do not ask the Hub. Environment variables that the user has set take precedence.
 """
 
 import os

@@ -15,7 +15,7 @@ from lib.core.errors import UserError
 from lib.params import load_params
 from stages.options import reads_params, writes
 
-# Constant text, so that DVC sees an unchanged dep in every later stage.
+# Constant text, so that DVC sees an unchanged dep in `prepare`.
 CHECKED = "params.yaml was checked before the stages that depend on this file.\n"
 
 

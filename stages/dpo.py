@@ -11,7 +11,7 @@ from lib.params import load_params
 from stages.options import reads, reads_params, writes
 
 # The params in provenance, as dvc.yaml lists them. Not rollout, reward or grpo: they
-# cannot change this stage, except through the pairs.
+# cannot change this stage, except through the pairs and the initial checkpoint.
 SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "dpo"}
 
 
@@ -22,7 +22,7 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "dpo"}
 @reads("--base", "data/models/base", "the weights below an adapter")
 @reads("--init", "data/models/sft", "the initial checkpoint, also the reference policy")
 @writes("--model", "data/models/dpo", "the DPO checkpoint")
-@writes("--metrics", "reports/metrics/dpo.json", "the last point of the curve")
+@writes("--metrics", "reports/metrics/dpo.json", "the last value of each mean in the curve")
 @writes("--curve", "reports/curves/dpo.csv", "loss, margin, share of pairs ranked right, by step")
 @writes("--validation-curve", "reports/curves/dpo_validation.csv", "validation by step")
 @writes("--provenance", "reports/provenance/dpo.json", "settings, versions, hashes")

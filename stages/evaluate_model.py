@@ -3,7 +3,7 @@
 Not a stage of the DAG. Decoding, batch size and engine come from `evaluate` in params unless --set
 overrides them. After an interruption, the same command resumes (docs/evaluate.md).
 
-Params: seed, torch_threads, model (attention), reward, evaluate.
+Params: seed, torch_threads, model (attention, max_seq_length), reward, evaluate.
 """
 
 from itertools import product

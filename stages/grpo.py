@@ -21,10 +21,10 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "rollout",
 @reads("--base", "data/models/base", "the weights below an adapter")
 @reads("--init", "data/models/sft", "the checkpoint to start from")
 @writes("--model", "data/models/grpo", "the GRPO checkpoint")
-@writes("--metrics", "reports/metrics/grpo.json", "the last point of the curve")
+@writes("--metrics", "reports/metrics/grpo.json", "the last value of each mean in the curve")
 @writes("--curve", "reports/curves/grpo.csv", "reward, loss, entropy, length by step")
 @writes("--validation-curve", "reports/curves/grpo_validation.csv", "validation by step")
-@writes("--rollouts", "data/rollouts/grpo.jsonl", "logged completions of each step")
+@writes("--rollouts", "data/rollouts/grpo.jsonl", "logged completions of training steps")
 @writes(
     "--validation-completions",
     "data/rollouts/grpo_validation.jsonl",

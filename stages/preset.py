@@ -49,7 +49,8 @@ def main(preset: str, model: str, quick: bool, fit: bool, card: str) -> None:
 def _is_preset(path: Path) -> bool:
     """Return True if the file is a preset as this command writes it: no edit would be lost.
 
-    The text is compared with that of every preset under every model, with and without --quick.
+    The text is compared with that of every preset in lib/presets under every model, with and
+    without --quick; a preset given as a path is not recognised.
     """
     # The lines that --fit changes are left out, since their values depend on the GPU.
     text = _FITTED.sub("", path.read_text(encoding="utf-8"))

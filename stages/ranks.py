@@ -16,10 +16,11 @@ from torch.distributed.run import main as torchrun
 def launch(arguments: list[str]) -> int:
     """Run torchrun with `arguments`; return the exit code of the first rank that failed, or 0.
 
-    A rank that failed has printed its own error, unless a signal ended it.
+    A rank that failed has printed its own error, unless a signal ended it; the code is then the
+    signal's number.
     """
-    # Slurm sends SIGUSR1 to all processes of a job before its time is over. The ranks then save a
-    # checkpoint (`SaveOnSignal`); this process would end at once.
+    # Before a Slurm job's time is over, slurm.sh sends SIGUSR1 to all its processes. The ranks then
+    # save a checkpoint (`SaveOnSignal`); this process would end at once.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     # torch 2.13 keeps the store of a node's first round (elastic/rendezvous/dynamic_rendezvous.py,
     # `next_rendezvous`): ranks that start again would read the dead ones' addresses there.

@@ -1,6 +1,6 @@
 """Write the report from the stages' files: Markdown, figures, one HTML page.
 
-Params: evaluate (checkpoints), export (checkpoint), dpo (init), prompt (format).
+Params: evaluate (checkpoints, benchmarks), export (checkpoint), dpo (init).
 """
 
 from pathlib import Path
@@ -53,8 +53,8 @@ def main(
     report = write_report(
         run, markdown=markdown, figures=figures, page=page, plots=plots, metrics=differences
     )
-    # One for each checkpoint that is worse than the one it started from, beyond noise: red on a
-    # terminal. The report begins with the same sentences.
+    # One for each checkpoint that is worse than the one it started from, beyond noise, and for each
+    # training warning: red on a terminal. The report begins with the same sentences.
     for line in alarm_lines(report.alarms):
         click.echo(line)
     click.echo(f"report figures={len(report.figures)} markdown={markdown} page={page}")

@@ -20,7 +20,7 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "sft"}
 @reads("--validation", "data/problems/validation", "problems to validate on while training")
 @reads("--base", "data/models/base", "the untrained checkpoint")
 @writes("--model", "data/models/sft", "the fine-tuned checkpoint")
-@writes("--metrics", "reports/metrics/sft.json", "the last point of the curve")
+@writes("--metrics", "reports/metrics/sft.json", "the last value of each mean in the curve")
 @writes("--curve", "reports/curves/sft.csv", "loss and accuracy by step")
 @writes("--validation-curve", "reports/curves/sft_validation.csv", "validation by step")
 @writes(

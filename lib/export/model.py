@@ -124,8 +124,8 @@ def publish(
 ) -> Verification:
     """Export `checkpoint` with its card to the folder `to`, which appears only once verified.
 
-    A model that fails verification is kept beside it, as `<to>-unverified`: training it may have
-    taken hours.
+    A written model that fails verification is kept beside it, as `<to>-unverified`: training it may
+    have taken hours. Nothing is kept if folded or rounded weights differ while it is written.
 
     Args:
         params: all of them; the export has a copy beside its card.

@@ -3,9 +3,10 @@
 A fresh process shares no memory with the exporting one, so that it loads what another machine
 would load. A form is one way to load the export: merged weights, adapter on its base, GGUF.
 Every form scores the checkpoint's own greedy tokens: had each generated its own, one near-tie would
-make two completions differ from there on. Two faults count: a mean difference of the tokens'
-log-probs above the tolerance, and another likeliest token at a place where the checkpoint's leads
-by more than `FLIP` times the tolerance.
+make two completions differ from there on. Besides other token ids of the prompts or another
+vocabulary size, two faults count: a mean difference of the tokens' log-probs above the tolerance,
+and another likeliest token at a place where the checkpoint's leads by more than `FLIP` times the
+tolerance.
 
 P prompts, N tokens of all completions, T tokens of one, V vocabulary.
 """

@@ -1,4 +1,4 @@
 """The report: Markdown, figures and one HTML page from the stages' files only.
 
-The same files give the same bytes: no clock, no path, no network, no randomness.
+The same files give the same bytes: no clock, no network, no randomness.
 """

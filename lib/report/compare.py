@@ -65,7 +65,7 @@ class RevisionComparison:
 
     Attributes:
         notes: warnings to read before any number.
-        tables: params, then both exported checkpoints' rates, headline set first.
+        tables: params, then differences of the exported checkpoints' rates, headline set first.
         findings: differences beyond noise on sets without a table.
         more: text with the commands that print all numbers, and the address of the curves.
         alarms: rates that fell beyond noise.

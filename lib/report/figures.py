@@ -59,7 +59,7 @@ def report_figures(run: Run) -> list[Figure]:
         Figure(
             "breakdown",
             "By level, tag and subject",
-            "Greedy answer accuracy with 95 % intervals.",
+            "Answer accuracy with 95 % intervals: greedy if measured, else sampled.",
             tuple(panel for name in sets for panel in breakdown_panels(run, name)),
         ),
         Figure(
@@ -241,7 +241,7 @@ def curve_figure(stage: str, curve: LoggedCurve) -> Figure:
         # did not log these columns.
         if rows:
             panels.append(_curve_panel(title, rows, list(names.values())))
-    caption = "Faint: each logged step. Strong: running mean."
+    caption = "From 25 logged steps on, faint: each step; strong: running mean."
     if stage == "grpo":
         # Why GRPO's loss is not informative, and which curves are.
         caption += f" {LOSS_CAPTION}"

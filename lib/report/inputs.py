@@ -43,7 +43,7 @@ class Run:
         curves: by training stage; empty for a stage that logged nothing.
         validations: validation curves by training stage.
         skipped: the training stages that passed their checkpoint on unchanged.
-        stage_metrics: flat numbers by stage.
+        stage_metrics: by stage: its metrics file, {} for a stage that has not run.
         trained: True for the checkpoints of one pipeline run, False for unrelated models.
     """
 
@@ -88,7 +88,7 @@ class Run:
         """Checkpoint → the checkpoint to compare it with: its parent, if this was evaluated too.
 
         If the parent is unknown or not in `checkpoints`, the preceding checkpoint takes its place.
-        The first checkpoint is untrained and has no entry.
+        The first checkpoint has no entry.
         """
         return {
             after: self.starts[after] if self.starts.get(after) in self.checkpoints else previous
@@ -124,8 +124,8 @@ def load_run(
         graded: the checkpoints' graded completions, and their metrics.
         stage_metrics: the stages' metrics; those of checkpoints are beside their graded
             completions.
-        rollouts: the training completions that `grpo` logged, and each training stage's
-            completions of its last validation.
+        rollouts: the training completions that `grpo` logged, and the completions of the last
+            validation of `sft` and of `grpo`.
         curves: the training stages' logged curves and validation curves.
         provenance: a record per stage, and per checkpoint for `evaluate`.
 

@@ -1,9 +1,10 @@
 """`report.html`: one file without network access, with a browser for the completions.
 
 Completions and the chart library are compressed, one block per checkpoint, and unpacked after the
-first paint. Completions are hostile text: they reach the page as JSON inside base64, and scripts
-show them as text nodes only. A page has all completions if they fit. Otherwise it has the
-first ones of `ranked_answers`, so that the page of any run opens at once and can be sent by mail.
+first paint. Completions are hostile text: the example is escaped; the others reach the page as JSON
+inside base64, and scripts show them as text nodes only. A page has all completions if they fit.
+Otherwise it has the first ones of `ranked_answers`, so that the page of any run opens at once and
+can be sent by mail.
 The stages' JSONL files have every completion.
 """
 
@@ -35,7 +36,7 @@ Blocks = Mapping[str, str]
 
 COMPLETIONS_BUDGET = 3_000_000
 ROLLOUTS_BUDGET = 750_000
-"""Bytes; with the chart library (0.3 MB), curves and tables, the page stays below 5 MB."""
+"""Bytes; with the chart library (0.4 MB), curves and tables, the page stays below 5 MB."""
 
 COMPLETION_FIELDS = (
     "mode",
@@ -128,7 +129,7 @@ def _rank(run: Run, answers: Mapping[tuple[str, int], GradedCompletion]) -> int:
     """
     wrong = [key for key, row in answers.items() if not row.answer_ok]
     for checkpoint, sample in wrong:
-        # The untrained checkpoint has no parent: the key ("", sample) gives None.
+        # The first checkpoint has no parent: the key ("", sample) gives None.
         earlier = answers.get((run.origins.get(checkpoint, ""), sample))
         if earlier and earlier.answer_ok:
             return 0

@@ -160,7 +160,7 @@ def select_example(run: Run) -> Example | None:
     answers of median length is selected, since it is typical. Without a gain, the problem of median
     length among all problems is selected. None if no problem was answered by every checkpoint.
     """
-    # `origins`: checkpoint → its parent. A single checkpoint has none: it is compared with itself.
+    # `origins`: checkpoint → its parent. The first has none: it is compared with itself.
     before, after = run.origins.get(run.exported, run.checkpoints[0]), run.exported
     # Problem id → checkpoint → completion.
     answers: dict[str, dict[str, GradedCompletion]] = defaultdict(dict)

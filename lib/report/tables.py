@@ -92,7 +92,7 @@ def sample_counts(metrics: Mapping[str, Metrics], benchmark: str) -> list[int]:
 
 
 def numbers_of(metrics: Mapping[str, Metrics], benchmark: str, mode: str) -> Columns:
-    """Return all checkpoints' numbers on a benchmark in a mode; empty if it was not measured."""
+    """Return all checkpoints' numbers on a benchmark in a mode; {} for one that has none."""
     return {name: sets.get(benchmark, {}).get(mode, {}) for name, sets in metrics.items()}
 
 

@@ -1,7 +1,8 @@
 """Statistics of graded completions: rates, pass@k and differences with their errors.
 
 The unit of random sampling is the problem. Completions of one problem are not independent, so
-every standard error is computed over problems (arXiv:2411.00640).
+every standard error of a run is computed over problems (arXiv:2411.00640). In studies, `seeds`
+computes it over seeds too.
 """
 
 from lib.stats.attempts import maj_at_k, num_attempts, pass_at_k, pass_hat_k

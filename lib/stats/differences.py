@@ -12,7 +12,7 @@ from scipy.special import stdtrit
 from lib.stats.estimates import LEVEL, Estimate, Interval, Z, mean_estimate, padded_mean
 
 PADDING = 2.0
-"""Problems added to a difference: one gain and one loss."""
+"""Problems added: a gain and a loss to paired differences, a right and a wrong one to a rate."""
 
 POWER = 0.8
 """Chance that an experiment shows a difference of the detectable size."""
@@ -36,14 +36,15 @@ class Difference:
     def detectable(self) -> float:
         """The smallest true difference that a test on as many problems finds with chance `POWER`.
 
-        NaN for a single problem, or if no problem changed: the spread is then unknown.
+        NaN for a single problem, or if all changes are equal, such as 0: the spread is then
+        unknown.
         """
         # `not se > 0` also catches NaN.
         if not self.difference.se > 0:
             return math.nan
-        # The usual power formula, (t + z) · se: t is the half-width of the interval in standard
-        # errors, with n - 1 degrees of freedom; a difference larger by z exceeds it with chance
-        # `POWER`. `stdtrit` is the quantile of Student's t.
+        # The usual power formula, (t + z) · se: a test by Student's t finds what is measured beyond
+        # t standard errors, with n - 1 degrees of freedom; if the true difference is larger by z,
+        # this happens with chance `POWER`. `stdtrit` is the quantile of Student's t.
         quantile = float(stdtrit(self.difference.n - 1, (1 + LEVEL) / 2))
         return (quantile + NormalDist().inv_cdf(POWER)) * self.difference.se
 

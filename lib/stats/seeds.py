@@ -37,15 +37,16 @@ class SeedsMean:
     def freedom(self) -> float:
         """Degrees of freedom of the standard error: (S + 1) / 2.
 
-        S - 1, about twice as many, would be right for normal values. Results of seeds are often
-        skewed (one or two are far from the rest), and the variance of s² grows with the kurtosis:
-        fewer degrees of freedom give a wider interval. docs/statistics.md has its coverage.
+        S - 1 would be right for normal values: the same for 3 seeds, nearly twice as many for 10.
+        Results of seeds are often skewed (one or two are far from the rest), and the variance of s²
+        grows with the kurtosis: fewer degrees of freedom give a wider interval. docs/statistics.md
+        has its coverage.
         """
         return (self.num_seeds + 1) / 2
 
     @property
     def interval(self) -> Interval:
-        """The 95 % interval by Student's t."""
+        """The 95 % interval by Student's t, or that over problems if it is wider."""
         over_seeds = float(stdtrit(self.freedom, (1 + LEVEL) / 2)) * self.se
         reach = max(over_seeds, Z * self.problem_se)
         return Interval(self.value - reach, self.value + reach)

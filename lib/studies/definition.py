@@ -63,7 +63,7 @@ class Study(Section):
     """Preset that the variants start from; '' for params.yaml as it is."""
     benchmarks: tuple[str, ...] = ()
     """Benchmarks to measure; empty for the first of evaluate.benchmarks."""
-    # With two seeds, the interval has one degree of freedom and is too wide for any claim.
+    # With two seeds, the interval is too wide for any claim.
     seeds: Annotated[tuple[int, ...], Field(min_length=3)]
     variants: Annotated[dict[Name, Variant], Field(min_length=2)]
     comparisons: Annotated[tuple[Contrast, ...], Field(min_length=1)]
@@ -224,6 +224,6 @@ def hydra(value: Any) -> str:
         return f"{{{','.join(f'{key}:{hydra(each)}' for key, each in value.items())}}}"
     if isinstance(value, list):
         return f"[{','.join(map(hydra, value))}]"
-    # true, null, numbers and quoted texts are the same in JSON and in Hydra's grammar; only the
-    # keys of a mapping differ, which have no quotes.
+    # true, null, numbers and quoted texts are the same in JSON and in Hydra's grammar, except for
+    # texts with a backslash or a line feed; the keys of a mapping have no quotes.
     return json.dumps(value, ensure_ascii=False)

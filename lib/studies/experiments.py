@@ -135,7 +135,8 @@ def run_study(
             the time left.
 
     Raises:
-        UserError: an experiment failed or was interrupted, or the committed run is missing.
+        UserError: an experiment failed or was interrupted, dvc.lock is not committed, or the
+            committed run is not up to date.
     """
     # A hash of the committed run; measurements that were stored under another hash do not count.
     state = _lock_hash()
@@ -363,7 +364,7 @@ def _inputs(definition: Path) -> dict[str, str]:
 
 
 def _stored(experiment: Experiment, scratch: Path, state: str) -> Mapping[str, Any]:
-    """Return an experiment's stored measurements; {} if code or params have changed since."""
+    """Return an experiment's stored measurements; {} without any or for other code or params."""
     path = scratch / f"{experiment.name}.json"
     content = read_json(path) if path.is_file() else {}
     # `>=`: the stored items include all items of the identity.
@@ -450,7 +451,7 @@ def _sampled(files: DVCFileSystem, checkpoint: str) -> dict[str, dict[str, float
             values = values[-math.ceil(len(values) / 10) :]
         else:
             values = []
-        # Empty also if the stage logged no such column.
+        # Empty also if GRPO was skipped.
         if values:
             measures[name] = {"all": fmean(values)}
     return measures

@@ -31,7 +31,7 @@ ALPHA = 0.05
 """Largest chance that any claim of a study is accepted by accident (family-wise, after Holm)."""
 
 FEW_STEPS = 3
-"""A curve with at most this many points is not drawn."""
+"""Curves are not drawn if each has at most this many points."""
 
 
 RunScores = Mapping[tuple[str, int], Mapping[str, Mapping[str, float]]]
@@ -209,7 +209,7 @@ def _over_seeds(
     """Return the mean over seeds with its error and interval, and each seed's value.
 
     {"mean", "se", "problem_se", "low", "high", "n", "seed_0", "seed_1", …}: `se` is over seeds,
-    `problem_se` over problems, `low` and `high` the 95 % interval, `n` the problems per seed. A
+    `problem_se` over problems, `low` and `high` the 95 % interval, `n` the first seed's problems. A
     measure of training has no `n`, and a `problem_se` of 0.
 
     Args:
@@ -385,8 +385,8 @@ def study_markdown(
 def study_figures(study: Study, metrics: Mapping[str, Any]) -> list[Figure]:
     """Return the study's figures: all variants' rates, and accuracy by step while GRPO trains.
 
-    The first has a panel per measure. The second is left out if no GRPO variant was validated at
-    more than `FEW_STEPS` steps.
+    The first has a panel per measure but entropy. The second is left out if no GRPO variant was
+    validated at more than `FEW_STEPS` steps.
     """
     # Variant → measure → numbers.
     rates = metrics["variants"]
@@ -480,7 +480,7 @@ def write_pages(
         readme: a file in which the table of this study is replaced, if it has one.
 
     Raises:
-        UserError: the study has no numbers, or numbers of another definition.
+        UserError: the study has no numbers, or numbers of other variants or seeds.
     """
     own = folder / name
     # Read from the file, whose numbers are rounded, so that page and file agree.

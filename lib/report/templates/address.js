@@ -33,7 +33,7 @@ function decoded(part) {
   }
 }
 
-/** Opens the completion or step that the address names, and resets the filters that hide it. */
+/** Opens the completion, step or problem that the address names; for a completion, resets all filters. */
 function followAddress() {
   const isDeep = location.hash.includes("/");
   const [first, ...rest] = location.hash.slice(1).split("/").map(decoded);

@@ -49,7 +49,7 @@ function fact(name, value) {
   return [element("span", {}, `${name} `, shown)];
 }
 
-/** The checkpoint to compare with: the reader's choice, else the parent. */
+/** The checkpoint to compare with: the reader's choice, else the parent; for the first, the second. */
 function comparedWith(row) {
   if (detail.other !== null && detail.other !== row.checkpoint) return detail.other;
   return rollouts.before[row.checkpoint] ?? rollouts.checkpoints[1];

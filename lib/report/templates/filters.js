@@ -10,7 +10,7 @@ function isRight(row) {
   return row.label[1] === "1";
 }
 
-/** One value of a row for a select; null where the select does not apply. */
+/** One value of a row for a select; empty where the row has none. */
 function fieldOf(row, name) {
   if (name === "checkpoint" || name === "mode") return row[name];
   if (name === "change") return changeOf(row);
