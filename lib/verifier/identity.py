@@ -2,13 +2,12 @@
 
 `(x + 1)^2` and `x^2 + 2x + 1` are equal. Two ways, from proof to evidence:
 
-- identity: both sides are evaluated at a random point, in the finite field of the integers modulo
-  a random prime of 255 bits (polynomial identity testing: Schwartz, 1980,
-  doi:10.1145/322217.322225). Each symbol is an element of the field, drawn from a hash of its name
-  and of both sides, and so is each part that is not rational in its arguments, such as ln x. Sines
-  and their like are computed from exponentials, factorials and binomials from one factorial. The
-  prime too depends on both sides, so that no answer can foresee it or the elements; the
-  probability of an error is below 2^-200.
+- identity: both sides are evaluated at a random point, in the integers modulo four random primes
+  of 64 bits (polynomial identity testing: Schwartz, 1980, doi:10.1145/322217.322225). Each symbol
+  is an element of this ring, drawn from a hash of its name and of both sides, and so is each part
+  that is not rational in its arguments, such as ln x. Sines and their like are computed from
+  exponentials, factorials and binomials from one factorial. The primes too depend on both sides,
+  so that no answer can foresee them or the elements; the probability of an error is below 2^-150.
 - numbers: balls of a precision at which any difference except 0 would show. For roots this is a
   theorem (Burnikel, Fleischer, Mehlhorn, Schirra 2000, doi:10.1007/s004530010005) and the step is
   "algebraic"; with pi, logarithms and the like it is a conjecture (uniformity; Richardson 2000),
@@ -42,8 +41,8 @@ from lib.verifier.tree import (
     symbol,
 )
 
-_SMALL_FACTORS = math.prod(range(3, 400, 2))
-"""A multiple of all odd primes below 400."""
+_SMALL_FACTORS = math.prod(range(3, 200, 2))
+"""A multiple of all odd primes below 200."""
 # Nodes and functions with parts in any order.
 _UNORDERED = names("set union intersection max min gcd lcm")
 # Circular and hyperbolic functions; the hyperbolic ones end in h.
@@ -69,14 +68,14 @@ Term = tuple[Fraction, tuple[Node, ...]]
 
 
 class Fingerprint:
-    """Evaluates expression trees at a random point of the field of integers modulo `prime`.
+    """Evaluates expression trees at a random point of the integers modulo `modulus`.
 
-    An element is an int from 0 to `prime` - 1. Expressions that are equal by the identities of
+    An element is an int from 0 to `modulus` - 1. Expressions that are equal by the identities of
     this class get the same element, such as (x + 1)^2 and x^2 + 2x + 1. Different functions get
-    different ones, except with a probability below 2^-200.
+    different ones, except with a probability below 2^-150.
 
     Attributes:
-        salt: text of both sides of the comparison; `prime` and the random elements depend on it.
+        salt: text of both sides of the comparison; modulus and random elements depend on it.
         memo: the element of each tree so far.
         roots: for each element that was drawn as a root, (radicand, index).
     """
@@ -87,20 +86,23 @@ class Fingerprint:
         self.roots: dict[int, tuple[int, int]] = {}
 
     @functools.cached_property
-    def prime(self) -> int:
-        """A prime of 255 bits; of a fixed one p, an answer could add p to the reference."""
-        # 5 mod 8, so that −1 has a square root in the field (`root_of_minus_one`).
-        candidate = (1 << 254) + self._hash("prime") % (1 << 254) // 8 * 8 + 5
-        # Fermat's test: a number that passes is composite with a probability far below 2^-50, and
-        # was not chosen by the answer.
-        while math.gcd(candidate, _SMALL_FACTORS) > 1 or pow(2, candidate - 1, candidate) != 1:
-            candidate += 8
-        return candidate
+    def primes(self) -> tuple[int, ...]:
+        """Four primes of 64 bits, which are found in a tenth of the time of one of 256 bits."""
+        return tuple(_prime(self._hash("prime", number)) for number in range(4))
+
+    @functools.cached_property
+    def modulus(self) -> int:
+        """The product of the primes. If it were fixed, an answer could add it to the reference."""
+        return math.prod(self.primes)
 
     @functools.cached_property
     def root_of_minus_one(self) -> int:
-        """The element of i. 2 is no square modulo a prime of 5 mod 8, so 2^((p - 1) / 2) is −1."""
-        return pow(2, (self.prime - 1) // 4, self.prime)
+        """The element of i.
+
+        2 is no square modulo a prime p of 5 mod 8: 2^((p - 1) / 2) is −1, and so is any odd power
+        of it.
+        """
+        return pow(2, math.prod((prime - 1) // 4 for prime in self.primes), self.modulus)
 
     def _hash(self, *parts: object) -> int:
         """Return a hash of 512 bits of the salt and `parts`."""
@@ -114,21 +116,21 @@ class Fingerprint:
         Used for a symbol, ("symbol", "x"), and for a value that is no rational expression, such as
         ("call", "ln", element of x). Equal parts give equal elements.
         """
-        # 512 bits modulo a prime of 255 bits: the bias is below 2^-256.
-        return self._hash(*parts) % self.prime
+        # 512 bits modulo 256 bits: the bias is below 2^-256.
+        return self._hash(*parts) % self.modulus
 
     def of(self, node: Node) -> int:
-        """Return the element of `node`, an integer from 0 to `prime` - 1.
+        """Return the element of `node`, an integer from 0 to `modulus` - 1.
 
         Raises:
             Undecided: there is a division by 0, or 0^0.
         """
         if node not in self.memo:
-            self.memo[node] = self._of(node) % self.prime
+            self.memo[node] = self._of(node) % self.modulus
         return self.memo[node]
 
     def _of(self, node: Node) -> int:
-        """Compute the element of `node` from its parts; it may lie outside 0 to `prime` - 1.
+        """Compute the element of `node` from its parts; it may lie outside 0 to `modulus` - 1.
 
         A node without rules, such as a tuple, is *drawn*: it gets a pseudo-random element
         (`element`) that depends only on its kind, its name and the elements of its parts.
@@ -136,7 +138,7 @@ class Fingerprint:
         kind, name, args = node.kind, node.name, node.args
         if kind == "number" and node.value is not None:
             return node.value.numerator * self.inverse(node.value.denominator)
-        # i has a value in the field, a root of −1; the elements of other symbols are drawn.
+        # i has a value in the ring, a root of −1; the elements of other symbols are drawn.
         if kind == "symbol":
             return self.root_of_minus_one if name == "i" else self.element("symbol", name)
         values = list(map(self.of, args))
@@ -152,7 +154,7 @@ class Fingerprint:
                 times = Counter(values).items()
                 product = math.prod(self._raised(factor, count) for factor, count in times)
                 # 0 times a word is not 0: `0 NO` does not answer 0.
-                if product % self.prime == 0 and any(map(_is_word, args)):
+                if product % self.modulus == 0 and any(map(_is_word, args)):
                     return self.element("no number", *sorted(values))
                 return product
             case "quotient":
@@ -185,7 +187,7 @@ class Fingerprint:
         return self.element(kind, name, *values)
 
     def inverse(self, value: int) -> int:
-        """Return 1 / value in the field.
+        """Return 1 / value in the ring.
 
         Raises:
             Undecided: `value` is 0.
@@ -193,7 +195,7 @@ class Fingerprint:
         return self._raised(value, -1)
 
     def _raised(self, value: int, times: int) -> int:
-        """Return value^times in the field.
+        """Return value^times in the ring.
 
         If `value` was drawn as the root of a radicand with some index, each `index` factors of it
         are replaced by the radicand: √2 to the power 3 is 2·√2.
@@ -201,15 +203,15 @@ class Fingerprint:
         Raises:
             Undecided: there is a division by 0.
         """
-        value %= self.prime
+        value %= self.modulus
         if times < 0 and not value:
             raise Undecided("division by 0")
         if value not in self.roots:
-            return pow(value, times, self.prime)
+            return pow(value, times, self.modulus)
         # √2 is stored as (2, 2): root^times = radicand^whole · root^rest, with 0 <= rest < index.
         radicand, index = self.roots[value]
         whole, rest = divmod(times, index)
-        return self._raised(radicand, whole) * pow(value, rest, self.prime) % self.prime
+        return self._raised(radicand, whole) * pow(value, rest, self.modulus) % self.modulus
 
     def _power(self, base: Node, exponent: Node) -> int:
         """Return the element of base^exponent.
@@ -253,7 +255,7 @@ class Fingerprint:
             elif base == _E and denominator <= 2 and factor_element == self.of(_I_PI):
                 # e^(iπ/2) = i: a quarter of a turn for each half of iπ.
                 quarter_turns = numerator * 2 // denominator
-                product *= pow(self.root_of_minus_one, quarter_turns, self.prime)
+                product *= pow(self.root_of_minus_one, quarter_turns, self.modulus)
             else:
                 # x^(3y/2) is r^(3 · 2520 / 2), with a drawn r = x^(y / 2520): so x^y is the square
                 # of x^(y/2), and the cube of x^(y/3). 2520 (`_PARTS`) is divisible by 2 to 10. If
@@ -261,7 +263,7 @@ class Fingerprint:
                 index = denominator if _PARTS % denominator else _PARTS
                 root = self.element("power", base_element, factor_element, index)
                 product *= self._raised(root, numerator * index // denominator)
-        return product % self.prime
+        return product % self.modulus
 
     def _factorial(self, node: Node) -> int:
         """Return the element of `node`!: (n + 2)! is n! (n + 1) (n + 2).
@@ -273,8 +275,8 @@ class Fingerprint:
         # `int` splits off only integers: n + 5/2 has the shift 2 and the base n + 1/2.
         shift = sum(int(times) for times, factors in _terms(node) if not factors)
         shift = max(-_MAX_SHIFT, min(shift, _MAX_SHIFT))
-        # n, the rest, as an element of the field.
-        base = (self.of(node) - shift) % self.prime
+        # n, the rest, as an element of the ring.
+        base = (self.of(node) - shift) % self.modulus
         # The factors between base! and (base + shift)!: base + 1, …, base + shift, or for a
         # negative shift base + shift + 1, …, base.
         low, high = sorted((0, shift))
@@ -330,11 +332,24 @@ class Fingerprint:
             return ln * self.inverse(self.element("call", "ln", base))
         # Drawn from the square, since |x| and |−x| are equal.
         if name in ("abs", "norm"):
-            return self.element("call", name, *(value * value % self.prime for value in values))
+            return self.element("call", name, *(value * value % self.modulus for value in values))
         # gcd(4, 6) is gcd(6, 4); the order of `1, 2, \ldots` counts.
         if name in _UNORDERED and not any("ldots" in free_symbols(part) for part in args):
             values = sorted(values)
         return self.element("call", name, *values)
+
+
+def _prime(start: int) -> int:
+    """Return a prime of 64 bits and of 5 mod 8, so that −1 has a square root (`root_of_minus_one`).
+
+    Args:
+        start: a random integer, whose last 63 bits are used.
+    """
+    candidate = (1 << 63) + start % (1 << 63) // 8 * 8 + 5
+    # Fermat's test. A composite number that passes is rare, and as hard to foresee.
+    while math.gcd(candidate, _SMALL_FACTORS) > 1 or pow(2, candidate - 1, candidate) != 1:
+        candidate += 8
+    return candidate
 
 
 def _is_word(node: Node) -> bool:
@@ -422,16 +437,16 @@ def same_expression(one: Node, two: Node) -> Verdict:
 
     Raises:
         Undecided: there is a division by 0 or a part without a known value; or the trees differ in
-            the field, but have an integral, sum or limit; or two numbers cannot be told apart.
+            the ring, but have an integral, sum or limit; or two numbers cannot be told apart.
         TooHard: a limit of work is passed.
     """
-    field = Fingerprint(salt_of(one, two))
+    ring = Fingerprint(salt_of(one, two))
     # Without symbols and without unknown functions (`is_opaque`), both are numbers.
     if not (free_symbols(one) or free_symbols(two) or is_opaque(one) or is_opaque(two)):
-        return _same_number(one, two, field)
-    if field.of(one) == field.of(two):
+        return _same_number(one, two, ring)
+    if ring.of(one) == ring.of(two):
         return Verdict(True, "identity")
-    # The field does not evaluate integrals, sums and limits: with one inside, different elements
+    # The ring does not evaluate integrals, sums and limits: with one inside, different elements
     # prove nothing.
     if any(part.kind == "calculus" for tree in (one, two) for part in nodes(tree)):
         raise Undecided("integrals and sums")
@@ -445,10 +460,10 @@ def salt_of(one: Node, two: Node) -> str:
     return "\x1e".join(sorted((spelled(one), spelled(two))))
 
 
-def _same_number(one: Node, two: Node, field: Fingerprint) -> Verdict:
+def _same_number(one: Node, two: Node, ring: Fingerprint) -> Verdict:
     """Decide whether two trees without symbols denote the same number.
 
-    Compare them as exact rationals, else in the field (`field`), else as balls, whose precision
+    Compare them as exact rationals, else in the ring (`ring`), else as balls, whose precision
     follows from the sizes of the two trees.
 
     Raises:
@@ -459,11 +474,11 @@ def _same_number(one: Node, two: Node, field: Fingerprint) -> Verdict:
         # `exact_value` returns None for a number that is not known to be rational.
         left, right = exact_value(one), exact_value(two)
     except TooHard:
-        # A power tower is too large to compute, but the field can still prove it equal.
+        # A power tower is too large to compute, but the ring can still prove it equal.
         left = right = None
     if left is not None and right is not None:
         return Verdict(left == right, "number")
-    if field.of(one) == field.of(two):
+    if ring.of(one) == ring.of(two):
         return Verdict(True, "identity")
     # `constant` gives a value or a ball (a value with its rounding error), here of 50 digits. `gap`
     # is the ball around the difference: without 0 in it, the numbers differ, as most wrong answers
@@ -579,32 +594,33 @@ def proportional(left: Node, right: Node) -> int:
     # Any two constants except 0 are proportional: `0 = 1` would be the same as `0 = 2`.
     if not (free_symbols(left) or free_symbols(right)):
         return 0
-    # The ratio left / right at random points of two finite fields. If both denote the same small
+    # The ratio left / right at random points of two rings. If both denote the same small
     # rational, it is constant, with a probability of error below 2^-100.
     ratios = []
     for attempt in ("one", "two"):
-        field = Fingerprint(attempt + salt_of(left, right))
-        below = field.of(right)
+        ring = Fingerprint(attempt + salt_of(left, right))
+        below = ring.of(right)
         # right = 0 gives no ratio.
         if not below:
             return 0
-        ratios.append(_rational(field.of(left) * field.inverse(below) % field.prime, field.prime))
+        ratio = ring.of(left) * ring.inverse(below) % ring.modulus
+        ratios.append(_rational(ratio, ring.modulus))
     one, other = ratios
     if not one or one != other:
         return 0
     return 1 if one > 0 else -1
 
 
-def _rational(element: int, prime: int) -> Fraction | None:
-    """Return the rational that an element of the field of integers modulo `prime` denotes.
+def _rational(element: int, modulus: int) -> Fraction | None:
+    """Return the rational that an element of the integers modulo `modulus` denotes.
 
-    `prime` - 3 denotes -3. None if the element denotes no rational with numerator and denominator
+    `modulus` - 3 denotes -3. None if the element denotes no rational with numerator and denominator
     below about 2^100.
     """
-    # Rational reconstruction (Wang 1981): Euclid's algorithm on `prime` and `element`, stopped
-    # half-way. In each step `rest`, the remainder, is `times` · `element` in the field, so that the
+    # Rational reconstruction (Wang 1981): Euclid's algorithm on `modulus` and `element`, stopped
+    # half-way. In each step `rest`, the remainder, is `times` · `element` in the ring, so that the
     # element is rest / times.
-    (last_rest, last_times), (rest, times) = (prime, 0), (element, 1)
+    (last_rest, last_times), (rest, times) = (modulus, 0), (element, 1)
     while rest > 1 << 100:
         quotient = last_rest // rest
         (last_rest, last_times), (rest, times) = (

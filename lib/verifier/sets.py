@@ -360,10 +360,10 @@ def same_constraint(comparer: Comparer, reference: Node, answer: Node) -> bool:
     # of the step is '', since only `equal` is used.
     if len(sides[0]) > 2 or name in _BY_SIDES:
         return comparer.in_order(*sides, "").equal
-    # `Fingerprint` evaluates trees at a random point of a finite field. If both relations get the
-    # same value, their sides differ only in form: x + x < 2 and 2x < 2.
-    field = Fingerprint(salt_of(reference, answer))
-    if field.of(reference) == field.of(answer):
+    # `Fingerprint` evaluates trees at a random point of a ring. If both relations get the same
+    # value, their sides differ only in form: x + x < 2 and 2x < 2.
+    ring = Fingerprint(salt_of(reference, answer))
+    if ring.of(reference) == ring.of(answer):
         return True
     is_algebraic = name in ("<", "<=", "!=", "=")
     # The sign of c, if left − right of the reference is c times that of the answer; else 0.

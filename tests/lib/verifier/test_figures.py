@@ -15,6 +15,8 @@ FIGURES = {
     "MathArena, answers that its parser could not read, open half": ("matharena_manual", "TPR"),
     "PRM800K solutions, open half: the marked answer is extracted": ("prm800k_extraction", "TPR"),
     "pairs of public graders' own tests": ("pairs", "agreement"),
+    "pairs written against the verifier: right": ("written", "TPR"),
+    "pairs written against the verifier: wrong": ("written", "TNR"),
     "tora's outputs, agreement with the labels": ("tora", "agreement"),
     "qwen2.5-math-rm's outputs, agreement": ("qwen2.5-math-rm-example", "agreement"),
     "answers per CPU-second: short ones of the pairs": ("speed", SPEED),
