@@ -7,7 +7,7 @@
   is an element of this ring, drawn from a hash of its name and of both sides, and so is each part
   that is not rational in its arguments, such as ln x. Sines and their like are computed from
   exponentials, factorials and binomials from one factorial. The primes too depend on both sides,
-  so that no answer can foresee them or the elements; the probability of an error is below 2^-150.
+  so that no answer can foresee them or the elements; the probability of an error is below 2^-100.
 - numbers: balls of a precision at which any difference except 0 would show. For roots this is a
   theorem (Burnikel, Fleischer, Mehlhorn, Schirra 2000, doi:10.1007/s004530010005) and the step is
   "algebraic"; with pi, logarithms and the like it is a conjecture (uniformity; Richardson 2000),
@@ -52,6 +52,8 @@ _PARTS = 2520
 
 2520 is divisible by 2 to 10.
 """
+_MAX_EXPONENT = 1 << 32
+"""A larger power is drawn as a whole: x^n would be 1 if n were a multiple of each prime less 1."""
 _MAX_SHIFT = 40
 """Largest k for which (n + k)! is expanded to n! (n + 1) … (n + k)."""
 _MAX_PRIME = 200
@@ -72,7 +74,7 @@ class Fingerprint:
 
     An element is an int from 0 to `modulus` - 1. Expressions that are equal by the identities of
     this class get the same element, such as (x + 1)^2 and x^2 + 2x + 1. Different functions get
-    different ones, except with a probability below 2^-150.
+    different ones, except with a probability below 2^-100.
 
     Attributes:
         salt: text of both sides of the comparison; modulus and random elements depend on it.
@@ -87,7 +89,7 @@ class Fingerprint:
 
     @functools.cached_property
     def primes(self) -> tuple[int, ...]:
-        """Four primes of 64 bits, which are found in a tenth of the time of one of 256 bits."""
+        """Four primes of 64 bits, which take an eighth of the time to find of one of 255 bits."""
         return tuple(_prime(self._hash("prime", number)) for number in range(4))
 
     @functools.cached_property
@@ -198,7 +200,8 @@ class Fingerprint:
         """Return value^times in the ring.
 
         If `value` was drawn as the root of a radicand with some index, each `index` factors of it
-        are replaced by the radicand: √2 to the power 3 is 2·√2.
+        are replaced by the radicand: √2 to the power 3 is 2·√2. Beyond `_MAX_EXPONENT`, the power
+        is drawn.
 
         Raises:
             Undecided: there is a division by 0.
@@ -206,6 +209,8 @@ class Fingerprint:
         value %= self.modulus
         if times < 0 and not value:
             raise Undecided("division by 0")
+        if abs(times) > _MAX_EXPONENT:
+            return self.element("power", value, times)
         if value not in self.roots:
             return pow(value, times, self.modulus)
         # √2 is stored as (2, 2): root^times = radicand^whole · root^rest, with 0 <= rest < index.

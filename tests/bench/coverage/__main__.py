@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from lib.report.text import Table, markdown_table, percent
 from lib.stats import seeds_mean
 from tests.lib.stats import test_coverage as problems
 from tests.lib.stats.test_seeds import MEANS, SHAPES
@@ -93,7 +94,7 @@ def over_problems(size: int) -> dict[str, dict[str, float]]:
 
 ROWS = {
     "students_t": "Student's t, S − 1 degrees of freedom",
-    "ours": "**Student's t, (S + 1) / 2**",
+    "ours": "Student's t, (S + 1) / 2 degrees of freedom",
     "bootstrap_t": "symmetric bootstrap-t (1,000 experiments)",
     "bca": "BCa bootstrap (the same)",
     "rate of problems": "rate of problems",
@@ -105,24 +106,24 @@ ROWS = {
 
 def seeds_table(results: dict[str, dict[str, float]]) -> str:
     """Return the table of coverage over seeds, as in docs/statistics.md."""
-    lines = ["| interval | seeds | normal | bimodal | outliers | width |"]
-    lines.append("| :-- | --: | --: | --: | --: | --: |")
+    rows = []
     for name, row in results.items():
         method, seeds = name.split()
-        shares = " | ".join(f"{row[shape]:.1%}"[:-1] for shape in SHAPES)
-        lines.append(f"| {ROWS[method]} | {seeds} | {shares} | {row['width']:.2f} |")
-    return "\n".join(lines) + "\n"
+        shares = [percent(row[shape]) for shape in SHAPES]
+        rows.append((ROWS[method], seeds, *shares, f"{row['width']:.2f}"))
+    header = ("interval", "seeds", *SHAPES, "width")
+    return markdown_table(Table("", header, tuple(rows)))
 
 
 def problems_table(results: dict[str, dict[str, dict[str, float]]]) -> str:
     """Return the table of coverage over problems, as in docs/statistics.md."""
-    lines = [f"| interval | {' | '.join(f'n = {int(size):,}' for size in results)} |"]
-    lines.append("| :-- |" + " --: |" * len(results))
+    rows = []
     for name in (name for name in next(iter(results.values())) if name in ROWS):
         found = [each[name] for each in results.values()]
-        cells = [f"{100 * each['mean']:.1f} ({100 * each['lowest']:.1f})" for each in found]
-        lines.append(f"| {ROWS[name]} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        cells = [f"{percent(each['mean'])} ({percent(each['lowest'])})" for each in found]
+        rows.append((ROWS[name], *cells))
+    header = ("interval", *(f"n = {int(size):,}" for size in results))
+    return markdown_table(Table("", header, tuple(rows)))
 
 
 @click.command(help=__doc__)

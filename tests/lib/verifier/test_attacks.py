@@ -5,15 +5,19 @@ the reference and adversarial prefixes: arXiv:2505.22203 and the issue threads o
 """
 
 import json
+import math
 import re
 
 import pytest
+import sympy
 
 from lib.core.plugins import label
 from lib.prompts import prompt_format
 from lib.prompts.formats import PromptFormat
 from lib.rewards.functions import STACKS, Grading, load_reward, rewards_of
 from lib.verifier.evaluate import as_number
+from lib.verifier.identity import Fingerprint
+from lib.verifier.tree import Node, number, symbol
 from tests.bench.verifier.attack import FAMILIES, Pair, accepted_pairs, bounded, derived
 from tests.bench.verifier.attack_by_training import false_rewards, holds_value, read_rollouts
 from tests.bench.verifier.graders import disagreements, reckon
@@ -171,6 +175,23 @@ def test_labelled_pairs_of_a_class_are_told_apart(name):
     rows = [row for row in CLASSES if row["class"] == name]
     assert {row["equal"] for row in rows} == {True, False}
     assert disagreements(rows) == []
+
+
+def test_no_answer_can_foresee_the_ring():
+    """Modulus and elements differ between salts, and −1 has a root in each ring."""
+    rings = [Fingerprint(f"salt {index}") for index in range(20)]
+    primes = {prime for ring in rings for prime in ring.primes}
+    assert len(primes) == 80 and all(sympy.isprime(prime) for prime in primes)
+    assert len({ring.of(symbol("x")) for ring in rings}) == 20
+    assert all(ring.of(symbol("i")) ** 2 % ring.modulus == ring.modulus - 1 for ring in rings)
+
+
+def test_a_multiple_of_each_prime_less_1_is_no_exponent_0():
+    """Fermat: x^n would be 1 modulo each prime."""
+    ring = Fingerprint("salt")
+    n = math.lcm(*(prime - 1 for prime in ring.primes))
+    assert pow(ring.of(symbol("x")), n, ring.modulus) == 1
+    assert ring.of(Node("power", (symbol("x"), number(n)))) != 1
 
 
 DERIVED = json.loads((GOLDEN / "derived.json").read_text(encoding="utf-8"))
