@@ -104,10 +104,12 @@ class Curve:
         self._add(f"{RATIO}/mean", weights, mask)
         # Not a column itself: `close_step` needs it for the effective sample size.
         self._add(SQUARE, weights.square(), mask)
+        counted = _counted(weights, mask)
+        # Where the mask is 0, the gap is 0 and a weight is 1, which must be no extreme.
         extremes = {
             f"{GAP}/max": gap.max(),
-            f"{RATIO}/min": weights.min(),
-            f"{RATIO}/max": weights.max(),
+            f"{RATIO}/min": weights.where(counted, math.inf).min(),
+            f"{RATIO}/max": weights.where(counted, -math.inf).max(),
         }
         for name, value in extremes.items():
             # [1]; NaN for a micro-batch without tokens in the loss: `close_step` leaves NaN out.
@@ -139,10 +141,9 @@ class Curve:
     def _add(self, name: str, values: Tensor, mask: Tensor) -> None:
         """Add a micro-batch to a mean of the step.
 
-        For values [b, T] the mean is over the tokens whose mask is True; for values [b, 1], over
-        the completions with at least one such token. The mask is [b, T].
+        The values are [b, T] or [b, 1], the mask is [b, T]; for what counts see `_counted`.
         """
-        counted = mask.any(-1, keepdim=True) if values.shape[1] == 1 else mask
+        counted = _counted(values, mask)
         pair = torch.stack([(values * counted).sum(), counted.sum()]).double()
         # Not `+=`: that would add `pair`, which may be on a GPU, to a new entry of the defaultdict
         # `_sums`, a tensor on the CPU. `get` makes no entry.
@@ -195,6 +196,15 @@ class Curve:
                 means[name] = sum(known) / len(known)
         self.values.clear()
         return means
+
+
+def _counted(values: Tensor, mask: Tensor) -> Tensor:
+    """Return which values count, in their shape.
+
+    Of values [b, T], the tokens whose mask is True; of values [b, 1], the completions with at least
+    one such token. The mask is [b, T].
+    """
+    return mask.any(-1, keepdim=True) if values.shape[1] == 1 else mask
 
 
 def _std(values: Tensor) -> float:

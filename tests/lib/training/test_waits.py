@@ -54,7 +54,8 @@ def test_the_curve_reads_nothing_before_the_step_is_closed(waits):
     mask = torch.tensor([[True, True, False], [False, False, False]])
     ones = torch.ones(2, 3)
     loss = PolicyLoss(loss=ones, clipped=ones.bool(), kl=0.5 * ones)
-    comparison = SamplerComparison(gap=0.25 * ones * mask, weights=2 * ones)
+    weights = torch.tensor([[2.0, 3, 1], [1, 4, 4]])
+    comparison = SamplerComparison(gap=0.25 * ones * mask, weights=weights)
     for each in (mask, torch.zeros_like(mask)):
         curve.add_comparison(comparison, each)
         batch = LossInputs(
@@ -68,6 +69,7 @@ def test_the_curve_reads_nothing_before_the_step_is_closed(waits):
     assert point["clip_ratio/low_min"] == 1 and point["clip_ratio/high_max"] == 0
     assert point["sampling/sampling_logp_difference/max"] == 0.25
     assert point["sampling/importance_sampling_ratio/min"] == 2
+    assert point["sampling/importance_sampling_ratio/max"] == 3
 
 
 def test_a_micro_batch_is_not_waited_for(built, logits, request):
