@@ -344,9 +344,10 @@ class Tracker(TrainerCallback):
             os.environ.setdefault(variable, value)
         installed = get_available_reporting_integrations()
         if missing := sorted(names - {*installed}):
+            source = f"REPORT_TO={report_to}" if missing[0] in report_to else f"WANDB_MODE={mode}"
             raise UserError(
-                f"REPORT_TO={report_to}: {missing[0]} is not installed, or no integration of "
-                f"transformers; installed: {', '.join(installed) or 'none'}"
+                f"{source}: {missing[0]} is not installed, or no integration of transformers; "
+                f"installed: {', '.join(installed) or 'none'}"
             )
         # transformers' callback for each name. Made here, before a model is loaded, since a package
         # that cannot be imported raises now.

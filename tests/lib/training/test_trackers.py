@@ -106,10 +106,13 @@ def test_nothing_is_recorded_unless_the_environment_asks(base, sets, smoke, tmp_
     [
         ("WANDB_MODE", "of", ".*offline"),
         ("REPORT_TO", "wandb, trackoi", ".*trackoi is not installed"),
+        ("WANDB_MODE", "offline", "wandb is not installed"),
     ],
 )
 def test_an_unknown_tracker_or_mode_is_refused_first(variable, value, words, monkeypatch):
     monkeypatch.setenv(variable, value)
+    installed = ["wandb"] if "trackoi" in value else []
+    monkeypatch.setattr(tracking, "get_available_reporting_integrations", lambda: installed)
     # Before any model is loaded.
     with pytest.raises(UserError, match=f"^{variable}={value}: {words}"):
         Tracker("grpo", {})
