@@ -24,7 +24,7 @@ def check_world_size() -> None:
 
     Raises:
         UserError: the numbers differ; the message gives both, and the torchrun command that starts
-            the right number on CPUs.
+            the right number on one machine's CPUs.
     """
     started = num_processes()
     # Nearest parent first: the first launcher among them started this process, and decides.
@@ -36,7 +36,7 @@ def check_world_size() -> None:
         if expected != started:
             raise UserError(
                 f"the launcher was told to start {expected} processes and started {started}; "
-                "on CPUs use LAUNCH='torchrun --nproc_per_node "
+                "on one machine's CPUs use LAUNCH='torchrun --nproc_per_node "
                 f"{expected}', on GPUs check that there are {expected}"
             )
         return
