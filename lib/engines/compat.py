@@ -144,11 +144,11 @@ def name_cpu_build() -> None:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Restore the CPU's random states and torch's threads after a block that builds a vLLM engine.
+    """Restore all random states and torch's threads after a block that builds a vLLM engine.
 
     vLLM 0.32.0 seeds every generator (vllm/utils/torch_utils.py, `set_random_seed`) and disables
-    `torch.set_num_threads` for good (vllm/v1/worker/cpu_worker.py, `init_device`). The generators
-    of GPUs are not restored. Remove when neither has an effect outside of the engine.
+    `torch.set_num_threads` for good (vllm/v1/worker/cpu_worker.py, `init_device`). Remove when
+    neither has an effect outside of the engine.
     """
     import torch
 

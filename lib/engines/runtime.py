@@ -6,7 +6,7 @@ import os
 import platform
 import random
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -85,16 +85,15 @@ def prefer_reproducible_kernels() -> None:
 
 
 @contextlib.contextmanager
-def random_states_kept(gpus: Iterable[int] = ()) -> Iterator[None]:
+def random_states_kept() -> Iterator[None]:
     """Restore the states of Python's, NumPy's and torch's generators after the block.
 
-    Args:
-        gpus: numbers of the GPUs whose generators are restored too; reading one starts CUDA.
+    Torch has one for the CPU and one for each visible GPU; reading a GPU's starts CUDA.
     """
     python, numpy = random.getstate(), np.random.get_state()
     try:
         # torch restores its own states, of the CPU and of these GPUs.
-        with torch.random.fork_rng(devices=gpus):
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             yield
     finally:
         random.setstate(python)

@@ -92,8 +92,8 @@ def build_model(
 ) -> Qwen3ForCausalLM:
     """Build a Qwen3 with random fp32 weights and tied embeddings, one row per token of `tokenizer`.
 
-    The weights depend only on `seed`, the sizes and `shape.initializer_range`. Torch's random state
-    on the CPU is left as it was; the generators of GPUs get the seed.
+    The weights depend only on `seed`, the sizes and `shape.initializer_range`. Torch's random
+    states are left as they were.
     """
     token_ids = {
         "bos_token_id": None,
@@ -115,7 +115,8 @@ def build_model(
         **token_ids,
     )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        # `torch.manual_seed` would seed the GPUs' generators too.
+        torch.default_generator.manual_seed(seed)
         model = Qwen3ForCausalLM(config)
     model.generation_config = GenerationConfig(**token_ids)
     return model

@@ -116,8 +116,7 @@ def load_unsloth(
     import torch
 
     shares = memory_share > 0
-    # vLLM seeds all generators and replaces `torch.set_num_threads`; `undisturbed` restores the
-    # function and the generators of the CPU.
+    # vLLM seeds all generators and replaces `torch.set_num_threads`; `undisturbed` restores both.
     with compat.undisturbed() if shares else contextlib.nullcontext():
         model, _ = _fast_language_model().from_pretrained(
             model_name=str(weights),

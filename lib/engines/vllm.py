@@ -309,7 +309,7 @@ class VllmEngine(VllmBase):
                 weights = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reckon-")))
                 whole = load_merged(full, base=full, dtype=dtype, attention=attention)
                 whole.save_pretrained(weights)
-            # Restores the CPU's random states and torch's threads, which vLLM changes.
+            # Restores the random states and torch's threads, which vLLM changes.
             stack.enter_context(compat.undisturbed())
             stack.enter_context(_on_gpu(gpu))
             # Turns vLLM's exceptions about too little memory into a UserError.

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from accelerate.utils import broadcast_object_list
 from transformers import (
     PreTrainedModel,
@@ -211,7 +210,7 @@ class Validator(TrainerCallback):
         reading. The random states of training are the same afterwards.
         """
         # An engine may disturb the generators: vLLM seeds all of them while it starts.
-        with timed("validation"), random_states_kept(gpus=range(torch.cuda.device_count())):
+        with timed("validation"), random_states_kept():
             # Opened at the first point: the policy is not on its device before.
             if self.engine is None:
                 self.engine = self.open_engine(model)

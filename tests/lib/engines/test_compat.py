@@ -10,18 +10,24 @@ from lib.engines import compat
 from lib.engines.compat import undisturbed
 
 
-def test_building_an_engine_keeps_random_states_and_threads():
+def test_building_an_engine_keeps_random_states_and_threads(monkeypatch):
+    gpus = {0: "first", 1: "second"}  # the states of their generators
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(gpus))
+    monkeypatch.setattr(torch.cuda, "get_rng_state", gpus.get)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, gpu: gpus.update({gpu: state}))
     setter, threads = torch.set_num_threads, torch.get_num_threads()
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
     with undisturbed():
         torch.set_num_threads(threads + 1)
         torch.set_num_threads = lambda number: None
         torch.manual_seed(1)
+        gpus.update({0: "seeded", 1: "seeded"})
         random.seed(1)
         np.random.seed(1)
     assert torch.set_num_threads is setter
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.get_rng_state(), states[0])
+    assert gpus == {0: "first", 1: "second"}
     assert random.getstate() == states[1]
     assert np.random.get_state()[1].tolist() == states[2]
 

@@ -1,4 +1,5 @@
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -107,12 +108,15 @@ def test_a_loaded_checkpoint_is_the_one_that_was_saved(tmp_path):
     assert loaded.get_output_embeddings().weight is loaded.get_input_embeddings().weight
 
 
-def test_weights_depend_on_the_seed_only():
+def test_weights_depend_on_the_seed_only(monkeypatch):
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
+    gpus = Mock()
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", gpus)
     one, again, other = map(built, (0, 0, 1))
     assert torch.equal(torch.rand(3), expected)
+    assert not gpus.called
     assert same_weights(one, again)
     embedding = one.get_input_embeddings().weight
     assert not torch.equal(embedding, other.get_input_embeddings().weight)
