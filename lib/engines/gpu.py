@@ -14,6 +14,8 @@ import subprocess
 import warnings
 from collections.abc import Sequence
 
+import psutil
+
 LEAST_DRIVER = {"12": 525, "13": 580}
 """Oldest driver version, by the major version of torch's CUDA."""
 
@@ -33,7 +35,8 @@ class Gpu:
 
     Attributes:
         driver: the driver's version, such as "580.65.06".
-        memory, free: total and free memory in bytes.
+        memory, free: total and free memory in bytes; the machine's main memory if the driver
+            reports none, as for a GB10, which has no memory of its own.
         capability: compute capability, such as 8.0; infinity if the driver does not report it.
     """
 
@@ -57,12 +60,21 @@ def find_gpus() -> tuple[Gpu, ...]:
         with contextlib.suppress(OSError, subprocess.CalledProcessError):
             table = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
             # "NVIDIA H100 80GB HBM3, 580.65.06, 81559, 81000, 9.0": memory is in MiB.
+            # `[N/A]` in place of a number is read as ''.
+            number = r"(?:([\d.]+)|\[.+?\])"
             rows = re.findall(
-                r"^(.+?), *(.+?), *(\d+), *(\d+)(?:, *([\d.]+))?$", table, re.MULTILINE
+                rf"^(.+?), *(.+?), *{number}, *{number}(?:, *{number})?$", table, re.MULTILINE
             )
+            main = psutil.virtual_memory()
             # A capability that is not reported counts as high enough: infinity.
             return tuple(
-                Gpu(name, driver, int(total) * 2**20, int(free) * 2**20, float(cap or "inf"))
+                Gpu(
+                    name,
+                    driver,
+                    memory=int(total) * 2**20 if total else main.total,
+                    free=int(free) * 2**20 if free else main.available,
+                    capability=float(cap or "inf"),
+                )
                 for name, driver, total, free, cap in rows
             )
     return ()

@@ -4,6 +4,7 @@ import importlib
 import math
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from click.testing import CliRunner
@@ -45,6 +46,16 @@ def test_the_drivers_tool_is_read(driver, monkeypatch):
     assert (gpu.driver, gpu.capability) == ("450.1", math.inf)
     monkeypatch.setenv("PATH", "")
     assert find_gpus() == ()
+
+
+def test_a_gpu_that_shares_the_machines_memory_is_listed(tmp_path, monkeypatch):
+    row = "NVIDIA GB10, 580.95.05, [N/A], [N/A], [N/A]"
+    tool = write_script(tmp_path / "bin/nvidia-smi", f"echo {row!r}\n")
+    monkeypatch.setenv("PATH", str(tool.parent), prepend=":")
+    monkeypatch.delenv(VISIBLE, raising=False)
+    (gpu,) = find_gpus()
+    assert (gpu.name, gpu.driver, gpu.capability) == ("NVIDIA GB10", "580.95.05", math.inf)
+    assert 0 < gpu.free < gpu.memory == psutil.virtual_memory().total
 
 
 @pytest.mark.parametrize(
