@@ -286,8 +286,9 @@ class ServerEngine(VllmBase):
         # threads of the others had found none waiting, and ended.
         while waiting:
             # One thread per request under way: enough to fill the servers' batches of AT_A_TIME
-            # completions, at least one per server. The threads take the servers in turn.
-            to_fill = AT_A_TIME * len(self.servers) // sampling.num_completions
+            # completions, at least one per server. The threads take the servers in turn. `n` is 1
+            # for greedy decoding, whatever the group's size.
+            to_fill = AT_A_TIME * len(self.servers) // parts[0][1]["n"]
             num_threads = max(len(self.servers), min(len(parts), to_fill))
             self._on_live_servers(answer_waiting, islice(cycle(self.servers), num_threads))
         # The parts of one prompt are in order.

@@ -264,7 +264,8 @@ def echo(base):
 
     def answer(request):
         seed, number = (request["sampling_params"][name] for name in ("seed", "n"))
-        return 200, {"choices": [{**own, "token_ids": [(seed + i) % 500]} for i in range(number)]}
+        first = seed or 0  # None for greedy decoding
+        return 200, {"choices": [{**own, "token_ids": [(first + i) % 500]} for i in range(number)]}
 
     return answer
 
@@ -293,6 +294,19 @@ def test_two_servers_give_the_completions_of_one(base, serve, prompts, echo):
     alone = engine_at(base, serve(generate=echo))
     shared = engine_at(base, ",".join(serve(generate=answer) for _ in range(2)))
     assert tokens(shared, prompts, 4) == tokens(alone, prompts, 4)
+
+
+def test_greedy_requests_are_sent_together_whatever_the_group(base, serve, prompts, echo):
+    both = threading.Barrier(2)
+
+    def answer(request):
+        both.wait(10)
+        return echo(request)
+
+    engine = engine_at(base, serve(generate=answer))
+    greedy = random_sampling(num_completions=512, temperature=0)
+    groups = engine.generate(prompts[:2], greedy)
+    assert [len(group) for group in groups] == [512, 512]
 
 
 def test_a_server_that_falls_out_leaves_its_prompts_to_the_others(
