@@ -87,8 +87,6 @@ _SEPARATOR = re.compile(
     # A line of a formula, `#`, a letter `$x$` of a sentence, an arrow, a column of a table.
     r"(?P<sign>\\\\|\\(?:begin|end)\{(?:align|gather|equation|split)[a-z]*\*?\}|&(?!\w)"
     r"|#|\$[A-Za-z]\$(?=\s)|[→⇒∴✅]|[-=]>|\s\|\s"
-    # `and we are done`, `and done`: any other "and" may go on with the answer, `5 and a half`.
-    r"|\band(?=\s+(?:we(?:\s+a|['’])re\s+)?done\b)"
     # An article or a pronoun; two letters by themselves.
     r"|(?<!\S)(?:A|I|a(?=\s[a-z]{2}))(?!\S)|(?<!\S)(?!or|ln|pi)[A-Za-z]{2}(?=\s+[$\\\w(]))"
     rf"|{PIECE.pattern}"
