@@ -27,7 +27,7 @@ def main() -> None:
 def checkpoint(params_file: Path, completions: Path, **outputs: Path) -> None:
     """Grade the output of `evaluate` (the DVC stage).
 
-    Params: reward, evaluate (max_new_tokens).
+    Params: reward.
     """
     params = load_params(params_file)
     # Imported here, so that --help is quick. It must not import torch: grading again after a change

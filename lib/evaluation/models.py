@@ -157,9 +157,7 @@ def measure_model(
             )
             prompts = {each.name: _prompt_texts(engine, each, system=system) for each in sets}
         # The faults are counts of the verifier's failures, by name.
-        metrics, faults = grade_file(
-            completions, graded, reward=params.reward, max_new_tokens=evaluate.max_new_tokens
-        )
+        metrics, faults = grade_file(completions, graded, reward=params.reward)
     write_json(out / "prompts" / f"{label}.json", prompts)
     write_metrics(out / "metrics" / f"{label}.json", metrics)
     write_provenance(

@@ -54,15 +54,13 @@ def grade(
     Returns:
         The headline numbers as lines for the terminal.
     """
-    # Rewards on length use the limit of evaluation, not of training.
-    longest = params.evaluate.max_new_tokens
     # {benchmark: {mode: {name: value}}}, and {fault: count} of the verifier.
-    summary, faults = grade_file(completions, graded, reward=params.reward, max_new_tokens=longest)
+    summary, faults = grade_file(completions, graded, reward=params.reward)
     write_metrics(rates, summary)
     write_metrics(metrics, headline_metrics(summary))
     write_provenance(
         provenance,
-        settings=params.model_dump(include={"reward": True, "evaluate": {"max_new_tokens"}}),
+        settings=params.model_dump(include={"reward"}),
         inputs={"completions": completions},
         verifier={"code": hash_code(ROOT / "lib/verifier"), **faults},
     )
@@ -70,14 +68,13 @@ def grade(
 
 
 def grade_file(
-    completions: Path, graded: Path, *, reward: Reward, max_new_tokens: int
+    completions: Path, graded: Path, *, reward: Reward
 ) -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
     """Grade a JSONL file of completions, and write the grades in the same order.
 
     Args:
         completions: as `lib.evaluation.completions` writes it.
         graded: JSONL that gets a `GradedCompletion` for each line.
-        max_new_tokens: the longest completion, for rewards on length.
 
     Returns:
         The metrics as {benchmark: {mode: {name: value}}}, and how often the verifier ended without
@@ -86,26 +83,25 @@ def grade_file(
     # The verifier counts over the whole process: the difference is this file's part.
     before = counters()
     # A generator: rows are graded while they are written.
-    rows = grade_rows(read_jsonl(completions), reward=reward, max_new_tokens=max_new_tokens)
+    rows = grade_rows(read_jsonl(completions), reward=reward)
     # Written and read again, row by row: a whole file may not fit into memory.
     write_jsonl(graded, map(dataclasses.asdict, rows))
     after = counters()
     return summarise(read_graded(graded)), {name: after[name] - before[name] for name in FAULTS}
 
 
-def grade_rows(
-    rows: Iterable[Mapping[str, Any]], *, reward: Reward, max_new_tokens: int
-) -> Iterator[GradedCompletion]:
+def grade_rows(rows: Iterable[Mapping[str, Any]], *, reward: Reward) -> Iterator[GradedCompletion]:
     """Grade the rows of a completions file, in order; rows of one problem must be adjacent."""
-    # (name, tags) of a prompt format → its reward functions, built once and not for each problem.
-    gradings: dict[tuple[str, tuple[str, ...]], Grading] = {}
+    # Name and tags of a prompt format, length limit → their reward functions, built once and not
+    # for each problem.
+    gradings: dict[tuple[str, tuple[str, ...], int], Grading] = {}
     # Graded problem by problem, since a reward may compare the completions of a group.
     by_problem = itertools.groupby(
         rows, lambda row: (row["benchmark"], row["mode"], row["problem_id"])
     )
     for _, group in by_problem:
         lines = list(group)
-        # Prompt, format, reference and tags are the same in all rows of a problem.
+        # Prompt, format, length limit, reference and tags are the same in all rows of a problem.
         first = lines[0]
         generated = [
             GeneratedCompletion(
@@ -114,10 +110,12 @@ def grade_rows(
             for line in lines
         ]
         name, format_tags = first["prompt_format"]["name"], tuple(first["prompt_format"]["tags"])
-        if (name, format_tags) not in gradings:
+        # Rewards on length use the limit of this benchmark's evaluation, not of training.
+        longest = first["sampling"]["max_new_tokens"]
+        if (name, format_tags, longest) not in gradings:
             form = prompt_format(name, tags=format_tags)
-            gradings[name, format_tags] = _grading(form, reward, max_new_tokens)
-        grading = gradings[name, format_tags]
+            gradings[name, format_tags, longest] = _grading(form, reward, longest)
+        grading = gradings[name, format_tags, longest]
         # One rollout per completion; these tags are the problem's.
         rollouts = grading.judge(
             generated,

@@ -75,9 +75,10 @@ def open_math_reasoning(fields: Fields, columns: Mapping[str, str]) -> Problem:
     its own tags around it; the text between and after them stays. The column table reads the other
     fields: the reference is `expected_answer`.
     """
-    generated = required_text(fields, ("generated_solution",), field="solution")
+    column = columns.get("solution", "generated_solution")
+    generated = required_text(fields, (column,), field="solution")
     solution = re.sub(r"</?think>", "", generated).strip()
-    return to_problem({**fields, "generated_solution": solution}, columns)
+    return to_problem({**fields, column: solution}, columns)
 
 
 # The instructions before and after every question of the released set; the processed set has
@@ -105,8 +106,9 @@ def dapo(fields: Fields, columns: Mapping[str, str]) -> Problem:
          \\n\\nIn triangle …\\n\\nRemember to put your answer on its own line after …"}],
          "reward_model": {"ground_truth": "34", …}}
     """
+    column = columns.get("problem", "prompt")
     # Of the released form's chat messages, the text of the user turn.
-    prompt = required_text(fields, ("prompt",), field="problem", role="user")
+    prompt = required_text(fields, (column,), field="problem", role="user")
     # "Solve the following … step by step. …" before, "Remember to put your answer …" after.
     question = _DAPO_SUFFIX.sub("", _DAPO_PREFIX.sub("", prompt, count=1)).strip()
     reward_model = fields.get("reward_model")
@@ -114,7 +116,7 @@ def dapo(fields: Fields, columns: Mapping[str, str]) -> Problem:
     # `solution` is the processed form's name for the answer. The column table accepts it as the
     # reference, since it is only an answer.
     answer = fields.get("solution") or truth
-    return to_problem({**fields, "prompt": question, "solution": answer}, columns)
+    return to_problem({**fields, column: question, "solution": answer}, columns)
 
 
 def mmlu(fields: Fields, columns: Mapping[str, str]) -> Problem:

@@ -112,7 +112,8 @@ def _object_or_fault(row: Any) -> Fields | RowFault:
 def read_csv_rows(path: Path, *, names: Sequence[str] = ()) -> Iterator[RawRow]:
     """Yield comma-separated rows; every value stays text.
 
-    A row that cannot be parsed is yielded with its fault in place of its fields.
+    A row that cannot be parsed is yielded with its fault in place of its fields. If it is the
+    header, no other row follows.
 
     Args:
         path: the file.
@@ -134,6 +135,10 @@ def read_csv_rows(path: Path, *, names: Sequence[str] = ()) -> Iterator[RawRow]:
                 values = next(reader, None)
             except csv.Error as error:
                 fields = RowFault("unreadable", detail=f"not CSV ({error})")
+                # A header that cannot be read is a fault of the whole file: number 0.
+                if not names:
+                    yield RawRow(str(path), 0, fields)
+                    return
             else:
                 if values is None:  # the end of the file
                     return

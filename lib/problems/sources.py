@@ -16,7 +16,7 @@ import datasets
 from datasets import Dataset, DatasetDict
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 
-from lib.artifacts import replacing
+from lib.artifacts import json_lines, replacing
 from lib.artifacts.hub import Repository, dataset_repository, find, look_up
 from lib.artifacts.problems import Problem, read_problems
 from lib.core.errors import UserError
@@ -259,9 +259,9 @@ def find_benchmark(query: str, *, limit: int = 0) -> BenchmarkSet:
         UserError: no such set (with the command that gets it), or a row without a problem.
     """
     name, path = _locate(query)
-    # Files that `prepare` wrote hold `Problem` records; the rows of other files are converted.
-    # `adapter_of` is the adapter of a known set; for any other name it is "table".
-    is_prepared = path.parent == BENCHMARKS_FOLDER
+    # Files that `prepare` wrote, and copies of them, hold `Problem` records; the rows of other
+    # files are converted. `adapter_of` is the adapter of a known set, "table" for any other name.
+    is_prepared = path.parent == BENCHMARKS_FOLDER or _holds_records(path)
     adapter = "" if is_prepared else adapter_of(name)
     problems = list(read_problems(path) if is_prepared else _all_problems(path, adapter))
     # Id, a content hash → first problem with it.
@@ -277,6 +277,13 @@ def find_benchmark(query: str, *, limit: int = 0) -> BenchmarkSet:
         problems=tuple(problem for problem in unique.values() if problem.id in drawn_ids),
         num_repeated=len(problems) - len(unique),
     )
+
+
+def _holds_records(path: Path) -> bool:
+    """Return True if the first row of a JSONL file has exactly the fields of a `Problem`."""
+    first = next(json_lines(path), None) if path.suffix == ".jsonl" else None
+    row = first.value if first else None
+    return isinstance(row, dict) and row.keys() == Problem.__dataclass_fields__.keys()
 
 
 def _locate(query: str) -> tuple[str, Path]:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import vl_convert
 
-from lib.artifacts.completions import GREEDY, GradedCompletion, TrainingRollout
+from lib.artifacts.completions import GREEDY, UNGRADED, GradedCompletion, TrainingRollout
 from lib.core.errors import visible
 from lib.report.charts import INK, LOOK, colors_of
 from lib.report.inputs import Run
@@ -122,12 +122,14 @@ def _rank(run: Run, answers: Mapping[tuple[str, int], GradedCompletion]) -> int:
     """Return 0 if an answer got worse, 1 if the exported checkpoint is wrong, else 2.
 
     An answer got worse if it is wrong, and the answer of its checkpoint's parent with the same
-    sample number is right.
+    sample number is right. An ungraded answer is not wrong.
 
     Args:
         answers: (checkpoint, sample number) → answer to one problem in one mode.
     """
-    wrong = [key for key, row in answers.items() if not row.answer_ok]
+    wrong = [
+        key for key, row in answers.items() if not row.answer_ok and row.decided_by != UNGRADED
+    ]
     for checkpoint, sample in wrong:
         # The first checkpoint has no parent: the key ("", sample) gives None.
         earlier = answers.get((run.origins.get(checkpoint, ""), sample))

@@ -194,9 +194,10 @@ def select_transcripts(run: Run) -> list[GradedCompletion]:
     """Select five right and five wrong answers of the exported checkpoint, spread over the file.
 
     Only the first benchmark; greedy completions if there are any. If fewer than five are right, or
-    wrong, all of these.
+    wrong, all of these. Ungraded completions are neither.
     """
-    rows, transcripts = _main_rows(run, run.exported), []
+    rows = [row for row in _main_rows(run, run.exported) if row.decided_by != UNGRADED]
+    transcripts = []
     for ok in (True, False):
         candidates = [row for row in rows if row.answer_ok is ok]
         count = min(len(candidates), NUM_TRANSCRIPTS)

@@ -67,7 +67,7 @@ TABLE: tuple[Rule, ...] = _read()
 REFUSALS = {
     "echo": "a formula or the text of the problem, repeated",
     "no answer": "no answer, which equals nothing",
-    "unparsed": "a character that the grammar does not read",
+    "unparsed": "a text that the grammar does not read, or reads in several ways",
     "undecided": "neither equal nor different for certain",
     "limit": "too large to compare",
     "timeout": "computer algebra took too long",

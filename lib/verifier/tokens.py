@@ -120,7 +120,8 @@ def _is_marked(sign: str) -> bool:
     # The kind of a compatibility sign: "<font> 0076" for 𝐯, "<circle> 0031" for ①, '' for v.
     tag = unicodedata.decomposition(sign).partition(" ")[0]
     if tag == "<font>":
-        return not unicodedata.name(sign).startswith("MATHEMATICAL ITALIC")
+        # Unicode has the italic h apart from the other letters, as Planck's constant.
+        return sign != "ℎ" and not unicodedata.name(sign).startswith("MATHEMATICAL ITALIC")
     has_digit = any(map(str.isdigit, unicodedata.normalize("NFKC", sign)))
     return tag in ("<circle>", "<square>", "<super>", "<sub>") or (tag == "<compat>" and has_digit)
 
@@ -371,7 +372,8 @@ class _Scanner:
         groups: a stack of the open braces: for each, its style (`mathrm`, or '' for a plain brace)
             and the index of its token.
         next_style: style of the next token only: `\mathrm d`.
-        currency: index of a dollar sign that is a currency, -1 if there is none.
+        currency: index of a dollar sign that is a currency; -1 if there is none, or if the text
+            has `\$` first, so that a single `$` is a stray delimiter.
         is_apart: whether `\quad` precedes the next token.
     """
 

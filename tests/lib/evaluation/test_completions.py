@@ -68,7 +68,7 @@ def graded(
 ) -> list[GradedCompletion]:
     """Grade rows as the stage does, with other settings of `reward`."""
     changed = smoke.reward.model_copy(update=reward)
-    return list(grade_rows(rows, reward=changed, max_new_tokens=smoke.evaluate.max_new_tokens))
+    return list(grade_rows(rows, reward=changed))
 
 
 @pytest.fixture

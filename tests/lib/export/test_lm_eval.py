@@ -50,7 +50,6 @@ def test_lm_eval_comes_to_the_figure_of_the_card(sets, smoke, tmp_path, monkeypa
         tmp_path / "completions.jsonl",
         tmp_path / "graded.jsonl",
         reward=params.reward,
-        max_new_tokens=120,
     )
     write_json(tmp_path / "measured.json", metrics)
     publish(

@@ -9,5 +9,6 @@ def written_row(completion: str, *, reference: str, **changes) -> dict[str, Any]
         "benchmark": "held_out", "mode": "greedy", "checkpoint": "sft", "sample": 0,
         "problem_id": reference, "problem": "6 · 12?", "reference": reference, "subject": "sums",
         "level": 1, "tags": [], "prompt": [], "completion": completion, "token_ids": [1],
-        "finish": "eos", "prompt_format": {"name": "working_out", "tags": []}, **changes,
+        "finish": "eos", "prompt_format": {"name": "working_out", "tags": []},
+        "sampling": {"max_new_tokens": 16}, **changes,
     }  # fmt: skip

@@ -26,7 +26,7 @@ def rows(smoke):
         for level, (reference, texts) in enumerate(TEXTS.items(), 1)
         for sample, text in enumerate(texts[: 1 + (mode == "sampled")])
     ]  # fmt: skip
-    return list(grade_rows(written, reward=smoke.reward, max_new_tokens=16))
+    return list(grade_rows(written, reward=smoke.reward))
 
 
 def test_rates_stand_beside_their_error_and_n(rows):
@@ -62,6 +62,20 @@ def test_the_same_completions_again_leave_pass_at_1_as_it_is(rows):
     assert (once["num_samples"], twice["num_samples"]) == (2, 4)
     assert once["pass_at_1"] == twice["pass_at_1"] == 0.5
     assert once["pass_at_1_se"] == pytest.approx(twice["pass_at_1_se"])
+
+
+def test_rewards_on_length_use_the_limit_of_the_benchmark(smoke):
+    extra = {"stack": "tiny", "extra": ("overlong",), "weights": (0.25, 1.0, 1.0)}
+    reward = smoke.reward.model_copy(update={**extra, "overlong_cache_tokens": 4})
+    written = [
+        written_row("3", reference="3", benchmark=name, token_ids=[1] * 16, sampling=sampling)
+        for name, sampling in (
+            ("own", {"max_new_tokens": 64}),
+            ("held_out", {"max_new_tokens": 16}),
+        )
+    ]
+    graded = grade_rows(written, reward=reward)
+    assert [row.rewards["overlong"] for row in graded] == [0.0, -1.0]
 
 
 def test_a_problem_with_fewer_attempts_is_refused(rows):

@@ -41,7 +41,7 @@ def calls(monkeypatch):
 )
 def test_grade_reads_and_compares_a_completion_once(calls, smoke, text, answer):
     row = written_row(text, reference="72")
-    (graded,) = grade_rows([row], reward=smoke.reward, max_new_tokens=16)
+    (graded,) = grade_rows([row], reward=smoke.reward)
     assert graded.answer == answer
     # Between tags there is no answer to search for.
     assert calls == Counter(parse=1, compare=1, extract_answer=int("SOLUTION" not in text))

@@ -91,6 +91,28 @@ def test_a_row_of_a_public_set_becomes_the_record(adapter, fields, expected):
     assert {name: problem[name] for name in expected} == expected
 
 
+@pytest.mark.parametrize(
+    ("adapter", "fields", "columns", "expected"),
+    [
+        (
+            "dapo",
+            {"ask": "Solve the following math problem step by step.\n\n1+1?", "solution": "2"},
+            {"problem": "ask"},
+            {"problem": "1+1?", "reference": "2"},
+        ),
+        (
+            "open_math_reasoning",
+            {"problem": "1+1?", "r1": "<think>\nTwo.\n</think>\nIt is 2.", "expected_answer": "2"},
+            {"solution": "r1"},
+            {"reference": "2", "solution": "Two.\n\nIt is 2."},
+        ),
+    ],
+)
+def test_an_adapter_cleans_the_column_that_params_name(adapter, fields, columns, expected):
+    problem = vars(ADAPTERS[adapter](fields, columns))
+    assert {name: problem[name] for name in expected} == expected
+
+
 def test_mmlu_csv_rows_become_questions_with_lettered_options(tmp_path):
     file = tmp_path / "elementary_mathematics_test.csv"
     file.write_text("What is 1+1?,1,2,3,4,B\n")

@@ -33,6 +33,7 @@ from lib.problems.rows import RowFault, read_csv_rows, read_json_rows
                 6: "unreadable",
             },
         ),
+        ("rows.csv", b'"a"x,b\n1,2\n3,4\n', {0: "unreadable"}),
     ],
     ids=[
         "a bad line leaves its neighbours readable",
@@ -42,6 +43,7 @@ from lib.problems.rows import RowFault, read_csv_rows, read_json_rows
         "a broken array is one fault of the file",
         "bad bytes in an array",
         "csv",
+        "a csv whose header cannot be read",
     ],
 )
 def test_each_row_is_good_or_named_with_its_fault(tmp_path, name, content, reasons):

@@ -4,9 +4,10 @@ import pyarrow.parquet
 import pytest
 from datasets import Dataset, DatasetDict
 
+from lib.artifacts.problems import Problem, write_problems
 from lib.core.errors import UserError
 from lib.problems.rows import RowFault
-from lib.problems.sources import read_rows
+from lib.problems.sources import find_benchmark, read_rows
 
 ROWS = [
     {"question": f"What is {n} + {n}?", "answer": f"Twice {n}.\n#### {2 * n}"} for n in range(1, 6)
@@ -132,3 +133,11 @@ def test_a_saved_dictionary_of_splits_needs_a_split(raw):
     with pytest.raises(UserError, match=r"train, test.*`split:`"):
         _read(raw, "both")
     assert len(_read(raw, "both", split="train")) == 5
+
+
+def test_a_copy_of_a_set_that_prepare_wrote_is_read_as_it_is(tmp_path):
+    problem = Problem.create(
+        problem="5 + 7?", reference="12", solution="5 + 7 = 12", level=1, tags=("bare",)
+    )
+    write_problems(tmp_path / "mmlu.jsonl", [problem])
+    assert find_benchmark(f"{tmp_path}/mmlu.jsonl").problems == (problem,)

@@ -53,6 +53,11 @@ def test_a_wrong_number_of_arguments_is_wrong_and_no_fault(text):
     reference_problem(text)
 
 
+def test_unicodes_italic_h_is_an_h():
+    assert is_equivalent(reference="h+k", answer="ℎ+𝑘")
+    assert not is_equivalent(reference="h+k", answer="ℏ+𝑘")
+
+
 def test_an_empty_set_is_compared_and_no_fault():
     assert compare(reference=r"\{1,2\}", answer=r"\emptyset") == (False, "list")
 
