@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import vl_convert
 
-from lib.artifacts.completions import GREEDY, GradedCompletion, TrainingRollout
+from lib.artifacts.completions import GREEDY, UNGRADED, GradedCompletion, TrainingRollout
 from lib.core.errors import visible
 from lib.report.charts import INK, LOOK, colors_of
 from lib.report.inputs import Run
@@ -127,7 +127,12 @@ def _rank(run: Run, answers: Mapping[tuple[str, int], GradedCompletion]) -> int:
     Args:
         answers: (checkpoint, sample number) → answer to one problem in one mode.
     """
-    wrong = [key for key, row in answers.items() if not row.answer_ok]
+    wrong = [
+        key
+        for key, row in answers.items()
+        # An ungraded answer, to a problem without a reference, is not wrong.
+        if not row.answer_ok and row.decided_by != UNGRADED
+    ]
     for checkpoint, sample in wrong:
         # The first checkpoint has no parent: the key ("", sample) gives None.
         earlier = answers.get((run.origins.get(checkpoint, ""), sample))

@@ -49,7 +49,7 @@ def test_ungraded_completions_are_neither_compared_nor_plotted(run):
     report = build_report(side_by_side(run, completions=ungraded, metrics=metrics))
     assert {each.benchmark for each in report.comparisons} == {"held_out"}
     only = side_by_side(run, completions=ungraded, metrics=metrics, benchmarks=("harder",))
-    assert build_report(only).example is None
+    assert (build_report(only).example, build_report(only).transcripts) == (None, [])
     plotted = [panel.title for each in report.figures for panel in each.panels]
     tabled = [table.title for table in (*report.classes, *report.breakdowns)]
     assert [title for title in (*plotted, *tabled) if "harder" in title] == []
