@@ -1,18 +1,17 @@
 """Write params.yaml from a preset (a name from lib/presets, or the path of an overlay)."""
 
-import itertools
-import re
 from pathlib import Path
 from typing import Any
 
 import click
 
+from lib.artifacts import SCRATCH
 from lib.core.errors import UserError
 from lib.core.git import git
-from lib.params import PARAMS_FILE, compose_preset, model_names, preset_names, preset_params
+from lib.params import PARAMS_FILE, compose_preset, preset_names, preset_params
 
-_FITTED = re.compile(r"^  (micro_batch_size|gradient_checkpointing):.*$", re.MULTILINE)
-"""Lines that FIT=1 changes, with any value, like "  micro_batch_size: 8"."""
+WRITTEN = SCRATCH / "params.yaml"
+"""The params.yaml that this command wrote last."""
 
 
 @click.command(help=__doc__)
@@ -34,32 +33,23 @@ def main(preset: str, model: str, quick: bool, fit: bool, card: str) -> None:
         # Micro-batch sizes and gradient checkpointing, by section.
         options["changes"] = fitted(preset_params(preset, **options), memory)
     text = compose_preset(preset, **options)
-    if PARAMS_FILE.exists() and not (_is_committed(PARAMS_FILE) or _is_preset(PARAMS_FILE)):
+    if PARAMS_FILE.exists() and not (_is_written(PARAMS_FILE) or _is_committed(PARAMS_FILE)):
         raise UserError(
             "params.yaml has uncommitted edits; "
             "commit them, or drop them with `git checkout params.yaml`"
         )
-    PARAMS_FILE.write_text(text, encoding="utf-8")
+    for path in (PARAMS_FILE, WRITTEN):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
     click.echo(
         f"params.yaml is now {preset}; "
         "run `make fetch` if it names models or sets of the Hub, then `make all`"
     )
 
 
-def _is_preset(path: Path) -> bool:
-    """Return True if the file is a preset as this command writes it: no edit would be lost.
-
-    The text is compared with that of every preset in lib/presets under every model, with and
-    without --quick; a preset given as a path is not recognised.
-    """
-    # The lines that --fit changes are left out, since their values depend on the GPU.
-    text = _FITTED.sub("", path.read_text(encoding="utf-8"))
-    # '' is the preset's own model.
-    options = itertools.product(preset_names(), ("", *model_names()), (False, True))
-    return any(
-        text == _FITTED.sub("", compose_preset(name, model=model, quick=quick))
-        for name, model, quick in options
-    )
+def _is_written(path: Path) -> bool:
+    """Return True if the file is as this command wrote it: no edit would be lost."""
+    return WRITTEN.exists() and WRITTEN.read_bytes() == path.read_bytes()
 
 
 def _is_committed(path: Path) -> bool:

@@ -54,7 +54,7 @@ def main(params_file: Path, study: str, jobs: int, out: Path, pages: bool) -> No
         origin, content = made_from(path), read_yaml(params_file)
         # Scores of every problem by variant and seed; stored experiments are not run again.
         outcome = run_study(name, definition, scratch=SCRATCH, jobs=jobs, log=click.echo)
-        # Variant -> problems in each validation while it trains.
+        # Variant -> problems in each validation while it trains, at most: a set may have fewer.
         num_validated = {
             each: with_params(content, variant, origin=each).validation.num_problems
             for each, variant in definition.variants.items()

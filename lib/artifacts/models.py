@@ -55,15 +55,9 @@ def model_faults(folder: Path) -> Iterator[str]:
     weights = sorted(folder.glob("*.safetensors"))
     if not weights:
         yield f"{folder} has no *.safetensors; other weights can run code"
-    num_tensors = 0
-    for path in weights:
-        try:
-            # Only headers are read: some kilobytes per file instead of gigabytes.
-            num_tensors += len(tensors_of(path))
-        except UserError as error:
-            yield f"{error.message}; copy it again"
-            return
     try:
+        # Only headers are read: some kilobytes per file instead of gigabytes.
+        num_tensors = sum(len(tensors_of(path)) for path in weights)
         config = read_json(folder / "config.json", remedy="copy it again")
     except UserError as error:
         yield error.message
@@ -89,10 +83,12 @@ def adapter_faults(folder: Path, *, rank: int, alpha: int) -> Iterator[str]:
     try:
         # Called for its error: a UserError if the file is not whole.
         tensors_of(weights)
-        # `dict` raises TypeError or ValueError if the JSON is no object.
-        saved = dict(read_json(config))
-    except (UserError, TypeError, ValueError) as error:
-        yield f"{error}; copy it again"
+        saved = read_json(config, remedy="copy it again")
+    except UserError as error:
+        yield error.message
+        return
+    if not isinstance(saved, dict):
+        yield f"{config}: expected an object, got {type(saved).__name__}; copy it again"
         return
     # PEFT takes rank and alpha from the file: a run would silently differ from params.
     for key, name, value in (("rank", "r", rank), ("alpha", "lora_alpha", alpha)):
@@ -133,4 +129,4 @@ def tensors_of(path: Path) -> list[str]:
         with safe_open(path, framework="np") as file:
             return list(file.keys())
     except SafetensorError as error:
-        raise UserError(f"{path}: not a whole safetensors file ({error})") from error
+        raise UserError(f"{path}: not a whole safetensors file ({error}); copy it again") from error

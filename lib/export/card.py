@@ -91,6 +91,13 @@ def model_card(
     fence = "`" * (1 + max(map(len, re.findall("`+", example)), default=2))
     # A sentence for each phase with `select: best`: the step that it hands on.
     steps = "".join(f" {describe_selection(phase, best)}." for phase, best in selections.items())
+    # "80 new tokens (gsm8k: temperature 0.6, top-p 0.95, 512 tokens)": benchmarks with overrides
+    # come after the common decoding.
+    tokens = f"{evaluate.max_new_tokens} new tokens" + "".join(
+        f" ({each.benchmark}: temperature {each.temperature:g}, top-p {each.top_p:g}, "
+        f"{each.max_new_tokens} tokens)"
+        for each in evaluate.overrides
+    )
     # Sorted, so that the same inputs give the same card, byte by byte.
     hashes = "\n".join(f"- {key}: `{value}`" for key, value in sorted(inputs.items()))
     return f"""---
@@ -109,7 +116,7 @@ prompt format `{prompt_format.name}` (`prompt_format.json`), and ends with its e
 {table}
 
 Sampled at temperature {evaluate.temperature:g} and top-p {evaluate.top_p:g}, at most
-{evaluate.max_new_tokens} new tokens; every answer was graded by reckon's verifier. Intervals are
+{tokens}; every answer was graded by reckon's verifier. Intervals are
 over problems. Other software has to be given that length{and_stops} (`prompt_format.json`).
 
 ## Prompt
@@ -134,18 +141,24 @@ versions on the same machine give the same model.
 
 
 def phases(params: Params) -> Iterator[str]:
-    """Yield a text for each training phase of the exported checkpoint: "SFT for 2 epochs"."""
+    """Yield a text for each training phase of the exported checkpoint: "SFT for 2 epochs".
+
+    A skipped phase has none; an adapter in place of SFT has its own.
+    """
     sft, grpo, dpo, checkpoint = params.sft, params.grpo, params.dpo, params.export.checkpoint
-    if checkpoint != "base":
+    if checkpoint != "base" and sft.adapter:
+        yield f"the trained adapter `{sft.adapter}`"
+    elif checkpoint != "base" and not sft.skipped:
         yield f"SFT for {sft.num_epochs} epochs"
     # `dpo.init` is ("sft",) or ("grpo",), the checkpoint that DPO starts from. From "sft", the
     # exported model had no GRPO.
-    if checkpoint == "grpo" or (checkpoint == "dpo" and "grpo" in dpo.init):
+    reinforced = checkpoint == "grpo" or (checkpoint == "dpo" and "grpo" in dpo.init)
+    if reinforced and not grpo.skipped:
         yield (
             f"GRPO for {grpo.max_steps} steps of {grpo.prompts_per_step} problems × "
             f"{grpo.group_size} completions"
         )
-    if checkpoint == "dpo":
+    if checkpoint == "dpo" and not dpo.skipped:
         yield (
             f"DPO for {dpo.num_epochs} epochs on pairs of a right and a wrong completion "
             f"(loss `{dpo.loss}`, β {dpo.beta:g})"

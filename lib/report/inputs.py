@@ -29,7 +29,7 @@ class Run:
     """One run of the pipeline, or models that were evaluated together.
 
     Attributes:
-        checkpoints: in the order of training, the untrained one first.
+        checkpoints: in the order of training, the untrained one, if any, first.
         starts: checkpoint → its parent, the checkpoint that training started from.
         benchmarks: the first is the headline.
         exported: the checkpoint that `export` published.
@@ -116,7 +116,7 @@ def load_run(
     """Read the stages' folders into a `Run`.
 
     Args:
-        checkpoints: in the order of training, the untrained one first.
+        checkpoints: in the order of training, the untrained one, if any, first.
         starts: checkpoint → its parent.
         benchmarks: the first is the headline.
         exported: the checkpoint that was exported.

@@ -82,15 +82,15 @@ class Report:
 def build_report(run: Run) -> Report:
     """Build the whole content of a run's report."""
     # `comparisons`: each checkpoint with its parent, on each benchmark, in each mode.
-    comparisons, untrained = compare_checkpoints(run), run.checkpoints[0]
+    comparisons = compare_checkpoints(run)
     # Columns of skipped phases are marked in every table.
     metrics, sets = mark_skipped(run.metrics, run.skipped), run.benchmarks
     # Each comparison in `findings` becomes a sentence. Those in `judged`, only of the headline
     # benchmark sets[0], raise an alarm if the later checkpoint is significantly worse.
     if run.trained:  # the checkpoints of one pipeline run, not unrelated models
-        # The phase that starts from the untrained checkpoint is in neither: it teaches a format,
-        # and may cost right answers.
-        findings = [each for each in comparisons if each.before != untrained]
+        # The phase that starts from the untrained checkpoint, which has no parent, is in neither:
+        # it teaches a format, and may cost right answers.
+        findings = [each for each in comparisons if each.before in run.starts]
         judged = [each for each in findings if each.benchmark == sets[0]]
     else:
         # Unrelated models raise no alarm. Their other benchmarks are only in the tables.
@@ -167,10 +167,8 @@ def select_example(run: Run) -> Example | None:
     for name in run.checkpoints:
         # Greedy completions, or the samples if the benchmark was only sampled.
         for row in _main_rows(run, name):
-            # A problem without a reference is ungraded: it has no right answer.
-            if row.decided_by != UNGRADED:
-                # The first sample of several.
-                answers[row.problem_id].setdefault(name, row)
+            # The first sample of several.
+            answers[row.problem_id].setdefault(name, row)
     # Only problems that every checkpoint answered; each is checkpoint → completion.
     problems = [each for each in answers.values() if len(each) == len(run.checkpoints)]
     if not problems:
@@ -194,10 +192,9 @@ def select_transcripts(run: Run) -> list[GradedCompletion]:
     """Select five right and five wrong answers of the exported checkpoint, spread over the file.
 
     Only the first benchmark; greedy completions if there are any. If fewer than five are right, or
-    wrong, all of these. Ungraded completions are neither.
+    wrong, all of these.
     """
-    rows = [row for row in _main_rows(run, run.exported) if row.decided_by != UNGRADED]
-    transcripts = []
+    rows, transcripts = _main_rows(run, run.exported), []
     for ok in (True, False):
         candidates = [row for row in rows if row.answer_ok is ok]
         count = min(len(candidates), NUM_TRANSCRIPTS)
@@ -207,8 +204,13 @@ def select_transcripts(run: Run) -> list[GradedCompletion]:
 
 
 def _main_rows(run: Run, checkpoint: str) -> list[GradedCompletion]:
-    """Select a checkpoint's answers to the first benchmark, only greedy ones if there are any."""
-    rows = [row for row in run.completions[checkpoint] if row.benchmark == run.benchmarks[0]]
+    """Select graded answers to the first benchmark, only greedy ones if there are any."""
+    rows = [
+        row
+        for row in run.completions[checkpoint]
+        # A problem without a reference is ungraded: its answers are neither right nor wrong.
+        if row.benchmark == run.benchmarks[0] and row.decided_by != UNGRADED
+    ]
     return [row for row in rows if row.mode == GREEDY] or rows
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from hydra.core.override_parser.types import Quote, QuotedString
 from pydantic import Field
 
 from lib.core.errors import UserError
@@ -164,13 +165,13 @@ def _measures(study: Study, evaluate: Evaluate) -> list[str]:
 def _over_preset(study: Study, committed: Params) -> Study:
     """Return the study with its preset's values added to each variant's params.
 
-    Only those that differ from the `committed` params are added. A variant's own values take
-    precedence.
+    Only those that differ from the `committed` params are added, without the seed, which the study
+    sets. A variant's own values take precedence.
     """
     # By dotted key, as in a variant's params. Only the differences, since each becomes an option
     # `-S` of `dvc exp run`.
     values = committed.flat()
-    preset = preset_params(study.preset).flat()
+    preset = preset_params(study.preset).model_copy(update={"seed": committed.seed}).flat()
     differing = {key: value for key, value in preset.items() if value != values[key]}
     variants = {
         name: variant.model_copy(update={"params": {**differing, **variant.params}})
@@ -224,6 +225,8 @@ def hydra(value: Any) -> str:
         return f"{{{','.join(f'{key}:{hydra(each)}' for key, each in value.items())}}}"
     if isinstance(value, list):
         return f"[{','.join(map(hydra, value))}]"
-    # true, null, numbers and quoted texts are the same in JSON and in Hydra's grammar, except for
-    # texts with a backslash or a line feed; the keys of a mapping have no quotes.
-    return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):
+        # Unlike in JSON, a line feed is written as it is, and a backslash too, but before a quote.
+        return QuotedString(value, Quote.double).with_quotes()
+    # true, null and numbers are the same in JSON and in Hydra's grammar.
+    return json.dumps(value)

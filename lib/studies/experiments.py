@@ -461,7 +461,7 @@ def _curve(files: DVCFileSystem, name: str, column: str) -> dict[str, float]:
     """Read a column of a curve's CSV as training step → value, in the order of the file.
 
     "grpo_validation", "answer_accuracy" -> {"0": 0.31, "10": 0.35}; {} without this file, for a
-    checkpoint that was not trained.
+    checkpoint that was not trained, or without this column: TRL logs no accuracy of its samples.
     """
     path = f"reports/curves/{name}.csv"
     if not files.exists(path):
@@ -469,7 +469,7 @@ def _curve(files: DVCFileSystem, name: str, column: str) -> dict[str, float]:
     # The steps stay text, since JSON stores them as keys.
     rows = csv.DictReader(files.read_text(path).splitlines())
     # A second update on the same rollouts logs no accuracy: its cell is empty.
-    return {row["step"]: float(row[column]) for row in rows if row[column]}
+    return {row["step"]: float(row[column]) for row in rows if row.get(column)}
 
 
 def problem_scores(rows: Sequence[GradedCompletion]) -> Scores:

@@ -47,7 +47,8 @@ def study_metrics(
     (`lib.stats.seeds_mean`). A seed's difference compares two models on the same problems.
 
     Args:
-        num_validated: by variant: problems per seed in each validation during training.
+        num_validated: by variant: problems per seed in each validation during training. If a set
+            has fewer, the intervals of "validation" are slightly too narrow.
 
     Returns:
         ::
@@ -452,8 +453,8 @@ def _curve_figure(
         # Two points make the horizontal line, over the width of the chart.
         for step in (min(steps_of_curves), max(steps_of_curves)):
             rows.append({"step": step, "series": variant, **_bounds(numbers)})
-    # Written with hyphens, as in text: held-out.
-    title = f"greedy accuracy on {study.benchmarks[0].replace('_', '-')} problems"
+    # Of `validation.sets`, which need not have the study's benchmark.
+    title = "greedy accuracy on validation problems"
     panel = learning_curve(rows, title=title, series=[*curves, *levels])
     return Figure("curve", "While GRPO trains", "Means over seeds, 95 % bands.", (panel,), 1)
 
@@ -480,7 +481,7 @@ def write_pages(
         readme: a file in which the table of this study is replaced, if it has one.
 
     Raises:
-        UserError: the study has no numbers, or numbers of other variants or seeds.
+        UserError: the study has no numbers, or those of other variants, seeds or comparisons.
     """
     own = folder / name
     # Read from the file, whose numbers are rounded, so that page and file agree.
@@ -493,11 +494,19 @@ def write_pages(
         (each for measures in rates.values() for each in measures.values()), {}
     )
     seeds = {key for key in numbers if key.startswith("seed_")}
-    # An edited definition has other variants or seeds than the numbers.
-    if set(rates) != set(study.variants) or seeds != {f"seed_{seed}" for seed in study.seeds}:
+    # "sft to grpo" → measure → numbers; a comparison that names no measure needs no particular one.
+    pairs = metrics.get("comparisons", {})
+    lacking = [
+        each
+        for each in study.comparisons
+        if each.name not in pairs or each.measure not in {"", *pairs[each.name]}
+    ]
+    # An edited definition has other variants, seeds or comparisons than the numbers.
+    expected = {f"seed_{seed}" for seed in study.seeds}
+    if set(rates) != set(study.variants) or seeds != expected or lacking:
         raise UserError(
-            f"{own / 'study.json'} does not have the variants and seeds of studies/{name}.yaml; "
-            f"run `make study STUDY={name}`"
+            f"{own / 'study.json'} does not have the variants, seeds and comparisons of "
+            f"studies/{name}.yaml; run `make study STUDY={name}`"
         )
     for figure in study_figures(study, metrics):
         (own / f"{figure.name}.svg").write_text(figure_svg(figure), encoding="utf-8")

@@ -127,6 +127,19 @@ def test_evaluation_depends_on_all_its_knobs_but_the_checkpoints():
     }
 
 
+def test_the_export_depends_on_every_param():
+    """Its provenance has all, and `make push` compares them."""
+    assert DAG["stages"]["export"]["params"] == DAG["stages"]["check"]["params"]
+
+
+def test_the_report_depends_on_the_sections_it_reads():
+    source = (ROOT / "stages/report.py").read_text(encoding="utf-8")
+    read = set(re.findall(r"\bparams\.(\w+)", source))
+    # `Params.starts` reads `dpo.init`.
+    sections = {"dpo" if name == "starts" else name for name in read}
+    assert {name.split(".")[0] for name in DAG["stages"]["report"]["params"]} == sections
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_has_a_description_and_an_output_not_in_git(stage):
     """With all outputs in git, a fresh clone would skip the stage and show committed numbers."""

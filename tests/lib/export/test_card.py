@@ -6,6 +6,7 @@ from markdown_it import MarkdownIt
 
 from lib.export.card import model_card
 from lib.params import Params, parse_params
+from lib.params.model import Override
 from lib.prompts import prompt_format
 
 METRICS = {
@@ -84,6 +85,14 @@ def test_the_card_carries_numbers_prompt_stop_strings_and_hashes(on_the_hub):
         assert word in text
 
 
+def test_the_card_names_each_benchmarks_decoding(on_the_hub):
+    decoding = {"greedy": True, "num_samples": 4, "top_p": 0.9, "temperature": 0.6}
+    own = Override(benchmark="held_out", max_new_tokens=512, **decoding)
+    evaluate = on_the_hub.evaluate.model_copy(update={"overrides": (own,)})
+    text = card(on_the_hub.model_copy(update={"evaluate": evaluate})).text
+    assert "new tokens (held_out: temperature 0.6, top-p 0.9, 512 tokens); every answer" in text
+
+
 def test_the_card_names_the_selected_steps(on_the_hub):
     best = {"step": 50, "last_step": 100, "num_points": 3, "num_problems": 64}
     text = card(on_the_hub, selections={"sft": {**best, "answer_accuracy": 0.5}}).text
@@ -98,20 +107,25 @@ def test_random_weights_and_own_problems_name_nothing_on_the_hub(smoke):
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "init", "phases"),
+    ("checkpoint", "changes", "phases"),
     [
-        ("base", (), ["not trained"]),
-        ("sft", (), ["SFT"]),
-        ("grpo", (), ["SFT", "GRPO"]),
-        ("dpo", ("sft",), ["SFT", "DPO"]),
-        ("dpo", ("grpo",), ["SFT", "GRPO", "DPO"]),
+        ("base", {}, ["not trained"]),
+        ("sft", {}, ["SFT"]),
+        ("grpo", {}, ["SFT", "GRPO"]),
+        ("dpo", {"dpo": {"init": ("sft",)}}, ["SFT", "DPO"]),
+        ("dpo", {"dpo": {"init": ("grpo",)}}, ["SFT", "GRPO", "DPO"]),
+        ("grpo", {"sft": {"num_epochs": 0}}, ["GRPO"]),
+        ("grpo", {"sft": {"num_epochs": 0}, "grpo": {"max_steps": 0}}, ["not trained"]),
+        ("grpo", {"sft": {"adapter": "mine"}}, ["the trained adapter `mine`", "GRPO"]),
+        ("dpo", {"dpo": {"init": ("sft",), "num_epochs": 0}}, ["SFT"]),
     ],
 )
-def test_the_card_tells_the_phases_of_the_checkpoint(smoke, checkpoint, init, phases):
+def test_the_card_tells_the_phases_of_the_checkpoint(smoke, checkpoint, changes, phases):
+    changes = {**changes, "export": {"checkpoint": checkpoint}}
     params = smoke.model_copy(
         update={
-            "dpo": smoke.dpo.model_copy(update={"init": init}),
-            "export": smoke.export.model_copy(update={"checkpoint": checkpoint}),
+            section: getattr(smoke, section).model_copy(update=update)
+            for section, update in changes.items()
         }
     )
     (line,) = [line for line in card(params).text.splitlines() if line.startswith("Seed 3: ")]

@@ -86,6 +86,16 @@ def test_fit_writes_the_preset_with_its_micro_batches(tmp_path, monkeypatch):
     assert "uncommitted edits" in CliRunner().invoke(preset.main, arguments[:1]).output
 
 
+def test_a_preset_of_ones_own_is_replaced_but_not_its_edits(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("my.yaml").write_text("preset: smoke\nseed: 7\n")
+    for name in ("my.yaml", "tiny-cpu", "my.yaml"):
+        done = CliRunner().invoke(preset.main, [name])
+        assert done.exit_code == 0, done.output
+    Path("params.yaml").write_text(Path("params.yaml").read_text("utf-8") + "# mine\n", "utf-8")
+    assert "uncommitted edits" in CliRunner().invoke(preset.main, ["tiny-cpu"]).output
+
+
 SEVEN = preset_params("qwen2.5-math-7b")
 
 

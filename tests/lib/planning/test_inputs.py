@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lib.artifacts.models import model_faults, tensors_of
+from lib.artifacts.models import adapter_faults, model_faults, tensors_of
 from lib.core.errors import UserError
 from lib.params import parse_params, preset_params
 from lib.planning.inputs import input_problems
@@ -78,6 +78,17 @@ def test_a_header_of_another_form_is_a_fault(tmp_path, header):
     (tmp_path / "weights").write_bytes(len(header).to_bytes(8, "little") + header)
     with pytest.raises(UserError, match="weights: not a whole safetensors file"):
         tensors_of(tmp_path / "weights")
+
+
+@pytest.mark.parametrize(
+    ("config", "fault"), [("{", "not JSON"), ("[]", "expected an object, got list")]
+)
+def test_a_damaged_adapter_is_one_fault_with_one_remedy(tmp_path, config, fault):
+    (tmp_path / "adapter_model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    (tmp_path / "adapter_config.json").write_text(config)
+    (text,) = adapter_faults(tmp_path, rank=8, alpha=16)
+    assert text.startswith(f"{tmp_path / 'adapter_config.json'}: {fault}")
+    assert text.count(";") == 1 and text.endswith("; copy it again")
 
 
 @pytest.mark.parametrize(

@@ -40,10 +40,13 @@ def test_without_its_start_a_phase_follows_the_one_before(run):
         ({"base": 0.0, "sft": 0.9, "grpo": 0.2}, {"GRPO"}),
         # A fall from the untrained model is no alarm: teaching a format may cost answers.
         ({"base": 0.9, "sft": 0.3, "grpo": 0.3}, set()),
+        # The first one here is trained.
+        ({"sft": 0.9, "grpo": 0.2}, {"GRPO"}),
     ],
 )
 def test_a_phase_that_made_the_model_worse_is_an_alarm(tmp_path, skill, names):
-    loud = build_report(load(tmp_path, skill=skill)).alarms
+    folder = write_run(tmp_path, skill=skill)
+    loud = build_report(read(folder, checkpoints=tuple(skill))).alarms
     assert {alarm.split()[0] for alarm in loud} == names
 
 

@@ -4,7 +4,6 @@ import dataclasses
 
 from lib.artifacts.completions import UNGRADED
 from lib.report.comparisons import compare_checkpoints
-from lib.report.page import _rank
 from lib.report.report import build_report
 from lib.report.write import write_models
 from tests.lib.report.runs import load
@@ -37,7 +36,7 @@ def test_models_are_compared_on_the_problems_both_answered(run):
     assert [each.change.difference.n for each in compared] == [23] * 4
 
 
-def test_ungraded_completions_are_neither_compared_nor_ranked(run):
+def test_ungraded_completions_are_neither_compared_nor_plotted(run):
     ungraded = {
         name: [
             dataclasses.replace(row, decided_by=UNGRADED) if row.benchmark == "harder" else row
@@ -50,11 +49,7 @@ def test_ungraded_completions_are_neither_compared_nor_ranked(run):
     report = build_report(side_by_side(run, completions=ungraded, metrics=metrics))
     assert {each.benchmark for each in report.comparisons} == {"held_out"}
     only = side_by_side(run, completions=ungraded, metrics=metrics, benchmarks=("harder",))
-    assert build_report(only).example is None
-    assert build_report(only).transcripts == []
-    # 2 is the rank of a problem without a wrong answer.
-    rows = [row for row in ungraded["grpo"] if row.benchmark == "harder"]
-    assert {_rank(only, {("grpo", row.sample): row}) for row in rows} == {2}
+    assert (build_report(only).example, build_report(only).transcripts) == (None, [])
     plotted = [panel.title for each in report.figures for panel in each.panels]
     tabled = [table.title for table in (*report.classes, *report.breakdowns)]
     assert [title for title in (*plotted, *tabled) if "harder" in title] == []

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from lib.artifacts import write_jsonl
+from lib.artifacts.completions import UNGRADED
 from lib.report.page import completion_blocks, ranked_answers, render_page
 from lib.report.report import build_report
 from tests.lib.report.runs import completion_rows, load, read, write_run
@@ -72,6 +73,12 @@ def test_an_answer_gets_worse_only_against_its_start(run, start):
         answers("judged"),
         answers("forgotten", base=True, dpo=True),
     ]
+    # Wrong only by their field, and in the order of a hash: two, to be sure.
+    ungraded = [answers(problem, grpo=False) for problem in ("ungraded", "instruction")]
+    groups += [
+        {name: dataclasses.replace(row, decided_by=UNGRADED) for name, row in group.items()}
+        for group in ungraded
+    ]
     trained = dataclasses.replace(
         run,
         checkpoints=tuple(right),
@@ -80,7 +87,7 @@ def test_an_answer_gets_worse_only_against_its_start(run, start):
         exported="dpo",
     )
     order = [group[0].problem_id for group in ranked_answers(trained)]
-    assert order[-1] == "right"
+    assert set(order[-3:]) == {"right", "ungraded", "instruction"}
     first = {"forgotten"} if start == "sft" else {"forgotten", "judged"}
     assert set(order[: len(first)]) == first
 

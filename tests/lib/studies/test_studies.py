@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import math
 import os
+import re
 import shutil
 import signal
 import statistics
@@ -189,6 +190,14 @@ def test_a_variant_may_change_only_what_params_have(checkpoint, params, key):
     assert content == before
 
 
+def test_a_presets_seed_gives_way_to_the_studys(tmp_path, monkeypatch):
+    (tmp_path / "mine.yaml").write_text((ROOT / STUDIES / "pretrained.yaml").read_text("utf-8"))
+    params = (ROOT / "params.yaml").read_text("utf-8")
+    (tmp_path / "params.yaml").write_text(re.sub("^seed: 0", "seed: 1", params, flags=re.M))
+    monkeypatch.chdir(tmp_path)
+    assert load_study(tmp_path / "mine.yaml").preset
+
+
 def test_scores_are_kept_for_the_same_code_and_params_only(tmp_path):
     (first, *_) = experiments_of("s", study())
     write_json(tmp_path / f"{first.name}.json", {**_identity(first, "code"), "scores": {}})
@@ -310,6 +319,8 @@ def test_a_study_is_a_path_or_a_name(tmp_path):
         "plugins/a.py:f",
         "two words",
         'it\'s "q"',
+        "a\nb",
+        '\\d \\" \\',
         "true",
         "1e-3",
         "",
@@ -377,6 +388,9 @@ def test_grpos_samples_are_measured_at_both_ends(tmp_path, monkeypatch):
         {"training": 0.975, "entropy": 0.195}
     )
     assert measurements(control)["scores"] == {"control": {}}
+    # TRL's trainer logs no accuracy of its samples.
+    (tmp_path / "reports/curves/grpo.csv").write_text("step,entropy\n1,0.5\n")
+    assert measurements(both)["scores"]["grpo"][""] == {"entropy": {"all": 0.5}}
 
 
 def test_means_are_over_seeds_and_differences_paired():
@@ -527,6 +541,13 @@ def test_a_page_names_what_changed_since_its_experiments():
     assert "Older than" not in study_markdown("more", study(), metrics)
 
 
+def test_a_page_names_its_preset_or_params_and_benchmarks():
+    metrics = metrics_of()
+    assert "about: `params.yaml`, measured on held_out." in study_markdown("a", study(), metrics)
+    page = study_markdown("a", study(preset="s4-gsm8k-lora"), metrics)
+    assert "about: `s4-gsm8k-lora`, measured" in page
+
+
 def test_a_finished_study_writes_its_numbers_their_origin_and_its_pages(tmp_path, monkeypatch):
     content = study().model_dump(mode="json", exclude_unset=True)
     content["variants"]["control"]["params"]["validation.num_problems"] = 10
@@ -552,9 +573,16 @@ def test_numbers_of_another_definition_are_refused(tmp_path):
     write_metrics(tmp_path / "more/study.json", metrics_of())
     assert len(write_pages("more", study(), tmp_path)) == 2
     more = {**study().variants, "x": Variant(checkpoint="sft")}
-    for other in (study(seeds=(0, 1, 2, 3)), study(variants=more)):
+    new = {"before": "sft", "after": "control", "expect": "better"}
+    pair = {"before": "sft", "after": "grpo", "expect": "better", "measure": "pass@8"}
+    for changes in (
+        {"seeds": (0, 1, 2, 3)},
+        {"variants": more},
+        {"comparisons": (new,)},
+        {"comparisons": (pair,)},
+    ):
         with pytest.raises(UserError, match="make study STUDY=more"):
-            write_pages("more", other, tmp_path)
+            write_pages("more", study(**changes), tmp_path)
 
 
 def test_the_curve_has_common_steps_and_the_control_as_a_level():
@@ -574,6 +602,8 @@ def test_the_curve_has_common_steps_and_the_control_as_a_level():
     # The level is the control's last validation: same problems as the curve, not all problems.
     (_, level) = (row["value"] for row in rows if row["series"] == "control")
     assert level == pytest.approx(0.4)
+    # Not of the study's benchmark, which `validation.sets` need not name.
+    assert curve.panels[0].title == "greedy accuracy on validation problems"
     first = metrics["validation"]["grpo"]["0"]
     assert first["low"] < first["mean"] == 0.25 < first["high"]
 
