@@ -406,7 +406,7 @@ def _sizes(parts: dict[str, int]) -> str:
 def in_bytes(size: float) -> str:
     """Format a number of bytes with at most three digits before the point: 1536 -> "1.5 KiB"."""
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1000:
+        if size < 999.5:  # `.3g` writes 999.5 as 1e+03
             return f"{size:.3g} {unit}"
         size /= 1024
     return f"{size:.3g} TiB"

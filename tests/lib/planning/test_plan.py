@@ -12,6 +12,7 @@ from lib.planning.plan import (
     Phase,
     disk_bytes,
     evaluation_of,
+    in_bytes,
     phases_of,
     plan_lines,
     validation_of,
@@ -176,3 +177,11 @@ def test_the_plan_lists_each_param_that_differs():
     assert "  grpo.group_size: 16 (tiny-cpu: 8)" in lines
     assert not any(line.startswith("  seed: ") for line in lines)
     assert list(plan_lines(preset_params("tiny-cpu")))[-1].startswith("params: 0 of ")
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(999, "999 B"), (1000, "0.977 KiB"), (1536, "1.5 KiB"), (999.7 * 2**10, "0.976 MiB")],
+)
+def test_a_size_has_at_most_three_digits(size, text):
+    assert in_bytes(size) == text
