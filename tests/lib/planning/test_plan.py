@@ -64,7 +64,7 @@ def test_planned_dpo_is_what_trl_resolves(name, tmp_path):
     args = dpo_arguments(params, scratch=tmp_path)
     for key, value in planned.trainer.items():
         assert getattr(args, key) == value
-    assert ("reference" in planned.memory) == (not params.model.lora.rank)
+    assert "reference" in planned.memory
 
 
 def test_dpo_is_in_the_plan_where_params_name_it():
@@ -136,8 +136,21 @@ def test_a_known_model_takes_known_room():
     memory, trained = phase_of(params, "grpo").memory, shape.trained(params.model)
     assert memory["weights"] == 2 * 4_022_468_096 + 4 * trained
     assert memory["optimizer"] == 2 * memory["gradients"] == 8 * trained
+    penalised = phase_of(params.replaced(grpo={"beta": 0.1}), "grpo").memory
+    assert penalised["reference"] == 4 * trained
     assert cache_bytes_per_token(shape, params.model) == 36 * 2 * 8 * 128 * 2
-    assert disk_bytes(params, shape)["base"] == 0
+    adapted = params.replaced(sft={"adapter": "data/raw/adapter"}, export={"gguf": "q8_0"})
+    sizes = disk_bytes(adapted, shape)
+    assert sizes["base"] == 0
+    assert sizes["sft"] == sizes["grpo"] == 4 * trained
+    assert sizes["gguf"] == 34 * 4_022_468_096 // 32
+
+
+def test_steps_are_unknown_before_packing():
+    params = preset_params("tiny-cpu")
+    packed = phase_of(params.replaced(sft={"packing": True, "group_by_length": False}), "sft")
+    assert packed.rows == phase_of(params, "sft").rows
+    assert packed.steps is packed.warmup_steps is None
 
 
 def test_vllm_counts_where_it_is():
