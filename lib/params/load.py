@@ -7,6 +7,7 @@ keeps its comments.
 import functools
 import io
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -379,7 +380,10 @@ def shorten_run(content: dict[str, Any]) -> None:
     if sft["num_epochs"]:
         sft |= intervals
     if grpo["max_steps"]:
-        grpo |= intervals
+        # A multiple of the steps on one generation, between which nothing can be saved. After the
+        # last step, the trainer saves anyway.
+        steps = grpo["num_iterations"] * grpo["updates_per_rollout"]
+        grpo |= {**intervals, "save_steps": math.lcm(QUICK_STEPS, steps)}
     # [] for no DPO.
     if content["dpo"]["init"]:
         content["dpo"]["num_epochs"] = min(1, content["dpo"]["num_epochs"])

@@ -104,7 +104,8 @@ class Model(Section):
     """`bf16` computes in bfloat16 on weights of type `dtype`; `float32` weights are master
     weights. `fp16`: in float16 with a scaled loss, for GPUs without bfloat16."""
     attention: Annotated[str, AfterValidator(_known_attention)]
-    """Implementation; `make fetch` replaces `flash_attention_2` by a kernel at its commit."""
+    """Implementation; `make fetch` replaces `flash_attention_2` by a kernel at its commit, unless
+    the package flash_attn is installed."""
     gradient_checkpointing: bool
     """Recompute activations in the backward pass: less memory, a third more time."""
     max_seq_length: Positive

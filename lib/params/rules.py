@@ -394,18 +394,19 @@ def _without_effect(params: Params) -> Iterator[tuple[str, str]]:
             r"grpo\.(sampler_correction|correction_cap|correction_floor)",
             "set rollout.engine to vllm, which samples with its own copy of the weights",
         )
-    # The settings of further rewards, which `reward.extra` may name.
+    # The settings of single rewards, of the stack `shaping` or in `reward.extra`.
+    used = [label(name) for name in reward.names]
     for name, keys in (
         ("overlong", "overlong_cache_tokens"),
         ("repetition", "repetition_ngram"),
         ("cosine_length", "cosine_correct|cosine_wrong"),
     ):
-        if name not in reward.extra:
+        if name not in used:
             yield rf"reward\.({keys})", f"name `{name}` in reward.extra"
     if not params.evaluate.num_samples:
         yield r"evaluate\.(temperature|top_p)", "set evaluate.num_samples above 0"
     for section, engine in (("rollout", rollout.engine), ("validation", validation.engine)):
-        if engine != "vllm":
+        if ENGINES[engine].library != "vllm":
             yield rf"{section}\.gpu_memory_utilization", f"set {section}.engine to vllm"
     if not model.lora.rank:
         yield r"model\.lora\.(?!rank).*", "set model.lora.rank above 0"

@@ -267,8 +267,8 @@ class Grpo(Optimisation):
     mask_truncated: bool
     """Mask completions cut at the length limit out of the loss (DAPO)."""
     dynamic_sampling: Count
-    """Most rounds that replace groups of equal rewards by groups of other problems (DAPO); 0 keeps
-    all groups."""
+    """Most rounds that replace groups of equal rewards by groups of newly drawn problems (DAPO),
+    which may be in the step already; 0 keeps all groups."""
     dynamic_sampling_fallback: Literal["error", "train"]
     """If a step still has groups of equal rewards after all rounds: `error` ends the run, `train`
     trains on them. The curve has the share of such groups."""
@@ -379,8 +379,8 @@ class Grpo(Optimisation):
     def _dynamic_sampling_faults(self) -> Iterator[str]:
         """Yield a message for each setting of dynamic sampling without purpose or effect.
 
-        Dynamic sampling replaces groups of equal rewards by groups of other problems, since equal
-        rewards usually give advantages of 0, and the policy learns nothing from them.
+        Dynamic sampling replaces groups of equal rewards by groups of newly drawn problems, since
+        equal rewards usually give advantages of 0, and the policy learns nothing from them.
         """
         # With `none` the rewards themselves are the advantages, and there is nothing to replace.
         if self.dynamic_sampling and self.advantage == "none":

@@ -41,7 +41,7 @@ def fitted(params: Params, memory: int) -> dict[str, dict[str, Any]]:
         {"model": {"gradient_checkpointing": False}, "sft": {"micro_batch_size": 8}}.
 
     Raises:
-        UserError: the model's shape is not known, or not even the smallest size fits.
+        UserError: the model's shape is not known, or no size that may be tried fits.
     """
     shape = shape_of(params.model)
     if shape is None:
@@ -62,8 +62,8 @@ def fitted(params: Params, memory: int) -> dict[str, dict[str, Any]]:
     # Not even with checkpointing: the phases of size 0.
     too_large = ", ".join(kind for kind, size in sizes.items() if not size)
     raise UserError(
-        f"{too_large}: not even one row fits {FILL:.0%} of {in_bytes(memory)}; lower "
-        "model.max_seq_length or vLLM's share, or take a larger card"
+        f"{too_large}: no micro-batch with the same gradient fits {FILL:.0%} of "
+        f"{in_bytes(memory)}; lower model.max_seq_length or vLLM's share, or take a larger card"
     )
 
 

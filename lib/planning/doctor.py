@@ -34,8 +34,8 @@ from lib.params import Params
 from lib.params.load import doubts
 from lib.params.model import NEEDS_GPU
 from lib.planning.inputs import input_problems
-from lib.planning.memory import BYTES, Shape, export_memory, shape_of
-from lib.planning.plan import ALONE, CUDA_BYTES, disk_bytes, in_bytes, phases_of
+from lib.planning.memory import ALONE, BYTES, Shape, export_memory, shape_of
+from lib.planning.plan import CUDA_BYTES, disk_bytes, in_bytes, phases_of
 from lib.training.phase.launch import Launch, launch_in_environment
 
 PYTHONS = ("3.11.", "3.12.")

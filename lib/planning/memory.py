@@ -41,6 +41,7 @@ from lib.export import BATCH, MOST_TOKENS
 from lib.objectives import CHUNK_NUMEL, MAX_WHOLE_LOGITS
 from lib.params import Params
 from lib.params.model import Model
+from lib.training.phase.launch import Launch
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -52,6 +53,9 @@ ARCHITECTURES = ("qwen2", "qwen3", "llama")
 
 CHUNK = CHUNK_NUMEL["cuda"]
 """Number of logits in a chunk on a GPU; a chunk on a CPU has fewer."""
+
+ALONE = Launch()
+"""A launch of one process."""
 
 SFT_CHUNK = 256
 """Tokens of a chunk of TRL's `chunked_nll` (trl 1.14)."""
@@ -250,7 +254,9 @@ def samplers_of(params: Params, kind: str) -> list[Sampler]:
     return samplers
 
 
-def memory_at_peak(params: Params, kind: str, shape: Shape, *, ranks: int = 1) -> dict[str, int]:
+def memory_at_peak(
+    params: Params, kind: str, shape: Shape, *, launch: Launch = ALONE
+) -> dict[str, int]:
     """Return a phase's bytes by purpose at the moment of its peak, without vLLM's share.
 
     The moments are those of the module's docstring. Example: {"weights": …, "optimizer": …,
@@ -258,9 +264,9 @@ def memory_at_peak(params: Params, kind: str, shape: Shape, *, ranks: int = 1) -
 
     Args:
         kind: `sft`, `grpo`, `dpo`, or `pairs` for DPO's sampling.
-        ranks: number of FSDP2 ranks. They share out weights, reference, optimiser state and
-            gradients, and gather two blocks at a time and the embeddings. `micro_batch_size` is
-            that of one rank.
+        launch: the ranks of the phase; `micro_batch_size` is that of one rank. Under FSDP2 they
+            share out weights, reference, optimiser state and gradients, and gather two blocks at a
+            time and the embeddings; otherwise each rank has all of them.
     """
     model, section = params.model, section_of(params, kind)
     # Only engines on the policy's own weights: vLLM's cache is inside its share of the GPU.
@@ -283,9 +289,10 @@ def memory_at_peak(params: Params, kind: str, shape: Shape, *, ranks: int = 1) -
     resident = {"weights": weights if full else weights + trained, "optimizer": 2 * trained}
     if section.optimizer == "memory_efficient_adamw":
         resident["optimizer"] = 0  # AdamW's two moments are in CPU memory
-    # The KL penalty's reference policy. Under LoRA it is a copy of the adapter, not counted here.
-    if full and kind != "sft" and section.beta:
-        resident["reference"] = weights
+    # The KL penalty's reference policy: a copy of the trained weights.
+    if kind != "sft" and section.beta:
+        resident["reference"] = trained
+    ranks = launch.ranks if launch.shards else 1
     resident = {name: size // ranks for name, size in resident.items()}
     with_gradients = {**resident, "gradients": trained // ranks}
     # In the loss and backward pass. Only gradient accumulation keeps gradients meanwhile.
@@ -297,14 +304,16 @@ def memory_at_peak(params: Params, kind: str, shape: Shape, *, ranks: int = 1) -
 
     # The gradient of the output layer; LoRA freezes the layer.
     output_layer = shape.vocab_size * shape.hidden_size * stored if full else 0
-    after_forward, in_backward = _activations(params, kind, shape)
+    # A tied layer has it until the embeddings' part is added.
+    summed = output_layer if shape.tie_word_embeddings else 0
+    after_forward, in_backward = _activations(params, kind, shape, launch)
     logits = _logits(params, kind, shape, output_layer=output_layer)
     # Generation, loss, backward, update.
     moments = (
         {**resident, **generation},
         {**training, "activations": after_forward, "logits": logits},
         {**training, "activations": in_backward, "output layer": output_layer},
-        {**with_gradients, "output layer": output_layer},
+        {**with_gradients, "output layer": summed},
     )
     return max(moments, key=lambda parts: sum(parts.values()))
 
@@ -318,7 +327,7 @@ def _generation(shape: Shape, model: Model, *, batch: int, length: int) -> dict[
     }
 
 
-def _activations(params: Params, kind: str, shape: Shape) -> tuple[int, int]:
+def _activations(params: Params, kind: str, shape: Shape, launch: Launch) -> tuple[int, int]:
     """Return the bytes of activations: after the forward pass, and at most in the backward pass.
 
     They are those of one micro-batch of the longest rows in the phase `kind`.
@@ -326,7 +335,7 @@ def _activations(params: Params, kind: str, shape: Shape) -> tuple[int, int]:
     model, layers = params.model, shape.num_hidden_layers
     # Bytes per value: of the weights and the residual stream, and of the compute type.
     stored, compute = BYTES[model.dtype], BYTES[model.inference_dtype]
-    tokens, _ = forward_pass(params, kind)
+    tokens, _ = forward_pass(params, kind, launch)
     # Values, not bytes, of one residual [tokens, h].
     residual = tokens * shape.hidden_size
     # Autocast converts each weight once in a forward pass, and keeps it for the backward pass.
@@ -391,7 +400,7 @@ def export_memory(params: Params, shape: Shape) -> dict[str, int]:
     return weights | _generation(shape, in_float32, batch=BATCH, length=longest)
 
 
-def forward_pass(params: Params, kind: str) -> tuple[int, int]:
+def forward_pass(params: Params, kind: str, launch: Launch = ALONE) -> tuple[int, int]:
     """Return two numbers of tokens in a micro-batch of the longest rows: all, and with logits.
 
     Args:
@@ -407,7 +416,9 @@ def forward_pass(params: Params, kind: str) -> tuple[int, int]:
     # + 1: the prompt's last position predicts the first new token.
     scored = rows * (new + 1)
     # Without checkpointing, one process computes a prompt once for all completions of its group.
-    per_prompt = 1 if params.model.gradient_checkpointing else params.grpo.group_size
+    # Several ranks do not (`Scorer`).
+    shares_prompts = launch.ranks == 1 and not params.model.gradient_checkpointing
+    per_prompt = params.grpo.group_size if shares_prompts else 1
     num_prompts = math.ceil(rows / per_prompt)
     return scored + num_prompts * (longest - new), scored
 

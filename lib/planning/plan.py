@@ -10,6 +10,7 @@ from lib.params import Params, preset_params
 from lib.params.data import AnySource, GeneratorSource, hub_splits
 from lib.params.load import BASE, doubts
 from lib.planning.memory import (
+    ALONE,
     BYTES,
     FACTS,
     Shape,
@@ -29,6 +30,9 @@ CARDS_GB = (16, 24, 40, 80, 141)
 UNFILTERED = "before filters"
 """Note on row counts of a raw set, before `prepare` drops any row."""
 
+GGUF_BYTES = {"f16": 2, "q8_0": 34 / 32}
+"""Bytes per weight by `export.gguf`; q8_0 has a scale of two bytes for each 32 weights."""
+
 CUDA_BYTES = 2**29
 """GPU memory of a process before its first tensor; assumed, not measured here."""
 
@@ -43,7 +47,7 @@ class Phase:
         skipped: the reason for skipping it; '' if it runs.
         rows: rows to learn from; None if only an earlier stage can count them.
         rows_from: the source of the number of rows.
-        steps: optimiser steps, or sampled batches; None if `rows` is unknown.
+        steps: optimiser steps, or sampled batches; None if `rows` is unknown, or packed into fewer.
         warmup_steps: steps with a rising learning rate.
         completions: sequences per optimiser step.
         tokens: upper bound per optimiser step; in a phase that samples, of completions only.
@@ -76,10 +80,6 @@ class Phase:
     def fits(self, card: int) -> bool:
         """Return True if the phase fits a GPU with `card` bytes."""
         return self.bytes_on(card) <= card
-
-
-ALONE = Launch()
-"""A launch of one process."""
 
 
 def phases_of(params: Params, shape: Shape | None, launch: Launch = ALONE) -> Iterator[Phase]:
@@ -119,7 +119,9 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: L
     if name == "grpo":
         steps = section.max_steps
     elif trains:
-        steps = rows and math.ceil(rows / batch) * section.num_epochs
+        # Nobody knows before packing how many of the examples share a row.
+        is_packed = name == "sft" and section.packing
+        steps = None if is_packed else rows and math.ceil(rows / batch) * section.num_epochs
     else:
         # Batches of completions to sample. `num_problems` limits the rows; 0 means all.
         rows = rows and min(rows, section.num_problems or rows)
@@ -148,8 +150,6 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: L
         micro_batch = section.micro_batch_size
         trainer = micro_batches(batch, micro_batch=micro_batch, world_size=launch.ranks)
         of_rank = params.replaced(**{name: {"micro_batch_size": micro_batch // launch.ranks}})
-    # Under FSDP2 the ranks share out the weights; otherwise each rank has all of them.
-    weight_ranks = launch.ranks if launch.shards else 1
     return Phase(
         name=name,
         stage=stage,
@@ -161,7 +161,7 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: L
         warmup_steps=steps and math.ceil(steps * section.warmup_ratio) if trains else None,
         completions=sequences,
         tokens=sequences * row_tokens,
-        memory=memory_at_peak(of_rank, name, shape, ranks=weight_ranks) if shape else {},
+        memory=memory_at_peak(of_rank, name, shape, launch=launch) if shape else {},
         vllm_share=next(vllm_shares, 0.0),
         shares_weights=on_policy_weights,
         trainer=trainer,
@@ -280,7 +280,7 @@ def _at_most(count: int, limit: int | str) -> int:
 
 
 def disk_bytes(params: Params, shape: Shape) -> dict[str, int]:
-    """Return the bytes on disk of each checkpoint and of the export.
+    """Return the bytes on disk of each checkpoint, of the export and of its GGUF file, if any.
 
     Example: {"base": …, "sft": …, "grpo": …, "export": …}.
     """
@@ -292,10 +292,15 @@ def disk_bytes(params: Params, shape: Shape) -> dict[str, int]:
     # A base model from outside is not copied: base.json only names it. Without a name it is made
     # here, in float32.
     sizes = {"base": 0 if model.name else whole["float32"]}
-    # A skipped phase passes on a copy of the checkpoint that it would start from.
+    # A skipped phase passes on a copy of the checkpoint that it would start from, and SFT the
+    # adapter in its place, if params name one.
     for name, start in params.starts.items():
-        sizes[name] = sizes[start] if getattr(params, name).skipped else saved
-    return {**sizes, "export": whole[params.export.dtype]}
+        copied = getattr(params, name).skipped and not (name == "sft" and params.sft.adapter)
+        sizes[name] = sizes[start] if copied else saved
+    sizes["export"] = whole[params.export.dtype]
+    if params.export.gguf != "none":
+        sizes["gguf"] = int(shape.parameters * GGUF_BYTES[params.export.gguf])
+    return sizes
 
 
 def plan_lines(params: Params) -> Iterator[str]:
@@ -406,7 +411,7 @@ def _sizes(parts: dict[str, int]) -> str:
 def in_bytes(size: float) -> str:
     """Format a number of bytes with at most three digits before the point: 1536 -> "1.5 KiB"."""
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1000:
+        if size < 999.5:  # `.3g` writes 999.5 as 1e+03
             return f"{size:.3g} {unit}"
         size /= 1024
     return f"{size:.3g} TiB"

@@ -391,8 +391,18 @@ def _with_tags(own_format: PromptFormat, tags: Sequence[str]) -> TaggedFormat:
         )
     # A format with a stop string stops at the closing tag of the answer, which is now another one.
     stops = (tags[3],) if own_format.stop_strings else ()
+    layout, new_tags = own_format.layout, dict(zip(own_format.marks, tags, strict=True))
+    if layout.preamble:
+        # The preamble explains the format by its tags.
+        own_tags = "|".join(map(re.escape, new_tags))
+        preamble = re.sub(own_tags, lambda match: new_tags[match[0]], layout.preamble)
+        layout = dataclasses.replace(layout, preamble=preamble)
     return dataclasses.replace(
-        own_format, working=(tags[0], tags[1]), answer=(tags[2], tags[3]), stop_strings=stops
+        own_format,
+        working=(tags[0], tags[1]),
+        answer=(tags[2], tags[3]),
+        stop_strings=stops,
+        layout=layout,
     )
 
 

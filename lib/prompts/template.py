@@ -132,9 +132,10 @@ def chat_template(layout: Layout, *, opening: str = "") -> str:
 def _text(text: str) -> str:
     """Return Jinja source that prints `text`: `A:` gives `{{- "A:" -}}`, '' gives ''.
 
-    JSON's string escapes are Jinja's too.
+    JSON's string escapes are Jinja's too, except the surrogate pairs that stand for an emoji in
+    ASCII.
     """
-    return f"{{{{- {json.dumps(text)} -}}}}" if text else ""
+    return f"{{{{- {json.dumps(text, ensure_ascii=False)} -}}}}" if text else ""
 
 
 def _turn(around: Around) -> str:

@@ -32,8 +32,13 @@ def pass_at_4(rewards: Tensor, right: Tensor) -> Tensor:
     A subset of four completions has reward 1 if one of them is right. A completion's advantage is
     the mean of its subsets' rewards, minus the mean of all subsets, divided by their standard
     deviation; 0 if all subsets have the same reward.
+
+    Raises:
+        ValueError: a group has fewer than four completions.
     """
     size = right.shape[-1]
+    if size < K:
+        raise ValueError(f"grpo.group_size={size}; pass@{K} needs at least {K}")
     # [G + 1, 2]: row c has the advantage of a right and of a wrong completion if c are right.
     table = torch.tensor([_advantages_by_count(count, size) for count in range(size + 1)])
     # [P, 2]: a group's row, by its number of right completions.

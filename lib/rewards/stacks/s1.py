@@ -56,7 +56,7 @@ def _answer(rollout: Rollout) -> str | None:
 
 
 REWARDS = {
-    "s1_correctness": BoundedReward(correctness, (0.0, 1.0)),
-    "s1_numeric": BoundedReward(numeric, (0.0, 0.1)),
+    "s1_correctness": BoundedReward(correctness, (0.0, 1.0), marks=4),
+    "s1_numeric": BoundedReward(numeric, (0.0, 0.1), marks=4),
     "s1_xml_format": BoundedReward(xml_format, (0.0, 0.1), marks=4),
 }

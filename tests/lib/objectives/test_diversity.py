@@ -6,6 +6,7 @@ import statistics
 import pytest
 import torch
 
+from lib.core.errors import UserError
 from lib.objectives.own import objective
 
 RIGHT = torch.tensor([[i < c for i in range(8)] for c in range(9)])
@@ -31,6 +32,11 @@ def test_pass_at_4_is_a_completions_part_in_all_subsets(count):
         for i in range(8)
     ]
     assert advantages("pass_at_4")[count].tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_pass_at_4_needs_groups_of_four():
+    with pytest.raises(UserError, match=r"grpo\.group_size=3"):
+        objective("plugins/objectives/diversity.py:pass_at_4")(torch.rand(9, 3), right=RIGHT[:, :3])
 
 
 def test_maxrl_divides_by_the_share_that_is_right():

@@ -57,9 +57,23 @@ def test_a_knob_that_waits_for_another_is_named(key, value, remedy):
     assert idle(accepted({**waiting, **remedy})) == []
 
 
-def test_with_updates_that_share_a_rollout_out_the_clip_acts():
-    shared = {"grpo.trainer": "trl", "grpo.updates_per_rollout": 2, "grpo.epsilon": 0.1}
-    assert idle(accepted(shared)) == []
+@pytest.mark.parametrize(
+    "changes",
+    [
+        # With several updates on one generation, the clip acts.
+        {"grpo.trainer": "trl", "grpo.updates_per_rollout": 2, "grpo.epsilon": 0.1},
+        {
+            "reward.stack": "shaping",
+            "reward.weights": [1.0, 1.0, 1.0],
+            "reward.overlong_cache_tokens": 7,
+            "reward.cosine_wrong": [-0.5, 0.0],
+        },
+        {"rollout.engine": "vllm-server", "rollout.gpu_memory_utilization": 0.5},
+    ],
+    ids=lambda changes: list(changes)[-1],
+)
+def test_a_knob_in_use_is_not_named(changes):
+    assert idle(accepted(changes)) == []
 
 
 def test_beside_an_adapter_only_the_knobs_of_sft_are_idle():

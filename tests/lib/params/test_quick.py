@@ -47,6 +47,13 @@ def test_each_phase_of_the_preset_takes_five_steps(name):
         assert rows == QUICK_ROWS
 
 
+@pytest.mark.parametrize(("iterations", "save_steps"), [(1, 5), (2, 10), (8, 40)])
+def test_quick_saves_between_two_generations(iterations, save_steps, tmp_path):
+    own = tmp_path / "own.yaml"
+    own.write_text(f"grpo: {{num_iterations: {iterations}, save_steps: {4 * iterations}}}")
+    assert _read(str(own), quick=True)["grpo"]["save_steps"] == save_steps
+
+
 @pytest.mark.parametrize("model", ["", "smollm2"])
 @pytest.mark.parametrize("name", PRESETS)
 def test_quick_changes_nothing_without_effect(name, model):

@@ -9,8 +9,9 @@ from lib.core.errors import UserError
 from lib.engines.gpu import Gpu
 from lib.params import Params, load_params, preset_params
 from lib.planning.cards import FILL, card_memory, fit_lines, fitted
-from lib.planning.memory import memory_at_peak, shape_of
+from lib.planning.memory import forward_pass, memory_at_peak, shape_of
 from lib.planning.plan import phases_of
+from lib.training.phase.launch import Launch
 from stages import preset
 from tests.lib.training.runs import changed
 
@@ -48,13 +49,16 @@ def test_a_card_is_filled_and_not_overfilled(name, card, checkpointing, sizes):
 def test_a_loss_that_depends_on_its_micro_batch_keeps_it():
     params = changed(preset_params("s1-qwen2.5-0.5b"), {"grpo": {"loss": "bnpo"}})
     assert fitted(params, 80 * GB)["grpo"] == {"micro_batch_size": 8}
+    # A smaller one fits, but would change the gradient.
+    with pytest.raises(UserError, match="grpo: no micro-batch with the same gradient"):
+        fitted(params, 13 * GB)
 
 
 def test_what_does_not_fit_says_so():
     params = preset_params("s3-cs336")
-    with pytest.raises(UserError, match="sft, grpo: not even one row"):
+    with pytest.raises(UserError, match="sft, grpo: no micro-batch"):
         fitted(params, 24 * GB)
-    assert "not even one row" in next(fit_lines(params, 24 * GB))
+    assert "no micro-batch" in next(fit_lines(params, 24 * GB))
 
 
 def test_the_card_is_the_one_named_or_the_first_here(monkeypatch):
@@ -101,10 +105,25 @@ SEVEN = preset_params("qwen2.5-math-7b")
 
 def test_ranks_share_out_what_is_held_and_gather_the_rest():
     shape = shape_of(SEVEN.model)
-    alone, of_four = (memory_at_peak(SEVEN, "grpo", shape, ranks=ranks) for ranks in (1, 4))
+    alone, of_four = (
+        memory_at_peak(SEVEN, "grpo", shape, launch=Launch(ranks, shards=True)) for ranks in (1, 4)
+    )
     for name in ("weights", "optimizer", "gradients"):
         assert of_four[name] == alone[name] // 4
     assert of_four["activations"] == alone["activations"]
     # 7.6 billion weights in float32; two blocks and both embeddings are gathered at once.
     assert alone["weights"] == pytest.approx(30.5e9, rel=0.01)
     assert of_four["gathered"] == pytest.approx(4 * (2 * 233e6 + 2 * 545e6), rel=0.01)
+
+
+@pytest.mark.parametrize(("checkpointing", "prompts"), [(False, (1, 4)), (True, (4, 4))])
+def test_only_one_process_computes_a_prompt_once(checkpointing, prompts):
+    changes = {
+        "model": {"gradient_checkpointing": checkpointing},
+        "grpo": {"group_size": 8, "micro_batch_size": 4},
+    }
+    params = changed(preset_params("s1-qwen2.5-0.5b"), changes)
+    new, longest = params.rollout.max_new_tokens, params.model.max_seq_length
+    for ranks, num_prompts in zip((1, 2), prompts, strict=True):
+        tokens, scored = forward_pass(params, "grpo", Launch(ranks))
+        assert tokens - scored == num_prompts * (longest - new)

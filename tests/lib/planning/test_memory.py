@@ -118,6 +118,18 @@ CASES: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
         {"vocab_size": 6000, "num_hidden_layers": 3, "hidden_size": 160, "intermediate_size": 512},
         {"sft": {"batch_size": 6, "micro_batch_size": 3, "num_epochs": 2, **UNSAVED}},
     ),
+    # The peak is in the update, whose gradients are no more than the weights.
+    "sft, untied": (
+        "chunked",
+        {
+            "vocab_size": 6000,
+            "num_hidden_layers": 1,
+            "hidden_size": 512,
+            "intermediate_size": 256,
+            "tie_word_embeddings": False,
+        },
+        {"sft": {"batch_size": 1, "micro_batch_size": 1, "num_epochs": 2, **UNSAVED}},
+    ),
     "grpo, whole": (
         "whole",
         {"vocab_size": 2000, "num_hidden_layers": 4, "hidden_size": 128, "intermediate_size": 768},

@@ -12,6 +12,7 @@ from lib.planning.plan import (
     Phase,
     disk_bytes,
     evaluation_of,
+    in_bytes,
     phases_of,
     plan_lines,
     validation_of,
@@ -63,7 +64,7 @@ def test_planned_dpo_is_what_trl_resolves(name, tmp_path):
     args = dpo_arguments(params, scratch=tmp_path)
     for key, value in planned.trainer.items():
         assert getattr(args, key) == value
-    assert ("reference" in planned.memory) == (not params.model.lora.rank)
+    assert "reference" in planned.memory
 
 
 def test_dpo_is_in_the_plan_where_params_name_it():
@@ -135,8 +136,21 @@ def test_a_known_model_takes_known_room():
     memory, trained = phase_of(params, "grpo").memory, shape.trained(params.model)
     assert memory["weights"] == 2 * 4_022_468_096 + 4 * trained
     assert memory["optimizer"] == 2 * memory["gradients"] == 8 * trained
+    penalised = phase_of(params.replaced(grpo={"beta": 0.1}), "grpo").memory
+    assert penalised["reference"] == 4 * trained
     assert cache_bytes_per_token(shape, params.model) == 36 * 2 * 8 * 128 * 2
-    assert disk_bytes(params, shape)["base"] == 0
+    adapted = params.replaced(sft={"adapter": "data/raw/adapter"}, export={"gguf": "q8_0"})
+    sizes = disk_bytes(adapted, shape)
+    assert sizes["base"] == 0
+    assert sizes["sft"] == sizes["grpo"] == 4 * trained
+    assert sizes["gguf"] == 34 * 4_022_468_096 // 32
+
+
+def test_steps_are_unknown_before_packing():
+    params = preset_params("tiny-cpu")
+    packed = phase_of(params.replaced(sft={"packing": True, "group_by_length": False}), "sft")
+    assert packed.rows == phase_of(params, "sft").rows
+    assert packed.steps is packed.warmup_steps is None
 
 
 def test_vllm_counts_where_it_is():
@@ -176,3 +190,11 @@ def test_the_plan_lists_each_param_that_differs():
     assert "  grpo.group_size: 16 (tiny-cpu: 8)" in lines
     assert not any(line.startswith("  seed: ") for line in lines)
     assert list(plan_lines(preset_params("tiny-cpu")))[-1].startswith("params: 0 of ")
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(999, "999 B"), (1000, "0.977 KiB"), (1536, "1.5 KiB"), (999.7 * 2**10, "0.976 MiB")],
+)
+def test_a_size_has_at_most_three_digits(size, text):
+    assert in_bytes(size) == text

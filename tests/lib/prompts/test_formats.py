@@ -145,7 +145,15 @@ def test_tags_of_choice_replace_the_formats_own():
     own_format = prompt_format("r1_zero", tags=["<a>", "</a>", "<b>", "</b>"])
     assert own_format.marks == ("<a>", "</a>", "<b>", "</b>")
     assert own_format.stop_strings == ("</b>",)
-    assert prompt_text(own_format, "2 + 2?").endswith("Assistant: <a>")
+    prompt = prompt_text(own_format, "2 + 2?")
+    assert "i.e., <a> reasoning process here </a> <b> answer here </b>." in prompt
+    assert "<think>" not in prompt
+    assert prompt.endswith("Assistant: <a>")
+
+
+def test_a_tag_beyond_the_basic_plane_is_printed_as_it_is():
+    own_format = prompt_format("r1_zero", tags=["🤔", "</🤔>", "<b>", "</b>"])
+    assert prompt_text(own_format, "2 + 2?").endswith("Assistant: 🤔")
 
 
 @pytest.mark.parametrize(

@@ -246,13 +246,14 @@ def test_the_range_of_cosine_length_is_that_of_its_settings():
 
 
 @pytest.mark.parametrize(
-    ("stack", "form"),
-    [*((stack, "boxed") for stack in ("s0", "s1", "s4", "r1_zero")),
-     ("r1_zero", "xml"), ("boxed", "r1_zero")],
+    ("names", "form"),
+    [*((rewards_of(stack), "boxed") for stack in ("s0", "s1", "s4", "r1_zero")),
+     (["s1_correctness"], "boxed"), (["s1_numeric"], "boxed"),
+     (["r1_zero"], "xml"), (["boxed"], "r1_zero")],
 )  # fmt: skip
-def test_a_format_that_a_stack_cannot_read_is_refused(stack, form):
+def test_a_format_that_a_reward_cannot_read_is_refused(names, form):
     with pytest.raises(UserError, match=rf"prompt\.format `{form}`"):
-        Grading(rewards_of(stack), prompt_format=prompt_format(form))
+        Grading(names, prompt_format=prompt_format(form))
 
 
 def test_a_stack_is_imported_when_it_is_named_and_no_other_is():
