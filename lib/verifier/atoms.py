@@ -302,6 +302,9 @@ class Atoms:
         if name == "overline" and not free_symbols(inside) and inside.kind != "label":
             # `\overline{25}` may be digits that repeat, or the digits of one number.
             raise Unparsable("a bar over a number")
+        # The letters of `\overline{ab}` may be digits, those of `\vec{ab}` points.
+        if inside.kind == "product" and all(part.kind == "symbol" for part in inside.args):
+            inside = call("letters", *inside.args)
         return call(name, inside)
 
     def _function(self, name: str) -> Node:
@@ -361,6 +364,10 @@ class Atoms:
         factors = [self.signed() if self.peek.text == "-" else self.power()]
         while self.starts_atom() and not _ENDS_OPERAND.fullmatch(self.peek.text):
             factors.append(self.power())
+            # `\sin 2\frac12` may be the sine of a mixed number.
+            parts = (factors[-2], *factors[-1].args)
+            if factors[-1].kind == "quotient" and all(part.name.isdigit() for part in parts):
+                raise Unparsable("a mixed number without brackets")
         return (factors[0] if len(factors) == 1 else Node("product", tuple(factors)),)
 
     def _calculus(self, name: str) -> Node:
@@ -371,10 +378,13 @@ class Atoms:
         scripts = self._scripts()
         lower, upper = (scripts.get(mark, Node("list")) for mark in "_^")
         body = self.product()
+        # An index i is no imaginary unit, also in `\sum_{1 \le i \le n}`, and an index k is no k
+        # outside.
+        letters = ["i"] if name in ("sum", "prod") and symbol("i") in nodes(lower) else []
         if lower.kind == "relation" and lower.args[0].kind == "symbol":
-            # An index i is no imaginary unit, and an index k is no k outside.
-            index = {lower.args[0].name: symbol(f"index {lower.args[0].name}")}
-            lower, body = substituted(lower, index), substituted(body, index)
+            letters = [lower.args[0].name]
+        index = {letter: symbol(f"index {letter}") for letter in letters}
+        lower, body = substituted(lower, index), substituted(body, index)
         return Node("calculus", (lower, upper, body), name)
 
     def _group(self, opening: str) -> Node:

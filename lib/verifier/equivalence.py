@@ -339,13 +339,13 @@ def _renamed(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]
         if part.kind == "call" and part.name in ACCENTS
         for name in free_symbols(part)
     }
-    are_parameters = differing <= _PARAMETERS - accented and not any(
-        re.search(rf"(?<![A-Za-z\\]){re.escape(name)}(?![A-Za-z])", problem) for name in differing
-    )
+    are_parameters = differing <= _PARAMETERS - accented - _named(problem)
     # Without a problem's text, which would name its own letters, only two are certainly parameters:
-    # the constant of integration, C or c, and letters beside π (periods) on both sides.
+    # the constant of integration, C or c, and integers beside π (periods) on both sides.
     is_certain = problem or differing == {"C", "c"}
-    is_certain = is_certain or all(symbol("pi") in nodes(node) for node in (expected, actual))
+    is_certain = is_certain or (
+        differing <= {*"kmnj"} and all(symbol("pi") in nodes(node) for node in (expected, actual))
+    )
     # Both sides have equally many letters that the other lacks, at least one.
     matching = 0 < len(expected_only) == len(actual_only) <= _MAX_LETTERS
     # Two letters by themselves, `k` and `x = n`, are different answers, not parameters.
@@ -355,6 +355,16 @@ def _renamed(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]
     for order in itertools.permutations(expected_only):
         renamed = {old: symbol(new) for old, new in zip(actual_only, order, strict=True)}
         yield "parameter", expected, substituted(actual, renamed)
+
+
+_FORMULA = re.compile(r"\$[^$]+\$|\\\(.*?\\\)|\\\[.*?\\\]", re.DOTALL)
+
+
+def _named(problem: str) -> frozenset[str]:
+    r"""Return the letters of a problem: those by themselves, λ, and the a and b of `$ab$`."""
+    lone = re.findall(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])|(?<=\\)[a-z]+", problem)
+    formulas = " ".join(_FORMULA.findall(problem.replace(r"\$", " ")))
+    return frozenset(lone) | frozenset(re.sub(r"\\[A-Za-z]+", " ", formulas))
 
 
 def _defined(node: Node) -> Node:

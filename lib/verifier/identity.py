@@ -19,6 +19,7 @@ What neither way proves is refused.
 import functools
 import hashlib
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
@@ -160,6 +161,9 @@ class Fingerprint:
                     return self.element("no number", *sorted(values))
                 return product
             case "quotient":
+                # The d of `\frac{d\theta}{d\phi}` does not cancel.
+                if all(len(tail := _differentials(part)) > 1 and tail[0] == "d" for part in args):
+                    return self.element(kind, *values, *map(spelled, args))
                 return values[0] * self.inverse(values[1])
             case "percent":
                 # A percentage is its hundredth.
@@ -176,11 +180,16 @@ class Fingerprint:
                 if index.value == 2 and power and power % 2 == 0 and is_real:
                     # For an even n, √(x^n) is |x^(n/2)|. `_call` draws |y| from y^2, here x^n.
                     return self.element("call", "abs", values[1])
+                # No root has the index 0.
+                self.inverse(values[0])
                 return self._power(radicand, Node("quotient", (number(1), index)))
             case "factorial":
                 return self._factorial(args[0])
             case "call":
                 return self._call(name, args, values)
+            case "calculus" if "int" in name:
+                # ∫ x dy is not ∫ y dx, and the bounds belong to dx dy in its order.
+                return self.element(kind, name, *values, *_differentials(args[2]))
         # Any other kind is drawn. {1, 2} is {2, 1}, and `1 or 2` is `2 or 1`, but the order of
         # `1, 2, \ldots` counts.
         is_unordered = kind in _UNORDERED or (kind == "list" and name == "or")
@@ -265,6 +274,8 @@ class Fingerprint:
                 # x^(3y/2) is r^(3 · 2520 / 2), with a drawn r = x^(y / 2520): so x^y is the square
                 # of x^(y/2), and the cube of x^(y/3). 2520 (`_PARTS`) is divisible by 2 to 10. If
                 # the denominator does not divide it, r is x^(y / denominator).
+                if not base_element:
+                    raise Undecided("0 to an unknown power")
                 index = denominator if _PARTS % denominator else _PARTS
                 root = self.element("power", base_element, factor_element, index)
                 product *= self._raised(root, numerator * index // denominator)
@@ -325,6 +336,9 @@ class Fingerprint:
         if name == "exp" and len(values) == 1:
             return self._power(_E, args[0])
         if name in ("ln", "log", "lg") and len(args) < 3:
+            # ln 0, and a logarithm to the base 1.
+            if not values[0] or values[1:] == [1]:
+                raise Undecided("no logarithm")
             ln = self.element("call", "ln", values[0])
             if name == "lg":
                 base = self.of(number(10))
@@ -355,6 +369,17 @@ def _prime(start: int) -> int:
     while math.gcd(candidate, _SMALL_FACTORS) > 1 or pow(2, candidate - 1, candidate) != 1:
         candidate += 8
     return candidate
+
+
+def _differentials(body: Node) -> list[str]:
+    """Return the factors from the first differential on: d and y of x dy.
+
+    Empty if it is one symbol at the end, dy, which may also be in a fraction.
+    """
+    parts = body.args if body.kind == "product" else (body,)
+    is_first = (part.kind == "symbol" and re.fullmatch("d[a-z]?", part.name) for part in parts)
+    factors = parts[next((n for n, found in enumerate(is_first) if found), len(parts)) :]
+    return list(map(spelled, factors)) if len(factors) > 1 else []
 
 
 def _is_word(node: Node) -> bool:

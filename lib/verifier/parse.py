@@ -23,6 +23,7 @@ from lib.verifier.tree import (
     number,
     pairs,
     remembered,
+    symbol,
 )
 
 # A relation's token, and its name in a "relation" node.
@@ -193,7 +194,11 @@ class Parser(Atoms):
             elif sign := self.take(*_PRODUCT_SIGNS):
                 left = _times(left, self.signed(), sign.text)
             elif self.take(*_QUOTIENT_SIGNS):
-                left = Node("quotient", (left, self.signed()))
+                below = self.signed()
+                # `1/2\%`
+                if below.kind == "percent" and all(map(_is_integer, (left, *below.args))):
+                    raise Unparsable("a percentage of a fraction or of its denominator")
+                left = Node("quotient", (left, below))
             # A ratio, `1:2`; in a set, `:` begins the condition.
             elif not self.in_set and self.take(":"):
                 terms = left.args if left.kind == "ratio" else (left,)
@@ -311,7 +316,9 @@ def _times(left: Node, right: Node, sign: str) -> Node:
     # holds a set, a tuple or a vector (`_is_vast`).
     is_cross = sign == "times" and (all(map(_is_capital, sides)) or any(map(_is_vast, sides)))
     # `_is_ordered`: a matrix or a vector. Two matrices without a sign between them are "ordered ".
-    if sign == "circ" or is_cross or all(map(_is_ordered, sides)):
+    # `A^{-1} B`, `A^T B`: an inverse or a transpose beside another capital letter.
+    is_matrix = any(map(_is_inverse, sides)) and all(map(_has_capital, sides))
+    if sign == "circ" or is_cross or is_matrix or all(map(_is_ordered, sides)):
         return call(f"ordered {sign}", left, right)
     factors = left.args if left.kind == "product" else (left,)
     return Node("product", (*factors, right))
@@ -320,6 +327,18 @@ def _times(left: Node, right: Node, sign: str) -> Node:
 def _is_capital(node: Node) -> bool:
     """Return True for a symbol of one capital letter."""
     return node.kind == "symbol" and len(node.name) == 1 and node.name.isupper()
+
+
+def _has_capital(node: Node) -> bool:
+    """Return True if capital letters are a part of `node`, which may be matrices: A or AB."""
+    return any(part.kind == "symbol" and part.name.isupper() for part in nodes(node))
+
+
+def _is_inverse(node: Node) -> bool:
+    """Return True if a part has capital letters, and the exponent −1 or T."""
+    exponents = (number(-1, "-1"), symbol("T"), symbol("top"))
+    powers = (part for part in nodes(node) if part.kind == "power" and part.args[1] in exponents)
+    return any(_has_capital(power.args[0]) for power in powers)
 
 
 def _is_ordered(node: Node) -> bool:

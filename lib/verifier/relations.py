@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from lib.verifier.atoms import GREEK
 from lib.verifier.evaluate import real_value
+from lib.verifier.identity import same_expression
 from lib.verifier.rules import MAX_MATCHED, Comparer, Verdict, is_vain
 from lib.verifier.sets import is_region, same_constraint
 from lib.verifier.tree import (
@@ -71,7 +72,8 @@ def stated(comparer: Comparer, node: Node) -> Stated | None:
                 raise TooHard("elements of a set")
             # Keep the first of equal elements, which may be written differently.
             for value in different:
-                if not any(comparer.equal(other, value) for other in values):
+                # Not `comparer.equal`: 0.3333 may round 1/3, but is another element.
+                if not any(same_expression(other, value).equal for other in values):
                     values += (value,)
             return Stated(values, ("",) * len(values), is_set=True)
     values = tuple(signs(node))
@@ -214,9 +216,12 @@ def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdic
         # A set of one element is not its element.
         is_alike = expected.is_set == actual.is_set
         return _same_value(comparer, expected, actual) if is_alike else Verdict(False, "list")
-    # Both have names: `_named` turns each value into an equation, and these have any order.
+    # Both have names: `_named` turns each value into an equation, and these have any order, unless
+    # names are repeated: the values of `x = \pm 1, y = \pm 2` may go together.
     if any(expected.names) and any(actual.names):
-        return comparer.in_any_order(_named(expected), _named(actual), "list")
+        sides = _named(expected), _named(actual)
+        is_paired = sides[0][0].kind == "relation" and 1 < len({*expected.names}) < len(sides[0])
+        return (comparer.in_order if is_paired else comparer.in_any_order)(*sides, "list")
     # From here on at most one side has names.
     named, other = (expected, actual) if any(expected.names) else (actual, expected)
     # Whether each name may be left out by the other side, which has '': `names_agree` gets the
@@ -287,9 +292,20 @@ def _same_value(comparer: Comparer, expected: Stated, actual: Stated) -> Verdict
 
 
 def _named(side: Stated) -> tuple[Node, ...]:
-    """Return each value with its name as an equation node."""
+    """Return each value with its name as an equation node.
+
+    Several solutions, `x = 1, y = 2, x = 3, y = 4`, are lists of equations, one for each. If some
+    names are repeated otherwise, `y = \\pm 1, x = \\pm 2`, the equations are sorted by name.
+    """
     pairs = zip(side.names, side.values, strict=True)
-    return tuple(Node("relation", (symbol(name), value), "=") for name, value in pairs)
+    equations = tuple(Node("relation", (symbol(name), value), "=") for name, value in pairs)
+    names, size = {*side.names}, len({*side.names})
+    if not 1 < size < len(equations):
+        return equations
+    starts = range(0, len(equations), size)
+    if all({*side.names[n : n + size]} == names for n in starts):
+        return tuple(Node("list", equations[n : n + size], ",") for n in starts)
+    return tuple(sorted(equations, key=lambda equation: equation.args[0].name))
 
 
 def names_agree(one: str, two: str, problem: str) -> bool:

@@ -9,6 +9,7 @@ import functools
 import itertools
 import math
 import operator
+import re
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import NamedTuple
@@ -138,6 +139,9 @@ def same_set(reference: RealSet, answer: RealSet) -> bool:
         Undecided, TooHard: it cannot be decided whether two irrational ends are equal.
     """
     if reference.name and answer.name and reference.name != answer.name:
+        return False
+    # f'(x) > 3 is no set of x, nor is f^{-1}(x) > 3.
+    if reference.name != answer.name and re.search("['^]", reference.name + answer.name):
         return False
     # A cut, a begin or end of a set, is just before a number or just `after` it: (3, ∞) begins
     # after 3, [3, ∞) before 3.

@@ -137,7 +137,9 @@ def _convert(node: Node) -> Any:
     if node.kind == "calculus":
         result = _calculus(node.name, *node.args)
         # sympy leaves what it cannot evaluate as an Integral, Sum and so on.
-        if result.has(sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit):
+        unevaluated = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit)
+        # The limit of sin x at ∞ is an AccumBounds, the interval of its values.
+        if result.has(*unevaluated, sympy.AccumBounds):
             raise Undecided("no closed form")
         return result
     parts = [_convert(part) for part in node.args]

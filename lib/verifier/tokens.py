@@ -70,6 +70,12 @@ _DOUBLED = re.compile(
 )
 
 
+# `\mathrm{d}x`, `\mathrm dx`; the d of `v_\mathrm{d} t` is a subscript.
+_DIFFERENTIAL = re.compile(
+    r"(?<![_^])\\(?:mathrm|text|operatorname|rm)(?:\s*\{d\}|\s+d)\s*([a-z])(?![a-zA-Z])"
+)
+
+
 def repaired(text: str) -> str:
     r"""Restore backslashes that were read as escapes, and mend `<sup>` and unbalanced braces.
 
@@ -268,6 +274,8 @@ def tokenize(text: str) -> tuple[Token, ...]:
         raise TooHard(f"more than {MAX_ANSWER_CHARS} characters")
     text = repaired(text)
     text = text if text.isascii() else _ascii(text)
+    # An upright differential is `dx` too, no product of d and x.
+    text = _DIFFERENTIAL.sub(r" d\1", text)
     # `_DOUBLED`: the `\\frac` of an escaped text becomes `\frac`.
     scanner = _Scanner(_DOUBLED.sub(r"\\", _unwrapped(text)))
     scanner.run()
