@@ -357,14 +357,17 @@ def _renamed(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]
         yield "parameter", expected, substituted(actual, renamed)
 
 
-_FORMULA = re.compile(r"\$[^$]+\$|\\\(.*?\\\)|\\\[.*?\\\]", re.DOTALL)
+# No bracket opens within another, so that the time is linear in the length of any text.
+_FORMULA = re.compile(r"\$[^$]+\$|\\\((?:(?!\\\().)*?\\\)|\\\[(?:(?!\\\[).)*?\\\]", re.DOTALL)
+# Commands, and what is no product of letters: `\text{ and }`, `\begin{align*}`.
+_NAMES = re.compile(r"\\(?:begin|end|text[a-z]*|operatorname\*?)\s*\{[^{}]*\}|\\[A-Za-z]+")
 
 
 def _named(problem: str) -> frozenset[str]:
     r"""Return the letters of a problem: those by themselves, λ, and the a and b of `$ab$`."""
     lone = re.findall(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])|(?<=\\)[a-z]+", problem)
     formulas = " ".join(_FORMULA.findall(problem.replace(r"\$", " ")))
-    return frozenset(lone) | frozenset(re.sub(r"\\[A-Za-z]+", " ", formulas))
+    return frozenset(lone) | frozenset(_NAMES.sub(" ", formulas))
 
 
 def _defined(node: Node) -> Node:

@@ -7,6 +7,7 @@ Precedence, loosest first, each level with its method: or, separators (`statemen
 (`signed`), powers (`lib.verifier.atoms.Atoms.power`).
 """
 
+from collections.abc import Iterable
 from fractions import Fraction
 
 from lib.verifier.atoms import Atoms
@@ -193,10 +194,11 @@ class Parser(Atoms):
                 left = self.with_unit(left)
             elif sign := self.take(*_PRODUCT_SIGNS):
                 left = _times(left, self.signed(), sign.text)
-            elif self.take(*_QUOTIENT_SIGNS):
+            elif sign := self.take(*_QUOTIENT_SIGNS):
                 below = self.signed()
-                # `1/2\%`
-                if below.kind == "percent" and all(map(_is_integer, (left, *below.args))):
+                # `1/2\%`, `-1.5/2\%`, but not `15 \div 20\%`
+                numbers = all(part.kind == "number" for part in (left, *below.args))
+                if sign.text == "/" and below.kind == "percent" and numbers:
                     raise Unparsable("a percentage of a fraction or of its denominator")
                 left = Node("quotient", (left, below))
             # A ratio, `1:2`; in a set, `:` begins the condition.
@@ -316,12 +318,29 @@ def _times(left: Node, right: Node, sign: str) -> Node:
     # holds a set, a tuple or a vector (`_is_vast`).
     is_cross = sign == "times" and (all(map(_is_capital, sides)) or any(map(_is_vast, sides)))
     # `_is_ordered`: a matrix or a vector. Two matrices without a sign between them are "ordered ".
-    # `A^{-1} B`, `A^T B`: an inverse or a transpose beside another capital letter.
-    is_matrix = any(map(_is_inverse, sides)) and all(map(_has_capital, sides))
-    if sign == "circ" or is_cross or is_matrix or all(map(_is_ordered, sides)):
+    if sign == "circ" or is_cross or all(map(_is_ordered, sides)):
         return call(f"ordered {sign}", left, right)
     factors = left.args if left.kind == "product" else (left,)
+    # `A^{-1} B`, `A^T B`: an inverse or a transpose beside another capital letter.
+    if any(map(_is_inverse, sides)) and all(map(_has_capital, sides)):
+        return _matrix_product((*factors, *(right.args if right.kind == "product" else (right,))))
     return Node("product", (*factors, right))
+
+
+def _matrix_product(factors: Iterable[Node]) -> Node:
+    r"""Return the product of matrices in their order, after the factors without capital letters.
+
+    `2A^{-1}B`, `A^{-1}(2B)` and `A^{-1} \cdot B \cdot 2` are equal, and so are `(A^{-1}B)C` and
+    `A^{-1}(BC)`.
+    """
+    scalars, matrices = list[Node](), list[Node]()
+    for factor in factors:
+        if not _has_capital(factor):
+            scalars.append(factor)
+        else:
+            matrices += factor.args if factor.name == "ordered " else (factor,)
+    ordered = call("ordered ", *matrices)
+    return Node("product", (*scalars, ordered)) if scalars else ordered
 
 
 def _is_capital(node: Node) -> bool:
@@ -335,10 +354,18 @@ def _has_capital(node: Node) -> bool:
 
 
 def _is_inverse(node: Node) -> bool:
-    """Return True if a part has capital letters, and the exponent −1 or T."""
-    exponents = (number(-1, "-1"), symbol("T"), symbol("top"))
-    powers = (part for part in nodes(node) if part.kind == "power" and part.args[1] in exponents)
-    return any(_has_capital(power.args[0]) for power in powers)
+    """Return True if a part has capital letters, and the exponent −1 or T.
+
+    The T of `(1+R)^T` is a time, since a matrix is not added to a number.
+    """
+    for part in nodes(node):
+        base, exponent = part.args if part.kind == "power" else (part, None)
+        added = base.args if base.kind == "sum" else ()
+        is_time = exponent == symbol("T") and any(each.kind == "number" for each in added)
+        exponents = (number(-1, "-1"), symbol("T"), symbol("top"))
+        if exponent in exponents and _has_capital(base) and not is_time:
+            return True
+    return False
 
 
 def _is_ordered(node: Node) -> bool:

@@ -6,7 +6,8 @@ and an answer, and returns None to leave the pair to the next rule.
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -217,10 +218,10 @@ def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdic
         is_alike = expected.is_set == actual.is_set
         return _same_value(comparer, expected, actual) if is_alike else Verdict(False, "list")
     # Both have names: `_named` turns each value into an equation, and these have any order, unless
-    # names are repeated: the values of `x = \pm 1, y = \pm 2` may go together.
+    # two names are repeated: the values of `x = \pm 1, y = \pm 2` may go together.
     if any(expected.names) and any(actual.names):
         sides = _named(expected), _named(actual)
-        is_paired = sides[0][0].kind == "relation" and 1 < len({*expected.names}) < len(sides[0])
+        is_paired = sides[0][0].kind == "relation" and _repeats(expected.names)
         return (comparer.in_order if is_paired else comparer.in_any_order)(*sides, "list")
     # From here on at most one side has names.
     named, other = (expected, actual) if any(expected.names) else (actual, expected)
@@ -291,16 +292,21 @@ def _same_value(comparer: Comparer, expected: Stated, actual: Stated) -> Verdict
     return decision if expected.names == actual.names else decision.via("name")
 
 
+def _repeats(names: Sequence[str]) -> bool:
+    """Return True if two names are repeated, whose values may belong together."""
+    return sum(count > 1 for count in Counter(names).values()) > 1
+
+
 def _named(side: Stated) -> tuple[Node, ...]:
     """Return each value with its name as an equation node.
 
-    Several solutions, `x = 1, y = 2, x = 3, y = 4`, are lists of equations, one for each. If some
+    Several solutions, `x = 1, y = 2, x = 3, y = 4`, are lists of equations, one for each. If two
     names are repeated otherwise, `y = \\pm 1, x = \\pm 2`, the equations are sorted by name.
     """
     pairs = zip(side.names, side.values, strict=True)
     equations = tuple(Node("relation", (symbol(name), value), "=") for name, value in pairs)
     names, size = {*side.names}, len({*side.names})
-    if not 1 < size < len(equations):
+    if not _repeats(side.names):
         return equations
     starts = range(0, len(equations), size)
     if all({*side.names[n : n + size]} == names for n in starts):

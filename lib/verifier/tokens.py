@@ -70,9 +70,10 @@ _DOUBLED = re.compile(
 )
 
 
-# `\mathrm{d}x`, `\mathrm dx`; the d of `v_\mathrm{d} t` is a subscript.
+# `\mathrm{d}x`, `\mathrm dx`; the d of `v_\mathrm{d} t` is a subscript, and `\rm dm` a unit.
 _DIFFERENTIAL = re.compile(
-    r"(?<![_^])\\(?:mathrm|text|operatorname|rm)(?:\s*\{d\}|\s+d)\s*([a-z])(?![a-zA-Z])"
+    r"(?<![_^])\\(?:(?:mathrm|text|operatorname|rm)\s*\{d\}|(?:mathrm|text|operatorname)\s+d)"
+    r"\s*([a-z])(?![a-zA-Z])"
 )
 
 

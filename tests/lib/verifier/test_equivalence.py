@@ -1,5 +1,7 @@
 """Labelled cases, and the conventions one by one."""
 
+import time
+
 import pytest
 from click.testing import CliRunner
 
@@ -56,6 +58,13 @@ def test_a_wrong_number_of_arguments_is_wrong_and_no_fault(text):
 def test_unicodes_italic_h_is_an_h():
     assert is_equivalent(reference="h+k", answer="ℎ+𝑘")
     assert not is_equivalent(reference="h+k", answer="ℏ+𝑘")
+
+
+@pytest.mark.parametrize("text", [r"\(", r"\[", r"\(\[", "$", r"$\text{"])
+def test_a_problem_of_unclosed_brackets_takes_no_time(text):
+    before = time.process_time()
+    compare(reference=r"k\pi", answer=r"n\pi", problem=text * 20_000)
+    assert time.process_time() - before < 5
 
 
 def test_an_empty_set_is_compared_and_no_fault():
