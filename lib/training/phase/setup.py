@@ -60,6 +60,10 @@ def shared_arguments(
     # and multiplies its batch by their number.
     compat.one_gpu_per_process()
     gpu, model = torch.accelerator.is_available(), params.model
+    schedule: str = section.lr_schedule
+    if schedule == "constant" and section.warmup_ratio:
+        # transformers' schedule `constant` ignores the warm-up.
+        schedule = "constant_with_warmup"
     # In float16 a scaler multiplies the loss, and skips steps with overflowing gradients.
     scaled = model.mixed_precision == "fp16"
     if scaled and not gpu:
@@ -70,7 +74,7 @@ def shared_arguments(
         **micro_batches(batch, micro_batch=section.micro_batch_size, world_size=num_processes()),
         "output_dir": str(scratch),
         "learning_rate": section.learning_rate,
-        "lr_scheduler_type": section.lr_schedule,
+        "lr_scheduler_type": schedule,
         # transformers reads a number below 1 as a share of all steps, but 1 as one step. A ratio of
         # 1 is therefore passed as slightly less.
         "warmup_steps": min(section.warmup_ratio, 1 - 1e-9),

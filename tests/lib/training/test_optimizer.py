@@ -38,6 +38,14 @@ def test_a_run_has_torchs_trajectory_and_schedule(sft):
     assert ours.optimizer.param_groups[0]["lr"] == torchs.optimizer.param_groups[0]["lr"] < 0.02
 
 
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+def test_every_schedule_begins_with_the_warm_up(sft, schedule):
+    trainer = sft(lr_schedule=schedule, warmup_ratio=0.5, learning_rate=0.02, logging_steps=1)
+    trainer.train()
+    rates = [point["learning_rate"] for point in trainer.state.log_history if "loss" in point]
+    assert rates[:3] == pytest.approx([0.0, 0.01, 0.02])
+
+
 def test_a_resumed_run_ends_with_the_weights_of_a_whole_one(sft, tmp_path):
     whole, resumed = (sft(run, optimizer=NAME, save_steps=2) for run in ("whole", "resumed"))
     whole.train()
