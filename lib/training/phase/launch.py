@@ -89,7 +89,11 @@ def expected_world_size(command: Sequence[str]) -> int | None:
     # torch.distributed.run`, or `stages.ranks`, which calls torchrun.
     names = {Path(word).name for word in command[:3]}
     if names & {"torchrun", "torch.distributed.run", "stages.ranks"}:
-        numbers = [options.nproc_per_node or "1", options.nnodes or "1"]
+        # torchrun takes an option that is not given from the environment (Kubeflow sets these).
+        numbers = [
+            options.nproc_per_node or os.environ.get("PET_NPROC_PER_NODE", "1"),
+            options.nnodes or os.environ.get("PET_NNODES", "1"),
+        ]
         return math.prod(map(int, numbers)) if all(map(str.isdigit, numbers)) else None
     if "accelerate" not in names or "launch" not in command:
         return None

@@ -38,6 +38,13 @@ def test_a_launchers_command_line_has_its_number_of_processes(command, processes
     assert expected_world_size(command.split()) == processes
 
 
+def test_torchruns_own_variables_stand_for_options_that_are_not_given(monkeypatch):
+    monkeypatch.setenv("PET_NPROC_PER_NODE", "4")
+    monkeypatch.setenv("PET_NNODES", "2")
+    assert expected_world_size(["torchrun", "-m", "stages.sft"]) == 8
+    assert expected_world_size(["torchrun", "--nproc_per_node", "2", "-m", "stages.sft"]) == 4
+
+
 def test_a_launcher_that_starts_too_few_is_refused():
     command = ["accelerate", "launch", "--cpu", "--num_processes", "2", "--module"]
     ran = launch(*command, "tests.lib.training.checks_world_size")
