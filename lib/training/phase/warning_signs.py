@@ -270,6 +270,8 @@ def evidence_jumps(points: list[Point], limits: Limits) -> str:
     The policy may exploit a gap in one of the verifier's inexact steps. Each such step has a column
     with the share of right answers that it accepted. Return the warning or ''.
     """
+    # A second update on the same rollouts logs no rewards, which is no share of 0.
+    points = [point for point in points if "reward" in point]
     # The first and the last window must not overlap.
     if len(points) < 2 * WINDOW:
         return ""

@@ -83,6 +83,15 @@ def test_a_run_without_fault_shows_no_sign(columns):
     assert signs_of(columns) == []
 
 
+def test_evidence_jumps_whatever_the_number_of_updates_on_the_same_rollouts():
+    """A second update logs no rewards, and so no share of answers accepted on evidence."""
+    signs = WarningSigns("grpo", LIMITS)
+    for step in range(1, 81):
+        share = {"reward/decided_by/numeric": 0.25 * (step > 40)}
+        signs.observe({"step": step, **({"reward": 1.0} | share if step % 2 else {})})
+    assert [sign["kind"] for sign in signs.signs] == ["evidence_jumps"]
+
+
 def test_s0_expects_the_least_reward_for_20_steps_only():
     limits = Limits.from_reward(preset_params("s0-qwen3-4b").reward, max_new_tokens=1846)
     (sign,) = signs_of({"reward": [-6.5]}, limits)
