@@ -211,9 +211,11 @@ def save_policy(
     # peft writes a model card with its own version in it.
     (checkpoint / "README.md").unlink(missing_ok=True)
     if is_adapter(checkpoint):
-        # peft keeps the names of the layers in a set, whose order changes from run to run.
+        # peft keeps the names of the layers in a set, whose order changes from run to run. An
+        # adapter trained elsewhere may have one regular expression instead.
         config = read_json(checkpoint / ADAPTER)
-        config["target_modules"] = sorted(config["target_modules"])
+        if not isinstance(config["target_modules"], str):
+            config["target_modules"] = sorted(config["target_modules"])
         # In place of the local path that peft wrote: name and revision of the base model, from the
         # attribute `pointer` that loading set. Without a name there, the path stays.
         pointer = getattr(model.get_base_model(), "pointer", {})

@@ -9,13 +9,20 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 
 from lib.artifacts import hash_path, read_json, write_json
 from lib.artifacts.completions import read_graded
 from lib.artifacts.models import SELECTED, adapter_faults
 from lib.artifacts.problems import write_problems
 from lib.core.errors import UserError
-from lib.engines.policy import add_adapter, load_merged, load_policy
+from lib.engines.policy import (
+    add_adapter,
+    load_merged,
+    load_policy,
+    load_tokenizer,
+    save_policy,
+)
 from lib.engines.runtime import configure
 from lib.inference.external import external_model
 from lib.planning.inputs import input_problems
@@ -143,6 +150,17 @@ def test_grpo_starts_from_an_adapter_that_was_trained_before(
     started = second_matrices(trainer.model)
     assert started
     assert all(weight.requires_grad and (weight == 0.01).all() for weight in started)
+
+
+def test_an_adapters_regular_expression_of_layers_is_saved_as_it_is(base, smoke, tmp_path):
+    """Unsloth, for one, names the adapted layers by one pattern."""
+    mine, pattern = tmp_path / "mine", r".*\.(q_proj|v_proj)"
+    config = LoraConfig(r=4, target_modules=pattern, task_type="CAUSAL_LM")
+    get_peft_model(load_policy(base, base=base, settings=smoke.model), config).save_pretrained(mine)
+    policy = load_policy(mine, base=base, settings=smoke.model)
+    save_policy(policy, load_tokenizer(base), tmp_path / "saved")
+    assert read_json(tmp_path / "saved/adapter_config.json")["target_modules"] == pattern
+    load_policy(tmp_path / "saved", base=base, settings=smoke.model)
 
 
 def test_an_interrupted_phase_ends_with_the_files_of_a_whole_one(phase, base, capsys):
