@@ -38,19 +38,22 @@ MIN_CHECKPOINTS = 2
 
 
 def run_fingerprint(stage: str, *, settings: Mapping[str, Any], inputs: Mapping[str, Path]) -> str:
-    """Hash all that decides a run's result: params, files, code, packages, number of ranks.
+    """Hash all that decides a run's result: params, files, code, packages, ranks and sharding.
 
     Args:
         settings: the params that the stage depends on.
         inputs: the stage's input files and folders by name; their contents are hashed.
     """
-    decisive = {
+    decisive: dict[str, Any] = {
         "stage": stage,
         "settings": settings,
         "code": stage_code(stage, settings),
         # Ranks share out batches, so that a run on another number of them rounds differently.
         "ranks": os.environ.get("WORLD_SIZE", "1"),
     }
+    # accelerate's variable for FSDP, whose checkpoints only a sharded model can load.
+    if os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true":
+        decisive["sharded"] = True
     return fingerprint(decisive, inputs=inputs)
 
 
@@ -125,6 +128,16 @@ class Checkpoints:
         oldest_first = self.by_step() or bests[-1:]
         for best, better in pairwise(bests):
             if checkpoint_step(better) <= checkpoint_step(oldest_first[0]):
+                shutil.rmtree(best)
+
+    def drop_bests_after(self, step: int) -> None:
+        """Remove each `best-<step>` of steps that a run resumed at `step` takes again.
+
+        On a GPU these may come out otherwise. The old ones would then count as better than those of
+        the resumed run, and `drop_old_bests` would remove the one that it selects.
+        """
+        for best in self.folder.glob("best-*"):
+            if checkpoint_step(best) > step:
                 shutil.rmtree(best)
 
     def finish(self, *, keep: int, base: Path | None = None) -> None:

@@ -121,11 +121,13 @@ def run_phase(
         if is_main_process():
             passed = adapter or init
             click.echo(f"skipped: {section.skipped}; {passed} is passed on as {outputs.model}")
-            if adapter:
-                copy_adapter(adapter, base=init, checkpoint=outputs.model)
-            else:
-                # DVC caches by content, so that the copy takes no space there.
-                shutil.copytree(init, outputs.model, dirs_exist_ok=True)
+            # Without DVC the folder of an earlier run is still there: none of its files may stay.
+            with replacing(outputs.model) as unfinished:
+                if adapter:
+                    copy_adapter(adapter, base=init, checkpoint=unfinished)
+                else:
+                    # DVC caches by content, so that the copy takes no space there.
+                    shutil.copytree(init, unfinished)
             write_results(outputs, TrainerState(), validator)
             # An adapter was trained, though not by this run: its provenance has `skipped: false`.
             skipped = adapter is None
@@ -156,6 +158,7 @@ def run_phase(
                 # The half-written checkpoint of an interrupted run. Only rank 0 changes the folder,
                 # since it holds the lock.
                 shutil.rmtree(checkpoints.writing, ignore_errors=True)
+                checkpoints.drop_bests_after(checkpoint_step(newest) if newest else -1)
 
             # Made before a model is loaded, since a tracker's package may be missing.
             tracker = Tracker(f"{stage}-{checkpoints.folder.name}", settings)

@@ -66,6 +66,19 @@ def test_the_best_of_each_checkpoint_that_can_be_resumed_stays(saved):
     assert [saved.best(step).exists() for step in (4, 7, 12)] == [False, True, True]
 
 
+def test_a_resumed_run_has_no_best_of_the_steps_that_it_takes_again(saved):
+    """Else the old best-12 would count as better, and the new best-7 would go."""
+    for step in (4, 12):
+        saved.best(step).mkdir(parents=True)
+    saved.drop_bests_after(5)
+    saved.best(7).mkdir()
+    saved.drop_all_but(1)
+    write(saved, 20)
+    saved.drop_all_but(1)
+    saved.drop_old_bests()
+    assert [saved.best(step).exists() for step in (4, 7, 12)] == [False, True, False]
+
+
 @pytest.mark.parametrize(
     ("file", "content", "named"),
     [
@@ -144,8 +157,11 @@ def test_a_changed_param_input_or_rank_number_is_another_run(tmp_path, monkeypat
     with monkeypatch.context() as patch:
         patch.setenv("WORLD_SIZE", "2")
         others.add(run_id())
+        # A whole model cannot load a sharded one's checkpoint, nor the reverse.
+        patch.setenv("ACCELERATE_USE_FSDP", "true")
+        others.add(run_id())
     monkeypatch.setattr(artifacts, "versions", lambda: {"torch": "0"})
-    assert len({first, *others, run_id()}) == 6
+    assert len({first, *others, run_id()}) == 7
 
 
 def test_code_of_the_stage_is_another_run_and_other_code_is_not(tmp_path, monkeypatch):

@@ -106,6 +106,10 @@ def test_a_skipped_phase_hands_over_the_checkpoint_it_had(base, tmp_path, smoke,
     )
     build.assert_not_called()
     assert hash_path(outputs.model) == hash_path(base)
+    # A stage started by hand finds the folder of an earlier run, whose adapter must not stay.
+    (outputs.model / "adapter_config.json").write_text("{}")
+    train_phase(build, tmp_path, stage="sft", params=params, init=base, validator=validator)
+    assert hash_path(outputs.model) == hash_path(base)
     assert "sft.num_epochs is 0" in capsys.readouterr().out
     assert read_json(outputs.provenance)["skipped"] is True
     assert read_json(outputs.metrics) == {"step": 0}
