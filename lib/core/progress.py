@@ -38,6 +38,10 @@ class Heartbeat:
         self.part, self.part_start = "", 0.0  # name and start of the current part; '' for none
         self.last_print, self.wait_s = time.monotonic(), FIRST_S
 
+    def begin(self, part: str) -> None:
+        """Start the speed's clock of a part whose first call comes late, after its first units."""
+        self.part, self.part_start = part, time.monotonic()
+
     def __call__(self, part: str, done: int, total: int, tokens: int = 0) -> None:
         """Show that `done` of `total` units of a part of the work are done, but not too often.
 

@@ -55,7 +55,8 @@ def complete_checkpoint(
     """
     # Without the reward and training sections: after a change there, no completion is generated
     # again.
-    settings = params.model_dump(mode="json", include={"seed", "model", "prompt", "evaluate"})
+    sections = {"seed", "torch_threads", "model", "prompt", "evaluate"}
+    settings = params.model_dump(mode="json", include=sections)
     inputs = {"checkpoint": checkpoint, "base": base, "problems": problems}
     # The name is hashed too: two checkpoints of equal weights write different rows.
     run_id = rows_fingerprint({**settings, "name": checkpoint.name}, inputs=inputs)
@@ -383,6 +384,8 @@ def generate_missing(
         engine.heartbeat = lambda ended, _, tokens: report(
             "completions", done + ended, total, num_tokens + tokens
         )
+        # Some engines never call `heartbeat`: their first report comes after the first chunk.
+        report.begin("completions")
         for number, task in enumerate(tasks):
             # Indices of the problems with stored rows.
             stored = {

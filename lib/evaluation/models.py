@@ -101,7 +101,8 @@ def measure_model(
     Args:
         label: names the model in files and rows.
         sets: the benchmarks, with their problems.
-        params: only seed, evaluate, reward, model.attention and model.max_seq_length are used.
+        params: only seed, torch_threads, evaluate, reward, model.attention and
+            model.max_seq_length are used.
         limit: problems per benchmark, 0 for all. It is only recorded: `sets` are already cut.
 
     Returns:
@@ -126,8 +127,11 @@ def measure_model(
         },
     }
     inputs = {"model": model.folder, "base": model.base} | {each.name: each.path for each in sets}
-    # Rows contain the label, so that a run under another label must not resume from them.
-    run_id = rows_fingerprint({**settings, "label": label}, inputs=inputs)
+    positions = model.positions_on(evaluate.engine, max_seq_length=max_seq_length)
+    # What else decides the rows: they contain the label; with other positions other prompts fit,
+    # and chunks have other problems; another number of threads rounds differently.
+    decisive = {"label": label, "positions": positions, "torch_threads": params.torch_threads}
+    run_id = rows_fingerprint({**settings, **decisive}, inputs=inputs)
     completions, graded = (out / kind / f"{label}.jsonl" for kind in ("completions", "graded"))
     # The scratch folder holds the generated rows, and is deleted at the end of the block. Grading
     # is in the block: if the verifier crashes, the folder keeps the rows of perhaps hours.
@@ -151,7 +155,7 @@ def measure_model(
                 seed=params.seed,
                 scratch=scratch,
                 completions=completions,
-                positions=model.positions_on(evaluate.engine, max_seq_length=max_seq_length),
+                positions=positions,
                 # A problem with too long a prompt counts as wrong, instead of an error.
                 long_is_wrong=True,
             )
@@ -283,11 +287,6 @@ def apply_settings(
             changed[name] = YAML(typ="safe").load(value)
         except YAMLError:
             raise UserError(f"SET: `{word}`: `{value}` is not YAML") from None
-    for changed in (common, *by_benchmark.values()):
-        # Sampling divides by the temperature, so 0 turns on `greedy` and turns off samples. The
-        # field itself must stay above 0, so it keeps the value of params.yaml.
-        if changed.get("temperature") == 0:
-            changed |= {"greedy": True, "num_samples": 0, "temperature": section["temperature"]}
     # The seed is a key of params, and not of their section `evaluate`.
     seed = common.pop("seed", None)
     if not isinstance(seed, int | None):
@@ -295,6 +294,12 @@ def apply_settings(
     # An override needs all keys of a decoding: the common value where the caller sets none.
     decoding = {key: common[key] for key in Decoding.model_fields}
     overrides = [{**decoding, **own, "benchmark": name} for name, own in by_benchmark.items()]
+    # Only now: an override may have the common temperature, or another one.
+    for changed in (common, *overrides):
+        # Sampling divides by the temperature, so 0 turns on `greedy` and turns off samples. The
+        # field itself must stay above 0, so it keeps the value of params.yaml.
+        if changed.get("temperature") == 0:
+            changed |= {"greedy": True, "num_samples": 0, "temperature": section["temperature"]}
     content = {**common, "benchmarks": list(benchmarks), "overrides": overrides}
     # Validated as params.yaml is. Errors, such as an unknown key, begin with "SET"; `above` is the
     # section's key in params.yaml, for these messages.

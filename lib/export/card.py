@@ -9,8 +9,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from lib.artifacts.models import HUB_ID, PIP, describe_selection
 from lib.params import Params
-from lib.params.data import Benchmark, Prepare, hub_splits
-from lib.params.model import Export
+from lib.params.data import Benchmark, hub_splits
 from lib.prompts import PromptFormat
 from lib.stats import Estimate, rate_estimate, share_interval
 
@@ -101,7 +100,7 @@ def model_card(
     # Sorted, so that the same inputs give the same card, byte by byte.
     hashes = "\n".join(f"- {key}: `{value}`" for key, value in sorted(inputs.items()))
     return f"""---
-{_header(rows, prepare=params.prepare, base_model=on_hub, export=export).to_yaml()}
+{_header(rows, params=params, base_model=on_hub).to_yaml()}
 ---
 
 # A maths reasoner trained with reckon
@@ -181,14 +180,13 @@ def card_rows(metrics: Mapping[str, Any], benchmarks: Sequence[str]) -> Iterator
                 yield CardRow(benchmark=benchmark, label=label, rate=rate)
 
 
-def _header(
-    rows: list[CardRow], *, prepare: Prepare, base_model: str, export: Export
-) -> ModelCardData:
+def _header(rows: list[CardRow], *, params: Params, base_model: str) -> ModelCardData:
     """Return the card's YAML header.
 
     Args:
         base_model: the model's id on the Hub; '' if it is not there.
     """
+    prepare, export = params.prepare, params.export
     # Benchmark -> the arguments of `EvalResult` about its data set.
     datasets = {each.name: _dataset(each) for each in prepare.benchmarks}
     results = [
@@ -203,9 +201,12 @@ def _header(
         )
         for each in rows
     ]
-    # The data sets of SFT and GRPO. DPO has none of its own: its pairs are sampled on GRPO's
-    # problems. `split.hub` is a data set's id on the Hub; sources elsewhere have no splits.
-    sources = [each.source for phase in (prepare.sft, prepare.grpo) for each in phase.sources]
+    # The data sets of the phases that made the checkpoint, by the first words of `phases`. DPO has
+    # none of its own: its pairs are sampled on GRPO's problems. `split.hub` is a data set's id on
+    # the Hub; sources elsewhere have no splits.
+    sets = {"SFT": prepare.sft, "GRPO": prepare.grpo, "DPO": prepare.grpo}
+    trained = [sets[name] for text in phases(params) if (name := text.split()[0]) in sets]
+    sources = [each.source for phase in trained for each in phase.sources]
     trained_on = [split.hub for source in sources for split in hub_splits(source)]
     return ModelCardData(
         # huggingface_hub leaves None out of the YAML header, but writes an empty text.

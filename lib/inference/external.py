@@ -264,13 +264,14 @@ def find_model(model_id: str | Path) -> Path:
 
 
 def refuse_missing(model_id: str | Path) -> None:
-    """Refuse a name without a local folder if it means a pipeline's checkpoint, or is no Hub id.
+    """Refuse a name without a local model if it means a pipeline's checkpoint, or is no Hub id.
 
     Raises:
         UserError: names the command that makes the folder, or the expected form.
     """
     folder, models = Path(model_id), DEFAULT_MODEL.parent  # data/models
-    if any(place.is_dir() for place in (folder, models / folder)):
+    is_gguf = folder.suffix == GGUF and folder.is_file()
+    if is_gguf or any(place.is_dir() for place in (folder, models / folder)):
         return
     # `sft` or `data/models/sft`. The first is a valid Hub id too; here it means the pipeline's
     # checkpoint, which the stage `sft` writes.

@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,7 +12,7 @@ from pydantic import Field
 from lib.core.errors import UserError
 from lib.params import Params, preset_params
 from lib.params.load import parse_params, parse_section, read_yaml
-from lib.params.model import Checkpoint, Evaluate
+from lib.params.model import Checkpoint
 from lib.params.section import Name, Section
 
 STUDIES = Path("studies")
@@ -126,9 +126,9 @@ def load_study(path: Path) -> Study:
     compared = [each.measure for each in study.comparisons if each.measure]
     for name, variant in study.variants.items():
         # A variant may change the evaluation, and so the benchmarks and measures it has.
-        evaluate = with_params(content, variant, origin=f"{path}: variants.{name}").evaluate
-        _check_known(sets, evaluate.benchmarks, origin=f"{path}: benchmarks")
-        _check_known(compared, _measures(study, evaluate), origin=f"{path}: measure")
+        params = with_params(content, variant, origin=f"{path}: variants.{name}")
+        _check_known(sets, params.evaluate.benchmarks, origin=f"{path}: benchmarks")
+        _check_known(compared, _measures(study, params), origin=f"{path}: measure")
     return study
 
 
@@ -139,11 +139,12 @@ def _check_known(names: Iterable[str], known: Sequence[str], *, origin: str) -> 
             raise UserError(f"{origin}: no `{name}`; there are {', '.join(known)}")
 
 
-def _measures(study: Study, evaluate: Evaluate) -> list[str]:
-    """List the measures that a comparison may name, under these `evaluate` settings.
+def _measures(study: Study, params: Params) -> list[str]:
+    """List the measures that a comparison may name, under these params of a variant.
 
     For example ["greedy", "pass@1", "pass@8", "harder greedy", …, "training"].
     """
+    evaluate, grpo = params.evaluate, params.grpo
     num_samples = evaluate.num_samples
     # The measures that `problem_scores` computes: pass@1, pass@8, and pass@k of all samples. A set,
     # since some of the three may be equal; none without samples.
@@ -154,10 +155,14 @@ def _measures(study: Study, evaluate: Evaluate) -> list[str]:
     measures = [study.named(benchmark, name) for benchmark in study.benchmarks for name in names]
     # `training` is the accuracy of GRPO's training samples; for an SFT checkpoint it is that of
     # GRPO's first step, which samples from this checkpoint. So each variant needs a GRPO run with
-    # its params: its own, or that of another variant with equal params, which shares the run.
+    # its params: its own, or that of another variant with equal params, which shares the run. TRL's
+    # trainer does not log this accuracy.
     variants = study.variants.values()
     with_grpo = [each.params for each in variants if each.checkpoint == "grpo"]
-    if all(each.checkpoint in ("sft", "grpo") and each.params in with_grpo for each in variants):
+    logged = grpo.trainer == "reckon" and not grpo.skipped
+    if logged and all(
+        each.checkpoint in ("sft", "grpo") and each.params in with_grpo for each in variants
+    ):
         measures.append("training")
     return measures
 
@@ -170,14 +175,27 @@ def _over_preset(study: Study, committed: Params) -> Study:
     """
     # By dotted key, as in a variant's params. Only the differences, since each becomes an option
     # `-S` of `dvc exp run`.
-    values = committed.flat()
-    preset = preset_params(study.preset).model_copy(update={"seed": committed.seed}).flat()
-    differing = {key: value for key, value in preset.items() if value != values[key]}
+    preset = preset_params(study.preset).model_copy(update={"seed": committed.seed})
+    old, new = (each.model_dump(mode="json") for each in (committed, preset))
+    differing = dict(_differing(new, old))
     variants = {
         name: variant.model_copy(update={"params": {**differing, **variant.params}})
         for name, variant in study.variants.items()
     }
     return study.model_copy(update={"variants": variants})
+
+
+def _differing(
+    new: Mapping[str, Any], old: Mapping[str, Any], above: str = ""
+) -> Iterator[tuple[str, Any]]:
+    """Yield (dotted key, value) of what differs in `new`; `above` is the beginning of its keys."""
+    for key, value in new.items():
+        # A mapping in place of a list, as level_weights may be, is one value, since `old` has no
+        # key in it.
+        if isinstance(value, dict) and isinstance(old[key], dict):
+            yield from _differing(value, old[key], f"{above}{key}.")
+        elif value != old[key]:
+            yield f"{above}{key}", value
 
 
 def with_params(content: dict[str, Any], variant: Variant, *, origin: str) -> Params:

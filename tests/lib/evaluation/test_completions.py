@@ -4,6 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -12,7 +13,7 @@ from lib.artifacts.completions import GradedCompletion
 from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE, Problem
 from lib.core.errors import UserError
 from lib.engines.policy import load_tokenizer
-from lib.evaluation.completions import complete, samplings
+from lib.evaluation.completions import complete, complete_checkpoint, samplings
 from lib.grading.grade import grade_rows
 from lib.grading.metrics import summarise
 from lib.params import Params
@@ -124,6 +125,18 @@ def test_a_stopped_run_resumes_and_ends_the_same(engine_of, answer):
     assert stopped.calls + resumed.calls == whole_engine.calls
 
 
+def test_a_stopped_run_with_other_threads_starts_anew(smoke, tmp_path, monkeypatch):
+    settings = []
+    fingerprint = Mock(side_effect=lambda decisive, **_: settings.append(decisive) or 1 / 0)
+    monkeypatch.setattr("lib.evaluation.completions.rows_fingerprint", fingerprint)
+    paths = dict.fromkeys(("completions", "base", "problems"), tmp_path)
+    for threads in (1, 2):
+        params = smoke.model_copy(update={"torch_threads": threads})
+        with pytest.raises(ZeroDivisionError):
+            complete_checkpoint(tmp_path, params=params, **paths)
+    assert settings[0] != settings[1]
+
+
 def test_without_a_terminal_a_long_evaluation_says_where_it_is(answer, monkeypatch, capsys):
     monkeypatch.setattr("lib.core.progress.FIRST_S", 0.0)
     monkeypatch.setattr("lib.core.progress.EVERY_S", 0.0)
@@ -131,6 +144,22 @@ def test_without_a_terminal_a_long_evaluation_says_where_it_is(answer, monkeypat
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("evaluate grpo completions 2/")
     assert f"completions {len(rows)}/{len(rows)}" in lines[-1]
+
+
+def test_the_speed_counts_the_first_chunk_too(answer, engine_of, monkeypatch, capsys):
+    engine = engine_of(SCRIPTS)
+    generate, now = engine.generate, Mock(return_value=0.0)
+
+    def slow(*arguments):
+        now.return_value += 30.0
+        return generate(*arguments)
+
+    engine.generate = slow
+    monkeypatch.setattr("lib.core.progress.time", Mock(monotonic=now))
+    rows = answer(by=engine, batch_size=2)
+    # Three chunks of 30 s; the second one's line comes too early.
+    num_tokens = sum(row["num_tokens"] for row in rows)
+    assert f"completions 6/6, {num_tokens / 90:,.0f} tokens/s" in capsys.readouterr().out
 
 
 def test_a_too_long_problem_is_refused_or_wrong_and_counted(smoke, engine_of, tmp_path, capsys):

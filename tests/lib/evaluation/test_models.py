@@ -7,6 +7,7 @@ import re
 import shutil
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -15,11 +16,13 @@ from lib.artifacts import read_json, read_jsonl, write_json, write_jsonl
 from lib.artifacts.problems import write_problems
 from lib.core.errors import UserError
 from lib.engines.policy import load_tokenizer
-from lib.evaluation.models import apply_settings, labelled_models
+from lib.evaluation.models import apply_settings, labelled_models, measure_model
+from lib.inference.external import ExternalModel
 from lib.problems.sources import find_benchmark
 from lib.prompts.saved import save_prompt
 from stages.evaluate_model import main
 from tests.conftest import ROOT
+from tests.lib.evaluation.scripted import ScriptedEngine
 from tests.lib.export.conftest import make_adapter
 
 GSM8K = [
@@ -192,6 +195,22 @@ def test_settings_hold_for_all_benchmarks_or_for_one(smoke):
     assert (aime24.num_samples, aime24.temperature) == (16, 0.6)
 
 
+@pytest.mark.parametrize(
+    ("word", "modes"),
+    [
+        ("aime24.num_samples=16", (True, 0, 1.0)),  # it has the common temperature
+        ("aime24.temperature=0.6", (False, 8, 0.6)),
+    ],
+)
+def test_a_temperature_of_0_holds_where_no_other_is_set(word, modes, smoke):
+    section = smoke.evaluate.model_dump(mode="json")
+    section |= {"greedy": False, "num_samples": 8, "temperature": 1.0}
+    evaluate, _ = apply_settings(section, f"temperature=0 {word}", benchmarks=["gsm8k", "aime24"])
+    gsm8k, aime24 = evaluate.decoding_of("gsm8k"), evaluate.decoding_of("aime24")
+    assert (gsm8k.greedy, gsm8k.num_samples) == (True, 0)
+    assert (aime24.greedy, aime24.num_samples, aime24.temperature) == modes
+
+
 def test_settings_by_commas_are_rows_of_one_table(models, sets_folder, tmp_path):
     ran = run(
         f"--model={models}/base",
@@ -207,6 +226,32 @@ def test_settings_by_commas_are_rows_of_one_table(models, sets_folder, tmp_path)
     modes = {path.stem: read_json(path)["gsm8k"] for path in (tmp_path / "metrics").iterdir()}
     assert list(modes["base.temperature=0.0.top_p=0.5"]) == ["greedy"]
     assert "sampled" in modes["base.temperature=1.0.top_p=1.0"]
+
+
+def test_a_stopped_run_with_other_positions_starts_anew(models, smoke, tmp_path, monkeypatch):
+    """A stored chunk with fewer problems would hide those whose prompts fit only now."""
+    monkeypatch.chdir(tmp_path)
+    questions = ["What is 1 + 2?", "What is 1 + 3?", "What is 1 + 4? " * 20]
+    path = tmp_path / "sums.jsonl"
+    write_jsonl(path, [{"question": each, "answer": "3"} for each in questions])
+    monkeypatch.setattr(ExternalModel, "positions_on", lambda *_, max_seq_length: max_seq_length)
+    (model,) = labelled_models([f"{models}/base"], formats=[], system=None, base=None).values()
+    changes = {"greedy": True, "num_samples": 2, "batch_size": 8, "benchmarks": ("sums",)}
+
+    def measured(max_seq_length: int, last: int) -> dict[str, Any]:
+        engine = ScriptedEngine(load_tokenizer(models / "base"), {"1 +": ["3", "3"]}, last=last)
+        engine.close = lambda: None
+        monkeypatch.setattr(ExternalModel, "open", lambda *_, **__: engine)
+        params = smoke.replaced(evaluate=changes, model={"max_seq_length": max_seq_length})
+        sets = [find_benchmark(str(path))]
+        return measure_model(model, label="base", sets=sets, params=params, limit=0, out=tmp_path)
+
+    with pytest.raises(KeyboardInterrupt):
+        measured(60, last=1)
+    assert {mode: each["n"] for mode, each in measured(2048, last=-1)["sums"].items()} == {
+        "greedy": 3,
+        "sampled": 3,
+    }
 
 
 def test_a_limit_takes_the_same_problems_whatever_their_order(sets_folder, tmp_path):

@@ -132,6 +132,21 @@ def test_the_card_tells_the_phases_of_the_checkpoint(smoke, checkpoint, changes,
     assert [phase.split(" for ")[0] for phase in line[8:].rstrip(".").split(", then ")] == phases
 
 
+@pytest.mark.parametrize(
+    ("checkpoint", "init", "datasets"),
+    [
+        ("base", (), None),
+        ("sft", (), ["unsloth/OpenMathReasoning-mini"]),
+        ("dpo", ("sft",), ["unsloth/OpenMathReasoning-mini", "openai/gsm8k"]),
+    ],
+)
+def test_the_card_names_the_datasets_of_the_checkpoints_phases(
+    on_the_hub, checkpoint, init, datasets
+):
+    changed = on_the_hub.replaced(export={"checkpoint": checkpoint}, dpo={"init": init})
+    assert card(changed).data.datasets == datasets
+
+
 def test_a_prompt_with_a_fence_of_its_own_stays_a_block(on_the_hub):
     example = "Write:\n``````text\n# no heading\n``````\n[link](x)"
     tokens = MarkdownIt("commonmark").parse(card(on_the_hub, example=example).text)

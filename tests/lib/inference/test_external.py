@@ -13,7 +13,13 @@ from lib.core.errors import UserError
 from lib.engines.base import Engine
 from lib.engines.policy import load_tokenizer
 from lib.inference import GenerationSettings, build_text_generator
-from lib.inference.external import DEFAULT_MODEL, ExternalModel, external_model, find_model
+from lib.inference.external import (
+    DEFAULT_MODEL,
+    ExternalModel,
+    external_model,
+    find_model,
+    refuse_missing,
+)
 from lib.prompts import prompt_format, save_prompt, saved_format
 from tests.lib.export.conftest import make_adapter
 
@@ -155,6 +161,15 @@ def test_a_missing_path_is_no_id_of_the_hub(name, remedy, tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=remedy):
         find_model(name)
+
+
+def test_a_gguf_file_is_a_model_wherever_it_lies(tmp_path):
+    file = tmp_path / "export/gguf/model-f16.gguf"
+    with pytest.raises(UserError, match="no model at"):
+        refuse_missing(file)
+    file.parent.mkdir(parents=True)
+    file.touch()
+    refuse_missing(file)
 
 
 def test_a_checkpoint_is_read_by_its_name(tmp_path, monkeypatch):

@@ -198,6 +198,16 @@ def test_a_presets_seed_gives_way_to_the_studys(tmp_path, monkeypatch):
     assert load_study(tmp_path / "mine.yaml").preset
 
 
+def test_a_preset_may_have_a_mapping_where_params_have_a_list(tmp_path):
+    weights = {"sft": [1.0, 2.0], "grpo": [0.0, 1.0]}
+    preset = {"prepare": {"synthetic": {"level_weights": weights}}, "grpo": {"max_steps": 7}}
+    write_json(tmp_path / "mine.yaml", preset)  # JSON is YAML
+    text = (ROOT / STUDIES / "seeds.yaml").read_text("utf-8")
+    (tmp_path / "study.yaml").write_text(f"preset: {tmp_path}/mine.yaml\n{text}")
+    (first, *_) = load_study(tmp_path / "study.yaml").variants.values()
+    assert first.params == {"prepare.synthetic.level_weights": weights, "grpo.max_steps": 7}
+
+
 def test_scores_are_kept_for_the_same_code_and_params_only(tmp_path):
     (first, *_) = experiments_of("s", study())
     write_json(tmp_path / f"{first.name}.json", {**_identity(first, "code"), "scores": {}})
@@ -223,6 +233,15 @@ def test_a_fault_of_a_study_names_its_field(line, changed, fault, tmp_path, monk
     shutil.copy(ROOT / "params.yaml", tmp_path)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=rf"mine\.yaml{fault}"):
+        load_study(tmp_path / "mine.yaml")
+
+
+@pytest.mark.parametrize("params", ["grpo.max_steps: 0", "grpo.trainer: trl"])
+def test_an_accuracy_that_training_does_not_log_is_no_measure(params, tmp_path):
+    text = (ROOT / STUDIES / "sanity.yaml").read_text("utf-8")
+    assert "grpo.max_steps: 60" in text
+    (tmp_path / "mine.yaml").write_text(text.replace("grpo.max_steps: 60", params))
+    with pytest.raises(UserError, match=r"measure: no `training`"):
         load_study(tmp_path / "mine.yaml")
 
 
