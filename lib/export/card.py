@@ -204,9 +204,10 @@ def _header(rows: list[CardRow], *, params: Params, base_model: str) -> ModelCar
     # The data sets of the phases that made the checkpoint, by the first words of `phases`. DPO has
     # none of its own: its pairs are sampled on GRPO's problems. `split.hub` is a data set's id on
     # the Hub; sources elsewhere have no splits.
-    sets = {"SFT": prepare.sft, "GRPO": prepare.grpo, "DPO": prepare.grpo}
-    trained = [sets[name] for text in phases(params) if (name := text.split()[0]) in sets]
-    sources = [each.source for phase in trained for each in phase.sources]
+    sft, grpo = prepare.sft.sources, prepare.grpo.sources
+    of_phase = {"SFT": sft, "GRPO": grpo, "DPO": grpo}
+    names = [text.split()[0] for text in phases(params)]
+    sources = [each.source for name in names for each in of_phase.get(name, ())]
     trained_on = [split.hub for source in sources for split in hub_splits(source)]
     return ModelCardData(
         # huggingface_hub leaves None out of the YAML header, but writes an empty text.
