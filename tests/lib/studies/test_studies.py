@@ -276,12 +276,13 @@ sys.exit(1)
 
 RUN_STUDY = """
 import os, sys
+import click
 from pathlib import Path
 from lib.studies import experiments
 from lib.studies.definition import Study
 experiments._lock_hash, experiments.DVC = (lambda: "code"), [sys.executable, "fake.py"]
 study = Study.model_validate_json(os.environ["DEFINITION"])
-experiments.run_study("s", study, scratch=Path(), jobs=2, log=print)
+experiments.run_study("s", study, scratch=Path(), jobs=2, log=click.echo)
 """
 
 
