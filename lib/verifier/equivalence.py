@@ -339,7 +339,7 @@ def _renamed(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]
         if part.kind == "call" and part.name in ACCENTS
         for name in free_symbols(part)
     }
-    are_parameters = differing <= _PARAMETERS - accented - _named(problem)
+    are_parameters = differing <= _PARAMETERS - accented - _letters(problem)
     # Without a problem's text, which would name its own letters, only two are certainly parameters:
     # the constant of integration, C or c, and integers beside π (periods) on both sides.
     is_certain = problem or differing == {"C", "c"}
@@ -363,7 +363,7 @@ _FORMULA = re.compile(r"\$[^$]+\$|\\\((?:(?!\\\().)*?\\\)|\\\[(?:(?!\\\[).)*?\\\
 _NAMES = re.compile(r"\\(?:begin|end|text[a-z]*|operatorname\*?)\s*\{[^{}]*\}|\\[A-Za-z]+")
 
 
-def _named(problem: str) -> frozenset[str]:
+def _letters(problem: str) -> frozenset[str]:
     r"""Return the letters of a problem: those by themselves, λ, and the a and b of `$ab$`."""
     lone = re.findall(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])|(?<=\\)[a-z]+", problem)
     formulas = " ".join(_FORMULA.findall(problem.replace(r"\$", " ")))
