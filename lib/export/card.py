@@ -9,7 +9,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from lib.artifacts.models import HUB_ID, PIP, describe_selection
 from lib.params import Params
-from lib.params.data import Benchmark, hub_splits
+from lib.params.data import Benchmark, Ingredient, hub_splits
 from lib.prompts import PromptFormat
 from lib.stats import Estimate, rate_estimate, share_interval
 
@@ -129,7 +129,7 @@ empty for none. A conversation with a system message of its own has that in its 
 
 ## How it was made
 
-Seed {params.seed}: {", then ".join(phases(params)) or "not trained"}.{steps}
+Seed {params.seed}: {", then ".join(text for text, _ in phases(params)) or "not trained"}.{steps}
 
 {hashes}
 
@@ -139,28 +139,32 @@ versions on the same machine give the same model.
 """
 
 
-def phases(params: Params) -> Iterator[str]:
-    """Yield a text for each training phase of the exported checkpoint: "SFT for 2 epochs".
+def phases(params: Params) -> Iterator[tuple[str, Sequence[Ingredient]]]:
+    """Yield each training phase of the exported checkpoint: "SFT for 2 epochs", with its sources.
 
-    A skipped phase has none; an adapter in place of SFT has its own.
+    A skipped phase is left out; an adapter in place of SFT has no sources. DPO has none of its own:
+    its pairs are sampled on GRPO's problems.
     """
     sft, grpo, dpo, checkpoint = params.sft, params.grpo, params.dpo, params.export.checkpoint
+    prepare = params.prepare
     if checkpoint != "base" and sft.adapter:
-        yield f"the trained adapter `{sft.adapter}`"
+        yield f"the trained adapter `{sft.adapter}`", ()
     elif checkpoint != "base" and not sft.skipped:
-        yield f"SFT for {sft.num_epochs} epochs"
+        yield f"SFT for {sft.num_epochs} epochs", prepare.sft.sources
     # `dpo.init` is ("sft",) or ("grpo",), the checkpoint that DPO starts from. From "sft", the
     # exported model had no GRPO.
     reinforced = checkpoint == "grpo" or (checkpoint == "dpo" and "grpo" in dpo.init)
     if reinforced and not grpo.skipped:
         yield (
             f"GRPO for {grpo.max_steps} steps of {grpo.prompts_per_step} problems × "
-            f"{grpo.group_size} completions"
+            f"{grpo.group_size} completions",
+            prepare.grpo.sources,
         )
     if checkpoint == "dpo" and not dpo.skipped:
         yield (
             f"DPO for {dpo.num_epochs} epochs on pairs of a right and a wrong completion "
-            f"(loss `{dpo.loss}`, β {dpo.beta:g})"
+            f"(loss `{dpo.loss}`, β {dpo.beta:g})",
+            prepare.grpo.sources,
         )
 
 
@@ -201,13 +205,8 @@ def _header(rows: list[CardRow], *, params: Params, base_model: str) -> ModelCar
         )
         for each in rows
     ]
-    # The data sets of the phases that made the checkpoint, by the first words of `phases`. DPO has
-    # none of its own: its pairs are sampled on GRPO's problems. `split.hub` is a data set's id on
-    # the Hub; sources elsewhere have no splits.
-    sft, grpo = prepare.sft.sources, prepare.grpo.sources
-    of_phase = {"SFT": sft, "GRPO": grpo, "DPO": grpo}
-    names = [text.split()[0] for text in phases(params)]
-    sources = [each.source for name in names for each in of_phase.get(name, ())]
+    # `split.hub` is a data set's id on the Hub; sources elsewhere have no splits.
+    sources = [each.source for _, used in phases(params) for each in used]
     trained_on = [split.hub for source in sources for split in hub_splits(source)]
     return ModelCardData(
         # huggingface_hub leaves None out of the YAML header, but writes an empty text.
