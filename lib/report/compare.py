@@ -119,6 +119,9 @@ def compare_with(
     """
     # Called for its UserError only, which names the remedy if there is no repository.
     git("rev-parse", "--git-dir")
+    # DVC would read the workspace, and find no difference.
+    if not base:
+        raise UserError("BASE= is empty; expected a revision, such as HEAD")
     # Without `rev`, DVCFileSystem reads the workspace. `_params` returns a side's params by dotted
     # key, and `_read` a side's JSON file, {} if it is missing.
     then, now = DVCFileSystem(rev=base), DVCFileSystem()
