@@ -25,7 +25,7 @@ def main(preset: str, model: str, quick: bool, fit: bool, card: str) -> None:
     if not preset:
         raise UserError(f"which preset? `make preset PRESET=...` with {', '.join(preset_names())}")
     options: dict[str, Any] = {"model": model, "quick": quick}
-    if fit:
+    if fit or card:
         from lib.planning.cards import card_memory, fitted
 
         if not (memory := card_memory(card)):

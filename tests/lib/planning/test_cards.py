@@ -78,8 +78,8 @@ def test_fit_writes_the_preset_with_its_micro_batches(tmp_path, monkeypatch):
     arguments = ["s1-qwen2.5-0.5b", "--fit"]
     refused = CliRunner().invoke(preset.main, arguments)
     assert "CARD=24" in refused.output
-    for card, size in (("80", 16), ("24", 16)):  # over its own file too
-        done = CliRunner().invoke(preset.main, [*arguments, f"--card={card}"])
+    for card, size in (("80", 16), ("24", 16)):  # over its own file too, and without --fit
+        done = CliRunner().invoke(preset.main, [arguments[0], f"--card={card}"])
         assert done.exit_code == 0, done.output
         params = load_params(Path("params.yaml"))
         assert params.grpo.micro_batch_size == size
