@@ -289,8 +289,9 @@ def apply_settings(
             raise UserError(f"SET: `{word}`: `{value}` is not YAML") from None
     # The seed is a key of params, and not of their section `evaluate`.
     seed = common.pop("seed", None)
-    if not isinstance(seed, int | None):
-        raise UserError(f"SET: `seed={seed}`: expected a whole number")
+    # The bounds of `seed` in params. By its type, since True is an `int` too.
+    if seed is not None and not (type(seed) is int and 0 <= seed < 2**32):
+        raise UserError(f"SET: `seed={seed}`: expected a whole number from 0 to 2**32 - 1")
     # An override needs all keys of a decoding: the common value where the caller sets none.
     decoding = {key: common[key] for key in Decoding.model_fields}
     overrides = [{**decoding, **own, "benchmark": name} for name, own in by_benchmark.items()]

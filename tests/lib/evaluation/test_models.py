@@ -148,6 +148,8 @@ def test_the_page_has_each_prompt_as_the_model_read_it(out, models):
         (["--set=temprature=1"], "evaluate.temprature"),
         (["--set=aime24.top_p=1.0"], "aime24"),
         (["--set=seed=x"], "seed"),
+        (["--set=seed=-1"], "seed"),
+        (["--set=seed=true"], "seed"),
         (["--prompt-format=xlm"], "xlm"),
         (["--benchmarks=gsmk"], "gsm8k"),
     ],
