@@ -179,7 +179,7 @@ def findings(params: Params, machine: Machine, *, asks_hub: bool = False) -> lis
         input_problems(params, asks_hub=asks_hub),
         _too_few_problems(params),
         _too_large(params, shape, machine),
-        _indivisible_micro_batch(params, machine),
+        _indivisible_step(params, machine),
     )
     likely = chain(_shortages(params, shape, machine), _silent_servers(params))
     return [
@@ -203,8 +203,8 @@ def _too_few_problems(params: Params) -> Iterator[str]:
         )
 
 
-def _indivisible_micro_batch(params: Params, machine: Machine) -> Iterator[str]:
-    """Yield a fault if a phase's micro-batch is not divisible by the number of ranks."""
+def _indivisible_step(params: Params, machine: Machine) -> Iterator[str]:
+    """Yield a fault if a phase's micro-batch, or GRPO's step, cannot be shared by the ranks."""
     # `phases_of` plans a phase when it is iterated, and raises if the ranks cannot share.
     try:
         list(phases_of(params, None, machine.launch))
@@ -329,8 +329,8 @@ def _shortages(params: Params, shape: Shape | None, machine: Machine) -> Iterato
     # or if torch cannot use it.
     gpu = None if machine.gpu_fault else max(machine.gpus, key=lambda each: each.free, default=None)
     kind, free = ("GPU memory", gpu.free) if gpu else ("main memory", machine.free_memory)
-    # If the ranks cannot share a micro-batch, planning with them would raise: plan one process.
-    launch = ALONE if any(_indivisible_micro_batch(params, machine)) else machine.launch
+    # If the ranks cannot share a step, planning with them would raise: plan one process.
+    launch = ALONE if any(_indivisible_step(params, machine)) else machine.launch
     # The needs of phases are not added up: each phase is a process of its own.
     for phase in phases_of(params, shape, launch):
         # On a GPU, `bytes_on` adds CUDA's own memory and vLLM's share, which is of the whole card.

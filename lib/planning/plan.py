@@ -22,7 +22,12 @@ from lib.planning.memory import (
     section_of,
     shape_of,
 )
-from lib.training.phase.launch import Launch, launch_in_environment, micro_batches
+from lib.training.phase.launch import (
+    Launch,
+    check_whole_groups,
+    launch_in_environment,
+    micro_batches,
+)
 
 # As on a T4, RTX 4090 or A10G, A100 40 GB, A100 or H100 80 GB, and H200.
 CARDS_GB = (16, 24, 40, 80, 141)
@@ -90,7 +95,7 @@ def phases_of(params: Params, shape: Shape | None, launch: Launch = ALONE) -> It
         launch: the ranks of a phase; one process by default.
 
     Raises:
-        UserError: the ranks of `launch` cannot share a micro-batch.
+        UserError: the ranks of `launch` cannot share a step.
     """
     for name in ("sft", "grpo"):
         yield _phase(name, name, params, shape, launch)
@@ -108,7 +113,7 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: L
         shape: None for a model of unknown shape, whose memory is not estimated.
 
     Raises:
-        UserError: the ranks of `launch` cannot share a micro-batch.
+        UserError: the ranks of `launch` cannot share a step.
     """
     section, batch = section_of(params, name), batch_of(params, name)
     trains = name != "pairs"
@@ -149,6 +154,8 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: L
     if trains and not section.skipped:
         micro_batch = section.micro_batch_size
         trainer = micro_batches(batch, micro_batch=micro_batch, world_size=launch.ranks)
+        if name == "grpo":
+            check_whole_groups(section.prompts_per_step, world_size=launch.ranks)
         of_rank = params.replaced(**{name: {"micro_batch_size": micro_batch // launch.ranks}})
     return Phase(
         name=name,

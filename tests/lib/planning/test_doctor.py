@@ -81,16 +81,17 @@ def test_every_preset_can_run_on_one_large_gpu(preset):
 
 
 @pytest.mark.parametrize(
-    ("ranks", "shards", "words"),
+    ("ranks", "shards", "changes", "words"),
     [
-        (8, True, ""),
-        (8, False, "grpo needs about"),
-        (7, True, "micro_batch_size=24 cannot be shared by 7"),
+        (8, True, {}, ""),
+        (8, False, {}, "grpo needs about"),
+        (7, True, {}, "micro_batch_size=24 cannot be shared by 7"),
+        (8, True, {"grpo": {"prompts_per_step": 36}}, "prompts_per_step=36: 8 processes"),
     ],
 )
-def test_ranks_share_out_a_model_and_a_micro_batch(ranks, shards, words):
+def test_ranks_share_out_a_model_and_a_step(ranks, shards, changes, words):
     machine = dataclasses.replace(SERVER, launch=Launch(ranks, shards), free_memory=2**40)
-    reasons = problems(preset_params("qwen2.5-math-7b"), machine)
+    reasons = problems(changed(preset_params("qwen2.5-math-7b"), changes), machine)
     assert any(words in each for each in reasons) if words else reasons == []
     held = "1/8 of the model" if shards else "the whole model"
     lines = list(doctor_lines(machine, []))
