@@ -193,7 +193,9 @@ def _too_few_problems(params: Params) -> Iterator[str]:
     """Yield a fault if a GRPO step takes more problems than its sources have."""
     needed = params.grpo.prompts_per_step
     # The plan of GRPO only. None for the model's shape: no estimate of memory is needed here.
-    (phase,) = (phase for phase in phases_of(params, None) if phase.name == "grpo")
+    # Nothing held back: how many a share holds back depends on the problems' hashes.
+    whole = params.replaced(prepare={"validation_share": 0.0})
+    (phase,) = (phase for phase in phases_of(whole, None) if phase.name == "grpo")
     # `rows` is None if only `prepare` can count them. Filters only remove rows, so the number of
     # rows in the sources is an upper bound.
     if not phase.skipped and phase.rows and phase.rows < needed:
@@ -334,7 +336,9 @@ def _shortages(params: Params, shape: Shape | None, machine: Machine) -> Iterato
     # The needs of phases are not added up: each phase is a process of its own.
     for phase in phases_of(params, shape, launch):
         # On a GPU, `bytes_on` adds CUDA's own memory and vLLM's share, which is of the whole card.
-        needed = phase.bytes_on(gpu.memory) if gpu else sum(phase.memory.values())
+        # Ranks on CPUs share the main memory; DPO's sampling, without a trainer, is one process.
+        ranks = launch.ranks if phase.trainer else 1
+        needed = phase.bytes_on(gpu.memory) if gpu else ranks * sum(phase.memory.values())
         if not phase.skipped and needed > free:
             # Only DPO's sampling has no trainer.
             key = f"{phase.name}.micro_batch_size" if phase.trainer else "dpo.pairs.batch_size"

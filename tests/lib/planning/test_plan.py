@@ -7,7 +7,7 @@ from lib.artifacts import read_json
 from lib.params import Params, preset_names, preset_params
 from lib.params.data import PathSource
 from lib.params.model import Decoding, Override
-from lib.planning.memory import cache_bytes_per_token, shape_of
+from lib.planning.memory import cache_bytes_per_token, samplers_of, shape_of
 from lib.planning.plan import (
     Phase,
     disk_bytes,
@@ -19,6 +19,7 @@ from lib.planning.plan import (
 )
 from lib.training.dpo import dpo_arguments
 from lib.training.grpo import grpo_arguments
+from lib.training.phase.launch import Launch
 from tests.conftest import ROOT, run_python
 from tests.lib.training.steps import plain_sft
 
@@ -176,6 +177,15 @@ def test_generation_by_the_policy_counts_with_its_cache():
         crowded = phase_of(params.replaced(validation=own), "sft")
         assert crowded.memory["cache"] == batch_size * 2048 * token
     assert "cache" not in phase_of(params.replaced(sft={"eval_steps": 0}), "sft").memory
+
+
+@pytest.mark.parametrize(("ranks", "updates"), [(1, 1), (1, 2), (2, 1)])
+def test_a_rank_generates_its_part_of_a_generation_at_once(ranks, updates):
+    params = preset_params("tiny-cpu").replaced(grpo={"updates_per_rollout": updates})
+    rollouts, validation = samplers_of(params, "grpo", Launch(ranks))
+    grpo = params.grpo
+    assert rollouts.batch_size == grpo.prompts_per_step * grpo.group_size // ranks
+    assert validation.batch_size == params.validation.batch_size
 
 
 def test_a_model_of_unknown_shape_has_no_sizes():
