@@ -22,6 +22,7 @@ from lib.planning.memory import (
     section_of,
     shape_of,
 )
+from lib.problems.mixture import mixture_counts
 from lib.training.phase.launch import (
     Launch,
     check_whole_groups,
@@ -142,9 +143,10 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: L
     samplers = samplers_of(params, name)
     vllm_shares = (each.vllm_share for each in samplers if each.engine == "vllm")
     # With Unsloth, the first engine may be a vLLM on the policy's own weights. It generates GRPO's
-    # rollouts or SFT's validations; DPO never shares.
+    # rollouts or SFT's validations; DPO and TRL's trainer never share.
     on_policy_weights = (
         name in ("sft", "grpo")
+        and getattr(section, "trainer", "") != "trl"
         and len(samplers) > 0
         and shares_weights(params.model, engine=samplers[0].engine)
     )
@@ -190,14 +192,16 @@ def _rows(params: Params, name: str) -> tuple[int | None, str]:
     counts = [_rows_of(entry.source, params, cut=cut) for entry in data.sources]
     if any(rows is None for rows, _ in counts):
         return None, "prepare has to run first"
-    total = sum(rows or 0 for rows, _ in counts)
+    available = [rows or 0 for rows, _ in counts]
     origins = [origin for _, origin in counts]
     if data_name in prepare.validation_from and prepare.validation_share:
         # An expected number, since the split is by content hash, problem by problem.
-        total = round(total * (1 - prepare.validation_share))
+        available = [round(rows * (1 - prepare.validation_share)) for rows in available]
         origins.append(f"less {prepare.validation_share:.0%} for validation")
+    weights = [entry.weight for entry in data.sources]
+    total = sum(mixture_counts(available, weights, limit=data.num_train_examples))
     # Each origin once, in order: several sources may have the same.
-    return _at_most(total, data.num_train_examples), "; ".join(dict.fromkeys(origins))
+    return total, "; ".join(dict.fromkeys(origins))
 
 
 def _rows_of(source: AnySource, params: Params, *, cut: int = 0) -> tuple[int | None, str]:

@@ -5,7 +5,7 @@ from transformers import TrainingArguments
 
 from lib.artifacts import read_json
 from lib.params import Params, preset_names, preset_params
-from lib.params.data import PathSource
+from lib.params.data import GeneratorSource, Ingredient, PathSource
 from lib.params.model import Decoding, Override
 from lib.planning.memory import cache_bytes_per_token, samplers_of, shape_of
 from lib.planning.plan import (
@@ -154,11 +154,24 @@ def test_steps_are_unknown_before_packing():
     assert packed.steps is packed.warmup_steps is None
 
 
+@pytest.mark.parametrize(("weights", "rows"), [(("all", "all"), 400), ((1.0, 1.0), 200)])
+def test_weighted_sources_give_the_rows_of_their_mixture(weights, rows):
+    sets = zip(weights, ("sft", "grpo"), strict=True)
+    data = [Ingredient(weight=each, source=GeneratorSource(generator=of)) for each, of in sets]
+    tiny = preset_params("tiny-cpu").prepare
+    sft = tiny.sft.model_copy(update={"sources": tuple(data)})
+    synthetic = tiny.synthetic.model_copy(update={"num_sft": 300, "num_grpo": 100})
+    prepare = {"sft": sft, "synthetic": synthetic, "validation_share": 0.0}
+    assert phase_of(preset_params("tiny-cpu").replaced(prepare=prepare), "sft").rows == rows
+
+
 def test_vllm_counts_where_it_is():
     """S0's vLLM has the policy's weights; S2's validates on another GPU, or on the same."""
-    s0 = phase_of(preset_params("s0-qwen3-4b"), "grpo")
+    params = preset_params("s0-qwen3-4b")
+    s0 = phase_of(params, "grpo")
     own = sum(s0.memory.values()) - s0.memory["weights"]
     assert s0.bytes_on(80 * GIB) == pytest.approx(own + 56 * GIB + GIB / 2)
+    assert not phase_of(params.replaced(grpo={"trainer": "trl"}), "grpo").shares_weights
     params = preset_params("s2-math-sft")
     apart, together = (
         phase_of(params.replaced(rollout={"device": device}), "sft") for device in ("cuda:1", "")
