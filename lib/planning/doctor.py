@@ -369,7 +369,7 @@ def _silent_servers(params: Params) -> Iterator[str]:
     for url in server_urls():
         try:
             httpx.get(f"{url}/health", timeout=SERVER_TIMEOUT_S).raise_for_status()
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             yield (
                 f"{', '.join(settings)}: no vLLM server answers at {url} ({type(error).__name__}); "
                 f"start one with `make vllm-server` before training, or set {URL} to where it is"

@@ -294,6 +294,8 @@ def test_a_server_that_does_not_answer_is_named(tiny, monkeypatch):
     # `check` warns and continues: the server needs the files of `prepare`.
     assert silent.weight == "likely"
     assert "cannot run" in verdict(params, SERVER)
+    monkeypatch.setenv("RECKON_VLLM_URL", "http://127.0.0.1:80a")
+    assert any("127.0.0.1:80a (InvalidURL)" in each for each in problems(params, SERVER))
 
 
 def test_lines_of_a_lock_for_other_pythons_do_not_count(tmp_path):
