@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from lib.engines.unsloth import shares_weights
 from lib.params import Params, preset_params
-from lib.params.data import AnySource, GeneratorSource, hub_splits
+from lib.params.data import AnySource, GeneratorSource, HubSource, hub_splits, known_sets
 from lib.params.load import BASE, doubts
 from lib.planning.memory import (
     ALONE,
@@ -213,6 +213,14 @@ def _rows_of(source: AnySource, params: Params, *, cut: int = 0) -> tuple[int | 
     if isinstance(source, GeneratorSource):
         # For example `num_sft`, for the generated set `sft`.
         return getattr(params.prepare.synthetic, f"num_{source.generator}"), "generated"
+    if isinstance(source, HubSource):
+        # The counts are of whole known sets, not of one of several subsets, or of other files.
+        part = (source.hub, source.split, [source.subset], source.files)
+        if part not in (
+            (each["hub"], each["split"], each.get("subsets", [""]), each.get("files", ""))
+            for each in known_sets().values()
+        ):
+            return None, ""
     # Keys of facts.yaml such as "openai/gsm8k train". A source is one split of one repository: its
     # subsets all give the same key, whose count is of all subsets. A file gives no key, and a set
     # that is not in facts.yaml has no count.

@@ -5,7 +5,7 @@ from transformers import TrainingArguments
 
 from lib.artifacts import read_json
 from lib.params import Params, preset_names, preset_params
-from lib.params.data import GeneratorSource, Ingredient, PathSource
+from lib.params.data import GeneratorSource, HubSource, Ingredient, PathSource
 from lib.params.model import Decoding, Override
 from lib.planning.memory import cache_bytes_per_token, samplers_of, shape_of
 from lib.planning.plan import (
@@ -107,9 +107,16 @@ def test_evaluation_counts_every_set_sample_and_checkpoint():
     more = evaluation_of(often)
     assert more.completions == whole.completions + 30 * 12 * 3
     first, *others = s3.prepare.benchmarks
-    own = PathSource(path="data/raw/a.jsonl", adapter="table", columns={}, limit="all")
-    benchmarks = (first.model_copy(update={"source": own}), *others)
-    assert evaluation_of(s3.replaced(prepare={"benchmarks": benchmarks})) is None
+    own = {"adapter": "table", "columns": {}, "limit": "all"}
+    mmlu = {**own, "hub": "cais/mmlu", "revision": "", "split": "test", "files": ""}
+    for source, is_counted in (
+        (PathSource(path="data/raw/a.jsonl", **own), False),
+        (HubSource(**mmlu, subset="all"), True),
+        (HubSource(**mmlu, subset="abstract_algebra"), False),
+    ):
+        benchmarks = (first.model_copy(update={"source": source}), *others)
+        counted = evaluation_of(s3.replaced(prepare={"benchmarks": benchmarks}))
+        assert (counted is not None) == is_counted
 
 
 def test_rows_before_a_cut_are_the_most_there_can_be():
