@@ -22,7 +22,7 @@ COLUMN_NAMES = {
     "answer": "pred prediction predicted_answer extracted_answer",
     "reference": "reference gold ground_truth target expected expected_answer answer",
     "problem": "problem question query input prompt",
-    "label": "label equal correct is_correct answer_ok exact_match",
+    "label": "answer_ok label equal correct is_correct exact_match",
     "id": "problem_id id question_id doc_id custom_id",
 }
 """Our name of a column → its usual names, tried in this order. `answer` is a bare answer that other

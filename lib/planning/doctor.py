@@ -179,7 +179,7 @@ def findings(params: Params, machine: Machine, *, asks_hub: bool = False) -> lis
         input_problems(params, asks_hub=asks_hub),
         _too_few_problems(params),
         _too_large(params, shape, machine),
-        _indivisible_micro_batch(params, machine),
+        _indivisible_step(params, machine),
     )
     likely = chain(_shortages(params, shape, machine), _silent_servers(params))
     return [
@@ -193,7 +193,9 @@ def _too_few_problems(params: Params) -> Iterator[str]:
     """Yield a fault if a GRPO step takes more problems than its sources have."""
     needed = params.grpo.prompts_per_step
     # The plan of GRPO only. None for the model's shape: no estimate of memory is needed here.
-    (phase,) = (phase for phase in phases_of(params, None) if phase.name == "grpo")
+    # Nothing held back: how many a share holds back depends on the problems' hashes.
+    whole = params.replaced(prepare={"validation_share": 0.0})
+    (phase,) = (phase for phase in phases_of(whole, None) if phase.name == "grpo")
     # `rows` is None if only `prepare` can count them. Filters only remove rows, so the number of
     # rows in the sources is an upper bound.
     if not phase.skipped and phase.rows and phase.rows < needed:
@@ -203,8 +205,8 @@ def _too_few_problems(params: Params) -> Iterator[str]:
         )
 
 
-def _indivisible_micro_batch(params: Params, machine: Machine) -> Iterator[str]:
-    """Yield a fault if a phase's micro-batch is not divisible by the number of ranks."""
+def _indivisible_step(params: Params, machine: Machine) -> Iterator[str]:
+    """Yield a fault if a phase's micro-batch, or GRPO's step, cannot be shared by the ranks."""
     # `phases_of` plans a phase when it is iterated, and raises if the ranks cannot share.
     try:
         list(phases_of(params, None, machine.launch))
@@ -329,12 +331,14 @@ def _shortages(params: Params, shape: Shape | None, machine: Machine) -> Iterato
     # or if torch cannot use it.
     gpu = None if machine.gpu_fault else max(machine.gpus, key=lambda each: each.free, default=None)
     kind, free = ("GPU memory", gpu.free) if gpu else ("main memory", machine.free_memory)
-    # If the ranks cannot share a micro-batch, planning with them would raise: plan one process.
-    launch = ALONE if any(_indivisible_micro_batch(params, machine)) else machine.launch
+    # If the ranks cannot share a step, planning with them would raise: plan one process.
+    launch = ALONE if any(_indivisible_step(params, machine)) else machine.launch
     # The needs of phases are not added up: each phase is a process of its own.
     for phase in phases_of(params, shape, launch):
         # On a GPU, `bytes_on` adds CUDA's own memory and vLLM's share, which is of the whole card.
-        needed = phase.bytes_on(gpu.memory) if gpu else sum(phase.memory.values())
+        # Ranks on CPUs share the main memory; DPO's sampling, without a trainer, is one process.
+        ranks = launch.ranks if phase.trainer else 1
+        needed = phase.bytes_on(gpu.memory) if gpu else ranks * sum(phase.memory.values())
         if not phase.skipped and needed > free:
             # Only DPO's sampling has no trainer.
             key = f"{phase.name}.micro_batch_size" if phase.trainer else "dpo.pairs.batch_size"
@@ -365,7 +369,7 @@ def _silent_servers(params: Params) -> Iterator[str]:
     for url in server_urls():
         try:
             httpx.get(f"{url}/health", timeout=SERVER_TIMEOUT_S).raise_for_status()
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             yield (
                 f"{', '.join(settings)}: no vLLM server answers at {url} ({type(error).__name__}); "
                 f"start one with `make vllm-server` before training, or set {URL} to where it is"

@@ -229,23 +229,26 @@ class Sampler:
     batch_size: int
 
 
-def samplers_of(params: Params, kind: str) -> list[Sampler]:
+def samplers_of(params: Params, kind: str, launch: Launch = ALONE) -> list[Sampler]:
     """Return the engines that generate in a phase; [] if it does not sample.
 
     The engine of GRPO's rollouts comes first: if it is vLLM, GRPO's validation uses it too.
 
     Args:
         kind: `sft`, `grpo`, `dpo`, or `pairs` for DPO's sampling.
+        launch: the ranks, which share out the rollouts, but not the validation.
     """
-    rollout, validation, batch = params.rollout, params.validation, batch_of(params, kind)
+    rollout, validation, grpo = params.rollout, params.validation, params.grpo
     # Nothing is trained on the GPU meanwhile: a vLLM takes most of it.
     if kind == "pairs":
-        return [Sampler(rollout.engine, VLLM_SHARE, batch)]
+        return [Sampler(rollout.engine, VLLM_SHARE, batch_of(params, kind))]
     # With `rollout.device`, vLLM has a GPU of its own: its share of the policy's GPU is 0.
     beside_policy = not rollout.device
     samplers = []
     if kind == "grpo":
         share = rollout.gpu_memory_utilization if beside_policy else 0.0
+        # All at once, also for several updates.
+        batch = grpo.prompts_per_step * grpo.group_size // launch.ranks
         samplers.append(Sampler(rollout.engine, share, batch))
     # 0: no validation.
     if section_of(params, kind).eval_steps:
@@ -270,7 +273,8 @@ def memory_at_peak(
     """
     model, section = params.model, section_of(params, kind)
     # Only engines on the policy's own weights: vLLM's cache is inside its share of the GPU.
-    samplers = [each for each in samplers_of(params, kind) if each.engine == "transformers"]
+    engines = samplers_of(params, kind, launch)
+    samplers = [each for each in engines if each.engine == "transformers"]
     batch = max((each.batch_size for each in samplers), default=0)
     # {"cache": keys and values, "logits": …}, both 0 for batch 0.
     generation = _generation(shape, model, batch=batch, length=model.max_seq_length)

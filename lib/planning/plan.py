@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from lib.engines.unsloth import shares_weights
 from lib.params import Params, preset_params
-from lib.params.data import AnySource, GeneratorSource, hub_splits
+from lib.params.data import AnySource, GeneratorSource, HubSource, hub_splits, known_sets
 from lib.params.load import BASE, doubts
 from lib.planning.memory import (
     ALONE,
@@ -22,7 +22,13 @@ from lib.planning.memory import (
     section_of,
     shape_of,
 )
-from lib.training.phase.launch import Launch, launch_in_environment, micro_batches
+from lib.problems.mixture import mixture_counts
+from lib.training.phase.launch import (
+    Launch,
+    check_whole_groups,
+    launch_in_environment,
+    micro_batches,
+)
 
 # As on a T4, RTX 4090 or A10G, A100 40 GB, A100 or H100 80 GB, and H200.
 CARDS_GB = (16, 24, 40, 80, 141)
@@ -90,7 +96,7 @@ def phases_of(params: Params, shape: Shape | None, launch: Launch = ALONE) -> It
         launch: the ranks of a phase; one process by default.
 
     Raises:
-        UserError: the ranks of `launch` cannot share a micro-batch.
+        UserError: the ranks of `launch` cannot share a step.
     """
     for name in ("sft", "grpo"):
         yield _phase(name, name, params, shape, launch)
@@ -108,7 +114,7 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: L
         shape: None for a model of unknown shape, whose memory is not estimated.
 
     Raises:
-        UserError: the ranks of `launch` cannot share a micro-batch.
+        UserError: the ranks of `launch` cannot share a step.
     """
     section, batch = section_of(params, name), batch_of(params, name)
     trains = name != "pairs"
@@ -137,9 +143,10 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: L
     samplers = samplers_of(params, name)
     vllm_shares = (each.vllm_share for each in samplers if each.engine == "vllm")
     # With Unsloth, the first engine may be a vLLM on the policy's own weights. It generates GRPO's
-    # rollouts or SFT's validations; DPO never shares.
+    # rollouts or SFT's validations; DPO and TRL's trainer never share.
     on_policy_weights = (
         name in ("sft", "grpo")
+        and getattr(section, "trainer", "") != "trl"
         and len(samplers) > 0
         and shares_weights(params.model, engine=samplers[0].engine)
     )
@@ -149,6 +156,8 @@ def _phase(name: str, stage: str, params: Params, shape: Shape | None, launch: L
     if trains and not section.skipped:
         micro_batch = section.micro_batch_size
         trainer = micro_batches(batch, micro_batch=micro_batch, world_size=launch.ranks)
+        if name == "grpo":
+            check_whole_groups(section.prompts_per_step, world_size=launch.ranks)
         of_rank = params.replaced(**{name: {"micro_batch_size": micro_batch // launch.ranks}})
     return Phase(
         name=name,
@@ -183,14 +192,16 @@ def _rows(params: Params, name: str) -> tuple[int | None, str]:
     counts = [_rows_of(entry.source, params, cut=cut) for entry in data.sources]
     if any(rows is None for rows, _ in counts):
         return None, "prepare has to run first"
-    total = sum(rows or 0 for rows, _ in counts)
+    available = [rows or 0 for rows, _ in counts]
     origins = [origin for _, origin in counts]
     if data_name in prepare.validation_from and prepare.validation_share:
         # An expected number, since the split is by content hash, problem by problem.
-        total = round(total * (1 - prepare.validation_share))
+        available = [round(rows * (1 - prepare.validation_share)) for rows in available]
         origins.append(f"less {prepare.validation_share:.0%} for validation")
+    weights = [entry.weight for entry in data.sources]
+    total = sum(mixture_counts(available, weights, limit=data.num_train_examples))
     # Each origin once, in order: several sources may have the same.
-    return _at_most(total, data.num_train_examples), "; ".join(dict.fromkeys(origins))
+    return total, "; ".join(dict.fromkeys(origins))
 
 
 def _rows_of(source: AnySource, params: Params, *, cut: int = 0) -> tuple[int | None, str]:
@@ -202,6 +213,14 @@ def _rows_of(source: AnySource, params: Params, *, cut: int = 0) -> tuple[int | 
     if isinstance(source, GeneratorSource):
         # For example `num_sft`, for the generated set `sft`.
         return getattr(params.prepare.synthetic, f"num_{source.generator}"), "generated"
+    if isinstance(source, HubSource):
+        # The counts are of whole known sets, not of one of several subsets, or of other files.
+        part = (source.hub, source.split, [source.subset], source.files)
+        if part not in (
+            (each["hub"], each["split"], each.get("subsets", [""]), each.get("files", ""))
+            for each in known_sets().values()
+        ):
+            return None, ""
     # Keys of facts.yaml such as "openai/gsm8k train". A source is one split of one repository: its
     # subsets all give the same key, whose count is of all subsets. A file gives no key, and a set
     # that is not in facts.yaml has no count.

@@ -19,7 +19,7 @@ from flatten_dict import flatten
 from ruamel.yaml import YAML
 
 from lib.artifacts import unlisted
-from lib.artifacts.completions import GradedCompletion, read_graded
+from lib.artifacts.completions import UNGRADED, GradedCompletion, read_graded
 from lib.core.errors import UserError
 from lib.core.git import git
 from lib.params import PARAMS_FILE
@@ -30,7 +30,6 @@ from lib.report.comparisons import (
     alarms,
     compare_pair,
     describe,
-    problem_grades,
 )
 from lib.report.tables import comparison_table
 from lib.report.text import MISSING, Table, alarm_lines, markdown_table, table_lines
@@ -308,12 +307,18 @@ def why_unpaired(
             if lacks_remote(hashes[base]):
                 remedy += f" after {REMOTE_REMEDY} in both clones"
         return f"DVC's cache has no graded completions of {base}{machine}, {consequence}. {remedy}."
-    # For each side: (benchmark, mode) → ids of the problems with graded completions.
+    # For each side: the problems with graded completions, and the references they were graded by.
     old, new = (
-        {setting: grades.keys() for setting, grades in problem_grades(rows[side]).items()}
+        {
+            (row.benchmark, row.mode, row.problem_id, row.reference)
+            for row in rows[side]
+            if row.decided_by != UNGRADED
+        }
         for side in (base, WORKSPACE)
     )
-    return "" if old == new else f"The two sides answer different problems, {consequence}."
+    if old == new:
+        return ""
+    return f"The two sides answer different problems, or have other references, {consequence}."
 
 
 def compare_metrics(

@@ -190,9 +190,14 @@ def reward_figure(run: Run) -> Figure:
     All panels have the same bins.
     """
     benchmark = run.benchmarks[0]
-    # Checkpoint → total reward → number of its completions.
+    # Checkpoint → total reward → number of its completions. A model of another format than the
+    # rewards read has none, for which a total of 0 would mislead.
     counts = {
-        name: Counter(row.reward for row in run.completions[name] if row.benchmark == benchmark)
+        name: Counter(
+            row.reward
+            for row in run.completions[name]
+            if row.benchmark == benchmark and row.rewards
+        )
         for name in run.checkpoints
     }
     rewards = {reward for counter in counts.values() for reward in counter}

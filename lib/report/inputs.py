@@ -116,7 +116,7 @@ def load_run(
     """Read the stages' folders into a `Run`.
 
     Args:
-        checkpoints: in the order of training, the untrained one, if any, first.
+        checkpoints: in any order; the run has them in that of training.
         starts: checkpoint → its parent.
         benchmarks: the first is the headline.
         exported: the checkpoint that was exported.
@@ -133,6 +133,8 @@ def load_run(
         UserError: a file is missing or damaged. Only provenance, stage metrics, curves, rollouts
             and validation completions may be missing.
     """
+    # Params may list them in any order, in which `base` would be compared with `sft`.
+    checkpoints = sorted(checkpoints, key=["base", *starts].index)
     # If this run has no DPO checkpoint, DPO's files come from an older run.
     stages = [stage for stage in STAGES if "dpo" in checkpoints or stage not in ("pairs", "dpo")]
     trained = [stage for stage in ("sft", "grpo", "dpo") if stage in stages]

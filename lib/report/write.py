@@ -218,7 +218,9 @@ def long_table(run: Run, stage: str) -> list[dict[str, Any]]:
     # "rewards/<function>/mean" → "reward: <function>".
     components = {name: f"reward: {reward}" for name, reward in reward_components(curve).items()}
     # Column of means → column of standard deviations. The names are TRL's.
-    stds = {"reward": "reward_std"} | {name: name.replace("/mean", "/std") for name in components}
+    stds = {"reward": "reward_std"} | {
+        name: name.removesuffix("mean") + "std" for name in components
+    }
     # A list of rows for each series.
     series = []
     # CURVES: stage → {logged column: title}. A column that was not logged gives an empty list.

@@ -18,7 +18,7 @@ from lib.params.schema import Params
 from lib.prompts.formats import conversation
 from lib.rewards.functions import Grading
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
-from lib.training.phase.launch import is_main_process, num_processes
+from lib.training.phase.launch import check_whole_groups, is_main_process, num_processes
 from lib.training.phase.rollout_log import RolloutLog
 from lib.training.phase.setup import Setup, prompt_settings, set_optimizer, shared_arguments
 from lib.training.phase.tracking import ProgressLines
@@ -203,12 +203,8 @@ def grpo_arguments(params: Params, *, scratch: Path) -> dict[str, Any]:
     Raises:
         UserError: the processes of this run cannot share a step in whole groups.
     """
-    ranks, grpo = num_processes(), params.grpo
-    if grpo.prompts_per_step % ranks:
-        raise UserError(
-            f"grpo.prompts_per_step={grpo.prompts_per_step}: {ranks} processes cannot share it in "
-            f"whole groups; use a multiple of {ranks}"
-        )
+    grpo = params.grpo
+    check_whole_groups(grpo.prompts_per_step, world_size=num_processes())
     return {
         **shared_arguments(params, grpo, batch=grpo.batch_size, scratch=scratch),
         "max_steps": grpo.max_steps,

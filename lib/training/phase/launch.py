@@ -77,6 +77,15 @@ def micro_batches(batch: int, *, micro_batch: int, world_size: int) -> dict[str,
     }
 
 
+def check_whole_groups(prompts_per_step: int, *, world_size: int) -> None:
+    """Raise UserError if the processes cannot share the problems of a GRPO step evenly."""
+    if prompts_per_step % world_size:
+        raise UserError(
+            f"grpo.prompts_per_step={prompts_per_step}: {world_size} processes cannot share it in "
+            f"whole groups; use a multiple of {world_size}"
+        )
+
+
 def expected_world_size(command: Sequence[str]) -> int | None:
     """Return the number of processes that a launcher's command line asks for.
 

@@ -56,8 +56,8 @@ def test_columns_are_read_by_their_usual_names(tmp_path):
     assert [{**row, "grade": None} for row in rows] == [{**row, "grade": None} for row in ROWS]
 
 
-def test_what_lm_eval_and_vllm_write_is_read(tmp_path):
-    """The rows are from lm-eval 0.4.13 `--log_samples` and vLLM 0.32 `run-batch`."""
+def test_what_lm_eval_vllm_and_grade_write_is_read(tmp_path):
+    """The rows are from lm-eval 0.4.13 `--log_samples`, vLLM 0.32 `run-batch` and our `grade`."""
     doc = {"question": "How many?", "output": "17"}
     lm_eval = {"doc_id": 3, "doc": doc, "target": "Nine and nine.\n#### 18", "exact_match": 1.0}
     lm_eval |= {"resps": [["9 + 9 = 18\n#### 18"]], "filtered_resps": ["18"]}
@@ -65,8 +65,12 @@ def test_what_lm_eval_and_vllm_write_is_read(tmp_path):
     vllm = {"custom_id": "q7", "response": {"body": body}, "error": None}
     several = {"id": ["q7"], "resps": [["18", "19"]]}
     (tmp_path / "set.jsonl").write_text('{"id": "q7", "problem": "?", "answer": "8"}\n')
-    _, rows = graded(tmp_path, [lm_eval, vllm, several], references=tmp_path / "set.jsonl")
-    assert verdicts(rows) == [True, False, None]
+    ours = {"problem_id": "a", "completion": "7", "reference": "7"}
+    ours |= {"label": "01", "answer_ok": True}
+    lines = [lm_eval, vllm, several, ours]
+    _, rows = graded(tmp_path, lines, references=tmp_path / "set.jsonl")
+    assert verdicts(rows) == [True, False, None, True]
+    assert rows[3]["grade"]["label"] is True
     assert rows[0]["grade"].items() >= {"label": True, "problem": "3"}.items()
     assert rows[2]["error"].startswith("expected one completion")
 

@@ -16,6 +16,8 @@ from lib.planning.doctor import (
     missing_tools,
     this_machine,
 )
+from lib.planning.memory import shape_of
+from lib.planning.plan import phases_of
 from lib.training.phase.launch import Launch
 from tests.conftest import ROOT
 from tests.lib.training.runs import changed
@@ -81,16 +83,17 @@ def test_every_preset_can_run_on_one_large_gpu(preset):
 
 
 @pytest.mark.parametrize(
-    ("ranks", "shards", "words"),
+    ("ranks", "shards", "changes", "words"),
     [
-        (8, True, ""),
-        (8, False, "grpo needs about"),
-        (7, True, "micro_batch_size=24 cannot be shared by 7"),
+        (8, True, {}, ""),
+        (8, False, {}, "grpo needs about"),
+        (7, True, {}, "micro_batch_size=24 cannot be shared by 7"),
+        (8, True, {"grpo": {"prompts_per_step": 36}}, "prompts_per_step=36: 8 processes"),
     ],
 )
-def test_ranks_share_out_a_model_and_a_micro_batch(ranks, shards, words):
+def test_ranks_share_out_a_model_and_a_step(ranks, shards, changes, words):
     machine = dataclasses.replace(SERVER, launch=Launch(ranks, shards), free_memory=2**40)
-    reasons = problems(preset_params("qwen2.5-math-7b"), machine)
+    reasons = problems(changed(preset_params("qwen2.5-math-7b"), changes), machine)
     assert any(words in each for each in reasons) if words else reasons == []
     held = "1/8 of the model" if shards else "the whole model"
     lines = list(doctor_lines(machine, []))
@@ -111,6 +114,14 @@ def test_ranks_share_out_a_model_and_a_micro_batch(ranks, shards, words):
 def test_a_launcher_says_how_many_ranks_and_what_they_hold(launch, expected, in_root, monkeypatch):
     monkeypatch.setenv("LAUNCH", launch)
     assert this_machine().launch == expected
+
+
+def test_ranks_on_cpus_share_the_main_memory(tiny):
+    needed = max(sum(each.memory.values()) for each in phases_of(tiny, shape_of(tiny.model)))
+    laptop = dataclasses.replace(LAPTOP, free_memory=2 * needed)
+    assert problems(tiny, laptop) == []
+    reasons = problems(tiny, dataclasses.replace(laptop, launch=Launch(8)))
+    assert any("of main memory" in reason for reason in reasons)
 
 
 def test_the_default_runs_on_a_laptop(tiny):
@@ -182,8 +193,11 @@ def test_weights_beyond_all_memory_are_refused(tiny):
 @pytest.mark.parametrize(("wanted", "certain"), [(1600, 0), (1601, 1), (100_000, 1)])
 def test_a_step_of_more_problems_than_there_are_is_refused(tiny, wanted, certain):
     params = changed(tiny, {"grpo": {"prompts_per_step": wanted, "micro_batch_size": 8}})
-    reasons = [each.text for each in findings(params, LAPTOP) if each.weight == "certain"]
-    assert [f"grpo.prompts_per_step={wanted}" in reason for reason in reasons] == [True] * certain
+    # The share is only an expected one: all problems may be left.
+    held_back = {"validation_share": 0.5, "validation_from": ("grpo",)}
+    for each in (params, params.replaced(prepare=held_back)):
+        reasons = [each.text for each in findings(each, LAPTOP) if each.weight == "certain"]
+        assert [f"prompts_per_step={wanted}" in reason for reason in reasons] == [True] * certain
 
 
 def test_what_triton_compiles_with_is_looked_for(monkeypatch):
@@ -280,6 +294,8 @@ def test_a_server_that_does_not_answer_is_named(tiny, monkeypatch):
     # `check` warns and continues: the server needs the files of `prepare`.
     assert silent.weight == "likely"
     assert "cannot run" in verdict(params, SERVER)
+    monkeypatch.setenv("RECKON_VLLM_URL", "http://127.0.0.1:80a")
+    assert any("127.0.0.1:80a (InvalidURL)" in each for each in problems(params, SERVER))
 
 
 def test_lines_of_a_lock_for_other_pythons_do_not_count(tmp_path):

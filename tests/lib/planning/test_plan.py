@@ -5,9 +5,9 @@ from transformers import TrainingArguments
 
 from lib.artifacts import read_json
 from lib.params import Params, preset_names, preset_params
-from lib.params.data import PathSource
+from lib.params.data import GeneratorSource, HubSource, Ingredient, PathSource
 from lib.params.model import Decoding, Override
-from lib.planning.memory import cache_bytes_per_token, shape_of
+from lib.planning.memory import cache_bytes_per_token, samplers_of, shape_of
 from lib.planning.plan import (
     Phase,
     disk_bytes,
@@ -19,6 +19,7 @@ from lib.planning.plan import (
 )
 from lib.training.dpo import dpo_arguments
 from lib.training.grpo import grpo_arguments
+from lib.training.phase.launch import Launch
 from tests.conftest import ROOT, run_python
 from tests.lib.training.steps import plain_sft
 
@@ -106,9 +107,16 @@ def test_evaluation_counts_every_set_sample_and_checkpoint():
     more = evaluation_of(often)
     assert more.completions == whole.completions + 30 * 12 * 3
     first, *others = s3.prepare.benchmarks
-    own = PathSource(path="data/raw/a.jsonl", adapter="table", columns={}, limit="all")
-    benchmarks = (first.model_copy(update={"source": own}), *others)
-    assert evaluation_of(s3.replaced(prepare={"benchmarks": benchmarks})) is None
+    own = {"adapter": "table", "columns": {}, "limit": "all"}
+    mmlu = {**own, "hub": "cais/mmlu", "revision": "", "split": "test", "files": ""}
+    for source, is_counted in (
+        (PathSource(path="data/raw/a.jsonl", **own), False),
+        (HubSource(**mmlu, subset="all"), True),
+        (HubSource(**mmlu, subset="abstract_algebra"), False),
+    ):
+        benchmarks = (first.model_copy(update={"source": source}), *others)
+        counted = evaluation_of(s3.replaced(prepare={"benchmarks": benchmarks}))
+        assert (counted is not None) == is_counted
 
 
 def test_rows_before_a_cut_are_the_most_there_can_be():
@@ -153,11 +161,24 @@ def test_steps_are_unknown_before_packing():
     assert packed.steps is packed.warmup_steps is None
 
 
+@pytest.mark.parametrize(("weights", "rows"), [(("all", "all"), 400), ((1.0, 1.0), 200)])
+def test_weighted_sources_give_the_rows_of_their_mixture(weights, rows):
+    sets = zip(weights, ("sft", "grpo"), strict=True)
+    data = [Ingredient(weight=each, source=GeneratorSource(generator=of)) for each, of in sets]
+    tiny = preset_params("tiny-cpu").prepare
+    sft = tiny.sft.model_copy(update={"sources": tuple(data)})
+    synthetic = tiny.synthetic.model_copy(update={"num_sft": 300, "num_grpo": 100})
+    prepare = {"sft": sft, "synthetic": synthetic, "validation_share": 0.0}
+    assert phase_of(preset_params("tiny-cpu").replaced(prepare=prepare), "sft").rows == rows
+
+
 def test_vllm_counts_where_it_is():
     """S0's vLLM has the policy's weights; S2's validates on another GPU, or on the same."""
-    s0 = phase_of(preset_params("s0-qwen3-4b"), "grpo")
+    params = preset_params("s0-qwen3-4b")
+    s0 = phase_of(params, "grpo")
     own = sum(s0.memory.values()) - s0.memory["weights"]
     assert s0.bytes_on(80 * GIB) == pytest.approx(own + 56 * GIB + GIB / 2)
+    assert not phase_of(params.replaced(grpo={"trainer": "trl"}), "grpo").shares_weights
     params = preset_params("s2-math-sft")
     apart, together = (
         phase_of(params.replaced(rollout={"device": device}), "sft") for device in ("cuda:1", "")
@@ -176,6 +197,15 @@ def test_generation_by_the_policy_counts_with_its_cache():
         crowded = phase_of(params.replaced(validation=own), "sft")
         assert crowded.memory["cache"] == batch_size * 2048 * token
     assert "cache" not in phase_of(params.replaced(sft={"eval_steps": 0}), "sft").memory
+
+
+@pytest.mark.parametrize(("ranks", "updates"), [(1, 1), (1, 2), (2, 1)])
+def test_a_rank_generates_its_part_of_a_generation_at_once(ranks, updates):
+    params = preset_params("tiny-cpu").replaced(grpo={"updates_per_rollout": updates})
+    rollouts, validation = samplers_of(params, "grpo", Launch(ranks))
+    grpo = params.grpo
+    assert rollouts.batch_size == grpo.prompts_per_step * grpo.group_size // ranks
+    assert validation.batch_size == params.validation.batch_size
 
 
 def test_a_model_of_unknown_shape_has_no_sizes():

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.problems.selection import draw, mixture_counts, split
+from lib.problems.mixture import mixture_counts
+from lib.problems.selection import draw, split
 from tests.lib.problems.conftest import texts
 
 SOURCES = st.lists(

@@ -152,12 +152,15 @@ def test_an_experiment_older_than_the_remote_is_named(repository):
     assert "older" not in "\n".join(experiments_lines(everything=True))
 
 
-@pytest.mark.parametrize("cause", ["cache", "problems"])
+@pytest.mark.parametrize("cause", ["cache", "problems", "references"])
 def test_what_cannot_be_paired_says_why_first(repository, cause):
     if cause == "cache":
         shutil.rmtree(".dvc/cache")
-    else:
+    elif cause == "problems":
         write_completions(repository, skill=0.7, problems=30)
+    else:
+        first, *others = completion_rows("grpo", skill=0.7, problems=60, samples=2)
+        write_jsonl(repository / COMPLETIONS, [{**first, "reference": "mended"}, *others])
     write_json(Path("reports/metrics/evaluate/grpo.json"), rates(0.4))
     against = compare()
     assert cause in against.notes[-1] and "unpaired" in against.tables[1].title

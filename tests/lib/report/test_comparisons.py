@@ -42,6 +42,8 @@ def test_without_its_start_a_phase_follows_the_one_before(run):
         ({"base": 0.9, "sft": 0.3, "grpo": 0.3}, set()),
         # The first one here is trained.
         ({"sft": 0.9, "grpo": 0.2}, {"GRPO"}),
+        # The params list the untrained one second.
+        ({"sft": 0.9, "base": 0.0, "grpo": 0.9}, set()),
     ],
 )
 def test_a_phase_that_made_the_model_worse_is_an_alarm(tmp_path, skill, names):

@@ -37,10 +37,12 @@ def table_of(run, stage, **changes):
 
 def test_the_band_of_a_reward_is_of_the_problems_of_a_step(run):
     curve = {"reward": [(1, 0.5)], "reward_std": [(1, 0.4)], "rewards/answer/mean": [(1, 0.75)]}
+    curve |= {"rewards/mean_words/mean": [(1, 0.5)], "rewards/mean_words/std": [(1, 0.4)]}
     settings = {"grpo": {"settings": {"grpo": {"prompts_per_step": 16}}}}
     table = table_of(run, "grpo", curves={**run.curves, "grpo": curve}, provenance=settings)
     # 0.4 / sqrt(16) is the error if a problem's completions all get the same reward.
-    assert table["total reward"] == pytest.approx([0.5, 0.5 - 0.196, 0.5 + 0.196])
+    for name in ("total reward", "reward: mean_words"):
+        assert table[name] == pytest.approx([0.5, 0.5 - 0.196, 0.5 + 0.196])
     assert table["reward: answer"] == [0.75]
 
 
