@@ -74,7 +74,10 @@ def _ratio(answer: str, reference: str) -> float | None:
     """Return answer / reference; None if one of them is no number, or the reference is 0."""
     number, right = as_number(answer), as_number(reference)
     # `not right` is True for None and for 0.
-    return None if number is None or not right else float(number / right)
+    if number is None or not right:
+        return None
+    # Bounded, since "1e400" is beyond a float. No bound is near enough to 1 to be rewarded.
+    return float(max(0, min(number / right, 2)))
 
 
 REWARDS = {
