@@ -177,8 +177,8 @@ class Curve:
             total, count = map(sum, zip(*pairs[name], strict=True))
             if name.startswith(DECIDED_BY):
                 # All right answers: a call in which the step accepted none has no entry.
-                count = sum(right for right, _ in pairs[ANSWER_ACCURACY])
-            if count:
+                means[name] = total / sum(right for right, _ in pairs[ANSWER_ACCURACY])
+            elif count:
                 means[name] = total / count
         square = means.pop(SQUARE, None)
         if square is not None:
