@@ -76,7 +76,8 @@ class Server:
         # The list has adapters too; an adapter's `parent` is the served model.
         served = next(model for model in models if not model.get("parent"))
         self.model: str = served["id"]
-        self.max_seq_length: int = served["max_model_len"]
+        # Another program, such as Ollama, lists neither this nor `root`; it is refused below.
+        self.max_seq_length: int = served.get("max_model_len", 0)
         # `make vllm-server` ends the name with hashes of the model's shape and of its weights, as
         # in "data/models/base@<shape>-<weights>". No other name has such hashes.
         hashes = self.model.rpartition("@")[2]
@@ -84,7 +85,7 @@ class Server:
         if shape != weights_layout(weights):
             raise UserError(
                 f"the vLLM server at {url} was not started by `make vllm-server`, or it serves a "
-                f"model of another shape than {weights} ({served['root']}); start it again: "
+                f"model of another shape than {weights} ({served.get('root')}); start it again: "
                 f"make vllm-server MODEL={weights}"
             )
 

@@ -590,16 +590,19 @@ def cpu_settings(weights: Path, *, max_seq_length: int, batch_size: int = 256) -
     Raises:
         UserError: there is no attention for the model's heads.
     """
-    config = load_pretrained(AutoConfig, weights)
-    # Some models' configs leave the width of a head out.
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    # Of a multimodal model, the part for text.
+    config = load_pretrained(AutoConfig, weights).get_text_config(decoder=True)
+    # Some models' configs leave the width of a head out, or the number of key heads.
+    heads = config.num_attention_heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    key_heads = getattr(config, "num_key_value_heads", None) or heads
     if head_dim not in CPU_HEAD_DIMS:
         raise UserError(
             f"vLLM's CPU backend has no attention for head_dim={head_dim} of {weights}; expected "
             f"one of {', '.join(map(str, CPU_HEAD_DIMS))}, or engine: transformers"
         )
     # A key and a value of 4 bytes (float32) for each layer, head and dimension.
-    token_bytes = 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim * 4
+    token_bytes = 2 * config.num_hidden_layers * key_heads * head_dim * 4
     cache_bytes = token_bytes * max_seq_length * batch_size
     return {
         "enforce_eager": True,

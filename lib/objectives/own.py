@@ -51,7 +51,8 @@ def objective(name: str) -> Any:
         if not isinstance(result, Tensor) or list(result.shape) != shape:
             got = list(result.shape) if isinstance(result, Tensor) else type(result).__name__
             raise UserError(f"{name}: gave {got} for {inputs}; expected a tensor of shape {shape}")
-        return result
+        # Such as `right` itself, a mask, which has no negative.
+        return result.to(tensors[0])
 
     return checked
 

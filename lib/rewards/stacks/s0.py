@@ -34,7 +34,7 @@ def check_answer(rollout: Rollout) -> float:
     # Equal to the verifier, in another notation: 0.5 and 1/2.
     if rollout.compare(answer).equal:
         return 3.5
-    # answer / reference; None if one of them is no number, or the reference is 0.
+    # answer / reference; None if that is no number, or far from 1.
     ratio = _ratio(answer, rollout.reference)
     if ratio is None:
         return -2.0
@@ -71,10 +71,12 @@ def _tagged_answer(rollout: Rollout) -> str | None:
 
 
 def _ratio(answer: str, reference: str) -> float | None:
-    """Return answer / reference; None if one of them is no number, or the reference is 0."""
+    """Return answer / reference; None if it is above 2 or below -2, or there is no such number."""
     number, right = as_number(answer), as_number(reference)
-    # `not right` is True for None and for 0.
-    return None if number is None or not right else float(number / right)
+    # `not right` is True for None and for 0. A ratio such as 1e400 is beyond a float.
+    if number is None or not right or abs(number) > abs(2 * right):
+        return None
+    return float(number / right)
 
 
 REWARDS = {

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from lib.objectives.losses import LossInputs, PolicyLoss
 from lib.objectives.sampler import SamplerComparison, effective_sample_share
+from lib.rewards.functions import ANSWER_ACCURACY, DECIDED_BY
 from lib.rewards.rollout import Rollout
 from lib.training.phase.warning_signs import GAP
 
@@ -90,7 +91,9 @@ class Curve:
         # `close_step`, since `record` needs the same names on all ranks.
         for rollout in rollouts:
             for name, number in rollout.metrics.items():
-                self._sums[name] += torch.tensor([number, 1.0])
+                # A share of the right answers counts by their number.
+                weight = rollout.metrics[ANSWER_ACCURACY] if name.startswith(DECIDED_BY) else 1.0
+                self._sums[name] += torch.tensor([weight * number, 1.0])
 
     def add_comparison(self, comparison: SamplerComparison, mask: Tensor) -> None:
         """Add a micro-batch's gaps between sampler and trainer, and its importance weights.
@@ -172,7 +175,10 @@ class Curve:
         means: dict[str, float] = {}
         for name in sorted(pairs):
             total, count = map(sum, zip(*pairs[name], strict=True))
-            if count:
+            if name.startswith(DECIDED_BY):
+                # All right answers: a call in which the step accepted none has no entry.
+                means[name] = total / sum(right for right, _ in pairs[ANSWER_ACCURACY])
+            elif count:
                 means[name] = total / count
         square = means.pop(SQUARE, None)
         if square is not None:
@@ -192,8 +198,12 @@ class Curve:
         means: dict[str, float] = {}
         for name, values in self.values.items():
             known = [value for value in values if not math.isnan(value)]
+            count = len(known)
+            if name.startswith(DECIDED_BY):
+                # All steps with right answers: without one that was accepted so, there is no value.
+                count = sum(accuracy > 0 for accuracy in self.values[ANSWER_ACCURACY])
             if known:
-                means[name] = sum(known) / len(known)
+                means[name] = sum(known) / count
         self.values.clear()
         return means
 

@@ -31,6 +31,7 @@ from lib.objectives import MAX_WHOLE_LOGITS
 from lib.objectives.logprobs import (
     TokenScores,
     Truncate,
+    at_least_float32,
     can_fuse,
     cast_head,
     compute_entropy,
@@ -237,7 +238,8 @@ class Scorer:
                 logits, labels, temperature=self.temperature, truncate=self.truncate
             )
         if self.temperature != 1.0:
-            logits = logits / self.temperature
+            # Widened first, as the sampler does: a quotient in bfloat16 would be rounded again.
+            logits = at_least_float32(logits) / self.temperature
         with torch.no_grad():
             # 128 rows at a time, since the entropy takes two more tensors as large as its logits.
             chunks = logits.flatten(0, 1).split(128)  # type: ignore[no-untyped-call]

@@ -267,7 +267,10 @@ def test_a_loss_and_an_advantage_take_the_place_of_ours(write):
     assert log_probs.grad.tolist() == [[pytest.approx(-1 / 3)] * 2, [pytest.approx(2 / 3), 0]]
     source = "def part(rewards): return rewards.argsort(-1).float()"
     rank = objective(write(source, "objectives"))
-    assert group_advantages(torch.tensor([[3.0, 1.0]]), baseline=rank).tolist() == [[1, 0]]
+    rewards = torch.tensor([[3.0, 1.0]])
+    assert group_advantages(rewards, baseline=rank).tolist() == [[1, 0]]
+    verdict = objective(write("def part(rewards, right): return right", "objectives"))
+    assert group_advantages(rewards, baseline=verdict, right=rewards > 2).dtype == torch.float32
 
 
 @pytest.mark.parametrize(

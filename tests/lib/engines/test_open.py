@@ -9,6 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from transformers import AutoConfig
 
 from lib.artifacts import hash_path
 from lib.core.errors import UserError
@@ -17,7 +18,7 @@ from lib.engines.base import loading, open_engine
 from lib.engines.registry import ENGINES
 from lib.engines.serve import server_command, weights_layout
 from lib.engines.transformers import TransformersEngine
-from lib.engines.vllm import VllmEngine
+from lib.engines.vllm import VllmEngine, cpu_settings
 from lib.params import Params
 from tests.lib.engines import fake_vllm
 
@@ -96,6 +97,15 @@ def test_a_vllm_without_memory_is_named_with_a_remedy(words, base, smoke, monkey
     with pytest.raises(UserError, match="nvidia-smi") as raised:
         open_engine("vllm", base, base=base, **smoke.model.loading, batch_size=8)
     assert words.partition(". ")[0] in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("architecture", "width"), [("gpt2", 12 * 768), ("opt", 12 * 768), ("gemma3", 26 * 4 * 256)]
+)
+def test_the_cache_on_a_cpu_fits_configs_of_all_forms(architecture, width, tmp_path):
+    AutoConfig.for_model(architecture).save_pretrained(tmp_path)
+    settings = cpu_settings(tmp_path, max_seq_length=64, batch_size=64)
+    assert settings["kv_cache_memory_bytes"] == 2 * width * 4 * 64 * 64
 
 
 def test_vllm_takes_no_more_than_is_free(monkeypatch):

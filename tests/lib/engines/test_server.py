@@ -210,10 +210,11 @@ def test_a_server_of_another_shape_is_refused(base, serve, tmp_path, changes):
         connect(base, serve(tmp_path))
 
 
-def test_a_server_that_reports_no_weights_is_refused(base, serve):
-    """Plain `vllm serve` has log-probs of another temperature, too."""
+@pytest.mark.parametrize("listed", [{"max_model_len": 256, "root": "base"}, {}])
+def test_a_server_that_reports_no_weights_is_refused(base, serve, listed):
+    """Plain `vllm serve` has log-probs of another temperature, too; Ollama lists names only."""
     with pytest.raises(UserError, match=f"not started by .* MODEL={base}"):
-        connect(base, serve(name="base"))
+        connect(base, serve(models=(200, {"data": [{"id": "base", **listed}]})))
 
 
 def test_training_and_saving_change_no_shape(base, full, tmp_path):

@@ -43,6 +43,7 @@ EXACT = {
         ("<end_working_out><SOLUTION>60</SOLUTION>", "3 1.5 1.5 -1.5"),
         ("<end_working_out><SOLUTION>7</SOLUTION>", "3 1.5 -2 -1.5"),
         ("<end_working_out><SOLUTION>many</SOLUTION>", "3 1.5 -2 -1.5"),
+        ("<end_working_out><SOLUTION>1e400</SOLUTION>", "3 1.5 -2 -1.5"),
         ("no tags at all", "0 -3 -2 -1.5"),
         ("<SOLUTION>72</SOLUTION>", "0 0 -2 3"),
         (S0_RIGHT + S0_RIGHT, "0 -3 -2 3"),

@@ -33,6 +33,26 @@ def test_draws_are_keyed_and_no_two_ranks_share_one(built):
     assert len({tuple(others()), tuple(others(step=4)), tuple(others(2))}) == 3
 
 
+def test_shares_by_evidence_are_of_all_right_answers(built):
+    """Also of those of another round, or of another step, in which evidence accepted none."""
+    curve = built().curve
+    name = "reward/decided_by/numeric"
+
+    def close_step(*accuracies_and_shares):
+        calls = [{"answer_accuracy": right, **share} for right, share in accuracies_and_shares]
+        curve.add_rollouts(
+            [SimpleNamespace(num_tokens=3, truncated=False, metrics=call) for call in calls]
+        )
+        curve.close_step()
+
+    close_step(*[(1.0, {})] * 3, *[(0.5, {name: 0.5})] * 2)
+    assert curve.take_point()[name] == pytest.approx(0.5 / 4)
+    close_step((1.0, {name: 0.4}))
+    close_step((1.0, {}))
+    close_step((0.0, {}))
+    assert curve.take_point()[name] == pytest.approx(0.2)
+
+
 def dull_for(dull: set[str]):
     """Reward all completions of `dull` problems equally."""
 

@@ -13,6 +13,7 @@ from lib.engines.base import encode
 from lib.engines.policy import load_tokenizer, save_policy
 from lib.engines.transformers import TransformersEngine
 from lib.objectives.advantages import group_advantages
+from lib.objectives.logprobs import selective_log_softmax
 from lib.prompts.formats import conversation
 from lib.training import grpo
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
@@ -164,6 +165,14 @@ def test_a_head_in_float32_gives_unrounded_logits(built):
         model = built(model={"dtype": "bfloat16"}, cast_lm_head_to_fp32=cast).model
         logits = model(input_ids=torch.tensor([[5, 6, 7]])).logits.float()
         assert torch.equal(logits, logits.bfloat16().float()) != cast
+
+
+def test_a_temperature_does_not_round_logits_again(built):
+    scorer, labels = built().scorer, torch.tensor([[5, 6, 7]])
+    scorer.temperature = 0.7
+    logits = 10 * torch.randn(1, 3, 20, generator=torch.manual_seed(0)).bfloat16()
+    expected = selective_log_softmax(logits.float() / 0.7, labels)
+    torch.testing.assert_close(scorer._from_logits(logits, labels).log_probs, expected)
 
 
 @pytest.mark.parametrize(
