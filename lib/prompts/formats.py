@@ -431,7 +431,8 @@ def render_target(problem: Problem, written_in: PromptFormat) -> str:
 
     It has the problem's solution and reference in the format `written_in`. If the problem is tagged
     `RESPONSE`, its solution is a model's whole response instead: a response in this format is
-    returned unchanged, and one in another format (tags of `r1_zero`, or a box) is converted.
+    returned unchanged, without an opening tag that the prompt has, and one in another format (tags
+    of `r1_zero`, or a box) is converted.
     """
     solution, answer = problem.solution, problem.reference
     if RESPONSE in problem.tags:
@@ -439,6 +440,10 @@ def render_target(problem: Problem, written_in: PromptFormat) -> str:
         # Both parts are marked as in this format. `format_ok` is not asked for: spaces, and text
         # after the answer, stay as the model wrote them.
         if parsed.reasoning is not None and parsed.answer is not None:
+            # An opening tag at the start is left out if the prompt ends with it.
+            if isinstance(written_in, TaggedFormat) and written_in.opened_by_prompt:
+                before, _, after = solution.partition(written_in.working[0])
+                solution = solution if before.strip() else after
             return solution
         # (reasoning, answer) by the marks of another format; None without such marks.
         solution, answer = response_parts(solution) or (solution, answer)

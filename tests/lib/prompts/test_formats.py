@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lib.artifacts.problems import RESPONSE, Problem
 from lib.core.errors import UserError
 from lib.prompts import PROMPT_FORMATS, prompt_format, prompt_text
+from lib.prompts.formats import render_target
 
 FORMATS = list(PROMPT_FORMATS)
 R1_ZERO = prompt_format("r1_zero")
@@ -133,6 +135,15 @@ def test_a_prompt_is_the_text_that_its_model_was_trained_on(own_format, renderin
 )
 def test_a_target_marks_working_and_answer_once(name, solution, reference, target):
     assert prompt_format(name).target(solution=solution, reference=reference) == target
+
+
+@pytest.mark.parametrize("start", ["", "<think>", "\n<think>"])
+def test_a_response_repeats_no_tag_that_the_prompt_ends_with(start):
+    text = " So <think> it is.</think> <answer>4</answer> \n"
+    problem = Problem.create(
+        problem="?", reference="4", solution=f"{start}{text}", tags=(RESPONSE,)
+    )
+    assert render_target(problem, R1_ZERO) == text
 
 
 def test_r1_zero_needs_the_space_between_its_tags():
