@@ -7,6 +7,7 @@ training on completions only requires.
 """
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Sequence
 from functools import cached_property
@@ -379,14 +380,15 @@ def _with_tags(own_format: PromptFormat, tags: Sequence[str]) -> TaggedFormat:
     """Return the format with other tags: reasoning open, close, answer open, close.
 
     Raises:
-        UserError: the format has no tags, or these are not four different ones.
+        UserError: the format has no tags, or these are not four, none inside another.
     """
     if not isinstance(own_format, TaggedFormat):
         raise UserError(f"prompt.tags: `{own_format.name}` has no tags; leave the list empty")
-    # Two equal tags would make the parts of a completion ambiguous.
-    if len(tags) != 4 or len(set(tags)) != 4 or not all(tag.strip() for tag in tags):
+    # Two equal tags, or one inside another, would make the parts of a completion ambiguous.
+    overlap = any(tag in other for tag, other in itertools.permutations(tags, 2))
+    if len(tags) != 4 or overlap or not all(tag.strip() for tag in tags):
         raise UserError(
-            f"prompt.tags: {list(tags)}; expected four different tags: "
+            f"prompt.tags: {list(tags)}; expected four different tags, none inside another: "
             "reasoning open, reasoning close, answer open, answer close"
         )
     # A format with a stop string stops at the closing tag of the answer, which is now another one.

@@ -163,8 +163,8 @@ def test_tags_of_choice_replace_the_formats_own():
 
 
 def test_a_tag_beyond_the_basic_plane_is_printed_as_it_is():
-    own_format = prompt_format("r1_zero", tags=["🤔", "</🤔>", "<b>", "</b>"])
-    assert prompt_text(own_format, "2 + 2?").endswith("Assistant: 🤔")
+    own_format = prompt_format("r1_zero", tags=["<🤔>", "</🤔>", "<b>", "</b>"])
+    assert prompt_text(own_format, "2 + 2?").endswith("Assistant: <🤔>")
 
 
 @pytest.mark.parametrize(
@@ -174,6 +174,7 @@ def test_a_tag_beyond_the_basic_plane_is_printed_as_it_is():
         ("xml", {"tags": ["<a>", "</a>"]}, "expected four different tags"),
         ("xml", {"tags": ["<a>", "<a>", "<b>", "</b>"]}, "expected four different tags"),
         ("xml", {"tags": ["<a>", " ", "<b>", "</b>"]}, "expected four different tags"),
+        ("xml", {"tags": ["Why:", "End", "So:", "End all"]}, "none inside another"),
         ("alpaca", {"layout": "chatml"}, r"prompt\.layout"),
         ("xml", {"layout": "chatlm"}, r"prompt\.layout"),
         ("r2_zero", {}, r"working_out, .*xml"),
