@@ -126,6 +126,7 @@ PREFERRING = {
         ({SOURCE: {"paht": "data/raw/a"}}, SOURCE, "`generator`, `path`"),
         ({SOURCE: from_file("mmlu", problem="q")}, SOURCE, "`mmlu`"),
         ({f"{BENCHMARK}.name": "harder"}, "prepare", "twice"),
+        ({SOURCE: {"generator": "held_out"}}, "prepare", "`held_out` is also a training set"),
         ({f"{BENCHMARK}.name": "sft"}, BENCHMARK, "training set"),
         ({"prepare.grpo.difficulty.easy_first": True}, "prepare.grpo.difficulty.easy_first", ""),
         ({"evaluate.checkpoints": ["base", "sft", "grpo", "dpo"]}, "evaluate.checkpoints", "dpo"),
