@@ -95,6 +95,11 @@ PREFERRING = {
         ({"prompt.system": "file:notes/s.txt"}, "prompt.system", "dvc import-url notes/s.txt"),
         ({"reward.weights": [1.0]}, "reward.weights", "(format, answer)"),
         ({"reward.weights": [math.nan, 1]}, "reward.weights.0", "finite"),
+        (
+            {"reward.stack": "shaping", "reward.extra": ["overlong"], "reward.weights": [1.0] * 4},
+            "reward",
+            "two functions are named `overlong`",
+        ),
         ({"rollout.max_new_tokens": 256}, "rollout.max_new_tokens", "model.max_seq_length=256"),
         ({"validation.sets": ["validation"]}, "validation.sets", "prepare.validation_share"),
         ({"validation.weights": [1.0]}, "validation.weights", "(format, answer)"),
