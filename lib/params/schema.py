@@ -48,7 +48,10 @@ class Params(Section):
 
     def flat(self) -> dict[str, Any]:
         """Return the values by dotted key, as in params.yaml; a list is one value."""
-        return dict(flatten(self.model_dump(mode="json"), reducer="dot"))
+        content = self.model_dump(mode="json")
+        # One value too, as a list or a mapping: else the keys of two params could differ.
+        levels = content["prepare"]["synthetic"].pop("level_weights")
+        return {**flatten(content, reducer="dot"), "prepare.synthetic.level_weights": levels}
 
     def replaced(self, **sections: Mapping[str, Any]) -> "Params":
         """Return a copy with other values, not validated: `replaced(grpo={"max_steps": 2})`."""
