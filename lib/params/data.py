@@ -444,9 +444,14 @@ class Prepare(Section):
         # The name of a benchmark is its file name: a second one would replace the first.
         if twice := first_repeated([benchmark.name for benchmark in self.benchmarks]):
             yield f"benchmarks: `{twice}` is listed twice"
-        # Only sources outside of reckon (`LimitedSource`: files, Hub) can leak. The generator's
-        # sets share no problem: each has its own bucket of the content hash.
         trained_on = (*self.sft.sources, *self.grpo.sources)
+        # The generator's sets share no problem (each has its own bucket of the content hash), but
+        # one of them may be named twice.
+        generated = [each.source for each in trained_on if isinstance(each.source, GeneratorSource)]
+        for each in self.benchmarks:
+            if each.source in generated:
+                yield f"benchmarks: `{each.name}` is also a training set; name another generator"
+        # Sources outside of reckon (`LimitedSource`: files, Hub) can share problems.
         training_from_outside = any(isinstance(entry.source, LimitedSource) for entry in trained_on)
         benchmarks_from_outside = any(
             isinstance(each.source, LimitedSource) for each in self.benchmarks

@@ -388,7 +388,8 @@ def shorten_run(content: dict[str, Any]) -> None:
     if content["dpo"]["init"]:
         content["dpo"]["num_epochs"] = min(1, content["dpo"]["num_epochs"])
         content["dpo"]["pairs"]["num_problems"] = QUICK_ROWS
-    content["evaluate"]["num_samples"] = min(2, content["evaluate"]["num_samples"])
+    for decoding in (content["evaluate"], *content["evaluate"]["overrides"]):
+        decoding["num_samples"] = min(2, decoding["num_samples"])
     content["export"]["num_verified"] = 8
 
 

@@ -25,6 +25,16 @@ from lib.params.training import (
 )
 
 
+def by_dotted_key(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested settings by dotted key; a list is one value, and so are levels by set."""
+    values = dict(flatten(content, reducer="dot"))
+    # Levels are a list or a mapping: one key for both, so that presets can be compared.
+    levels = "prepare.synthetic.level_weights"
+    sets = [name for name in ("sft", "grpo") if f"{levels}.{name}" in values]
+    by_set = {name: values.pop(f"{levels}.{name}") for name in sets}
+    return {**values, levels: by_set} if by_set else values
+
+
 class Params(Section):
     """The whole of params.yaml."""
 
@@ -48,7 +58,7 @@ class Params(Section):
 
     def flat(self) -> dict[str, Any]:
         """Return the values by dotted key, as in params.yaml; a list is one value."""
-        return dict(flatten(self.model_dump(mode="json"), reducer="dot"))
+        return by_dotted_key(self.model_dump(mode="json"))
 
     def replaced(self, **sections: Mapping[str, Any]) -> "Params":
         """Return a copy with other values, not validated: `replaced(grpo={"max_steps": 2})`."""

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from lib.core.plugins import is_plugin
+from lib.core.plugins import is_plugin, label
 from lib.objectives import LOSSES, LossFacts
-from lib.params.data import Once
+from lib.params.data import Once, first_repeated
 from lib.params.section import (
     Count,
     Decay,
@@ -197,6 +197,11 @@ class Reward(Section):
     def names(self) -> tuple[str, ...]:
         """The names of all reward functions, in the order of `weights`: stack, then `extra`."""
         return (*rewards_of(self.stack), *self.extra)
+
+    def contradictions(self) -> Iterator[str]:
+        """Yield a fault if two functions have one name, under which rewards are stored."""
+        if twice := first_repeated([label(name) for name in self.names]):
+            yield f"extra: two functions are named `{twice}`; rename or remove one"
 
     def settings(self, *, max_completion_tokens: int) -> dict[str, Any]:
         """Return the settings of shaping rewards, as keyword arguments of `Grading`."""

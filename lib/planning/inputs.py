@@ -24,9 +24,9 @@ from lib.artifacts.hub import (
 )
 from lib.artifacts.models import FLASH_KERNEL, GGUF, adapter_faults, model_faults
 from lib.core.errors import UserError
-from lib.core.plugins import guarded, is_plugin, label
+from lib.core.plugins import guarded, is_plugin
 from lib.params import PARAMS_FILE, Params
-from lib.params.data import PathSource, first_repeated, hub_splits
+from lib.params.data import PathSource, hub_splits
 from lib.params.load import round_trip
 from lib.problems.rows import RowFault
 from lib.prompts import PromptFormat, prompt_format, system_prompt
@@ -194,10 +194,6 @@ def _try_plugin_rewards(params: Params, own_format: PromptFormat) -> None:
         _try_plugin_format(params.prompt.format, own_format)
     reward = params.reward
     plugins = [name for name in reward.extra if is_plugin(name)]
-    # "plugins/rewards/examples.py:brevity" -> "brevity".
-    names = [label(name) for name in reward.names]
-    if plugins and (twice := first_repeated(names)):
-        raise UserError(f"reward.extra: two rewards are called `{twice}`; rename yours")
     # Completions to "What is 2 + 3?".
     right, wrong = (
         own_format.target(solution="2 + 3 = 5", reference=answer) for answer in ("5", "7")

@@ -39,8 +39,11 @@ BARE_LENGTH = 200
 _FINAL = re.compile(r"####[ \t]*(?P<answer>[^\n#]*)\Z")
 # GSM8K's calculator annotation: "<<48/2=24>>".
 _CALCULATOR = re.compile(r"<<[^<>\n]*>>")
-# "$1,234.50", "-7", "−$3", "5.". Digits are optional: "" and "$" match too.
-_NUMBER = re.compile(r"\$?(?P<sign>[-+−]?)\$?(?P<digits>(?:\d[\d,]*)?(?:\.\d+)?)\.?")
+# "$1,234.50", "-7", "−$3", "5.", "1,00,000", but not the pair "3,4". Digits are optional: "" and
+# "$" match too.
+_NUMBER = re.compile(
+    r"\$?(?P<sign>[-+−]?)\$?(?P<digits>(?:\d{1,3}(?:,\d{2,3})*,\d{3}|\d+)?(?:\.\d+)?)\.?"
+)
 # Math delimiters, white space and full stops around a box: "$…$.", "\[ … \]".
 _DELIMITERS = re.compile(r"\\[\[\]()]|[$.\s]")
 # A LaTeX command, with an argument that holds no braces: "\sqrt", "\text{cm}".

@@ -377,12 +377,7 @@ def finish_sets(
         share = prepare.validation_share if each.name in prepare.validation_from else 0.0
         # Before mixing, so that other weights in the mixture move no problem between training and
         # validation.
-        train, each.validation = split(each.train, share=share)
-        # Draws rows of the sources by their weights, at most `num_train_examples`.
-        each.train = mix(train, each.data.sources, limit=each.data.num_train_examples, seed=seed)
-    # After mixing, which orders problems by source.
-    if band.file and band.easy_first:
-        grpo.train = easy_to_hard(grpo.train, rates)
+        each.train, each.validation = split(each.train, share=share)
     # A problem held back in one set must not be trained on in the other.
     held_back = {
         problem_id for each in sets.training for problem_id in each.validation.column("id")
@@ -394,8 +389,14 @@ def finish_sets(
         return reason if problem.id in held_back else None
 
     for each in sets.training:
-        each.train = each.train.keep(in_validation)
+        # Before the draw, which would otherwise lose some of its rows.
+        train = each.train.keep(in_validation)
+        # Draws rows of the sources by their weights, at most `num_train_examples`.
+        each.train = mix(train, each.data.sources, limit=each.data.num_train_examples, seed=seed)
         each.refuse_empty()
+    # After mixing, which orders problems by source.
+    if band.file and band.easy_first:
+        grpo.train = easy_to_hard(grpo.train, rates)
 
 
 def refuse_few_problems(sets: ProblemSets, *, prompts_per_step: int) -> None:

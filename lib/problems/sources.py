@@ -156,10 +156,10 @@ def _files(path: Path, *, split: str, raw: Path) -> list[Path]:
         if file.suffix in FILE_SUFFIXES and not hidden:
             # Again for each file: one may be a link to a file outside.
             _refuse_outside(file, raw=raw)
-            # "test/algebra.jsonl" and "gsm8k_test.csv" -> "test"; a path without such a word is in
-            # the split "others".
-            match = _SPLIT.search(str(below).lower())
-            splits.setdefault(match[1] if match else "others", []).append(file)
+            # "test/algebra.jsonl" and "eval/gsm8k_test.csv" -> "test": the last such word counts. A
+            # path without one is in the split "others".
+            word = ["others", *_SPLIT.findall(str(below).lower())][-1]
+            splits.setdefault(word, []).append(file)
     if not splits:
         raise UserError(f"{path}: expected {', '.join(FILE_SUFFIXES)}, or a folder of such")
     return _select_split(path, splits, split)

@@ -7,6 +7,7 @@ training on completions only requires.
 """
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Sequence
 from functools import cached_property
@@ -379,14 +380,15 @@ def _with_tags(own_format: PromptFormat, tags: Sequence[str]) -> TaggedFormat:
     """Return the format with other tags: reasoning open, close, answer open, close.
 
     Raises:
-        UserError: the format has no tags, or these are not four different ones.
+        UserError: the format has no tags, or these are not four, none inside another.
     """
     if not isinstance(own_format, TaggedFormat):
         raise UserError(f"prompt.tags: `{own_format.name}` has no tags; leave the list empty")
-    # Two equal tags would make the parts of a completion ambiguous.
-    if len(tags) != 4 or len(set(tags)) != 4 or not all(tag.strip() for tag in tags):
+    # Two equal tags, or one inside another, would make the parts of a completion ambiguous.
+    overlap = any(tag in other for tag, other in itertools.permutations(tags, 2))
+    if len(tags) != 4 or overlap or not all(tag.strip() for tag in tags):
         raise UserError(
-            f"prompt.tags: {list(tags)}; expected four different tags: "
+            f"prompt.tags: {list(tags)}; expected four different tags, none inside another: "
             "reasoning open, reasoning close, answer open, answer close"
         )
     # A format with a stop string stops at the closing tag of the answer, which is now another one.
@@ -431,7 +433,8 @@ def render_target(problem: Problem, written_in: PromptFormat) -> str:
 
     It has the problem's solution and reference in the format `written_in`. If the problem is tagged
     `RESPONSE`, its solution is a model's whole response instead: a response in this format is
-    returned unchanged, and one in another format (tags of `r1_zero`, or a box) is converted.
+    returned unchanged, without an opening tag that the prompt has, and one in another format (tags
+    of `r1_zero`, or a box) is converted.
     """
     solution, answer = problem.solution, problem.reference
     if RESPONSE in problem.tags:
@@ -439,6 +442,10 @@ def render_target(problem: Problem, written_in: PromptFormat) -> str:
         # Both parts are marked as in this format. `format_ok` is not asked for: spaces, and text
         # after the answer, stay as the model wrote them.
         if parsed.reasoning is not None and parsed.answer is not None:
+            # An opening tag at the start is left out if the prompt ends with it.
+            if isinstance(written_in, TaggedFormat) and written_in.opened_by_prompt:
+                before, _, after = solution.partition(written_in.working[0])
+                solution = solution if before.strip() else after
             return solution
         # (reasoning, answer) by the marks of another format; None without such marks.
         solution, answer = response_parts(solution) or (solution, answer)

@@ -152,7 +152,7 @@ def system_prompt(value: str, *, prompt_format: PromptFormat) -> str:
         return value
     path = Path(value.removeprefix(FILE_PREFIX))
     try:
-        text = path.read_text(encoding="utf-8").strip()
+        text = path.read_text(encoding="utf-8-sig").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"prompt.system: cannot read {path}: {error}") from error
     if not text:

@@ -16,6 +16,7 @@ from lib.artifacts import ROOT, hash_json
 from lib.artifacts.completions import GREEDY, UNGRADED, GradedCompletion
 from lib.artifacts.models import describe_selection
 from lib.params.load import nearest_preset
+from lib.params.schema import by_dotted_key
 from lib.report.charts import Figure
 from lib.report.comparisons import Comparison, alarms, compare_checkpoints, describe
 from lib.report.figures import report_figures
@@ -299,7 +300,7 @@ def _merged(provenance: Mapping[str, Mapping[str, Any]], name: str) -> dict[str,
     # Dotted key → texts of its values.
     values: dict[str, dict[str, None]] = {}
     for record in provenance.values():
-        for key, value in flatten(record.get(name, {}), reducer="dot").items():
+        for key, value in by_dotted_key(record.get(name, {})).items():
             # A dict as an ordered set: the values in the order of the stages.
             values.setdefault(key, {})[_text(value)] = None
     return {key: " / ".join(values[key]) for key in sorted(values)}

@@ -211,13 +211,6 @@ def test_a_call_leaves_the_alarm_that_was_set(write):
         signal.setitimer(signal.ITIMER_REAL, *timer)
 
 
-def test_two_rewards_of_one_name_are_refused(write):
-    write("def answer_shaped(rollout): return 1.0\ndef overlong(rollout): return 0.0")
-    extra = ["overlong", "plugins/rewards/own.py:overlong"]
-    (fault,) = faults({"reward": {"extra": extra}}, extra_weights=(1.0, 1.0))
-    assert "`overlong`" in fault
-
-
 def test_a_format_has_its_plugins_name(write):
     name = write(
         "from lib.prompts.formats import TaggedFormat\n"

@@ -88,6 +88,15 @@ def test_no_preset_is_blamed_for_its_own_values(name):
     assert idle(preset_params(name)) == []
 
 
+def test_levels_by_set_are_one_value():
+    params = accepted(
+        {"prepare.synthetic.level_weights": {"sft": [1.0], "grpo": [1.0]}}, "s4-gsm8k-lora"
+    )
+    (line,) = idle(params)
+    assert line.startswith("prepare.synthetic.level_weights={'sft'")
+    assert any("level_weights: {" in each for each in plan_lines(params))
+
+
 def test_an_edit_of_a_preset_is_held_against_that_preset():
     (line,) = idle(accepted({"grpo.epsilon": 0.15}, "s1-qwen2.5-0.5b"))
     assert line.startswith("grpo.epsilon=0.15")

@@ -54,6 +54,13 @@ def test_quick_saves_between_two_generations(iterations, save_steps, tmp_path):
     assert _read(str(own), quick=True)["grpo"]["save_steps"] == save_steps
 
 
+def test_quick_samples_no_benchmark_often(tmp_path):
+    own = tmp_path / "own.yaml"
+    override = "benchmark: harder, greedy: true, num_samples: 64, temperature: 1.0, top_p: 1.0"
+    own.write_text(f"evaluate: {{overrides: [{{{override}, max_new_tokens: 64}}]}}")
+    assert _read(str(own), quick=True)["evaluate"]["overrides"][0]["num_samples"] == 2
+
+
 @pytest.mark.parametrize("model", ["", "smollm2"])
 @pytest.mark.parametrize("name", PRESETS)
 def test_quick_changes_nothing_without_effect(name, model):

@@ -202,6 +202,11 @@ def test_thousands_separators_do_not_change_a_number(number):
     assert plain_number(f"{number:,}") == str(number)
 
 
+@pytest.mark.parametrize("answer", ["3,4", "1,5", "10,00", "1,2,3"])
+def test_commas_that_part_no_thousands_stay(answer):
+    assert plain_number(answer) == answer
+
+
 def test_a_short_line_without_prose_is_a_bare_answer():
     answers = ["34", "\\frac{1}{2}", "(3, 4]", "\\text{no real solution}", "$5"]
     others = ["We add both sides and get 5.", "5\nbecause", "x" * 500, "then so it is 4"]

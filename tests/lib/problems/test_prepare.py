@@ -129,6 +129,8 @@ def test_duplicates_across_sources_and_leaks_are_dropped():
 def test_validation_is_held_back_of_both_sets_once(names):
     sources = {f"prepare.{name}.sources": whole("gsm8k") for name in ("sft", "grpo")}
     shares = {"prepare.validation_share": 0.4, "prepare.validation_from": names}
+    few, _ = _prepare(sources | shares | {"prepare.sft.num_train_examples": 8}, Path("few"))
+    assert few["num_sft"] == 8
     metrics, _ = _prepare(sources | shares)
     held, trained = ([problem.id for problem in _written(name)] for name in ("validation", "sft"))
     assert len(held) == len(set(held)) == metrics["num_validation"] > 0

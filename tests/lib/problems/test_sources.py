@@ -110,9 +110,11 @@ def test_bad_bytes_in_a_parquet_cell_are_that_rows_fault(raw):
     assert rows[1].field == "question"
 
 
-def test_splits_in_one_folder_are_told_apart(raw):
+@pytest.mark.parametrize("above", ["", "eval-suite/"])
+def test_splits_in_one_folder_are_told_apart(raw, above):
+    (raw / above).mkdir(exist_ok=True)
     for name in ("train-0.parquet", "train-1.parquet", "test-0.parquet"):
-        _write(raw / name)
+        _write(raw / f"{above}{name}")
     with pytest.raises(UserError, match=r"test, train.*`split:`"):
         _read(raw, "")
     assert (len(_read(raw, "", split="train")), len(_read(raw, "", split="test"))) == (10, 5)

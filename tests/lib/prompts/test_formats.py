@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lib.artifacts.problems import RESPONSE, Problem
 from lib.core.errors import UserError
 from lib.prompts import PROMPT_FORMATS, prompt_format, prompt_text
+from lib.prompts.formats import render_target
 
 FORMATS = list(PROMPT_FORMATS)
 R1_ZERO = prompt_format("r1_zero")
@@ -135,6 +137,15 @@ def test_a_target_marks_working_and_answer_once(name, solution, reference, targe
     assert prompt_format(name).target(solution=solution, reference=reference) == target
 
 
+@pytest.mark.parametrize("start", ["", "<think>", "\n<think>"])
+def test_a_response_repeats_no_tag_that_the_prompt_ends_with(start):
+    text = " So <think> it is.</think> <answer>4</answer> \n"
+    problem = Problem.create(
+        problem="?", reference="4", solution=f"{start}{text}", tags=(RESPONSE,)
+    )
+    assert render_target(problem, R1_ZERO) == text
+
+
 def test_r1_zero_needs_the_space_between_its_tags():
     parsed = R1_ZERO.parse(" Add.</think>\n<answer>4</answer>")
     assert not parsed.format_ok
@@ -152,8 +163,8 @@ def test_tags_of_choice_replace_the_formats_own():
 
 
 def test_a_tag_beyond_the_basic_plane_is_printed_as_it_is():
-    own_format = prompt_format("r1_zero", tags=["🤔", "</🤔>", "<b>", "</b>"])
-    assert prompt_text(own_format, "2 + 2?").endswith("Assistant: 🤔")
+    own_format = prompt_format("r1_zero", tags=["<🤔>", "</🤔>", "<b>", "</b>"])
+    assert prompt_text(own_format, "2 + 2?").endswith("Assistant: <🤔>")
 
 
 @pytest.mark.parametrize(
@@ -163,6 +174,7 @@ def test_a_tag_beyond_the_basic_plane_is_printed_as_it_is():
         ("xml", {"tags": ["<a>", "</a>"]}, "expected four different tags"),
         ("xml", {"tags": ["<a>", "<a>", "<b>", "</b>"]}, "expected four different tags"),
         ("xml", {"tags": ["<a>", " ", "<b>", "</b>"]}, "expected four different tags"),
+        ("xml", {"tags": ["Why:", "End", "So:", "End all"]}, "none inside another"),
         ("alpaca", {"layout": "chatml"}, r"prompt\.layout"),
         ("xml", {"layout": "chatlm"}, r"prompt\.layout"),
         ("r2_zero", {}, r"working_out, .*xml"),

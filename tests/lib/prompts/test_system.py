@@ -15,7 +15,8 @@ def test_a_system_prompt_is_a_text_or_the_formats_instructions(setting, text):
 
 def test_a_file_is_read_without_the_blank_lines_around_it(tmp_path):
     path = tmp_path / "system.txt"
-    path.write_text("\nBe brief.\nAnd right.\n\n")
+    # Editors on Windows begin a file with a byte order mark.
+    path.write_text("\nBe brief.\nAnd right.\n\n", encoding="utf-8-sig")
     assert system_prompt(f"file:{path}", prompt_format=XML) == "Be brief.\nAnd right."
 
 

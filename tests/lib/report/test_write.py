@@ -86,5 +86,8 @@ def test_what_differs_from_the_preset_comes_first(run):
     assert settings.rows[0][:2] == ("sft.learning_rate", "0.003")
     assert settings.rows[0][2] not in ("", "0.003")
     assert settings.strong == {0}
+    levels = {"synthetic": {"level_weights": {"sft": [1.0], "grpo": [2.0]}}}
+    by_set = dataclasses.replace(run, provenance={"prepare": {"settings": {"prepare": levels}}})
+    assert dict(build_report(by_set).facts)["preset"].endswith(" with 1 change")
     other = dataclasses.replace(run, provenance={"sft": {"settings": {"seed": 1}}})
     assert dict(build_report(other).facts)["run"] != facts["run"]
