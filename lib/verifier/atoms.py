@@ -368,7 +368,11 @@ class Atoms:
             parts = (factors[-2], *factors[-1].args)
             if factors[-1].kind == "quotient" and all(part.name.isdigit() for part in parts):
                 raise Unparsable("a mixed number without brackets")
-        return (factors[0] if len(factors) == 1 else Node("product", tuple(factors)),)
+        operand = factors[0] if len(factors) == 1 else Node("product", tuple(factors))
+        # `\sin \pi/6`, `\sin 2(x+1)`, `log2(8)`
+        if self.peek.text in ("/", "(") and not free_symbols(operand):
+            raise Unparsable("an argument that may go on")
+        return (operand,)
 
     def _calculus(self, name: str) -> Node:
         r"""Parse the bounds and the body of a sum, product, integral or limit: `\sum_{k=1}^n k^2`.

@@ -342,7 +342,7 @@ def _renamed(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]
     are_parameters = differing <= _PARAMETERS - accented - _letters(problem)
     # Without a problem's text, which would name its own letters, only two are certainly parameters:
     # the constant of integration, C or c, and integers beside π (periods) on both sides.
-    is_certain = problem or differing == {"C", "c"}
+    is_certain = problem or (differing == {"C", "c"} and any(names[0] & names[1]))
     is_certain = is_certain or (
         differing <= {*"kmnj"} and all(symbol("pi") in nodes(node) for node in (expected, actual))
     )

@@ -339,7 +339,7 @@ def _rational_power(base: Fraction, exponent: Fraction) -> Fraction | None:
 _ANALYTIC = pairs(
     "sin=sin cos=cos tan=tan sinh=sinh cosh=cosh tanh=tanh exp=exp arcsin=asin arccos=acos "
     "arctan=atan arsinh=asinh arcosh=acosh artanh=atanh cot=tan:value sec=cos:value "
-    "csc=sin:value coth=tanh:value sech=cosh:value csch=sinh:value arccot=atan:argument "
+    "csc=sin:value coth=tanh:value sech=cosh:value csch=sinh:value "
     "arcsec=acos:argument arccsc=asin:argument"
 )
 """mpmath's name of each function; after a colon, which is inverted: its argument or its value."""

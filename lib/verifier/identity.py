@@ -164,6 +164,11 @@ class Fingerprint:
                 # The d of `\frac{d\theta}{d\phi}` does not cancel.
                 if all(len(tail := _differentials(part)) > 1 and tail[0] == "d" for part in args):
                     return self.element(kind, *values, *map(spelled, args))
+                # The element of a constant such as ln 1 is not 0, but its value is.
+                _, below = args
+                is_known = not (free_symbols(below) or is_opaque(below))
+                if is_known and gap(constant(below), 0).has_zero:
+                    raise Undecided("division by 0")
                 return values[0] * self.inverse(values[1])
             case "percent":
                 # A percentage is its hundredth.

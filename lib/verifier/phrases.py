@@ -45,9 +45,10 @@ def read(text: str) -> Node:
     # Full stops at the end.
     while tokens and tokens[-1].text == ".":
         tokens = tokens[:-1]
+    in_words = canonical(tokens)
     tokens = _rewritten(tokens, SPELLED, spelled_number)
     # `2 and 3 quarters`: two and three quarters, or two numbers.
-    if _MIXED.search(canonical(tokens)):
+    if _MIXED.search(f"{in_words} | {canonical(tokens)}"):
         raise Unparsable("an integer and a fraction in words")
     tokens = _rewritten(tokens, _SIGN, lambda match: SIGNS[match[0]])
     if not tokens:
@@ -80,17 +81,20 @@ def _rewritten(
     return (*new, *tokens[end:])
 
 
-# A word of `SIGNS` after a number: `5 squared`, `3 plus 4`, `3 quarters`.
+# A word of `SIGNS` after a number: `3 plus 4`, `3 quarters`. `7 squared`, but not `2/3 squared`;
+# "one third", but not "twenty third".
 _SIGN = re.compile(
-    r"(?<=\d )(?:(?:squared|cubed)$|(?:plus|minus)(?= \d)"
-    r"|(?:hal(?:f|ves)|thirds?|quarters?|fourths|fifths?|sixths|eighths"
-    r"|tenths?|(?:hundred|thousand|million)ths)(?![^ ]))"
+    r"(?<=\d )(?:(?:(?<=^\d )|(?<=^\d\d ))(?:squared|cubed)$|(?:plus|minus)(?= \d)"
+    r"|(?:(?:halve|third|quarter|fourth|fifth|sixth|eighth|tenth)s|(?:hundred|thousand|million)ths"
+    r"|(?:(?<=^1 )|(?<= 1 ))(?:half|third|quarter|fifth|tenth))(?![^ ]))"
 )
 
-# `2 and 3 quarters`, which may be one number or two; `read` refuses it.
+# `2 and 3 quarters`, which may be one number or two, and `two hundred and three quarters`, 203/4 or
+# 200 3/4; `read` refuses them.
 _MIXED = re.compile(
-    r"(?<![^ ])\d+ and (?:\d+|an?) "
-    r"(?:hal(?:f|ves)|thirds?|quarters?|fourths|fifths?|sixths|eighths)"
+    r"(?<![^ ])(?:\d+ and (?:\d+|an?)|hundred and(?: [a-z]+)+) "
+    r"(?:hal(?:f|ves)|thirds?|quarters?|fourths|fifths?|sixths|eighths|tenths?"
+    r"|(?:hundred|thousand|million)ths)"
 )
 
 # The patterns below match canonical text. Words before an answer: `the answer is : 5`, `only 5`.

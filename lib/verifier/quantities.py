@@ -98,7 +98,7 @@ def compare_angle(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
             # The bare side is in radians; 60° as an expression is 60 · π / 180, in radians too.
             return same_expression(reference, answer).via("angle")
         # An answer may leave out the reference's sign (`marked` is then 0). It may add the sign
-        # only if the problem asks for an angle, or is not known.
+        # only if the problem asks for an angle not in radians, or is not known.
         is_asked = not marked or not comparer.problem or _ANGLES.search(comparer.problem.lower())
         # Degrees written with π, `\pi^\circ`, equal no bare number.
         if has_pi[marked] or not is_asked:
@@ -108,10 +108,11 @@ def compare_angle(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
 
 # The problem asks for an angle: "in degrees", "the measure of", "Find the acute angle".
 _ANGLES = re.compile(
-    r"\bin degrees|\bhow many degrees|\bdegree measure|\bmeasures? of|\bwhat angle"
+    r"(?s)\A(?!.*radian).*?(?:\bin degrees|\bhow many degrees|\bdegree measure|\bwhat angle"
+    r"|\bmeasures? of (?:\w+ ){0,3}[$(\\m]*(?:angle|∠|arc)\b"
     r"|\b(?:find|what is|what's|determine|compute|calculate) (?:(?:the|its|each|all|of|in|size"
     r"|value|sum|smallest|largest|acute|obtuse|third|remaining|missing|interior|exterior|central|base"
-    r"|vertex) )*[$(\\m]*(?:angle|∠)"
+    r"|vertex) )*[$(\\m]*(?:angle|∠)(?!'|s? bisector))"
 )
 
 
@@ -163,12 +164,11 @@ def _hundredth(node: Node) -> Node:
 def compare_ratio(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
     """Compare ratios: 1:2 is 3:6 and 1/2; zeros must be in the same places."""
     # 3/4 is the ratio (3/4):1.
-    expected, actual = (
-        node.args if node.kind == "ratio" else (node, number(1)) for node in (reference, answer)
-    )
-    # `4:30` and `2:15` are the same ratio, but may be two times of day; `3:05` is no ratio. The
-    # name of a term, a node, is its literal, "30".
-    texts = [":".join(term.name for term in terms) for terms in (expected, actual)]
+    sides = (reference, answer)
+    expected, actual = (node.args if node.kind == "ratio" else (node, number(1)) for node in sides)
+    # `4:30` and `2:15` are the same ratio, but may be two times of day, and `4:30` is no 2/15;
+    # `3:05` is no ratio. The name of a term, a node, is its literal, "30".
+    texts = [":".join(term.name for term in x.args) for x in sides if x.kind == "ratio"]
     are_times = all(map(_TIME.fullmatch, texts)) and not RATIO.search(comparer.problem)
     if are_times or re.search(r":0\d", " ".join(texts)):
         return Verdict(False, "ratio")

@@ -117,6 +117,12 @@ def _equation(comparer: Comparer, node: Node) -> Stated | None:
         return None
     if not _approximates(first, values[num_exact:]):
         return None
+    # `x = 2x` and `f(2x) = 4x` state no value of x or f(x).
+    if parts[0].name in free_symbols(first) or (
+        parts[0].kind == "call"
+        and any(part.args and free_symbols(part) & free_symbols(first) for part in parts[0].args)
+    ):
+        return None
     # Each different name once.
     name = " = ".join(dict.fromkeys(map(spelled, parts[:num_names])))
     if parts[0].kind == "tuple":

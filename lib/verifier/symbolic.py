@@ -148,7 +148,10 @@ def _convert(node: Node) -> Any:
         parts[1] = 1 / parts[1]
     if node.kind == "root":
         index, radicand = parts
-        return radicand ** (1 / index)
+        if index != 2:
+            # sympy's cube root of -8 is not real.
+            raise Undecided("a root of another index")
+        return sympy.sqrt(radicand)
     function = _FUNCTIONS.get(node.name if node.kind == "call" else node.kind)
     if function is None:
         raise Undecided(f"no symbolic {node.kind}")
@@ -178,6 +181,9 @@ def _calculus(name: str, lower: Node, upper: Node, body: Node) -> Any:
     import sympy
 
     if name == "int":
+        # A pole between letters is not seen.
+        if (free_symbols(lower) | free_symbols(upper)) - {"infinity"}:
+            raise Undecided("bounds with letters")
         integrand, variable = _without_differential(body)
         return sympy.integrate(
             _convert(integrand), (_convert(variable), _convert(lower), _convert(upper))

@@ -153,7 +153,7 @@ OPEN, CLOSE = Token("operator", "{"), Token("operator", "}")
 
 CANONICAL_NAME = pairs(
     "dfrac=frac tfrac=frac cfrac=frac leq=le geq=ge neq=ne leqslant=le geqslant=ge lt=< gt=> "
-    "cdotp=cdot ast=cdot varnothing=emptyset varphi=phi vartheta=theta varepsilon=epsilon "
+    "cdotp=cdot varnothing=emptyset varphi=phi vartheta=theta varepsilon=epsilon "
     "lvert=| rvert=| vert=| lVert=‖ rVert=‖ Vert=‖ |=‖ colon=: backslash=setminus "
     "smallsetminus=setminus bigcup=cup bigcap=cap doteq=approx lbrace={set "
     "rbrace=}set {={set }=}set lbrack=[ rbrack=] lparen=( rparen=) oo=infty inf=infty "
@@ -203,7 +203,7 @@ _NUMBER = (
     r"|\d*\.\d+\s*(?:\\ldots|\\dots|\\cdots|\.\.\.)"
     # Groups of three digits: `1{,}234`, `1,\!234`, `1\,234`, `1'234`, `1 234.50`.
     r"|(?<![\^_])\d{1,3}(?:(?: ?\{ ?, ?\} ?|, ?\\! ?"
-    r"|\\[,!;:] ?|~|'| )\d{3})+(?![\d/])(?:[MARK]\d{1,2}(?!\d))?"
+    r"|\\[,!;:] ?|'| )\d{3})+(?![\d/])(?:[MARK]\d{1,2}(?!\d))?"
     # Groups with points: `1.234.567`.
     r"|\d{1,3}(?:\.\d{3})+(?<=\.\d{3}\.\d{3})(?!,\d{1,2}(?!\d))(?![\d.])"
     # GROUPED is replaced by patterns for `1,234.5` and `1.234,56`, or by nothing (`_SEPARATE`), and

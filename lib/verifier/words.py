@@ -84,7 +84,7 @@ SCALES = {
 # One word of a number, the longest first ("seventy" before "seven"), up to a space.
 _NUMERAL = rf"(?:{'|'.join(sorted((*_NUMBER_WORDS, *SCALES), key=len, reverse=True))})(?![^ ])"
 SPELLED = re.compile(
-    rf"(?<![^ ])(?:(\d+(?:\.\d+)?) )?({_NUMERAL}(?:(?: (?<=hundred )and)? {_NUMERAL})*)"
+    rf"(?<![^ ])(?<![/^] )(?:(\d+(?:\.\d+)?) )?({_NUMERAL}(?:(?: (?<=hundred )and)? {_NUMERAL})*)"
 )
 """A number in words, also after digits: `two hundred and ten`, `2.5 million`.
 
@@ -230,7 +230,9 @@ _DIMENSIONS = {
     "length": "m meter meters metre metres=1 in inch inches=127/5000 ft foot feet=381/1250 "
     "yd yard yards=1143/1250 mi mile miles=201168/125",
     "mass": "g gram grams=1 lb lbs pound pounds=45359237/100000 oz ounce ounces=45359237/1600000 "
-    "ton tons tonne tonnes=1000000",
+    "tonne tonnes=1000000",
+    # A ton may be a tonne, or 2000 pounds.
+    "ton": "ton tons=1",
     "time": "s sec secs second seconds=1 min mins minute minutes=60 h hr hrs hour hours=3600 "
     "day days=86400 week weeks=604800",
     "month": "month months=1 year years yr yrs=12",
@@ -335,14 +337,24 @@ def is_unit(word: str) -> bool:
     return parse_unit(word) is not None
 
 
-# The question for a unit, and up to three words after it: "in miles per hour".
-_ASKED = re.compile(r"\b(?:in|nearest) (?=((?:[a-z$]+[ .,?/-]*){1,3}))", re.I)
+# The question for a unit, and up to four words after it: "in miles per hour".
+_ASKED = re.compile(r"\b(?:in|nearest) (?=((?:[a-z$]+[ .,?/-]*){1,4}))", re.I)
 _UNIT_WORD = re.compile(r"[A-Za-z$€£¥₹]+")
 # "What is its total surface area": the quantity that a problem asks for.
 _QUANTITY = re.compile(
-    r"\b(?:what is|what's|find|compute|calculate|determine|how) (?:its |the )?(?:\w+ ){0,2}?"
-    r"(?P<quantity>area|volume|(?P<length>distance|length|height|width|depth|perimeter|radius"
-    r"|diameter|circumference|far)|(?P<time>time)|(?P<mass>mass|weight))\b"
+    r"\b(?:what (?:is|was)|what's|find|compute|calculate|determine|how) (?:its |the )?"
+    r"(?:\w+ ){0,2}?"
+    r"(?P<quantity>area|volume|distance|length|height|width|depth|perimeter|radius|diameter"
+    r"|circumference|far|long (?:is|are|was)|(?P<time>time|long (?:do|does|did|will|would))"
+    r"|(?P<month>age|old)|(?P<mass>mass|weight)"
+    r"|(?P<money>cost|price|profit|salary|money))\b"
+)
+
+
+# "How much does it cost", but not "how much water".
+_HOW_MUCH = (
+    r"(?i)how much (?:more |less |total )?(?:money|change|profit|interest|cheaper|can|does|do|did"
+    r"|will|would|is|are|was|were|has|have|should|in)\b(?! [^.?]*\bweigh)"
 )
 
 
@@ -369,7 +381,7 @@ def _units_of(problem: str) -> tuple[frozenset[Unit], frozenset[Unit]]:
     """
     # A rounding to the nearest cent leaves the unit a dollar.
     problem = re.sub(r"nearest (?:cent|penny)\b", "", problem)
-    # The words after each "in" or "nearest", up to three, as far as they begin with a unit.
+    # The words after each "in" or "nearest", up to four, as far as they begin with a unit.
     asked_units = {
         unit
         for words in _ASKED.findall(problem)
@@ -385,8 +397,8 @@ def _units_of(problem: str) -> tuple[frozenset[Unit], frozenset[Unit]]:
 
 
 def _first_unit(words: list[str]) -> Unit | None:
-    """Return the longest unit, of at most three words, at the beginning of `words`, or None."""
-    for count in (3, 2, 1):
+    """Return the longest unit, of at most four words, at the beginning of `words`, or None."""
+    for count in (4, 3, 2, 1):
         text = " ".join(words[:count]).strip(" .,?")
         # "in total" and "in dollars" name no inch.
         if len(words) >= count and words[0] != "in" and (unit := parse_unit(text)):
@@ -398,9 +410,10 @@ def may_be_added(unit: Unit, problem: str) -> bool:
     """Return True if an answer may add this unit to the number of a reference without a unit.
 
     It must be the unit after "how many" or "number of"; without these, the only one of its
-    dimension that the problem asks for ("in meters"), the only amount of money after "how much",
-    or the only unit in the problem: of lengths for a length, squared for an area, cubed for a
-    volume. A temperature may never be added; any other unit may if there is no problem.
+    dimension that the problem asks for ("in meters"), the only amount of money after "how much does
+    it cost", or the problem's only unit of the quantity that it asks for: of lengths for a length,
+    squared for an area, cubed for a volume. A temperature may never be added; any other unit may if
+    there is no problem.
     """
     # 20 K is not 20 of anything else.
     if any(name == "kelvin" for name, _ in unit.dimension):
@@ -410,6 +423,9 @@ def may_be_added(unit: Unit, problem: str) -> bool:
     # Degrees are no unit of the table, but a problem with degrees asks for no radians.
     if "degree" in problem and ("angle", 1) in unit.dimension:
         return False
+    # "in thousands of dollars": 5 is not $5.
+    if re.search(r"(?i)\b(?:hundred|thousand|million|billion)s of\b", problem):
+        return False
     # The rest of the sentence after "how many" or "number of", as a tuple of one, or ().
     if asked_rest := asked_words(problem):
         return _first_unit(asked_rest[0].replace("-", " ").split()) == unit
@@ -418,23 +434,22 @@ def may_be_added(unit: Unit, problem: str) -> bool:
     # The units of this dimension that the problem asks for, or else has. Metres and feet leave open
     # which one is meant.
     same_kind = {one for one in asked_units or named if one.dimension == unit.dimension}
-    if {name for name, _ in unit.dimension} <= MONEY and "how much" in problem.lower():
+    if {name for name, _ in unit.dimension} <= MONEY and re.search(_HOW_MUCH, problem):
         same_kind |= {one for one in named if one.dimension == unit.dimension}
-        # If the problem names no money, any currency may be added, but not cents (factor 1/100).
-        return same_kind == {unit} or (not same_kind and unit.factor == 1)
+        return same_kind == {unit}
     if asked_units:
         return same_kind == {unit}
-    # The quantity that is asked for, "what is the area"; group "length" matches words such as "far"
-    # and "radius", "time" and "mass" theirs.
-    match = _QUANTITY.search(problem.lower())
-    power = {"area": 2, "volume": 3}.get(match["quantity"], 1) if match else 1
-    # The dimension of the quantity that is asked for, '' if unknown: a problem that asks for a
-    # length may have units of time too. Areas and volumes have units of length to a power.
-    kind = next((kind for kind in ("length", "time", "mass") if match and match[kind]), "")
-    if power > 1:
-        kind = "length"
-    if kind:
-        named = frozenset(one for one in named if one.dimension == ((kind, 1),))
+    # The quantity that is asked for last, "what is the area"; groups such as "time" match their
+    # words. A fraction or a probability has no unit.
+    quantities = [*_QUANTITY.finditer(problem.lower())]
+    if not quantities:
+        return False
+    match = quantities[-1]
+    power = {"area": 2, "volume": 3}.get(match["quantity"], 1)
+    # The dimension of the quantity that is asked for: a problem that asks for a length may have
+    # units of time too. Areas and volumes have units of length to a power.
+    kind = next((kind for kind in ("time", "month", "mass", "money") if match[kind]), "length")
+    named = frozenset(one for one in named if one.dimension == ((kind, 1),))
     # `min` takes the only unit; cm, raised to the power 2, is cm^2.
     return len(named) == 1 and unit == _raised(min(named), power)
 
