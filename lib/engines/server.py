@@ -31,7 +31,7 @@ from lib.engines import compat
 from lib.engines.base import GeneratedCompletion, Sampling
 from lib.engines.policy import is_adapter, load_merged, load_tokenizer, read_dtype
 from lib.engines.pretrained import has_added_rows, weights_of
-from lib.engines.registry import ENGINES, URL, server_urls
+from lib.engines.registry import DEFAULT_URL, ENGINES, URL, server_urls
 from lib.engines.serve import weights_layout
 from lib.engines.vllm import AT_A_TIME, FIRST, UNFINISHED, VllmBase
 
@@ -60,18 +60,22 @@ class Server:
         weights: folder of a full model of the same shape as the server's (`weights_layout`).
 
     Raises:
-        UserError: no server answers there, or it serves a model of another shape.
+        UserError: `url` is no address, no server answers there, or it serves a model of another
+            shape.
     """
 
     def __init__(self, url: str, weights: Path) -> None:
         self.url, self.weights = url, weights
         # Longest wait for an answer: a large model's weights take minutes to load.
         timeout_s = float(os.environ.get(TIMEOUT, DEFAULT_TIMEOUT_S))
-        self.client = httpx.Client(
-            base_url=url,
-            timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S)),
-            limits=httpx.Limits(max_connections=None),  # one for each request under way
-        )
+        try:
+            self.client = httpx.Client(
+                base_url=url,
+                timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S)),
+                limits=httpx.Limits(max_connections=None),  # one for each request under way
+            )
+        except httpx.InvalidURL as error:
+            raise UserError(f"{URL}={url}: {error}; expected {DEFAULT_URL}, for example") from error
         models = self.get("/v1/models")["data"]
         # The list has adapters too; an adapter's `parent` is the served model.
         served = next(model for model in models if not model.get("parent"))

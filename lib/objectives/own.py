@@ -34,7 +34,7 @@ def objective(name: str) -> Any:
     parameters = inspect.signature(function).parameters
 
     def checked(*tensors: Tensor, **optional: Tensor) -> Tensor:
-        """Call the plugin's function, and check the type and shape of its result.
+        """Call the plugin's function, check its result's shape, and convert it to floats.
 
         `optional` has the keywords `right` and `components` of an advantage. `function` is the
         plugin's, `parameters` are those of its signature, and `name` is the plugin's name.
@@ -51,7 +51,7 @@ def objective(name: str) -> Any:
         if not isinstance(result, Tensor) or list(result.shape) != shape:
             got = list(result.shape) if isinstance(result, Tensor) else type(result).__name__
             raise UserError(f"{name}: gave {got} for {inputs}; expected a tensor of shape {shape}")
-        # Such as `right` itself, a mask, which has no negative.
+        # A mask, such as `right` itself, has no negative, which the loss takes.
         return result.to(tensors[0])
 
     return checked

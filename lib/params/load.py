@@ -287,6 +287,8 @@ def compose_preset(
             raise UserError(f"no model `{model}`; expected one of {', '.join(model_names())}")
         merge_dicts(complete, read_yaml(MODELS / f"{model}.yaml"))
     if quick:
+        # It needs a complete params.yaml: an overlay's own faults are reported here.
+        parse_params(complete, origin=str(path))
         shorten_run(complete)
     merge_dicts(complete, changes or {})
     stream = io.StringIO()

@@ -194,6 +194,11 @@ def test_a_server_that_is_down_is_refused_with_the_remedy(base):
         connect(base, f"http://127.0.0.1:{free_port()}")
 
 
+def test_an_address_with_an_impossible_port_is_refused(base):
+    with pytest.raises(UserError, match=r"RECKON_VLLM_URL=.*: Invalid port"):
+        connect(base, "http://127.0.0.1:80a")
+
+
 def test_a_server_that_never_answers_is_given_up(base, monkeypatch):
     monkeypatch.setenv("RECKON_VLLM_TIMEOUT_S", "0.1")
     with socket.socket() as silent:

@@ -95,10 +95,13 @@ PREFERRING = {
         ({"prompt.system": "file:notes/s.txt"}, "prompt.system", "dvc import-url notes/s.txt"),
         ({"reward.weights": [1.0]}, "reward.weights", "(format, answer)"),
         ({"reward.weights": [math.nan, 1]}, "reward.weights.0", "finite"),
-        (
-            {"reward.stack": "shaping", "reward.extra": ["overlong"], "reward.weights": [1.0] * 4},
-            "reward",
-            "two functions are named `overlong`",
+        *(
+            (
+                {"reward.stack": "shaping", "reward.extra": [name], "reward.weights": [1.0] * 4},
+                "reward",
+                "two functions are named `overlong`",
+            )
+            for name in ("overlong", "plugins/rewards/own.py:overlong")
         ),
         ({"rollout.max_new_tokens": 256}, "rollout.max_new_tokens", "model.max_seq_length=256"),
         ({"validation.sets": ["validation"]}, "validation.sets", "prepare.validation_share"),

@@ -61,6 +61,14 @@ def test_quick_samples_no_benchmark_often(tmp_path):
     assert _read(str(own), quick=True)["evaluate"]["overrides"][0]["num_samples"] == 2
 
 
+@pytest.mark.parametrize("text", ["evaluate: {overrides: [{benchmark: harder}]}", "sft: 3"])
+def test_quick_reports_the_faults_of_an_overlay(text, tmp_path):
+    own = tmp_path / "own.yaml"
+    own.write_text(text)
+    with pytest.raises(UserError, match=text.partition(":")[0]):
+        compose_preset(str(own), quick=True)
+
+
 @pytest.mark.parametrize("model", ["", "smollm2"])
 @pytest.mark.parametrize("name", PRESETS)
 def test_quick_changes_nothing_without_effect(name, model):
