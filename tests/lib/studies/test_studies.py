@@ -330,6 +330,8 @@ def test_a_study_is_a_path_or_a_name(tmp_path):
     assert study_file("seeds") == STUDIES / "seeds.yaml"
     with pytest.raises(UserError, match="controls, diversity, longer"):
         study_file("sedes")
+    with pytest.raises(UserError, match="STUDY is not set; there are confirmation"):
+        study_file("")
 
 
 @pytest.mark.parametrize(
