@@ -61,6 +61,8 @@ def file(
             f"COMPLETIONS: {fault}; expected JSONL with completions and references: "
             "`make grade COMPLETIONS=answers.jsonl`"
         )
+    if references and references.resolve() == out.resolve():
+        raise UserError(f"OUT: {out} is the file of REFERENCES; name another")
     if prompt_format and prompt_format not in PROMPT_FORMATS:
         known = ", ".join(PROMPT_FORMATS)
         raise UserError(f"--prompt-format: unknown `{prompt_format}`; known: {known}")

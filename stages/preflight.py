@@ -122,7 +122,7 @@ def memory_probe(params_file: Path, problems: Path, base: Path, limit_gib: float
     params = load_params(params_file)
     import psutil
 
-    from lib.planning.memory import batch_of
+    from lib.planning.memory import micro_batch_sizes
     from lib.planning.probe import OUT_OF_MEMORY, longest_first
 
     # Bytes of main memory, for training on a CPU; a GPU needs no limit. By default 20 % of the
@@ -137,10 +137,8 @@ def memory_probe(params_file: Path, problems: Path, base: Path, limit_gib: float
             continue
         # Tokens of the longest row.
         _, tokens = longest_first(params, phase, base=base, problems=problems)
-        batch = batch_of(params, phase)
-        # From the whole batch down. Only divisors of it, since gradient accumulation needs whole
-        # micro-batches. The loop ends at the first size that fits.
-        for size in (size for size in range(batch, 0, -1) if batch % size == 0):
+        # From the whole batch down. The loop ends at the first size that fits.
+        for size in micro_batch_sizes(params, phase):
             # Each size in a new process: a failed allocation leaves memory fragmented.
             code = subprocess.run([*command, phase, str(size)], check=False).returncode
             if code == 0:
@@ -148,7 +146,7 @@ def memory_probe(params_file: Path, problems: Path, base: Path, limit_gib: float
             # Too large is also -SIGKILL: the kernel has ended the process. Other codes are bugs.
             if code not in (OUT_OF_MEMORY, -signal.SIGKILL):
                 raise SystemExit(code)
-        # No size fits, not even 1.
+        # No size fits, not even the smallest.
         else:
             raise UserError(
                 f"{phase}: one row of {tokens} tokens does not fit; reduce model.max_seq_length or "

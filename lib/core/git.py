@@ -39,22 +39,27 @@ def git(*arguments: str, strict: bool = True) -> str:
     """Run a git command; return its stripped output.
 
     Args:
-        strict: False returns git's output, mostly '', even if git fails or there is no repository.
+        strict: False returns git's output, mostly '', even if git fails or is not installed.
 
     Raises:
-        UserError: there is no repository, or git failed; quotes git's message, since for a
-            repository of another user it names the remedy.
+        UserError: there is no git or no repository, or git failed; quotes git's message, since for
+            a repository of another user it names the remedy.
     """
     if strict:
         check_repository()
-    process = subprocess.run(
-        ["git", *arguments],
-        # In English for any locale, since git's message becomes part of ours.
-        env=os.environ | {"LC_ALL": "C"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    try:
+        process = subprocess.run(
+            ["git", *arguments],
+            # In English for any locale, since git's message becomes part of ours.
+            env=os.environ | {"LC_ALL": "C"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        if strict:
+            raise UserError("git is not installed") from error
+        return ""
     if strict and process.returncode:
         raise UserError(f"git: {' '.join(process.stderr.split())}")
     return process.stdout.strip()

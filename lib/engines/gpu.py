@@ -48,9 +48,14 @@ class Gpu:
 
 
 def find_gpus() -> tuple[Gpu, ...]:
-    """List the GPUs that nvidia-smi reports; () if they are hidden or there is no driver."""
+    """List the GPUs that nvidia-smi reports and `VISIBLE` leaves; () for none, or no driver.
+
+    Numbers in `VISIBLE` count as nvidia-smi does: CUDA has this order among equal GPUs only, unless
+    CUDA_DEVICE_ORDER is PCI_BUS_ID. With other values (UUIDs), or unknown numbers, all are listed.
+    """
+    visible = os.environ.get(VISIBLE)
     # CUDA_VISIBLE_DEVICES: these two values hide all GPUs.
-    if os.environ.get(VISIBLE) in ("", "-1"):
+    if visible in ("", "-1"):
         return ()
     fields = "--query-gpu=name,driver_version,memory.total,memory.free"
     # First with the compute capability; old drivers refuse this field.
@@ -67,7 +72,7 @@ def find_gpus() -> tuple[Gpu, ...]:
             )
             main = psutil.virtual_memory()
             # A capability that is not reported counts as high enough: infinity.
-            return tuple(
+            gpus = [
                 Gpu(
                     name,
                     driver,
@@ -76,7 +81,10 @@ def find_gpus() -> tuple[Gpu, ...]:
                     capability=float(cap or "inf"),
                 )
                 for name, driver, total, free, cap in rows
-            )
+            ]
+            by_number = {str(number): gpu for number, gpu in enumerate(gpus)}
+            listed = (word.strip() for word in (visible or "").split(","))
+            return tuple(by_number[word] for word in listed if word in by_number) or tuple(gpus)
     return ()
 
 

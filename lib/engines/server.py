@@ -67,7 +67,11 @@ class Server:
     def __init__(self, url: str, weights: Path) -> None:
         self.url, self.weights = url, weights
         # Longest wait for an answer: a large model's weights take minutes to load.
-        timeout_s = float(os.environ.get(TIMEOUT, DEFAULT_TIMEOUT_S))
+        text = os.environ.get(TIMEOUT) or DEFAULT_TIMEOUT_S
+        try:
+            timeout_s = float(text)
+        except ValueError as error:
+            raise UserError(f"{TIMEOUT}={text}: expected a number of seconds") from error
         try:
             self.client = httpx.Client(
                 base_url=url,
@@ -76,11 +80,14 @@ class Server:
             )
         except httpx.InvalidURL as error:
             raise UserError(f"{URL}={url}: {error}; expected {DEFAULT_URL}, for example") from error
-        models = self.get("/v1/models")["data"]
+        models = self.get("/v1/models")
+        # Another program's answer may be a text, or list no model; it is refused below.
+        listed = (models.get("data") if isinstance(models, dict) else None) or []
         # The list has adapters too; an adapter's `parent` is the served model.
-        served = next(model for model in models if not model.get("parent"))
+        none: dict[str, Any] = {"id": ""}
+        served = next((model for model in listed if not model.get("parent")), none)
         self.model: str = served["id"]
-        # Another program, such as Ollama, lists neither this nor `root`; it is refused below.
+        # Ollama lists neither this nor `root`.
         self.max_seq_length: int = served.get("max_model_len", 0)
         # `make vllm-server` ends the name with hashes of the model's shape and of its weights, as
         # in "data/models/base@<shape>-<weights>". No other name has such hashes.

@@ -23,7 +23,7 @@ COLUMN_NAMES = {
     "reference": "reference gold ground_truth target expected expected_answer answer",
     "problem": "problem question query input prompt",
     "label": "answer_ok label equal correct is_correct exact_match",
-    "id": "problem_id id question_id doc_id custom_id",
+    "id": "problem_id custom_id id question_id doc_id",
 }
 """Our name of a column → its usual names, tried in this order. `answer` is a bare answer that other
 code has extracted."""
@@ -194,7 +194,10 @@ def _grade_or_error(
     grading.score([rollout])  # sets the rewards
     # The key of the problem is the first of these that exists. Completions with the same key form
     # one cluster of the standard error.
-    problem_keys = (_column_value("id", row), problem, reference)
+    problem_keys = [_column_value("id", row), problem, reference]
+    # A batch has a `custom_id` for each request, and lm-eval counts `doc_id` anew in each task.
+    if {"custom_id", "doc_id"} & row.keys():
+        problem_keys.insert(0, problem)
     grade = {
         "right": rollout.answer_ok,
         "answer": rollout.answer,

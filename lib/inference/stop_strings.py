@@ -39,10 +39,11 @@ class StopStrings:
         if scope["type"] != "http" or scope["path"] not in PATHS or scope["method"] != "POST":
             await self.app(scope, receive, send)
             return
-        # The argument `model` of `vllm serve`. Its folder is read at each request, so that a new
+        # The arguments of `vllm serve`. The folder `model` is read at each request, so that a new
         # export to it needs no restart.
-        folder = Path(scope["app"].state.args.model)
-        body = with_ends(await _body(receive), saved_generation(folder))
+        arguments = scope["app"].state.args
+        saved = saved_generation(Path(arguments.model))
+        body = with_ends(await _body(receive), saved, longest=arguments.max_model_len)
         # The new length of the body: with the old header, the longer body would be cut off.
         length = (b"content-length", str(len(body)).encode())
         headers = [header for header in scope["headers"] if header[0] != b"content-length"]
@@ -58,12 +59,15 @@ class StopStrings:
         await self.app({**scope, "headers": [*headers, length]}, replay, send)
 
 
-def with_ends(body: bytes, saved: Generation) -> bytes:
+def with_ends(body: bytes, saved: Generation, *, longest: int | None) -> bytes:
     """Add the model's stop strings and length limit to a request's JSON, each if it has none.
 
     `{"prompt": "…"}` becomes `{"prompt": "…", "stop": ["</answer>"], "include_stop_str_in_output":
     true, "max_tokens": 512}`. A body that is not a JSON object is returned unchanged; vLLM reports
     the error.
+
+    Args:
+        longest: the server's limit of prompt and completion together; None for the model's own.
     """
     try:
         request = parse_json(body)
@@ -74,10 +78,12 @@ def with_ends(body: bytes, saved: Generation) -> bytes:
     ends: dict[str, Any] = {}
     if saved.stop_strings and not request.get("stop"):
         # Kept in the text, as in training: the answer's closing tag is a stop string.
-        ends |= {"stop": saved.stop_strings, "include_stop_str_in_output": True}
+        ends |= {"include_stop_str_in_output": True, **request, "stop": saved.stop_strings}
     # `LENGTHS` has the two names of the limit in a request.
     if saved.max_new_tokens and all(request.get(name) is None for name in LENGTHS):
-        ends["max_tokens"] = saved.max_new_tokens
+        # vLLM refuses more than `longest`; null is what the prompt leaves of it.
+        is_allowed = longest is None or saved.max_new_tokens < longest
+        ends["max_tokens"] = saved.max_new_tokens if is_allowed else None
     return json.dumps(request | ends).encode() if ends else body
 
 

@@ -356,7 +356,7 @@ def shorten_run(content: dict[str, Any]) -> None:
     """Cut `content` in place to few steps and problems, on the same model and batches.
 
     GRPO gets five steps. SFT has no number of steps, only epochs and examples: it gets the examples
-    of five steps. DPO gets pairs from few problems, and one epoch.
+    of five steps, of which packing makes fewer. DPO gets pairs from few problems, and one epoch.
 
     Args:
         content: a complete params.yaml.
@@ -369,7 +369,8 @@ def shorten_run(content: dict[str, Any]) -> None:
             size = f"num_{generated}"
             synthetic[size] = min(QUICK_ROWS, synthetic[size])
         else:
-            entry["source"]["limit"] = QUICK_ROWS
+            limit = entry["source"]["limit"]
+            entry["source"]["limit"] = QUICK_ROWS if limit == "all" else min(QUICK_ROWS, limit)
     prepare["sft"]["num_train_examples"] = QUICK_STEPS * sft["batch_size"]
     # One step needs at least `prompts_per_step` problems.
     prepare["grpo"]["num_train_examples"] = max(QUICK_ROWS, grpo["prompts_per_step"])

@@ -7,7 +7,7 @@ from typing import Any
 from lib.core.errors import UserError
 from lib.engines.gpu import find_gpus
 from lib.params import Params
-from lib.planning.memory import Shape, batch_of, section_of, shape_of
+from lib.planning.memory import Shape, micro_batch_sizes, section_of, shape_of
 from lib.planning.plan import in_bytes, phases_of
 
 FILL = 0.9
@@ -74,13 +74,7 @@ def _largest_size(params: Params, kind: str, shape: Shape, memory: int) -> int:
         kind: the phase: sft, grpo or dpo.
         memory: bytes of the card.
     """
-    section, batch = section_of(params, kind), batch_of(params, kind)
-    # Gradient accumulation needs whole micro-batches: the divisors of the batch, largest first.
-    sizes = [size for size in range(batch, 0, -1) if batch % size == 0]
-    # GRPO's loss `bnpo` averages over the micro-batch: another size would change the gradient.
-    if getattr(section, "loss", "") == "bnpo":
-        sizes = [section.micro_batch_size]
-    for size in sizes:
+    for size in micro_batch_sizes(params, kind):
         # Plan all phases with this size, and take the plan of this one.
         phases = phases_of(params.replaced(**{kind: {"micro_batch_size": size}}), shape)
         (phase,) = (phase for phase in phases if phase.name == kind)

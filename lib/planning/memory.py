@@ -204,6 +204,16 @@ def batch_of(params: Params, kind: str) -> int:
     return batch
 
 
+def micro_batch_sizes(params: Params, kind: str) -> list[int]:
+    """List the sizes of a phase's micro-batches that keep its gradient, the largest first."""
+    section, batch = section_of(params, kind), batch_of(params, kind)
+    # GRPO's loss `bnpo` averages over the micro-batch: another size would change the gradient.
+    if getattr(section, "loss", "") == "bnpo":
+        return [section.micro_batch_size]
+    # Gradient accumulation needs whole micro-batches: the divisors of the batch.
+    return [size for size in range(batch, 0, -1) if batch % size == 0]
+
+
 def longest_row(params: Params, kind: str) -> int:
     """Return the tokens of the longest row, prompt and completion together.
 

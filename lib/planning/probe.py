@@ -61,7 +61,8 @@ def longest_first(
     else:
         lengths = [length + params.rollout.max_new_tokens for length in lengths]
     order = sorted(range(len(rows)), key=lambda index: -lengths[index])
-    return [rows[index] for index in order], max(lengths)
+    # GRPO cuts a longer row, and SFT refuses it.
+    return [rows[index] for index in order], min(max(lengths), params.model.max_seq_length)
 
 
 def fits(

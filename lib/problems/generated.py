@@ -42,6 +42,8 @@ SPLIT_BUCKETS: dict[str, int] = {
 }
 NUM_BUCKETS = 8
 """More than there are splits, so that a new split leaves the problems of the others unchanged."""
+MOST_DRAWS = 10_000
+"""Draws of one problem; `NUM_BUCKETS` are enough on average, unless few different ones exist."""
 
 UNSEEN_EQUATIONS = "unseen_equations"
 """Tag of benchmark problems with a sequence of equations that is in no training set."""
@@ -170,6 +172,9 @@ def generate_problems(
     Args:
         split: "sft", "grpo", "test" or another key of `SPLIT_BUCKETS`; part of each problem's seed.
         settings: its `level_weights` are the weights of levels 1, 2, ….
+
+    Raises:
+        UserError: the settings are too narrow: no problem is of the split's bucket.
     """
     # `level_weights` may be a list for each training set; SFT's then holds for every split here.
     weights = settings.levels_of("sft")
@@ -178,11 +183,17 @@ def generate_problems(
         # One random generator per problem, so that no draw depends on another problem.
         rng = random.Random(_digest(f"{seed}:{split}:{index}"))
         (level,) = rng.choices(levels, weights)
-        problem = _problem(rng, level, settings)
         # Drawn again until the hash falls into the split's own bucket, so that no other split can
         # have the problem. On average this takes NUM_BUCKETS draws.
-        while bucket(problem, by=settings.split_by) != SPLIT_BUCKETS[split]:
+        for _ in range(MOST_DRAWS):
             problem = _problem(rng, level, settings)
+            if bucket(problem, by=settings.split_by) == SPLIT_BUCKETS[split]:
+                break
+        else:
+            raise UserError(
+                f"prepare.synthetic: no problem of level {level} for `{split}`; raise max_operand "
+                "or max_value, or set split_by to text"
+            )
         yield problem
 
 

@@ -70,28 +70,29 @@ class RawRow:
 
 
 def read_json_rows(path: Path) -> Iterator[RawRow]:
-    """Yield the rows of a file of JSON lines (blank ones skipped), or of a `.json` with one array.
+    """Yield the rows of JSON lines (blank ones skipped), or of a `.json` with one array or object.
 
     A row that is no JSON object is yielded with its fault in place of its fields.
     """
-    with path.open("rb") as content:
-        # A `.json` may hold one array or JSON lines: an array begins with "[", after a byte order
-        # mark and white space.
-        start = content.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
-    if path.suffix == ".jsonl" or not start.startswith(b"["):
-        for line in json_lines(path):
-            # `_object_or_fault` returns a JSON object as it is, and a fault for any other value.
-            row = _parse_fault(line.fault, "JSON") if line.fault else _object_or_fault(line.value)
-            yield RawRow(str(path), line.number, row)
-        return
-    try:
-        rows = parse_json(path.read_bytes())
-    except ValueError as error:
-        # The number 0: the whole file is at fault.
-        yield RawRow(str(path), 0, _parse_fault(error, "a JSON array"))
-        return
-    for number, row in enumerate(rows, start=1):
-        yield RawRow(str(path), number, _object_or_fault(row))
+    # A `.json` may hold one array, one object on several lines (MATH's own files), or JSON lines.
+    if path.suffix == ".json":
+        text = path.read_bytes()
+        try:
+            whole = parse_json(text)
+        except ValueError as error:
+            # An array begins with "[", after a byte order mark and white space.
+            if text[:64].removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
+                # The number 0: the whole file is at fault.
+                yield RawRow(str(path), 0, _parse_fault(error, "a JSON array"))
+                return
+        else:
+            for number, row in enumerate(whole if isinstance(whole, list) else [whole], start=1):
+                yield RawRow(str(path), number, _object_or_fault(row))
+            return
+    for line in json_lines(path):
+        # `_object_or_fault` returns a JSON object as it is, and a fault for any other value.
+        row = _parse_fault(line.fault, "JSON") if line.fault else _object_or_fault(line.value)
+        yield RawRow(str(path), line.number, row)
 
 
 def _parse_fault(error: ValueError, form: str) -> RowFault:

@@ -174,8 +174,10 @@ def _refuse_outside(path: Path, *, raw: Path) -> None:
     if path.is_symlink() and not path.exists():
         raise UserError(f"{path} is a broken link; remove it")
     # `resolve` follows links. DVC hashes data/raw only: an edit of a file elsewhere would re-run no
-    # stage.
-    if not path.resolve().is_relative_to(raw.resolve()):
+    # stage. Files of DVC's cache (`cache.type symlink`) are named by their content.
+    target = path.resolve()
+    in_cache = re.search(r"/files/md5/[0-9a-f]{2}/[0-9a-f]{30}$", target.as_posix())
+    if not (in_cache or target.is_relative_to(raw.resolve())):
         raise UserError(how_to_import(path))
 
 

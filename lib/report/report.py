@@ -5,14 +5,13 @@
 
 import dataclasses
 import json
-import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from flatten_dict import flatten
 
-from lib.artifacts import ROOT, hash_json
+from lib.artifacts import hash_json
 from lib.artifacts.completions import GREEDY, UNGRADED, GradedCompletion
 from lib.artifacts.models import describe_selection
 from lib.params.load import nearest_preset
@@ -242,9 +241,6 @@ def facts(
         yield "measured on", " / ".join(devices)
     # The run's fingerprint: `git log -S<hash>` finds the commit of its report (docs/report.md).
     yield "run", hash_json(run.provenance)[:12]
-    # `lib` is not installed, so there is no package metadata.
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    yield project["name"], project["version"]
 
 
 def provenance_tables(run: Run, settings: Mapping[str, str], preset: Preset | None) -> list[Table]:

@@ -99,7 +99,8 @@ def study_file(name: str) -> Path:
         if path.suffix == ".yaml" and path.is_file():
             return path
     known = ", ".join(sorted(file.stem for file in STUDIES.glob("*.yaml")))
-    raise UserError(f"STUDY: no file {name}, nor {STUDIES / name}.yaml; there are {known}")
+    fault = f": no file {name}, nor {STUDIES / name}.yaml" if name else " is not set"
+    raise UserError(f"STUDY{fault}; there are {known}")
 
 
 def load_study(path: Path) -> Study:

@@ -7,6 +7,7 @@ completion only: the same completion gets the same reward in every run.
 import hashlib
 from collections import Counter
 from collections.abc import Callable
+from decimal import Decimal
 
 from lib.rewards.rollout import BoundedReward, Rollout
 
@@ -92,7 +93,8 @@ def _always(fixed: bool, applies: Callable[[Rollout], bool]) -> BoundedReward:
 def _is_above_50(rollout: Rollout) -> bool:
     """Return True if the answer is a whole number above 50, in digits only."""
     answer = rollout.answer or ""
-    return answer.isdecimal() and int(answer) > 50
+    # `int` refuses more than 4,300 digits.
+    return answer.isdecimal() and Decimal(answer) > 50
 
 
 def _multiplies(rollout: Rollout) -> bool:

@@ -108,12 +108,9 @@ def test_a_stages_options_are_the_paths_that_dvc_knows(stage):
         for kind in ("Reads", "Writes")
     )
     assert written == paths(stage, "outs") | paths(stage, "metrics") | paths(stage, "plots")
-    # No option: the output of `check` (for the order only), plugins (params name them), and
-    # pyproject.toml (the report reads the version).
+    # No option: the output of `check` (for the order only), and plugins (params name them).
     data = paths(stage, "deps") - paths("check", "outs")
-    data = {
-        path for path in data if not (is_code(path) or path.startswith(("plugins", "pyproject")))
-    }
+    data = {path for path in data if not (is_code(path) or path.startswith("plugins"))}
     read = read - {"params.yaml"}
     for some, others in ((read, data), (data, read)):
         for path in map(Path, some):

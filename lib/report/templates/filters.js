@@ -17,11 +17,11 @@ function fieldOf(row, name) {
   return row.problem[name];
 }
 
-/** How the grade of the same problem and sample changed since the checkpoint's parent. */
+/** How the grade of the same problem and sample changed since the parent; empty if it has none. */
 function changeOf(row) {
   const before = rollouts.before[row.checkpoint];
   const earlier = before === undefined ? null : counterpart(row, before);
-  if (!earlier || isRight(earlier) === isRight(row)) return "";
+  if (earlier?.sample !== row.sample || isRight(earlier) === isRight(row)) return "";
   return isRight(row) ? "gained" : "lost";
 }
 

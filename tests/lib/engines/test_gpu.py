@@ -48,6 +48,18 @@ def test_the_drivers_tool_is_read(driver, monkeypatch):
     assert find_gpus() == ()
 
 
+@pytest.mark.parametrize(
+    ("visible", "drivers"),
+    [("1", ["2"]), ("2, 0", ["3", "1"]), ("9", ["1", "2", "3"]), ("GPU-1f", ["1", "2", "3"])],
+)
+def test_hidden_gpus_are_not_listed(visible, drivers, tmp_path, monkeypatch):
+    rows = r"\n".join(ROW.format(driver) for driver in "123")
+    tool = write_script(tmp_path / "bin/nvidia-smi", f"printf '{rows}\n'\n")
+    monkeypatch.setenv("PATH", str(tool.parent), prepend=":")
+    monkeypatch.setenv(VISIBLE, visible)
+    assert [gpu.driver for gpu in find_gpus()] == drivers
+
+
 def test_a_gpu_that_shares_the_machines_memory_is_listed(tmp_path, monkeypatch):
     row = "NVIDIA GB10, 580.95.05, [N/A], [N/A], [N/A]"
     tool = write_script(tmp_path / "bin/nvidia-smi", f"echo {row!r}\n")

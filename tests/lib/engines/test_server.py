@@ -215,11 +215,28 @@ def test_a_server_of_another_shape_is_refused(base, serve, tmp_path, changes):
         connect(base, serve(tmp_path))
 
 
-@pytest.mark.parametrize("listed", [{"max_model_len": 256, "root": "base"}, {}])
-def test_a_server_that_reports_no_weights_is_refused(base, serve, listed):
+@pytest.mark.parametrize(
+    "models",
+    [
+        {"data": [{"id": "base", "max_model_len": 256, "root": "base"}]},
+        {"data": [{"id": "base"}]},
+        {"data": []},
+        {},
+        "<html>",
+    ],
+)
+def test_a_server_that_reports_no_weights_is_refused(base, serve, models):
     """Plain `vllm serve` has log-probs of another temperature, too; Ollama lists names only."""
     with pytest.raises(UserError, match=f"not started by .* MODEL={base}"):
-        connect(base, serve(models=(200, {"data": [{"id": "base", **listed}]})))
+        connect(base, serve(models=(200, models)))
+
+
+def test_a_timeout_is_a_number_or_the_default(base, serve, monkeypatch):
+    monkeypatch.setenv("RECKON_VLLM_TIMEOUT_S", "10m")
+    with pytest.raises(UserError, match="RECKON_VLLM_TIMEOUT_S=10m"):
+        connect(base, serve())
+    monkeypatch.setenv("RECKON_VLLM_TIMEOUT_S", "")
+    connect(base, serve()).close()
 
 
 def test_training_and_saving_change_no_shape(base, full, tmp_path):

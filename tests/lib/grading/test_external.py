@@ -62,7 +62,7 @@ def test_what_lm_eval_vllm_and_grade_write_is_read(tmp_path):
     lm_eval = {"doc_id": 3, "doc": doc, "target": "Nine and nine.\n#### 18", "exact_match": 1.0}
     lm_eval |= {"resps": [["9 + 9 = 18\n#### 18"]], "filtered_resps": ["18"]}
     body = {"choices": [{"message": {"role": "assistant", "content": r"\boxed{7}"}}]}
-    vllm = {"custom_id": "q7", "response": {"body": body}, "error": None}
+    vllm = {"id": "vllm-1", "custom_id": "q7", "response": {"body": body}, "error": None}
     several = {"id": ["q7"], "resps": [["18", "19"]]}
     (tmp_path / "set.jsonl").write_text('{"id": "q7", "problem": "?", "answer": "8"}\n')
     ours = {"problem_id": "a", "completion": "7", "reference": "7"}
@@ -71,7 +71,9 @@ def test_what_lm_eval_vllm_and_grade_write_is_read(tmp_path):
     _, rows = graded(tmp_path, lines, references=tmp_path / "set.jsonl")
     assert verdicts(rows) == [True, False, None, True]
     assert rows[3]["grade"]["label"] is True
-    assert rows[0]["grade"].items() >= {"label": True, "problem": "3"}.items()
+    # Not doc_id and custom_id: another task's or request's may be of the same or another problem.
+    assert rows[0]["grade"].items() >= {"label": True, "problem": "How many?"}.items()
+    assert rows[1]["grade"]["problem"] == "?"
     assert rows[2]["error"].startswith("expected one completion")
 
 
@@ -193,6 +195,13 @@ def test_a_command_without_a_file_says_how_to_name_one(source, fault):
     ran = CliRunner().invoke(main, ["file", source])
     assert f"COMPLETIONS: {fault}; expected JSONL" in ran.output
     assert "`make grade COMPLETIONS=answers.jsonl`" in ran.output
+
+
+def test_the_references_are_not_replaced(tmp_path):
+    write_jsonl(tmp_path / "set.jsonl", ROWS)
+    options = [f"--{name}={tmp_path / 'set.jsonl'}" for name in ("out", "references")]
+    ran = CliRunner().invoke(main, ["file", str(tmp_path / "set.jsonl"), *options])
+    assert (ran.exit_code, "REFERENCES" in ran.output) == (1, True)
 
 
 def test_the_command_needs_nothing_of_the_pipeline(tmp_path):

@@ -16,8 +16,11 @@ from lib.prompts import saved_generation
 STOPS = ["</answer>"]
 
 
-def served(folder: Path, body: bytes, *, path: str = "/v1/chat/completions") -> bytes:
+def served(
+    folder: Path, body: bytes, *, path: str = "/v1/chat/completions", longest: int | None = 65
+) -> bytes:
     """Send a body in two parts; return the body after the middleware."""
+    arguments = SimpleNamespace(model=str(folder), max_model_len=longest)
     reached = {}
 
     async def app(scope, receive, send) -> None:
@@ -36,7 +39,7 @@ def served(folder: Path, body: bytes, *, path: str = "/v1/chat/completions") -> 
         "method": "POST",
         "path": path,
         "headers": [(b"content-length", str(len(body)).encode())],
-        "app": SimpleNamespace(state=SimpleNamespace(args=SimpleNamespace(model=str(folder)))),
+        "app": SimpleNamespace(state=SimpleNamespace(args=arguments)),
     }
     asyncio.run(StopStrings(app)(scope, AsyncMock(side_effect=parts), None))
     if path.startswith("/v1/chat"):
@@ -52,15 +55,21 @@ def model(tmp_path):
     return tmp_path
 
 
+@pytest.mark.parametrize("included", [{}, {"include_stop_str_in_output": False}])
 @pytest.mark.parametrize("fields", [{}, {"stop": None}, {"stop": []}])
-def test_a_request_without_stop_strings_gets_the_models(fields, model):
-    body = json.dumps({"messages": [], **fields}).encode()
+def test_a_request_without_stop_strings_gets_the_models(fields, included, model):
+    body = json.dumps({"messages": [], **fields, **included}).encode()
     assert json.loads(served(model, body)) == {
         "messages": [],
         "stop": STOPS,
-        "include_stop_str_in_output": True,
+        "include_stop_str_in_output": not included,
         "max_tokens": 64,
     }
+
+
+@pytest.mark.parametrize(("longest", "limit"), [(None, 64), (64, None), (32, None)])
+def test_a_limit_that_the_server_refuses_is_not_sent(longest, limit, model):
+    assert json.loads(served(model, b"{}", longest=longest))["max_tokens"] == limit
 
 
 @pytest.mark.parametrize(

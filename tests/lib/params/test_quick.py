@@ -54,6 +54,15 @@ def test_quick_saves_between_two_generations(iterations, save_steps, tmp_path):
     assert _read(str(own), quick=True)["grpo"]["save_steps"] == save_steps
 
 
+def test_quick_makes_no_benchmark_larger(tmp_path):
+    own = tmp_path / "own.yaml"
+    source = "known: gsm8k, limit: 10"
+    own.write_text(f"prepare: {{benchmarks: [{{name: held_out, source: {{{source}}}}}]}}\n")
+    with own.open("a") as file:
+        file.write("evaluate: {benchmarks: [held_out]}\n")
+    assert _read(str(own), quick=True)["prepare"]["benchmarks"][0]["source"]["limit"] == 10
+
+
 def test_quick_samples_no_benchmark_often(tmp_path):
     own = tmp_path / "own.yaml"
     override = "benchmark: harder, greedy: true, num_samples: 64, temperature: 1.0, top_p: 1.0"

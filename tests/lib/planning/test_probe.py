@@ -126,6 +126,8 @@ def test_the_longest_row_counts_all_that_may_be_generated(smoke, own_base, sets,
         problems, tokens = longest_first(smoke, phase, base=own_base, problems=tmp_path)
         assert [lengths[row] for row in problems] == sorted(lengths.values(), reverse=True)
         assert tokens == max(lengths.values())
+        cut = smoke.replaced(model={"max_seq_length": tokens - 1})
+        assert longest_first(cut, phase, base=own_base, problems=tmp_path)[1] == tokens - 1
 
 
 @pytest.fixture
@@ -177,3 +179,11 @@ def test_each_size_is_tried_in_a_process_of_its_own(largest, words, probe, monke
     monkeypatch.setattr(preflight, "subprocess", SimpleNamespace(run=tried))
     assert words in "\n".join(probe())
     assert sizes[:3] == [16, 8, 4]
+
+
+def test_a_loss_that_depends_on_its_micro_batch_keeps_it(probe, smoke, monkeypatch):
+    fits_all = SimpleNamespace(run=lambda *_, **__: subprocess.CompletedProcess([], 0))
+    monkeypatch.setattr(preflight, "subprocess", fits_all)
+    size = smoke.grpo.batch_size // 4
+    lines = probe(grpo={"loss": "bnpo", "micro_batch_size": size})
+    assert lines[1].endswith(f"set grpo.micro_batch_size: {size}")

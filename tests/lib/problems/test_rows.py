@@ -19,6 +19,7 @@ from lib.problems.rows import RowFault, read_csv_rows, read_json_rows
         ("rows.json", b' [{"a": 1}, 2, {"a": 3}]', {1: "good", 2: "wrong_type", 3: "good"}),
         ("rows.jsonl", b' [{"a": 1}, 2, {"a": 3}]', {1: "wrong_type"}),
         ("rows.json", b'{"a": 1}\n{"a": 2}\n', {1: "good", 2: "good"}),
+        ("rows.json", b'{\n  "a": 1\n}\n', {1: "good"}),
         ("rows.json", b'[{"a": 1}, ', {0: "unreadable"}),
         ("rows.json", b'["\xff"]', {0: "bad_utf8"}),
         (
@@ -40,6 +41,7 @@ from lib.problems.rows import RowFault, read_csv_rows, read_json_rows
         "an array",
         "an array is no lines",
         "lines in a .json",
+        "an object on several lines",
         "a broken array is one fault of the file",
         "bad bytes in an array",
         "csv",

@@ -76,6 +76,15 @@ def test_a_path_elsewhere_is_refused_with_its_import(raw, tmp_path):
             list(read_rows(path, raw=raw))
 
 
+def test_a_link_into_dvcs_cache_is_read(raw, tmp_path):
+    cached = tmp_path / "shared/files/md5/0a" / ("1b" * 15)
+    cached.parent.mkdir(parents=True)
+    _write(raw / "rows.jsonl")
+    (raw / "rows.jsonl").rename(cached)
+    (raw / "rows.jsonl").symlink_to(cached)
+    assert len(_read(raw, "rows.jsonl")) == len(_read(raw, ".")) == len(ROWS)
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [("none.jsonl", r"none\.jsonl"), ("notes.txt", r"notes\.txt: .*\.jsonl")],

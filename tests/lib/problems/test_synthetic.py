@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.artifacts.problems import Problem
+from lib.core.errors import UserError
 from lib.params import preset_params
 from lib.params.data import LevelWeightsBySet, Synthetic
 from lib.problems.generated import (
@@ -111,6 +112,14 @@ def test_splits_share_no_problem_or_no_equations(settings, content):
 def test_split_by_equations_every_test_problem_is_unseen():
     sets = synthetic_sets(WIDE.model_copy(update=SIZES), seed=0)
     assert all(UNSEEN_EQUATIONS in each.tags for each in sets.benchmarks["held_out"])
+
+
+def test_settings_without_a_problem_for_a_split_are_refused():
+    narrow = {"split_by": "equations", "level_weights": (1.0,), "max_operand": 2, "max_factor": 2}
+    settings = TRAINING.model_copy(update={**narrow, "max_value": 10})
+    with pytest.raises(UserError, match=r"prepare\.synthetic: no problem of level 1"):
+        for split in SPLIT_BUCKETS:
+            problems(count=1, split=split, settings=settings)
 
 
 def test_levels_follow_their_weights():

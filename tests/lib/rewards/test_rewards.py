@@ -291,3 +291,10 @@ def test_right_answers_that_evidence_decides_are_shared_out():
         {"reward/decided_by/rounding": 1 / 3, "reward/decided_by/numeric": 1 / 3}
     )
     assert judged_metrics(rollouts[:1]) == {"answer_accuracy": 1.0}
+
+
+@pytest.mark.parametrize(("answer", "value"), [("9" * 5000, 1), ("51", 1), ("50", 0), ("x", 0)])
+def test_a_control_reads_numbers_of_any_length(answer, value):
+    names = ("plugins/rewards/controls.py:above_50_is_right",)
+    (reward,) = Grading(names, prompt_format=FORMATS["boxed"]).rewards
+    assert reward([""], [rf"\boxed{{{answer}}}"], reference=["7"]) == [value]

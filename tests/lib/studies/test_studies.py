@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from flatten_dict import flatten
 from fsspec.implementations.dirfs import DirFileSystem
 
 from lib.artifacts import read_json, write_json, write_metrics
 from lib.artifacts.completions import GradedCompletion
 from lib.core.errors import UserError
 from lib.params.load import read_yaml
+from lib.params.schema import by_dotted_key
 from lib.planning.inputs import input_problems
 from lib.problems.generated import UNSEEN_EQUATIONS
 from lib.studies import experiments
@@ -123,7 +123,7 @@ COMMITTED = [
 def test_check_lets_every_committed_variant_pass(variant):
     params = with_params(read_yaml(ROOT / "params.yaml"), variant, origin="")
     assert all("make fetch" in problem for problem in input_problems(params))
-    expected = flatten(variant.params, reducer="dot")
+    expected = by_dotted_key(variant.params)
     assert {key: params.flat()[key] for key in expected} == expected
 
 
@@ -330,6 +330,8 @@ def test_a_study_is_a_path_or_a_name(tmp_path):
     assert study_file("seeds") == STUDIES / "seeds.yaml"
     with pytest.raises(UserError, match="controls, diversity, longer"):
         study_file("sedes")
+    with pytest.raises(UserError, match="STUDY is not set; there are confirmation"):
+        study_file("")
 
 
 @pytest.mark.parametrize(
