@@ -222,6 +222,13 @@ def test_scores_are_kept_for_the_same_code_and_params_only(tmp_path):
     [
         ("benchmarks: [harder]", "benchmarks: [hard]", ": benchmarks: no `hard`"),
         ("measure: pass@8", "measure: pass@4", ": measure: no `pass@4`"),
+        # `harder` with 4 samples of its own.
+        (
+            "evaluate.max_new_tokens: 96",
+            "evaluate.overrides: [{benchmark: harder, greedy: true, num_samples: 4, "
+            "temperature: 1.0, top_p: 1.0, max_new_tokens: 96}]",
+            ": measure: no `pass@8`",
+        ),
         ("seeds: [0, 1, 2, 3, 4]", "seeds: [0, 1]", " has 1 problem:\n  seeds: needs at least 3"),
     ],
 )
