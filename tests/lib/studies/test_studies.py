@@ -159,6 +159,15 @@ def test_variants_with_the_same_params_are_one_run_per_seed():
     assert len({each.name for each in runs}) == len(runs)
 
 
+def test_a_variants_values_are_set_after_its_presets():
+    """Sorted, `grpo` as a whole would come before one value of the preset, which would then win."""
+    params = {"grpo.max_steps": 7, "grpo": {"max_steps": 3}}
+    variant = {"checkpoint": "sft", "params": params}
+    variants = dict.fromkeys(("sft", "grpo", "control"), variant)
+    (first, *_) = experiments_of("s", study(variants=variants))
+    assert [*first.params] == [*params]
+
+
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
