@@ -178,8 +178,9 @@ def card_rows(metrics: Mapping[str, Any], benchmarks: Sequence[str]) -> Iterator
         modes = metrics[benchmark]
         # Such as ("sampled", "pass_at_1") -> "pass@1, sampled".
         for (mode, name), label in CARD_METRICS.items():
-            # A decoding is missing if `evaluate.greedy` is false or `num_samples` is 0.
-            if mode in modes:
+            # A decoding is missing if `evaluate.greedy` is false or `num_samples` is 0. Problems
+            # without references have no rate of right answers.
+            if name in modes.get(mode, {}):
                 rate = rate_estimate(modes[mode], name)
                 yield CardRow(benchmark=benchmark, label=label, rate=rate)
 

@@ -16,7 +16,13 @@ from huggingface_hub import (
     ModelCard,
     eval_result_entries_to_yaml,
 )
-from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled, RepositoryNotFoundError
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    HFValidationError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
+from huggingface_hub.utils import validate_repo_id
 from ruamel.yaml import YAML
 from transformers import TrainerState
 
@@ -167,12 +173,16 @@ def check_repo(repo: str) -> None:
     """Refuse any text but a repository id, owner/name.
 
     Raises:
-        UserError: `repo` is not owner/name.
+        UserError: `repo` is not owner/name, or the Hub allows no such name.
     """
     if not HUB_ID.fullmatch(repo):
         raise UserError(
             f"HUB_REPO={repo}: expected owner/name, for example: make push HUB_REPO=me/my-model"
         )
+    try:
+        validate_repo_id(repo)
+    except HFValidationError as error:
+        raise UserError(f"HUB_REPO={repo}: {first_line(error)}") from None
 
 
 def current_commit() -> str:

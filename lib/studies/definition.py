@@ -145,15 +145,17 @@ def _measures(study: Study, params: Params) -> list[str]:
 
     For example ["greedy", "pass@1", "pass@8", "harder greedy", …, "training"].
     """
-    evaluate, grpo = params.evaluate, params.grpo
-    num_samples = evaluate.num_samples
-    # The measures that `problem_scores` computes: pass@1, pass@8, and pass@k of all samples. A set,
-    # since some of the three may be equal; none without samples.
-    ks = sorted({1, min(8, num_samples), num_samples}) if num_samples else []
-    modes = ["greedy"] if evaluate.greedy else []
-    names = [*modes, *(f"pass@{k}" for k in ks)]
-    # `named` puts a benchmark's name first, "harder pass@8", except for the first benchmark.
-    measures = [study.named(benchmark, name) for benchmark in study.benchmarks for name in names]
+    grpo, measures = params.grpo, []
+    for benchmark in study.benchmarks:
+        # A benchmark may have its own number of samples (`evaluate.overrides`).
+        decoding = params.evaluate.decoding_of(benchmark)
+        num_samples = decoding.num_samples
+        # The measures that `problem_scores` computes: pass@1, pass@8, and pass@k of all samples. A
+        # set, since some of the three may be equal; none without samples.
+        ks = sorted({1, min(8, num_samples), num_samples}) if num_samples else []
+        names = [*(["greedy"] if decoding.greedy else []), *(f"pass@{k}" for k in ks)]
+        # `named` puts a benchmark's name first, "harder pass@8", except for the first benchmark.
+        measures += [study.named(benchmark, name) for name in names]
     # `training` is the accuracy of GRPO's training samples; for an SFT checkpoint it is that of
     # GRPO's first step, which samples from this checkpoint. So each variant needs a GRPO run with
     # its params: its own, or that of another variant with equal params, which shares the run. TRL's

@@ -101,7 +101,7 @@ def experiments_of(name: str, study: Study) -> list[Experiment]:
     Args:
         name: the study's name, which begins the experiments' names: "seeds-sft-grpo-0".
     """
-    # Params as JSON → {variant: its checkpoint}, for the variants with these params.
+    # Sorted params as JSON → {variant: its checkpoint}, for the variants with these params.
     groups: dict[str, dict[str, str]] = {}
     for variant_name, variant in study.variants.items():
         # A dict cannot be a key; its sorted JSON can.
@@ -111,11 +111,12 @@ def experiments_of(name: str, study: Study) -> list[Experiment]:
         Experiment(
             name=f"{name}-{'-'.join(checkpoints)}-{seed}",
             seed=seed,
-            params=json.loads(key),
+            # In their own order: a variant's values come after its preset's.
+            params=study.variants[next(iter(checkpoints))].params,
             checkpoints=checkpoints,
         )
         for seed in study.seeds
-        for key, checkpoints in groups.items()
+        for checkpoints in groups.values()
     ]
 
 

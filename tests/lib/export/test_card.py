@@ -4,7 +4,7 @@ import pytest
 from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 
-from lib.export.card import model_card
+from lib.export.card import card_rows, model_card
 from lib.params import Params, parse_params
 from lib.params.model import Override
 from lib.prompts import prompt_format
@@ -75,6 +75,11 @@ def test_the_hub_reads_base_model_datasets_and_results(on_the_hub):
     assert (first.metric_type, first.metric_value) == ("accuracy", 61.2)
     assert "56.9 … 65.4, n = 500" in first.metric_name
     assert [result.metric_value for result in data.eval_results] == [61.2, 47.5, 100.0]
+
+
+def test_answers_without_references_have_no_accuracy_on_the_card():
+    numbers = {"chat": {"greedy": {"format_accuracy": 0.5, "n": 4}}}
+    assert [row.label for row in card_rows(numbers, ["chat"])] == ["format accuracy, greedy"]
 
 
 def test_the_card_carries_numbers_prompt_stop_strings_and_hashes(on_the_hub):

@@ -257,6 +257,8 @@ def test_what_was_not_verified_is_not_pushed(spoil, words, run):
     assert words in one_line(run, "--dry-run")
 
 
-@pytest.mark.parametrize("repo", ["", "model", "me/model/x", "https://huggingface.co/me/model"])
+@pytest.mark.parametrize(
+    "repo", ["", "model", "me/model/x", "https://huggingface.co/me/model", "me/a--b"]
+)
 def test_a_repository_is_an_owner_and_a_name(repo, run):
     assert f"HUB_REPO={repo}" in one_line(run, repo=repo)

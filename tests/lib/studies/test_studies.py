@@ -159,6 +159,15 @@ def test_variants_with_the_same_params_are_one_run_per_seed():
     assert len({each.name for each in runs}) == len(runs)
 
 
+def test_a_variants_values_are_set_after_its_presets():
+    """Sorted, `grpo` as a whole would come before one value of the preset, which would then win."""
+    params = {"grpo.max_steps": 7, "grpo": {"max_steps": 3}}
+    variant = {"checkpoint": "sft", "params": params}
+    variants = dict.fromkeys(("sft", "grpo", "control"), variant)
+    (first, *_) = experiments_of("s", study(variants=variants))
+    assert [*first.params] == [*params]
+
+
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
@@ -222,6 +231,13 @@ def test_scores_are_kept_for_the_same_code_and_params_only(tmp_path):
     [
         ("benchmarks: [harder]", "benchmarks: [hard]", ": benchmarks: no `hard`"),
         ("measure: pass@8", "measure: pass@4", ": measure: no `pass@4`"),
+        # `harder` with 4 samples of its own.
+        (
+            "evaluate.max_new_tokens: 96",
+            "evaluate.overrides: [{benchmark: harder, greedy: true, num_samples: 4, "
+            "temperature: 1.0, top_p: 1.0, max_new_tokens: 96}]",
+            ": measure: no `pass@8`",
+        ),
         ("seeds: [0, 1, 2, 3, 4]", "seeds: [0, 1]", " has 1 problem:\n  seeds: needs at least 3"),
     ],
 )
