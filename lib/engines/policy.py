@@ -24,6 +24,7 @@ from lib.core.errors import UserError
 from lib.engines.pretrained import fit_embeddings, load_pretrained, read_pointer, weights_of
 from lib.engines.unsloth import adapt_unsloth, load_unsloth
 from lib.params.model import Lora, Model
+from lib.prompts.saved import save_system, saved_system
 
 ADAPTER, _ = ADAPTER_FILES
 
@@ -153,8 +154,8 @@ def load_adapter(model: PreTrainedModel, folder: Path, *, is_trainable: bool = F
 def copy_adapter(adapter: Path, *, base: Path, checkpoint: Path) -> None:
     """Write a checkpoint from a LoRA adapter that was trained elsewhere on the weights of `base`.
 
-    The checkpoint gets the adapter's two files and the tokenizer of `base`. The base model's name
-    in the adapter's config is taken from the pointer of `base`.
+    The checkpoint gets the adapter's two files, and the tokenizer and system prompt of `base`. The
+    base model's name in the adapter's config is taken from the pointer of `base`.
 
     Args:
         adapter: folder with the adapter (`sft.adapter`).
@@ -168,6 +169,8 @@ def copy_adapter(adapter: Path, *, base: Path, checkpoint: Path) -> None:
             f"sft.adapter: {adapter} has no {missing[0]}; name the folder of an adapter"
         )
     load_tokenizer(base).save_pretrained(checkpoint)
+    # `evaluate` and `export` depend on the checkpoint: another text in data/raw has to change it.
+    save_system(checkpoint, saved_system(base))
     config, weights = ADAPTER_FILES
     shutil.copyfile(adapter / weights, checkpoint / weights)
     base_name = _base_name_entries(read_pointer(base))

@@ -129,12 +129,6 @@ def test_the_export_depends_on_every_param():
     assert DAG["stages"]["export"]["params"] == DAG["stages"]["check"]["params"]
 
 
-@pytest.mark.parametrize("stage", ["evaluate", "export"])
-def test_an_adapter_depends_on_its_system_prompt(stage):
-    """Text below data/raw, which no param shows; an adapter that is passed on does not have it."""
-    assert "data/models/base/system_prompt.txt" in paths(stage, "deps")
-
-
 def test_the_report_depends_on_the_sections_it_reads():
     source = (ROOT / "stages/report.py").read_text(encoding="utf-8")
     read = set(re.findall(r"\bparams\.(\w+)", source))

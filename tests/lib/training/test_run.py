@@ -26,7 +26,7 @@ from lib.engines.policy import (
 from lib.engines.runtime import configure
 from lib.inference.external import external_model
 from lib.planning.inputs import input_problems
-from lib.prompts import prompt_format, save_prompt
+from lib.prompts import prompt_format, save_prompt, saved_system
 from lib.training.phase import validation
 from lib.training.phase.validation import Validator
 from stages import sft
@@ -142,6 +142,7 @@ def test_grpo_starts_from_an_adapter_that_was_trained_before(
     assert list(input_problems(params)) == []
     write_json(Path("params.yaml"), params.model_dump(mode="json"))
     shutil.copytree(base, "data/models/base")
+    Path("data/models/base/system_prompt.txt").write_text("Be brief.")
     write_problems(Path("data/problems/sft.jsonl"), sets.sft)
     for name in params.validation.sets:
         write_problems(Path(f"data/problems/validation/{name}.jsonl"), sets.benchmarks["held_out"])
@@ -150,6 +151,8 @@ def test_grpo_starts_from_an_adapter_that_was_trained_before(
     assert noted["skipped"] is False and "adapter" in noted["inputs"]
 
     init = Path("data/models/sft")
+    # Another system prompt is another checkpoint, so that DVC measures it again.
+    assert saved_system(init) == "Be brief."
     trainer = plain_grpo(sets.grpo, base, smoke, tmp_path / "grpo", init=init)
     started = second_matrices(trainer.model)
     assert started
