@@ -79,8 +79,11 @@ def dpo_arguments(params: Params, *, scratch: Path) -> DPOConfig:
     `pair_dataset` refuses pairs that are too long.
     """
     dpo = params.dpo
+    arguments = shared_arguments(params, dpo, batch=dpo.batch_size, scratch=scratch)
+    # DPO's policy is never Unsloth's, which has a checkpointing of its own.
+    arguments["gradient_checkpointing"] = params.model.gradient_checkpointing
     return DPOConfig(
-        **shared_arguments(params, dpo, batch=dpo.batch_size, scratch=scratch),
+        **arguments,
         num_train_epochs=dpo.num_epochs,
         # With a limit, TRL would cut off the end of a completion, and the answer with it.
         max_length=None,

@@ -77,7 +77,8 @@ class RolloutLog(TrainerCallback, ExportableState):
 def rollout_rows(trainer: Trainer, *, start: int = 0) -> list[Mapping[str, Any]]:
     """Return the rows of a trainer's rollout log from row `start` on; [] without a log."""
     logs = [log for log in trainer.callback_handler.callbacks if isinstance(log, RolloutLog)]
-    return [json.loads(row) for log in logs for row in log.rows[start:]]
+    # NaN and infinity, which a reward function may log too, are no JSON: they become texts.
+    return [json.loads(row, parse_constant=str) for log in logs for row in log.rows[start:]]
 
 
 def logged_rollouts(trainer: Any, num_problems: int, *, step: int) -> list[TrainingRollout]:

@@ -339,8 +339,7 @@ class Tracker(TrainerCallback):
         if not names:
             return
         # Variables that the user has set keep their values.
-        defaults = {**TRACKER_DEFAULTS, "TENSORBOARD_LOGGING_DIR": f"runs/{self.name}"}
-        for variable, value in defaults.items():
+        for variable, value in TRACKER_DEFAULTS.items():
             os.environ.setdefault(variable, value)
         installed = get_available_reporting_integrations()
         if missing := sorted(names - {*installed}):
@@ -353,6 +352,9 @@ class Tracker(TrainerCallback):
         # that cannot be imported raises now.
         callbacks = [make() for make in get_reporting_integration_callbacks(sorted(names))]
         self.callbacks = dict(zip(sorted(names), callbacks, strict=True))
+        if "tensorboard" in names and "TENSORBOARD_LOGGING_DIR" not in os.environ:
+            # Not by the variable, which the next run in this process would take for the user's.
+            vars(self.callbacks["tensorboard"])["logging_dir"] = f"runs/{self.name}"
         # W&B's mode is online by default.
         online = "wandb" in names and not self.open_run and mode in ("", "online")
         # `login` returns False if there is no key: W&B would then ask for one or raise. It runs

@@ -303,8 +303,10 @@ def gradient_explodes(points: list[Point], limits: Limits) -> str:
             "grpo.learning_rate"
         )
     # The median before the last points. Zeros are left out, since a step without signal has no
-    # gradient. Without other norms it is infinite, so that no norm is above it.
-    median = statistics.median([norm for norm in norms[:-STREAK] if norm] or [math.inf])
+    # gradient, and overflows, since NaN has no order. Without other norms it is infinite, so that
+    # no norm is above it.
+    earlier = [norm for norm in norms[:-STREAK] if 0 < norm < math.inf]
+    median = statistics.median(earlier or [math.inf])
     # Such as "120 to 340"; '' if a norm of the last points is lower or not finite.
     high = _steady_range(
         points, "grad_norm", lambda norm: math.inf > norm > EXPLOSION_FACTOR * median

@@ -14,7 +14,7 @@ from lib.core.errors import UserError
 from lib.engines.policy import is_adapter, save_policy
 from lib.params.training import Dpo
 from lib.prompts import prompt_format
-from lib.training.dpo import PairTrainer, dpo_setup
+from lib.training.dpo import PairTrainer, dpo_arguments, dpo_setup
 from lib.training.phase.checkpoints import Checkpoints, SealCheckpoints
 from tests.lib.training.preferences import pairs_of
 from tests.lib.training.runs import changed
@@ -104,6 +104,14 @@ def test_resumed_training_ends_with_the_same_weights(build, smoke, tmp_path, lor
     whole = trained(tmp_path / "whole")
     resumed = trained(tmp_path / "resumed", str(tmp_path / "whole" / "checkpoint-3"))
     torch.testing.assert_close(resumed, whole, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("checkpointing", [True, False])
+def test_checkpointing_is_the_params_on_either_backend(smoke, tmp_path, checkpointing):
+    """The policy is transformers' on the backend unsloth too."""
+    model = {"backend": "unsloth", "gradient_checkpointing": checkpointing}
+    params = smoke.replaced(model=model)
+    assert dpo_arguments(params, scratch=tmp_path).gradient_checkpointing == checkpointing
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lib.training.phase.rollout_log import MAX_BYTES, kept_generations, rollout_rows
-from tests.lib.training.steps import letters, train, with_changes
+from tests.lib.training.steps import letters, reward_with, train, with_changes
 
 
 def test_a_row_holds_what_the_step_learned_from(built):
@@ -42,6 +42,17 @@ def test_what_is_masked_has_no_token_in_the_loss(built):
     assert point["completions/clipped_ratio"] == pytest.approx(sum(cut) / len(cut))
     for row in rows:
         assert row["num_loss_tokens"] == (0 if row["truncated"] else row["num_tokens"])
+
+
+def test_a_logged_value_without_a_json_number_is_a_text(built):
+    def curious(completions, log_extra, **columns):
+        log_extra("gap", [float("nan"), float("-inf"), 0.5, *[torch.ones(1)] * 13])
+        return letters(completions)
+
+    trainer = reward_with(built(max_steps=1, log_problems=1000), curious)
+    trainer.train()
+    values = [row["extra"]["gap"] for row in rollout_rows(trainer)]
+    assert values[:4] == ["NaN", "-Infinity", 0.5, "tensor([1.])"]
 
 
 def test_the_same_problem_is_kept_whenever_it_comes_up(built):

@@ -155,6 +155,27 @@ def test_a_resumed_run_sends_what_its_checkpoint_lacks_and_nothing_twice(tmp_pat
     assert args.to_dict()["learning_rate"] == args.learning_rate
 
 
+class Board(TrainerCallback):
+    """Takes its folder as transformers' callback of TensorBoard does."""
+
+    def __init__(self):
+        self.logging_dir = os.getenv("TENSORBOARD_LOGGING_DIR")
+
+
+def test_each_run_of_a_process_has_a_folder_of_its_own_for_tensorboard(monkeypatch):
+    monkeypatch.setitem(INTEGRATION_TO_CALLBACK, "tensorboard", Board)
+    monkeypatch.setattr(tracking, "get_available_reporting_integrations", lambda: ["tensorboard"])
+    monkeypatch.setenv("REPORT_TO", "tensorboard")
+
+    def folder(name: str) -> str:
+        return Tracker(name, {}).callbacks["tensorboard"].logging_dir
+
+    assert folder("first").startswith("runs/first-")
+    assert folder("second").startswith("runs/second-")
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "mine")
+    assert folder("third") == "mine"
+
+
 @pytest.mark.slow
 def test_trackio_has_params_points_distributions_and_completions(
     base, sets, smoke, tmp_path, monkeypatch

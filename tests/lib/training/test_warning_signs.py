@@ -1,5 +1,6 @@
 """A warning sign shows once, on its own curve, with its numbers and its knob."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -81,6 +82,12 @@ def test_a_sign_shows_once_with_its_numbers_and_its_knob(kind, step, columns, te
 )
 def test_a_run_without_fault_shows_no_sign(columns):
     assert signs_of(columns) == []
+
+
+def test_a_float16_overflow_hides_no_explosion():
+    norms = [0.1] * 4 + [float("nan")] + [0.1] * 5 + [30.0]
+    (sign,) = signs_of({"grad_norm": norms}, dataclasses.replace(LIMITS, overflows=17))
+    assert (sign["kind"], sign["step"]) == ("gradient_explodes", 13)
 
 
 def test_evidence_jumps_whatever_the_number_of_updates_on_the_same_rollouts():
