@@ -149,8 +149,9 @@ def memory_probe(params_file: Path, problems: Path, base: Path, limit_gib: float
         # No size fits, not even the smallest.
         else:
             raise UserError(
-                f"{phase}: one row of {tokens} tokens does not fit; reduce model.max_seq_length or "
-                "rollout.max_new_tokens, or set model.gradient_checkpointing to true"
+                f"{phase}: {size} row(s) of {tokens} tokens do not fit; reduce "
+                "model.max_seq_length or rollout.max_new_tokens, or set "
+                "model.gradient_checkpointing to true"
             )
         click.echo(
             f"memory-probe {phase} longest={tokens} tokens; set {phase}.micro_batch_size: {size}"

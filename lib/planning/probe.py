@@ -44,7 +44,8 @@ def longest_first(
 ) -> tuple[list[Problem], int]:
     """Return the phase's problems, longest row first, and the tokens of the longest row.
 
-    A row is an SFT example, or a GRPO prompt with a completion of full length.
+    A row is an SFT example, or a GRPO prompt with a completion of full length, of at most
+    `model.max_seq_length` tokens.
 
     Args:
         phase: sft or grpo.

@@ -164,7 +164,7 @@ def test_the_command_prints_what_to_set_or_why_not(probe, monkeypatch):
     assert skipped == "memory-probe grpo skipped: grpo.max_steps is 0"
 
 
-@pytest.mark.parametrize(("largest", "words"), [(4, "sft.micro_batch_size: 4"), (0, "one row of")])
+@pytest.mark.parametrize(("largest", "words"), [(4, "sft.micro_batch_size: 4"), (0, ": 1 row(s)")])
 def test_each_size_is_tried_in_a_process_of_its_own(largest, words, probe, monkeypatch):
     """A step has 16 rows; a process killed by the kernel (-9) counts as out of memory."""
     sizes = []
@@ -187,3 +187,12 @@ def test_a_loss_that_depends_on_its_micro_batch_keeps_it(probe, smoke, monkeypat
     size = smoke.grpo.batch_size // 4
     lines = probe(grpo={"loss": "bnpo", "micro_batch_size": size})
     assert lines[1].endswith(f"set grpo.micro_batch_size: {size}")
+    fails = SimpleNamespace(
+        run=lambda command, **_: subprocess.CompletedProcess(
+            command, probing.OUT_OF_MEMORY if command[-2] == "grpo" else 0
+        )
+    )
+    monkeypatch.setattr(preflight, "subprocess", fails)
+    assert f"grpo: {size} row(s) of" in "\n".join(
+        probe(grpo={"loss": "bnpo", "micro_batch_size": size})
+    )
