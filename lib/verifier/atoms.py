@@ -369,8 +369,9 @@ class Atoms:
             if factors[-1].kind == "quotient" and all(part.name.isdigit() for part in parts):
                 raise Unparsable("a mixed number without brackets")
         operand = factors[0] if len(factors) == 1 else Node("product", tuple(factors))
-        # `\sin \pi/6`, `\sin 2(x+1)`, `log2(8)`
-        if self.peek.text in ("/", "(") and not free_symbols(operand):
+        # `\sin \pi/6`, `\sin 2(x+1)`, `log2(8)`, but not `\ln 5/\ln 2`
+        may_go_on = self.peek.text in ("/", "(") and self.ahead(1).text not in FUNCTIONS
+        if may_go_on and not free_symbols(operand):
             raise Unparsable("an argument that may go on")
         return (operand,)
 

@@ -92,7 +92,7 @@ _SIGN = re.compile(
 # `2 and 3 quarters`, which may be one number or two, and `two hundred and three quarters`, 203/4 or
 # 200 3/4; `read` refuses them.
 _MIXED = re.compile(
-    r"(?<![^ ])(?:\d+ and (?:\d+|an?)|hundred and(?: [a-z]+)+) "
+    r"(?<![^ ])(?:\d+ and (?:\d+|an?)|hundred and(?: [a-z]+){1,9}) "
     r"(?:hal(?:f|ves)|thirds?|quarters?|fourths|fifths?|sixths|eighths|tenths?"
     r"|(?:hundred|thousand|million)ths)"
 )

@@ -106,9 +106,11 @@ def compare_angle(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
     return comparer.same(*values).via("angle")
 
 
-# The problem asks for an angle: "in degrees", "the measure of", "Find the acute angle".
+# The problem asks for an angle: "in degrees", "the measure of", "Find the acute angle". It names no
+# radians, or converts them: "How many degrees are 2 radians?"
 _ANGLES = re.compile(
-    r"(?s)\A(?!.*radian).*?(?:\bin degrees|\bhow many degrees|\bdegree measure|\bwhat angle"
+    r"(?s)\A(?:(?!.*radian)|(?!.*(?:in|to|as|many|use) radian)(?=.*(?:to|in|many) degrees"
+    r"|.*degree measure)).*?(?:\b(?:in|to) degrees|\bhow many degrees|\bdegree measure|\bwhat angle"
     r"|\bmeasures? of (?:\w+ ){0,3}[$(\\m]*(?:angle|∠|arc)\b"
     r"|\b(?:find|what is|what's|determine|compute|calculate) (?:(?:the|its|each|all|of|in|size"
     r"|value|sum|smallest|largest|acute|obtuse|third|remaining|missing|interior|exterior|central|base"

@@ -340,21 +340,29 @@ def is_unit(word: str) -> bool:
 # The question for a unit, and up to four words after it: "in miles per hour".
 _ASKED = re.compile(r"\b(?:in|nearest) (?=((?:[a-z$]+[ .,?/-]*){1,4}))", re.I)
 _UNIT_WORD = re.compile(r"[A-Za-z$€£¥₹]+")
-# "What is its total surface area": the quantity that a problem asks for.
+# "What is its total surface area", "how tall is Sara": the quantity that a problem asks for. A
+# "cost ratio" or "the cost in percent" has another unit; "how long" may ask for a time.
 _QUANTITY = re.compile(
-    r"\b(?:what (?:is|was)|what's|find|compute|calculate|determine|how) (?:its |the )?"
-    r"(?:\w+ ){0,2}?"
-    r"(?P<quantity>area|volume|distance|length|height|width|depth|perimeter|radius|diameter"
-    r"|circumference|far|long (?:is|are|was)|(?P<time>time|long (?:do|does|did|will|would))"
-    r"|(?P<month>age|old)|(?P<mass>mass|weight)"
-    r"|(?P<money>cost|price|profit|salary|money))\b"
+    r"\b(?:what(?:['’]s| is| are| was| were| will be| would be)?|find|compute|calculate|determine"
+    r"|how) (?:(?:the|its|his|her|their|total|sum of|total of|difference between|\w+['’]s) )*"
+    r"(?:(?!squares? of|cubes? of|products? of)\w+ ){0,2}?"
+    r"(?P<quantity>(?P<none>percent(?:age)?|fraction|probability|rat(?:e|io)|(?<=how )fast)"
+    r"|areas?|volumes?|distance|lengths?|heights?|width|depth|perimeter|radius|diameter"
+    r"|circumference|(?:(?<=how )|(?<=how much ))(?:far(?:ther)?|further|(?:tall|high|deep)(?:er)?"
+    r"|(?P<long>long(?:er)?(?! (?:do|does|did|will|would)\b)))"
+    r"|(?P<time>time|long (?:do|does|did|will|would))|(?P<month>ages?|old)"
+    r"|(?P<mass>mass|heavy|weights?|(?<=how much )(?:[\w'’]+ ){1,8}?weigh)"
+    r"|(?P<money>cost|price|profit|salary|money|bill|rent|savings|income|revenue|commission"
+    r"|(?<=amount )(?:\w+ ){1,3}?(?:change|spen[dt]s?|pa(?:ys?|id)|received?|owes?)))\b"
+    r"(?! (?:percent|rat(?:e|io)\b)| [^.?]{0,80}\b(?:in|as) (?:an? )?(?:percent|fraction|ratio))"
 )
 
 
 # "How much does it cost", but not "how much water".
 _HOW_MUCH = (
-    r"(?i)how much (?:more |less |total )?(?:money|change|profit|interest|cheaper|can|does|do|did"
-    r"|will|would|is|are|was|were|has|have|should|in)\b(?! [^.?]*\bweigh)"
+    r"(?i)how much (?:more |less |total )?(?:money|change|profit|interest|cheaper|expensive|revenue"
+    r"|pay|cash|credit|capital|commission|can|does|do|did|will|would|is|are|was|were|has|have|should"
+    r"|must|in)\b(?! [^.?]{0,200}\bweigh)"
 )
 
 
@@ -440,16 +448,18 @@ def may_be_added(unit: Unit, problem: str) -> bool:
     if asked_units:
         return same_kind == {unit}
     # The quantity that is asked for last, "what is the area"; groups such as "time" match their
-    # words. A fraction or a probability has no unit.
+    # words, and "none" quantities of another kind, such as a fraction.
     quantities = [*_QUANTITY.finditer(problem.lower())]
-    if not quantities:
+    if not quantities or quantities[-1]["none"]:
         return False
     match = quantities[-1]
-    power = {"area": 2, "volume": 3}.get(match["quantity"], 1)
-    # The dimension of the quantity that is asked for: a problem that asks for a length may have
+    power = {"area": 2, "volume": 3}.get(match["quantity"].removesuffix("s"), 1)
+    # The dimensions of the quantity that is asked for: a problem that asks for a length may have
     # units of time too. Areas and volumes have units of length to a power.
-    kind = next((kind for kind in ("time", "month", "mass", "money") if match[kind]), "length")
-    named = frozenset(one for one in named if one.dimension == ((kind, 1),))
+    kinds = [kind for kind in ("time", "month", "mass", "money") if match[kind]] or ["length"]
+    if match["long"]:
+        kinds += ["time", "month"]
+    named = frozenset(one for one in named if one.dimension in [((kind, 1),) for kind in kinds])
     # `min` takes the only unit; cm, raised to the power 2, is cm^2.
     return len(named) == 1 and unit == _raised(min(named), power)
 
