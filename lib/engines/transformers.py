@@ -83,7 +83,9 @@ class TransformersEngine(Engine):
         if policy is None:
             # The adapter is merged: unmerged, it would launch twice as many kernels per token.
             loaded = load_merged(checkpoint, base=base, dtype=dtype, attention=attention)
-            policy = loaded.to(torch.accelerator.current_accelerator() or "cpu")
+            # Without the check, torch built for CUDA returns it on a machine without a GPU too.
+            device = torch.accelerator.current_accelerator(check_available=True)
+            policy = loaded.to(device or "cpu")
         return cls(policy, load_tokenizer(checkpoint), batch_size=batch_size, label=label)
 
     def generate(

