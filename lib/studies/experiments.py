@@ -23,6 +23,7 @@ from statistics import fmean
 from typing import Any
 
 from dvc.api import DVCFileSystem
+from ruamel.yaml import YAML
 
 from lib.artifacts import hash_json, read_json, write_json
 from lib.artifacts.completions import GREEDY, SAMPLED, GradedCompletion
@@ -311,8 +312,9 @@ def made_from(definition: Path) -> dict[str, str]:
         {"commit": "0123456789ab", "device": "…", "definition": hash, "params.yaml": hash,
          "default run": hash}
 
-    "default run" is the hash of the problems, weights and metrics that dvc.lock records for the
-    committed params. The code is not in it: an edit of code counts only if it changes a result.
+    "default run" is the hash of the problems, weights and metrics in the committed dvc.lock. The
+    code is not in it: an edit of code counts only if it changes a result. Nor is a run of the same
+    code on this machine, whose CPU may round in another way; "device" names that.
 
     Args:
         definition: the study's file.
@@ -328,7 +330,7 @@ def made_from(definition: Path) -> dict[str, str]:
     return {
         "commit": git("rev-parse", "--short=12", "HEAD"),
         "device": read_json(provenance)["device"],
-        **_inputs(definition),
+        **_inputs(definition, YAML(typ="safe").load(git("show", "HEAD:dvc.lock"))),
     }
 
 
@@ -337,23 +339,24 @@ def changed_inputs(state: Mapping[str, str], definition: Path) -> list[str]:
 
     Commit and device are no inputs: a change of either counts for nothing here.
     """
-    return [name for name, value in _inputs(definition).items() if state.get(name) != value]
+    inputs = _inputs(definition, read_yaml(Path("dvc.lock")))
+    return [name for name, value in inputs.items() if state.get(name) != value]
 
 
-def _inputs(definition: Path) -> dict[str, str]:
+def _inputs(definition: Path, lock: Mapping[str, Any]) -> dict[str, str]:
     """Return {"definition": hash, "params.yaml": hash, "default run": hash} of a study's inputs.
 
-    "default run" covers the problems, weights and evaluation metrics in dvc.lock.
+    "default run" covers the problems, weights and evaluation metrics in `lock`, a dvc.lock.
     """
-    lock = read_yaml(Path("dvc.lock"))["stages"]
+    recorded = lock["stages"]
     # "@" is in the names of stages that run once per checkpoint, such as evaluate@sft.
-    stages = ["prepare", "sft", "grpo", *(name for name in lock if "@" in name)]
+    stages = ["prepare", "sft", "grpo", *(name for name in recorded if "@" in name)]
     # Path and hash of each output below the folders of `MEASURED`: problems, weights and evaluation
     # metrics. Other outputs, such as curves, are left out.
     outs = [
         (out["path"], out["md5"])
         for stage in stages
-        for out in lock[stage]["outs"]
+        for out in recorded[stage]["outs"]
         if out["path"].startswith(MEASURED)
     ]
     return {

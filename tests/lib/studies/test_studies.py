@@ -41,6 +41,7 @@ from lib.studies.experiments import (
     _stored,
     changed_inputs,
     experiments_of,
+    made_from,
     measurements,
     problem_scores,
     progress_line,
@@ -55,7 +56,7 @@ from lib.studies.results import (
     write_pages,
 )
 from stages.study import main as study_stage
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_command
 from tests.lib.training.steps import build
 
 SEEDS = (0, 1, 2)
@@ -577,6 +578,25 @@ def test_a_page_names_what_changed_since_its_experiments():
     page = study_markdown("more", study(), metrics, names[2:])
     assert "**Older than this code**" in page and "changed: default run." in page
     assert "Older than" not in study_markdown("more", study(), metrics)
+
+
+def test_a_run_on_another_cpu_makes_a_study_no_older(tmp_path, monkeypatch):
+    """`dvc repro` on that CPU changes dvc.lock, which is not committed."""
+    definition = ROOT / STUDIES / "seeds.yaml"
+    for name in ("dvc.lock", "params.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
+    write_json(tmp_path / "reports/provenance/evaluate/sft.json", {"device": "another CPU"})
+    for command in (["init", "-q"], ["add", "dvc.lock"], ["commit", "-qm", "lock"]):
+        run_command("git", "-c", "user.name=me", "-c", "user.email=me@here", *command, cwd=tmp_path)
+    lock = (tmp_path / "dvc.lock").read_text()
+    hashes = re.findall("md5: ([0-9a-f]{32})", lock)
+    (tmp_path / "dvc.lock").write_text(lock.replace(hashes[-1], "0" * 32).replace(".dir", "0.dir"))
+    monkeypatch.chdir(tmp_path)
+    state = made_from(definition)
+    assert state["device"] == "another CPU"
+    assert changed_inputs(state, definition) == ["default run"]
+    run_command("git", "checkout", "-q", "dvc.lock", cwd=tmp_path)
+    assert changed_inputs(state, definition) == []
 
 
 def test_a_page_names_its_preset_or_params_and_benchmarks():
