@@ -137,8 +137,8 @@ def run_study(
             the time left.
 
     Raises:
-        UserError: an experiment failed or was interrupted, dvc.lock is not committed, or the
-            committed run is not up to date.
+        UserError: an experiment failed or was interrupted, dvc.lock is of other code, params or
+            data than the committed one, or its run is not up to date.
     """
     # A hash of the committed run; measurements that were stored under another hash do not count.
     state = _lock_hash()
@@ -283,21 +283,54 @@ def _lock_hash() -> str:
     measurements are still valid.
 
     Raises:
-        UserError: dvc.lock is not committed, so that no commit records what was measured. Or the
-            committed run is not up to date: experiments reuse the outputs of its stages.
+        UserError: dvc.lock is of other code, params or data than the committed one, so that no
+            commit records what was measured. Or its run is not up to date: experiments reuse the
+            outputs of its stages.
     """
-    # `dvc exp run` applies the uncommitted changes of tracked files to HEAD, so it would use an
+    # `dvc exp run` applies the uncommitted changes of tracked files to HEAD, so it uses an
     # uncommitted dvc.lock, while the results name HEAD as their commit.
-    if git("status", "--porcelain", "--", "dvc.lock"):
+    stages = read_yaml(Path("dvc.lock"))["stages"]
+    if _sources(stages) != _sources(_committed_lock()["stages"]):
         raise UserError("study: dvc.lock is not committed; commit it with the code and params")
     # --quiet: exit code 1 if a stage up to `grade` changed.
     status = [*DVC, "status", "--quiet", "--with-deps", "grade"]
     if subprocess.run(status, capture_output=True, check=False).returncode:
         raise UserError(NO_RUN)
-    stages = read_yaml(Path("dvc.lock"))["stages"]
     # Export and report only read the grades: a change there must not repeat hours of training.
     up_to_grades = {name: stages[name] for name in stages if name not in ("export", "report")}
     return hash_json(up_to_grades)
+
+
+def _committed_lock() -> dict[str, Any]:
+    return dict(YAML(typ="safe").load(git("show", "HEAD:dvc.lock")))
+
+
+def _sources(stages: Mapping[str, Any]) -> dict[str, Any]:
+    """Return, by stage, what a run starts from: command, params and hashes of files of no stage.
+
+    `dvc repro` on a CPU that rounds in another way changes only the other hashes.
+
+    Args:
+        stages: those in a dvc.lock.
+    """
+    outs = [Path(out["path"]) for stage in stages.values() for out in stage["outs"]]
+
+    def made(path: Path) -> bool:
+        """Return True for an output, a file in one, or a folder that holds one."""
+        return any(path.is_relative_to(out) or out.is_relative_to(path) for out in outs)
+
+    return {
+        name: (
+            stage["cmd"],
+            stage.get("params"),
+            {
+                dep["path"]: dep["md5"]
+                for dep in stage.get("deps", ())
+                if not made(Path(dep["path"]))
+            },
+        )
+        for name, stage in stages.items()
+    }
 
 
 MEASURED = ("data/problems", "data/models", "reports/metrics/evaluate")
@@ -330,7 +363,7 @@ def made_from(definition: Path) -> dict[str, str]:
     return {
         "commit": git("rev-parse", "--short=12", "HEAD"),
         "device": read_json(provenance)["device"],
-        **_inputs(definition, YAML(typ="safe").load(git("show", "HEAD:dvc.lock"))),
+        **_inputs(definition, _committed_lock()),
     }
 
 
