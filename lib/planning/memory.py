@@ -19,10 +19,11 @@ the compute type:
 
 A norm keeps its input in float32, and its quotient. Five products (q, k, v, gate, up) read the two
 norms' results: each keeps its own copy if autocast converts it (`copies` 5), otherwise they share
-the two (`copies` 2). Attention is sdpa or flash; neither keeps a table of scores. The formula was
-checked against torch's allocations on a CPU and under fake tensors
-(tests/lib/planning/test_memory.py). It was not verified on a GPU, where kernels, the allocator's
-fragments and CUDA itself need memory too.
+the two (`copies` 2). Attention is sdpa or flash; neither keeps a table of scores. Before sdpa,
+transformers repeats keys and values for each query head if rows are padded: 2q in place of 2k. The
+formula was checked against torch's allocations on a CPU, under fake tensors
+(tests/lib/planning/test_memory.py) and on one H100 (studies/presets/h100.json), where kernels, the
+allocator's fragments and CUDA itself need memory too.
 """
 
 import dataclasses
@@ -355,7 +356,8 @@ def _activations(params: Params, kind: str, shape: Shape, launch: Launch) -> tup
     # Autocast converts each weight once in a forward pass, and keeps it for the backward pass.
     converted = shape.linear_weights * compute if compute < stored else 0
     # All activations of one block.
-    block = tokens * _block_bytes(shape, stored, compute)
+    repeats = model.attention == "sdpa"
+    block = tokens * _block_bytes(shape, stored, compute, repeats=repeats)
     # The last norm keeps its input in float32, its quotient, and the output layer's input.
     last_norm = residual * (4 + stored + compute)
     # In the backward pass of one block: two activations of the MLP, three float32 residuals.
@@ -387,10 +389,20 @@ def _logits(params: Params, kind: str, shape: Shape, *, output_layer: int) -> in
     numel = scored * shape.vocab_size
     # reckon's GRPO loss computes many logits by chunks; with Unsloth it computes all at once.
     if kind == "grpo" and numel > MAX_WHOLE_LOGITS and params.model.backend != "unsloth":
-        # The forward pass has two buffers of a chunk: logits and probabilities. The backward pass
-        # has one and the gradient of the output layer.
+        model, weight = params.model, shape.vocab_size * shape.hidden_size
+        stored, compute = BYTES[model.dtype], BYTES[model.inference_dtype]
+        autocast, half = compute < stored, compute < 4
+        # The forward pass has two buffers of a chunk, logits and probabilities. The backward pass
+        # has one, and the gradient of a trained output layer: the sum in float32, a chunk's
+        # share in half precision.
         chunk = min(CHUNK, numel) * 4
-        return chunk + max(chunk, output_layer)
+        gradient = weight * (4 + compute * half) if output_layer else 0
+        if autocast and model.gradient_checkpointing:
+            # Autocast's copies of the blocks' weights have gone.
+            gradient -= shape.linear_weights * compute
+        # In half precision, both also have a copy of the chunk, and of a float32 layer's weights.
+        converted = chunk // 2 * half + weight * compute * autocast
+        return converted + chunk + max(chunk, gradient)
     # All logits at once, and three tensors of their size in the backward pass.
     return 4 * numel * 4
 
@@ -437,17 +449,19 @@ def forward_pass(params: Params, kind: str, launch: Launch = ALONE) -> tuple[int
     return scored + num_prompts * (longest - new), scored
 
 
-def _block_bytes(shape: Shape, stored: int, compute: int) -> int:
+def _block_bytes(shape: Shape, stored: int, compute: int, *, repeats: bool) -> int:
     """Return the bytes of one token in one block, by the formula in the module's docstring.
 
     Args:
         stored: bytes per value of weights and residual stream, r in the formula.
         compute: bytes per value of the compute type, c in the formula.
+        repeats: keys and values are repeated for each query head.
     """
     # If autocast converts the two norms' results, each of five products keeps its own copy.
     copies = 2 if compute == stored else 5
     # The formula's other two terms. `normed` is q + k if a norm follows each (Qwen3), else 0.
-    products = compute * (2 * shape.query + 2 * shape.key + 4 * shape.intermediate_size)
+    key = shape.query if repeats else shape.key
+    products = compute * (2 * shape.query + 2 * key + 4 * shape.intermediate_size)
     norms = (4 + compute) * shape.normed
     return shape.hidden_size * (2 * (4 + stored) + compute * copies) + products + norms
 

@@ -23,13 +23,15 @@ from lib.artifacts.problems import Problem
 from lib.engines.policy import load_tokenizer
 from lib.objectives import CHUNK_NUMEL, MAX_WHOLE_LOGITS
 from lib.objectives.logprobs import fused_scores
-from lib.params import Params, preset_params
+from lib.params import Params, parse_params, preset_params
 from lib.planning.memory import Shape, forward_pass, memory_at_peak, shape_in, shape_of
 from lib.planning.probe import with_signal
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.training.dpo import dpo_setup
 from lib.training.sft import sft_dataset
+from tests.bench.gpu.rows import precisions
+from tests.conftest import ROOT
 from tests.lib.training.runs import changed
 from tests.lib.training.steps import plain_grpo, plain_sft
 
@@ -171,6 +173,18 @@ def test_a_phase_holds_what_the_plan_states_within_a_tenth(case, smoke, base, se
     measured = peak_of(trainer_of(kind, params, tmp_path / "base", tmp_path / "scratch", sets))
     stated = sum(memory_at_peak(params, kind, shape).values())
     assert stated == pytest.approx(measured, rel=0.1)
+
+
+@pytest.mark.parametrize("case", ["float32", "bfloat16"])
+def test_the_plan_is_that_of_a_gpu_within_a_twentieth(case, monkeypatch):
+    """GRPO of Qwen3-0.6B, all weights, on an H100: tests/bench/gpu, its part sampler-gap."""
+    monkeypatch.setattr("lib.planning.memory.CHUNK", CHUNK_NUMEL["cuda"])
+    row = precisions()[f"{case}, transformers"]
+    params = parse_params(row.params, origin="gpu-check")
+    measured = read_json(ROOT / "studies/presets/h100.json")
+    peak = measured[f"grpo of Qwen3-0.6B, all weights, {case}"]["peak_memory_bytes"]
+    stated = memory_at_peak(params, "grpo", shape_in(row.shape))
+    assert sum(stated.values()) == pytest.approx(peak, rel=0.05)
 
 
 @pytest.mark.slow
