@@ -10,6 +10,7 @@ from filelock import FileLock
 from hypothesis import settings
 
 from lib.artifacts import hash_path, write_json
+from lib.engines.runtime import use_common_cpu_kernels
 from lib.params import preset_params
 from lib.problems.generated import synthetic_sets
 from lib.prompts import prompt_format, save_system
@@ -50,6 +51,9 @@ def write_script(path: Path, text: str) -> Path:
     path.chmod(0o755)
     return path
 
+
+# Torch's first operation fixes its kernels: tests compare this process with stages, which use AVX2.
+use_common_cpu_kernels()
 
 # A machine under load is slow, not wrong.
 settings.register_profile("untimed", deadline=None)
