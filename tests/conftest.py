@@ -10,7 +10,6 @@ from filelock import FileLock
 from hypothesis import settings
 
 from lib.artifacts import hash_path, write_json
-from lib.engines.runtime import use_common_cpu_kernels
 from lib.params import preset_params
 from lib.problems.generated import synthetic_sets
 from lib.prompts import prompt_format, save_system
@@ -52,9 +51,6 @@ def write_script(path: Path, text: str) -> Path:
     return path
 
 
-# Torch's first operation fixes its kernels: tests compare this process with stages, which use AVX2.
-use_common_cpu_kernels()
-
 # A machine under load is slow, not wrong.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
@@ -66,6 +62,13 @@ LONG = ("tests/docs/", "tests/pipeline/", "tests/lib/training/test_run.py")
 
 LONG_LIMIT_S = 3600
 """Limit of a slow test in seconds; others have pyproject's `timeout`."""
+
+
+def pytest_configure() -> None:
+    """Take the kernels of stages: tests compare them, and torch's first operation decides."""
+    from lib.engines.runtime import use_common_cpu_kernels
+
+    use_common_cpu_kernels()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
