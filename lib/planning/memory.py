@@ -356,7 +356,7 @@ def _activations(params: Params, kind: str, shape: Shape, launch: Launch) -> tup
     # Autocast converts each weight once in a forward pass, and keeps it for the backward pass.
     converted = shape.linear_weights * compute if compute < stored else 0
     # All activations of one block.
-    repeats = model.attention == "sdpa"
+    repeats = model.attention in ("eager", "sdpa")
     block = tokens * _block_bytes(shape, stored, compute, repeats=repeats)
     # The last norm keeps its input in float32, its quotient, and the output layer's input.
     last_norm = residual * (4 + stored + compute)

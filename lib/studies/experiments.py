@@ -319,18 +319,12 @@ def _sources(stages: Mapping[str, Any]) -> dict[str, Any]:
         """Return True for an output, a file in one, or a folder that holds one."""
         return any(path.is_relative_to(out) or out.is_relative_to(path) for out in outs)
 
-    return {
-        name: (
-            stage["cmd"],
-            stage.get("params"),
-            {
-                dep["path"]: dep["md5"]
-                for dep in stage.get("deps", ())
-                if not made(Path(dep["path"]))
-            },
-        )
-        for name, stage in stages.items()
-    }
+    sources: dict[str, Any] = {}
+    for name, stage in stages.items():
+        deps = {dep["path"]: dep["md5"] for dep in stage.get("deps", ())}
+        given = {path: md5 for path, md5 in deps.items() if not made(Path(path))}
+        sources[name] = stage["cmd"], stage.get("params"), given
+    return sources
 
 
 MEASURED = ("data/problems", "data/models", "reports/metrics/evaluate")

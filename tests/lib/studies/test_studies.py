@@ -599,6 +599,28 @@ def test_a_run_on_another_cpu_makes_a_study_no_older(tmp_path, monkeypatch):
     assert changed_inputs(state, definition) == []
 
 
+@pytest.mark.parametrize(
+    ("stage", "part", "path", "refused"),
+    [
+        ("sft", "deps", "lib/training/sft.py", True),
+        ("sft", "outs", "data/models/sft", False),
+        ("grpo", "deps", "data/models/sft", False),
+        ("report", "deps", "data/graded", False),  # a folder of outputs
+    ],
+)
+def test_a_lock_of_other_code_has_to_be_committed(stage, part, path, refused, monkeypatch):
+    """Outputs may differ, as on a CPU that rounds in another way."""
+    lock = read_yaml(ROOT / "dvc.lock")
+    (entry,) = (each for each in lock["stages"][stage][part] if each["path"] == path)
+    entry["md5"] = "0" * 32
+    monkeypatch.setattr(experiments, "_committed_lock", lambda: read_yaml(ROOT / "dvc.lock"))
+    monkeypatch.setattr(experiments, "read_yaml", lambda path: lock)
+    monkeypatch.setattr(experiments, "DVC", [sys.executable, "-c", "0"])  # up to date
+    expected = pytest.raises(UserError, match="is not committed") if refused else nullcontext()
+    with expected:
+        experiments._lock_hash()
+
+
 def test_a_page_names_its_preset_or_params_and_benchmarks():
     metrics = metrics_of()
     assert "about: `params.yaml`, measured on held_out." in study_markdown("a", study(), metrics)
