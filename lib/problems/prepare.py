@@ -432,7 +432,7 @@ def write_sets(sets: ProblemSets, folder: Path, *, validation: Validation) -> No
             problems, and any other name a benchmark.
 
     Raises:
-        UserError: a set of `validation.sets` has no problem.
+        UserError: a set of `validation.sets` has no problem, or instructions.
     """
     # `partial` replaces `folder` at the end of the block.
     with replacing(folder) as partial:
@@ -443,6 +443,12 @@ def write_sets(sets: ProblemSets, folder: Path, *, validation: Validation) -> No
             few = heapq.nsmallest(validation.num_problems, problems, key=lambda each: each.id)
             if not few:
                 raise UserError(f"validation.sets: `{name}` has no problem; name another set")
+            # They would count as wrong, all of them.
+            if any(INSTRUCTION in problem.tags for problem in few):
+                raise UserError(
+                    f"validation.sets: `{name}` has instructions, which have no right answer; "
+                    "name another set"
+                )
             write_problems(partial / "validation" / f"{name}.jsonl", few)
         for each in sets.training:
             write_problems(partial / f"{each.name}.jsonl", each.train)

@@ -125,11 +125,19 @@ def load_study(path: Path) -> Study:
     study = study.model_copy(update={"benchmarks": sets})
     # The measures that comparisons name; '' is pass@1, or greedy accuracy if nothing is sampled.
     compared = [each.measure for each in study.comparisons if each.measure]
+    measures: list[set[str]] = []
     for name, variant in study.variants.items():
         # A variant may change the evaluation, and so the benchmarks and measures it has.
         params = with_params(content, variant, origin=f"{path}: variants.{name}")
         _check_known(sets, params.evaluate.benchmarks, origin=f"{path}: benchmarks")
-        _check_known(compared, _measures(study, params), origin=f"{path}: measure")
+        own = _measures(study, params)
+        _check_known(compared, own, origin=f"{path}: measure")
+        measures.append(set(own))
+    # A comparison that names no measure needs one of these.
+    if not {"greedy", "pass@1"} & set.intersection(*measures):
+        raise UserError(
+            f"{path}: variants: all need greedy completions of `{sets[0]}`, or all need samples"
+        )
     return study
 
 

@@ -520,13 +520,20 @@ def write_pages(
 
 
 def with_rates(readme: str, name: str, study: Study, metrics: Mapping[str, Any]) -> str:
-    """Return `readme` with the study's table between its marks; unchanged if it has no marks."""
+    """Return `readme` with the study's table between its marks; unchanged if it has no marks.
+
+    Raises:
+        UserError: the second mark is missing.
+    """
     # If the README lacks this study's marks, `start` is empty.
     before, start, rest = readme.partition(START.format(name))
     if not start:
         return readme
+    _, end, after = rest.partition(END)
+    if not end:
+        raise UserError(f"README.md: no `{END}` after `{start}`")
     table = markdown_table(rates_table(study, metrics, what="held-out problems, "))
-    return f"{before}{start}\n{table}\n{rest[rest.index(END) :]}"
+    return f"{before}{start}\n{table}\n{end}{after}"
 
 
 def rates_table(study: Study, metrics: Mapping[str, Any], *, what: str = "") -> Table:

@@ -95,6 +95,16 @@ def test_validation_sets_are_selected_by_content_and_not_empty():
         _prepare({"prepare.validation_share": 1e-9, **names}, Path("other"))
 
 
+def test_instructions_are_no_validation_set():
+    write_jsonl(Path("data/raw/alpaca.jsonl"), [{"instruction": "Name a colour.", "output": "Red"}])
+    source = {"path": "data/raw/alpaca.jsonl", "adapter": "alpaca_eval", "columns": {}}
+    changes = {"prepare.benchmarks.0.source": source | {"limit": "all"}}
+    _prepare(changes | {"validation.sets": ["harder"]})
+    with pytest.raises(UserError, match=r"validation\.sets: `held_out` has instructions"):
+        _prepare(changes | {"validation.sets": ["held_out"]}, Path("other"))
+    assert not Path("other").exists()
+
+
 def test_files_generator_and_columns_mix_with_weights(smoke):
     sources = [
         {"weight": 2, "source": path_source("gsm8k")},

@@ -48,6 +48,8 @@ from lib.studies.experiments import (
     run_study,
 )
 from lib.studies.results import (
+    END,
+    START,
     claim_verdicts,
     studies_page,
     study_figures,
@@ -250,6 +252,20 @@ def test_a_fault_of_a_study_names_its_field(line, changed, fault, tmp_path, monk
     shutil.copy(ROOT / "params.yaml", tmp_path)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=rf"mine\.yaml{fault}"):
+        load_study(tmp_path / "mine.yaml")
+
+
+def test_variants_without_a_common_measure_are_a_fault(tmp_path, monkeypatch):
+    text = (ROOT / STUDIES / "noise.yaml").read_text("utf-8")
+    greedy, sampled = "{evaluate.num_samples: 0}", "{evaluate.greedy: false, "
+    text = text.replace("sft: {checkpoint: sft}", f"sft: {{checkpoint: sft, params: {greedy}}}")
+    (tmp_path / "mine.yaml").write_text(text)
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert load_study(tmp_path / "mine.yaml")
+    text = text.replace("params: &exact {", f"params: &exact {sampled}")
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(UserError, match=r"mine\.yaml: variants: all need greedy .* or all need"):
         load_study(tmp_path / "mine.yaml")
 
 
@@ -663,6 +679,18 @@ def test_numbers_of_another_definition_are_refused(tmp_path):
     ):
         with pytest.raises(UserError, match="make study STUDY=more"):
             write_pages("more", study(**changes), tmp_path)
+
+
+def test_a_table_without_its_second_mark_is_refused(tmp_path):
+    write_metrics(tmp_path / "more/study.json", metrics_of())
+    readme = tmp_path / "README.md"
+    for text in (START.format("other"), f"{START.format('more')}\nold\n{END}\nrest"):
+        readme.write_text(text)
+        write_pages("more", study(), tmp_path, readme=readme)
+    assert "25.0" in readme.read_text() and readme.read_text().endswith(f"\n{END}\nrest")
+    readme.write_text(START.format("more"))
+    with pytest.raises(UserError, match="README.md: no "):
+        write_pages("more", study(), tmp_path, readme=readme)
 
 
 def test_the_curve_has_common_steps_and_the_control_as_a_level():
