@@ -689,7 +689,7 @@ def test_a_table_without_its_second_mark_is_refused(tmp_path):
         write_pages("more", study(), tmp_path, readme=readme)
     assert "25.0" in readme.read_text() and readme.read_text().endswith(f"\n{END}\nrest")
     readme.write_text(START.format("more"))
-    with pytest.raises(UserError, match="README.md: no "):
+    with pytest.raises(UserError, match=r"README\.md: no "):
         write_pages("more", study(), tmp_path, readme=readme)
 
 
