@@ -39,7 +39,8 @@ def main(params_file: Path, study: str, jobs: int, out: Path, pages: bool) -> No
     name, definition = path.stem, load_study(path)
     from lib.artifacts import read_json, write_metrics
     from lib.studies.experiments import changed_inputs, made_from, run_study
-    from lib.studies.results import study_metrics, write_pages
+    from lib.studies.pages import write_pages
+    from lib.studies.results import study_metrics
 
     # The pages are written from this file only, so that --pages needs no experiment.
     numbers = out / name / "study.json"

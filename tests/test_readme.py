@@ -10,7 +10,7 @@ from lib.artifacts import read_json
 from lib.report.comparisons import MEASURES
 from lib.report.text import points
 from lib.studies.definition import STUDIES, load_study
-from lib.studies.results import START, with_rates
+from lib.studies.pages import START, with_rates
 from tests.conftest import ROOT, run_command
 from tests.docs.example import RECORD, rate, with_example
 

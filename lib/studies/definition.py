@@ -125,16 +125,16 @@ def load_study(path: Path) -> Study:
     study = study.model_copy(update={"benchmarks": sets})
     # The measures that comparisons name; '' is pass@1, or greedy accuracy if nothing is sampled.
     compared = [each.measure for each in study.comparisons if each.measure]
-    measures: list[set[str]] = []
+    measures = []
     for name, variant in study.variants.items():
         # A variant may change the evaluation, and so the benchmarks and measures it has.
         params = with_params(content, variant, origin=f"{path}: variants.{name}")
         _check_known(sets, params.evaluate.benchmarks, origin=f"{path}: benchmarks")
         own = _measures(study, params)
         _check_known(compared, own, origin=f"{path}: measure")
-        measures.append(set(own))
-    # A comparison that names no measure needs one of these.
-    if not {"greedy", "pass@1"} & set.intersection(*measures):
+        measures.append(own)
+    # A comparison that names no measure needs one of these in both variants.
+    if not any(all(name in own for own in measures) for name in ("greedy", "pass@1")):
         raise UserError(
             f"{path}: variants: all need greedy completions of `{sets[0]}`, or all need samples"
         )

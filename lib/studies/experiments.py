@@ -6,7 +6,6 @@ the same code are reused.
 
 import concurrent.futures
 import contextlib
-import csv
 import dataclasses
 import json
 import math
@@ -16,7 +15,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections import Counter, defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -26,28 +25,12 @@ from dvc.api import DVCFileSystem
 from ruamel.yaml import YAML
 
 from lib.artifacts import hash_json, read_json, write_json
-from lib.artifacts.completions import GREEDY, SAMPLED, GradedCompletion
 from lib.core.errors import UserError
 from lib.core.git import git
 from lib.params.load import read_yaml
-from lib.problems.generated import UNSEEN_EQUATIONS
 from lib.report.compare import DVC, graded_rows
-from lib.report.comparisons import problem_grades
-from lib.stats import pass_at_k
 from lib.studies.definition import Study, hydra
-
-Scores = dict[str, dict[str, dict[str, float]]]
-"""Benchmark → measure → problem id → score. The measures of `TRAINING` are in the benchmark "",
-with one score under the id "all"."""
-
-DISTINCT = "distinct"
-"""Measure of diversity: share of pairs with different texts, among a problem's right samples."""
-
-UNSEEN = "unseen"
-"""Prefix of a measure on only those problems whose sequence of equations is in no training set."""
-
-ENTROPY = "entropy"
-"""The only measure in nats per token; all others are rates."""
+from lib.studies.measures import Scores, curve_column, problem_scores, training_scores
 
 GRACE_S = 30.0
 """Seconds to wait after each of SIGINT, SIGTERM and SIGKILL."""
@@ -56,9 +39,6 @@ PROGRESS = re.compile(r"Running stage '.+':|(sft|grpo|dpo) step=.+")
 """Progress lines of an experiment: "Running stage 'grpo':", "grpo step=10 …"."""
 
 NO_RUN = "study: the committed run is not up to date here; run `dvc repro` first"
-
-TRAINING = {"training": "answer_accuracy", ENTROPY: "entropy"}
-"""Measures of GRPO's training samples → their columns in its curve."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -459,89 +439,6 @@ def measurements(experiment: Experiment) -> dict[str, Any]:
         # Only if this experiment ran GRPO: otherwise its commit has the default run's curve.
         if "grpo" in experiment.checkpoints.values():
             # Measures of training belong to no benchmark.
-            scores[variant][""] = _sampled(files, checkpoint)
-        validation[variant] = _curve(files, f"{checkpoint}_validation", "answer_accuracy")
+            scores[variant][""] = training_scores(files, checkpoint)
+        validation[variant] = curve_column(files, f"{checkpoint}_validation", "answer_accuracy")
     return {"scores": scores, "validation": validation}
-
-
-def _sampled(files: DVCFileSystem, checkpoint: str) -> dict[str, dict[str, float]]:
-    """Return accuracy and entropy of GRPO's training samples at a checkpoint.
-
-    {"training": {"all": 0.8}, "entropy": {"all": 0.26}}. For "sft" they are those of the first
-    step, which samples from the SFT checkpoint; for "grpo", means over the last tenth of the steps.
-    {} for any other checkpoint.
-    """
-    measures = {}
-    # Name of the measure → column of GRPO's curve.
-    for name, column in TRAINING.items():
-        # One value per step, in the order of the steps.
-        values = list(_curve(files, "grpo", column).values())
-        if checkpoint == "sft":
-            values = values[:1]
-        elif checkpoint == "grpo":
-            values = values[-math.ceil(len(values) / 10) :]
-        else:
-            values = []
-        # Empty also if GRPO was skipped.
-        if values:
-            measures[name] = {"all": fmean(values)}
-    return measures
-
-
-def _curve(files: DVCFileSystem, name: str, column: str) -> dict[str, float]:
-    """Read a column of a curve's CSV as training step → value, in the order of the file.
-
-    "grpo_validation", "answer_accuracy" -> {"0": 0.31, "10": 0.35}; {} without this file, for a
-    checkpoint that was not trained, or without this column: TRL logs no accuracy of its samples.
-    """
-    path = f"reports/curves/{name}.csv"
-    if not files.exists(path):
-        return {}
-    # The steps stay text, since JSON stores them as keys.
-    rows = csv.DictReader(files.read_text(path).splitlines())
-    # A second update on the same rollouts logs no accuracy: its cell is empty.
-    return {row["step"]: float(row[column]) for row in rows if row.get(column)}
-
-
-def problem_scores(rows: Sequence[GradedCompletion]) -> Scores:
-    """Score every problem of each benchmark: greedy accuracy, pass@1, pass@8 and pass@k.
-
-    k is the number of samples per problem. Problems with at least two right samples also get
-    "distinct", the share of pairs of these with different texts. If some problems of a benchmark
-    are unseen, greedy accuracy and pass@1 are repeated on these: "unseen greedy".
-
-    Returns:
-        Benchmark → measure → problem id → score.
-    """
-    scores: Scores = {}
-    # `grades` has a boolean per completion of the problem.
-    for (benchmark, mode), problems in problem_grades(rows).items():
-        for problem, grades in problems.items():
-            # A set, since the three values of k may be equal: always for greedy, with one
-            # completion, whose pass@1 is its grade.
-            for k in {1, min(8, len(grades)), len(grades)}:
-                measure = "greedy" if mode == GREEDY else f"pass@{k}"
-                score = pass_at_k(num_completions=len(grades), num_correct=sum(grades), k=k)
-                scores.setdefault(benchmark, {}).setdefault(measure, {})[problem] = score
-    # (benchmark, problem id) → how often each right sampled text occurs.
-    texts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    for row in rows:
-        if row.mode == SAMPLED and row.answer_ok:
-            texts[row.benchmark, row.problem_id][row.completion] += 1
-    for (benchmark, problem), counts in texts.items():
-        # Share of pairs of right samples with different texts: 1 minus the share of equal ones.
-        num_pairs = math.comb(counts.total(), 2)
-        num_equal = sum(math.comb(count, 2) for count in counts.values())
-        # 0 pairs if only one sample is right.
-        if num_pairs:
-            scores[benchmark].setdefault(DISTINCT, {})[problem] = 1 - num_equal / num_pairs
-    # Problems whose sequence of equations is in no training set; `prepare` tags them.
-    unseen = {(row.benchmark, row.problem_id) for row in rows if UNSEEN_EQUATIONS in row.tags}
-    for benchmark, measures in scores.items():
-        for measure in {"greedy", "pass@1"} & measures.keys():
-            of_all = measures[measure]
-            of_unseen = {key: of_all[key] for key in of_all if (benchmark, key) in unseen}
-            # Left out if no problem is unseen, or all are: it would then repeat the measure itself.
-            if 0 < len(of_unseen) < len(of_all):
-                measures[f"{UNSEEN} {measure}"] = of_unseen
-    return scores

@@ -36,27 +36,25 @@ from lib.studies.definition import (
 )
 from lib.studies.experiments import (
     Outcome,
-    Scores,
     _identity,
     _stored,
     changed_inputs,
     experiments_of,
     made_from,
     measurements,
-    problem_scores,
     progress_line,
     run_study,
 )
-from lib.studies.results import (
+from lib.studies.measures import Scores, problem_scores
+from lib.studies.pages import (
     END,
     START,
-    claim_verdicts,
     studies_page,
     study_figures,
     study_markdown,
-    study_metrics,
     write_pages,
 )
+from lib.studies.results import claim_verdicts, study_metrics
 from stages.study import main as study_stage
 from tests.conftest import ROOT, run_command
 from tests.lib.training.steps import build
