@@ -106,13 +106,13 @@ def run_study(
 ) -> Outcome:
     """Run the experiments that have not run yet, and return the measurements of all.
 
-    A seed's experiments run one after the other, several seeds at a time. The first failure ends
-    the others, as an interrupt does.
+    A seed's first experiment runs before its others. The first failure ends all others, as an
+    interrupt does.
 
     Args:
         name: the study's name.
         scratch: folder with a file of measurements for each finished experiment.
-        jobs: seeds at a time.
+        jobs: experiments that run at a time.
         log: called with each line of progress: on a stage, a step, or a finished experiment with
             the time left.
 
@@ -130,21 +130,27 @@ def run_study(
     # The duration of each experiment that ends in this call; threads append to it.
     seconds: list[float] = []
 
-    def run_seed(seed: int) -> None:
-        # One after the other: the first fills DVC's run-cache with stages that the others share.
-        for each in waiting:
-            if each.seed == seed:
-                # `_run` writes the file with the measurements, and returns the duration.
-                seconds.append(_run(each, scratch, state, processes))
-                log(progress_line(each.name, seconds, total=len(waiting), jobs=jobs))
+    def run(each: Experiment) -> None:
+        # `_run` writes the file with the measurements, and returns the duration.
+        seconds.append(_run(each, scratch, state, processes))
+        log(progress_line(each.name, seconds, total=len(waiting), jobs=jobs))
 
     # Threads suffice: each only waits for the output of its own DVC process.
     pool = concurrent.futures.ThreadPoolExecutor(jobs)
+    # A seed's first experiment fills DVC's run-cache with stages that its others share, so these
+    # start when it has ended: future of an experiment → the experiments that wait for it.
+    followers: dict[concurrent.futures.Future[None], list[Experiment]] = {}
     try:
-        seeds = [pool.submit(run_seed, seed) for seed in study.seeds]
-        for future in concurrent.futures.as_completed(seeds):
-            # Called for its error: it raises what the seed's experiment raised.
-            future.result()
+        for seed in study.seeds:
+            if of_seed := [each for each in waiting if each.seed == seed]:
+                followers[pool.submit(run, of_seed[0])] = of_seed[1:]
+        while followers:
+            ended, _ = concurrent.futures.wait(followers, return_when="FIRST_COMPLETED")
+            for future in ended:
+                # Called for its error: it raises what the experiment raised.
+                future.result()
+                for each in followers.pop(future):
+                    followers[pool.submit(run, each)] = []
     except (KeyboardInterrupt, UserError) as error:
         fault = error.message if isinstance(error, UserError) else "study: interrupted"
         done = len(experiments) - len(waiting) + len(seconds)
@@ -153,7 +159,7 @@ def run_study(
             f"STUDY={name}` runs the others, without the stages that they finished"
         ) from None
     finally:
-        # In this order: cancel the waiting seeds, end the running experiments, wait for the
+        # In this order: cancel the waiting experiments, end the running ones, wait for the
         # threads. Without an error, all of them have ended, and nothing happens.
         pool.shutdown(wait=False, cancel_futures=True)
         processes.end()
