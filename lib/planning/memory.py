@@ -280,7 +280,7 @@ def memory_at_peak(
         kind: `sft`, `grpo`, `dpo`, or `pairs` for DPO's sampling.
         launch: the ranks of the phase; `micro_batch_size` is that of one rank. Under FSDP2 they
             share out weights, reference, optimiser state and gradients, and gather two blocks at a
-            time and the embeddings; otherwise each rank has all of them.
+            time and the embeddings; under DDP each rank has all of them, and buckets for gradients.
     """
     model, section = params.model, section_of(params, kind)
     # Only engines on the policy's own weights: vLLM's cache is inside its share of the GPU.
@@ -307,6 +307,9 @@ def memory_at_peak(
     # The KL penalty's reference policy: a copy of the trained weights.
     if kind != "sft" and section.beta:
         resident["reference"] = trained
+    # DDP copies all gradients into buckets, which it sums over the ranks.
+    if launch.ranks > 1 and not launch.shards:
+        resident["buckets"] = trained
     ranks = launch.ranks if launch.shards else 1
     resident = {name: size // ranks for name, size in resident.items()}
     with_gradients = {**resident, "gradients": trained // ranks}

@@ -114,6 +114,9 @@ def test_ranks_share_out_what_is_held_and_gather_the_rest():
     # 7.6 billion weights in float32; two blocks and both embeddings are gathered at once.
     assert alone["weights"] == pytest.approx(30.5e9, rel=0.01)
     assert of_four["gathered"] == pytest.approx(4 * (2 * 233e6 + 2 * 545e6), rel=0.01)
+    # DDP shares nothing out, and copies the gradients.
+    of_two = memory_at_peak(SEVEN, "grpo", shape, launch=Launch(2))
+    assert of_two["weights"] == of_two["buckets"] == alone["weights"]
 
 
 @pytest.mark.parametrize(("checkpointing", "prompts"), [(False, (1, 4)), (True, (4, 4))])
