@@ -308,8 +308,8 @@ def _sources(stages: Mapping[str, Any]) -> dict[str, Any]:
     sources: dict[str, Any] = {}
     for name, stage in stages.items():
         deps = {dep["path"]: dep["md5"] for dep in stage.get("deps", ())}
-        given = {path: md5 for path, md5 in deps.items() if not made(Path(path))}
-        sources[name] = stage["cmd"], stage.get("params"), given
+        outside = {path: md5 for path, md5 in deps.items() if not made(Path(path))}
+        sources[name] = stage["cmd"], stage.get("params"), outside
     return sources
 
 

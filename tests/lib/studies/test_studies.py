@@ -10,6 +10,9 @@ import signal
 import statistics
 import subprocess
 import sys
+import threading
+import time
+from collections import defaultdict
 from contextlib import nullcontext
 from typing import Any
 
@@ -292,6 +295,31 @@ def test_shared_experiments_run_first_and_failures_are_raised(tmp_path, monkeypa
     for seed in (0, 1):
         assert ended.index(f"s-sft-grpo-{seed}") < ended.index(f"s-control-{seed}")
     assert len(ended) == 5
+
+
+def test_a_seed_s_other_experiments_run_side_by_side(tmp_path, monkeypatch):
+    first_ended = set()
+    # Each of the others waits for a second one: alone, it would fail.
+    pair = threading.Barrier(2, timeout=20)
+
+    def run(experiment, scratch, state, processes):
+        if experiment.name.startswith("s-sft-grpo-"):
+            time.sleep(0.05)
+            first_ended.add(experiment.seed)
+        else:
+            assert experiment.seed in first_ended
+            pair.wait()
+        return 60.0
+
+    monkeypatch.setattr("lib.studies.experiments._lock_hash", lambda: "code")
+    monkeypatch.setattr("lib.studies.experiments._run", run)
+    # No experiment has a file before the study, and each has one after it.
+    numbers = {"scores": defaultdict(dict), "validation": defaultdict(dict), "seconds": 60.0}
+    reads = iter([{}] * 9 + [numbers] * 9)
+    monkeypatch.setattr("lib.studies.experiments._stored", lambda *_: next(reads))
+    variants = {**study().variants, "x": Variant(checkpoint="sft", params={"sft.num_epochs": 6})}
+    outcome = run_study("s", study(variants=variants), scratch=tmp_path, jobs=2, log=print)
+    assert outcome.hours == pytest.approx(9 / 60)
 
 
 FAKE_DVC = """
