@@ -27,7 +27,7 @@ from lib.params.schema import Params
 from lib.params.section import HELD_BACK_SET, suggest
 from lib.params.training import Optimisation, RolloutSampling, Validation
 from lib.prompts import prompt_format
-from lib.rewards.functions import Grading, rewards_of
+from lib.rewards.functions import Grading, load_reward, rewards_of
 
 ACCEPTABLE_LOSS = 0.05
 """Acceptable share of bfloat16 weights without an update. Learning rates of 2e-4 and more have a
@@ -134,6 +134,12 @@ def _reward_faults(params: Params) -> Iterator[str]:
                 f"{key}.weights: {len(weights)} weights for "
                 f"{len(names)} functions ({', '.join(map(label, names))})"
             )
+    # SFT's validation would otherwise depend on the section `reward`.
+    if any({*load_reward(name).needs} - {"max_completion_tokens"} for name in validation_rewards):
+        yield (
+            f"validation.stack: `{validation.stack}` has rewards with settings of their own, which "
+            "only training has; use another stack"
+        )
     # Without plugins, since stages before GRPO do not depend on their files; `check` tries them.
     registered = [name for name in (*training_rewards, *validation_rewards) if not is_plugin(name)]
     settings = reward.settings(max_completion_tokens=params.rollout.max_new_tokens)

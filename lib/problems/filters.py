@@ -45,8 +45,10 @@ _UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
 # A character of an unspaced script, or a run of other letters and digits:
 # "let x=3, 中文" -> "let", "x", "3", "中", "文".
 _WORD = re.compile(rf"([{_UNSPACED}])|[^\W_{_UNSPACED}]+")
-# "1,234", "-3.5", "$12", "1e6". All parts are optional, but one digit is required: `(?=.*\d)`.
-_NUMERIC = re.compile(r"(?=.*\d)[-+−]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:e[-+]?\d+)?", re.I)
+# "1,234", "-3.5", "$12", "1e6", ".5": digits before or after the point, or both: `(?=\.?\d)`.
+_NUMERIC = re.compile(
+    r"[-+−]?\$?(?=\.?\d)(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:e[-+]?\d+)?", re.I
+)
 
 
 def digest(text: str) -> int:
@@ -322,7 +324,7 @@ def check_correct(_: int, problem: Problem) -> tuple[str, str] | None:
     else:
         # Without a solution nothing contradicts the reference: it is compared with itself.
         answer = problem.reference
-    if is_equivalent(reference=problem.reference, answer=answer):
+    if is_equivalent(reference=problem.reference, answer=answer, problem=problem.problem):
         return None
     detail = f"the solution's answer is {answer}, the reference {problem.reference}"
     return "solution_not_correct", detail

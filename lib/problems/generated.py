@@ -19,7 +19,6 @@ import dataclasses
 import hashlib
 import operator
 import random
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
@@ -59,9 +58,6 @@ OPERATIONS: dict[str, Callable[[int, int], int]] = {
 
 WORDING_FILES = {"short": ("stories.yaml",), "wide": ("stories.yaml", "stories_wide.yaml")}
 """Files of sentences by `wording`."""
-
-# "12 + 3 = 15", "12+3=15"
-_EQUATION = re.compile(r"(\d{1,9}) ?([-+*/]) ?(\d{1,9}) ?= ?(\d{1,9})(?!\d)")
 
 
 @cache
@@ -343,17 +339,6 @@ def shorten_solutions(problems: Iterable[Problem], *, share: float, seed: int) -
         yield dataclasses.replace(problem, solution="") if position < share else problem
 
 
-def written_equations(text: str) -> tuple[str, ...]:
-    """Return the equations written in `text`, in order, right or wrong, all with the same spacing.
-
-    "12+3=15, so 4 * 2 = 9" -> ("12 + 3 = 15", "4 * 2 = 9")
-    """
-    return tuple(
-        f"{left} {operation} {right} = {value}"
-        for left, operation, right, value in _EQUATION.findall(text)
-    )
-
-
 def tag_unseen_equations(
     problems: Iterable[Problem], *, training: Iterable[Problem]
 ) -> Iterator[Problem]:
@@ -362,8 +347,8 @@ def tag_unseen_equations(
     The equations are the sequence in the worked solution, so `training` must still have its
     solutions: call this before `shorten_solutions`.
     """
-    seen = {written_equations(problem.solution) for problem in training}
+    seen = {problem.solution for problem in training}
     for problem in problems:
-        unseen = written_equations(problem.solution) not in seen
+        unseen = problem.solution not in seen
         tags = (*problem.tags, UNSEEN_EQUATIONS) if unseen else problem.tags
         yield dataclasses.replace(problem, tags=tags)

@@ -39,7 +39,7 @@ _ANSWER_TAGS = (
     ("<SOLUTION>", "</SOLUTION>"),
     ("<|begin_of_box|>", "<|end_of_box|>"),
 )
-_BOX = re.compile(r"\\{1,2}(?:boxed|fbox|beginboxed)\s*(?=\{)")
+_BOX = re.compile(r"\\{1,2}(?:boxed|fbox|framebox|beginboxed)\s*(?=\{)")
 # A brace, or an escaped character such as `\{`, so that an escaped brace is not counted.
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _NOUN = (

@@ -151,8 +151,9 @@ def _hundredth(node: Node) -> Node:
     if node.kind != "percent":
         return node
     inside = node.args[0]
-    # No literal: `x \%`, `(1/2) \%`.
-    if inside.value is None:
+    # No literal: `x \%`, `(1/2) \%`, `33\frac{1}{3} \%`. Digits made from the value would count as
+    # a decimal that its author rounded.
+    if inside.value is None or not inside.name:
         return Node("quotient", (inside, number(100)))
     # The literal keeps its digits, since a rounding is compared by them: 12.5 % is 0.125, a decimal
     # of three places, two more than 12.5 has. It gets at most 15 places; the value is exact.

@@ -187,7 +187,7 @@ _UPRIGHT = names(
 # Each becomes a prefix of the letter's name: `\mathbf{v}` is bf:v, `\mathbb{R}` is bb:R.
 _BOLD = pairs("mathbf=bf boldsymbol=bf bm=bf bf=bf mathcal=cal mathscr=cal mathfrak=frak mathbb=bb")
 # Commands that draw a frame or a line around their argument, and style no letters.
-_FRAMES = names("boxed fbox beginboxed underline")
+_FRAMES = names("boxed fbox framebox beginboxed underline")
 _NEUTRAL = (
     # Spacing; `\left.` and `\right.`, brackets that are not drawn.
     r"\s+|~|\\[,;:! ]|\\(?:left|right)\s*\.(?!\d)|\\q?quad"

@@ -106,6 +106,11 @@ PREFERRING = {
         ({"rollout.max_new_tokens": 256}, "rollout.max_new_tokens", "model.max_seq_length=256"),
         ({"validation.sets": ["validation"]}, "validation.sets", "prepare.validation_share"),
         ({"validation.weights": [1.0]}, "validation.weights", "(format, answer)"),
+        (
+            {"validation.stack": "shaping", "validation.weights": [1.0] * 3},
+            "validation.stack",
+            "use",
+        ),
         ({"grpo.select": "best"}, "grpo.select", "validation.sets"),
         ({"sft.save_steps": 0, "sft.keep_checkpoints": 2}, "sft", "save_steps"),
         ({"sft.packing": True, "sft.group_by_length": True}, "sft", "group_by_length"),

@@ -140,7 +140,7 @@ def test_a_brute_force_search_finds_the_same_rows(table_of):
 
 def test_integers_and_decimals_are_numeric():
     numbers = ["5", "-5", "1,234", "0.5", ".5", "1e6", "$12", "−3"]
-    others = ["", "x", "1/2", "\\frac{1}{2}", "5 km", "1,23", "(1, 2)", "e"]
+    others = ["", "x", "1/2", "\\frac{1}{2}", "5 km", "1,23", "(1, 2)", "e", "e5", "$.e5"]
     assert [text for text in (*numbers, *others) if is_numeric(text)] == numbers
 
 
@@ -158,6 +158,15 @@ def test_a_response_comes_to_what_it_marks(table_of):
         for text in responses
     ]
     assert texts(table_of(problems).keep(check_correct)) == [responses[0]]
+
+
+def test_a_unit_that_the_problem_names_is_read_as_in_grading(table_of):
+    problem = Problem.create(
+        problem="How many apples does he have?",
+        reference="5",
+        solution="The answer is 5 apples.",
+    )
+    assert texts(table_of([problem]).keep(check_correct)) == [problem.problem]
 
 
 def test_solutions_that_come_to_something_else_go(table_of):

@@ -23,7 +23,6 @@ from lib.problems.generated import (
     synthetic_sets,
     tag_unseen_equations,
     wording,
-    written_equations,
 )
 
 TRAINING = preset_params("tiny-cpu").prepare.synthetic
@@ -181,9 +180,10 @@ def test_an_equation_sequence_in_no_training_problem_is_tagged():
     assert [problem.tags for problem in tagged[1:]] == [(DISTRACTOR, UNSEEN_EQUATIONS)] * 2
 
 
-def test_written_equations_are_read_right_or_wrong():
-    assert written_equations("") == ()
-    assert written_equations("So 3+4 = 7, then 7 * 2 = 15.") == ("3 + 4 = 7", "7 * 2 = 15")
-    assert written_equations("3 + 4 = \n= 7, 5 5 = 10, 2 + = 2") == ()
-    problem = problems(count=1)[0]
-    assert written_equations(problem.solution) == tuple(problem.solution.splitlines())
+def test_equations_of_ten_digits_are_unseen_too():
+    one, two = (
+        Problem.create(problem=end, reference="7", solution=f"1000000000 + {end} = 100000000{end}")
+        for end in "12"
+    )
+    (tagged,) = tag_unseen_equations([one], training=[two])
+    assert tagged.tags == (UNSEEN_EQUATIONS,)
