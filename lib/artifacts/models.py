@@ -59,9 +59,14 @@ def model_faults(folder: Path) -> Iterator[str]:
         # Only headers are read: some kilobytes per file instead of gigabytes.
         num_tensors = sum(len(tensors_of(path)) for path in weights)
         config = read_json(folder / "config.json", remedy="copy it again")
+        # Weights in several files have an index: the name of each tensor → its file.
+        index = folder / "model.safetensors.index.json"
+        files = read_json(index, remedy="copy it again")["weight_map"] if index.exists() else {}
     except UserError as error:
         yield error.message
         return
+    if missing := sorted({*files.values()} - {path.name for path in weights}):
+        yield f"{folder} has no {', '.join(missing)}, which {index.name} names; copy it again"
     # 0 without the entry, which passes below; None, which fails, if config.json is no object.
     layers = (config.get("num_hidden_layers") or 0) if isinstance(config, dict) else None
     # Every layer has one tensor or more, so more layers than tensors are a fault. transformers

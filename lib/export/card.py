@@ -97,6 +97,9 @@ def model_card(
         f"{each.max_new_tokens} tokens)"
         for each in evaluate.overrides
     )
+    decoding = f"Sampled at temperature {evaluate.temperature:g} and top-p {evaluate.top_p:g}"
+    if not evaluate.num_samples:
+        decoding = "Decoded greedily"
     # Sorted, so that the same inputs give the same card, byte by byte.
     hashes = "\n".join(f"- {key}: `{value}`" for key, value in sorted(inputs.items()))
     return f"""---
@@ -114,7 +117,7 @@ prompt format `{prompt_format.name}` (`prompt_format.json`), and ends with its e
 |---|---|---|---|---|
 {table}
 
-Sampled at temperature {evaluate.temperature:g} and top-p {evaluate.top_p:g}, at most
+{decoding}, at most
 {tokens}; every answer was graded by reckon's verifier. Intervals are
 over problems. Other software has to be given that length{and_stops} (`prompt_format.json`).
 

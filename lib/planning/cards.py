@@ -24,7 +24,7 @@ def card_memory(card: str) -> int:
     """
     if not card:
         return next((gpu.memory for gpu in find_gpus()), 0)
-    if not card.isdigit():
+    if not card.isdecimal():
         raise UserError(f"CARD={card}: expected the GB of a card, like 24")
     return int(card) * 10**9
 

@@ -52,6 +52,7 @@ MAX_PARAMS = 8
 MAX_CAUSES = 5
 """Changed params, code and data named by the stale warning."""
 
+NOTHING_COMPARED = "NO SET IS MEASURED ON BOTH SIDES: the exported models were not compared"
 STALE = (
     "The workspace is stale: {} changed since its last run, so the numbers below are outdated. "
     "`make repro` renews them."
@@ -207,7 +208,7 @@ def summarize(
         ],
         more=f"All sets: `make compare ALL=1`; every number: `dvc metrics diff {base}`; every rate "
         f"by level: `git diff {base} reports/report.md`\nCurves: {curves}",
-        alarms=list(alarms(comparisons)),
+        alarms=list(alarms(comparisons)) if comparisons or how == "paired" else [NOTHING_COMPARED],
     )
 
 
@@ -393,12 +394,13 @@ def lacks_remote(revision: str) -> bool:
     """
     # The name of today's default remote; None if there is no remote at all.
     remote, local = Repo().config["core"].get("remote"), Path(".dvc/config.local")
+    section = f"['remote \"{remote}\"']"
     # False if there is no remote, so that no revision is older than it. False with the remote in
     # config.local, which serves every revision; REMOTE_REMEDY is the command that copies it there.
-    if not remote or (local.exists() and remote in local.read_text("utf-8")):
+    if not remote or (local.exists() and section in local.read_text("utf-8")):
         return False
     # Otherwise the revision's own file, as text, has to name the remote.
-    return remote not in git("show", f"{revision}:.dvc/config")
+    return section not in git("show", f"{revision}:.dvc/config")
 
 
 def experiments_lines(*, everything: bool) -> Iterator[str]:

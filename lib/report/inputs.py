@@ -281,7 +281,7 @@ def read_curve(path: Path) -> LoggedCurve:
                     points = curve.setdefault(name, [])
                     if value:  # empty where that number was not logged at that step
                         points.append((step, float(value)))
-            except (KeyError, ValueError) as error:
+            except (KeyError, TypeError, ValueError) as error:
                 raise UserError(
                     f"{path}:{number}: {error!r}; run `dvc repro` to write it again"
                 ) from error

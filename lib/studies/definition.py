@@ -17,6 +17,9 @@ from lib.params.section import Name, Section
 
 STUDIES = Path("studies")
 
+# A dash joins the names of variants that share a run.
+VariantName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_]*$")]
+
 
 class Variant(Section):
     """Changes to the committed params, and the checkpoint to measure.
@@ -66,7 +69,7 @@ class Study(Section):
     """Benchmarks to measure; empty for the first of evaluate.benchmarks."""
     # With two seeds, the interval is too wide for any claim.
     seeds: Annotated[tuple[int, ...], Field(min_length=3)]
-    variants: Annotated[dict[Name, Variant], Field(min_length=2)]
+    variants: Annotated[dict[VariantName, Variant], Field(min_length=2)]
     comparisons: Annotated[tuple[Contrast, ...], Field(min_length=1)]
 
     def contradictions(self) -> Iterator[str]:

@@ -92,20 +92,21 @@ def expected_world_size(command: Sequence[str]) -> int | None:
     `torchrun --nproc_per_node 2 --nnodes 3 …` -> 6. None if the number is not fixed
     (`--nproc_per_node gpu`, `--nnodes 1:4`), or if the command is no launcher's.
     """
-    # Texts, or None for an option that is not on the command line.
-    options = _options(command)
     # The launcher is among the first three words: `torchrun`, `python …/torchrun`, `python -m
     # torch.distributed.run`, or `stages.ranks`, which calls torchrun.
     names = {Path(word).name for word in command[:3]}
-    if names & {"torchrun", "torch.distributed.run", "stages.ranks"}:
+    is_torchrun = bool(names & {"torchrun", "torch.distributed.run", "stages.ranks"})
+    if not is_torchrun and not {"accelerate", "launch"} <= {*names, *command}:
+        return None
+    # Texts, or None for an option that is not on the command line.
+    options = _options(command)
+    if is_torchrun:
         # torchrun takes an option that is not given from the environment (Kubeflow sets these).
         numbers = [
             options.nproc_per_node or os.environ.get("PET_NPROC_PER_NODE", "1"),
             options.nnodes or os.environ.get("PET_NNODES", "1"),
         ]
         return math.prod(map(int, numbers)) if all(map(str.isdigit, numbers)) else None
-    if "accelerate" not in names or "launch" not in command:
-        return None
     # The option wins over the file of `--config_file`, as in accelerate.
     number = options.num_processes
     if not number and options.config_file:

@@ -105,6 +105,12 @@ def test_the_card_names_the_selected_steps(on_the_hub):
     assert "50.0 %. As a maximum of noisy numbers" in text
 
 
+def test_greedy_rates_have_no_temperature_on_the_card(smoke):
+    evaluate = smoke.evaluate.model_copy(update={"num_samples": 0})
+    text = card(smoke.model_copy(update={"evaluate": evaluate})).text
+    assert "\nDecoded greedily, at most" in text and "temperature" not in text
+
+
 def test_random_weights_and_own_problems_name_nothing_on_the_hub(smoke):
     data = card(smoke, name="", prompt_format=prompt_format("xml")).data
     assert data.base_model is None

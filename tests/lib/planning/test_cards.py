@@ -68,8 +68,9 @@ def test_the_card_is_the_one_named_or_the_first_here(monkeypatch):
     assert card_memory("") == 0
     here.append(Gpu("L4", "580.1", 23 * GB, 22 * GB))
     assert card_memory("") == 23 * GB
-    with pytest.raises(UserError, match="CARD=big"):
-        card_memory("big")
+    for card in ("big", "²"):
+        with pytest.raises(UserError, match=f"CARD={card}"):
+            card_memory(card)
 
 
 def test_fit_writes_the_preset_with_its_micro_batches(tmp_path, monkeypatch):

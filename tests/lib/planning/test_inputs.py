@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from lib.artifacts import write_json
 from lib.artifacts.models import adapter_faults, model_faults, tensors_of
 from lib.core.errors import UserError
 from lib.params import parse_params, preset_params
@@ -69,6 +70,16 @@ def test_a_truncated_model_is_a_fault(tmp_path):
     tokenizer, broken = model_faults(folder)
     assert "no tokenizer" in tokenizer
     assert "not a whole" in broken
+
+
+def test_a_file_that_the_index_names_and_is_not_there_is_a_fault(tmp_path):
+    folder = write_model(tmp_path / "mine", architecture="qwen2")
+    one, two = (f"model-0000{number}-of-00002.safetensors" for number in (1, 2))
+    (folder / "model.safetensors").rename(folder / one)
+    files = {"weight_map": {"a.weight": one, "b.weight": two}}
+    write_json(folder / "model.safetensors.index.json", files)
+    (fault,) = model_faults(folder)
+    assert f"has no {two}" in fault and one not in fault
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_without_git_or_as_another_user_it_is_one_line(repository, owner, word, 
 
 def test_an_experiment_older_than_the_remote_is_named(repository):
     in_shell(
-        "dvc exp save --name warm && dvc remote add -q -d storage store && git commit -qam later"
+        "dvc exp save --name warm && dvc remote add -q -d plots store && git commit -qam later"
     )
     assert "and 1 of other commits" in "\n".join(experiments_lines(everything=False))
     shown = "\n".join(experiments_lines(everything=True))
@@ -166,6 +166,13 @@ def test_what_cannot_be_paired_says_why_first(repository, cause):
     assert cause in against.notes[-1] and "unpaired" in against.tables[1].title
     assert ("a CPU of theirs" in against.notes[-1]) == (cause == "cache")
     assert against.tables[1].rows[0][1] == "−20.0" and "WORSE THAN HEAD" in against.alarms[0]
+
+
+def test_nothing_measured_on_both_sides_is_no_success(repository):
+    shutil.rmtree(".dvc/cache")
+    write_json(Path("reports/metrics/evaluate/grpo.json"), {})
+    failed = CliRunner().invoke(main)
+    assert (failed.exit_code, "NO SET IS MEASURED ON BOTH SIDES" in failed.output) == (1, True)
 
 
 def test_the_command_fails_only_when_the_model_got_worse(repository):

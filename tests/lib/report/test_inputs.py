@@ -23,7 +23,12 @@ def test_a_missing_file_is_named_with_what_writes_it(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    ("text", "key"), [("epoch,loss\n1,2\n", "step"), ("step,loss\n1,low\n", "curve.csv:2")]
+    ("text", "key"),
+    [
+        ("epoch,loss\n1,2\n", "step"),
+        ("step,loss\n1,low\n", "curve.csv:2"),
+        ("step,loss\n1,0.5,9\n", "curve.csv:2"),
+    ],
 )
 def test_a_damaged_curve_is_named_with_its_row(tmp_path, text, key):
     path = tmp_path / "curve.csv"

@@ -6,7 +6,7 @@ import pytest
 
 from lib.report.report import _main_rows, build_report
 from lib.report.write import render_markdown, summary_lines, write_report
-from tests.lib.report.runs import CHECKPOINTS, HOSTILE, load, write_text
+from tests.lib.report.runs import CHECKPOINTS, HOSTILE, load, read, write_run, write_text
 
 
 def written(folder, run):
@@ -55,6 +55,13 @@ def test_a_skipped_phase_is_named_and_has_no_caveat(tmp_path):
     text = markdown(load(tmp_path / "run", problems=6, skipped=("grpo",)))
     assert "Skipped in this run: grpo" in text and "| grpo (skipped) |" in text
     assert "60.0 %" not in text.split("## Results")[0]
+
+
+def test_one_checkpoint_is_compared_with_none(tmp_path):
+    folder = write_run(tmp_path / "run", problems=6)
+    text = markdown(read(folder, exported="base", checkpoints=("base",), starts={}))
+    assert "| base |" in text and "problem by problem" not in text
+    assert not re.search(r"^### .+\n+(?=\n#|\Z)", text, re.M), "a heading over nothing"
 
 
 def test_hostile_completions_leave_the_markdown_whole(tmp_path):

@@ -178,6 +178,7 @@ def test_a_variants_values_are_set_after_its_presets():
         ({"seeds": (0, 1, 1)}, "seeds"),
         ({"comparisons": ({"before": "sft", "after": "gpro", "expect": "better"},)}, "`gpro`"),
         ({"variants": {"a": {"checkpoint": "last"}, "b": {"checkpoint": "sft"}}}, "checkpoint"),
+        ({"variants": {"a-b": {"checkpoint": "grpo"}, "b": {"checkpoint": "sft"}}}, "a-b"),
     ],
 )
 def test_a_study_without_a_sound_comparison_is_refused(changes, key):

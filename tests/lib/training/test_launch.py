@@ -24,6 +24,7 @@ LAUNCH_FILES = ROOT / "lib/presets/launch"
     ("command", "processes"),
     [
         ("python -m stages.sft", None),
+        ("sh -c stages.sft --config-file", None),
         ("/x/bin/python /x/bin/torchrun --nproc_per_node 2 -m stages.sft", 2),
         ("torchrun --nproc-per-node=4 --nnodes=3 -m stages.sft", 12),
         ("torchrun --nproc_per_node gpu -m stages.sft", None),
