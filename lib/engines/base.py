@@ -75,6 +75,9 @@ class Engine(abc.ABC):
     """The engine's entry in `lib.engines.registry.ENGINES`."""
     tokenizer: "PreTrainedTokenizerBase"
     """The checkpoint's tokenizer."""
+    positions: int | None
+    """Most tokens of prompt and completion together, None for no limit: the model's positions, or
+    for an engine with memory of its own, `max_seq_length` if these are fewer."""
 
     @classmethod
     def check(cls, checkpoint: Path, *, base: Path) -> None:

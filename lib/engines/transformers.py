@@ -57,6 +57,7 @@ class TransformersEngine(Engine):
     ) -> None:
         self.model: PreTrainedModel | None = model  # None after `close`
         self.tokenizer = tokenizer
+        self.positions = max_positions(model.config)
         self.batch_size = batch_size  # completions generated at a time
         self.label = label  # of the progress bar; '' shows none
         # A cache: the settings that decide when a completion ends → the rules made from them.
@@ -103,7 +104,7 @@ class TransformersEngine(Engine):
         model = self.model
         endings = self._endings_of(model, sampling)  # decides when a completion has ended
         # [P] maximum new tokens, so that no row is longer than the model's positions.
-        limits = longest_completions(prompts, sampling, positions=max_positions(model.config))
+        limits = longest_completions(prompts, sampling, positions=self.positions)
         # Tokens of the longest prompt and completion together.
         longest = max(map(add, map(len, prompts), limits), default=0)
         # Length beyond which a `longrope` model takes other RoPE factors, so that its cached keys

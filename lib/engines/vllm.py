@@ -77,7 +77,7 @@ class VllmBase(Engine):
         scratch: str | None = None,
     ) -> None:
         self.tokenizer = tokenizer
-        self.max_seq_length = max_seq_length
+        self.positions = max_seq_length
         self.label = label
         # Ids of end tokens besides those that vLLM reads with the weights.
         self._ends: tuple[int, ...] = ()
@@ -96,8 +96,8 @@ class VllmBase(Engine):
 
         Each prompt is a request of its own, with its own seed.
         """
-        # [P] maximum new tokens: `max_new_tokens`, or what the prompt leaves of `max_seq_length`.
-        limits = longest_completions(prompts, sampling, positions=self.max_seq_length)
+        # [P] maximum new tokens: `max_new_tokens`, or what the prompt leaves of the positions.
+        limits = longest_completions(prompts, sampling, positions=self.positions)
         greedy = sampling.temperature == 0
         common = {
             # vLLM refuses several greedy completions; they are equal, and one is repeated below.

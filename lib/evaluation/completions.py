@@ -32,7 +32,6 @@ from lib.core.errors import UserError
 from lib.core.process import alone, installed_version
 from lib.core.progress import Heartbeat
 from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode, open_engine
-from lib.engines.policy import is_adapter, read_max_positions
 from lib.engines.registry import ENGINES
 from lib.params.model import Decoding, Evaluate
 from lib.params.schema import Params
@@ -56,7 +55,9 @@ def complete_checkpoint(
     # Without the reward and training sections: after a change there, no completion is generated
     # again.
     sections = {"seed", "torch_threads", "model", "prompt", "evaluate"}
-    settings = params.model_dump(mode="json", include=sections)
+    # Nor after another checkpoint was listed.
+    listed = {"evaluate": {"checkpoints"}}
+    settings = params.model_dump(mode="json", include=sections, exclude=listed)
     inputs = {"checkpoint": checkpoint, "base": base, "problems": problems}
     # The name is hashed too: two checkpoints of equal weights write different rows.
     run_id = rows_fingerprint({**settings, "name": checkpoint.name}, inputs=inputs)
@@ -76,8 +77,6 @@ def complete_checkpoint(
             seed=params.seed,
             scratch=scratch,
             completions=completions,
-            # An adapter has no config of its own; its base has the positions.
-            positions=read_max_positions(base if is_adapter(checkpoint) else checkpoint),
         )
 
 
@@ -92,7 +91,6 @@ def complete(
     seed: int,
     scratch: Path,
     completions: Path,
-    positions: int | None,
     long_is_wrong: bool = False,
 ) -> dict[str, Any]:
     """Generate the completions that are missing in `scratch`, and write all to `completions`.
@@ -104,7 +102,6 @@ def complete(
         scratch: folder of the chunks that are done.
         completions: JSONL that gets the rows, by benchmark, mode, problem and sample; rows of
             prompts that are too long come last.
-        positions: the model's context length, None for no limit.
         long_is_wrong: count a problem as wrong if its prompt leaves no position for an answer;
             False refuses it.
 
@@ -127,7 +124,6 @@ def complete(
             system=system,
             evaluate=evaluate,
             seed=seed,
-            positions=positions,
             long_is_wrong=long_is_wrong,
         )
     ]
@@ -177,7 +173,6 @@ def _tasks_of(
     system: str,
     evaluate: Evaluate,
     seed: int,
-    positions: int | None,
     long_is_wrong: bool,
 ) -> Iterator["Task"]:
     """Cut a benchmark into chunks of prompts; yield a task for each mode (greedy, sampled).
@@ -186,7 +181,6 @@ def _tasks_of(
 
     Args:
         system: system prompt, '' for none.
-        positions: the model's context length, for prompt and completion; None for no limit.
         long_is_wrong: True lists problems with too long a prompt in `too_long` of the tasks, which
             give them empty, thus wrong, completions (`Task.unanswered`).
 
@@ -199,12 +193,14 @@ def _tasks_of(
     # length keep the order of their problems.
     by_length = sorted(range(len(problems)), key=lambda index: len(token_ids[index]))
     # `<`: at least one position is left for the completion. Without a limit, every prompt fits.
-    fitting = [index for index in by_length if len(token_ids[index]) < (positions or math.inf)]
+    fitting = [
+        index for index in by_length if len(token_ids[index]) < (engine.positions or math.inf)
+    ]
     # The prompts that do not fit are at the end of `by_length`, the longest last.
     if too_long := by_length[len(fitting) :]:
         fault = (
             f"{benchmark}: problem {problems[too_long[-1]].id} has "
-            f"{len(token_ids[too_long[-1]])} tokens as a prompt, and the model has {positions} "
+            f"{len(token_ids[too_long[-1]])} tokens as a prompt, and there are {engine.positions} "
             "positions for prompt and completion"
         )
         if not long_is_wrong:

@@ -127,10 +127,13 @@ def measure_model(
         },
     }
     inputs = {"model": model.folder, "base": model.base} | {each.name: each.path for each in sets}
-    positions = model.positions_on(evaluate.engine, max_seq_length=max_seq_length)
     # What else decides the rows: they contain the label; with other positions other prompts fit,
     # and chunks have other problems; another number of threads rounds differently.
-    decisive = {"label": label, "positions": positions, "torch_threads": params.torch_threads}
+    decisive = {
+        "label": label,
+        "max_seq_length": max_seq_length,
+        "torch_threads": params.torch_threads,
+    }
     run_id = rows_fingerprint({**settings, **decisive}, inputs=inputs)
     completions, graded = (out / kind / f"{label}.jsonl" for kind in ("completions", "graded"))
     # The scratch folder holds the generated rows, and is deleted at the end of the block. Grading
@@ -155,7 +158,6 @@ def measure_model(
                 seed=params.seed,
                 scratch=scratch,
                 completions=completions,
-                positions=positions,
                 # A problem with too long a prompt counts as wrong, instead of an error.
                 long_is_wrong=True,
             )

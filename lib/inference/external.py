@@ -14,7 +14,6 @@ from lib.artifacts import read_json
 from lib.artifacts.models import GGUF, model_faults
 from lib.core.errors import UserError
 from lib.engines.base import Engine
-from lib.engines.registry import ENGINES
 from lib.prompts import PromptFormat, prompt_format, saved_format, saved_system
 from lib.prompts.formats import conversation
 from lib.prompts.saved import SYSTEM_FILE, with_default_system
@@ -87,18 +86,6 @@ class ExternalModel:
             )
         return self.known_format
 
-    def positions_on(self, engine: str, *, max_seq_length: int) -> int | None:
-        """Return the most tokens of prompt and completion together on an engine; None for no limit.
-
-        An engine with its own copy of the weights (not `live`, such as vLLM) reserves memory for
-        `max_seq_length` only.
-        """
-        return self.positions if ENGINES[engine].live else self._bounded(max_seq_length)
-
-    def _bounded(self, max_seq_length: int) -> int:
-        """Return `max_seq_length`, or the model's positions if these are fewer."""
-        return min(max_seq_length, self.positions or max_seq_length)
-
     def open(
         self,
         engine: str,
@@ -134,7 +121,6 @@ class ExternalModel:
             ours = self.known_format.chat_template if self.known_format else ""
             if tokenizer.chat_template not in (ours, with_default_system(ours, self.system)):
                 try_template(tokenizer, system=self.system, folder=self.folder)
-        # `_bounded`: at most the model's positions.
         with loading(self.folder):
             opened = open_engine(
                 engine,
@@ -142,7 +128,7 @@ class ExternalModel:
                 base=self.base,
                 dtype=self.dtype,
                 attention=attention,
-                max_seq_length=self._bounded(max_seq_length),
+                max_seq_length=min(max_seq_length, self.positions or max_seq_length),
                 batch_size=batch_size,
             )
         tokenizer = opened.tokenizer

@@ -91,7 +91,6 @@ class TextGenerator:
         prompt_format: format of the completions; None if unknown.
         stop_strings: generation ends after any of these.
         system: system prompt, '' for none.
-        positions: most tokens of prompt and completion together, None for no limit.
     """
 
     engine: Engine
@@ -99,7 +98,6 @@ class TextGenerator:
     prompt_format: PromptFormat | None
     stop_strings: tuple[str, ...]
     system: str
-    positions: int | None
 
     def generate(self, questions: Sequence[str], settings: GenerationSettings) -> list[Solution]:
         """Answer the questions in order.
@@ -142,10 +140,11 @@ class TextGenerator:
         # The engines' function, which applies the chat template to a list of conversations.
         (token_ids,) = encode(self.engine.tokenizer, [prompt])
         # `>=`: at least one position is left for the answer.
-        if self.positions is not None and len(token_ids) >= self.positions:
+        positions = self.engine.positions
+        if positions is not None and len(token_ids) >= positions:
             raise UserError(
                 f"the question is too long: {len(token_ids)} tokens with its prompt, and there are "
-                f"{self.positions} positions for prompt and answer together; shorten it"
+                f"{positions} positions for prompt and answer together; shorten it"
             )
         return token_ids
 
@@ -239,7 +238,6 @@ def build_text_generator(
         # format is None if it is unknown.
         stop_strings=stops or (prompt_format.stop_strings if prompt_format else ()),
         system=model.system,
-        positions=model.positions_on(engine, max_seq_length=max_seq_length),
     )
 
 

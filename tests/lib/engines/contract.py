@@ -157,6 +157,7 @@ class EngineContract:
 
     def test_a_prompt_that_leaves_one_position_gets_one_token(self, engine, plain, prompts):
         positions = plain.config.max_position_embeddings
+        assert engine.positions == positions
         longest = (prompts[0] * positions)[: positions - 1]
         (full,), (short,) = engine.generate([longest, prompts[1]], greedy())
         expected = logits_of(plain, longest, full.token_ids).argmax(-1)

@@ -16,8 +16,16 @@ class ScriptedEngine:
     A token of a completion is a character. The call after `last` others is interrupted.
     """
 
-    def __init__(self, tokenizer: Any, scripts: Mapping[str, Script], *, last: int = -1) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        scripts: Mapping[str, Script],
+        *,
+        last: int = -1,
+        positions: int | None = None,
+    ) -> None:
         self.tokenizer, self.scripts, self.last = tokenizer, scripts, last
+        self.positions = positions
         self.calls: list[Sampling] = []
 
     def generate(

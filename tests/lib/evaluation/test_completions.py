@@ -57,7 +57,6 @@ def answer(smoke, engine_of, tmp_path):
             seed=0,
             scratch=tmp_path / folder,
             completions=tmp_path / folder / "completions.jsonl",
-            positions=None,
         )
         return list(read_jsonl(tmp_path / folder / "completions.jsonl"))
 
@@ -125,16 +124,19 @@ def test_a_stopped_run_resumes_and_ends_the_same(engine_of, answer):
     assert stopped.calls + resumed.calls == whole_engine.calls
 
 
-def test_a_stopped_run_with_other_threads_starts_anew(smoke, tmp_path, monkeypatch):
+def test_a_stopped_run_starts_anew_with_other_threads_and_not_with_another_list(
+    smoke, tmp_path, monkeypatch
+):
     settings = []
     fingerprint = Mock(side_effect=lambda decisive, **_: settings.append(decisive) or 1 / 0)
     monkeypatch.setattr("lib.evaluation.completions.rows_fingerprint", fingerprint)
     paths = dict.fromkeys(("completions", "base", "problems"), tmp_path)
-    for threads in (1, 2):
-        params = smoke.model_copy(update={"torch_threads": threads})
+    listed = smoke.evaluate.model_copy(update={"checkpoints": ("grpo",)})
+    for changes in ({"torch_threads": 1}, {"torch_threads": 2}, {"evaluate": listed}):
+        params = smoke.model_copy(update={"torch_threads": 1} | changes)
         with pytest.raises(ZeroDivisionError):
             complete_checkpoint(tmp_path, params=params, **paths)
-    assert settings[0] != settings[1]
+    assert settings[0] == settings[2] != settings[1]
 
 
 def test_without_a_terminal_a_long_evaluation_says_where_it_is(answer, monkeypatch, capsys):
@@ -164,7 +166,7 @@ def test_the_speed_counts_the_first_chunk_too(answer, engine_of, monkeypatch, ca
 
 def test_a_too_long_problem_is_refused_or_wrong_and_counted(smoke, engine_of, tmp_path, capsys):
     long = Problem.create(problem="What is 2 + 2? " * 20, reference="4", subject="a")
-    engine = engine_of({"1 + 2": [RIGHT, RIGHT]})
+    engine = engine_of({"1 + 2": [RIGHT, RIGHT]}, positions=60)
     run = functools.partial(
         complete,
         engine,
@@ -175,7 +177,6 @@ def test_a_too_long_problem_is_refused_or_wrong_and_counted(smoke, engine_of, tm
         evaluate=smoke.evaluate,
         seed=0,
         completions=tmp_path / "completions.jsonl",
-        positions=60,
     )
     with pytest.raises(UserError, match=f"problem {long.id} has .* 60 positions"):
         run(scratch=tmp_path / "refused")

@@ -236,12 +236,16 @@ def test_a_stopped_run_with_other_positions_starts_anew(models, smoke, tmp_path,
     questions = ["What is 1 + 2?", "What is 1 + 3?", "What is 1 + 4? " * 20]
     path = tmp_path / "sums.jsonl"
     write_jsonl(path, [{"question": each, "answer": "3"} for each in questions])
-    monkeypatch.setattr(ExternalModel, "positions_on", lambda *_, max_seq_length: max_seq_length)
     (model,) = labelled_models([f"{models}/base"], formats=[], system=None, base=None).values()
     changes = {"greedy": True, "num_samples": 2, "batch_size": 8, "benchmarks": ("sums",)}
 
     def measured(max_seq_length: int, last: int) -> dict[str, Any]:
-        engine = ScriptedEngine(load_tokenizer(models / "base"), {"1 +": ["3", "3"]}, last=last)
+        engine = ScriptedEngine(
+            load_tokenizer(models / "base"),
+            {"1 +": ["3", "3"]},
+            last=last,
+            positions=max_seq_length,
+        )
         engine.close = lambda: None
         monkeypatch.setattr(ExternalModel, "open", lambda *_, **__: engine)
         params = smoke.replaced(evaluate=changes, model={"max_seq_length": max_seq_length})

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import huggingface_hub
@@ -121,12 +122,18 @@ def test_of_several_chat_templates_the_default_is_tried(folder):
     assert set(engine.tokenizer.chat_template) == {"default", "tool_use"}
 
 
-def test_an_engine_with_its_own_memory_may_have_fewer_positions(base):
+def test_an_engine_gets_memory_for_at_most_the_models_positions(base, monkeypatch):
+    asked = []
+
+    def reserve(*_: object, max_seq_length: int, **__: object) -> SimpleNamespace:
+        asked.append(max_seq_length)
+        return SimpleNamespace(tokenizer=load_tokenizer(base))
+
+    monkeypatch.setattr("lib.engines.base.open_engine", reserve)
     model = external_model(base)
-    assert model.positions == 256
-    for engine, positions in {"transformers": 256, "vllm": 100}.items():
-        assert model.positions_on(engine, max_seq_length=100) == positions
-    assert model.positions_on("vllm", max_seq_length=1000) == 256
+    for length in (100, 1000):
+        model.open("vllm", attention="sdpa", max_seq_length=length, batch_size=1)
+    assert asked == [100, 256]
 
 
 @pytest.mark.parametrize("rendering", [PLAIN, OTHER, {**PLAIN, "layout": "chatml"}])

@@ -113,8 +113,8 @@ def test_order_is_kept_and_no_neighbour_changes_a_completion(talker):
     alone = [talker.generate([question], GREEDY)[0] for question in questions]
     assert talker.generate(questions, GREEDY) == alone
     assert [each.question for each in alone] == questions
-    assert talker.positions is not None
-    room = talker.positions - len(talker.encode(long))
+    assert talker.engine.positions is not None
+    room = talker.engine.positions - len(talker.encode(long))
     assert (alone[0].num_tokens, alone[0].finish) == (room, "length")
     assert room < alone[1].num_tokens
 
