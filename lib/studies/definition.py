@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -189,27 +189,13 @@ def _over_preset(study: Study, committed: Params) -> Study:
     """
     # By dotted key, as in a variant's params. Only the differences, since each becomes an option
     # `-S` of `dvc exp run`.
-    preset = preset_params(study.preset).model_copy(update={"seed": committed.seed})
-    old, new = (each.model_dump(mode="json") for each in (committed, preset))
-    differing = dict(_differing(new, old))
+    old, new = committed.flat(), preset_params(study.preset).flat() | {"seed": committed.seed}
+    differing = dict(item for item in new.items() if item not in old.items())
     variants = {
         name: variant.model_copy(update={"params": {**differing, **variant.params}})
         for name, variant in study.variants.items()
     }
     return study.model_copy(update={"variants": variants})
-
-
-def _differing(
-    new: Mapping[str, Any], old: Mapping[str, Any], above: str = ""
-) -> Iterator[tuple[str, Any]]:
-    """Yield (dotted key, value) of what differs in `new`; `above` is the beginning of its keys."""
-    for key, value in new.items():
-        # A mapping in place of a list, as level_weights may be, is one value, since `old` has no
-        # key in it.
-        if isinstance(value, dict) and isinstance(old[key], dict):
-            yield from _differing(value, old[key], f"{above}{key}.")
-        elif value != old[key]:
-            yield f"{above}{key}", value
 
 
 def with_params(content: dict[str, Any], variant: Variant, *, origin: str) -> Params:
