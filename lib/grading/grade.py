@@ -4,6 +4,7 @@ Without torch: after a change of reward or verifier, stored completions are grad
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -21,7 +22,7 @@ from lib.artifacts.completions import GeneratedCompletion, GradedCompletion, rea
 from lib.grading.metrics import headline_lines, headline_metrics, summarise
 from lib.params.schema import Params
 from lib.params.training import Reward
-from lib.prompts import PromptFormat, prompt_format
+from lib.prompts import prompt_format
 from lib.rewards.functions import FormatError, Grading
 from lib.rewards.rollout import Rollout
 from lib.verifier import counters
@@ -92,9 +93,8 @@ def grade_file(
 
 def grade_rows(rows: Iterable[Mapping[str, Any]], *, reward: Reward) -> Iterator[GradedCompletion]:
     """Grade the rows of a completions file, in order; rows of one problem must be adjacent."""
-    # Name and tags of a prompt format, length limit → their reward functions, built once and not
-    # for each problem.
-    gradings: dict[tuple[str, tuple[str, ...], int], Grading] = {}
+    # Reward functions are built once for each format and length limit, not for each problem.
+    grading_for = functools.cache(functools.partial(_grading, reward))
     # Graded problem by problem, since a reward may compare the completions of a group.
     by_problem = itertools.groupby(
         rows, lambda row: (row["benchmark"], row["mode"], row["problem_id"])
@@ -109,13 +109,10 @@ def grade_rows(rows: Iterable[Mapping[str, Any]], *, reward: Reward) -> Iterator
             )
             for line in lines
         ]
-        name, format_tags = first["prompt_format"]["name"], tuple(first["prompt_format"]["tags"])
+        form = first["prompt_format"]
         # Rewards on length use the limit of this benchmark's evaluation, not of training.
         longest = first["sampling"]["max_new_tokens"]
-        if (name, format_tags, longest) not in gradings:
-            form = prompt_format(name, tags=format_tags)
-            gradings[name, format_tags, longest] = _grading(form, reward, longest)
-        grading = gradings[name, format_tags, longest]
+        grading = grading_for(form["name"], tuple(form["tags"]), longest)
         # One rollout per completion; these tags are the problem's.
         rollouts = grading.judge(
             generated,
@@ -128,13 +125,14 @@ def grade_rows(rows: Iterable[Mapping[str, Any]], *, reward: Reward) -> Iterator
             yield graded_completion(rollout, grading=grading, **place)
 
 
-def _grading(form: PromptFormat, reward: Reward, max_new_tokens: int) -> Grading:
-    """Return a `Grading` with the rewards of params, for completions in the prompt format `form`.
+def _grading(reward: Reward, name: str, tags: tuple[str, ...], max_new_tokens: int) -> Grading:
+    """Return a `Grading` with the rewards of params, for completions in a prompt format.
 
     If one of the rewards reads other tags than the format has, the `Grading` has no rewards.
     """
     # Arguments of single rewards, such as `repetition_ngram` and the limit on the length.
     settings = reward.settings(max_completion_tokens=max_new_tokens)
+    form = prompt_format(name, tags=tags)
     try:
         return Grading(reward.names, reward.weights, prompt_format=form, **settings)
     except FormatError:

@@ -19,9 +19,9 @@ from lib.artifacts.completions import Finish, GeneratedCompletion
 from lib.core.errors import UserError
 from lib.engines.base import Engine, Sampling, encode
 from lib.inference.external import DEFAULT_MODEL, external_model
-from lib.prompts import PromptFormat, saved_generation
+from lib.prompts import PromptFormat, prompt_format, saved_generation
 from lib.prompts.formats import conversation
-from lib.verifier.extract import extract_answer
+from lib.rewards.rollout import Rollout
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig
@@ -170,11 +170,13 @@ class TextGenerator:
 
     def _solution(self, question: str, completion: GeneratedCompletion) -> Solution:
         """Parse a completion into a `Solution`; the answer is extracted as in grading."""
-        text, form = completion.text, self.prompt_format
-        answer = extract_answer(text, prompt_format=form)  # None if there is none
+        # An unknown format counts as one without marks.
+        form = self.prompt_format or prompt_format("question_only")
+        rollout = Rollout(completion=completion.text, reference="", prompt_format=form)
+        answer = rollout.answer  # None if there is none
         # With misplaced marks, such as </answer>, the answer is extracted from free text and may
         # contain one. It is cut there: "72</answer>" -> "72"; nothing before the mark -> None.
-        for mark in form.marks if form else ():
+        for mark in form.marks:
             answer = (answer or "").partition(mark)[0].strip() or None
         return Solution(
             question=question,
@@ -183,8 +185,8 @@ class TextGenerator:
                 add_generation_prompt=True,
                 tokenize=False,
             ),
-            completion=text,
-            reasoning=form.parse(text).reasoning if form else None,
+            completion=completion.text,
+            reasoning=rollout.parsed.reasoning if self.prompt_format else None,
             answer=answer,
             finish=completion.finish,
             num_tokens=len(completion.token_ids),

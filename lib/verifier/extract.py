@@ -1,8 +1,7 @@
 r"""Extract the final answer from a completion, as text: `… so \boxed{\frac12}.` -> `\frac12`.
 
-If the prompt format has marks and the completion has them, the answer is the text between them; an
-empty text is no answer. If the marks are missing, the rules of `_RULES` are tried in this order,
-from the most explicit mark to a guess, until one finds an answer:
+The marks of a prompt format come first (`Rollout.answer`). If a completion lacks them, the rules of
+`_RULES` are tried in this order, from the most explicit mark to a guess, until one finds an answer:
 
 1. `\boxed{…}` after the reasoning, the last one;
 2. answer tags of any known format, the last complete pair;
@@ -23,8 +22,7 @@ whether this says a value.
 
 import collections
 import re
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Iterator
 
 from lib.verifier.tree import MAX_COMPLETION_CHARS, names
 from lib.verifier.words import HEDGES, PIECE, SCALES, has_prose, has_words, is_unit, is_word
@@ -160,26 +158,7 @@ def as_text(content: object) -> str:
     return "" if content is None else str(content)
 
 
-class Parsed(Protocol):
-    """The result of `AnswerMarks.parse`: a completion, split at the marks of its prompt format."""
-
-    @property
-    def answer(self) -> str | None:
-        """The text between the marks of the answer, or None if the marks are missing."""
-
-
-class AnswerMarks(Protocol):
-    """The interface of a prompt format that extraction needs (`lib.prompts` implements it)."""
-
-    @property
-    def marks(self) -> Sequence[str]:
-        """The marks of the format, such as `<SOLUTION>`; empty if it has none."""
-
-    def parse(self, completion: str) -> Parsed:
-        """Find the answer between the marks."""
-
-
-def extract_answer(completion: str, *, prompt_format: AnswerMarks | None = None) -> str | None:
+def extract_answer(completion: str) -> str | None:
     r"""Return the final answer of `completion` as text, or None if it has none.
 
     `"… so \boxed{72}."` gives "72", and so does `"The answer is 72."`. The order of the rules is at
@@ -188,11 +167,6 @@ def extract_answer(completion: str, *, prompt_format: AnswerMarks | None = None)
     """
     # Only the end of a very long completion is read, since the answer is there.
     text = completion[-MAX_COMPLETION_CHARS:]
-    if prompt_format is not None and prompt_format.marks:
-        marked = prompt_format.parse(text).answer
-        if marked is not None:
-            # An empty text between the marks is no answer: the rules are not tried.
-            return unwrapped(marked) or None
     # The answer of the first pair (rule, answer), or None without any.
     return next(applied_rules(text), ("", None))[1]
 

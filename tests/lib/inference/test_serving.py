@@ -6,8 +6,7 @@ import pytest
 from lib.engines.policy import load_tokenizer
 from lib.prompts import Generation, save_prompt
 from lib.prompts.formats import conversation
-from lib.verifier import is_equivalent
-from lib.verifier.extract import extract_answer
+from lib.rewards.rollout import Rollout
 from tests.conftest import ROOT, run_command
 from tests.lib.inference.conftest import ENDLESS, QUESTION, R1, rendering_of
 from tests.vllm_server import free_port, server_process
@@ -56,9 +55,8 @@ def test_template_and_stop_strings_apply_and_the_answer_is_right(address, model)
     choice = answer.choices[0]
     assert choice.finish_reason == "stop"
     assert choice.message.content.endswith("</answer>")
-    extracted = extract_answer(choice.message.content, prompt_format=R1)
-    assert extracted is not None
-    assert is_equivalent(reference="345", answer=extracted)
+    rollout = Rollout(completion=choice.message.content, reference="345", prompt_format=R1)
+    assert rollout.answer_ok
     prompt = load_tokenizer(model).apply_chat_template(MESSAGES, add_generation_prompt=True)
     assert answer.usage.prompt_tokens == len(prompt["input_ids"])
 

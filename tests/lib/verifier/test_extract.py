@@ -5,8 +5,11 @@ from itertools import combinations
 import pytest
 
 from lib.prompts import prompt_format
+from lib.rewards.rollout import Rollout
 from lib.verifier import extract_answer, parse_gsm8k_number, parse_mmlu_letter
 from lib.verifier.extract import applied_rules
+
+WORKING_OUT = prompt_format("working_out")
 
 
 @pytest.mark.parametrize(
@@ -77,13 +80,15 @@ def test_no_answer_is_none(completion):
 
 def test_the_formats_marks_come_before_everything_else():
     completion = r"<end_working_out><SOLUTION>2</SOLUTION> \boxed{1}, so the answer is 3"
-    assert extract_answer(completion, prompt_format=prompt_format("working_out")) == "2"
+    rollout = Rollout(completion=completion, reference="2", prompt_format=WORKING_OUT)
+    assert rollout.answer == "2"
     assert extract_answer(completion) == "1"
 
 
 def test_a_completion_without_the_marks_still_answers():
-    form = prompt_format("working_out")
-    assert extract_answer("So the answer is 12.", prompt_format=form) == "12"
+    completion = "So the answer is 12."
+    rollout = Rollout(completion=completion, reference="12", prompt_format=WORKING_OUT)
+    assert rollout.answer == "12"
 
 
 @pytest.mark.parametrize(
