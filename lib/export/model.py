@@ -158,15 +158,14 @@ def publish(
             params=params,
             system=system,
         )
-        longest = params.evaluate.max_new_tokens  # of a completion, in tokens
         save_prompt(
             folder,
             system=system,
             rendering=prompt.rendering,
-            generation=Generation(run_format.stop_strings, max_new_tokens=longest),
+            generation=Generation(
+                run_format.stop_strings, max_new_tokens=params.evaluate.max_new_tokens
+            ),
         )
-        # Only benchmarks with settings of their own; the others have `longest`.
-        limits = {each.benchmark: each.max_new_tokens for each in params.evaluate.overrides}
         for benchmark in params.prepare.benchmarks:
             # Only generated sets are published in an export; others belong to other people.
             if benchmark.name in benchmarks and isinstance(benchmark.source, GeneratorSource):
@@ -175,7 +174,7 @@ def publish(
                     benchmark.name,
                     benchmarks[benchmark.name],
                     prompt_format=run_format,
-                    max_new_tokens=limits.get(benchmark.name, longest),
+                    max_new_tokens=params.evaluate.decoding_of(benchmark.name).max_new_tokens,
                 )
         # Folded weights are a derived work of the base model: its licence goes with them.
         if (base / LICENSE).is_file():

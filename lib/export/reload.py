@@ -109,31 +109,26 @@ def read_forms(request: Request) -> dict[str, Answers]:
 def _read_form(kind: str, dtype: str, prompts: list[list[int]], request: Request) -> Answers:
     """Load one form with weights of type `dtype`; return its answers on the completions."""
     if kind == "gguf":
-        return _read_gguf(prompts, request, dtype=dtype)
-    # The base below an adapter, or the exported weights. Both are full models: `load_merged` only
-    # loads them.
-    full = request.base if kind == "adapter" else request.folder
-    model = load_merged(full, base=request.base, dtype=dtype, attention=request.attention)
+        (file,) = request.folder.glob("gguf/*.gguf")  # an export has one
+        model = load_pretrained(
+            AutoModelForCausalLM,
+            file.parent,
+            gguf_file=file.name,
+            # The export's own config, and `prompts` from its tokenizer: from a GGUF file,
+            # transformers would derive a wrong head_dim for a Qwen3, and split a Llama's texts as
+            # GPT-2 does.
+            config=load_pretrained(AutoConfig, request.folder),
+            dtype=dtype,
+            attn_implementation=request.attention,
+        )
+    else:
+        # The base below an adapter, or the exported weights. Both are full models: `load_merged`
+        # only loads them.
+        full = request.base if kind == "adapter" else request.folder
+        model = load_merged(full, base=request.base, dtype=dtype, attention=request.attention)
     if kind == "adapter":
         # On top of the base and not folded into it, as users of the adapter load it.
         model = load_adapter(model, request.folder / ADAPTER_FOLDER)
-    return score_answers(model.to(device_here()), prompts, request.completions)
-
-
-def _read_gguf(prompts: list[list[int]], request: Request, *, dtype: str) -> Answers:
-    """Load the export's GGUF file with transformers; return its answers on the completions."""
-    (file,) = request.folder.glob("gguf/*.gguf")  # an export has one
-    # The export's own config, and `prompts` from its tokenizer: from a GGUF file, transformers
-    # would derive a wrong head_dim for a Qwen3, and split a Llama's texts as GPT-2 does.
-    config = load_pretrained(AutoConfig, request.folder)
-    model = load_pretrained(
-        AutoModelForCausalLM,
-        file.parent,
-        gguf_file=file.name,
-        config=config,
-        dtype=dtype,
-        attn_implementation=request.attention,
-    )
     return score_answers(model.to(device_here()), prompts, request.completions)
 
 
