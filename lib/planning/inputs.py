@@ -74,6 +74,8 @@ def write_commits(params: Params, *, path: Path = PARAMS_FILE) -> list[str]:
     }
     if not commits:
         return []
+    from dvc.utils.collections import apply_diff
+
     yaml = round_trip()  # a reader and writer that keeps comments and order
     content = yaml.load(path.read_text(encoding="utf-8"))
     model, prepare = content["model"], content["prepare"]
@@ -83,17 +85,14 @@ def write_commits(params: Params, *, path: Path = PARAMS_FILE) -> list[str]:
         if repository.kind == "kernel":
             model["attention"] = f"{repository.name}@{commit}"
     entries = (*prepare["sft"]["sources"], *prepare["grpo"]["sources"], *prepare["benchmarks"])
-    reference_sources = prepare["sft"]["truth_from"]
-    # Where each source is in the file: `container[key]` for each pair (container, key). Entries of
-    # training sets and benchmarks have it under the key `source`; `truth_from` is a list of
-    # sources. The order is that of `every_source`, for the zip.
-    places: list[tuple[Any, Any]] = [(entry, "source") for entry in entries]
-    places += [(reference_sources, index) for index in range(len(reference_sources))]
-    for (container, key), source in zip(places, params.prepare.every_source, strict=True):
+    # The mappings of all sources, in the order of `every_source`.
+    written = [*(entry["source"] for entry in entries), *prepare["sft"]["truth_from"]]
+    for mapping, source in zip(written, params.prepare.every_source, strict=True):
         # Empty for a source that is not on the Hub. `place` names the repository of a split.
         for split in hub_splits(source):
             if new_commit := commits.get(dataset_repository(**split.place)):
-                container[key] = split.model_copy(update={"revision": new_commit}).model_dump()
+                # In place, so that comments stay.
+                apply_diff(split.model_copy(update={"revision": new_commit}).model_dump(), mapping)
     with replacing(path) as partial_file:
         yaml.dump(content, partial_file)
     return [
