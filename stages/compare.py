@@ -1,7 +1,7 @@
 """Compare the workspace with a git revision: params, the exported models' rates, curves.
 
-Exits with 1 if the workspace's model is worse than the revision's beyond noise. Not a stage of the
-DAG.
+Exits with 1 if the workspace's model is worse than the revision's beyond noise, or if no set is
+measured on both sides. Not a stage of the DAG.
 """
 
 from pathlib import Path
@@ -57,8 +57,8 @@ def main(
     )
     for line in comparison.lines(markdown=md):
         click.echo(line)
-    # Alarms: rates that fell beyond noise. Exit code 1 makes a pull request's check fail
-    # (docs/compare.md).
+    # Alarms: rates that fell beyond noise, or nothing to compare. Exit code 1 makes a pull
+    # request's check fail (docs/compare.md).
     context.exit(1 if comparison.alarms else 0)
 
 

@@ -30,6 +30,9 @@ SELECTED = "selected.json"
 
 GGUF = ".gguf"
 
+INDEX = "model.safetensors.index.json"
+"""Names the files of weights in several."""
+
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 """Vocabulary files; the folder of a model must have one of them."""
 
@@ -59,20 +62,35 @@ def model_faults(folder: Path) -> Iterator[str]:
         # Only headers are read: some kilobytes per file instead of gigabytes.
         num_tensors = sum(len(tensors_of(path)) for path in weights)
         config = read_json(folder / "config.json", remedy="copy it again")
-        # Weights in several files have an index: the name of each tensor → its file.
-        index = folder / "model.safetensors.index.json"
-        files = read_json(index, remedy="copy it again")["weight_map"] if index.exists() else {}
+        files = _indexed_files(folder)
     except UserError as error:
         yield error.message
         return
-    if missing := sorted({*files.values()} - {path.name for path in weights}):
-        yield f"{folder} has no {', '.join(missing)}, which {index.name} names; copy it again"
+    if missing := sorted(files - {path.name for path in weights}):
+        yield f"{folder} has no {', '.join(missing)}, which {INDEX} names; copy it again"
     # 0 without the entry, which passes below; None, which fails, if config.json is no object.
     layers = (config.get("num_hidden_layers") or 0) if isinstance(config, dict) else None
     # Every layer has one tensor or more, so more layers than tensors are a fault. transformers
     # builds all layers before it reads a weight: a config with a million would fill the memory.
     if weights and not (isinstance(layers, int) and layers <= num_tensors):
         yield f"{folder}/config.json: num_hidden_layers {layers} of {num_tensors} tensors"
+
+
+def _indexed_files(folder: Path) -> set[str]:
+    """Return the names of the files of a model in several; an empty set for a model in one.
+
+    Raises:
+        UserError: the index is damaged.
+    """
+    # transformers reads no index beside whole weights.
+    if (folder / "model.safetensors").exists() or not (folder / INDEX).exists():
+        return set()
+    content = read_json(folder / INDEX, remedy="copy it again")
+    # The name of each tensor → its file.
+    files = content.get("weight_map") if isinstance(content, dict) else None
+    if not (isinstance(files, dict) and all(isinstance(name, str) for name in files.values())):
+        raise UserError(f"{folder / INDEX}: no weight_map of file names; copy it again")
+    return {*files.values()}
 
 
 def adapter_faults(folder: Path, *, rank: int, alpha: int) -> Iterator[str]:

@@ -77,7 +77,7 @@ class Engine(abc.ABC):
     """The checkpoint's tokenizer."""
     positions: int | None
     """Most tokens of prompt and completion together, None for no limit: the model's positions, or
-    for an engine with memory of its own, `max_seq_length` if these are fewer."""
+    the length that vLLM has memory for."""
 
     @classmethod
     def check(cls, checkpoint: Path, *, base: Path) -> None:

@@ -127,11 +127,17 @@ def measure_model(
         },
     }
     inputs = {"model": model.folder, "base": model.base} | {each.name: each.path for each in sets}
+    engine = model.open(
+        evaluate.engine,
+        attention=attention,
+        max_seq_length=max_seq_length,
+        batch_size=evaluate.batch_size,
+    )
     # What else decides the rows: they contain the label; with other positions other prompts fit,
     # and chunks have other problems; another number of threads rounds differently.
     decisive = {
         "label": label,
-        "max_seq_length": max_seq_length,
+        "positions": engine.positions,
         "torch_threads": params.torch_threads,
     }
     run_id = rows_fingerprint({**settings, **decisive}, inputs=inputs)
@@ -139,12 +145,6 @@ def measure_model(
     # The scratch folder holds the generated rows, and is deleted at the end of the block. Grading
     # is in the block: if the verifier crashes, the folder keeps the rows of perhaps hours.
     with scratch_of(run_id) as scratch:
-        engine = model.open(
-            evaluate.engine,
-            attention=attention,
-            max_seq_length=max_seq_length,
-            batch_size=evaluate.batch_size,
-        )
         # Closed before grading, which needs no GPU, and before the next model needs all of it.
         with contextlib.closing(engine):
             # Facts for provenance: engine, prompt and sampling.

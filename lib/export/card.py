@@ -10,6 +10,7 @@ from huggingface_hub import EvalResult, ModelCardData
 from lib.artifacts.models import HUB_ID, PIP, describe_selection
 from lib.params import Params
 from lib.params.data import Benchmark, Ingredient, hub_splits
+from lib.params.model import Decoding
 from lib.prompts import PromptFormat
 from lib.stats import Estimate, rate_estimate, share_interval
 
@@ -93,13 +94,11 @@ def model_card(
     # "80 new tokens (gsm8k: temperature 0.6, top-p 0.95, 512 tokens)": benchmarks with overrides
     # come after the common decoding.
     tokens = f"{evaluate.max_new_tokens} new tokens" + "".join(
-        f" ({each.benchmark}: temperature {each.temperature:g}, top-p {each.top_p:g}, "
-        f"{each.max_new_tokens} tokens)"
+        f" ({each.benchmark}: {_settings(each)}, {each.max_new_tokens} tokens)"
         for each in evaluate.overrides
     )
-    decoding = f"Sampled at temperature {evaluate.temperature:g} and top-p {evaluate.top_p:g}"
-    if not evaluate.num_samples:
-        decoding = "Decoded greedily"
+    sampled = f"Sampled at {_settings(evaluate, joined_by=' and ')}"
+    decoding = sampled if evaluate.num_samples else "Decoded greedily"
     # Sorted, so that the same inputs give the same card, byte by byte.
     hashes = "\n".join(f"- {key}: `{value}`" for key, value in sorted(inputs.items()))
     return f"""---
@@ -186,6 +185,12 @@ def card_rows(metrics: Mapping[str, Any], benchmarks: Sequence[str]) -> Iterator
             if name in modes.get(mode, {}):
                 rate = rate_estimate(modes[mode], name)
                 yield CardRow(benchmark=benchmark, label=label, rate=rate)
+
+
+def _settings(decoding: Decoding, *, joined_by: str = ", ") -> str:
+    """Return temperature and top-p for a sentence: "temperature 0.6, top-p 0.95", or "greedy"."""
+    sampling = f"temperature {decoding.temperature:g}{joined_by}top-p {decoding.top_p:g}"
+    return sampling if decoding.num_samples else "greedy"
 
 
 def _header(rows: list[CardRow], *, params: Params, base_model: str) -> ModelCardData:

@@ -117,7 +117,7 @@ def _long_completions(params: Params) -> Iterator[str]:
 
 
 def _reward_faults(params: Params) -> Iterator[str]:
-    """Yield messages on wrong numbers of weights, and on rewards that count missing tags.
+    """Yield messages on wrong numbers of weights, and on rewards without their settings or tags.
 
     A reward that counts tags needs a prompt format with these tags.
     """
@@ -134,7 +134,7 @@ def _reward_faults(params: Params) -> Iterator[str]:
                 f"{key}.weights: {len(weights)} weights for "
                 f"{len(names)} functions ({', '.join(map(label, names))})"
             )
-    # SFT's validation would otherwise depend on the section `reward`.
+    # Validation passes no settings of single rewards: SFT would depend on the section `reward`.
     if any({*load_reward(name).needs} - {"max_completion_tokens"} for name in validation_rewards):
         yield (
             f"validation.stack: `{validation.stack}` has rewards with settings of their own, which "

@@ -68,7 +68,7 @@ class RevisionComparison:
         tables: params, then differences of the exported checkpoints' rates, headline set first.
         findings: differences beyond noise on sets without a table.
         more: text with the commands that print all numbers, and the address of the curves.
-        alarms: rates that fell beyond noise.
+        alarms: rates that fell beyond noise, or that no set is measured on both sides.
     """
 
     notes: Sequence[str]
@@ -394,7 +394,7 @@ def lacks_remote(revision: str) -> bool:
     """
     # The name of today's default remote; None if there is no remote at all.
     remote, local = Repo().config["core"].get("remote"), Path(".dvc/config.local")
-    section = f"['remote \"{remote}\"']"
+    section = f'remote "{remote}"'
     # False if there is no remote, so that no revision is older than it. False with the remote in
     # config.local, which serves every revision; REMOTE_REMEDY is the command that copies it there.
     if not remote or (local.exists() and section in local.read_text("utf-8")):

@@ -96,7 +96,7 @@ def expected_world_size(command: Sequence[str]) -> int | None:
     # torch.distributed.run`, or `stages.ranks`, which calls torchrun.
     names = {Path(word).name for word in command[:3]}
     is_torchrun = bool(names & {"torchrun", "torch.distributed.run", "stages.ranks"})
-    if not is_torchrun and not {"accelerate", "launch"} <= {*names, *command}:
+    if not is_torchrun and not ("accelerate" in names and "launch" in command):
         return None
     # Texts, or None for an option that is not on the command line.
     options = _options(command)

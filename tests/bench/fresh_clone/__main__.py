@@ -62,7 +62,8 @@ def peak_memory(pid: int) -> Iterator[list[float]]:
             total = 0
             # A process may end while it is looked at.
             with contextlib.suppress(psutil.NoSuchProcess):
-                for process in psutil.Process(pid).children(recursive=True):
+                parent = psutil.Process(pid)
+                for process in (parent, *parent.children(recursive=True)):
                     with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                         # PSS: a page that n processes share counts one nth in each.
                         total += process.memory_full_info().pss
@@ -126,7 +127,8 @@ def quoted(graded: Path) -> dict[str, str]:
 
 @click.command()
 @click.option("--preset", default=DEFAULT, show_default=True)
-def main(preset: str) -> None:
+@click.option("--note", default="on an idle machine", show_default=True, help="What README says.")
+def main(preset: str, note: str) -> None:
     """Measure a preset's commands in a fresh clone of HEAD."""
     with tempfile.TemporaryDirectory() as scratch:
         clone = Path(scratch, "reckon")
@@ -147,6 +149,7 @@ def main(preset: str) -> None:
             "commit": commit,
             "device": device_name(),
             "cores": len(os.sched_getaffinity(0)),
+            "note": note,
             "setup": {
                 "minutes": setup["minutes"],
                 "download_gb": taken_gb((clone / ".venv/setup.log").read_text("utf-8")),

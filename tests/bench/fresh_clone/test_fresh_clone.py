@@ -18,6 +18,8 @@ def test_a_command_has_its_stages_and_its_childrens_memory(tmp_path):
     costs = cost(command, tmp_path, dict(os.environ))
     assert costs["peak_gb"] >= 0.2
     assert list(costs["stages"]) == ["one", "two@b"]
+    # bash becomes a single command itself.
+    assert cost(f'python -c "{script}"', tmp_path, dict(os.environ))["peak_gb"] >= 0.2
     assert cost("true", tmp_path, dict(os.environ))["stages"] == {}
     assert costs["stages"]["one"] > costs["stages"]["two@b"] == 0
 
@@ -38,6 +40,7 @@ def test_readme_has_the_measured_costs():
     results = json.loads(RESULTS.read_text("utf-8"))
     readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
     setup, run = results["tiny-cpu"]["setup"], results["tiny-cpu"]["run"]
+    assert f"Measured {results['tiny-cpu']['note']}" in readme
     assert (
         f"{setup['download_gb']} GB of packages downloaded, {setup['disk_gb']} GB of disk for them "
         f"and {run['disk_gb']} GB for the run, at most {run['peak_gb']} GB of memory; the stages "

@@ -239,16 +239,16 @@ def test_a_stopped_run_with_other_positions_starts_anew(models, smoke, tmp_path,
     (model,) = labelled_models([f"{models}/base"], formats=[], system=None, base=None).values()
     changes = {"greedy": True, "num_samples": 2, "batch_size": 8, "benchmarks": ("sums",)}
 
-    def measured(max_seq_length: int, last: int) -> dict[str, Any]:
+    def measured(positions: int, last: int) -> dict[str, Any]:
         engine = ScriptedEngine(
             load_tokenizer(models / "base"),
             {"1 +": ["3", "3"]},
             last=last,
-            positions=max_seq_length,
+            positions=positions,
         )
         engine.close = lambda: None
         monkeypatch.setattr(ExternalModel, "open", lambda *_, **__: engine)
-        params = smoke.replaced(evaluate=changes, model={"max_seq_length": max_seq_length})
+        params = smoke.replaced(evaluate=changes)
         sets = [find_benchmark(str(path))]
         return measure_model(model, label="base", sets=sets, params=params, limit=0, out=tmp_path)
 

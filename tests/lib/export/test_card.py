@@ -106,9 +106,13 @@ def test_the_card_names_the_selected_steps(on_the_hub):
 
 
 def test_greedy_rates_have_no_temperature_on_the_card(smoke):
-    evaluate = smoke.evaluate.model_copy(update={"num_samples": 0})
+    settings = smoke.evaluate.model_dump() | {"num_samples": 0}
+    names = Override.model_fields.keys() - {"benchmark"}
+    own = Override(benchmark="held_out", **{name: settings[name] for name in names})
+    evaluate = smoke.evaluate.model_copy(update={"num_samples": 0, "overrides": (own,)})
     text = card(smoke.model_copy(update={"evaluate": evaluate})).text
     assert "\nDecoded greedily, at most" in text and "temperature" not in text
+    assert f"(held_out: greedy, {own.max_new_tokens} tokens)" in text
 
 
 def test_random_weights_and_own_problems_name_nothing_on_the_hub(smoke):

@@ -80,6 +80,18 @@ def test_a_file_that_the_index_names_and_is_not_there_is_a_fault(tmp_path):
     write_json(folder / "model.safetensors.index.json", files)
     (fault,) = model_faults(folder)
     assert f"has no {two}" in fault and one not in fault
+    # transformers reads no index beside whole weights.
+    (folder / one).rename(folder / "model.safetensors")
+    assert list(model_faults(folder)) == []
+
+
+@pytest.mark.parametrize("index", [{}, [], {"weight_map": None}, {"weight_map": {"a": ["x"]}}])
+def test_a_damaged_index_is_a_fault(tmp_path, index):
+    folder = write_model(tmp_path / "mine", architecture="qwen2")
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00001.safetensors")
+    write_json(folder / "model.safetensors.index.json", index)
+    (fault,) = model_faults(folder)
+    assert "no weight_map of file names" in fault
 
 
 @pytest.mark.parametrize(

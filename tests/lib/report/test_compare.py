@@ -145,6 +145,11 @@ def test_an_experiment_older_than_the_remote_is_named(repository):
     assert "and 1 of other commits" in "\n".join(experiments_lines(everything=False))
     shown = "\n".join(experiments_lines(everything=True))
     assert "\nwarm " in shown and "warm is older than DVC's remote" in shown
+    # Quoted as DVC writes it and otherwise; and `plots` is also a section of its own.
+    config = Path(".dvc/config")
+    config.write_text(config.read_text().replace("'remote \"plots\"'", 'remote "plots"'))
+    in_shell("git commit -qam unquoted && dvc exp save --name late")
+    assert "late is older" not in "\n".join(experiments_lines(everything=True))
     shutil.rmtree(".dvc/cache")
     (note,) = compare("warm").notes
     assert "dvc exp pull origin warm" in note and "config.local" in note
