@@ -204,7 +204,10 @@ def _tasks_of(
             "positions for prompt and completion"
         )
         if not long_is_wrong:
-            raise UserError(f"{fault}; leave the problem out, or take a model with more")
+            raise UserError(
+                f"{fault}; leave the problem out, take a model with more, or with vLLM raise "
+                "model.max_seq_length"
+            )
         counted = f"{len(too_long)} of {len(problems)} problems are too long"
         click.echo(f"Warning: {fault}; {counted} and counted as wrong", err=True)
     # Completions that are generated and stored together. vLLM is fast only with many requests at

@@ -4,8 +4,8 @@
     python -m tests.bench.fresh_clone --preset smollm2-135m
 
 clones HEAD, downloads every package anew, runs the default or a preset on this machine, which
-should be idle, and writes the costs to results.json in this folder: 20 minutes, an hour for the
-pretrained model.
+should be idle, writes the costs to results.json in this folder and prints README's sentence: a
+quarter of an hour, an hour for the pretrained model.
 """
 
 import contextlib
@@ -34,10 +34,9 @@ QUESTION = "Farid sorts 9 comics onto 3 equal shelves"
 """The start of the problem that README quotes, in the pretrained model's held-out set."""
 
 
-def used_gb(*paths: Path) -> float:
-    """Return the disk space of folders in GB; a hard-linked file counts once."""
-    lines = subprocess.check_output(["du", "-sB1", *paths], text=True).splitlines()
-    return round(sum(int(line.split()[0]) for line in lines) / 1e9, 2)
+def used_gb(folder: Path) -> float:
+    """Return the disk space of a folder in GB; a hard-linked file counts once."""
+    return round(int(subprocess.check_output(["du", "-sB1", folder]).split()[0]) / 1e9, 2)
 
 
 def taken_gb(log: str) -> float:
@@ -125,6 +124,16 @@ def quoted(graded: Path) -> dict[str, str]:
     }
 
 
+def sentence(measured: dict[str, Any]) -> str:
+    """Return the costs in README's words."""
+    setup, run = measured["setup"], measured["run"]
+    return (
+        f"{setup['download_gb']} GB of packages downloaded, {setup['disk_gb']} GB of disk for them "
+        f"and {run['disk_gb']} GB for the run, at most {run['peak_gb']} GB of memory; the stages "
+        f"took {run['cpu_minutes']} minutes of CPU time"
+    )
+
+
 @click.command()
 @click.option("--preset", default=DEFAULT, show_default=True)
 @click.option("--note", default="on an idle machine", show_default=True, help="What README says.")
@@ -158,6 +167,7 @@ def main(preset: str, note: str) -> None:
             "run": run | {"disk_gb": round(used_gb(clone) - before, 2)},
             "completions": quoted(clone / "data/graded"),
         }
+    click.echo(f"README: Measured {note}: {sentence(measured)}")
     results = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else {}
     RESULTS.write_text(json.dumps(results | {preset: measured}, indent=1) + "\n", encoding="utf-8")
 

@@ -109,7 +109,7 @@ PREFERRING = {
         (
             {"validation.stack": "shaping", "validation.weights": [1.0] * 3},
             "validation.stack",
-            "use",
+            "settings of their own",
         ),
         ({"grpo.select": "best"}, "grpo.select", "validation.sets"),
         ({"sft.save_steps": 0, "sft.keep_checkpoints": 2}, "sft", "save_steps"),
