@@ -16,10 +16,10 @@ WRITTEN = SCRATCH / "params.yaml"
 
 @click.command(help=__doc__)
 @click.argument("preset", default="")
-@click.option("--model", default="", help="Another model in the place of the preset's own.")
+@click.option("--model", default="", help="Another model in place of the preset's: smollm2.")
 @click.option("--quick", is_flag=True, help="Five steps a phase, few problems; all else as it is.")
 @click.option("--fit", is_flag=True, help="The largest micro-batches for this machine's GPU.")
-@click.option("--card", default="", help="The same for a GPU of so many GB.")
+@click.option("--card", default="", help="The largest micro-batches for a GPU of this many GB.")
 def main(preset: str, model: str, quick: bool, fit: bool, card: str) -> None:
     """Replace params.yaml by a preset, unless it holds edits that would be lost."""
     if not preset:

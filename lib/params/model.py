@@ -279,4 +279,4 @@ class Export(Section):
     language: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
     """Language on the model card, as an ISO 639 code."""
     num_verified: Positive
-    """Held-out prompts on which the export must repeat the checkpoint's greedy tokens."""
+    """Held-out prompts on which the export's log-probs are compared with the checkpoint's."""

@@ -12,7 +12,7 @@
 # on each node, and the nodes meet at the first one's address. All nodes have to see the checkout.
 #
 # A lost rank starts again from the last checkpoint, at most three times. After a lost node or a
-# preemption Slurm queues the job again, and this script does before the time limit: the run goes on
+# preemption Slurm queues the job again, and this script does before the time limit: the run resumes
 # from a checkpoint of its last minutes.
 #SBATCH --job-name=reckon
 #SBATCH --nodes=1
