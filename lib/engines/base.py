@@ -236,6 +236,29 @@ def encode(
     ]
 
 
+def room_for_completions(prompts: Sequence[Sequence[int]], *, max_seq_length: int) -> int:
+    """Return the number of tokens that the longest prompt leaves for a completion in training.
+
+    One token stays unused: the source of preset S0 reserves longest + 1 tokens for the prompt (its
+    max_prompt_length), and gives the completion the rest.
+
+    Args:
+        prompts: token ids.
+        max_seq_length: most tokens of prompt and completion.
+
+    Raises:
+        UserError: no token is left.
+    """
+    longest = max(map(len, prompts), default=0)
+    if longest + 1 >= max_seq_length:
+        raise UserError(
+            f"model.max_seq_length={max_seq_length}: the longest prompt has {longest} tokens, "
+            f"which leaves none for a completion; raise it above {longest + 1}, or lower "
+            "prepare.lengths.prompt_percentile"
+        )
+    return max_seq_length - longest - 1
+
+
 def longest_completions(
     prompts: Sequence[Sequence[int]], sampling: Sampling, *, positions: int | None
 ) -> list[int]:

@@ -20,7 +20,7 @@ from transformers import (
 from lib.artifacts import read_json, write_json
 from lib.artifacts.hub import find, kernel_repository
 from lib.artifacts.models import ADAPTER_FILES, FLASH_KERNEL
-from lib.core.errors import UserError
+from lib.core.errors import UserError, first_line
 from lib.engines.pretrained import fit_embeddings, load_pretrained, read_pointer, weights_of
 from lib.engines.unsloth import adapt_unsloth, load_unsloth
 from lib.params.model import Lora, Model
@@ -184,7 +184,11 @@ def is_adapter(checkpoint: Path) -> bool:
 
 
 def add_adapter(model: PreTrainedModel, lora: Lora) -> PeftModel:
-    """Freeze `model` and put trainable low-rank adapters on it (arXiv:2106.09685)."""
+    """Freeze `model` and put trainable low-rank adapters on it (arXiv:2106.09685).
+
+    Raises:
+        UserError: the model has none of the layers, or layers that take no adapter.
+    """
     config = LoraConfig(
         r=lora.rank,
         lora_alpha=lora.alpha,
@@ -192,7 +196,10 @@ def add_adapter(model: PreTrainedModel, lora: Lora) -> PeftModel:
         target_modules=list(lora.target_modules),
         task_type="CAUSAL_LM",
     )
-    return get_peft_model(model, config)
+    try:
+        return get_peft_model(model, config)
+    except ValueError as error:
+        raise UserError(f"model.lora.target_modules: {first_line(error)}") from error
 
 
 def save_policy(

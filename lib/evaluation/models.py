@@ -74,7 +74,9 @@ def _label(model_id: str, format_name: str, *, taken: Collection[str]) -> str:
     Raises:
         UserError: the label made of the whole path is taken too.
     """
-    parts, ending = Path(model_id).parts, f".{format_name}" if format_name else ""
+    # The working folder `.` has no parts: its own name.
+    parts = Path(model_id).parts or (Path.cwd().name,)
+    ending = f".{format_name}" if format_name else ""
     # The last part of the path, then the last two parts, and so on.
     for start in reversed(range(len(parts))):
         # Other characters than letters, digits and "_.-" are unfit for a file name.

@@ -3,11 +3,12 @@ diagnosis.
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
 from lib.artifacts.problems import Problem
-from lib.engines.base import Engine, Sampling, encode, open_engine
+from lib.engines.base import Engine, Sampling, encode, open_engine, room_for_completions
 from lib.params.schema import Params
 from lib.prompts import prompt_format, saved_system
 from lib.prompts.formats import conversation
@@ -101,4 +102,10 @@ def sample_checkpoint(
     with contextlib.closing(opened):
         # The system prompt that `prepare` saved beside the base, as training reads it.
         system = saved_system(base)
+        # As long as in GRPO, which would cut completions too.
+        prompts = [conversation(each.problem, system=system) for each in problems]
+        room = room_for_completions(
+            encode(opened.tokenizer, prompts), max_seq_length=params.model.max_seq_length
+        )
+        sampling = dataclasses.replace(sampling, max_new_tokens=min(sampling.max_new_tokens, room))
         return sample_groups(opened, problems, grading=grading, system=system, sampling=sampling)

@@ -55,12 +55,14 @@ def read_yaml(path: Path, *, aliases: bool = False) -> dict[str, Any]:
     Raises:
         UserError: no such file, no YAML (with the line), an alias, too deep, or no mapping.
     """
+    is_params = path.name == PARAMS_FILE.name
+    hint = "; write it with `make preset PRESET=tiny-cpu`" if is_params else ""
     try:
         text = path.read_text(encoding="utf-8")
         _check_events(text, path=path, aliases=aliases)
         content = YAML(typ="safe").load(text)
     except FileNotFoundError:
-        raise UserError(f"{path} is missing; write it with `make preset PRESET=tiny-cpu`") from None
+        raise UserError(f"{path} is missing{hint}") from None
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     except (YAMLError, ValueError, RecursionError) as error:
@@ -72,7 +74,7 @@ def read_yaml(path: Path, *, aliases: bool = False) -> dict[str, Any]:
             ) from error
         raise UserError(f"{path} is not valid YAML: {_yaml_problem(error)}") from error
     if content is None:
-        raise UserError(f"{path} is empty; write it with `make preset PRESET=tiny-cpu`")
+        raise UserError(f"{path} is empty{hint}")
     if not isinstance(content, dict):
         raise UserError(f"{path}: expected sections like `sft:`, got {type(content).__name__}")
     return content

@@ -10,13 +10,13 @@ from pydantic import AfterValidator, Field
 from lib.artifacts.models import FLASH_KERNEL, HUB_ID, PIP, PIP_PACKAGE
 from lib.params.data import Once, first_repeated, under_raw
 from lib.params.section import (
+    BelowOne,
     Count,
     EngineName,
     Name,
     Positive,
     PositiveFloat,
     Section,
-    Share,
     one_of,
 )
 from lib.prompts import PROMPT_FORMATS
@@ -79,7 +79,7 @@ class Lora(Section):
     """Rank of the adapters; 0 trains all weights instead."""
     alpha: Positive
     """Scale: an adapter's output is multiplied by alpha / rank."""
-    dropout: Share
+    dropout: BelowOne
     """Dropout before the adapters, in SFT only: GRPO trains the policy that samples, without
     dropout."""
     target_modules: Annotated[tuple[str, ...], Field(min_length=1)]

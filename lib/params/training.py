@@ -13,8 +13,8 @@ from lib.core.plugins import is_plugin, label
 from lib.objectives import LOSSES, LossFacts
 from lib.params.data import Once, first_repeated
 from lib.params.section import (
+    BelowOne,
     Count,
-    Decay,
     EngineName,
     Name,
     NonNegative,
@@ -43,9 +43,10 @@ class Optimisation(Section):
     """Shape of the decay after warm-up."""
     warmup_ratio: Share
     """Share of the steps with a rising learning rate."""
-    adam_beta1: Decay
+    # Below 1, since AdamW's bias correction at step t divides by 1 − decay^t.
+    adam_beta1: BelowOne
     """Decay of the gradient's running mean."""
-    adam_beta2: Decay
+    adam_beta2: BelowOne
     """Decay of the squared gradient's running mean."""
     weight_decay: NonNegative
     """Decoupled weight decay."""

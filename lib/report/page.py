@@ -16,7 +16,6 @@ import json
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, takewhile
 from typing import Any, TypeVar
 
 import vl_convert
@@ -148,17 +147,25 @@ def ranked_rollouts(rollouts: Sequence[TrainingRollout]) -> list[list[TrainingRo
 
 
 def fit(groups: Sequence[Sequence[Row]], *, budget: int) -> Sequence[Sequence[Row]]:
-    """Return the first groups that stay within `budget` bytes of the page.
+    """Return the groups that together stay within `budget` bytes of the page, in order.
+
+    A group that the rest of the budget does not hold is left out.
 
     Args:
         groups: rows that stay together, the preferred groups first.
         budget: most bytes of all groups together, each packed by itself. Packed together they need
             fewer.
     """
-    # Bytes of the first group, of the first two groups, and so on: a packed text has one byte per
-    # character. A completion's prompt is not counted, since it mostly repeats the problem's text.
-    sizes = accumulate(len(pack_json([dataclasses.asdict(row) for row in rows])) for rows in groups)
-    return groups[: sum(1 for _ in takewhile(lambda size: size <= budget, sizes))]
+    kept = []
+    for rows in groups:
+        # A packed text has one byte per character. A completion's prompt is not counted, since it
+        # mostly repeats the problem's text.
+        size = len(pack_json([dataclasses.asdict(row) for row in rows]))
+        # A large group must not hide the smaller ones behind it.
+        if size <= budget:
+            kept.append(rows)
+            budget -= size
+    return kept
 
 
 def _ending(text: str) -> str:

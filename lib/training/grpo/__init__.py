@@ -10,7 +10,7 @@ from transformers import PreTrainedConfig, Trainer, TrainingArguments
 
 from lib.artifacts.problems import read_problems
 from lib.core.errors import UserError
-from lib.engines.base import Sampling, check_engine, encode, open_engine
+from lib.engines.base import Sampling, check_engine, encode, open_engine, room_for_completions
 from lib.engines.policy import load_tokenizer, rope_switch, trainable_policy
 from lib.engines.registry import ENGINES
 from lib.engines.unsloth import shares_weights
@@ -57,20 +57,11 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
     prompts = [conversation(problem.problem, system=system) for problem in all_problems]
 
     # Limit completions to the tokens that the longest prompt leaves.
-    longest = max(map(len, encode(tokenizer, prompts)))
-    # One token stays unused: the source of preset S0 reserves longest + 1 tokens for the prompt
-    # (its max_prompt_length), and gives the completion the rest.
-    room = model.max_seq_length - longest - 1
-    if room < 1:
-        raise UserError(
-            f"model.max_seq_length={model.max_seq_length}: the longest GRPO prompt has {longest} "
-            f"tokens, which leaves none for a completion; raise it above {longest + 1}, or lower "
-            "prepare.lengths.prompt_percentile"
-        )
+    room = room_for_completions(encode(tokenizer, prompts), max_seq_length=model.max_seq_length)
     if room < rollout.max_new_tokens:
         if is_main_process():
             click.echo(
-                f"grpo completions get the {room} tokens that prompts of up to {longest} leave in "
+                f"grpo completions get the {room} tokens that the longest prompt leaves in "
                 f"model.max_seq_length={model.max_seq_length}"
             )
         rollout = rollout.model_copy(update={"max_new_tokens": room})

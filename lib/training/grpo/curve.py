@@ -18,7 +18,7 @@ from torch import Tensor
 
 from lib.objectives.losses import LossInputs, PolicyLoss
 from lib.objectives.sampler import SamplerComparison, effective_sample_share
-from lib.rewards.functions import ANSWER_ACCURACY, DECIDED_BY
+from lib.rewards.functions import ANSWER_ACCURACY, DECIDED_BY, judged_metrics
 from lib.rewards.rollout import Rollout
 from lib.training.phase.warning_signs import GAP
 
@@ -70,7 +70,7 @@ class Curve:
     def add_rollouts(self, rollouts: Sequence[Rollout]) -> None:
         """Record the lengths and the truncated share of all ranks' completions.
 
-        Also add the rollouts' metrics, such as the answer accuracy, to the means of the step.
+        Also add the answer accuracy and the reward functions' metrics to the means of the step.
 
         Args:
             rollouts: [B] of this process.
@@ -85,15 +85,18 @@ class Curve:
                 # Such as values.mean().
                 value = getattr(values, statistic)().item()
                 self.record(f"completions/{statistic}_{name}", value)
+        # These are summed until `close_step`, since `record` needs the same names on all ranks.
+        judged = judged_metrics(rollouts)
+        for name, share in judged.items():
+            # A share of the right answers counts by their number.
+            count = len(rollouts) * (judged[ANSWER_ACCURACY] if name.startswith(DECIDED_BY) else 1)
+            self._sums[name] += torch.tensor([share * count, count], dtype=torch.float64)
         # `rollout.metrics` is {name: mean over the completions scored in one call}: those of the
         # step's first sampling, or of a refill round. Each rollout adds it once, so that a call
-        # counts by the number of its completions in training. These means are summed until
-        # `close_step`, since `record` needs the same names on all ranks.
+        # counts by the number of its completions in training.
         for rollout in rollouts:
             for name, number in rollout.metrics.items():
-                # A share of the right answers counts by their number.
-                weight = rollout.metrics[ANSWER_ACCURACY] if name.startswith(DECIDED_BY) else 1.0
-                self._sums[name] += torch.tensor([weight * number, 1.0])
+                self._sums[name] += torch.tensor([number, 1.0])
 
     def add_comparison(self, comparison: SamplerComparison, mask: Tensor) -> None:
         """Add a micro-batch's gaps between sampler and trainer, and its importance weights.
@@ -176,7 +179,7 @@ class Curve:
         for name in sorted(pairs):
             total, count = map(sum, zip(*pairs[name], strict=True))
             if name.startswith(DECIDED_BY):
-                # All right answers: a call in which the step accepted none has no entry.
+                # All right answers: a rank on which the step accepted none has no entry.
                 means[name] = total / sum(right for right, _ in pairs[ANSWER_ACCURACY])
             elif count:
                 means[name] = total / count

@@ -46,7 +46,7 @@ from lib.objectives.own import objective
 from lib.objectives.penalties import EntropyCoefficient
 from lib.objectives.sampler import compare_with_sampler
 from lib.params.training import Grpo
-from lib.rewards.functions import Grading, RewardFn, judged_metrics
+from lib.rewards.functions import Grading, RewardFn
 from lib.rewards.rollout import Rollout
 from lib.training.grpo.curve import Curve
 from lib.training.grpo.scoring import MicroBatch, ReferencePolicy, Scorer, pad_rows
@@ -277,8 +277,6 @@ class PolicyGradientTrainer(Trainer):
         # Name → values for the rollout log, from `log_extra` below.
         self.extra_columns = {}
         with timed("rewards"):
-            # Answer accuracy, and the shares of right answers by verifier step.
-            metrics |= {name: [value] for name, value in judged_metrics(rollouts).items()}
             self.grading.score(
                 rollouts,
                 **columns,

@@ -111,7 +111,7 @@ def expected_world_size(command: Sequence[str]) -> int | None:
     number = options.num_processes
     if not number and options.config_file:
         number = read_yaml(Path(options.config_file)).get("num_processes")
-    return int(number) if number else None
+    return int(number) if str(number).isdigit() else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,8 +127,15 @@ class Launch:
 
 
 def launch_in_environment() -> Launch:
-    """Return the launch that `LAUNCH` describes; one rank if it is unset or has no fixed number."""
-    command = shlex.split(os.environ.get("LAUNCH", ""))
+    """Return the launch that `LAUNCH` describes; one rank if it is unset or has no fixed number.
+
+    Raises:
+        UserError: `LAUNCH` is no shell command, such as one with an open quote.
+    """
+    try:
+        command = shlex.split(os.environ.get("LAUNCH", ""))
+    except ValueError as error:
+        raise UserError(f"LAUNCH: {error}; expected a launcher's command line") from error
     file = _options(command).config_file
     shards = bool(file) and read_yaml(Path(file)).get("distributed_type") == "FSDP"
     return Launch(expected_world_size(command) or 1, shards)

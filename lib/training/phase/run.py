@@ -52,7 +52,9 @@ from lib.training.phase.validation import Validator, validation_points
 from lib.training.phase.warning_signs import WarningSigns, all_signs
 
 NO_METRIC = re.compile(
-    r"_std$(?<!zero_std)|/(std|min|max)$|/(min|max)_|terminated|_(min|max)$|sampling/.*_(ratio|diff)"
+    # A reward function may be named like a statistic: rewards/max_length/mean is a metric.
+    r"^(?!rewards/.*/mean$).*"
+    r"(_std$(?<!zero_std)|/(std|min|max)$|/(min|max)_|terminated|_(min|max)$|sampling/.*_(ratio|diff))"
 )
 """Columns of the curve left out of metrics. Examples of each alternative, in order:
 

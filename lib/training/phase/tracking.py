@@ -48,7 +48,7 @@ TRACKER_DEFAULTS = {
 """Values for the trackers' own environment variables; a variable that is set keeps its value."""
 
 CLOCKS = ("step_time", "runtime", "per_second", "epoch")
-"""Parts of column names kept out of curves: times, which differ between equal runs, and `epoch`,
+"""Ends of column names kept out of curves: times, which differ between equal runs, and `epoch`,
 which repeats `step`."""
 
 SECONDS: defaultdict[str, float] = defaultdict(float)
@@ -283,23 +283,19 @@ class Mark:
 def curve_points(state: TrainerState) -> list[dict[str, float]]:
     """Return the training curve: each logged step's numbers by column, without times (`CLOCKS`).
 
-    A step that the scaler of float16 skipped has no `grad_norm`.
+    An infinity or NaN is left out, since neither JSON nor `dvc metrics` has them: the `grad_norm`
+    of a step that the scaler of float16 skipped, or what a reward function logged.
     """
-    points: list[dict[str, float]] = []
-    for entry in state.log_history:
-        # Other entries are validation points, or the run's summary.
-        if "loss" not in entry:
-            continue
-        point = {
+    return [
+        {
             name: value
             for name, value in entry.items()
-            if not any(clock in name for clock in CLOCKS) and isinstance(value, int | float)
+            if not name.endswith(CLOCKS) and isinstance(value, int | float) and math.isfinite(value)
         }
-        # Neither JSON nor `dvc metrics` has an infinity or NaN.
-        if not math.isfinite(point.get("grad_norm", 0)):
-            del point["grad_norm"]
-        points.append(point)
-    return points
+        for entry in state.log_history
+        # Other entries are validation points, or the run's summary.
+        if "loss" in entry
+    ]
 
 
 class Tracker(TrainerCallback):

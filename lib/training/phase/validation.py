@@ -63,8 +63,6 @@ class Validator(TrainerCallback):
     """
 
     def __init__(self, params: Params, problems: Path, *, init: Path, base: Path) -> None:
-        # `init`: the checkpoint at the start of training, from which an engine loads the model.
-        # `base`: the model that an adapter is trained on, with the system prompt beside it.
         self.params, self.settings, self.init, self.base = params, params.validation, init, base
         longest = self.settings.max_new_tokens
         # Name of a set → its problems.

@@ -253,7 +253,8 @@ def reward_hacking(points: list[Point], limits: Limits) -> str:
     first_reward, last_reward = _window_means(rewards)
     first_accuracy, last_accuracy = _window_means(accuracies)
     # A share of the stack's range, since one stack's rewards go up to 12.5 and another's to 1.
-    risen = last_reward - first_reward >= REWARD_RISE * (limits.highest - limits.lowest)
+    rise = last_reward - first_reward
+    risen = rise > 0 and rise >= REWARD_RISE * (limits.highest - limits.lowest)
     if not risen or first_accuracy - last_accuracy < ACCURACY_FALL:
         return ""
     return (

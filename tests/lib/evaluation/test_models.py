@@ -187,6 +187,11 @@ def test_models_of_one_name_or_two_formats_are_told_apart(models, tmp_path):
     assert boxed.system == boxed.prompt_format.instructions != ""
 
 
+def test_the_working_folder_is_a_model_by_its_name(models, monkeypatch):
+    monkeypatch.chdir(models / "base")
+    assert list(labelled_models(["."], formats=[], system="format", base=None)) == ["base"]
+
+
 def test_settings_hold_for_all_benchmarks_or_for_one(smoke):
     text = "temperature=0.6 aime24.num_samples=16 seed=3 engine=transformers"
     section = smoke.evaluate.model_dump(mode="json")

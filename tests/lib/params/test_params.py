@@ -14,6 +14,7 @@ from lib.artifacts import write_json
 from lib.core.errors import UserError
 from lib.objectives.penalties import EntropyCoefficient
 from lib.params import compose_preset, load_params, parse_params, preset_names, preset_params
+from lib.params.load import read_yaml
 from lib.params.model import lost_updates
 from tests.conftest import ROOT, run_command
 from tests.lib.params.changes import Changes, accepted
@@ -151,6 +152,7 @@ PREFERRING = {
         ({"grpo.reward_aggregation": "gdpo", "grpo.advantage": "mean"}, "grpo", "advantage=mean"),
         ({"grpo.epsilon": 1.0}, "grpo", "epsilon=1"),
         ({"grpo.adam_beta1": 1.0}, "grpo.adam_beta1", "got 1"),
+        ({"model.lora.dropout": 1.0}, "model.lora.dropout", "got 1"),
         ({"grpo.loss": OWN_LOSS, "grpo.delta": 4.0}, "grpo", "delta=4 "),
         ({"grpo.loss": OWN_LOSS, "grpo.importance_level": "sequence"}, "grpo", "importance_level"),
         ({"grpo.entropy_coef": 1.5, "grpo.entropy_target": 0.3}, "grpo", "entropy_coef=1.5"),
@@ -187,6 +189,8 @@ def test_params_that_cannot_be_read_are_one_line(tmp_path):
     path = tmp_path / "params.yaml"
     with pytest.raises(UserError, match="make preset"):
         load_params(path)
+    with pytest.raises(UserError, match=r"dvc\.lock is missing$"):
+        read_yaml(tmp_path / "dvc.lock")
     with pytest.raises(UserError, match="cannot read"):
         load_params(tmp_path)
     for text, words in (

@@ -11,7 +11,7 @@ import pytest
 
 from lib.artifacts import write_jsonl
 from lib.artifacts.completions import UNGRADED
-from lib.report.page import completion_blocks, ranked_answers, render_page
+from lib.report.page import completion_blocks, fit, ranked_answers, render_page
 from lib.report.report import build_report
 from tests.lib.report.runs import completion_rows, load, read, write_run
 
@@ -53,6 +53,13 @@ def test_a_page_of_a_very_long_run_stays_below_its_limit(tmp_path):
     assert 2_000_000 < len(page) < 5_000_000
     num_completions = sum(map(len, big.completions.values()))
     assert re.search(rf"[\d,]+ of {num_completions:,} completions: first", page)
+
+
+def test_a_group_over_the_budget_hides_no_other():
+    generator = np.random.default_rng(0)
+    row = dataclasses.make_dataclass("Row", ["text"])
+    groups = [[row(generator.bytes(size).hex())] for size in (5_000, 50, 5_000, 60)]
+    assert fit(groups, budget=1_000) == [groups[1], groups[3]]
 
 
 @pytest.mark.parametrize("start", ["sft", "grpo"])

@@ -16,6 +16,7 @@ from lib.artifacts import read_json, write_json
 from lib.core.errors import UserError
 from lib.params import Params
 from lib.params.model import Model
+from lib.rewards.rollout import Rollout
 from tests.lib.training.runs import on_ranks
 from tests.lib.training.steps import build, letters, reward_with, train, train_steps
 
@@ -34,22 +35,29 @@ def test_draws_are_keyed_and_no_two_ranks_share_one(built):
 
 
 def test_shares_by_evidence_are_of_all_right_answers(built):
-    """Also of those of another round, or of another step, in which evidence accepted none."""
+    """Also of those of another step, in which evidence accepted none."""
     curve = built().curve
     name = "reward/decided_by/numeric"
 
-    def close_step(*accuracies_and_shares):
-        calls = [{"answer_accuracy": right, **share} for right, share in accuracies_and_shares]
+    def close_step(*steps):
+        verdicts = [SimpleNamespace(decided_by=step) for step in steps]
+        common = {"num_tokens": 3, "truncated": False, "metrics": {}}
         curve.add_rollouts(
-            [SimpleNamespace(num_tokens=3, truncated=False, metrics=call) for call in calls]
+            [
+                SimpleNamespace(
+                    **common, verdict=verdict, answer_ok=verdict.decided_by != "unequal"
+                )
+                for verdict in verdicts
+            ]
         )
         curve.close_step()
 
-    close_step(*[(1.0, {})] * 3, *[(0.5, {name: 0.5})] * 2)
-    assert curve.take_point()[name] == pytest.approx(0.5 / 4)
-    close_step((1.0, {name: 0.4}))
-    close_step((1.0, {}))
-    close_step((0.0, {}))
+    close_step("number", "number", "number", "numeric", "unequal")
+    point = curve.take_point()
+    assert (point["answer_accuracy"], point[name]) == pytest.approx((0.8, 0.25))
+    close_step("numeric", "numeric", "number", "number", "number")
+    close_step("number")
+    close_step("unequal")
     assert curve.take_point()[name] == pytest.approx(0.2)
 
 
@@ -78,7 +86,9 @@ def train_on(built):
     return run
 
 
-def test_no_group_without_signal_reaches_loss_or_metrics(train_on, dull):
+def test_no_group_without_signal_reaches_loss_or_metrics(train_on, dull, monkeypatch):
+    # The answers to those problems are right, and no others.
+    monkeypatch.setattr(Rollout, "answer_ok", property(lambda each: each.problem in dull))
     trainer, steps = train_on(dull_for(dull))
     decode = partial(trainer.processing_class.decode, skip_special_tokens=True)
     points = steps.points
@@ -88,7 +98,7 @@ def test_no_group_without_signal_reaches_loss_or_metrics(train_on, dull):
         assert all(sum(text == one for text in questions) % 4 == 0 for one in questions)
         lengths = batch.completion_mask.sum(1).float()
         assert point["completions/mean_length"] == pytest.approx(lengths.mean().item())
-        assert point["frac_reward_zero_std"] == 0
+        assert point["frac_reward_zero_std"] == point["answer_accuracy"] == 0
         # Rewards read a completion up to its stop string, whatever its last token holds beyond.
         texts = [
             re.sub(r"(?s)t.*", "t", decode(ids[mask.bool()]))

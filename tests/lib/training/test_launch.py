@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 
 from lib.core.errors import UserError
 from lib.params import preset_params
-from lib.training.phase.launch import expected_world_size, micro_batches
+from lib.training.phase.launch import expected_world_size, launch_in_environment, micro_batches
 from tests.conftest import ROOT
 from tests.lib.training.runs import launch
 
@@ -33,6 +33,7 @@ LAUNCH_FILES = ROOT / "lib/presets/launch"
         ("/x/bin/python /x/bin/accelerate launch --num_processes 2 --cpu -m stages.sft", 2),
         ("accelerate launch --config_file lib/presets/accelerate/ddp.yaml -m stages.sft", 2),
         ("accelerate launch -m stages.sft", None),
+        ("accelerate launch --num_processes two -m stages.sft", None),
     ],
 )
 def test_a_launchers_command_line_has_its_number_of_processes(command, processes, in_root):
@@ -44,6 +45,12 @@ def test_torchruns_own_variables_stand_for_options_that_are_not_given(monkeypatc
     monkeypatch.setenv("PET_NNODES", "2")
     assert expected_world_size(["torchrun", "-m", "stages.sft"]) == 8
     assert expected_world_size(["torchrun", "--nproc_per_node", "2", "-m", "stages.sft"]) == 4
+
+
+def test_a_launch_that_no_shell_reads_is_one_line(monkeypatch):
+    monkeypatch.setenv("LAUNCH", "torchrun 'x")
+    with pytest.raises(UserError, match="LAUNCH: No closing quotation"):
+        launch_in_environment()
 
 
 def test_a_launcher_that_starts_too_few_is_refused():

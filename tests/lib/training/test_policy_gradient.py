@@ -12,6 +12,7 @@ from lib.core.errors import UserError
 from lib.engines.base import encode
 from lib.engines.policy import load_tokenizer, save_policy
 from lib.engines.transformers import TransformersEngine
+from lib.evaluation.sampling import sample_checkpoint
 from lib.objectives.advantages import group_advantages
 from lib.objectives.logprobs import selective_log_softmax
 from lib.prompts.formats import conversation
@@ -121,7 +122,7 @@ def test_a_completion_gets_what_the_longest_prompt_leaves(built, sets, base, smo
     prompts = [conversation(each.problem, system=smoke.prompt.system) for each in sets.grpo]
     longest = max(map(len, encode(load_tokenizer(base), prompts)))
     for max_new_tokens, left, line in (
-        (most, most - longest, f"get the {most - longest} tokens that prompts of up to {longest}"),
+        (most, most - longest, f"get the {most - longest} tokens that the longest prompt leaves"),
         (16, 16, ""),
     ):
         trainer = built(rollout={"max_new_tokens": max_new_tokens})
@@ -131,6 +132,22 @@ def test_a_completion_gets_what_the_longest_prompt_leaves(built, sets, base, smo
     for length in (longest + 1, longest - 5):
         with pytest.raises(UserError, match=rf"max_seq_length={length}: .* {longest} tokens"):
             built(model={"max_seq_length": length})
+
+
+def test_completions_outside_training_are_no_longer_than_in_it(sets, base, smoke):
+    """A pair that DPO trains on has to stay within `model.max_seq_length`."""
+    params = smoke.model_copy(
+        update={
+            "rollout": smoke.rollout.model_copy(update={"max_new_tokens": 500}),
+            "model": smoke.model.model_copy(update={"max_seq_length": 64}),
+        }
+    )
+    problems = list(sets.grpo)[:4]
+    options = {"base": base, "num_completions": 4, "engine": "transformers", "batch_size": 16}
+    groups = sample_checkpoint(params, base, problems, **options)
+    rollouts = [rollout for group in groups for rollout in group]
+    longest = max(len(rollout.prompt_ids) for rollout in rollouts)
+    assert max(rollout.num_tokens for rollout in rollouts) == 63 - longest
 
 
 def test_the_entropy_bonus_keeps_the_policy_more_random(built):

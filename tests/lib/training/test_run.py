@@ -28,6 +28,7 @@ from lib.inference.external import external_model
 from lib.planning.inputs import input_problems
 from lib.prompts import prompt_format, save_prompt, saved_system
 from lib.training.phase import validation
+from lib.training.phase.run import NO_METRIC
 from lib.training.phase.validation import Validator
 from stages import sft
 from tests.lib.training.runs import (
@@ -168,6 +169,12 @@ def test_an_adapters_regular_expression_of_layers_is_saved_as_it_is(base, smoke,
     save_policy(policy, load_tokenizer(base), tmp_path / "saved")
     assert read_json(tmp_path / "saved/adapter_config.json")["target_modules"] == pattern
     load_policy(tmp_path / "saved", base=base, settings=smoke.model)
+
+
+def test_layers_that_the_model_lacks_are_one_line(base, smoke):
+    model = load_policy(base, base=base, settings=smoke.model)
+    with pytest.raises(UserError, match=r"lora\.target_modules: .*nope"):
+        add_adapter(model, smoke.model.lora.model_copy(update={"target_modules": ("nope",)}))
 
 
 def test_an_interrupted_phase_ends_with_the_files_of_a_whole_one(phase, base, capsys):
@@ -323,6 +330,14 @@ def test_without_checkpoints_an_interrupted_phase_starts_again(phase, short):
     unsaved = changed(short, {"sft": {"save_steps": 0, "keep_checkpoints": 0}})
     with pytest.raises(UserError, match=r"starts again.*sft\.save_steps"):
         phase(stop=5, params=unsaved)
+
+
+def test_statistics_are_only_in_the_curve():
+    columns = ["reward_std", "rewards/a/std", "completions/min_length", "clip_ratio/low_min"]
+    assert all(map(NO_METRIC.search, columns))
+    # The names of reward functions are not statistics.
+    means = ["frac_reward_zero_std", "rewards/max_length/mean", "rewards/terminated/mean"]
+    assert not any(map(NO_METRIC.search, means))
 
 
 def test_metrics_hold_each_columns_last_value(sets, base, tmp_path):

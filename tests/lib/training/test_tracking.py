@@ -1,11 +1,12 @@
 """Progress lines of a run without a terminal."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
-from lib.training.phase.tracking import ProgressLines, timed
+from lib.training.phase.tracking import ProgressLines, curve_points, timed
 
 
 @pytest.fixture
@@ -70,6 +71,14 @@ def test_the_pace_spans_all_updates_on_the_same_rollouts(begin):
         "grpo step=4/4 s/step=2",
         "grpo time=00:20 s/step=5 tokens/s=100",
     ]
+
+
+def test_the_curve_has_finite_numbers_without_times():
+    named = {"loss": 0.5, "step": 1, "rewards/epoch_words/mean": 1.0}
+    clocks = {"epoch": 0.1, "step_time": 2.0, "train_runtime": 3.0, "tokens_per_second": 4.0}
+    odd = {"grad_norm": math.nan, "perplexity": math.inf, "text": "x"}
+    state = SimpleNamespace(log_history=[{**named, **clocks, **odd}, {"train_loss": 0.5}])
+    assert curve_points(state) == [named]
 
 
 def test_a_long_step_reports_its_progress(begin):

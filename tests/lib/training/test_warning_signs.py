@@ -90,6 +90,13 @@ def test_a_float16_overflow_hides_no_explosion():
     assert (sign["kind"], sign["step"]) == ("gradient_explodes", 13)
 
 
+def test_a_reward_that_stays_0_has_not_risen():
+    """As with weights of 0, whose range is 0 too."""
+    limits = dataclasses.replace(LIMITS, lowest=0.0, highest=0.0)
+    signs = signs_of({"reward": [0.0] * 20, ANSWER_ACCURACY: FALLING}, limits)
+    assert "reward_hacking" not in [sign["kind"] for sign in signs]
+
+
 def test_evidence_jumps_whatever_the_number_of_updates_on_the_same_rollouts():
     """A second update logs no rewards, and so no share of answers accepted on evidence."""
     signs = WarningSigns("grpo", LIMITS)
