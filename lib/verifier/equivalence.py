@@ -6,6 +6,8 @@ worker with sympy is asked (`lib.verifier.symbolic`). If the pair is not equal, 
 it (`conversions`) are compared last, such as `3,14` as 3.14.
 """
 
+import collections
+import contextlib
 import itertools
 import re
 from collections.abc import Iterator
@@ -29,6 +31,7 @@ from lib.verifier.sets import compare_grid, compare_region
 from lib.verifier.tokens import repaired
 from lib.verifier.tree import (
     MAX_ANSWER_CHARS,
+    MINUS_ONE,
     Node,
     TooHard,
     Undecided,
@@ -38,6 +41,7 @@ from lib.verifier.tree import (
     is_name,
     negated,
     nodes,
+    number,
     remembered,
     substituted,
     symbol,
@@ -186,7 +190,8 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
         # `read` parses a text, or raises Unparsable or TooHard.
         trees = read(expected), read(actual)
         # A formula copied from the problem is no answer, unless it is the reference.
-        if _echoes(actual, problem) and trees[0] != trees[1]:
+        may_echo = _may_echo(actual, problem)
+        if may_echo and _is_in(actual, problem) and _core(trees[0]) != _core(trees[1]):
             return Verdict(False, "echo")
         try:
             verdict = comparer.same(*trees)
@@ -195,6 +200,9 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
                 raise
             # The worker gets texts, not trees, and parses them itself. (equal, step)
             verdict = Verdict(*symbolic.ask(expected, actual))
+        # Only now, since parsing the problem's formulas takes time.
+        if verdict.equal and may_echo and _core(trees[0]) != _core(trees[1]) in _formulas(problem):
+            return Verdict(False, "echo")
         if not verdict.equal:
             # A last chance: the answer read as a decimal comma, or with other letters.
             for step, reference, answer in conversions(actual, *trees, problem):
@@ -222,17 +230,91 @@ _OPTIONS = re.compile(r"\([A-D]\)|\b[A-D][.)]")
 _WRITTEN = re.compile(r"[\s$.]|\\(?:left|right|[,;!: ])")
 
 
-def _echoes(answer: str, problem: str) -> bool:
-    """Return True if an answer is a formula copied from the problem, spacing aside.
+# A formula between dollars, `\(` and `\)`, or `\[` and `\]`.
+_FORMULAS = re.compile(r"(?s)\$([^$]{1,400})\$|\\\((.{1,400}?)\\\)|\\\[(.{1,400}?)\\\]")
 
-    False if the problem lists options: these are there to be copied.
+
+def _may_echo(answer: str, problem: str) -> bool:
+    """Return True if an answer is a formula of more than four characters.
+
+    It has an operation, a power or a command, such as `\\frac`: a number or a name may be in any
+    problem. False if the problem lists options: these are there to be copied.
     """
+    bare = _WRITTEN.sub("", answer).strip("()")
+    is_formula = re.search(r"[-+*/=]|\^\{?\w|\\(?!text|mathrm)[a-z]", bare)
+    return bool(is_formula) and len(bare) > 4 and not _OPTIONS.search(problem)
+
+
+def _is_in(answer: str, problem: str) -> bool:
+    """Return True if the problem holds the answer's text, spacing aside."""
     # `_WRITTEN` removes what does not matter for a copy: spaces, dollars, full stops, `\left`.
-    bare = _WRITTEN.sub("", answer)
-    # Longer than four characters, with an operation, a power or a command, such as `\frac`: a
-    # number or a name may be in any problem.
-    is_formula = len(bare) > 4 and re.search(r"[-+*/=]|\^\{?\w|\\(?!text|mathrm)[a-z]", bare)
-    return bool(is_formula) and bare in _WRITTEN.sub("", problem) and not _OPTIONS.search(problem)
+    bare, text = _WRITTEN.sub("", answer), _WRITTEN.sub("", problem)
+    # Digits beside it belong to a number: `12\sqrt{3}` does not hold `2\sqrt{3}`.
+    before, after = r"(?<!\d)" * bare[0].isdigit(), r"(?!\d)" * bare[-1].isdigit()
+    return bare in text and bool(re.search(f"{before}{re.escape(bare)}{after}", text))
+
+
+@remembered(256)
+def _formulas(problem: str) -> frozenset[Node]:
+    """Return the formulas of a problem, and the sides of its equations, reduced by `_core`."""
+    found = set[Node]()
+    for match in _FORMULAS.finditer(problem):
+        with contextlib.suppress(Unparsable, TooHard):
+            tree = read(match[match.lastindex or 0].strip(" \n.,;:"))
+            sides = tree.args if tree.kind == "relation" else ()
+            found |= {_core(part) for part in (tree, *sides) if part.args}
+    return frozenset(found)
+
+
+def _core(node: Node) -> Node:
+    """Reduce a tree to what a copy of it has too: `x = 0 + b·a`, `1·a·b` and `ab + 1 - 1` to `ab`.
+
+    The value's name, zeros, ones and what cancels are left out; terms and factors are sorted. The
+    result is only for comparison.
+    """
+    node = _defined(node)
+    if node.kind not in ("sum", "product", "quotient"):
+        # A number without its literal.
+        plain = node if node.value is None else node._replace(name="")
+        return plain._replace(args=tuple(map(_core, node.args)))
+    # A minus sign is a term's: `-a` is a sum of one term.
+    kind = "sum" if node.kind == "sum" or _unsigned(node) else "product"
+    counts = collections.Counter[Node]()
+    for part, count in _counted_parts(node, kind, 1):
+        counts[part] += count
+    del counts[number(0 if kind == "sum" else 1)]
+    parts = sorted(((part, count) for part, count in counts.items() if count), key=repr)
+    if len(parts) == 1 and parts[0][1] == 1:
+        return parts[0][0]
+    return Node(kind, tuple(Node("times", (part,), str(count)) for part, count in parts))
+
+
+def _counted_parts(node: Node, kind: str, count: int) -> Iterator[tuple[Node, int]]:
+    """Yield the terms of a sum or the factors of a product, each reduced by `_core`.
+
+    Each with `count`, or with `-count` if it is subtracted or divided by.
+    """
+    unsigned = _unsigned(node) if kind == "sum" else None
+    if unsigned:
+        yield from _counted_parts(unsigned, kind, -count)
+    elif node.kind == kind:
+        for part in node.args:
+            yield from _counted_parts(part, kind, count)
+    elif kind == "product" and node.kind == "quotient":
+        yield from _counted_parts(node.args[0], kind, count)
+        yield from _counted_parts(node.args[1], kind, -count)
+    else:
+        yield _core(node), count
+
+
+def _unsigned(node: Node) -> Node | None:
+    """Return a of `-a`, 3 of `-3`; None without a minus sign."""
+    if node.value is not None and node.value < 0:
+        return negated(node)
+    if node.kind == "product" and node.args[0] == MINUS_ONE:
+        rest = node.args[1:]
+        return rest[0] if len(rest) == 1 else node._replace(args=rest)
+    return None
 
 
 def reference_problem(text: str) -> str | None:

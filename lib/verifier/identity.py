@@ -587,7 +587,10 @@ def _size(node: Node, roots: dict[Node, int]) -> float:
         # A function or a constant. Roots inside it do not multiply the degree again: they go to a
         # dict of their own, which is not used further.
         roots[node] = 2
-        return _parts_size(node, {}) + _magnitude(node)
+        # Of functions inside one another, each may double the digits that cancel: 1 - cos x is
+        # nearly x²/2. For one, the factors of the bound suffice.
+        is_nested = any(part.kind == "call" for part in nodes(node) if part is not node)
+        return _parts_size(node, {}) * (2 if is_nested else 1) + _magnitude(node)
     return _parts_size(node, roots)
 
 

@@ -133,8 +133,10 @@ def compare_percent(comparer: Comparer, reference: Node, answer: Node) -> Verdic
     # Only the sign of a whole side may be left out, not a sign inside the reference: `1 + 5 \%`.
     if is_alike or (is_asked and not any(part.kind == "percent" for part in nodes(bare[0]))):
         decision = comparer.same(*bare)
+        # A bare reference above 1 is a number of percent already: `1000 %` is not 10.
+        is_number = reference.value is not None and abs(reference.value) > 1
         # If only one side has the sign, 0.1 may still equal 10 %.
-        if decision.equal or is_alike:
+        if decision.equal or is_alike or is_number:
             return decision.via("percent")
     # `10 %` becomes 0.10; `_hundredth` returns a side without the sign as it is.
     return comparer.same(_hundredth(reference), _hundredth(answer)).via("percent")

@@ -342,18 +342,20 @@ def names_agree(one: str, two: str, problem: str) -> bool:
         return False
     # ["maximum"] for "label:maximum".
     labels = re.findall(r"label:([^,()=]*)", name)
-    # A name of three letters or more, such as "area".
-    if re.fullmatch(r"[^\W\d_]{3,}", name) and name not in GREEK:
-        labels.append(name)
+    # A name of three letters or more, such as "area", also with a subscript.
+    word = re.match(r"[^\W\d_]{3,}(?![^_])", name)
+    if word and word[0] not in GREEK:
+        labels.append(word[0])
     # With the problem, `may_label` allows its words; without it (''), quantities such as "area"; in
     # both cases fixed words such as "answer". A label of the answer must be allowed with the
     # problem, a label of the reference (`one`) either with it or without it.
     return all(may_label(label, problem) or (one and may_label(label, "")) for label in labels)
 
 
-# x, x_1, f(2), \vec{v}, ∠A, but not f'(2) or x:y.
+# x, x_1, f(2), \vec{v}, ∠A, but not f'(2), ‖x‖ or x:y.
 _PLAIN_NAME = re.compile(
-    r"(?!(?:overline|underline|hat|tilde|d?dot)\()(?:(?:bf|cal|frak|label|phrase):|tuple:)?[^():'^]*(?:\)|\(.*)?"
+    r"(?!(?:overline|underline|overset|overleftrightarrow|hat|tilde|d?dot|norm)\()"
+    r"(?:(?:bf|cal|frak|label|phrase):|tuple:)?[^():'^]*(?:\)|\(.*)?"
 )
 
 

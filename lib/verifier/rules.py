@@ -65,7 +65,7 @@ TABLE: tuple[Rule, ...] = _read()
 """Every step, in the order of rules.tsv."""
 
 REFUSALS = {
-    "echo": "a formula or the text of the problem, repeated",
+    "echo": "a formula or the text of the problem, repeated, also rewritten",
     "no answer": "no answer, which equals nothing",
     "unparsed": "a text that the grammar does not read, or reads in several ways",
     "undecided": "neither equal nor different for certain",

@@ -198,13 +198,17 @@ def _calculus(name: str, lower: Node, upper: Node, body: Node) -> Any:
         return sympy.limit(_convert(body), letter, start, side)
     if name not in ("sum", "prod") or lower.name != "=":
         raise Undecided(name)
-    # sympy gives a sum from 3 to 1 a value, but by the usual convention it is empty: refuse it.
-    if (_convert(upper) - start).is_negative:
-        raise Undecided("bounds that fall")
+    top = _convert(upper)
+    # sympy gives a sum from 3 to 1 a value, but by the usual convention it is empty: refuse it, and
+    # one from 1 to 5/2.
+    if (top - start).is_negative or any(
+        bound.is_finite and bound.is_integer is False for bound in (start, top)
+    ):
+        raise Undecided("bounds that fall, or between integers")
     # An index is an integer, but `_convert` makes every symbol a real: replace it.
     index = sympy.Symbol("index", integer=True)
     total = sympy.Sum if name == "sum" else sympy.Product
-    return total(_convert(body).subs(letter, index), (index, start, _convert(upper))).doit()
+    return total(_convert(body).subs(letter, index), (index, start, top)).doit()
 
 
 def _without_differential(body: Node) -> tuple[Node, Node]:
@@ -356,13 +360,18 @@ def _started() -> subprocess.Popen[bytes]:
         worker.communicate()
         worker = None
     if worker is None:
-        worker = _workers[os.getpid()] = subprocess.Popen(
+        worker = subprocess.Popen(
             [sys.executable, "-m", "lib.verifier.symbolic", str(TIMEOUT_S)],
             cwd=_ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
+        # A busy machine may take longer than `PATIENCE_S` to load sympy, which the first question
+        # would be charged for; without a line the worker has ended.
+        assert worker.stdout is not None
+        worker.stdout.readline()
+        _workers[os.getpid()] = worker
     return worker
 
 
@@ -375,6 +384,9 @@ def main() -> None:
 
     # Beyond this address space an allocation raises MemoryError, which `decide` survives.
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    # The first line, for `_started`.
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
     for line in sys.stdin:
         start = time.process_time()
         signal.setitimer(signal.ITIMER_PROF, float(sys.argv[1]))

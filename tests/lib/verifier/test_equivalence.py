@@ -74,8 +74,48 @@ def test_an_empty_set_is_compared_and_no_fault():
 def test_a_formula_of_the_problem_is_no_answer_to_it():
     problem = "Simplify $(u+4)(u-1) - (u-3)(u+6)$."
     assert is_equivalent(reference="14", answer="7+7", problem=problem)
-    for echo in ("(u+4)(u-1) - (u-3)(u+6)", problem):
-        assert not is_equivalent(reference="14", answer=echo, problem=problem)
+    formula, other = "(u+4)(u-1) - (u-3)(u+6)", "-(u+6)(u-3) + (u-1)(u+4)"
+    wrapped = [f"({formula})", f"0+{formula}", f"x = {formula}", rf"1\cdot({formula})"]
+    undone = [f"{formula}+1-1", f"-(-({formula}))", rf"\frac{{2({formula})}}{{2}}", other]
+    for echo in (formula, problem, *wrapped, *undone):
+        verdict = compare(reference="14", answer=echo, problem=problem)
+        assert verdict == (False, "echo"), echo
+    # A side of an equation, without its name; not if it is the reference.
+    for reference, equal in (("1600", False), ("361+441+2(21)(19)", True), ("1600=x", False)):
+        problem = r"\[441+2(21)(19)+361=x.\] Solve for $x$."
+        answer = "441+2(21)(19)+361"
+        assert is_equivalent(reference=reference, answer=answer, problem=problem) == equal
+    # A part of a longer number is no copy.
+    problem = r"The side is $12\sqrt{3}$. Find the height."
+    assert is_equivalent(reference=r"\sqrt{12}", answer=r"2\sqrt{3}", problem=problem)
+
+
+def test_a_bare_reference_above_1_has_no_hundredths_in_a_question_for_percent():
+    problem = "What percent of the students passed?"
+    for reference, answer, equal in (
+        ("10", r"1000\%", False),
+        ("10", r"10\%", True),
+        ("0.25", r"25\%", True),
+        (r"10\%", "0.1", True),
+    ):
+        assert is_equivalent(reference=reference, answer=answer, problem=problem) == equal
+
+
+def test_cancellation_inside_functions_is_no_proof():
+    tiny = "2^{-50}"
+    for _ in range(8):
+        # About t²/2: each step doubles the digits that cancel.
+        tiny = rf"1-\cos({tiny})"
+    # 2π, since the logarithm's argument is just below the negative axis.
+    answer = rf"|\ln(-1-i({tiny}))-i\pi|"
+    assert not is_equivalent(reference="0", answer=answer)
+    assert not is_equivalent(reference="5", answer=f"5+{answer}")
+    assert is_equivalent(reference=r"\sin^2 1", answer=r"\frac{1-\cos 2}{2}")
+
+
+@pytest.mark.parametrize("name", ["not_5", r"\cos_x", r"\|x\|", r"\overset{a}", "twice_x"])
+def test_what_is_no_name_of_a_value_is_not_left_out(name):
+    assert not is_equivalent(reference="5", answer=f"{name} = 5")
 
 
 @pytest.mark.parametrize("rule", TABLE, ids=lambda rule: rule.name)
