@@ -13,7 +13,8 @@ CHECKPOINT ?= sft
 K ?= 8
 N ?= 5
 # What a person gives is one word of the recipe, as it was typed: neither make nor the shell expands
-# a `$` or a quote in it. Make would expand an exported variable. (OPTIONS and PARTS are words of a shell.)
+# a `$` or a quote in it. Make would expand an exported variable. (OPTIONS and PARTS are words of a
+# shell.)
 typed = '$(subst ','\'',$(value $1))'
 option = $(if $(value $1),--$2=$(call typed,$1))
 unexport BASE BASE_MODEL BENCHMARKS CARD CHECKPOINT COMPLETIONS ENGINE EXTRA HUB_REPO K LIMIT MODEL N OUT \

@@ -23,6 +23,7 @@ def sample_groups(
     grading: Grading,
     system: str,
     sampling: Sampling,
+    max_seq_length: int | None = None,
 ) -> list[list[Rollout]]:
     """Sample G completions of each of P problems, judge and score them; return rollouts [P][G].
 
@@ -31,9 +32,17 @@ def sample_groups(
     Args:
         grading: prompt format and reward functions.
         system: system prompt, '' for none.
+        max_seq_length: shorten completions to what the longest prompt leaves of it, as GRPO does;
+            None for `sampling`'s length.
+
+    Raises:
+        UserError: the longest prompt leaves no token.
     """
     prompts = [conversation(each.problem, system=system) for each in problems]
     token_ids = encode(engine.tokenizer, prompts)
+    if max_seq_length:
+        room = room_for_completions(token_ids, max_seq_length=max_seq_length)
+        sampling = dataclasses.replace(sampling, max_new_tokens=min(sampling.max_new_tokens, room))
     # [P][G]: one group of completions per problem.
     generated = engine.generate(token_ids, sampling)
     groups = [
@@ -102,10 +111,11 @@ def sample_checkpoint(
     with contextlib.closing(opened):
         # The system prompt that `prepare` saved beside the base, as training reads it.
         system = saved_system(base)
-        # As long as in GRPO, which would cut completions too.
-        prompts = [conversation(each.problem, system=system) for each in problems]
-        room = room_for_completions(
-            encode(opened.tokenizer, prompts), max_seq_length=params.model.max_seq_length
+        return sample_groups(
+            opened,
+            problems,
+            grading=grading,
+            system=system,
+            sampling=sampling,
+            max_seq_length=params.model.max_seq_length,
         )
-        sampling = dataclasses.replace(sampling, max_new_tokens=min(sampling.max_new_tokens, room))
-        return sample_groups(opened, problems, grading=grading, system=system, sampling=sampling)

@@ -200,14 +200,15 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
                 raise
             # The worker gets texts, not trees, and parses them itself. (equal, step)
             verdict = Verdict(*symbolic.ask(expected, actual))
-        # Only now, since parsing the problem's formulas takes time.
-        if verdict.equal and may_echo and _core(trees[0]) != _core(trees[1]) in _formulas(problem):
-            return Verdict(False, "echo")
         if not verdict.equal:
             # A last chance: the answer read as a decimal comma, or with other letters.
             for step, reference, answer in conversions(actual, *trees, problem):
                 if comparer.equal(reference, answer):
-                    return Verdict(True, step)
+                    verdict = Verdict(True, step)
+                    break
+        # Only now, since parsing the problem's formulas takes time.
+        if verdict.equal and may_echo and _core(trees[0]) != _core(trees[1]) in _formulas(problem):
+            return Verdict(False, "echo")
     except tuple(_REFUSED) as error:
         # Type of the error → name of the step: "unparsed", "limit" or "undecided".
         return Verdict(False, _REFUSED[type(error)])
@@ -228,8 +229,6 @@ def _mended(text: str) -> str:
 _OPTIONS = re.compile(r"\([A-D]\)|\b[A-D][.)]")
 # Spacing and delimiters, which do not matter for a copy.
 _WRITTEN = re.compile(r"[\s$.]|\\(?:left|right|[,;!: ])")
-
-
 # A formula between dollars, `\(` and `\)`, or `\[` and `\]`.
 _FORMULAS = re.compile(r"(?s)\$([^$]{1,400})\$|\\\((.{1,400}?)\\\)|\\\[(.{1,400}?)\\\]")
 
@@ -257,13 +256,13 @@ def _is_in(answer: str, problem: str) -> bool:
 @remembered(256)
 def _formulas(problem: str) -> frozenset[Node]:
     """Return the formulas of a problem, and the sides of its equations, reduced by `_core`."""
-    found = set[Node]()
+    formulas = set[Node]()
     for match in _FORMULAS.finditer(problem):
         with contextlib.suppress(Unparsable, TooHard):
             tree = read(match[match.lastindex or 0].strip(" \n.,;:"))
             sides = tree.args if tree.kind == "relation" else ()
-            found |= {_core(part) for part in (tree, *sides) if part.args}
-    return frozenset(found)
+            formulas |= {_core(part) for part in (tree, *sides) if part.args}
+    return frozenset(formulas)
 
 
 def _core(node: Node) -> Node:

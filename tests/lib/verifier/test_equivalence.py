@@ -101,6 +101,11 @@ def test_a_bare_reference_above_1_has_no_hundredths_in_a_question_for_percent():
         assert is_equivalent(reference=reference, answer=answer, problem=problem) == equal
 
 
+def test_a_sum_has_bounds_that_are_integers():
+    assert not is_equivalent(reference=r"\frac{35}{8}", answer=r"\sum_{k=1}^{5/2} k")
+    assert is_equivalent(reference="6", answer=r"\sum_{k=1}^{3} k")
+
+
 def test_cancellation_inside_functions_is_no_proof():
     tiny = "2^{-50}"
     for _ in range(8):
