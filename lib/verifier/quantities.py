@@ -74,15 +74,16 @@ def _may_add(unit: str, problem: str) -> bool:
     if known:
         return may_be_added(known, problem)
     words = unit.lower()
-    # The rest of the sentence after "how many", ("pears does he have",); () if there is none.
+    # The rest of the sentence after "how many", "pears does he have"; () if there is none.
     phrases = asked_words(problem)
     # After "How many of each …" the unit may be any words of the problem.
     is_each = any(phrase.startswith("of each") for phrase in phrases)
     is_each &= f" {words} " in f" {re.sub(r'[^a-z]+', ' ', problem.lower())} "
     # "How many pears …" asks for `pears` or `pear`: the spaces compare whole words.
     is_asked = any(f"{_singular(phrase)} ".startswith(f"{_singular(words)} ") for phrase in phrases)
-    # Hedges, such as "not" or "about", are no units.
-    return not HEDGES & {*words.split()} and (is_each or is_asked)
+    # Hedges, such as "not" or "about", are no units, unless the question begins with them: "How
+    # many times", "how many more apples".
+    return is_asked or (is_each and not HEDGES & {*words.split()})
 
 
 def compare_angle(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:

@@ -300,7 +300,8 @@ def parse_unit(text: str) -> Unit | None:
     "km/h" -> Unit((("length", 1), ("time", -1)), 5/18): dimensions, and the factor to base units.
     """
     # `_COMPOUND` writes "mph" as "mi/h".
-    text = _COMPOUND.get(text.strip(), text).replace(" per ", " / ")
+    # An age is as long as any other time: "16 years old".
+    text = _COMPOUND.get(text.strip(), text).replace(" per ", " / ").removesuffix(" old")
     dimension: dict[str, int] = {}
     # `sign` is -1 after a slash; `times` is the power that "square" or "cubic" gives the next word.
     factor, sign, times = Fraction(1), 1, 1
@@ -352,8 +353,11 @@ _QUANTITY = re.compile(
     r"|(?P<long>long(?:er)?(?! (?:do|does|did|will|would)\b)))"
     r"|(?P<time>time|long (?:do|does|did|will|would))|(?P<month>ages?|old)"
     r"|(?P<mass>mass|heavy|weights?|(?<=how much )(?:[\w'’]+ ){1,8}?weigh)"
-    r"|(?P<money>cost|price|profit|salary|money|bill|rent|savings|income|revenue|commission"
-    r"|(?<=amount )(?:\w+ ){1,3}?(?:change|spen[dt]s?|pa(?:ys?|id)|received?|owes?)))\b"
+    r"|(?P<money>(?:(?!percent|fraction|rat(?:e|io)\b|probab|number|many|time|points?|scores?)"
+    r"[\w'’\"-]+ ){0,5}?(?:costs?|prices?|pay(?:ment)?s?|paid|earn(?:s|ed|ings?)?|spen[dt]s?"
+    r"|ow(?:e|ed|es)|bill|fees?|profits?|expens(?:es?|ive)|salary|allowance|money|change|income"
+    r"|rent|savings|commission|revenue|tax(?:es)?|pension|premium|wages?"
+    r"|(?<=amount )(?:\w+ ){1,3}?received?)))\b"
     r"(?! (?:percent|rat(?:e|io)\b)| [^.?]{0,80}\b(?:in|as) (?:an? )?(?:percent|fraction|ratio))"
 )
 
@@ -370,14 +374,14 @@ _HOW_MUCH = (
 def asked_words(problem: str) -> tuple[str, ...]:
     """Return the rest of the sentence after the last "how many", or else "number of", if any.
 
-    "How many more apples does he have?" -> ("apples does he have",)
+    Also without a first "more" and the like; () if a "how much" follows.
+    "How many more apples does he have?" -> ("more apples does he have", "apples does he have")
     """
     for cue in ("how many", "number of"):
-        rests = re.findall(
-            rf"\b{cue} (?:(?:more|fewer|different|total|additional) )?([^.?!,;]+)", problem, re.I
-        )
+        rests = re.findall(rf"(?is)\b{cue} ([^.?!,;]+)(?!.*\b(?:how much|amount)\b)", problem)
         if rests:
-            return (rests[-1].strip(" .,?").lower(),)
+            rest = rests[-1].strip(" .,?").lower()
+            return rest, re.sub("^(?:more|fewer|different|total|additional) ", "", rest)
     return ()
 
 
@@ -434,9 +438,9 @@ def may_be_added(unit: Unit, problem: str) -> bool:
     # "in thousands of dollars": 5 is not $5.
     if re.search(r"(?i)\b(?:hundred|thousand|million|billion)s of\b", problem):
         return False
-    # The rest of the sentence after "how many" or "number of", as a tuple of one, or ().
+    # The rest of the sentence after "how many" or "number of", without "more", or ().
     if asked_rest := asked_words(problem):
-        return _first_unit(asked_rest[0].replace("-", " ").split()) == unit
+        return _first_unit(asked_rest[-1].replace("-", " ").split()) == unit
     # The units after "in" or "nearest", and all units in the problem.
     asked_units, named = _units_of(problem)
     # The units of this dimension that the problem asks for, or else has. Metres and feet leave open
@@ -460,6 +464,9 @@ def may_be_added(unit: Unit, problem: str) -> bool:
     if match["long"]:
         kinds += ["time", "month"]
     named = frozenset(one for one in named if one.dimension in [((kind, 1),) for kind in kinds])
+    # "How old is he" needs no word for years.
+    if match["month"] and not named:
+        named = frozenset({UNITS["year"]})
     # `min` takes the only unit; cm, raised to the power 2, is cm^2.
     return len(named) == 1 and unit == _raised(min(named), power)
 
