@@ -8,14 +8,12 @@ from pathlib import Path
 
 import click
 
-from lib.params import load_params
-from stages.options import reads_params
+from lib.params import PARAMS_FILE, load_params
 
 SCRATCH, OUT = Path("data/scratch/studies"), Path("reports/studies")
 
 
 @click.command(help=__doc__)
-@reads_params
 @click.option("--study", required=True, help="A path, or the name of a file in studies/.")
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=2, help="Experiments that run at the same time."
@@ -28,10 +26,10 @@ SCRATCH, OUT = Path("data/scratch/studies"), Path("reports/studies")
     help="Folder for pages, figures and numbers; the study gets a subfolder.",
 )
 @click.option("--pages", is_flag=True, help="Run nothing; write the pages from the numbers in OUT.")
-def main(params_file: Path, study: str, jobs: int, out: Path, pages: bool) -> None:
+def main(study: str, jobs: int, out: Path, pages: bool) -> None:
     """Run the study's missing experiments, then write its numbers and pages."""
     # Only for its errors: a study starts from these params, and runs for hours.
-    load_params(params_file)
+    load_params(PARAMS_FILE)
     from lib.params.load import read_yaml
     from lib.studies.definition import load_study, study_file, with_params
 
@@ -52,7 +50,7 @@ def main(params_file: Path, study: str, jobs: int, out: Path, pages: bool) -> No
             signal.signal(signal.SIGHUP, signal.default_int_handler)
         # Commit, device, and hashes of the study's inputs. Read, like the params, before the
         # experiments run: files may be edited in these hours.
-        origin, content = made_from(path), read_yaml(params_file)
+        origin, content = made_from(path), read_yaml(PARAMS_FILE)
         # Scores of every problem by variant and seed; stored experiments are not run again.
         outcome = run_study(name, definition, scratch=SCRATCH, jobs=jobs, log=click.echo)
         # Variant -> problems in each validation while it trains, at most: a set may have fewer.

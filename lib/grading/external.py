@@ -174,16 +174,17 @@ def _grade_or_error(
     # lm-eval's `--log_samples` keeps the benchmark's own columns below `doc`.
     doc = row["doc"] if isinstance(row.get("doc"), dict) else {}
     # Each is None if the row has no such column. The completion may be in chat messages.
-    text, answer = _single_text(_column_value("completion", row)), _column_value("answer", row)
+    text = _single_text(_column_value("completion", row))
+    answer = _single_value(_column_value("answer", row))
     if text is None and answer is None:
         return {"error": f"expected one completion in one of {COLUMN_NAMES['completion']}"}
     # The first value found counts: in the row, then in its `doc`, then in the references' file.
     problem = _single_text(_column_value("problem", row, doc, reference_row))
-    reference = _column_value("reference", row, doc, reference_row)
+    reference = _single_value(_column_value("reference", row, doc, reference_row))
     # A worked solution of GSM8K ends in "#### 42", and lm-eval keeps it whole as `answer`.
     reference = "" if reference is None else str(reference).rpartition("####")[2].strip()
     if not reference:
-        return {"error": f"no reference in any of {COLUMN_NAMES['reference']}"}
+        return {"error": f"expected one reference in one of {COLUMN_NAMES['reference']}"}
     # A completion is preferred to a bare answer: our extraction is the same for all models.
     rollout = grading.rollout(
         str(answer) if text is None else text,
@@ -193,11 +194,9 @@ def _grade_or_error(
     )
     grading.score([rollout])  # sets the rewards
     # The key of the problem is the first of these that exists. Completions with the same key form
-    # one cluster of the standard error.
-    problem_keys = [_column_value("id", row), problem, reference]
-    # A batch has a `custom_id` for each request, and lm-eval counts `doc_id` anew in each task.
-    if {"custom_id", "doc_id"} & row.keys():
-        problem_keys.insert(0, problem)
+    # one cluster of the standard error. The text first: an id may be that of a row or a request,
+    # and lm-eval counts `doc_id` anew in each task.
+    problem_keys = [problem, _column_value("id", row), reference]
     grade = {
         "right": rollout.answer_ok,
         "answer": rollout.answer,
@@ -265,8 +264,19 @@ def _column_value(column: str, *rows: Mapping[str, Any]) -> Any:
     Example: `_column_value("reference", {"gold": "72"})` returns "72".
     """
     values = (row.get(name) for row in rows for name in COLUMN_NAMES[column].split())
-    # null counts as missing: exports of tables write it for an empty cell.
-    return next((value for value in values if value is not None), None)
+    # null and NaN count as missing: exports of tables write them for an empty cell. Only NaN
+    # differs from itself.
+    return next((value for value in values if value is not None and value == value), None)
+
+
+def _single_value(value: Any) -> Any:
+    """Return a bare answer or reference: a text, a number, or the only one of a list; else None.
+
+    Several references, or an object, name no single answer: their text would grade as wrong.
+    """
+    if isinstance(value, list) and len(value) == 1:
+        (value,) = value
+    return None if isinstance(value, list | Mapping) else value
 
 
 def _single_text(value: Any, depth: int = 8) -> str | None:

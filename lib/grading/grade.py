@@ -13,7 +13,7 @@ from typing import Any
 from lib.artifacts import (
     ROOT,
     hash_code,
-    read_jsonl,
+    read_records,
     write_jsonl,
     write_metrics,
     write_provenance,
@@ -29,6 +29,13 @@ from lib.verifier import counters
 
 PLACE = ("checkpoint", "benchmark", "mode", "sample", "problem_id", "subject", "level")
 """Columns that a graded completion copies from its row: origin, subject and level."""
+
+COLUMNS = (
+    *PLACE,
+    *("problem", "reference", "prompt", "tags"),
+    *("completion", "token_ids", "finish", "prompt_format", "sampling"),
+)
+"""Columns of a completion that grading reads."""
 
 FAULTS = ("timeouts", "over_budget", "worker_failures", "failures")
 """The verifier's counters that provenance records: comparisons that ended without a decision."""
@@ -84,7 +91,14 @@ def grade_file(
     # The verifier counts over the whole process: the difference is this file's part.
     before = counters()
     # A generator: rows are graded while they are written.
-    rows = grade_rows(read_jsonl(completions), reward=reward)
+    lines = read_records(
+        completions,
+        # A missing column is a KeyError, which `read_records` turns into a UserError.
+        lambda row: {name: row[name] for name in COLUMNS},
+        what="a completion",
+        remedy="this file is written by `evaluate`: run `dvc repro`",
+    )
+    rows = grade_rows(lines, reward=reward)
     # Written and read again, row by row: a whole file may not fit into memory.
     write_jsonl(graded, map(dataclasses.asdict, rows))
     after = counters()

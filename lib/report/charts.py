@@ -69,8 +69,13 @@ def category(name: str, **settings: Any) -> Spec:
     return {"field": name, "type": "nominal", **settings}
 
 
-SHARE_AXIS: Spec = {"title": None, "axis": {"format": "%"}, "scale": {"domain": [0, 1]}}
-"""Axis of a rate in [0, 1], printed in percent."""
+SHARE_AXIS: Spec = {
+    "type": "quantitative",
+    "title": None,
+    "axis": {"format": "%"},
+    "scale": {"domain": [0, 1]},
+}
+"""Channel of a rate in [0, 1], printed in percent; a layer of `LAYERS` adds its field."""
 
 STEP = quantity("step", title="step", axis={"tickMinStep": 1})
 """Axis of training steps, labelled at whole steps only."""
@@ -151,6 +156,7 @@ def whiskers(
         labels: the `label` values from top to bottom.
     """
     encoding = {
+        "x": SHARE_AXIS | {"axis": {"format": "%", "grid": True, "labelSeparation": 6}},
         "y": category("label", sort=list(labels), title=None, axis={"labelLimit": 220}),
         "color": colored_by("checkpoint", checkpoints),
         "tooltip": [
@@ -188,8 +194,8 @@ def learning_curve(
         series: names of the lines, in the order of their colours.
         best: a point to draw a ring around, {"step", "answer_accuracy"}; None for no ring.
     """
-    # Common to all layers; each layer of layers.json adds its own y axis.
-    encoding = {"x": STEP, "color": colored_by("series", series, SERIES_COLORS)}
+    # Common to all layers; each layer of layers.json adds its own field.
+    encoding = {"x": STEP, "y": SHARE_AXIS, "color": colored_by("series", series, SERIES_COLORS)}
     # A band from `low` to `high`, the dashed line, and the line through `value`.
     layers = [LAYERS[name] for name in ("band", "first_value", "points")]
     if best:
@@ -197,7 +203,7 @@ def learning_curve(
         ring: Spec = {
             "data": {"values": [dict(best)]},
             "mark": {"type": "point", "size": 250, "strokeWidth": 2, "tooltip": True},
-            "encoding": {"y": quantity("answer_accuracy", **SHARE_AXIS), "color": {"value": INK}},
+            "encoding": {"y": {"field": "answer_accuracy"}, "color": {"value": INK}},
         }
         layers.append(ring)
     # The panel is 180 pixels high.

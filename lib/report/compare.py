@@ -136,11 +136,13 @@ def compare_with(
     new_checkpoint = new_params["export.checkpoint"]
     # A revision older than this key gets the workspace's value.
     old_checkpoint = old_params.get("export.checkpoint", new_checkpoint)
+    try:
+        old_rows = graded_rows(then, graded / f"{old_checkpoint}.jsonl")
+    except UserError:
+        # Rows of an older version lack today's fields.
+        old_rows = ()
     # () for a side whose completions DVC's cache lacks.
-    rows = {
-        base: graded_rows(then, graded / f"{old_checkpoint}.jsonl"),
-        WORKSPACE: graded_rows(now, graded / f"{new_checkpoint}.jsonl"),
-    }
+    rows = {base: old_rows, WORKSPACE: graded_rows(now, graded / f"{new_checkpoint}.jsonl")}
     # The devices of the revision's run.
     measured_on = _read(then, metrics / "report.json").get("measured_on", [])
     # '' if both sides have completions of the same problems.
@@ -307,7 +309,10 @@ def why_unpaired(
             # True for a commit older than DVC's remote: DVC would find no remote for it.
             if lacks_remote(hashes[base]):
                 remedy += f" after {REMOTE_REMEDY} in both clones"
-        return f"DVC's cache has no graded completions of {base}{machine}, {consequence}. {remedy}."
+        return (
+            f"DVC's cache has no graded completions of {base}{machine} that this version reads, "
+            f"{consequence}. {remedy}."
+        )
     # For each side: the problems with graded completions, and the references they were graded by.
     old, new = (
         {
@@ -317,7 +322,10 @@ def why_unpaired(
         }
         for side in (base, WORKSPACE)
     )
-    if old == new:
+    # (benchmark, mode) of both sides. A set of one side only, such as a new benchmark, does not
+    # keep the others from being paired.
+    common = {key[:2] for key in old} & {key[:2] for key in new}
+    if old == new or (common and not any(key[:2] in common for key in old ^ new)):
         return ""
     return f"The two sides answer different problems, or have other references, {consequence}."
 

@@ -157,6 +157,7 @@ def pass_at_k_panels(run: Run, benchmark: str) -> Iterator[Panel]:
             # Ticks at powers of 2 only: on the log axis, labels of other k overlap.
             axis={"values": [k for k in ticks if k & (k - 1) == 0], "format": "d"},
         ),
+        "y": SHARE_AXIS,
         "color": colored_by("checkpoint", run.checkpoints),
     }
     # In layers.json: `band` is drawn from `low` to `high`, `points` through `value`. The panel is
@@ -327,20 +328,21 @@ def validation_figure(run: Run) -> Figure:
     # A curve: logged column → (step, value) pairs.
     for stage, curve in run.validations.items():
         sets, rows = [], []
+        # Problems of each set, at most. Without provenance the bands have no width.
+        settings = run.provenance.get(stage, {}).get("settings", {}).get("validation", {})
+        n = settings.get("num_problems")
         for column, values in curve.items():
             # `set/answer_accuracy`, or only `answer_accuracy` for the first set.
             set_name, _, measure = column.rpartition("/")
             if measure == "answer_accuracy" and values:
                 series = set_name or "first set"
                 sets.append(series)
-                # {"step", "series", "value"}, and if the column `…_se` has the standard error, the
-                # ends "low" and "high" of a 95 % band.
-                rows += series_rows(curve, column, series, error=f"{column}_se")
-        for row in rows:
-            # Cut to [0, 1]: a normal interval can be wider, and the band would leave the axis. A
-            # row without an error gets a band of no width, since the chart needs `low` and `high`.
-            for end in ("low", "high"):
-                row[end] = min(1.0, max(0.0, row.get(end, row["value"])))
+                errors = dict(curve.get(f"{column}_se", ()))
+                for step, value in values:
+                    bounds = {"value": value, "low": value, "high": value}
+                    if n:
+                        bounds = _interval(Estimate(value, errors.get(step, math.nan), n))
+                    rows.append({"step": step, "series": series, **bounds})
         if rows:
             title = f"{stage}, answer accuracy"
             # {"step", "answer_accuracy", …} of the ring; None, no ring, without `select: best`.

@@ -33,6 +33,10 @@ class Variant(Section):
     """Values by dotted key; they replace those of params.yaml."""
 
 
+MARGIN = 2.0
+"""Percentage points: the margin of a claim that names none."""
+
+
 class Contrast(Section):
     """A paired comparison of two variants, seed by seed on the same problems."""
 
@@ -40,8 +44,9 @@ class Contrast(Section):
     after: Name
     expect: Literal["better", "worse", "no difference", "not better", "not worse"]
     """The claim about `after`; `not better` is no difference or worse."""
-    margin: Annotated[float, Field(gt=0)] = 2.0
-    """In percentage points; a smaller difference counts as no difference."""
+    margin: Annotated[float, Field(gt=0)] = MARGIN
+    """In percentage points; a smaller difference counts as no difference. Not for `better` and
+    `worse`, which are tested against 0."""
     exploratory: bool = False
     """True for a comparison chosen after a look at the numbers: reported, but not a claim."""
     measure: str = ""
@@ -77,6 +82,8 @@ class Study(Section):
             for name in (each.before, each.after):
                 if name not in self.variants:
                     yield f"comparisons: no variant `{name}`; there are {', '.join(self.variants)}"
+            if each.expect in ("better", "worse") and each.margin != MARGIN:
+                yield f"comparisons: {each.name}: `{each.expect}` is tested against 0, no `margin`"
         if len(set(self.seeds)) < len(self.seeds):
             yield f"seeds: {list(self.seeds)}; expected different ones"
 

@@ -112,7 +112,8 @@ def _variant_rate(study: Study, variant: str, measure: str, scores: RunScores) -
     # A mean for each seed first: generated problems differ between seeds.
     means = [mean_estimate([*scores[variant, seed][measure].values()]) for seed in study.seeds]
     # Entropy has no largest value.
-    return _rate(study.seeds, means, highest=math.inf if measure == ENTROPY else 1.0)
+    highest = math.inf if measure == ENTROPY else 1.0
+    return _rate(study.seeds, means, highest=highest, of_problems=measure not in TRAINING)
 
 
 def _difference(study: Study, pair: Contrast, measure: str, scores: RunScores) -> dict[str, Any]:
@@ -136,7 +137,8 @@ def _difference(study: Study, pair: Contrast, measure: str, scores: RunScores) -
     # Standard errors over problems, from the 95 % intervals: unlike the plain ones, they are above
     # 0 even if no problem changed.
     errors = [(each.interval.high - each.interval.low) / (2 * Z) for each in changes]
-    return _over_seeds(study.seeds, [each.difference for each in changes], errors)
+    differences = [each.difference for each in changes]
+    return _over_seeds(study.seeds, differences, errors, of_problems=measure not in TRAINING)
 
 
 def _validation_rates(
@@ -167,31 +169,39 @@ def _validation_rates(
 
 
 def _rate(
-    seeds: Sequence[int], estimates: Sequence[Estimate], *, highest: float = 1.0
+    seeds: Sequence[int],
+    estimates: Sequence[Estimate],
+    *,
+    highest: float = 1.0,
+    of_problems: bool = True,
 ) -> dict[str, Any]:
     """Return the mean over seeds of a rate, its interval cut to [0, `highest`].
 
     Args:
         estimates: [S] each seed's rate, its error and its number of problems.
         highest: largest possible value of the rate.
+        of_problems: see `_over_seeds`.
 
     Returns:
         The numbers of `_over_seeds`: {"mean", "se", "low", "high", "seed_0", …}.
     """
     # Each seed's standard error over its problems, after adding z² problems, half with score 0 and
     # half with score 1, as `share_interval` does: a rate of 0 or 1 then has an error above 0 too.
-    # `padded_mean` returns (mean, standard error). A measure of training, such as entropy, has one
-    # value per seed (n is 1): `_over_seeds` ignores its error.
+    # `padded_mean` returns (mean, standard error).
     errors = [
         float(padded_mean(each.value, each.se, each.n, extremes=(0.0, 1.0), padding=Z**2)[1])
         for each in estimates
     ]
-    rate = _over_seeds(seeds, estimates, errors)
+    rate = _over_seeds(seeds, estimates, errors, of_problems=of_problems)
     return rate | {"low": max(0.0, rate["low"]), "high": min(highest, rate["high"])}
 
 
 def _over_seeds(
-    seeds: Sequence[int], estimates: Sequence[Estimate], errors: Sequence[float]
+    seeds: Sequence[int],
+    estimates: Sequence[Estimate],
+    errors: Sequence[float],
+    *,
+    of_problems: bool,
 ) -> dict[str, Any]:
     """Return the mean over seeds with its error and interval, and each seed's value.
 
@@ -202,9 +212,9 @@ def _over_seeds(
     Args:
         estimates: [S] each seed's mean over its problems.
         errors: [S] each seed's standard error over its problems.
+        of_problems: False for a measure of training, one number per seed, whose `errors` are
+            ignored.
     """
-    # A measure of training is one number per seed, without an error over problems.
-    of_problems = estimates[0].n > 1
     mean = seeds_mean([each.value for each in estimates], problem_se=errors if of_problems else ())
     return {
         "mean": mean.value,

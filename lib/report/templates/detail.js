@@ -90,8 +90,9 @@ function otherSelect(row) {
 }
 
 function badgeOf(row) {
-  const title = rollouts.classes.get(row.label);
-  return element("span", { className: `badge ${isRight(row) ? "right" : "wrong"}`, title, textContent: row.label });
+  const tone = toneOf(row);
+  const title = tone ? rollouts.classes.get(row.label) : reasonOf(row);
+  return element("span", { className: `badge ${tone}`, title, textContent: tone ? row.label : "not graded" });
 }
 
 /** A square for each sample of this problem by this checkpoint, green where it is right. */
@@ -101,9 +102,9 @@ function samplesOf(row) {
   const squares = samples.map((other) => {
     const square = element("button", {
       type: "button",
-      className: isRight(other) ? "right" : "wrong",
+      className: toneOf(other),
       textContent: String(other.sample + 1),
-      title: `sample ${other.sample + 1}: ${rollouts.classes.get(other.label)}`,
+      title: `sample ${other.sample + 1}: ${toneOf(other) ? rollouts.classes.get(other.label) : "not graded"}`,
       attributes: { "aria-current": String(other === row) },
     });
     square.addEventListener("click", () => showDetail(counterpart(other, detail.row.checkpoint)));
@@ -114,7 +115,8 @@ function samplesOf(row) {
 
 function verdictOf(row) {
   const why = element("p", { className: "why" });
-  if (row.answer === null) why.append("No answer could be extracted");
+  if (!toneOf(row)) why.append("Not graded");
+  else if (row.answer === null) why.append("No answer could be extracted");
   else {
     const answer = element("code");
     answer.append(visibleText(row.answer.slice(0, 500)));

@@ -10,6 +10,12 @@ function isRight(row) {
   return row.label[1] === "1";
 }
 
+/** The badge's colour: none for an answer to an instruction, which nothing here grades. */
+function toneOf(row) {
+  if (row.decided_by === "not graded") return "";
+  return isRight(row) ? "right" : "wrong";
+}
+
 /** One value of a row for a select; empty where the row has none. */
 function fieldOf(row, name) {
   if (name === "checkpoint" || name === "mode") return row[name];

@@ -1,6 +1,7 @@
 """Grading of stored completions loses no row and reports every bad one."""
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -134,6 +135,20 @@ def test_no_row_stops_the_grading_of_the_others(tmp_path):
 def test_a_file_without_a_row_to_grade_is_an_error(tmp_path):
     with pytest.raises(UserError, match="no row can be graded; the first: expected one completion"):
         graded(tmp_path, [{"gold": "4"}])
+
+
+@pytest.mark.parametrize(
+    ("reference", "right"),
+    [(["4"], True), ([4], True), (["4", "5"], None), ({"value": "4"}, None), (math.nan, None)],
+)
+def test_a_reference_is_one_value(reference, right, tmp_path):
+    rows = [{"completion": "4", "gold": reference}, {"pred": ["4"], "gold": "4"}]
+    assert verdicts(graded(tmp_path, rows)[1]) == [right, True]
+
+
+def test_samples_of_one_text_are_one_problem_whatever_their_ids(tmp_path):
+    rows = [{"id": i, "question": "2 + 2?", "response": "4", "gold": "4"} for i in range(8)]
+    assert graded(tmp_path, rows)[0][0] == "graded 1 problems"
 
 
 def test_a_prompt_format_reads_between_its_marks(tmp_path):

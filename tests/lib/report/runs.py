@@ -146,7 +146,11 @@ def read(folder: Path, *, exported: str = "grpo", checkpoints=CHECKPOINTS, start
 
 def noted(stage: str, *, skipped: bool = False) -> dict:
     return {
-        "settings": {"seed": 0, "sft": {"learning_rate": 0.003}},
+        "settings": {
+            "seed": 0,
+            "sft": {"learning_rate": 0.003},
+            "validation": {"num_problems": 64},
+        },
         "versions": {"torch": "2.13.0"},
         "inputs": {"problems": "0123456789abcdef"},
         "skipped": skipped,

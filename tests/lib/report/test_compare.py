@@ -157,10 +157,17 @@ def test_an_experiment_older_than_the_remote_is_named(repository):
     assert "older" not in "\n".join(experiments_lines(everything=True))
 
 
-@pytest.mark.parametrize("cause", ["cache", "problems", "references"])
+@pytest.mark.parametrize("cause", ["cache", "version", "problems", "references"])
 def test_what_cannot_be_paired_says_why_first(repository, cause):
     if cause == "cache":
         shutil.rmtree(".dvc/cache")
+    elif cause == "version":
+        rows = completion_rows("grpo", skill=0.7, problems=60, samples=2)
+        for row in rows:
+            del row["equations"]
+        write_jsonl(repository / COMPLETIONS, rows)
+        in_shell("dvc commit -q -f && git commit -qam older")
+        write_completions(repository, skill=0.7)
     elif cause == "problems":
         write_completions(repository, skill=0.7, problems=30)
     else:
@@ -169,8 +176,15 @@ def test_what_cannot_be_paired_says_why_first(repository, cause):
     write_json(Path("reports/metrics/evaluate/grpo.json"), rates(0.4))
     against = compare()
     assert cause in against.notes[-1] and "unpaired" in against.tables[1].title
-    assert ("a CPU of theirs" in against.notes[-1]) == (cause == "cache")
+    assert ("a CPU of theirs" in against.notes[-1]) == (cause in ("cache", "version"))
     assert against.tables[1].rows[0][1] == "−20.0" and "WORSE THAN HEAD" in against.alarms[0]
+
+
+def test_a_set_of_one_side_only_leaves_the_others_paired(repository):
+    rows = completion_rows("grpo", skill=0.7, problems=60, samples=2)
+    write_jsonl(repository / COMPLETIONS, [row for row in rows if row["benchmark"] == "held_out"])
+    against = compare()
+    assert against.notes == [] and "held_out, paired" in against.tables[1].title
 
 
 def test_nothing_measured_on_both_sides_is_no_success(repository):

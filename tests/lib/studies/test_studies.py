@@ -747,3 +747,11 @@ def completion(mode: str, problem: str, *, answer_ok: bool, text: str = "") -> G
     fields: dict[str, Any] = dict.fromkeys(GradedCompletion.__slots__, "")
     fields |= {"benchmark": "held_out", "mode": mode, "problem_id": problem}
     return GradedCompletion(**fields | {"answer_ok": answer_ok, "completion": text})
+
+
+def test_one_problem_in_the_first_seed_is_no_certainty():
+    outcome = outcome_of()
+    for (_, seed), scores in outcome.scores.items():
+        names = "a" if seed == SEEDS[0] else "abc"
+        scores["held_out"]["distinct"] = dict.fromkeys(names, 1.0)
+    assert metrics_of(outcome)["variants"]["sft"]["distinct"]["low"] < 0.9
