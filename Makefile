@@ -17,6 +17,8 @@ N ?= 5
 # shell.)
 typed = '$(subst ','\'',$(value $1))'
 option = $(if $(value $1),--$2=$(call typed,$1))
+# A switch is off without a value, or with 0.
+switch = $(if $(filter-out 0,$(value $1)),--$2)
 unexport BASE BASE_MODEL BENCHMARKS CARD CHECKPOINT COMPLETIONS ENGINE EXTRA HUB_REPO K LIMIT MODEL N OUT \
     PORT PRESET PROMPT_FORMAT Q REFERENCES ROOMS SEED SET SETS STUDY SYSTEM
 PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
@@ -41,13 +43,13 @@ setup: ## create .venv from requirements/cpu.txt (PYTHON=... sets the interprete
 	@$(if $(value EXTRA),requirements/install.sh $(call typed,EXTRA))
 
 preset: setup ## write params.yaml from a preset: PRESET=name or path; QUICK=1 for 5 steps per phase; FIT=1 for this GPU; MODEL=smollm2
-	@python -m stages.preset $(call typed,PRESET) $(if $(value MODEL),--model=$(call typed,MODEL)) $(if $(QUICK),--quick) $(if $(FIT),--fit) $(call option,CARD,card)
+	@python -m stages.preset $(call typed,PRESET) $(if $(value MODEL),--model=$(call typed,MODEL)) $(call switch,QUICK,quick) $(call switch,FIT,fit) $(call option,CARD,card)
 
 compare: setup ## compare params and exported model with another revision: BASE=HEAD (ALL=1: every set)
-	@python -m stages.compare --base $(call typed,BASE) $(if $(ALL),--all)
+	@python -m stages.compare --base $(call typed,BASE) $(call switch,ALL,all)
 
 experiments: setup ## list the experiments: state, changed params, rates (ALL=1: of every commit)
-	@python -m stages.compare --experiments $(if $(ALL),--all)
+	@python -m stages.compare --experiments $(call switch,ALL,all)
 
 report: setup ## update the report
 	@python -m stages.preflight check-files && dvc repro report
@@ -86,10 +88,10 @@ evaluate: setup ## measure any model: MODEL=path-or-Hub-id[,...] BENCHMARKS=gsm8
 
 grade: setup ## grade stored completions: COMPLETIONS=file.jsonl REFERENCES=set.jsonl OUT=... PROMPT_FORMAT=... MATH_VERIFY=1
 	@python -m stages.grade file $(call typed,COMPLETIONS) $(call option,OUT,out) $(call option,REFERENCES,references) \
-	    --prompt-format=$(call typed,PROMPT_FORMAT) $(if $(MATH_VERIFY),--math-verify)
+	    --prompt-format=$(call typed,PROMPT_FORMAT) $(call switch,MATH_VERIFY,math-verify)
 
 push: setup ## upload the export to the Hub: HUB_REPO=me/model (PUBLIC=1; DRY_RUN=1 to look first), token in HF_TOKEN
-	@python -m stages.push --repo $(call typed,HUB_REPO) $(if $(DRY_RUN),--dry-run) $(if $(PUBLIC),--public)
+	@python -m stages.push --repo $(call typed,HUB_REPO) $(call switch,DRY_RUN,dry-run) $(call switch,PUBLIC,public)
 
 wandb-sync: setup ## upload the W&B runs recorded with WANDB_MODE=offline
 	@ls -d "$${WANDB_DIR:-.}"/wandb/offline-run-* &>/dev/null || { echo "Error: no offline run in" \

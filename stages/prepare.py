@@ -28,6 +28,7 @@ def main(
     """Write the sets of problems and the base model, with metrics and provenance."""
     params = load_params(params_file)
     from lib.artifacts import write_metrics, write_provenance
+    from lib.engines.policy import read_max_positions
     from lib.engines.pretrained import write_base
     from lib.engines.runtime import configure
     from lib.problems import prepare as sets
@@ -47,10 +48,11 @@ def main(
         write_base(base, texts, prompt_format=own_format, model=model, seed=seed)
         save_prompt(base, system=system, rendering=params.prompt.rendering)
         # After the tokenizer exists, since problems are dropped by their length in tokens.
+        counter = token_counter(base, prompt_format=own_format, system=system)
         sets.finish_sets(
             gathered,
             section,
-            counter=token_counter(base, prompt_format=own_format, system=system),
+            counter=counter,
             max_seq_length=model.max_seq_length,
             seed=seed,
         )
@@ -58,6 +60,14 @@ def main(
             # Only a check: no output depends on `prompts_per_step`. `grpo` would refuse too few
             # problems as well, but only after SFT.
             sets.refuse_few_problems(gathered, prompts_per_step=params.grpo.prompts_per_step)
+        # Only a check, too: `evaluate` would refuse such a prompt after all training.
+        of_model = params.evaluate.engine == "transformers"
+        sets.refuse_long_prompts(
+            gathered,
+            params.evaluate.benchmarks,
+            counter=counter,
+            positions=read_max_positions(base) if of_model else model.max_seq_length,
+        )
         sets.write_sets(gathered, problems, validation=validation)
         # Within the block, since counts and examples read the Arrow files.
         figures, dropped = sets.set_metrics(gathered), sets.dropped_examples(gathered)

@@ -112,3 +112,17 @@ def test_the_example_from_checkpoints_trains(checkout, capsys):
     assert lines[0] == "16 ['format', 'answer']"
     assert float(lines[-1]) >= 0
     assert (checkout / "data/scratch/mine/model/adapter_model.safetensors").is_file()
+
+
+def test_a_full_model_takes_the_place_of_an_adapter(checkout):
+    mine, params = Path("mine/model"), preset_params("smoke")
+    for rank in (8, 0):
+        lora = params.model.lora.model_copy(update={"rank": rank})
+        setup = math_training_setup(
+            "data/models/export",
+            params=params.replaced(model={"lora": lora}, grpo={"max_steps": 1}),
+            folder=Path("mine"),
+            problems=Path("data/problems/grpo.jsonl"),
+        )
+        run_training(setup, to=mine)
+        assert (mine / "adapter_config.json").exists() == (rank > 0)

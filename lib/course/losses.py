@@ -23,7 +23,7 @@ Shapes: B sequences or completions, T tokens, V vocabulary, G completions of one
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor
@@ -145,7 +145,7 @@ def masked_normalize(
 
 
 def compute_group_normalized_rewards(
-    reward_fn: Callable[[str, str], Mapping[str, float]],
+    reward_fn: Callable[[str, str], Mapping[str, Any]],
     rollout_responses: list[str],
     repeated_ground_truths: list[str],
     group_size: int,
@@ -184,7 +184,10 @@ def compute_group_normalized_rewards(
     baseline: Baseline = "group" if normalize_by_std else "mean"
     advantages = group_advantages(groups, baseline=baseline, eps=advantage_eps)
     metadata = {
-        f"{name}_mean": sum(score[name] for score in scores) / len(scores) for name in scores[0]
+        f"{name}_mean": sum(score[name] for score in scores) / len(scores)
+        for name, value in scores[0].items()
+        # The `class` of `r1_zero_reward_fn` is a text.
+        if not isinstance(value, str)
     }
     # `has_signal` is True [P] for groups with differing rewards.
     metadata["zero_signal_groups"] = 1 - has_signal(groups).float().mean().item()

@@ -197,9 +197,15 @@ def add_adapter(model: PreTrainedModel, lora: Lora) -> PeftModel:
         task_type="CAUSAL_LM",
     )
     try:
-        return get_peft_model(model, config)
+        adapted = get_peft_model(model, config)
     except ValueError as error:
         raise UserError(f"model.lora.target_modules: {first_line(error)}") from error
+    # peft refuses names only if none of them is a layer.
+    adapted_layers = [f".{name}" for name in adapted.targeted_module_names]
+    for target in lora.target_modules:
+        if not any(name.endswith(f".{target}") for name in adapted_layers):
+            raise UserError(f"model.lora.target_modules: the model has no layer `{target}`")
+    return adapted
 
 
 def save_policy(
@@ -297,6 +303,12 @@ def _load_full(path: Path, *, dtype: str, attention: str) -> PreTrainedModel:
             f"(`make setup EXTRA=gpu`), which loads {FLASH_KERNEL} as `make fetch` brought it, or "
             "from the Hub at first use; or set model.attention: sdpa"
         ) from error
+    try:
+        model.generation_config.validate(strict=True)
+    except ValueError:
+        # Sampling settings beside `do_sample: false`, which some models have: `save_pretrained`
+        # would refuse them after the training.
+        model.generation_config.do_sample = True
     # Name and revision of the base model, which `save_policy` writes into an adapter's config.
     model.pointer = read_pointer(path)
     # Only a pretrained model has a name here. Any other has a row for each token already.

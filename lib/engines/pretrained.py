@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     PreTrainedModel,
@@ -32,6 +33,7 @@ from lib.artifacts.hub import (
     is_on_hub,
     model_repository,
 )
+from lib.artifacts.models import model_faults
 from lib.artifacts.problems import Problem
 from lib.core.errors import UserError
 from lib.engines import tiny
@@ -118,6 +120,13 @@ def write_base(
         _write_pointer(directory, directory, name="", revision="")
         return
     folder = find_weights(model.name, model.revision)
+    config = load_pretrained(AutoConfig, folder).get_text_config(decoder=True)
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions and positions < model.max_seq_length:
+        raise UserError(
+            f"model.max_seq_length={model.max_seq_length}: {model.name} has {positions} positions "
+            "for prompt and completion together; lower it"
+        )
     tokenizer = load_pretrained(AutoTokenizer, folder, padding_side="left")
     # Lengths are counted with tokenizer.json, which only a fast tokenizer has.
     if not tokenizer.is_fast or tokenizer.eos_token is None:
@@ -153,12 +162,9 @@ def find_weights(name: str, revision: str) -> Path:
     place = find(model_repository(name, revision)) if is_on_hub(name, revision) else Path(name)
     file = gguf_file(place)  # None for a model in transformers' format
     folder = dequantized(file) if file else place
-    if not (folder / "config.json").is_file():
-        raise UserError(f"model.name={name}: no GGUF file or folder with a config.json is there")
-    if not _weight_files(folder):
-        raise UserError(
-            f"model.name={name}: no *.safetensors in {folder}; other weights can run code"
-        )
+    # Such as a repository without a tokenizer, for which transformers would make an empty one.
+    if faults := list(model_faults(folder)):
+        raise UserError(f"model.name={name}: {'; '.join(faults)}")
     return folder
 
 

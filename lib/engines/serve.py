@@ -11,8 +11,10 @@ import torch
 from transformers import AutoConfig
 
 from lib.artifacts import hash_path
+from lib.core.errors import UserError
 from lib.core.process import require
 from lib.engines import compat
+from lib.engines.policy import is_adapter
 from lib.engines.pretrained import load_pretrained, weights_of
 from lib.engines.vllm import AT_A_TIME, cpu_settings, lora_settings
 from lib.params.model import Model
@@ -57,6 +59,11 @@ def server_command(
         memory_share: share of a GPU's memory.
         options: further options of `vllm serve`, which override the ones from here.
     """
+    if is_adapter(checkpoint):
+        raise UserError(
+            f"{checkpoint} is an adapter; serve the model below it, which runs send their adapters "
+            "to: make vllm-server MODEL=data/models/base"
+        )
     # `weights`: those of a base model lie in another folder than its tokenizer.
     weights, on_gpu = weights_of(checkpoint), torch.cuda.is_available()
     # vLLM's own names; True becomes a flag without a value.

@@ -70,6 +70,8 @@ class Server:
         text = os.environ.get(TIMEOUT) or DEFAULT_TIMEOUT_S
         try:
             timeout_s = float(text)
+            if not timeout_s >= 0:  # NaN too
+                raise ValueError(text)
         except ValueError as error:
             raise UserError(f"{TIMEOUT}={text}: expected a number of seconds") from error
         try:
@@ -292,6 +294,9 @@ class ServerEngine(VllmBase):
                     except ServerGone:
                         waiting.append(number)
                         raise
+                    except BaseException:
+                        waiting.clear()  # the other threads end after their present request
+                        raise
 
         # `_on_live_servers` catches ServerGone, removes that server from `self.servers`, and raises
         # it only if none is left. A second round is rare: a server put its request back after the
@@ -302,7 +307,8 @@ class ServerEngine(VllmBase):
             # for greedy decoding, whatever the group's size.
             to_fill = AT_A_TIME * len(self.servers) // parts[0][1]["n"]
             num_threads = max(len(self.servers), min(len(parts), to_fill))
-            self._on_live_servers(answer_waiting, islice(cycle(self.servers), num_threads))
+            called = islice(cycle(self.servers), num_threads)
+            self._on_live_servers(answer_waiting, called, give_up=waiting.clear)
         # The parts of one prompt are in order.
         groups: list[list[GeneratedCompletion]] = [[] for _ in prompts]
         for number, (index, _) in enumerate(parts):
@@ -421,7 +427,13 @@ class ServerEngine(VllmBase):
         self._trainer = trainer
         self._version = self._from_first_rank(self.servers[0].version)
 
-    def _on_live_servers(self, ask: Callable[[Server], None], servers: Iterable[Server]) -> None:
+    def _on_live_servers(
+        self,
+        ask: Callable[[Server], None],
+        servers: Iterable[Server],
+        *,
+        give_up: Callable[[], None] = lambda: None,
+    ) -> None:
         """Call `ask` with all `servers` at the same time; drop those that are gone.
 
         A server is gone if `ask` raises ServerGone. It is removed from `self.servers`, and the
@@ -430,6 +442,7 @@ class ServerEngine(VllmBase):
         Args:
             ask: called in a thread for each entry of `servers`.
             servers: a server may occur several times, for several requests at the same time.
+            give_up: called if this thread is interrupted (Ctrl-C), before it waits for the others.
 
         Raises:
             ServerGone: none is left.
@@ -444,7 +457,11 @@ class ServerEngine(VllmBase):
 
         called = list(servers)
         with ThreadPoolExecutor(len(called)) as threads:
-            list(threads.map(call, called))  # `list` raises an exception of a thread
+            try:
+                list(threads.map(call, called))  # `list` raises an exception of a thread
+            except BaseException:
+                give_up()
+                raise
         if not gone:
             return
         # The process group for weights includes the servers that are gone, so a new one is made.

@@ -15,7 +15,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lib.artifacts import SCRATCH
+from lib.artifacts import SCRATCH, read_json
+from lib.artifacts.models import ADAPTER_FILES
 from lib.core.errors import UserError, first_line
 from lib.engines import compat
 from lib.engines.gpu import find_gpus, gpu_fault
@@ -155,6 +156,15 @@ def adapt_unsloth(
         UserError: the trained adapter has other modules than `model.lora` in params.
     """
     lora = settings.lora
+    # The new adapter below has one scale, alpha / rank; weights of another would silently differ.
+    scales = ("use_rslora", "alpha_pattern")
+    if adapter and (
+        others := [name for name in scales if read_json(adapter / ADAPTER_FILES[0]).get(name)]
+    ):
+        raise UserError(
+            f"{adapter}: {others[0]} of its config is set, which backend unsloth cannot load; set "
+            "model.backend to transformers"
+        )
     adapted = _fast_language_model().get_peft_model(
         model=model,
         r=lora.rank,

@@ -157,9 +157,10 @@ def phases(params: Params) -> Iterator[tuple[str, Sequence[Ingredient]]]:
     # exported model had no GRPO.
     reinforced = checkpoint == "grpo" or (checkpoint == "dpo" and "grpo" in dpo.init)
     if reinforced and not grpo.skipped:
+        shared = f", {grpo.steps_per_rollout} steps on each" if grpo.steps_per_rollout > 1 else ""
         yield (
             f"GRPO for {grpo.max_steps} steps of {grpo.prompts_per_step} problems × "
-            f"{grpo.group_size} completions",
+            f"{grpo.group_size} completions{shared}",
             prepare.grpo.sources,
         )
     if checkpoint == "dpo" and not dpo.skipped:

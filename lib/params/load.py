@@ -376,19 +376,25 @@ def shorten_run(content: dict[str, Any]) -> None:
     prepare["sft"]["num_train_examples"] = QUICK_STEPS * sft["batch_size"]
     # One step needs at least `prompts_per_step` problems.
     prepare["grpo"]["num_train_examples"] = max(QUICK_ROWS, grpo["prompts_per_step"])
-    content["validation"]["num_problems"] = 8
     # `min` keeps 0: a phase that is skipped stays skipped.
     sft["num_epochs"] = min(1, sft["num_epochs"])
     grpo["max_steps"] = min(QUICK_STEPS, grpo["max_steps"])
-    # A skipped phase keeps its other values: changed ones would be reported as without effect.
-    intervals = {"logging_steps": 1, "save_steps": QUICK_STEPS, "eval_steps": QUICK_STEPS}
-    if sft["num_epochs"]:
-        sft |= intervals
-    if grpo["max_steps"]:
-        # A multiple of the steps on one generation, between which nothing can be saved. After the
-        # last step, the trainer saves anyway.
-        steps = grpo["num_iterations"] * grpo["updates_per_rollout"]
-        grpo |= {**intervals, "save_steps": math.lcm(QUICK_STEPS, steps)}
+    # Nothing is saved between the steps on one generation. After the last step, the trainer saves
+    # anyway.
+    steps = grpo["num_iterations"] * grpo["updates_per_rollout"]
+    validates = content["dpo"]["init"] and content["dpo"]["eval_steps"]
+    save_steps = {"sft": QUICK_STEPS, "grpo": math.lcm(QUICK_STEPS, steps)}
+    for name, length in (("sft", sft["num_epochs"]), ("grpo", grpo["max_steps"])):
+        # A skipped phase keeps its other values: changed ones would be reported as without effect.
+        if length:
+            section = content[name]
+            section["logging_steps"] = 1
+            # 0 stays: the whole run never validates, or saves, and may not be able to.
+            section["save_steps"] = section["save_steps"] and save_steps[name]
+            section["eval_steps"] = section["eval_steps"] and QUICK_STEPS
+            validates = validates or section["eval_steps"]
+    if validates:
+        content["validation"]["num_problems"] = 8
     # [] for no DPO.
     if content["dpo"]["init"]:
         content["dpo"]["num_epochs"] = min(1, content["dpo"]["num_epochs"])

@@ -390,8 +390,15 @@ def _without_effect(params: Params) -> Iterator[tuple[str, str]]:
         yield r"grpo\.(epsilon|epsilon_high|delta)", OFF_POLICY
         # For any loss; `idle_params` leaves it out if the preset's loss has another gradient.
         yield r"grpo\.loss", f"{OFF_POLICY}, and both losses have the same gradient"
-        if not (grpo.beta and grpo.kl_weighted):  # the weighted KL's gradient uses the ratio
+        # The ratio is in the gradient of the weighted KL; weights of single tokens tell a
+        # completion's ratio from those of its tokens.
+        weighted_tokens = not ENGINES[rollout.engine].live and "token" in grpo.sampler_correction
+        if not (grpo.beta and grpo.kl_weighted) and not weighted_tokens:
             yield r"grpo\.importance_level", OFF_POLICY
+    if is_plugin(grpo.loss):
+        yield r"grpo\.(epsilon|epsilon_high)", "name a loss that clips in grpo.loss"
+    elif grpo.loss == "cispo" and grpo.epsilon_high:
+        yield r"grpo\.epsilon", "set grpo.epsilon_high to 0.0: cispo has an upper bound only"
     if not grpo.beta:
         yield r"grpo\.kl_weighted", "set grpo.beta above 0"
     # A live engine samples with the policy's own weights: there is no gap to correct.
@@ -422,6 +429,8 @@ def _without_effect(params: Params) -> Iterator[tuple[str, str]]:
         yield r"prepare\.synthetic\..*", "name a `generator:` among the sources"
     if not prepare.grpo.difficulty.file:
         yield r"prepare\.grpo\.difficulty\.(?!file).*", "set prepare.grpo.difficulty.file"
+    if grpo.trainer == "trl":
+        yield r"grpo\.log_problems", "set grpo.trainer to reckon, which logs completions"
     if not prepare.validation_share:
         yield r"prepare\.validation_from", "set prepare.validation_share above 0"
     # The phases of this run; a skipped one has no validation.

@@ -198,6 +198,15 @@ def _rows(params: Params, name: str) -> tuple[int | None, str]:
         # An expected number, since the split is by content hash, problem by problem.
         available = [round(rows * (1 - prepare.validation_share)) for rows in available]
         origins.append(f"less {prepare.validation_share:.0%} for validation")
+    lengths = prepare.lengths
+    if (
+        prepare.near_duplicate_similarity < 1
+        or prepare.contamination_ngram
+        or lengths.max_tokens
+        or lengths.prompt_percentile < 100
+        or (data_name == "grpo" and prepare.grpo.difficulty.file)
+    ) and not any(UNFILTERED in origin or "within" in origin for origin in origins):
+        origins.append(UNFILTERED)
     weights = [entry.weight for entry in data.sources]
     total = sum(mixture_counts(available, weights, limit=data.num_train_examples))
     # Each origin once, in order: several sources may have the same.
@@ -228,8 +237,8 @@ def _rows_of(source: AnySource, params: Params, *, cut: int = 0) -> tuple[int | 
     facts = FACTS["sets"].get(names.pop()) if names else None
     if not facts:
         return None, ""
-    # facts.yaml has published counts for some length cuts (`kept`).
-    rows_within_cut = facts.get("kept", {}).get(cut)
+    # facts.yaml has published counts for some length cuts (`kept`), of the whole set.
+    rows_within_cut = facts.get("kept", {}).get(cut) if source.limit == "all" else None
     note = f"within {cut} tokens" if rows_within_cut else UNFILTERED
     rows = _at_most(rows_within_cut or facts["rows"], source.limit)
     return rows, f"{facts['source']}, {note}"
@@ -413,11 +422,16 @@ def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
         yield f"  the source states: {stated}"
     if phase.name == "grpo":
         device = f" on {rollout.device}" if rollout.device else ""
+        # Several optimiser steps may train on the completions of one generation.
+        shared = section.steps_per_rollout
+        completions = section.prompts_per_step * section.group_size
+        total = math.ceil(section.max_steps / shared) * completions
+        every = "a step" if shared == 1 else f"every {shared} steps"
+        refills = ", without dynamic sampling's" if section.dynamic_sampling else ""
         yield (
             f"  engine {rollout.engine}{device}; rollouts: {section.prompts_per_step} problems × "
-            f"{section.group_size} completions a step, "
-            f"{section.max_steps * phase.completions:,} in all, at most "
-            f"{section.max_steps * phase.tokens:,} tokens"
+            f"{section.group_size} completions {every}, {total:,} in all, at most "
+            f"{total * rollout.max_new_tokens:,} tokens{refills}"
         )
 
 

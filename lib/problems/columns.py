@@ -51,7 +51,7 @@ _LATEX = re.compile(r"\\[a-zA-Z]+(?:\{[^{}]*\})?")
 # Four words of at least two letters in a row.
 _PROSE = re.compile(r"(?:\b[^\W\d_]{2,}[,;:]?\s+){3}[^\W\d_]{2,}")
 # "Level 5", "5"
-_LEVEL = re.compile(r"(?:level\s*)?(\d+)", re.IGNORECASE)
+_LEVEL = re.compile(r"(?:level\s*)?(\d{1,9})", re.IGNORECASE)
 
 
 def to_problem(

@@ -48,6 +48,9 @@ from lib.problems.sources import SourceRows, read_source
 from lib.problems.store import Drops, ProblemTable, join, scratch_folder, write_table
 from lib.verifier import reference_problem
 
+WHOLE = 1000
+"""Words per n-gram, more than any problem has: only whole problems are compared."""
+
 
 @dataclasses.dataclass(kw_only=True)
 class TrainingSet:
@@ -139,8 +142,13 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
         size = prepare.contamination_ngram
         # For a size of 0 no index is built, so that no problem counts as contaminated.
         indices = [
-            index_benchmark(name, list(table.column("problem")), size=size)
-            for name, table in benchmarks.items()
+            index_benchmark(
+                each.name,
+                list(benchmarks[each.name].column("problem")),
+                # Generated problems have sentences in common: only a whole one is a leak.
+                size=WHOLE if isinstance(each.source, GeneratorSource) else size,
+            )
+            for each in prepare.benchmarks
             if size
         ]
         truths = None
@@ -414,6 +422,34 @@ def refuse_few_problems(sets: ProblemSets, *, prompts_per_step: int) -> None:
             f"grpo.prompts_per_step={prompts_per_step}: only {len(grpo)} GRPO problems are left "
             f"of {grpo.drops.num_read} ({grpo.drops}); lower it, or let `prepare.grpo` keep more"
         )
+
+
+def refuse_long_prompts(
+    sets: ProblemSets, names: Sequence[str], *, counter: TokenCounter, positions: int | None
+) -> None:
+    """Refuse a benchmark with a prompt that leaves no position for a completion.
+
+    Checked already here: `evaluate` comes after hours of training.
+
+    Args:
+        names: the benchmarks that `evaluate` asks.
+        positions: of the evaluation's engine; None for no limit.
+
+    Raises:
+        UserError: names the benchmark and the problem.
+    """
+    if positions is None:
+        return
+    for name in names:
+        for batch in sets.benchmarks[name].batches():
+            for problem, length in zip(batch, counter.prompts(batch), strict=True):
+                if length >= positions:
+                    raise UserError(
+                        f"evaluate.benchmarks: `{name}`: problem {problem.id} has {length} tokens "
+                        f"as a prompt, and there are {positions} positions for prompt and "
+                        "completion; leave the problem out, take a model with more, or with vLLM "
+                        "raise model.max_seq_length"
+                    )
 
 
 def write_sets(sets: ProblemSets, folder: Path, *, validation: Validation) -> None:

@@ -147,6 +147,11 @@ def read_csv_rows(path: Path, *, names: Sequence[str] = ()) -> Iterator[RawRow]:
                 # blank is the header and gives them.
                 if not values or not names:
                     names = names or values
+                    named = [name for name in names if name]
+                    if len(set(named)) < len(named):
+                        detail = f"two columns have one name: {', '.join(named)}"
+                        yield RawRow(str(path), 0, RowFault("unreadable", detail=detail))
+                        return
                     continue
                 fields = _csv_fields(values, names, file_field)
             yield RawRow(str(path), reader.line_num, fields)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import datasets
 from datasets import Dataset, DatasetDict
-from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
+from datasets.exceptions import DatasetsError
 
 from lib.artifacts import json_lines, replacing
 from lib.artifacts.hub import Repository, dataset_repository, find, look_up
@@ -45,7 +45,7 @@ _SPLIT = re.compile(
 )
 """The word for the split in a file's or folder's name."""
 
-_LOADING_ERRORS = (DatasetGenerationError, DatasetNotFoundError, OSError, ValueError)
+_LOADING_ERRORS = (DatasetsError, OSError, ValueError)
 """Errors of `datasets` for files that it cannot read, and for a wrong subset or split."""
 
 Content = TypeVar("Content")
@@ -153,7 +153,8 @@ def _files(path: Path, *, split: str, raw: Path) -> list[Path]:
         below = file.relative_to(path.parent if path.is_file() else path)
         # Hidden files and folders (.git, .cache) belong to tools and hold no data.
         hidden = path.is_dir() and any(part.startswith(".") for part in below.parts)
-        if file.suffix in FILE_SUFFIXES and not hidden:
+        # Spark writes a folder `math.parquet` of files.
+        if file.suffix in FILE_SUFFIXES and not hidden and not file.is_dir():
             # Again for each file: one may be a link to a file outside.
             _refuse_outside(file, raw=raw)
             # "test/algebra.jsonl" and "eval/gsm8k_test.csv" -> "test": the last such word counts. A

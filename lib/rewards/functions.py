@@ -11,7 +11,6 @@ import dataclasses
 import importlib
 import inspect
 import math
-import operator
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -42,7 +41,12 @@ DECIDED_BY = "reward/decided_by/"
 """Prefix of columns of the training curve, one per step of the verifier in `INEXACT` (evidence, not
 proof): its share of the right answers."""
 
-OPTIONAL_COLUMNS = {"problem": "problem", "tags": "tags", "completion_ids": "token_ids"}
+OPTIONAL_COLUMNS = {
+    "prompts": "prompt",
+    "problem": "problem",
+    "tags": "tags",
+    "completion_ids": "token_ids",
+}
 """Optional columns in a call from TRL → fields of a `Rollout`."""
 
 
@@ -146,7 +150,8 @@ class Grading:
                 # Not through TRL's signature, which would judge the completions again.
                 values.append([function.score(rollout) for rollout in rollouts])
             else:
-                values.append(function(**arguments))
+                # TRL leaves None ("does not apply") out of the sum: 0 gives the same total.
+                values.append([value or 0.0 for value in function(**arguments)])
         for index, rollout in enumerate(rollouts):
             rollout.rewards = tuple(float(of_function[index]) for of_function in values)
             weighted = zip(self.weights, rollout.rewards, strict=True)
@@ -182,11 +187,12 @@ class Grading:
             UserError: the references are missing, or not as many as completions.
         """
         reference = reference_answer if reference is None else reference
-        # None for an optional column that was not passed.
-        arguments = (completions, reference, *map(columns.get, OPTIONAL_COLUMNS))
-        # TRL passes the same list objects to one function after another: identical objects mean
-        # that the rollouts of this batch are built already.
-        if self._arguments and all(map(operator.is_, self._arguments, arguments)):
+        # None for an optional column that was not passed. Copies, since a caller may change a list
+        # and call again.
+        given = (completions, reference, *map(columns.get, OPTIONAL_COLUMNS))
+        arguments = tuple(None if value is None else [*value] for value in given)
+        # TRL passes the same batch to one function after another: its rollouts are built already.
+        if self._arguments == arguments:
             return self._rollouts
         if reference is None or len(reference) != len(completions):
             raise UserError(
@@ -246,10 +252,10 @@ class RolloutReward:
             )
 
     def __call__(
-        self, prompts: object = None, completions: Sequence[Any] = (), **columns: Any
+        self, prompts: Any = None, completions: Sequence[Any] = (), **columns: Any
     ) -> list[float]:
         """Return the reward of each completion of a batch, called with TRL's signature."""
-        return list(map(self.score, self.grading.rollouts(completions, **columns)))
+        return list(map(self.score, self.grading.rollouts(completions, prompts=prompts, **columns)))
 
 
 def judged_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:

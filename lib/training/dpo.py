@@ -12,7 +12,7 @@ from typing import Any
 from datasets import Dataset
 from trl import DPOConfig, DPOTrainer
 
-from lib.artifacts import read_jsonl
+from lib.artifacts import read_records
 from lib.core.errors import UserError
 from lib.engines.policy import add_adapter, is_adapter, load_policy, load_tokenizer
 from lib.params.schema import Params
@@ -52,7 +52,13 @@ def dpo_setup(params: Params, *, pairs: Path, init: Path, base: Path, scratch: P
         UserError: there is no pair, or one is longer than `model.max_seq_length`.
     """
     model = params.model
-    dataset = pair_dataset(read_jsonl(pairs), max_seq_length=model.max_seq_length)
+    rows = read_records(
+        pairs,
+        lambda row: {name: [int(each) for each in row[name]] for name in ID_COLUMNS},
+        what="a pair of token ids",
+        remedy="`dvc repro pairs` writes it",
+    )
+    dataset = pair_dataset(rows, max_seq_length=model.max_seq_length)
     # If `init` is an adapter of an earlier phase, it is loaded and trained further. Otherwise a new
     # one is added if params ask for LoRA.
     policy = load_policy(init, base=base, settings=model)

@@ -33,6 +33,8 @@ def sft_setup(params: Params, *, problems: Path, base: Path, scratch: Path) -> S
     """
     sft, model, validation = params.sft, params.model, params.validation
     rows, tokenizer = list(read_problems(problems)), load_tokenizer(base)
+    if not rows:
+        raise UserError(f"{problems}: no SFT problem is there; let `prepare.sft` keep some")
     prompt_format, system = prompt_settings(params, base)
     examples = sft_dataset(rows, tokenizer, prompt_format=prompt_format, system=system)
     # Tokens of each prompt and completion together, EOS included.

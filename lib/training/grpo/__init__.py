@@ -75,7 +75,10 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
     )
     # Thresholds of the warnings in training.
     limits = Limits.from_reward(
-        params.reward, max_new_tokens=rollout.max_new_tokens, dtype=model.inference_dtype
+        params.reward,
+        max_new_tokens=rollout.max_new_tokens,
+        dtype=model.inference_dtype,
+        advantage=grpo.advantage,
     )
     arguments = grpo_arguments(params, scratch=scratch)
     # Arguments of both trainers. The callbacks print a line per logged step, and warn of failures.
@@ -212,19 +215,27 @@ def switch_off_noise(policy: torch.nn.Module) -> None:
     attribute, others (Falcon, Persimmon) with a rate from their config. Modules get a copy of the
     config to change, since the policy's own config is saved.
     """
-    # Config's id → its copy: modules that shared a config then share the copy.
+    # Config id → its copy: modules that shared a config then share it. A config without noise
+    # stays the policy's own, in which an engine can set the attention.
     copies: dict[int, PreTrainedConfig] = {}
     for module in policy.modules():
         # Objects with rates among their attributes: the module, and its own copy of its config.
         owners: list[Any] = [module]
         config = getattr(module, "config", None)
-        if isinstance(config, PreTrainedConfig) and module is not policy:
+        if isinstance(config, PreTrainedConfig) and module is not policy and _rates(config):
             module.config = copies.setdefault(id(config), copy.copy(config))
             owners.append(module.config)
         for owner in owners:
-            for name, value in vars(owner).items():
-                # Such as attention_dropout, layerdrop, router_jitter_noise. An nn.Dropout has only
-                # one float, its rate `p`.
-                noise = isinstance(owner, torch.nn.Dropout) or "drop" in name or "jitter" in name
-                if noise and isinstance(value, float):
-                    setattr(owner, name, 0.0)
+            for name in _rates(owner):
+                setattr(owner, name, 0.0)
+
+
+def _rates(owner: Any) -> list[str]:
+    """Name an object's rates above 0, such as attention_dropout, layerdrop, router_jitter_noise."""
+    # An nn.Dropout has only one float, its rate `p`.
+    is_dropout = isinstance(owner, torch.nn.Dropout)
+    return [
+        name
+        for name, value in vars(owner).items()
+        if isinstance(value, float) and value and (is_dropout or "drop" in name or "jitter" in name)
+    ]

@@ -7,6 +7,7 @@ B completions of this process, F reward functions, b rows of a micro-batch, T to
 """
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,6 +26,13 @@ from lib.training.phase.warning_signs import GAP
 RATIO = "sampling/importance_sampling_ratio"
 SQUARE = f"{RATIO}/mean_square"
 ESS = "sampling/effective_sample_share"
+
+OWN_COLUMNS = re.compile(
+    r"(loss|grad_norm|learning_rate|epoch|step|reward|reward_std|frac_reward_zero_std|num_tokens"
+    r"|answer_accuracy|entropy|entropy_coef|kl|(rewards?|completions|sampling|clip_ratio"
+    r"|dynamic_sampling|validation)/.*)"
+)
+"""Names of the curve's own columns, which a reward function's `log_metric` may not take."""
 
 
 class Curve:

@@ -48,7 +48,7 @@ from lib.objectives.sampler import compare_with_sampler
 from lib.params.training import Grpo
 from lib.rewards.functions import Grading, RewardFn
 from lib.rewards.rollout import Rollout
-from lib.training.grpo.curve import Curve
+from lib.training.grpo.curve import OWN_COLUMNS, Curve
 from lib.training.grpo.scoring import MicroBatch, ReferencePolicy, Scorer, pad_rows
 from lib.training.phase.ranks import whole_on_every_rank
 from lib.training.phase.tracking import timed
@@ -285,6 +285,8 @@ class PolicyGradientTrainer(Trainer):
                 log_metric=lambda name, value: metrics[name].append(value),
                 log_extra=lambda name, values: self.extra_columns.update({name: list(values)}),
             )
+        if taken := [name for name in metrics if OWN_COLUMNS.fullmatch(name)]:
+            raise UserError(f"log_metric: `{taken[0]}` is a column of the curve; use another name")
         # A function may log a name several times, for which the curve gets the mean.
         means = {name: sum(logged) / len(logged) for name, logged in metrics.items()}
         for rollout in rollouts:
@@ -680,8 +682,13 @@ class SavedCoefficient(TrainerCallback, ExportableState):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Restore the checkpoint's coefficient when a run resumes."""
-        # Trainer has filled `stateful_callbacks` from the checkpoint before this event.
-        vars(self.bonus).update(state.stateful_callbacks[type(self).__name__]["attributes"])
+        # Trainer has filled `stateful_callbacks` from the checkpoint before this event. A run that
+        # trains a checkpoint further may have no entry there, and has its own params: only what
+        # steering has changed is restored.
+        entry = state.stateful_callbacks.setdefault(type(self).__name__, self.state())
+        if self.bonus.target:
+            self.bonus.coefficient = entry["attributes"]["coefficient"]
+            self.bonus.last = entry["attributes"]["last"]
 
 
 def keyed_seed(*parts: object) -> int:

@@ -58,7 +58,9 @@ class RolloutLog(TrainerCallback, ExportableState):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Restore the checkpoint's rows when a run resumes."""
-        self.rows = list(state.stateful_callbacks[type(self).__name__]["attributes"]["rows"])
+        # A run that trains a checkpoint further may have no entry there.
+        entry = state.stateful_callbacks.setdefault(type(self).__name__, self.state())
+        self.rows = list(entry["attributes"]["rows"])
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

@@ -30,7 +30,7 @@ from lib.core.errors import UserError
 from lib.core.process import alone
 from lib.engines import compat
 from lib.engines.base import check_engine
-from lib.engines.policy import copy_adapter, save_policy
+from lib.engines.policy import copy_adapter
 from lib.engines.runtime import released_memory
 from lib.params.training import Optimisation
 from lib.training.phase.checkpoints import (
@@ -41,12 +41,9 @@ from lib.training.phase.checkpoints import (
     run_fingerprint,
 )
 from lib.training.phase.launch import Launch, check_world_size, is_main_process, num_processes
-from lib.training.phase.ranks import (
-    check_ranks_agree,
-    check_sharding,
-    gather_weights,
-)
+from lib.training.phase.ranks import check_ranks_agree, check_sharding
 from lib.training.phase.rollout_log import rollout_rows
+from lib.training.phase.setup import save
 from lib.training.phase.tracking import Announcer, ProgressLines, Tracker, curve_points
 from lib.training.phase.validation import Validator, validation_points
 from lib.training.phase.warning_signs import WarningSigns, all_signs
@@ -266,14 +263,6 @@ def connect_progress(trainer: Trainer, say: Announcer, validator: Validator | No
                 engine.heartbeat = functools.partial(callback.show_progress, "rollouts")
             if validator:
                 validator.heartbeat = functools.partial(callback.show_progress, "validation")
-
-
-def save(trainer: Trainer, checkpoint: Path) -> None:
-    """Write the policy's weights; called on every rank, as gathering shards is collective."""
-    weights = gather_weights(trainer)
-    if trainer.is_world_process_zero():
-        with replacing(checkpoint) as unfinished:
-            save_policy(trainer.model, trainer.processing_class, unfinished, weights=weights)
 
 
 def save_best(trainer: Trainer, checkpoints: Checkpoints, step: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from transformers import PrinterCallback, Trainer
 
+from lib.artifacts import replacing
 from lib.artifacts.problems import Problem
 from lib.core.errors import UserError
 from lib.engines import compat
@@ -19,6 +20,7 @@ from lib.prompts import PromptFormat, prompt_format, saved_system
 from lib.rewards.functions import RewardFn
 from lib.training.phase.launch import micro_batches, num_processes
 from lib.training.phase.optim import MemoryEfficientAdamW
+from lib.training.phase.ranks import gather_weights
 from lib.training.phase.tracking import Tracker, curve_points
 
 
@@ -135,6 +137,14 @@ def set_optimizer(trainer: Trainer, section: Optimisation) -> None:
         )
 
 
+def save(trainer: Trainer, checkpoint: Path) -> None:
+    """Write the policy's weights; called on every rank, as gathering shards is collective."""
+    weights = gather_weights(trainer)
+    if trainer.is_world_process_zero():
+        with replacing(checkpoint) as unfinished:
+            save_policy(trainer.model, trainer.processing_class, unfinished, weights=weights)
+
+
 def run_training(setup: Setup, *, to: Path | None = None) -> list[dict[str, float]]:
     """Train to the end and return the curve: for each logged step, its numbers by column.
 
@@ -149,6 +159,6 @@ def run_training(setup: Setup, *, to: Path | None = None) -> list[dict[str, floa
     """
     Tracker("run", setup.settings).watch(setup.trainer)
     setup.trainer.train()
-    if to and setup.trainer.is_world_process_zero():
-        save_policy(setup.trainer.model, setup.trainer.processing_class, to)
+    if to:
+        save(setup.trainer, to)
     return curve_points(setup.trainer.state)

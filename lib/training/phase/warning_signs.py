@@ -12,6 +12,7 @@ from typing import Any
 from tqdm import tqdm
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from lib.core.plugins import is_plugin
 from lib.params.training import Reward
 from lib.rewards.functions import ANSWER_ACCURACY, DECIDED_BY, stack_range
 
@@ -68,6 +69,7 @@ class Limits:
         gap: from `MAX_GAP`.
         overflows: from `OVERFLOWS`.
         expected_until: from `MINIMUM_UNTIL`.
+        centred: True if a group of equal rewards has advantages of 0 (`grpo.advantage`).
     """
 
     lowest: float
@@ -76,10 +78,16 @@ class Limits:
     gap: float = MAX_GAP["bfloat16"]
     overflows: int = 1
     expected_until: int = 0
+    centred: bool = True
 
     @classmethod
     def from_reward(
-        cls, reward: Reward, *, max_new_tokens: int, dtype: str = "bfloat16"
+        cls,
+        reward: Reward,
+        *,
+        max_new_tokens: int,
+        dtype: str = "bfloat16",
+        advantage: str = "group",
     ) -> "Limits":
         """Return the limits for a reward stack, a completion length and a precision.
 
@@ -102,6 +110,8 @@ class Limits:
             overflows=OVERFLOWS.get(dtype, 1),
             # Last step at which rewards at their minimum are still expected; 0 for none.
             expected_until=MINIMUM_UNTIL.get(reward.stack, 0),
+            # A plugin's advantages may be any.
+            centred=advantage != "none" and not is_plugin(advantage),
         )
 
     @property
@@ -191,7 +201,9 @@ def reward_at_minimum(points: list[Point], limits: Limits) -> str:
 def no_signal(points: list[Point], limits: Limits) -> str:
     """Detect equal rewards in every group: no gradient. Return the warning or ''."""
     # The share of such groups is 1 in each of the last `STREAK` points.
-    if not _steady_range(points, "frac_reward_zero_std", lambda value: value >= 1):
+    if not limits.centred or not _steady_range(
+        points, "frac_reward_zero_std", lambda value: value >= 1
+    ):
         return ""
     reward = points[-1].get("reward", float("nan"))
     # Problems are too easy if all rewards are at their highest, and else probably too hard. `near`

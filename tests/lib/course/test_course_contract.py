@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lib import course
+from lib.rewards.stacks.r1_zero import r1_zero_reward_fn
 from tests.lib.course import course_adapters as adapters
 
 SIGNATURES = {
@@ -120,3 +121,13 @@ def test_grpo_microbatches_accumulate(tensors):
     assert loss.item() == pytest.approx(expected, abs=1e-6)
     torch.testing.assert_close(gradients[2], 3 * gradients[0])
     assert (gradients[0][~mask] == 0).all()
+
+
+def test_our_grader_is_a_reward_function():
+    """Its result has a text too, the `class`."""
+    texts = ["so </think> <answer>5</answer>", "5"]
+    advantages, raw, metadata = course.compute_group_normalized_rewards(
+        r1_zero_reward_fn, texts, ["5", "5"], 2, 1e-6, normalize_by_std=False
+    )
+    assert (advantages.tolist(), raw.tolist()) == ([0.5, -0.5], [1.0, 0.0])
+    assert metadata["format_reward_mean"] == 0.5

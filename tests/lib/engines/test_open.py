@@ -169,3 +169,15 @@ def test_the_servers_command_names_weights_and_options(base, smoke):
     assert line.endswith("--seed 1")
     # The name distinguishes servers by their weights and the weights' shape.
     assert f"--served-model-name {base}@{weights_layout(base)}-{hash_path(base)}" in line
+
+
+def test_a_server_of_an_adapter_is_refused(adapter_checkpoint, smoke):
+    with pytest.raises(UserError, match="is an adapter; serve the model below it"):
+        server_command(
+            adapter_checkpoint[0],
+            host="",
+            port=1,
+            model=smoke.model,
+            memory_share=0.3,
+            options=[],
+        )

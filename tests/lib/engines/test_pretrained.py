@@ -296,3 +296,24 @@ def test_nothing_else_calls_from_pretrained():
         "auto in lib/engines/pretrained.py",
         "_fast_language_model() in lib/engines/unsloth.py",
     }
+
+
+def test_a_repository_without_a_tokenizer_is_refused(snapshot, model_named, base_of):
+    for file in snapshot.glob("tokenizer*"):
+        file.unlink()
+    with pytest.raises(UserError, match=r"model\.name=owner/tiny-qwen: .* has no tokenizer"):
+        base_of(model_named("owner/tiny-qwen", COMMIT))
+
+
+def test_a_length_beyond_the_models_positions_is_refused(snapshot, model_named, base_of):
+    positions = read_json(snapshot / "config.json")["max_position_embeddings"]
+    with pytest.raises(UserError, match=f"max_seq_length={positions + 1}: .* {positions} pos"):
+        base_of(model_named("owner/tiny-qwen", COMMIT, max_seq_length=positions + 1))
+
+
+def test_sampling_settings_without_do_sample_are_saved_too(base, full, tmp_path):
+    folder = Path(shutil.copytree(base, tmp_path / "base"))
+    write_json(folder / "generation_config.json", {"temperature": 0.9, "eos_token_id": 1})
+    policy = load_policy(folder, base=folder, settings=full)
+    save_policy(policy, load_tokenizer(folder), tmp_path / "saved")
+    assert read_json(tmp_path / "saved/generation_config.json")["temperature"] == 0.9

@@ -2,8 +2,11 @@
 
 import functools
 import json
+import os
+import signal
 import socket
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from unittest.mock import Mock
@@ -232,9 +235,10 @@ def test_a_server_that_reports_no_weights_is_refused(base, serve, models):
 
 
 def test_a_timeout_is_a_number_or_the_default(base, serve, monkeypatch):
-    monkeypatch.setenv("RECKON_VLLM_TIMEOUT_S", "10m")
-    with pytest.raises(UserError, match="RECKON_VLLM_TIMEOUT_S=10m"):
-        connect(base, serve())
+    for text in ("10m", "nan", "-1"):
+        monkeypatch.setenv("RECKON_VLLM_TIMEOUT_S", text)
+        with pytest.raises(UserError, match=f"RECKON_VLLM_TIMEOUT_S={text}"):
+            connect(base, serve())
     monkeypatch.setenv("RECKON_VLLM_TIMEOUT_S", "")
     connect(base, serve()).close()
 
@@ -303,6 +307,25 @@ def test_many_completions_are_seeded_as_one_request_would_be(base, serve, prompt
     for group in tokens(engine_at(base, serve(generate=answer)), prompts, 1100):
         assert group == [(group[0] + i) % 500 for i in range(1100)]
     assert max(call.args[0]["sampling_params"]["n"] for call in answer.mock_calls) == 512
+
+
+@pytest.mark.parametrize("ending", [KeyboardInterrupt, UserError])
+def test_after_an_end_no_further_request_is_sent(ending, base, serve, prompts, echo):
+    """512 completions fill a server: one request is under way at a time."""
+    sent = []
+
+    def answer(request):
+        sent.append(request)
+        if len(sent) == 2 and ending is KeyboardInterrupt:
+            os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.2)
+        return (400, {"error": "no"}) if len(sent) == 2 else echo(request)
+
+    now = (200, {"weight_version": hash_path(base)})
+    engine = engine_at(base, serve(generate=answer, weight_info=now))
+    with pytest.raises(ending):
+        tokens(engine, prompts * 4, 512)
+    assert len(sent) == 2 < len(prompts * 4)
 
 
 def test_two_servers_give_the_completions_of_one(base, serve, prompts, echo):

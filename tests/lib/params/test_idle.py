@@ -69,11 +69,32 @@ def test_a_knob_that_waits_for_another_is_named(key, value, remedy):
             "reward.cosine_wrong": [-0.5, 0.0],
         },
         {"rollout.engine": "vllm-server", "rollout.gpu_memory_utilization": 0.5},
+        # The weight of a token is not that of its completion.
+        {
+            "rollout.engine": "vllm-server",
+            "grpo.sampler_correction": "token_mask",
+            "grpo.importance_level": "sequence",
+        },
     ],
     ids=lambda changes: list(changes)[-1],
 )
 def test_a_knob_in_use_is_not_named(changes):
     assert idle(accepted(changes)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"grpo.loss": "cispo", "grpo.epsilon_high": 4.0}, "grpo.epsilon"),
+        ({"grpo.loss": "plugins/objectives/examples.py:squared"}, "grpo.epsilon"),
+        ({"grpo.trainer": "trl"}, "grpo.log_problems"),
+    ],
+)
+def test_a_knob_that_this_loss_or_trainer_does_not_read_is_named(changes, key):
+    off_policy = {"grpo.num_iterations": 2, "grpo.save_steps": 0, "grpo.keep_checkpoints": 0}
+    value = {"grpo.epsilon": 0.1, "grpo.log_problems": 7}[key]
+    (line,) = idle(accepted({**off_policy, **changes, key: value}))
+    assert line.startswith(f"{key}=")
 
 
 def test_beside_an_adapter_only_the_knobs_of_sft_are_idle():

@@ -54,6 +54,14 @@ def test_quick_saves_between_two_generations(iterations, save_steps, tmp_path):
     assert _read(str(own), quick=True)["grpo"]["save_steps"] == save_steps
 
 
+def test_quick_validates_and_saves_only_where_the_run_does(tmp_path):
+    own = tmp_path / "own.yaml"
+    own.write_text("sft: {eval_steps: 0, save_steps: 0}\ngrpo: {eval_steps: 0}\n")
+    quick = _read(str(own), quick=True)
+    assert [quick["sft"]["eval_steps"], quick["sft"]["save_steps"]] == [0, 0]
+    assert [quick["grpo"]["eval_steps"], quick["grpo"]["logging_steps"]] == [0, 1]
+
+
 def test_quick_makes_no_benchmark_larger(tmp_path):
     own = tmp_path / "own.yaml"
     source = "known: gsm8k, limit: 10"

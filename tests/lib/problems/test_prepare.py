@@ -2,6 +2,7 @@
 
 import contextlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,7 @@ from lib.problems.prepare import (
     finish_sets,
     gathered_sets,
     refuse_few_problems,
+    refuse_long_prompts,
     set_metrics,
     tokenizer_problems,
     write_sets,
@@ -177,6 +179,21 @@ def test_fewer_grpo_problems_than_a_step_takes_are_refused():
         refuse_few_problems(gathered, prompts_per_step=count)
         with pytest.raises(UserError, match=f"prompts_per_step={count + 1}: only {count} GRPO"):
             refuse_few_problems(gathered, prompts_per_step=count + 1)
+
+
+def test_a_benchmark_prompt_that_fills_the_positions_is_refused():
+    of_ten = SimpleNamespace(prompts=lambda batch: [10] * len(batch))
+    with _gathered({}) as (gathered, _):
+        for positions in (None, 11):
+            refuse_long_prompts(gathered, ["held_out"], counter=of_ten, positions=positions)
+        with pytest.raises(UserError, match=r"`held_out`: problem .* has 10 tokens"):
+            refuse_long_prompts(gathered, ["held_out"], counter=of_ten, positions=10)
+
+
+def test_generated_problems_leak_only_as_a_whole():
+    """Their sentences are templates, which every set has."""
+    metrics, _ = _prepare({"prepare.contamination_ngram": 8})
+    assert metrics["grpo"]["dropped"].get("contaminated", {"count": 0})["count"] == 0
 
 
 def test_a_bad_row_leaves_nothing_half_written():

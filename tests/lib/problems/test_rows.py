@@ -35,6 +35,8 @@ from lib.problems.rows import RowFault, read_csv_rows, read_json_rows
             },
         ),
         ("rows.csv", b'"a"x,b\n1,2\n3,4\n', {0: "unreadable"}),
+        ("rows.csv", b"answer,answer\n1,2\n", {0: "unreadable"}),
+        ("rows.csv", b"answer,,\n1,2,\n", {2: "good"}),
     ],
     ids=[
         "a bad line leaves its neighbours readable",
@@ -46,6 +48,8 @@ from lib.problems.rows import RowFault, read_csv_rows, read_json_rows
         "bad bytes in an array",
         "csv",
         "a csv whose header cannot be read",
+        "a csv with two columns of one name",
+        "a csv with columns without a name",
     ],
 )
 def test_each_row_is_good_or_named_with_its_fault(tmp_path, name, content, reasons):

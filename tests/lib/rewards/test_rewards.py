@@ -298,3 +298,12 @@ def test_a_control_reads_numbers_of_any_length(answer, value):
     names = ("plugins/rewards/controls.py:above_50_is_right",)
     (reward,) = Grading(names, prompt_format=FORMATS["boxed"]).rewards
     assert reward([""], [rf"\boxed{{{answer}}}"], reference=["7"]) == [value]
+
+
+def test_a_changed_list_is_judged_again():
+    (answer,) = Grading(["tiny:answer"], prompt_format=prompt_format("xml")).rewards
+    right = "<reasoning>x</reasoning><answer>5</answer>"
+    texts, references = [right.replace("5", "4"), right], ["5", "5"]
+    assert answer(completions=texts, reference=references) == [0.0, 1.0]
+    texts[0] = right
+    assert answer(completions=texts, reference=references) == [1.0, 1.0]

@@ -12,7 +12,7 @@ from transformers import Trainer
 
 from lib.engines.base import Engine
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
-from lib.training.phase import run as phase
+from lib.training.phase import setup as phase
 from tests.attention_16bit import stand_in
 from tests.lib.training.runs import StopAt, run
 

@@ -134,7 +134,11 @@ def test_every_loss_is_one_of_trls_and_no_default(build, loss):
 
 @pytest.mark.parametrize(
     ("changes", "fault"),
-    [({"rows": []}, "pairs is empty"), ({"model": {"max_seq_length": 10}}, "max_seq_length=10")],
+    [
+        ({"rows": []}, "pairs is empty"),
+        ({"rows": [{"prompt_ids": [1], "chosen_ids": [2]}]}, r"pairs\.jsonl:1: not a pair"),
+        ({"model": {"max_seq_length": 10}}, "max_seq_length=10"),
+    ],
 )
 def test_no_pair_and_a_pair_too_long_are_refused(build, changes, fault):
     with pytest.raises(UserError, match=fault):

@@ -168,6 +168,15 @@ def test_what_rewards_log_weighs_by_what_is_trained_on(train_on):
     assert (point["share"], point["only_later"]) == (0.25, 7.0)
 
 
+def test_a_column_of_the_curve_is_no_name_for_a_functions_number(train_on):
+    def logging(completions, log_metric, **columns):
+        log_metric("reward", 100.0)
+        return letters(completions)
+
+    with pytest.raises(UserError, match="log_metric: `reward` is a column of the curve"):
+        train_on(logging, max_steps=1)
+
+
 def test_the_bound_ends_the_run(train_on, sets):
     everything = {problem.problem for problem in sets.grpo}
     with pytest.raises(UserError, match=r"dynamic_sampling=2: .* 4 of 4"):

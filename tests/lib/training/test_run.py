@@ -173,8 +173,9 @@ def test_an_adapters_regular_expression_of_layers_is_saved_as_it_is(base, smoke,
 
 def test_layers_that_the_model_lacks_are_one_line(base, smoke):
     model = load_policy(base, base=base, settings=smoke.model)
-    with pytest.raises(UserError, match=r"lora\.target_modules: .*nope"):
-        add_adapter(model, smoke.model.lora.model_copy(update={"target_modules": ("nope",)}))
+    for names in (("nope",), ("q_proj", "nope")):
+        with pytest.raises(UserError, match=r"lora\.target_modules: .*nope"):
+            add_adapter(model, smoke.model.lora.model_copy(update={"target_modules": names}))
 
 
 def test_an_interrupted_phase_ends_with_the_files_of_a_whole_one(phase, base, capsys):

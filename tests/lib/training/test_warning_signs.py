@@ -84,6 +84,11 @@ def test_a_run_without_fault_shows_no_sign(columns):
     assert signs_of(columns) == []
 
 
+def test_equal_rewards_without_a_baseline_are_no_fault():
+    limits = dataclasses.replace(LIMITS, centred=False)
+    assert signs_of({"frac_reward_zero_std": [1.0]}, limits) == []
+
+
 def test_a_float16_overflow_hides_no_explosion():
     norms = [0.1] * 4 + [float("nan")] + [0.1] * 5 + [30.0]
     (sign,) = signs_of({"grad_norm": norms}, dataclasses.replace(LIMITS, overflows=17))
