@@ -188,7 +188,8 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
     comparer = Comparer(problem, RULES)
     try:
         # `read` parses a text, or raises Unparsable or TooHard.
-        trees = read(expected), read(actual)
+        tree = read(expected)
+        trees = tree, _answered(tree, read(actual), problem)
         # A formula copied from the problem is no answer, unless it is the reference.
         may_echo = _may_echo(actual, problem)
         if may_echo and _is_in(actual, problem) and _core(trees[0]) != _core(trees[1]):
@@ -207,7 +208,7 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
                     verdict = Verdict(True, step)
                     break
         # Only now, since parsing the problem's formulas takes time.
-        if verdict.equal and may_echo and _core(trees[0]) != _core(trees[1]) in _formulas(problem):
+        if verdict.equal and may_echo and _copies(comparer, *trees):
             return Verdict(False, "echo")
     except tuple(_REFUSED) as error:
         # Type of the error → name of the step: "unparsed", "limit" or "undecided".
@@ -253,16 +254,80 @@ def _is_in(answer: str, problem: str) -> bool:
     return bare in text and bool(re.search(f"{before}{re.escape(bare)}{after}", text))
 
 
+# "Find $x + y$", "What is the value of $\tan A$": the formula that is asked for.
+_ASKED = re.compile(
+    r"(?i)\b(?:find|what is|what's|compute|determine|evaluate|value of|calculate)\b[^.$?]{0,60}"
+    r"\$([^$]{1,100})\$"
+)
+
+
+def _answered(reference: Node, answer: Node, problem: str) -> Node:
+    """Return 7 of the answer `a + b = 7` if the problem asks for a + b, else the answer."""
+    is_equation = answer.kind == "relation" and answer.name == "=" and len(answer.args) == 2
+    if is_equation and reference.kind != "relation" and free_symbols(answer.args[0]):
+        for match in _ASKED.finditer(problem):
+            with contextlib.suppress(Unparsable, TooHard):
+                if _core(read(match[1].strip(" .,;?"))) == _core(answer.args[0]):
+                    return answer.args[1]
+    return answer
+
+
+def _copies(comparer: Comparer, reference: Node, answer: Node) -> bool:
+    """Return True if an answer is a formula of the problem, whatever is around it.
+
+    Also `E = E`, `E^1`, `|E|` or `E/2 + E/2`: each has all numbers, letters and functions of E,
+    which has the reference's value, and the reference has not.
+    """
+    formulas = _formulas(comparer.problem)
+    if _core(reference) != _core(answer) in formulas:
+        return True
+    # Of a chain, `x = E = 70`, each side that is no name must hold the formula.
+    is_chain = answer.kind == "relation"
+    sides = [part for part in answer.args if not is_name(part)] if is_chain else [answer]
+    for formula in formulas.values():
+        leaves, held = _leaves(formula), [answer] if formula.kind == "relation" else sides
+        if leaves <= _leaves(reference) or not all(leaves <= _leaves(side) for side in held):
+            continue
+        try:
+            is_copy = comparer.equal(formula, reference)
+        except (Undecided, TooHard):
+            # An integral or a sum, which the answer leaves as it is.
+            is_copy = any(part.kind == "calculus" for part in nodes(formula))
+        if is_copy:
+            return True
+    return False
+
+
+def _leaves(node: Node) -> collections.Counter[str]:
+    """Count a tree's numbers but 0 and 1, its functions, and its letters that are not bound."""
+    # The k of `k = 1` below a sum, and the t of `dt` in an integral, may have any name.
+    bound = set[str]()
+    for part in nodes(node):
+        if part.kind == "calculus":
+            first = part.args[0]
+            bound |= {first.args[0].name} if first.kind == "relation" else set()
+            bound |= {leaf.name[1:] for leaf in nodes(part) if re.fullmatch("d[a-z]", leaf.name)}
+    leaves = collections.Counter[str]()
+    for part in nodes(node):
+        if part.value is not None:
+            leaves[str(abs(part.value))] += abs(part.value) not in (0, 1)
+        elif part.kind == "symbol":
+            leaves[part.name] += part.name.removeprefix("d") not in bound
+        elif part.kind not in ("sum", "product", "quotient", "relation"):
+            leaves[f"{part.kind} {part.name}"] += 1
+    return +leaves
+
+
 @remembered(256)
-def _formulas(problem: str) -> frozenset[Node]:
-    """Return the formulas of a problem, and the sides of its equations, reduced by `_core`."""
-    formulas = set[Node]()
+def _formulas(problem: str) -> dict[Node, Node]:
+    """Return the formulas of a problem, and the sides of its equations: `_core` → tree."""
+    formulas = dict[Node, Node]()
     for match in _FORMULAS.finditer(problem):
         with contextlib.suppress(Unparsable, TooHard):
             tree = read(match[match.lastindex or 0].strip(" \n.,;:"))
             sides = tree.args if tree.kind == "relation" else ()
-            formulas |= {_core(part) for part in (tree, *sides) if part.args}
-    return frozenset(formulas)
+            formulas |= {_core(part): part for part in (tree, *sides) if part.args}
+    return formulas
 
 
 def _core(node: Node) -> Node:

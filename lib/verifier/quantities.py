@@ -81,9 +81,20 @@ def _may_add(unit: str, problem: str) -> bool:
     is_each &= f" {words} " in f" {re.sub(r'[^a-z]+', ' ', problem.lower())} "
     # "How many pears …" asks for `pears` or `pear`: the spaces compare whole words.
     is_asked = any(f"{_singular(phrase)} ".startswith(f"{_singular(words)} ") for phrase in phrases)
+    # "How many blue marbles …" asks for `marbles`.
+    nouns = [match[0] for phrase in phrases if (match := _NOUN.match(phrase))]
+    is_asked |= any(f" {words} " in f" {noun} " for noun in nouns)
     # Hedges, such as "not" or "about", are no units, unless the question begins with them: "How
-    # many times", "how many more apples".
-    return is_asked or (is_each and not HEDGES & {*words.split()})
+    # many times", "how many more apples"; but "5 more than half" is not 5.
+    hedges = HEDGES & {*words.split()[is_asked:]} - {"more", "less", "fewer"}
+    return (is_asked or is_each) and not hedges and not {"than", "as"} & {*words.split()}
+
+
+# The words before a verb, a preposition or a hedge: `blue marbles`.
+_NOUN = re.compile(
+    r"(?:(?!(?:do|does|did|will|would|should|has|have|had|of|in|on|at|to|for|from|with|that|which"
+    rf"|who|the|he|she|they|it|you|{'|'.join(sorted(HEDGES))})\b)[a-z'-]+(?: |$)){{0,4}}"
+)
 
 
 def compare_angle(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
@@ -111,7 +122,7 @@ def compare_angle(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
 # radians, or converts them: "How many degrees are 2 radians?"
 _ANGLES = re.compile(
     r"(?s)\A(?:(?!.*radian)|(?!.*(?:in|to|as|many|use) radian)(?=.*(?:to|in|many) degrees"
-    r"|.*degree measure)).*?(?:\b(?:in|to) degrees|\bhow many degrees|\bdegree measure|\bwhat angle"
+    r"|.*degree measure)).*?(?:\b(?:in|to|how many|number of) degrees|\bdegree measure|\bwhat angle"
     r"|\bmeasures? of (?:\w+ ){0,3}[$(\\m]*(?:angle|∠|arc)\b"
     r"|\b(?:find|what is|what's|determine|compute|calculate) (?:(?:the|its|each|all|of|in|size"
     r"|value|sum|smallest|largest|acute|obtuse|third|remaining|missing|interior|exterior|central|base"
@@ -130,7 +141,9 @@ def compare_percent(comparer: Comparer, reference: Node, answer: Node) -> Verdic
     is_alike = reference.kind == answer.kind
     # The words by which the problem allows 10 for `10 %`.
     question = _PERCENT if reference.kind == "percent" else _PERCENTAGE
-    is_asked = question.search(comparer.problem.lower())
+    # "The same percentage every year", some sentences before the question, asks for none.
+    sentences = re.split(r"(?<=[.?!])\s", comparer.problem.lower().strip())
+    is_asked = question.search(" ".join(sentences if question is _PERCENT else sentences[-2:]))
     # Only the sign of a whole side may be left out, not a sign inside the reference: `1 + 5 \%`.
     if is_alike or (is_asked and not any(part.kind == "percent" for part in nodes(bare[0]))):
         decision = comparer.same(*bare)

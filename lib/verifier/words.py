@@ -348,10 +348,10 @@ _QUANTITY = re.compile(
     r"|how) (?:(?:the|its|his|her|their|total|sum of|total of|difference between|\w+['’]s) )*"
     r"(?:(?!squares? of|cubes? of|products? of)\w+ ){0,2}?"
     r"(?P<quantity>(?P<none>percent(?:age)?|fraction|probability|rat(?:e|io)|(?<=how )fast)"
-    r"|areas?|volumes?|distance|lengths?|heights?|width|depth|perimeter|radius|diameter"
+    r"|areas?|volumes?|distance|lengths?(?! of time)|heights?|width|depth|perimeter|radius|diameter"
     r"|circumference|(?:(?<=how )|(?<=how much ))(?:far(?:ther)?|further|(?:tall|high|deep)(?:er)?"
     r"|(?P<long>long(?:er)?(?! (?:do|does|did|will|would)\b)))"
-    r"|(?P<time>time|long (?:do|does|did|will|would))|(?P<month>ages?|old)"
+    r"|(?P<time>(?:length of )?time|long (?:do|does|did|will|would))|(?P<month>ages?|old)"
     r"|(?P<mass>mass|heavy|weights?|(?<=how much )(?:[\w'’]+ ){1,8}?weigh)"
     r"|(?P<money>(?:(?!percent|fraction|rat(?:e|io)\b|probab|number|many|time|points?|scores?)"
     r"[\w'’\"-]+ ){0,5}?(?:costs?|prices?|pay(?:ment)?s?|paid|earn(?:s|ed|ings?)?|spen[dt]s?"
@@ -401,7 +401,9 @@ def _units_of(problem: str) -> tuple[frozenset[Unit], frozenset[Unit]]:
     }
     # A single letter is more often a variable than a unit, and "in" is more often no inch.
     words = [word for word in _UNIT_WORD.findall(problem) if len(word) > 1 or word in "$€£¥₹"]
-    words = [word for word in words if word != "in"]
+    # "the second artifact" has no unit of time; "mph" has hours.
+    words = [word for word in words if word not in ("in", "second")]
+    words += ["hour"] * bool(re.search(r"(?i)\b(?:[mk]ph|kmph|km/h)\b", problem))
     # Units of several words: "square feet", "miles per hour".
     joined = re.findall(r"(?:square|cubic) [a-z]+|[a-z]+ per [a-z]+|km/h|m/s", problem)
     named = {unit for word in (*words, *joined) if (unit := parse_unit(word))}
@@ -443,12 +445,14 @@ def may_be_added(unit: Unit, problem: str) -> bool:
         return _first_unit(asked_rest[-1].replace("-", " ").split()) == unit
     # The units after "in" or "nearest", and all units in the problem.
     asked_units, named = _units_of(problem)
+    # A cost may be in dollars where the prices are in cents.
+    is_whole = unit != UNITS["cents"] or unit in asked_units
     # The units of this dimension that the problem asks for, or else has. Metres and feet leave open
     # which one is meant.
     same_kind = {one for one in asked_units or named if one.dimension == unit.dimension}
     if {name for name, _ in unit.dimension} <= MONEY and re.search(_HOW_MUCH, problem):
         same_kind |= {one for one in named if one.dimension == unit.dimension}
-        return same_kind == {unit}
+        return same_kind == {unit} and is_whole
     if asked_units:
         return same_kind == {unit}
     # The quantity that is asked for last, "what is the area"; groups such as "time" match their
@@ -462,13 +466,16 @@ def may_be_added(unit: Unit, problem: str) -> bool:
     # units of time too. Areas and volumes have units of length to a power.
     kinds = [kind for kind in ("time", "month", "mass", "money") if match[kind]] or ["length"]
     if match["long"]:
-        kinds += ["time", "month"]
+        kinds += ["time"]
+    if match["long"] or match["time"]:
+        # Months and years.
+        kinds += ["month"]
     named = frozenset(one for one in named if one.dimension in [((kind, 1),) for kind in kinds])
     # "How old is he" needs no word for years.
-    if match["month"] and not named:
-        named = frozenset({UNITS["year"]})
+    if match["month"]:
+        named |= {UNITS["year"]}
     # `min` takes the only unit; cm, raised to the power 2, is cm^2.
-    return len(named) == 1 and unit == _raised(min(named), power)
+    return len(named) == 1 and unit == _raised(min(named), power) and is_whole
 
 
 def _raised(unit: Unit, power: int) -> Unit:
