@@ -112,9 +112,10 @@ def test_grpo_beyond_a_longropes_switch_is_refused(built, base, tmp_path):
 
 
 def test_a_checkpoint_has_the_rollouts_and_the_steered_coefficient(built):
-    def run(resume=None):
-        steered = {"entropy_coef": 0.1, "entropy_target": 99.0}
-        trainer = built(max_steps=4, save_steps=2, log_problems=1, **steered)
+    steered = {"entropy_coef": 0.1, "entropy_target": 99.0, "log_problems": 1}
+
+    def run(resume=None, **knobs):
+        trainer = built(max_steps=4, save_steps=2, **(knobs or steered))
         trainer.train(resume_from_checkpoint=resume and str(resume))
         return trainer
 
@@ -128,3 +129,8 @@ def test_a_checkpoint_has_the_rollouts_and_the_steered_coefficient(built):
     assert resumed.bonus.coefficient == pytest.approx(0.12)
     assert {row["step"] for row in rollout_rows(whole)} == {1, 2, 3, 4}
     assert json.dumps(rollout_rows(resumed)) == json.dumps(rollout_rows(whole))
+    # Trained further with other params: a fixed coefficient is the params' own, and a checkpoint
+    # may have no entry.
+    assert run(checkpoint, entropy_coef=0.5, log_problems=0).bonus.coefficient == 0.5
+    run(log_problems=0)
+    assert {row["step"] for row in rollout_rows(run(checkpoint))} == {3, 4}
