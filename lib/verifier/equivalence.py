@@ -31,7 +31,6 @@ from lib.verifier.sets import compare_grid, compare_region
 from lib.verifier.tokens import repaired
 from lib.verifier.tree import (
     MAX_ANSWER_CHARS,
-    MINUS_ONE,
     Node,
     TooHard,
     Undecided,
@@ -41,7 +40,6 @@ from lib.verifier.tree import (
     is_name,
     negated,
     nodes,
-    number,
     remembered,
     substituted,
     symbol,
@@ -189,10 +187,10 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
     try:
         # `read` parses a text, or raises Unparsable or TooHard.
         tree = read(expected)
-        trees = tree, _answered(tree, read(actual), problem)
+        trees = tree, _answered(comparer, tree, read(actual))
         # A formula copied from the problem is no answer, unless it is the reference.
         may_echo = _may_echo(actual, problem)
-        if may_echo and _is_in(actual, problem) and _core(trees[0]) != _core(trees[1]):
+        if may_echo and _is_in(actual, problem) and _leaves(trees[0]) != _leaves(trees[1]):
             return Verdict(False, "echo")
         try:
             verdict = comparer.same(*trees)
@@ -261,13 +259,13 @@ _ASKED = re.compile(
 )
 
 
-def _answered(reference: Node, answer: Node, problem: str) -> Node:
+def _answered(comparer: Comparer, reference: Node, answer: Node) -> Node:
     """Return 7 of the answer `a + b = 7` if the problem asks for a + b, else the answer."""
     is_equation = answer.kind == "relation" and answer.name == "=" and len(answer.args) == 2
     if is_equation and reference.kind != "relation" and free_symbols(answer.args[0]):
-        for match in _ASKED.finditer(problem):
-            with contextlib.suppress(Unparsable, TooHard):
-                if _core(read(match[1].strip(" .,;?"))) == _core(answer.args[0]):
+        for match in _ASKED.finditer(comparer.problem):
+            with contextlib.suppress(Unparsable, TooHard, Undecided):
+                if comparer.equal(read(match[1].strip(" .,;?")), answer.args[0]):
                     return answer.args[1]
     return answer
 
@@ -275,31 +273,33 @@ def _answered(reference: Node, answer: Node, problem: str) -> Node:
 def _copies(comparer: Comparer, reference: Node, answer: Node) -> bool:
     """Return True if an answer is a formula of the problem, whatever is around it.
 
-    Also `E = E`, `E^1`, `|E|` or `E/2 + E/2`: each has all numbers, letters and functions of E,
-    which has the reference's value, and the reference has not.
+    `E = E`, `E^1`, `|E|` and `E/2 + E/2` have all leaves of E: its numbers, letters and functions.
+    They are copies if E has the reference's value, and the reference has other leaves.
     """
-    formulas = _formulas(comparer.problem)
-    if _core(reference) != _core(answer) in formulas:
-        return True
+    right, own = _leaves(reference), _leaves(answer)
     # Of a chain, `x = E = 70`, each side that is no name must hold the formula.
     is_chain = answer.kind == "relation"
     sides = [part for part in answer.args if not is_name(part)] if is_chain else [answer]
-    for formula in formulas.values():
-        leaves, held = _leaves(formula), [answer] if formula.kind == "relation" else sides
-        if leaves <= _leaves(reference) or not all(leaves <= _leaves(side) for side in held):
-            continue
-        try:
-            is_copy = comparer.equal(formula, reference)
-        except (Undecided, TooHard):
-            # An integral or a sum, which the answer leaves as it is.
-            is_copy = any(part.kind == "calculus" for part in nodes(formula))
-        if is_copy:
-            return True
+    for formula, leaves in _formulas(comparer.problem).items():
+        held = [answer] if formula.kind == "relation" else sides
+        is_around = not leaves <= right and all(leaves <= _leaves(side) for side in held)
+        if is_around or leaves == own != right:
+            try:
+                is_copy = comparer.equal(formula, reference)
+            except (Undecided, TooHard):
+                # An integral or a sum, which the answer leaves as it is.
+                is_copy = any(part.kind == "calculus" for part in nodes(formula))
+            if is_copy:
+                return True
     return False
 
 
 def _leaves(node: Node) -> collections.Counter[str]:
-    """Count a tree's numbers but 0 and 1, its functions, and its letters that are not bound."""
+    """Count a tree's numbers but 0 and 1, its functions, and its letters that are not bound.
+
+    The value's name, the x of `x = 5`, is left out.
+    """
+    node = _defined(node)
     # The k of `k = 1` below a sum, and the t of `dt` in an integral, may have any name.
     bound = set[str]()
     for part in nodes(node):
@@ -319,66 +319,15 @@ def _leaves(node: Node) -> collections.Counter[str]:
 
 
 @remembered(256)
-def _formulas(problem: str) -> dict[Node, Node]:
-    """Return the formulas of a problem, and the sides of its equations: `_core` → tree."""
-    formulas = dict[Node, Node]()
+def _formulas(problem: str) -> dict[Node, collections.Counter[str]]:
+    """Return the formulas of a problem, and the sides of its equations, with their leaves."""
+    formulas = dict[Node, collections.Counter[str]]()
     for match in _FORMULAS.finditer(problem):
         with contextlib.suppress(Unparsable, TooHard):
             tree = read(match[match.lastindex or 0].strip(" \n.,;:"))
             sides = tree.args if tree.kind == "relation" else ()
-            formulas |= {_core(part): part for part in (tree, *sides) if part.args}
+            formulas |= {part: _leaves(part) for part in (tree, *sides) if part.args}
     return formulas
-
-
-def _core(node: Node) -> Node:
-    """Reduce a tree to what a copy of it has too: `x = 0 + b·a`, `1·a·b` and `ab + 1 - 1` to `ab`.
-
-    The value's name, zeros, ones and what cancels are left out; terms and factors are sorted. The
-    result is only for comparison.
-    """
-    node = _defined(node)
-    if node.kind not in ("sum", "product", "quotient"):
-        # A number without its literal.
-        plain = node if node.value is None else node._replace(name="")
-        return plain._replace(args=tuple(map(_core, node.args)))
-    # A minus sign is a term's: `-a` is a sum of one term.
-    kind = "sum" if node.kind == "sum" or _unsigned(node) else "product"
-    counts = collections.Counter[Node]()
-    for part, count in _counted_parts(node, kind, 1):
-        counts[part] += count
-    del counts[number(0 if kind == "sum" else 1)]
-    parts = sorted(((part, count) for part, count in counts.items() if count), key=repr)
-    if len(parts) == 1 and parts[0][1] == 1:
-        return parts[0][0]
-    return Node(kind, tuple(Node("times", (part,), str(count)) for part, count in parts))
-
-
-def _counted_parts(node: Node, kind: str, count: int) -> Iterator[tuple[Node, int]]:
-    """Yield the terms of a sum or the factors of a product, each reduced by `_core`.
-
-    Each with `count`, or with `-count` if it is subtracted or divided by.
-    """
-    unsigned = _unsigned(node) if kind == "sum" else None
-    if unsigned:
-        yield from _counted_parts(unsigned, kind, -count)
-    elif node.kind == kind:
-        for part in node.args:
-            yield from _counted_parts(part, kind, count)
-    elif kind == "product" and node.kind == "quotient":
-        yield from _counted_parts(node.args[0], kind, count)
-        yield from _counted_parts(node.args[1], kind, -count)
-    else:
-        yield _core(node), count
-
-
-def _unsigned(node: Node) -> Node | None:
-    """Return a of `-a`, 3 of `-3`; None without a minus sign."""
-    if node.value is not None and node.value < 0:
-        return negated(node)
-    if node.kind == "product" and node.args[0] == MINUS_ONE:
-        rest = node.args[1:]
-        return rest[0] if len(rest) == 1 else node._replace(args=rest)
-    return None
 
 
 def reference_problem(text: str) -> str | None:
