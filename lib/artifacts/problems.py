@@ -94,3 +94,15 @@ def read_benchmarks(folder: Path, names: Sequence[str]) -> dict[str, list[Proble
             f"evaluate.benchmarks: no `{missing[0]}` in {folder}; there are {', '.join(known)}"
         )
     return {name: list(read_problems(folder / f"{name}.jsonl")) for name in names}
+
+
+SHORTER = "leave the problem out, take a model with more, or with vLLM raise model.max_seq_length"
+"""What to do about a `long_prompt`."""
+
+
+def long_prompt(problem: Problem, benchmark: str, length: int, positions: int | None) -> str:
+    """Say that a prompt of `length` tokens leaves no position for a completion."""
+    return (
+        f"{benchmark}: problem {problem.id} has {length} tokens as a prompt, and there are "
+        f"{positions} positions for prompt and completion"
+    )

@@ -307,8 +307,8 @@ class ServerEngine(VllmBase):
             # for greedy decoding, whatever the group's size.
             to_fill = AT_A_TIME * len(self.servers) // parts[0][1]["n"]
             num_threads = max(len(self.servers), min(len(parts), to_fill))
-            called = islice(cycle(self.servers), num_threads)
-            self._on_live_servers(answer_waiting, called, give_up=waiting.clear)
+            servers = islice(cycle(self.servers), num_threads)
+            self._on_live_servers(answer_waiting, servers, give_up=waiting.clear)
         # The parts of one prompt are in order.
         groups: list[list[GeneratedCompletion]] = [[] for _ in prompts]
         for number, (index, _) in enumerate(parts):

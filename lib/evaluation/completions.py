@@ -27,7 +27,7 @@ from tqdm import tqdm
 
 from lib.artifacts import SCRATCH, fingerprint, stage_code, write_jsonl
 from lib.artifacts.completions import GREEDY, SAMPLED
-from lib.artifacts.problems import Problem, read_benchmarks
+from lib.artifacts.problems import SHORTER, Problem, long_prompt, read_benchmarks
 from lib.core.errors import UserError
 from lib.core.process import alone, installed_version
 from lib.core.progress import Heartbeat
@@ -198,16 +198,10 @@ def _tasks_of(
     ]
     # The prompts that do not fit are at the end of `by_length`, the longest last.
     if too_long := by_length[len(fitting) :]:
-        fault = (
-            f"{benchmark}: problem {problems[too_long[-1]].id} has "
-            f"{len(token_ids[too_long[-1]])} tokens as a prompt, and there are {engine.positions} "
-            "positions for prompt and completion"
-        )
+        longest = too_long[-1]
+        fault = long_prompt(problems[longest], benchmark, len(token_ids[longest]), engine.positions)
         if not long_is_wrong:
-            raise UserError(
-                f"{fault}; leave the problem out, take a model with more, or with vLLM raise "
-                "model.max_seq_length"
-            )
+            raise UserError(f"{fault}; {SHORTER}")
         counted = f"{len(too_long)} of {len(problems)} problems are too long"
         click.echo(f"Warning: {fault}; {counted} and counted as wrong", err=True)
     # Completions that are generated and stored together. vLLM is fast only with many requests at

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lib.artifacts import replacing
-from lib.artifacts.problems import INSTRUCTION, Problem, write_problems
+from lib.artifacts.problems import INSTRUCTION, SHORTER, Problem, long_prompt, write_problems
 from lib.core.errors import UserError
 from lib.params.data import AnySource, GeneratorSource, GrpoData, LimitedSource, Prepare, SftData
 from lib.params.section import HELD_BACK_SET
@@ -444,12 +444,7 @@ def refuse_long_prompts(
         for batch in sets.benchmarks[name].batches():
             for problem, length in zip(batch, counter.prompts(batch), strict=True):
                 if length >= positions:
-                    raise UserError(
-                        f"evaluate.benchmarks: `{name}`: problem {problem.id} has {length} tokens "
-                        f"as a prompt, and there are {positions} positions for prompt and "
-                        "completion; leave the problem out, take a model with more, or with vLLM "
-                        "raise model.max_seq_length"
-                    )
+                    raise UserError(f"{long_prompt(problem, name, length, positions)}; {SHORTER}")
 
 
 def write_sets(sets: ProblemSets, folder: Path, *, validation: Validation) -> None:

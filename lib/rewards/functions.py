@@ -189,8 +189,8 @@ class Grading:
         reference = reference_answer if reference is None else reference
         # None for an optional column that was not passed. Copies, since a caller may change a list
         # and call again.
-        given = (completions, reference, *map(columns.get, OPTIONAL_COLUMNS))
-        arguments = tuple(None if value is None else [*value] for value in given)
+        batch = (completions, reference, *map(columns.get, OPTIONAL_COLUMNS))
+        arguments = tuple(None if column is None else [*column] for column in batch)
         # TRL passes the same batch to one function after another: its rollouts are built already.
         if self._arguments == arguments:
             return self._rollouts

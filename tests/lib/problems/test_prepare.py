@@ -186,7 +186,7 @@ def test_a_benchmark_prompt_that_fills_the_positions_is_refused():
     with _gathered({}) as (gathered, _):
         for positions in (None, 11):
             refuse_long_prompts(gathered, ["held_out"], counter=of_ten, positions=positions)
-        with pytest.raises(UserError, match=r"`held_out`: problem .* has 10 tokens"):
+        with pytest.raises(UserError, match=r"held_out: problem .* has 10 tokens"):
             refuse_long_prompts(gathered, ["held_out"], counter=of_ten, positions=10)
 
 
