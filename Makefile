@@ -120,7 +120,7 @@ serve-model: setup ## serve the export (or MODEL=...) with an OpenAI-compatible 
 	@python -m stages.vllm_server --model $(if $(value MODEL),$(call typed,MODEL),data/models/export) --port $(call typed,PORT) --fixed -- --served-model-name reckon --generation-config auto --middleware lib.inference.stop_strings.StopStrings $(OPTIONS)
 
 gpu-check: dev ## test on a GPU: presets' first steps, resuming, sampler gap, export, step time vs TRL (PARTS="presets ...")
-	@python -m tests.bench.gpu $(PARTS)
+	@python -m bench.gpu $(PARTS)
 
 ##@ Maintainers
 
@@ -129,7 +129,7 @@ smoke: setup ## run the committed pipeline end to end in a scratch clone, second
 	    cd "$$scratch/reckon" && python -m stages.preset smoke && dvc repro && echo "smoke: every stage ran"
 
 test: dev ## run the fast tests, including a run of the smoke preset (COVERAGE=1: report untested lines)
-	@$(PYTEST) $(if $(COVERAGE),--cov=lib --cov-report=term-missing:skip-covered) -m "not slow and not gpu and not network and not vllm"
+	@$(PYTEST) $(if $(COVERAGE),--cov=lib --cov=reckon_verifier --cov-report=term-missing:skip-covered) -m "not slow and not gpu and not network and not vllm"
 
 # One pytest run, so that the fast and slow tests of a file share their fixtures.
 test-all: check ## run all tests that this machine can run, including the slow ones
@@ -149,16 +149,16 @@ check: dev ## check style, types and import layers; print the project's size
 	@lint-imports --config pyproject.toml
 	@python -m tests.house
 
-bench: dev ## measure speed and accuracy against the alternatives (minutes; tests/bench)
-	@for suite in $(filter-out tests/bench/gpu/,$(dir $(wildcard tests/bench/*/__main__.py))); do \
+bench: dev ## measure speed and accuracy against the alternatives (minutes; bench)
+	@for suite in $(filter-out bench/gpu/,$(dir $(wildcard bench/*/__main__.py))); do \
 	    python -m $$(echo $${suite%/} | tr / .) || exit 1; \
 	done
 
 attack: dev ## try the verifier's laws without labels: SEED=N (minutes; RECKON_SHARED adds public sets)
-	@python -m tests.bench.verifier laws $(call option,SEED,seed)
+	@python -m bench.verifier laws $(call option,SEED,seed)
 
 mutants: dev ## change lib/ at random and count what the tests notice: N=40 SEED=0 ROOMS=stats,grading (hours)
-	@python -m tests.bench.mutants --n $(if $(filter file,$(origin N)),40,$(call typed,N)) $(call option,SEED,seed) $(call option,ROOMS,rooms)
+	@python -m bench.mutants --n $(if $(filter file,$(origin N)),40,$(call typed,N)) $(call option,SEED,seed) $(call option,ROOMS,rooms)
 
 lock: dev ## resolve requirements/*.txt from pyproject.toml, for Python 3.11 and 3.12
 	@requirements/lock.sh

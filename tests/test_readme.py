@@ -51,7 +51,7 @@ def test_the_example_starts_from_the_committed_run():
 
 
 def test_the_verifiers_figures_are_those_of_its_benchmark():
-    results = read_json(ROOT / "tests/bench/verifier/results.json")
+    results = read_json(ROOT / "bench/verifier/results.json")
     ours, theirs = (
         results["graders"][name]["sets"]["hardverify_math"] for name in ("reckon", "math-verify")
     )
@@ -61,7 +61,7 @@ def test_the_verifiers_figures_are_those_of_its_benchmark():
 
 
 def test_the_step_time_is_that_of_its_benchmark():
-    results = read_json(ROOT / "tests/bench/grpo/results.json")
+    results = read_json(ROOT / "bench/grpo/results.json")
     ratio = results["ways"]["reckon"]["ratio"][0]
     for page in ("README.md", "docs/engines.md"):
         assert f"{ratio:.2f} of the CPU time" in (ROOT / page).read_text("utf-8")

@@ -332,7 +332,7 @@ def stage_code(stage: str, settings: Mapping[str, Any]) -> dict[str, str]:
     """
     code = {}
     for dep in YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"][stage]["deps"]:
-        if dep.startswith(("lib/", "stages/")):
+        if dep.startswith(("lib/", "stages/", "reckon_verifier")):
             # `${section.key}` becomes the param's value, as DVC does it: with another stack, the
             # stage has other code.
             path = re.sub(r"\$\{(\w+)\.(\w+)\}", lambda match: settings[match[1]][match[2]], dep)

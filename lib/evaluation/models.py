@@ -180,7 +180,7 @@ def measure_model(
             }
             for each in sets
         },
-        verifier={"code": hash_code(ROOT / "lib/verifier"), **faults},
+        verifier={"code": hash_code(ROOT / "reckon_verifier"), **faults},
         **facts,
     )
     for each in sets:

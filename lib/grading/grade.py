@@ -25,7 +25,7 @@ from lib.params.training import Reward
 from lib.prompts import prompt_format
 from lib.rewards.functions import FormatError, Grading
 from lib.rewards.rollout import Rollout
-from lib.verifier import counters
+from reckon_verifier import counters
 
 PLACE = ("checkpoint", "benchmark", "mode", "sample", "problem_id", "subject", "level")
 """Columns that a graded completion copies from its row: origin, subject and level."""
@@ -70,7 +70,7 @@ def grade(
         provenance,
         settings=params.model_dump(include={"reward"}),
         inputs={"completions": completions},
-        verifier={"code": hash_code(ROOT / "lib/verifier"), **faults},
+        verifier={"code": hash_code(ROOT / "reckon_verifier"), **faults},
     )
     return "\n".join(headline_lines(completions.stem, summary))
 

@@ -1,6 +1,6 @@
 """Training objectives as plain torch functions, importable by themselves.
 
-`docs/objectives.md` lists them with equations and papers; `lib.course` is the public course's
+`docs/objectives.md` lists them with equations and papers; `examples.cs336` is the public course's
 contract on top of them. This module has the table of built-in losses, and the sizes for computing
 log-probs in chunks. It does not import torch, so that params and plans can use it.
 """

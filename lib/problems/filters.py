@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from lib.artifacts.problems import RESPONSE, Problem
 from lib.problems.store import ProblemTable
 from lib.prompts.formats import last_box, response_parts
-from lib.verifier import extract_answer, is_equivalent
+from reckon_verifier import extract_answer, is_equivalent
 
 SHINGLE_SIZE = 5
 # The estimate's standard error is at most 0.5 / sqrt(64) = 0.06, below the margin.

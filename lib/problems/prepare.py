@@ -46,7 +46,7 @@ from lib.problems.selection import (
 )
 from lib.problems.sources import SourceRows, read_source
 from lib.problems.store import Drops, ProblemTable, join, scratch_folder, write_table
-from lib.verifier import reference_problem
+from reckon_verifier import reference_problem
 
 WHOLE = 1000
 """Words per n-gram, more than any problem has: only whole problems are compared."""

@@ -9,7 +9,7 @@ from lib.artifacts.completions import GREEDY, SAMPLED
 from lib.report.comparisons import Comparison
 from lib.report.inputs import Metrics
 from lib.report.text import Table, cell, decimal, p_value, percent, points
-from lib.verifier.rules import DESCRIPTIONS
+from reckon_verifier.rules import DESCRIPTIONS
 
 Columns = dict[str, Mapping[str, Any]]
 """Checkpoint → its numbers on one benchmark in one mode, in the order of the columns."""

@@ -21,8 +21,8 @@ from lib.core.errors import UserError
 from lib.core.plugins import guarded, is_plugin, label, load_plugin
 from lib.prompts import Message, PromptFormat
 from lib.rewards.rollout import BoundedReward, Rollout
-from lib.verifier.extract import as_text
-from lib.verifier.rules import INEXACT
+from reckon_verifier.extract import as_text
+from reckon_verifier.rules import INEXACT
 
 # File names and no imports: without `reward.extra`, a run imports only its own stacks, so DVC
 # re-runs only what uses them.

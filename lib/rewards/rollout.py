@@ -9,9 +9,9 @@ from lib.artifacts.completions import UNGRADED, Finish
 from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE
 from lib.core.errors import UserError
 from lib.prompts import Message, ParsedCompletion, PromptFormat
-from lib.verifier import Verdict, compare
-from lib.verifier.extract import extract_answer, parse_mmlu_letter, unwrapped
-from lib.verifier.tokens import says_something
+from reckon_verifier import Verdict, compare
+from reckon_verifier.extract import extract_answer, parse_mmlu_letter, unwrapped
+from reckon_verifier.tokens import says_something
 
 
 # eq=False: rollouts are compared and hashed by identity, so that long texts are not compared.

@@ -53,7 +53,7 @@ def test_a_stage_lists_exactly_the_code_that_it_reaches(stage):
 
 def test_completions_depend_on_nothing_that_grades():
     """Otherwise a changed verifier or reward would generate all completions again."""
-    assert not any(path.startswith("lib/verifier") for path in paths("evaluate", "deps"))
+    assert not any(path.startswith("reckon_verifier") for path in paths("evaluate", "deps"))
     assert "reward" not in DAG["stages"]["evaluate"]["params"]
     assert not any(path.startswith("lib/engines") for path in paths("grade", "deps"))
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from lib.rewards.rollout import BoundedReward, Rollout
-from lib.verifier.equivalence import compare
-from lib.verifier.extract import extract_answer, unwrapped
+from reckon_verifier.equivalence import compare
+from reckon_verifier.extract import extract_answer, unwrapped
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 

@@ -6,7 +6,7 @@ The prompt ends with the opening tag of the reasoning, so completions are not se
 import re
 
 from lib.rewards.rollout import BoundedReward, Rollout
-from lib.verifier.evaluate import as_number
+from reckon_verifier.evaluate import as_number
 
 # "-1,234.50"; at the end of a sentence also its full stop: "72."
 _NUMBER = re.compile(r"-?[\d.,]+")

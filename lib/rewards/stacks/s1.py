@@ -3,7 +3,7 @@
 import re
 
 from lib.rewards.rollout import BoundedReward, Rollout
-from lib.verifier.evaluate import as_number
+from reckon_verifier.evaluate import as_number
 
 TOLERANCE = 1e-6
 """Largest difference of two numbers that count as equal in this stack."""

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lib.course import compute_group_normalized_rewards
+from examples.cs336 import compute_group_normalized_rewards
 from lib.objectives.advantages import group_advantages, has_signal
 
 BASELINES = pytest.mark.parametrize("baseline", ["mean", "group", "batch", "rloo"])

@@ -3,7 +3,7 @@
 import re
 from typing import get_args
 
-from lib.course import CourseLossType
+from examples.cs336 import CourseLossType
 from lib.objectives import LOSSES
 from lib.objectives.advantages import Baseline
 from lib.objectives.sampler import Correction

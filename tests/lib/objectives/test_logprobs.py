@@ -6,7 +6,7 @@ from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 from transformers import Gemma2Config, Gemma2ForCausalLM
 
-from lib.course import get_response_log_probs
+from examples.cs336 import get_response_log_probs
 from lib.objectives.logprobs import (
     can_fuse,
     cast_head,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from lib.course import compute_naive_policy_gradient_loss, compute_policy_gradient_loss
+from examples.cs336 import compute_naive_policy_gradient_loss, compute_policy_gradient_loss
 from lib.objectives import LOSSES
 from lib.objectives.losses import average_token_losses
 from lib.objectives.sampler import compare_with_sampler, effective_sample_share

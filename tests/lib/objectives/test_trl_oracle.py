@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import Qwen3ForCausalLM
 from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
 
-from lib.course import compute_per_instance_dpo_loss, encode_alpaca, get_response_log_probs
+from examples.cs336 import compute_per_instance_dpo_loss, encode_alpaca, get_response_log_probs
 from lib.objectives.advantages import gdpo_advantages, group_advantages
 from lib.objectives.logprobs import compute_entropy
 from lib.objectives.losses import PolicyLoss

@@ -30,7 +30,7 @@ from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.training.dpo import dpo_setup
 from lib.training.sft import sft_dataset
-from tests.bench.gpu.rows import precisions
+from bench.gpu.rows import precisions
 from tests.conftest import ROOT
 from tests.lib.training.runs import changed
 from tests.lib.training.steps import plain_grpo, plain_sft
@@ -177,7 +177,7 @@ def test_a_phase_holds_what_the_plan_states_within_a_tenth(case, smoke, base, se
 
 @pytest.mark.parametrize("case", ["float32", "bfloat16"])
 def test_the_plan_is_that_of_a_gpu_within_a_twentieth(case, monkeypatch):
-    """GRPO of Qwen3-0.6B, all weights, on an H100: tests/bench/gpu, its part sampler-gap."""
+    """GRPO of Qwen3-0.6B, all weights, on an H100: bench/gpu, its part sampler-gap."""
     monkeypatch.setattr("lib.planning.memory.CHUNK", CHUNK_NUMEL["cuda"])
     row = precisions()[f"{case}, transformers"]
     params = parse_params(row.params, origin="gpu-check")

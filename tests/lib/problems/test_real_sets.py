@@ -10,7 +10,7 @@ from lib.problems.filters import decontaminate, index_benchmark
 from lib.problems.rows import RowFault
 from lib.problems.sources import read_rows
 from lib.problems.store import Drops, write_table
-from lib.verifier import reference_problem
+from reckon_verifier import reference_problem
 
 SHARED = os.environ.get("RECKON_SHARED", "")
 RAW = Path(SHARED or "/nonexistent") / "data"

@@ -1,0 +1,1 @@
+"""Benchmark of the verifier beside math-verify: `python -m bench.verifier measure`."""

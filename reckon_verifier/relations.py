@@ -1,0 +1,483 @@
+"""Rules that compare the values of equations, lists and sets: `x = 1, y = 2` states 1 and 2.
+
+Also rules for statements about all values of a letter, and for words.
+Each `compare_*` is a rule of `reckon_verifier.equivalence.RULES`: it compares the trees of a reference
+and an answer, and returns None to leave the pair to the next rule.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+from reckon_verifier.atoms import GREEK
+from reckon_verifier.evaluate import real_value
+from reckon_verifier.identity import same_expression
+from reckon_verifier.rules import MAX_MATCHED, Comparer, Verdict, is_vain
+from reckon_verifier.sets import is_region, same_constraint
+from reckon_verifier.tree import (
+    FUNCTIONS,
+    REALS,
+    Node,
+    TooHard,
+    Undecided,
+    free_symbols,
+    is_name,
+    negated,
+    nodes,
+    spelled,
+    substituted,
+    symbol,
+)
+from reckon_verifier.words import HEDGES, may_label
+
+
+class Stated(NamedTuple):
+    """The values of an answer, with their names: `x = 1, y = 2` has (1, 2) and ("x", "y").
+
+    Attributes:
+        values: the values, in the order of the answer.
+        names: one for each value: '' if it has no name, "x = y" for the value of `x = y = 1`.
+        joint: the word between the values: "and", "or", or "," (either of them).
+        is_set: whether repeated elements count once.
+    """
+
+    values: tuple[Node, ...]
+    names: tuple[str, ...]
+    joint: str = ","
+    is_set: bool = False
+
+
+def stated(comparer: Comparer, node: Node) -> Stated | None:
+    """Return the values and names in `node`, or None for a relation without a value (`x + y = 1`).
+
+    `x = 5` has the value 5 with the name x, and `1, 2` has two values. Any node except a relation,
+    a list or a set is one value, or two if it contains ±.
+    """
+    match node:
+        case Node("relation"):
+            return _equation(comparer, node)
+        case Node("list", items, joint):
+            return _listed(comparer, items, joint)
+        case Node("set", items):
+            # In a set, ±a is two elements, and 1 and 2/2 are one.
+            values: tuple[Node, ...] = ()
+            # `signs` gives an item's values with the upper and the lower sign of its ±.
+            elements = [value for item in items for value in signs(item)]
+            # Beside dots each element counts: {0, 1, 0, 1, …} is not {0, 1, …}.
+            if symbol("ldots") in elements:
+                return Stated(tuple(elements), ("",) * len(elements), is_set=True)
+            different = [*dict.fromkeys(elements)]
+            if len(different) > MAX_MATCHED:
+                raise TooHard("elements of a set")
+            # Keep the first of equal elements, which may be written differently.
+            for value in different:
+                # Not `comparer.equal`: 0.3333 may round 1/3, but is another element.
+                if not any(same_expression(other, value).equal for other in values):
+                    values += (value,)
+            return Stated(values, ("",) * len(values), is_set=True)
+    values = tuple(signs(node))
+    return Stated(values, ("",) * len(values))
+
+
+def _equation(comparer: Comparer, node: Node) -> Stated | None:
+    """Return the value and the name in a chain of equations.
+
+    `x = 2 + 3 = 5` has the value 2 + 3 with the name x, and `y = x = 1` the value 1 with the name
+    "y = x". None if the relation is no equation, or if its values are not equal: `x = 7 = 8`.
+    """
+    # A chain of n parts has n − 1 operators: "= ~" for a = b ≈ c.
+    operators, parts = node.name.split(" "), node.args
+    if not {*operators} <= {"=", "~"}:
+        return None
+    # `is_name`: x, f(2) or (x, y), which may be the name of a value.
+    if is_name(parts[-1]) and not (is_name(parts[0]) or free_symbols(parts[0]) or "~" in operators):
+        # 5 = x is x = 5. Not with ≈, whose sides are not alike.
+        parts = parts[::-1]
+    # The first `num_names` parts are names, the others are values; the last part is always a value.
+    num_names = next((n for n, part in enumerate(parts[:-1]) if not is_name(part)), len(parts) - 1)
+    # e and i are constants elsewhere, but names in `e = 1/2` and `i = 2`.
+    if parts[0] in (symbol("e"), symbol("i")) and not free_symbols(parts[-1]):
+        num_names = max(num_names, 1)
+    # x ≈ 5, with ≈ right after a name, states no exact value; y ≈ 2t does: a formula may be an
+    # approximation.
+    if "~" in operators[:num_names] and not free_symbols(parts[-1]):
+        return None
+    # links[n] is the operator between values[n] and values[n + 1].
+    values, links = parts[num_names:], operators[num_names:]
+    # The number of values before the first ≈: these are exact.
+    num_exact = links.index("~") + 1 if "~" in links else len(values)
+    first, *others = values[:num_exact]
+    # `0 = 0`, without a name or a symbol, states nothing.
+    if not num_names and is_vain(node) and first.kind == "number":
+        return None
+    # Neither does `x = 7 = 8`; `x = π ≈ 3.14` states π.
+    if not all(comparer.equal(first, other) for other in others):
+        return None
+    if not _approximates(first, values[num_exact:]):
+        return None
+    # `x = 2x` and `f(2x) = 4x` state no value of x or f(x).
+    if parts[0].name in free_symbols(first) or (
+        parts[0].kind == "call"
+        and any(part.args and free_symbols(part) & free_symbols(first) for part in parts[0].args)
+    ):
+        return None
+    # Each different name once.
+    name = " = ".join(dict.fromkeys(map(spelled, parts[:num_names])))
+    if parts[0].kind == "tuple":
+        # (x, y) = (1, 2) states two values, 1 with the name x and 2 with y; (x, y) = 5 states none.
+        is_whole = first.kind == "tuple" and len(parts[0].args) == len(first.args)
+        return Stated(first.args, tuple(map(spelled, parts[0].args))) if is_whole else None
+    # `x = 1 ± 2` and `x = \{1, 2\}` state two values, both with the name x. If `stated` finds no
+    # value in `first` (a relation such as y < 2), `first` itself is the value.
+    inner = stated(comparer, first) or Stated((first,), ("",))
+    return inner._replace(names=(name,) * len(inner.values))
+
+
+def _approximates(value: Node, approximate: tuple[Node, ...]) -> bool:
+    """Return True if the decimal after ≈ is within one unit of its last place of `value`.
+
+    True for π ≈ 3.14, and if `approximate`, the parts after ≈, is empty. False for several parts,
+    or one that is no decimal.
+    """
+    if not approximate:
+        return True
+    # `real_value` returns a fraction, or None without a real value. `last.name` is the decimal as
+    # written, "3.14", and `last.value` its value.
+    exact, last = real_value(value), approximate[-1]
+    if exact is None or last.value is None or "." not in last.name or len(approximate) > 1:
+        return False
+    return abs(exact - last.value) < Fraction(1, 10 ** len(last.name.partition(".")[2]))
+
+
+def _listed(comparer: Comparer, items: tuple[Node, ...], joint: str) -> Stated:
+    r"""Return the values and names of a list of values or equations: `x = 1, y = 2`.
+
+    If an item is a relation without a value, or only some items have names, the items themselves
+    are the values, without names.
+
+    Raises:
+        Undecided: the signs of one value depend on those of another, `x = \pm 1, y = \mp 2`.
+    """
+    # The signs in each item: {"+-"} for ±, {"-+"} for ∓, {"+-", "-+"} for both.
+    both = [{part.name for part in nodes(item) if part.kind == "plusminus"} for item in items]
+    if sum(map(bool, both)) > 1 and any("-+" in names for names in both):
+        raise Undecided("signs that go together")
+    # The items themselves, returned unless each item, or none, gives its values a name.
+    plain = Stated(items, ("",) * len(items), joint)
+    values: list[Node] = []
+    names: list[str] = []
+    for item in items:
+        equation = _equation(comparer, item) if item.kind == "relation" else None
+        # A relation without a value, such as x < 1. Or (x, y) = (1, 2), which stays whole: among
+        # other items, its values 1 and 2 would no longer be one pair.
+        if item.kind == "relation" and (equation is None or item.args[0].kind == "tuple"):
+            return plain
+        # A bare item gives one value without a name, or two if it contains ±.
+        item_values = [*signs(item)] if equation is None else equation.values
+        values += item_values
+        names += [""] * len(item_values) if equation is None else equation.names
+    # Only some have names: in `y = 1, 2` the 2 may be no value of y.
+    return plain if "" in names and any(names) else Stated(tuple(values), tuple(names), joint)
+
+
+def compare_stated(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
+    r"""Compare lists, sets and named values by their values, and other relations as constraints.
+
+    `x = 5` equals `5`, `1, 2` equals `\{2, 1\}`, and `x + y = 1` equals `2x + 2y = 2`. Return None
+    if each side is one bare value.
+    """
+    sides = (reference, answer)
+    if all(node.kind == "relation" and node.args[0].kind == "call" for node in sides):
+        # f(x) = x² is f(t) = t²: both become f(argument 0) = (argument 0)².
+        reference, answer = _with_numbered_arguments(reference), _with_numbered_arguments(answer)
+    # Values and names; None for a relation without a value, such as x + y = 1.
+    expected, actual = (stated(comparer, node) for node in (reference, answer))
+    if expected and actual:
+        # Both sides are one bare value, the node itself: a later rule compares them.
+        if (expected.values, actual.values) == ((reference,), (answer,)):
+            return None
+        decision = _same_stated(comparer, expected, actual)
+        # `x = y` and `y = x` have different names, but may still be the same constraint.
+        if decision.equal or not (reference.kind == answer.kind == "relation"):
+            return decision
+    # Not `0 = 0` (`is_vain`), which states nothing.
+    if reference.kind == answer.kind == "relation" and not is_vain(answer):
+        return Verdict(same_constraint(comparer, reference, answer), "constraint")
+    return Verdict(False, "name")
+
+
+def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdict:
+    """Compare the values of a reference and an answer by name or in any order.
+
+    Both sides with names: by name. Neither, or one name for all values: in any order. If only one
+    side has different names, the values of the other come in its order: `x = 1, y = 2` equals
+    `1, 2`, not `2, 1`. But a bare tuple, (1, 2), has the order of the letters: their order in the
+    problem's tuple, "Find (x, y)", or else in the alphabet.
+    """
+    # `joint` is the word between the values: `1 or 2` is one value, `1 and 2` is both.
+    if {expected.joint, actual.joint} == {"and", "or"}:
+        return Verdict(False, "list")
+    if len(expected.values) == len(actual.values) == 1:
+        # A set of one element is not its element.
+        is_alike = expected.is_set == actual.is_set
+        return _same_value(comparer, expected, actual) if is_alike else Verdict(False, "list")
+    # Both have names: `_named` turns each value into an equation, and these have any order, unless
+    # two names are repeated: the values of `x = \pm 1, y = \pm 2` may go together.
+    if any(expected.names) and any(actual.names):
+        sides = _named(expected), _named(actual)
+        is_paired = sides[0][0].kind == "relation" and _repeats(expected.names)
+        return (comparer.in_order if is_paired else comparer.in_any_order)(*sides, "list")
+    # From here on at most one side has names.
+    named, other = (expected, actual) if any(expected.names) else (actual, expected)
+    # Whether each name may be left out by the other side, which has '': `names_agree` gets the
+    # reference's name first.
+    pairs = ((name, "") if named is expected else ("", name) for name in named.names)
+    if not all(names_agree(*pair, comparer.problem) for pair in pairs):
+        return Verdict(False, "name")
+    # `x = 1, y = 2` is not `y = 1, 2`: an equation among bare values has a name of its own.
+    if any(named.names) and any(value.kind == "relation" for value in other.values):
+        return Verdict(False, "name")
+    values = other.values
+    is_tuple = len(values) == 1 and values[0].kind == "tuple"
+    # True if the names are maximum and minimum and the maximum is larger; False if it is not; None
+    # for other names.
+    is_above = _is_above(named)
+    if is_above is False:
+        # `Maximum: 1, Minimum: 3` equals no values without names.
+        return Verdict(False, "name")
+    # Any order: one name (or none) for all values; or an answer whose maximum is above its minimum,
+    # since the larger of two bare values is the maximum.
+    if len({*named.names}) <= 1 or (named is actual and not is_tuple and is_above):
+        step = "name" if any(named.names) else "list"
+        return comparer.in_any_order(expected.values, actual.values, step)
+    # From here on the order counts. It is not known for `x = 1, x = 2, y = 3`, where two values
+    # share a name, or if the bare values are a set.
+    if len({*named.names}) < len(named.names) or other.is_set:
+        return Verdict(False, "name")
+    # The values with names, in the order in which the bare ones must come: 2, 1 for `y = 2, x = 1`;
+    # for a tuple the order of the letters, (1, 2). Words, `Width: 2, Length: 1`, keep theirs.
+    order = named.values
+    if is_tuple:
+        fields = dict(zip(named.names, order, strict=True))
+        has_words = any(name.startswith("label:") for name in fields)
+        # The names as a tuple of the problem lists them; None if it has no such tuple.
+        letters = _tuple_of(fields, comparer.problem) or sorted(fields)
+        order = order if has_words else tuple(fields[name] for name in letters)
+        values = values[0].args
+    sides = (order, values) if named is expected else (values, order)
+    return comparer.in_order(*sides, "name")
+
+
+def _is_above(side: Stated) -> bool | None:
+    """Return True for `Maximum: 3, Minimum: 1`, False for `Maximum: 1, Minimum: 3`, else None.
+
+    None for other names, for a set, and if a value is no real number.
+    """
+    # Name → value. The name of a label begins with "label:".
+    values = dict(zip(side.names, side.values, strict=True))
+    if side.is_set or {*values} != {"label:maximum", "label:minimum"}:
+        return None
+    largest, smallest = (real_value(values[f"label:{name}"]) for name in ("maximum", "minimum"))
+    return None if largest is None or smallest is None else largest > smallest
+
+
+def _tuple_of(names: Collection[str], problem: str) -> list[str] | None:
+    """Return the names in the order of a tuple of the problem: b, a for "Find (b, a)"; or None."""
+    tuples = (text.split(",") for text in re.findall(r"\(([^()]{1,60})\)", problem))
+    orders = ([re.sub(r"[\s{}\\$]", "", name) for name in letters] for letters in tuples)
+    return next((order for order in orders if sorted(order) == sorted(names)), None)
+
+
+def _same_value(comparer: Comparer, expected: Stated, actual: Stated) -> Verdict:
+    """Compare a reference and an answer of one value each: `x = 5` and `5`, not `y = 5`."""
+    if not names_agree(expected.names[0], actual.names[0], comparer.problem):
+        return Verdict(False, "name")
+    decision = comparer.same(expected.values[0], actual.values[0])
+    return decision if expected.names == actual.names else decision.via("name")
+
+
+def _repeats(names: Sequence[str]) -> bool:
+    """Return True if two names are repeated, whose values may belong together."""
+    return sum(count > 1 for count in Counter(names).values()) > 1
+
+
+def _named(side: Stated) -> tuple[Node, ...]:
+    """Return each value with its name as an equation node.
+
+    Several solutions, `x = 1, y = 2, x = 3, y = 4`, are lists of equations, one for each. If two
+    names are repeated otherwise, `y = \\pm 1, x = \\pm 2`, the equations are sorted by name.
+    """
+    pairs = zip(side.names, side.values, strict=True)
+    equations = tuple(Node("relation", (symbol(name), value), "=") for name, value in pairs)
+    names, size = {*side.names}, len({*side.names})
+    if not _repeats(side.names):
+        return equations
+    starts = range(0, len(equations), size)
+    if all({*side.names[n : n + size]} == names for n in starts):
+        return tuple(Node("list", equations[n : n + size], ",") for n in starts)
+    return tuple(sorted(equations, key=lambda equation: equation.args[0].name))
+
+
+def names_agree(one: str, two: str, problem: str) -> bool:
+    """Return True if two names, '' for none, may be of the same value: "x" and "", not "x" and "y".
+
+    Args:
+        one: the reference's name in the spelling of `spelled`: "x", "x = y", "label:maximum".
+        two: the answer's name.
+        problem: text of the problem, '' if it is not known.
+    """
+    if one == two:
+        return True
+    if one and two:
+        # The names of `x = y = 1` are one text, "x = y", which equals "y = x".
+        return {*one.split(" = ")} == {*two.split(" = ")}
+    # Only one side has a name, and the question is whether the other may lack it. A variable may be
+    # left out. A label, also as a subscript, and a name of three letters or more that is not Greek
+    # may be left out only if `may_label` allows it.
+    name = one or two
+    # The answer must not add a name with a meaning of its own, such as f'(2).
+    if two and not _PLAIN_NAME.fullmatch(two):
+        return False
+    # ["maximum"] for "label:maximum".
+    labels = re.findall(r"label:([^,()=]*)", name)
+    # A name of three letters or more, such as "area", also with a subscript.
+    word = re.match(r"[^\W\d_]{3,}(?![^_])", name)
+    if word and word[0] not in GREEK:
+        labels.append(word[0])
+    # With the problem, `may_label` allows its words; without it (''), quantities such as "area"; in
+    # both cases fixed words such as "answer". A label of the answer must be allowed with the
+    # problem, a label of the reference (`one`) either with it or without it.
+    return all(may_label(label, problem) or (one and may_label(label, "")) for label in labels)
+
+
+# x, x_1, f(2), \vec{v}, ∠A, but not f'(2), ‖x‖ or x:y.
+_PLAIN_NAME = re.compile(
+    r"(?!(?:overline|underline|overset|overleftrightarrow|hat|tilde|d?dot|norm)\()"
+    r"(?:(?:bf|cal|frak|label|phrase):|tuple:)?[^():'^]*(?:\)|\(.*)?"
+)
+
+
+# f, f', f^-1, f_1, psi: names of functions.
+_FUNCTION = re.compile(r"(?:[A-Za-z]|[pP][hs]i)(?:'*|\^-1|_\w+)")
+
+
+def _with_numbered_arguments(node: Node) -> Node:
+    """Rename the arguments of a function's definition: `f(x) = x^2` -> `f(argument 0) = …`.
+
+    f(x) = x^2 and f(t) = t^2 become the same tree. Any other relation is returned as it is.
+
+    Args:
+        node: a relation whose first side is a call.
+    """
+    # f(x) and x^2.
+    head, value = node.args[0], node.args[-1]
+    # The arguments that are single letters, except e and i, which are constants.
+    letters = [part.name for part in head.args if re.fullmatch("[a-df-hj-z]", part.name)]
+    is_definition = node.name == "=" and _FUNCTION.fullmatch(head.name) and is_name(head)
+    # In `f(2x) = …` the symbol x is no argument by itself: no definition.
+    if not is_definition or len({*letters}) < len(free_symbols(head)):
+        return node
+    # f(x) = g(x) is an equation for two unknown functions.
+    if value.kind == "call" and value.name not in FUNCTIONS:
+        return node
+    return substituted(
+        node, {name: symbol(f"argument {place}") for place, name in enumerate(letters)}
+    )
+
+
+def signs(node: Node) -> Iterator[Node]:
+    """Yield the values of `node` with the upper and the lower signs: 1 ± 2 gives 1 + 2 and 1 - 2.
+
+    Without ± or ∓, yield only `node`.
+
+    Raises:
+        Undecided: there are several, which may go together or not.
+    """
+    count = sum(part.kind == "plusminus" for part in nodes(node))
+    if count > 1:
+        raise Undecided("several ± in one value")
+    for upper in (True, False) if count else (True,):
+        yield _signed(node, upper)
+
+
+def _signed(node: Node, upper: bool) -> Node:
+    """Return `node` with the upper sign of every ± and ∓, or with the lower one.
+
+    1 ± 2 becomes 1 + 2 with the upper sign, and 1 + (-2) with the lower one.
+    """
+    parts = tuple(_signed(part, upper) for part in node.args)
+    if node.kind != "plusminus":
+        return node._replace(args=parts)
+    # `parts` is (1, 2) for 1 ± 2, and (2,) for ±2. The upper sign of ± ("+-") is plus, that of ∓ is
+    # minus.
+    last = parts[-1] if upper == (node.name == "+-") else negated(parts[-1])
+    return last if len(parts) == 1 else Node("sum", (parts[0], last))
+
+
+def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
+    """Compare statements about all values of a letter: `2n for all n` equals `2m for all m`.
+
+    A quantifier over a whole set of numbers may be left out: `2n for all n` equals `2n`.
+    """
+    if reference.kind != answer.kind:
+        # `RULES` has this rule only for pairs with a quantified side. Here the other side is not:
+        # the quantified one is `sides[place]`.
+        sides = [reference, answer]
+        place = 1 if answer.kind == "quantified" else 0
+        # Of `2n for all n`, the statement is 2n and the membership n ∈ any.
+        statement, membership = sides[place].args
+        domain = membership.args[1]
+        # Which quantifiers may be left out:
+        # - without a set, "for all n", whose domain is "any", or over a whole set, such as Z;
+        # - in an inequality only one over the reals: x < 1 by itself is about all real x;
+        # - in a function's equation, `f(x) = 1 for all x > 0`, also one over a half of a set, or a
+        #   set without 0 (`_DOMAIN`).
+        is_function = statement.kind == "relation" and statement.args[0].kind == "call"
+        known = _DOMAIN if is_function else _WHOLE
+        is_whole = known.fullmatch(domain.name)
+        if not is_whole or (is_region(statement) and domain != REALS):
+            return Verdict(False, "quantifier")
+        sides[place] = statement
+        return comparer.same(*sides).via("quantifier")
+    # The statements, and their memberships, n ∈ Z.
+    (expected, expected_membership), (actual, actual_membership) = reference.args, answer.args
+    # The letters of each membership's left side: ["n"].
+    expected_letters, actual_letters = (
+        [part.name for part in nodes(side.args[0]) if part.kind == "symbol"]
+        for side in (expected_membership, actual_membership)
+    )
+    # The answer's letters become the reference's, so these must have no other use in the answer.
+    if (
+        len(expected_letters) != len(actual_letters)
+        or expected_membership.args[1] != actual_membership.args[1]
+        or ({*expected_letters} - {*actual_letters}) & free_symbols(actual)
+    ):
+        return Verdict(False, "quantifier")
+    letters = dict(zip(actual_letters, map(symbol, expected_letters), strict=True))
+    return comparer.same(expected, substituted(actual, letters)).via("quantifier")
+
+
+_WHOLE = re.compile(r"any|bb:[RZQNC]")
+"""Names of whole sets of numbers: a quantifier over one of them may go unsaid."""
+_DOMAIN = re.compile(r"any|bb:[RZQNC](?:[_^](?:[-+*0]|>0|<0|ge0))*")
+
+
+def compare_words(comparer: Comparer, reference: Node, answer: Node) -> Verdict:
+    """Compare words by their spelling.
+
+    One side may add a noun of the question: `obtuse` equals `obtuse triangle` for a problem with
+    "Which triangle".
+    """
+    if reference.kind != answer.kind:
+        return Verdict(False, "words")
+    # The name of these nodes is the words as read.
+    short, long = sorted((reference.name, answer.name), key=len)
+    # ("obtuse", "triangle")
+    head, _, noun = long.rpartition(" ")
+    # "which triangle", "type of triangle", "is the triangle".
+    question = rf"\b(?:who|which|(?:type|kind|sort) of|is the) {re.escape(noun)}\b"
+    is_noun = head == short and re.fullmatch(r"[a-z]{3,}", noun) and noun not in HEDGES
+    is_asked = is_noun and re.search(question, comparer.problem.lower())
+    return Verdict(short == long or bool(is_asked), "words")

@@ -1,1 +1,0 @@
-"""Benchmark of the verifier beside math-verify: `python -m tests.bench.verifier measure`."""

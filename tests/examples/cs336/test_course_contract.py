@@ -1,0 +1,133 @@
+"""The course's functions take the public suite's argument names and shapes.
+
+Expected values are spelt out here in Python floats, not taken from the library.
+"""
+
+import inspect
+import math
+import statistics
+from itertools import compress
+
+import pytest
+import torch
+from torch import Tensor
+
+from examples import cs336 as course
+from lib.rewards.stacks.r1_zero import r1_zero_reward_fn
+from tests.examples.cs336 import course_adapters as adapters
+
+SIGNATURES = {
+    "tokenize_prompt_and_output": "prompt_strs output_strs tokenizer",
+    "compute_entropy": "logits",
+    "get_response_log_probs": "model input_ids labels return_token_entropy",
+    "masked_mean": "tensor mask dim",
+    "masked_normalize": "tensor mask dim normalize_constant",
+    "sft_microbatch_train_step": (
+        "policy_log_probs response_mask gradient_accumulation_steps normalize_constant"
+    ),
+    "compute_group_normalized_rewards": (
+        "reward_fn rollout_responses repeated_ground_truths group_size advantage_eps "
+        "normalize_by_std"
+    ),
+    "compute_naive_policy_gradient_loss": "raw_rewards_or_advantages policy_log_probs",
+    "compute_grpo_clip_loss": "advantages policy_log_probs old_log_probs cliprange",
+    "compute_policy_gradient_loss": (
+        "policy_log_probs loss_type raw_rewards advantages old_log_probs cliprange"
+    ),
+    "grpo_microbatch_train_step": (
+        "policy_log_probs response_mask gradient_accumulation_steps loss_type raw_rewards "
+        "advantages old_log_probs cliprange"
+    ),
+    "get_packed_sft_dataset": "tokenizer dataset_path seq_length shuffle",
+    "iterate_batches": "dataset batch_size shuffle",
+    "parse_mmlu_response": "mmlu_example model_output",
+    "parse_gsm8k_response": "model_output",
+    "compute_per_instance_dpo_loss": (
+        "lm lm_ref tokenizer beta prompt response_chosen response_rejected"
+    ),
+}
+B, T = 2, 10
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_arguments_are_the_contracts_and_then_optional_ones(name):
+    function = getattr(course, name)
+    assert (getattr(adapters, f"run_{name}", None) or getattr(adapters, name)) is function
+    parameters = list(inspect.signature(function).parameters.values())
+    contract = SIGNATURES[name].split()
+    assert [parameter.name for parameter in parameters[: len(contract)]] == contract
+    assert all(extra.default is not extra.empty for extra in parameters[len(contract) :])
+
+
+@pytest.fixture
+def tensors():
+    """Return the arguments common to the policy-gradient functions."""
+    generator = torch.Generator().manual_seed(42)
+    policy = torch.randn(B, T, generator=generator)
+    rewards = torch.rand(B, 1, generator=generator)
+    return {
+        "policy_log_probs": policy,
+        "raw_rewards": rewards,
+        "advantages": rewards - rewards.mean(),
+        "old_log_probs": policy + torch.randn(B, T, generator=generator),
+    }
+
+
+def grpo_clip(tensors: dict[str, Tensor], epsilon: float) -> list[list[float]]:
+    def loss(new, old, advantage):
+        ratio = math.exp(new - old)
+        return -min(ratio * advantage, min(max(ratio, 1 - epsilon), 1 + epsilon) * advantage)
+
+    columns = ("policy_log_probs", "old_log_probs", "advantages")
+    return [
+        [loss(new, old, advantage) for new, old in zip(policy, olds, strict=True)]
+        for policy, olds, [advantage] in zip(*(tensors[c].tolist() for c in columns), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("cliprange", [0.1, 10.0])
+def test_policy_gradient_losses(tensors, cliprange):
+    policy, rewards = tensors["policy_log_probs"], tensors["raw_rewards"]
+    naive = adapters.run_compute_naive_policy_gradient_loss(
+        raw_rewards_or_advantages=rewards, policy_log_probs=policy
+    )
+    torch.testing.assert_close(naive, torch.stack([-rewards[i] * policy[i] for i in range(B)]))
+    others = {name: tensor for name, tensor in tensors.items() if name != "raw_rewards"}
+    clipped, _ = adapters.run_compute_grpo_clip_loss(**others, cliprange=cliprange)
+    torch.testing.assert_close(clipped, torch.tensor(grpo_clip(tensors, cliprange)))
+    for loss_type, loss in (
+        ("no_baseline", naive),
+        ("reinforce_with_baseline", -tensors["advantages"] * policy),
+        ("grpo_clip", clipped),
+    ):
+        actual, _ = adapters.run_compute_policy_gradient_loss(
+            **tensors, loss_type=loss_type, cliprange=cliprange
+        )
+        torch.testing.assert_close(actual, loss)
+
+
+def test_grpo_microbatches_accumulate(tensors):
+    policy = tensors["policy_log_probs"].requires_grad_()
+    mask = torch.rand(B, T, generator=torch.Generator().manual_seed(43)) > 0.5
+    gradients = []
+    for _ in range(3):
+        loss, _ = adapters.run_grpo_microbatch_train_step(
+            **tensors, response_mask=mask, gradient_accumulation_steps=2, loss_type="grpo_clip",
+            cliprange=0.1,
+        )  # fmt: skip
+        gradients.append(policy.grad.clone())
+    rows = zip(grpo_clip(tensors, 0.1), mask.tolist(), strict=True)
+    expected = statistics.fmean(statistics.fmean(compress(*row)) for row in rows) / 2
+    assert loss.item() == pytest.approx(expected, abs=1e-6)
+    torch.testing.assert_close(gradients[2], 3 * gradients[0])
+    assert (gradients[0][~mask] == 0).all()
+
+
+def test_our_grader_is_a_reward_function():
+    """Its result has a text too, the `class`."""
+    texts = ["so </think> <answer>5</answer>", "5"]
+    advantages, raw, metadata = course.compute_group_normalized_rewards(
+        r1_zero_reward_fn, texts, ["5", "5"], 2, 1e-6, normalize_by_std=False
+    )
+    assert (advantages.tolist(), raw.tolist()) == ([0.5, -0.5], [1.0, 0.0])
+    assert metadata["format_reward_mean"] == 0.5

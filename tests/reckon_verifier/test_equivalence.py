@@ -1,0 +1,178 @@
+"""Labelled cases, and the conventions one by one."""
+
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from reckon_verifier import compare, extract_answer, is_equivalent, reference_problem
+from reckon_verifier.__main__ import main
+from reckon_verifier.rules import TABLE
+from bench.verifier.graders import disagreements
+from bench.verifier.references import GOLDEN, rows_of
+from bench.verifier.rules import PAGE, table
+
+
+@pytest.mark.parametrize("file", ["cases", "readings"])
+def test_labelled_cases_are_graded_as_labelled(file):
+    """readings.jsonl has the right cases of each rule and at least as many wrong look-alikes."""
+    assert disagreements(rows_of(GOLDEN / f"{file}.jsonl")) == []
+
+
+def test_the_problem_never_makes_a_right_answer_wrong():
+    rows = [
+        row for row in rows_of(GOLDEN / "cases.jsonl") if row["equal"] and not row.get("problem")
+    ]
+    # A unit or options in the problem could change an answer; this one has neither.
+    problem = "Find all values in degrees to two decimal places."
+    verdicts = [
+        compare(reference=row["reference"], answer=row["answer"], problem=problem) for row in rows
+    ]
+    assert [
+        (row["reference"], row["answer"])
+        for row, verdict in zip(rows, verdicts, strict=True)
+        # A unit that the problem does not ask for may not be added.
+        if not verdict.equal and verdict.decided_by != "unit"
+    ] == []
+
+
+def test_labelled_completions_are_graded_as_labelled():
+    rows = rows_of(GOLDEN / "completions.jsonl")
+    rows_with_answers = [row | {"answer": extract_answer(row["completion"])} for row in rows]
+    assert disagreements(rows_with_answers) == []
+
+
+def test_known_gaps_are_listed_exactly():
+    """Every gap is still open; a closed one belongs among the cases."""
+    rows = rows_of(GOLDEN / "gaps.jsonl")
+    assert len(disagreements(rows)) == len(rows)
+    assert all(row["equal"] for row in rows), "a gap may cost a reward, never give one"
+
+
+@pytest.mark.parametrize("text", [r"\arcsin()", "log_0{}", r"\sqrt()", r"\binom(3)", "floor(1,2)"])
+def test_a_wrong_number_of_arguments_is_wrong_and_no_fault(text):
+    assert compare(reference="3", answer=text).decided_by in ("unparsed", "undecided", "identity")
+    reference_problem(text)
+
+
+def test_unicodes_italic_h_is_an_h():
+    assert is_equivalent(reference="h+k", answer="ℎ+𝑘")
+    assert not is_equivalent(reference="h+k", answer="ℏ+𝑘")
+
+
+@pytest.mark.parametrize("text", [r"\(", r"\[", r"\(\[", "$", r"$\text{"])
+def test_a_problem_of_unclosed_brackets_takes_no_time(text):
+    before = time.process_time()
+    compare(reference=r"k\pi", answer=r"n\pi", problem=text * 20_000)
+    assert time.process_time() - before < 5
+
+
+def test_an_empty_set_is_compared_and_no_fault():
+    assert compare(reference=r"\{1,2\}", answer=r"\emptyset") == (False, "list")
+
+
+def test_a_formula_of_the_problem_is_no_answer_to_it():
+    problem = "Simplify $(u+4)(u-1) - (u-3)(u+6)$."
+    assert is_equivalent(reference="14", answer="7+7", problem=problem)
+    formula, other = "(u+4)(u-1) - (u-3)(u+6)", "-(u+6)(u-3) + (u-1)(u+4)"
+    wrapped = [f"({formula})", f"0+{formula}", f"x = {formula}", rf"1\cdot({formula})"]
+    undone = [f"{formula}+1-1", f"-(-({formula}))", rf"\frac{{2({formula})}}{{2}}", other]
+    for echo in (formula, problem, *wrapped, *undone):
+        verdict = compare(reference="14", answer=echo, problem=problem)
+        assert verdict == (False, "echo"), echo
+    # A side of an equation, without its name; not if it is the reference.
+    for reference, equal in (("1600", False), ("361+441+2(21)(19)", True), ("1600=x", False)):
+        problem = r"\[441+2(21)(19)+361=x.\] Solve for $x$."
+        answer = "441+2(21)(19)+361"
+        assert is_equivalent(reference=reference, answer=answer, problem=problem) == equal
+    # A part of a longer number is no copy.
+    problem = r"The side is $12\sqrt{3}$. Find the height."
+    assert is_equivalent(reference=r"\sqrt{12}", answer=r"2\sqrt{3}", problem=problem)
+
+
+def test_a_bare_reference_above_1_has_no_hundredths_in_a_question_for_percent():
+    problem = "What percent of the students passed?"
+    for reference, answer, equal in (
+        ("10", r"1000\%", False),
+        ("10", r"10\%", True),
+        ("0.25", r"25\%", True),
+        (r"10\%", "0.1", True),
+    ):
+        assert is_equivalent(reference=reference, answer=answer, problem=problem) == equal
+
+
+def test_a_sum_has_bounds_that_are_integers():
+    assert not is_equivalent(reference=r"\frac{35}{8}", answer=r"\sum_{k=1}^{5/2} k")
+    assert is_equivalent(reference="6", answer=r"\sum_{k=1}^{3} k")
+
+
+def test_cancellation_inside_functions_is_no_proof():
+    tiny = "2^{-50}"
+    for _ in range(8):
+        # About t²/2: each step doubles the digits that cancel.
+        tiny = rf"1-\cos({tiny})"
+    # 2π, since the logarithm's argument is just below the negative axis.
+    answer = rf"|\ln(-1-i({tiny}))-i\pi|"
+    assert not is_equivalent(reference="0", answer=answer)
+    assert not is_equivalent(reference="5", answer=f"5+{answer}")
+    assert is_equivalent(reference=r"\sin^2 1", answer=r"\frac{1-\cos 2}{2}")
+
+
+@pytest.mark.parametrize("name", ["not_5", r"\cos_x", r"\|x\|", r"\overset{a}", "twice_x"])
+def test_what_is_no_name_of_a_value_is_not_left_out(name):
+    assert not is_equivalent(reference="5", answer=f"{name} = 5")
+
+
+@pytest.mark.parametrize("rule", TABLE, ids=lambda rule: rule.name)
+def test_each_rule_wins_its_example_and_refuses_the_other(rule):
+    for example, equal in ((rule.right, True), (rule.wrong, False)):
+        reference, answer, *problem = example
+        verdict = compare(reference=reference, answer=answer, problem=" ".join(problem))
+        assert verdict.equal == equal, verdict
+        assert verdict.decided_by == rule.name or not equal
+
+
+def test_no_two_rules_share_a_name():
+    assert len({rule.name for rule in TABLE}) == len(TABLE)
+
+
+def test_the_page_prints_the_table_of_rules():
+    """`python -m bench.verifier rules --page` prints the current table."""
+    assert table() in PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "output"),
+    [
+        (["7", "x = 7"], "equal: name"),
+        (["7", "at least 7"], "not equal: words"),
+        (["3.14", r"\pi", "--problem", "Round to two decimal places."], "equal: rounding"),
+        (["", "7"], "Error: REFERENCE '' cannot be compared: it is empty"),
+    ],
+)
+def test_the_command_prints_verdict_and_rule(arguments, output):
+    result = CliRunner().invoke(main, arguments)
+    assert result.output.startswith(output)
+    assert result.output.count("\n") == 1
+    assert result.exit_code == output.startswith("Error")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["72", r"\frac{1}{2}", r"\mathbb{R}^+", r"\text{odd}", "The answer is 5.", r"x \in [0, 1)"],
+)
+def test_a_usable_reference_has_no_problem(text):
+    assert reference_problem(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("  ", "empty"),
+        (r"\,\;", "nothing is left"),
+        (r"\frac{1}{", "neither words nor mathematics"),
+        ("1" * 5000, "limits"),
+    ],
+)
+def test_a_reference_that_cannot_serve_has_its_reason(text, reason):
+    assert reason in str(reference_problem(text))
