@@ -1,0 +1,1 @@
+"""Uses of the library that no stage needs."""

@@ -1,6 +1,7 @@
 r"""Decide whether an answer equals the reference: `\frac12` and `0.5` are equal.
 
-Equal texts and plain numbers are decided first. Any other pair is parsed (`reckon_verifier.phrases`),
+Equal texts and plain numbers are decided first. Any other pair is parsed
+(`reckon_verifier.phrases`),
 and the two trees are compared by `RULES`. If these cannot decide integrals, limits and sums, the
 worker with sympy is asked (`reckon_verifier.symbolic`). If the pair is not equal, other readings of
 it (`conversions`) are compared last, such as `3,14` as 3.14.

@@ -1,7 +1,7 @@
 """Rules that compare numbers: units, degrees, percent, ratios, roundings.
 
-Each `compare_*` is a rule of `reckon_verifier.equivalence.RULES`: it compares the trees of a reference
-and an answer, and returns None to leave the pair to the next rule.
+Each `compare_*` is a rule of `reckon_verifier.equivalence.RULES`: it compares the trees of a
+reference and an answer, and returns None to leave the pair to the next rule.
 """
 
 import re

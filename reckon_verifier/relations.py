@@ -1,8 +1,8 @@
 """Rules that compare the values of equations, lists and sets: `x = 1, y = 2` states 1 and 2.
 
 Also rules for statements about all values of a letter, and for words.
-Each `compare_*` is a rule of `reckon_verifier.equivalence.RULES`: it compares the trees of a reference
-and an answer, and returns None to leave the pair to the next rule.
+Each `compare_*` is a rule of `reckon_verifier.equivalence.RULES`: it compares the trees of a
+reference and an answer, and returns None to leave the pair to the next rule.
 """
 
 import re

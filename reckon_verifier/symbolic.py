@@ -1,6 +1,7 @@
 """Compare integrals, limits, sums and products with sympy, in a worker process: the last resort.
 
-The worker, `python -m reckon_verifier.symbolic`, answers questions line by line. A question is a JSON
+The worker, `python -m reckon_verifier.symbolic`, answers questions line by line. A question is a
+JSON
 list `[reference, answer]` of texts, an answer is `[equal, step, CPU seconds]`. The worker imports
 neither torch nor transformers, uses at most `MEMORY_BYTES`, and ends when its standard input ends.
 `ask` starts one worker for each process that asks: the threads of a process take turns, and a

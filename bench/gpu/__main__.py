@@ -22,13 +22,13 @@ from typing import Any
 
 import click
 
+from bench.gpu import rows
+from bench.gpu.rows import Row, small
 from lib.artifacts import read_json, versions, write_json
 from lib.core.errors import UserError
 from lib.core.process import installed_version
 from lib.engines.compat import VLLM_ENVIRONMENT
 from lib.engines.gpu import find_gpus, gpu_fault
-from bench.gpu import rows
-from bench.gpu.rows import Row, small
 
 OPTIONAL = ("vllm", "unsloth", "flash_attn")
 """Packages without which a row may be skipped."""

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.gpu.rows import Row
 from lib.artifacts.problems import Problem, write_problems
 from lib.engines.gpu import find_gpus
 from lib.engines.unsloth import import_first
@@ -24,7 +25,6 @@ from lib.planning.memory import longest_row, shape_in
 from lib.planning.plan import phases_of
 from lib.prompts import prompt_format, save_system, saved_system, system_prompt
 from lib.prompts.formats import conversation
-from bench.gpu.rows import Row
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -369,7 +369,7 @@ def main() -> None:
     params_of(row)  # refused before anything is written
     base = base_in(models, row)
     with tempfile.TemporaryDirectory(dir=models) as scratch:
-        print(json.dumps(measure(row, base, Path(scratch))))  # noqa: T201
+        print(json.dumps(measure(row, base, Path(scratch))))
 
 
 if __name__ == "__main__":

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from bench.gpu import __main__ as check
+from bench.gpu import measure, rows
+from bench.gpu.rows import PARTS, SMALL, Row, row, small
 from lib.core.errors import UserError
 from lib.engines.policy import load_tokenizer
 from lib.planning.memory import longest_row
 from lib.prompts import prompt_format, saved_system
 from lib.training.sft import sft_dataset
-from bench.gpu import __main__ as check
-from bench.gpu import measure, rows
-from bench.gpu.rows import PARTS, SMALL, Row, row, small
 
 EXACT = {"dtype": "float32", "mixed_precision": "fp32"}
 PRESETS = PARTS["presets"]()

@@ -21,8 +21,6 @@ from typing import Any
 import click
 import torch
 
-from lib.engines import compat
-from lib.params import preset_params
 from bench.grpo.measure import (
     NUM_PROBLEMS,
     SMOLLM2_STEPS,
@@ -32,6 +30,8 @@ from bench.grpo.measure import (
     write_start,
 )
 from bench.processes import in_a_process
+from lib.engines import compat
+from lib.params import preset_params
 
 FOLDER = Path(__file__).parent
 STOCK = "trl"

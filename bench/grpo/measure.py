@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
+from bench.gpu.measure import trainer_of
 from lib.artifacts import hub
 from lib.engines import pretrained, tiny
 from lib.engines.policy import save_policy
@@ -18,7 +19,6 @@ from lib.engines.runtime import configure
 from lib.params import Params, preset_params
 from lib.problems.generated import synthetic_sets
 from lib.prompts import prompt_format, save_system
-from bench.gpu.measure import trainer_of
 from tests.lib.training.runs import changed
 
 STEPS = 8

@@ -17,7 +17,6 @@ from typing import Any
 
 import click
 
-from reckon_verifier.rules import TABLE
 from bench.processes import in_a_process
 from bench.verifier.graders import GRADERS
 from bench.verifier.laws import KINDS, LAWS, Laws
@@ -25,6 +24,7 @@ from bench.verifier.measure import measure
 from bench.verifier.references import references, write_between
 from bench.verifier.rules import PAGE, earned, write
 from bench.verifier.rules import table as rule_table
+from reckon_verifier.rules import TABLE
 
 HERE = Path(__file__).parent
 

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from reckon_verifier.tree import forget
 from bench.processes import in_a_process
 from bench.verifier.graders import GRADERS
+from reckon_verifier.tree import forget
 
 MEMORY_BYTES = 512 * 1024 * 1024
 

@@ -4,9 +4,9 @@ import collections
 import re
 from pathlib import Path
 
+from bench.verifier.references import Labelled, labelled_row, rows_of
 from reckon_verifier import compare, extract_answer
 from reckon_verifier.rules import REFUSALS, SOURCE, TABLE
-from bench.verifier.references import Labelled, labelled_row, rows_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "verifier.md"
 

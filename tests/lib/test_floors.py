@@ -28,13 +28,17 @@ def modules(package: str) -> list[str]:
 
 
 def test_no_module_of_floor_0_imports_anything_heavy():
-    imports = "\n".join(f"import {name}" for package in [*FLOOR_0, "reckon_verifier"] for name in modules(package))
+    imports = "\n".join(
+        f"import {name}" for package in [*FLOOR_0, "reckon_verifier"] for name in modules(package)
+    )
     assert heavy_imports(imports) == set()
 
 
 def test_objectives_import_torch_and_no_trainer():
     """It also shows that these checks can fail: torch is detected."""
-    torch_only = heavy_imports("import examples.cs336, lib.training.phase.optim", {"torch", *TRAINERS})
+    torch_only = heavy_imports(
+        "import examples.cs336, lib.training.phase.optim", {"torch", *TRAINERS}
+    )
     assert torch_only == {"torch"}
 
 

@@ -73,7 +73,9 @@ def imported(file: Path) -> set[str]:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Constant) and REGISTERED.fullmatch(str(node.value)):
             names.add(node.value.partition(":")[0])
-    return {name for name in names if name.partition(".")[0] in {"lib", "stages", "reckon_verifier"}}
+    return {
+        name for name in names if name.partition(".")[0] in {"lib", "stages", "reckon_verifier"}
+    }
 
 
 def files_of(name: str) -> list[Path]:

@@ -11,6 +11,11 @@ import re
 import pytest
 import sympy
 
+from bench.verifier.attack import FAMILIES, Pair, accepted_pairs, bounded, derived
+from bench.verifier.attack_by_training import false_rewards, holds_value, read_rollouts
+from bench.verifier.graders import disagreements, reckon
+from bench.verifier.laws import KINDS, LAWS, Laws
+from bench.verifier.references import GOLDEN, references, rows_of
 from lib.core.plugins import label
 from lib.prompts import prompt_format
 from lib.prompts.formats import PromptFormat
@@ -18,11 +23,6 @@ from lib.rewards.functions import STACKS, Grading, load_reward, rewards_of
 from reckon_verifier.evaluate import as_number
 from reckon_verifier.identity import Fingerprint
 from reckon_verifier.tree import Node, number, symbol
-from bench.verifier.attack import FAMILIES, Pair, accepted_pairs, bounded, derived
-from bench.verifier.attack_by_training import false_rewards, holds_value, read_rollouts
-from bench.verifier.graders import disagreements, reckon
-from bench.verifier.laws import KINDS, LAWS, Laws
-from bench.verifier.references import GOLDEN, references, rows_of
 
 FLOORS = {
     "tiny": {"answer": 0.0},

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bench.verifier.hostile import WAYS
 from lib.prompts import prompt_format
 from lib.rewards.rollout import Rollout
 from reckon_verifier import (
@@ -22,7 +23,6 @@ from reckon_verifier import (
     symbolic,
 )
 from reckon_verifier.tree import MAX_REMEMBERED_CHARS, forget
-from bench.verifier.hostile import WAYS
 from tests.conftest import ROOT, run_python
 
 HOSTILE = {
@@ -130,7 +130,8 @@ def test_caches_are_bounded_by_the_size_of_what_they_hold():
 def test_memory_stays_small_on_all_hostile_answers():
     script = (
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (512 << 20, 512 << 20));"
-        "from tests.reckon_verifier.test_bounded import HOSTILE; from reckon_verifier import compare;"
+        "from tests.reckon_verifier.test_bounded import HOSTILE;"
+        "from reckon_verifier import compare;"
         "print(sum(compare(reference='7', answer=text).equal for text in HOSTILE.values()))"
     )
     assert run_python(script).stdout.strip() == "0"

@@ -5,12 +5,12 @@ import time
 import pytest
 from click.testing import CliRunner
 
-from reckon_verifier import compare, extract_answer, is_equivalent, reference_problem
-from reckon_verifier.__main__ import main
-from reckon_verifier.rules import TABLE
 from bench.verifier.graders import disagreements
 from bench.verifier.references import GOLDEN, rows_of
 from bench.verifier.rules import PAGE, table
+from reckon_verifier import compare, extract_answer, is_equivalent, reference_problem
+from reckon_verifier.__main__ import main
+from reckon_verifier.rules import TABLE
 
 
 @pytest.mark.parametrize("file", ["cases", "readings"])

@@ -6,10 +6,10 @@ from fractions import Fraction
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from bench.verifier.laws import LEAVES, PIECES, SHAPES
 from reckon_verifier import compare, extract_answer, is_equivalent, reference_problem
 from reckon_verifier.tokens import canonical, tokenize
 from reckon_verifier.tree import TooHard, Unparsable
-from bench.verifier.laws import LEAVES, PIECES, SHAPES
 
 RATIONALS = st.fractions(min_value=-10_000, max_value=10_000, max_denominator=400)
 DECIMALS = st.builds(

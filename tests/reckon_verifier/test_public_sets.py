@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from reckon_verifier import counters, reset_counters
 from bench.verifier.graders import reckon
 from bench.verifier.references import labelled_row, rows_of
+from reckon_verifier import counters, reset_counters
 
 FOLDER = Path(os.environ.get("RECKON_SHARED", "")) / "grading"
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from examples.cs336 import cut_rows, encode_alpaca, get_packed_sft_dataset, iterate_batches
 from lib.artifacts import write_jsonl
 from lib.core.errors import UserError
-from examples.cs336 import cut_rows, encode_alpaca, get_packed_sft_dataset, iterate_batches
 from tests.lib.objectives.tiny import EOS
 
 PAIRS = [{"prompt": f"p{i}", "response": "r" * (i + 1)} for i in range(12)]

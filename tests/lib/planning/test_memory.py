@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+from bench.gpu.rows import precisions
 from lib.artifacts import read_json, write_jsonl
 from lib.artifacts.problems import Problem
 from lib.engines.policy import load_tokenizer
@@ -30,7 +31,6 @@ from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.training.dpo import dpo_setup
 from lib.training.sft import sft_dataset
-from bench.gpu.rows import precisions
 from tests.conftest import ROOT
 from tests.lib.training.runs import changed
 from tests.lib.training.steps import plain_grpo, plain_sft
