@@ -663,6 +663,8 @@ class PolicyGradientTrainer(Trainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log `logs`, and with them the curve's means since the last call."""
+        # Trainer counts from the start of this process, so that a resumed run would end below 1.
+        self.state.epoch = self.state.global_step / self.state.max_steps
         super().log({**logs, **self.curve.take_point()}, start_time)
 
     def floating_point_ops(self, inputs: Any) -> int:

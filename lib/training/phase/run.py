@@ -167,6 +167,13 @@ def run_phase(
             check_sharding(trainer)
             if (ranks := num_processes()) > 1:
                 say(f"{stage} runs on {Launch(ranks, shards=trainer.is_fsdp_enabled)}")
+                rows = trainer.train_dataset
+                if rows is not None and len(rows) < section.micro_batch_size:
+                    raise UserError(
+                        f"{stage}.micro_batch_size={section.micro_batch_size}: there are only "
+                        f"{len(rows)} rows, and {ranks} ranks leave out an incomplete micro-batch; "
+                        "lower it, or train with one process"
+                    )
             # Each epoch's order of the data depends only on seed and epoch, also after a resume.
             compat.order_by_epoch(trainer)
             if has_slow_bfloat16(trainer):
@@ -207,7 +214,7 @@ def run_phase(
 
             keep = section.keep_checkpoints
             # Adds a manifest to each checkpoint of the trainer, and removes old ones.
-            trainer.add_callback(SealCheckpoints(checkpoints, keep=keep))
+            trainer.add_callback(SealCheckpoints(checkpoints, keep=keep, interrupts=on_signal))
             with (
                 on_signal.watch(),
                 closing(active_validator) if active_validator else nullcontext(),

@@ -104,6 +104,9 @@ def shared_arguments(
         # `Tracker` and `ProgressLines` log instead.
         "report_to": "none",
         "disable_tqdm": True,
+        # accelerate would fill up the last micro-batch of several ranks with repeated rows. They
+        # leave it out instead, other rows in each epoch.
+        "dataloader_drop_last": num_processes() > 1,
         "dataloader_pin_memory": torch.cuda.is_available(),
         # Each pass uses all trained weights, so DDP need not search the graph for unused ones.
         "ddp_find_unused_parameters": False,

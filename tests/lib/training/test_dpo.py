@@ -6,19 +6,20 @@ from typing import get_args
 
 import pytest
 import torch
-from transformers import set_seed
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, TrainerCallback, set_seed
 from trl import DPOTrainer
 
 from lib.artifacts import write_jsonl
 from lib.core.errors import UserError
-from lib.engines.policy import is_adapter, save_policy
+from lib.engines.policy import copy_adapter, is_adapter, save_policy
 from lib.params.training import Dpo
 from lib.prompts import prompt_format
 from lib.training.dpo import PairTrainer, dpo_arguments, dpo_setup
 from lib.training.phase.checkpoints import Checkpoints, SealCheckpoints
 from tests.lib.training.preferences import pairs_of
 from tests.lib.training.runs import changed
-from tests.lib.training.steps import train
+from tests.lib.training.steps import NO_CLIPPING, train
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +90,50 @@ def test_an_adapter_is_trained_further_as_one_adapter(build, tmp_path):
             assert torch.equal(weights[name], weight), name
             assert torch.equal(weights[name.replace(".default.", ".ref.")], weight), name
     assert sum(".default." in name for name in weights) > 0
+
+
+def test_a_short_micro_batch_counts_by_its_pairs(build, pairs):
+    def gradient(micro):
+        set_seed(0)
+        trainer = build(
+            rows=pairs[:3], batch_size=4, micro_batch_size=micro, max_grad_norm=NO_CLIPPING
+        )
+        with torch.no_grad():  # away from the reference, where all pairs weigh the same
+            for weight in trainer.model.parameters():
+                weight.mul_(1.2)
+        gradients = {}
+        trainer.add_callback(Gradients(gradients))
+        trainer.train()
+        return gradients
+
+    torch.testing.assert_close(gradient(2), gradient(4), rtol=1e-4, atol=1e-5)
+
+
+class Gradients(TrainerCallback):
+    def __init__(self, gradients):
+        self.gradients = gradients
+
+    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+        self.gradients |= {n: w.grad.clone() for n, w in model.named_parameters()}
+
+
+def test_the_reference_has_an_adapters_trained_tokens(build, base, tmp_path):
+    adapter = get_peft_model(
+        AutoModelForCausalLM.from_pretrained(base),
+        LoraConfig(r=2, target_modules=["q_proj"], trainable_token_indices=[5, 6]),
+    )
+    trained = {
+        name: torch.nn.init.normal_(weight.data)
+        for name, weight in adapter.named_parameters()
+        if "trainable_tokens_delta" in name
+    }
+    assert trained
+    adapter.save_pretrained(tmp_path / "adapter")
+    copy_adapter(tmp_path / "adapter", base=base, checkpoint=tmp_path / "init")
+    policy = build(init=tmp_path / "init", lora=True).model
+    for name, weight in trained.items():
+        copy = policy.get_parameter(f"{name.removesuffix('default')}ref")
+        torch.testing.assert_close(copy.data, weight)
 
 
 @pytest.mark.parametrize("lora", [True, False])
