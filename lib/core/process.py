@@ -117,11 +117,28 @@ GRACE_S = 30.0
 """Seconds for an interrupted stage to finish writing."""
 
 
-def leave_tensorflow() -> None:
-    """Set variables so that libraries imported later do not import an installed TensorFlow."""
-    off = {"TRANSFORMERS_NO_TF": "1", "TRANSFORMERS_NO_TENSORFLOW": "1", "USE_TF": "0"}
-    for name, value in off.items():
+def set_library_variables() -> None:
+    """Set variables that libraries read when they are imported; a user's own values stay."""
+    variables = {
+        # An installed TensorFlow is not imported.
+        "TRANSFORMERS_NO_TF": "1",
+        "TRANSFORMERS_NO_TENSORFLOW": "1",
+        "USE_TF": "0",
+        # OpenMP's waiting threads sleep. If they spin, two threads beside two busy processes run at
+        # about half the speed; on an idle machine there is no difference.
+        "OMP_WAIT_POLICY": "PASSIVE",
+    }
+    for name, value in variables.items():
         os.environ.setdefault(name, value)
+
+
+def note_on_busy_cores(threads: int) -> str:
+    """Return a note that other processes hold cores that `threads` threads need; '' if none do."""
+    cores = len(os.sched_getaffinity(0))
+    busy = psutil.cpu_percent(interval=0.2) / 100 * (psutil.cpu_count() or cores)
+    if busy < 0.5 or busy + threads <= cores:
+        return ""
+    return f"other processes use {busy:.1f} of {cores} cores, so it takes longer than planned"
 
 
 def end_with_dvc() -> None:

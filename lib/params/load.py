@@ -243,8 +243,9 @@ MODELS = PRESETS / "models"
 BASE = "tiny-cpu"
 """The preset with all keys; the others are overlays on it, directly or not."""
 
-QUICK_ROWS, QUICK_STEPS = 32, 5
-"""Problems per benchmark, and optimiser steps of SFT and of GRPO, after `shorten_run`."""
+QUICK_ROWS, QUICK_STEPS, QUICK_PROMPTS = 16, 5, 8
+"""Problems per benchmark, optimiser steps of SFT and of GRPO, and problems per step of GRPO with
+the transformers engine, after `shorten_run`."""
 
 
 def preset_names() -> list[str]:
@@ -355,7 +356,7 @@ def doubts(params: Params) -> list[str]:
 
 
 def shorten_run(content: dict[str, Any]) -> None:
-    """Cut `content` in place to few steps and problems, on the same model and batches.
+    """Cut `content` in place to few steps and problems, on the same model and micro-batches.
 
     GRPO gets five steps. SFT has no number of steps, only epochs and examples: it gets the examples
     of five steps, of which packing makes fewer. DPO gets pairs from few problems, and one epoch.
@@ -374,6 +375,12 @@ def shorten_run(content: dict[str, Any]) -> None:
             limit = entry["source"]["limit"]
             entry["source"]["limit"] = QUICK_ROWS if limit == "all" else min(QUICK_ROWS, limit)
     prepare["sft"]["num_train_examples"] = QUICK_STEPS * sft["batch_size"]
+    if grpo["max_steps"] and content["rollout"]["engine"] == "transformers":
+        # Sampling is most of a step there. Whole micro-batches are left.
+        rows = grpo["micro_batch_size"] * grpo["updates_per_rollout"]
+        whole = math.lcm(rows, grpo["group_size"]) // grpo["group_size"]
+        fewer = whole * math.ceil(QUICK_PROMPTS / whole)
+        grpo["prompts_per_step"] = min(grpo["prompts_per_step"], fewer)
     # One step needs at least `prompts_per_step` problems.
     prepare["grpo"]["num_train_examples"] = max(QUICK_ROWS, grpo["prompts_per_step"])
     # `min` keeps 0: a phase that is skipped stays skipped.

@@ -27,7 +27,7 @@ from lib.artifacts import (
 )
 from lib.artifacts.models import SELECTED, read_selections
 from lib.core.errors import UserError
-from lib.core.process import alone
+from lib.core.process import alone, note_on_busy_cores
 from lib.engines import compat
 from lib.engines.base import check_engine
 from lib.engines.policy import copy_adapter
@@ -176,6 +176,9 @@ def run_phase(
                     )
             # Each epoch's order of the data depends only on seed and epoch, also after a resume.
             compat.order_by_epoch(trainer)
+            on_cpu = trainer.args.device.type == "cpu"
+            if on_cpu and (note := note_on_busy_cores(torch.get_num_threads())):
+                say(f"{stage} {note}")
             if has_slow_bfloat16(trainer):
                 say(
                     f"{stage} WARNING this CPU has no bfloat16 instructions: a step takes at least "

@@ -15,7 +15,7 @@ KEPT = {
     "rollout": None,
     "reward": None,
     "sft": ("batch_size", "micro_batch_size", "learning_rate", "optimizer", "packing"),
-    "grpo": ("prompts_per_step", "group_size", "micro_batch_size", "loss", "learning_rate"),
+    "grpo": ("group_size", "micro_batch_size", "loss", "learning_rate"),
     "evaluate": ("engine", "benchmarks", "max_new_tokens", "batch_size"),
 }
 """Keys with an effect on memory and method, by section; None for a whole section."""
@@ -40,7 +40,9 @@ def test_each_phase_of_the_preset_takes_five_steps(name):
     steps = quick["sft"]["num_epochs"] * examples / quick["sft"]["batch_size"]
     assert steps == (QUICK_STEPS if whole["sft"]["num_epochs"] else 0)
     assert quick["grpo"]["max_steps"] == (QUICK_STEPS if whole["grpo"]["max_steps"] else 0)
-    assert quick["prepare"]["grpo"]["num_train_examples"] == QUICK_ROWS
+    prompts = quick["grpo"]["prompts_per_step"]
+    assert prompts <= whole["grpo"]["prompts_per_step"]
+    assert quick["prepare"]["grpo"]["num_train_examples"] == max(QUICK_ROWS, prompts)
     synthetic = quick["prepare"]["synthetic"]
     for source in (each["source"] for each in quick["prepare"]["benchmarks"]):
         rows = source.get("limit") or synthetic[f"num_{source['generator']}"]
