@@ -13,6 +13,9 @@ import pytest
 from dvc.utils.serialize import load_yaml, modify_yaml
 
 from lib.artifacts import hash_path, read_json
+from lib.params import preset_params
+from lib.planning.memory import shape_of
+from lib.planning.plan import evaluation_of, phases_of, validation_of
 from tests.conftest import ROOT, run_command
 from tests.docs.blocks import blocks_of
 from tests.vllm_server import free_port
@@ -94,14 +97,24 @@ def test_nothing_is_left_to_do_after_a_run(clone):
     assert clone.repro() == []
 
 
-def test_every_checkpoint_is_measured_on_every_benchmark(clone):
-    for checkpoint in ("base", "sft", "grpo"):
+def test_the_plan_counts_what_the_run_made(clone):
+    """Validations' points and every graded completion, as `make plan` counts them before."""
+    params = preset_params("smoke")
+    for phase in phases_of(params, shape_of(params.model)):
+        if counted := validation_of(params, phase):
+            points = clone.read(f"reports/curves/{phase.name}_validation.csv").splitlines()[1:]
+            # 4 problems of each of two sets.
+            assert counted.completions == 8 * len(points) > 0
+    planned, graded = evaluation_of(params), 0
+    for checkpoint in params.evaluate.checkpoints:
         metrics = read_json(clone.folder / f"reports/metrics/evaluate/{checkpoint}.json")
         assert metrics["held_out"]["greedy"]["n"] == 12
         assert metrics["harder"]["sampled"]["num_samples"] == 2
         rows = clone.read(f"data/graded/{checkpoint}.jsonl").splitlines()
         # 12 problems of held_out and 6 of harder, one greedy completion and two samples each.
         assert len(rows) == (12 + 6) * (1 + 2)
+        graded += len(rows)
+    assert (planned.prompts, planned.completions) == (12 + 6, graded)
 
 
 def test_the_summary_names_every_checkpoint_and_the_model(clone):

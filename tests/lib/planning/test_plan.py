@@ -3,7 +3,6 @@
 import pytest
 from transformers import TrainingArguments
 
-from lib.artifacts import read_json
 from lib.params import Params, preset_names, preset_params
 from lib.params.data import GeneratorSource, HubSource, Ingredient, PathSource
 from lib.params.model import Decoding, Override
@@ -15,12 +14,11 @@ from lib.planning.plan import (
     in_bytes,
     phases_of,
     plan_lines,
-    validation_of,
 )
 from lib.training.dpo import dpo_arguments
 from lib.training.grpo import grpo_arguments
 from lib.training.phase.launch import Launch
-from tests.conftest import ROOT, run_python
+from tests.conftest import run_python
 from tests.lib.training.steps import plain_sft
 
 GIB = 2**30
@@ -79,20 +77,6 @@ def test_dpo_is_in_the_plan_where_params_name_it():
     assert "dpo: skipped, dpo.num_epochs is 0" in list(plan_lines(skipping))
     sizes = [disk_bytes(each, shape_of(each.model)) for each in (params, preferring)]
     assert sizes[1] == {**sizes[0], "dpo": sizes[0]["sft"]}
-
-
-def test_counts_are_those_of_the_run_in_head():
-    params = preset_params("tiny-cpu")
-    for name in ("sft", "grpo"):
-        measured = validation_of(params, phase_of(params, name))
-        points = (ROOT / f"reports/curves/{name}_validation.csv").read_text().splitlines()[1:]
-        assert measured.completions == 64 * len(points)
-        assert measured.tokens == 64 * measured.completions
-    planned = evaluation_of(params)
-    metrics = read_json(ROOT / "reports/metrics/evaluate/sft.json")
-    rows = sum(metrics[name]["greedy"]["n"] for name in params.evaluate.benchmarks)
-    # One greedy completion and eight samples of each problem, by three checkpoints.
-    assert (planned.prompts, planned.completions) == (rows, rows * (1 + 8) * 3)
 
 
 def test_evaluation_counts_every_set_sample_and_checkpoint():

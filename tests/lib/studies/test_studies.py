@@ -1,6 +1,5 @@
 """Studies: their definitions, experiments, statistics and pages."""
 
-import csv
 import dataclasses
 import math
 import os
@@ -562,47 +561,6 @@ def test_claims_are_corrected_together_but_not_exploratory_ones():
     assert judged(better, better, **gain) == ["Not settled"] * 2
     exploratory = {**better, "exploratory": True}
     assert judged(better, exploratory, **gain) == ["As claimed", "Exploratory"]
-
-
-REPORTS = ROOT / "reports/studies"
-
-
-@pytest.mark.parametrize(
-    "numbers", sorted(REPORTS.glob("*/study.json")), ids=lambda p: p.parent.name
-)
-def test_a_committed_page_says_what_its_numbers_say(numbers, tmp_path):
-    """Renew a stale page with `python -m stages.study --study NAME --pages`."""
-    name = numbers.parent.name
-    shutil.copytree(numbers.parent, tmp_path / name)
-    definition = ROOT / STUDIES / f"{name}.yaml"
-    state = read_json(numbers).get("made_from", {})
-    changed = changed_inputs(state, definition)
-    write_pages(name, load_study(definition), tmp_path, changed=changed)
-    assert (tmp_path / name / "study.md").read_text() == (REPORTS / name / "study.md").read_text()
-
-
-def test_the_committed_index_has_the_committed_pages():
-    assert (REPORTS / "index.html").read_text() == studies_page(REPORTS)
-
-
-def test_the_control_has_the_flops_that_its_claim_names():
-    """FLOPs per weight: 2 for each token sampled or read, 6 for each token trained on.
-
-    A prompt is read once for its group, and groups of equal rewards are not trained on.
-    """
-    curves = {
-        stage: list(csv.DictReader((ROOT / f"reports/curves/{stage}.csv").open()))
-        for stage in ("sft", "grpo")
-    }
-    total, flops = 0.0, 0.0
-    for row in curves["grpo"]:
-        tokens, total = float(row["num_tokens"]) - total, float(row["num_tokens"])
-        sampled = 32 * 8 * float(row["completions/mean_length"])
-        trained = 1 - float(row["frac_reward_zero_std"])
-        flops += (sampled + (tokens - sampled) / 8) * (2 + 6 * trained)
-    two_epochs = 6 * float(curves["sft"][-1]["num_tokens"]) * 2 / 3
-    claim = load_study(ROOT / STUDIES / "seeds.yaml").claim
-    assert f"{two_epochs / flops:.1f} times its FLOPs" in claim
 
 
 def test_a_claim_s_markup_is_text_on_a_page_that_runs_nothing(tmp_path):
