@@ -35,8 +35,8 @@ def main(study: str, jobs: int, out: Path, pages: bool) -> None:
 
     path = study_file(study)
     name, definition = path.stem, load_study(path)
-    from lib.artifacts import read_json, write_metrics
-    from lib.studies.experiments import changed_inputs, made_from, run_study
+    from lib.artifacts import write_metrics
+    from lib.studies.experiments import made_from, run_study
     from lib.studies.pages import write_pages
     from lib.studies.results import study_metrics
 
@@ -48,9 +48,8 @@ def main(study: str, jobs: int, out: Path, pages: bool) -> None:
         # `nohup` the signal is ignored, and stays so.
         if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
             signal.signal(signal.SIGHUP, signal.default_int_handler)
-        # Commit, device, and hashes of the study's inputs. Read, like the params, before the
-        # experiments run: files may be edited in these hours.
-        origin, content = made_from(path), read_yaml(PARAMS_FILE)
+        # Read before the experiments run: files may be edited in these hours.
+        origin, content = made_from(), read_yaml(PARAMS_FILE)
         # Scores of every problem by variant and seed; stored experiments are not run again.
         outcome = run_study(name, definition, scratch=SCRATCH, jobs=jobs, log=click.echo)
         # Variant -> problems in each validation while it trains, at most: a set may have fewer.
@@ -60,13 +59,9 @@ def main(study: str, jobs: int, out: Path, pages: bool) -> None:
         }
         metrics = study_metrics(definition, outcome, num_validated=num_validated)
         write_metrics(numbers, metrics, made_from=origin)
-    # Names of the inputs that changed since the numbers were made, for a warning on the page; all
-    # of them if the file records none.
-    recorded = read_json(numbers).get("made_from", {}) if numbers.is_file() else {}
-    changed = changed_inputs(recorded, path)
     # Only the committed studies feed README's table.
     readme = Path("README.md") if out == OUT else None
-    for verdict in write_pages(name, definition, out, changed=changed, readme=readme):
+    for verdict in write_pages(name, definition, out, readme=readme):
         # The verdicts are Markdown; a terminal shows them without marks.
         click.echo(verdict.replace("*", "").replace("`", ""))
     click.echo(f"study page={out / name / 'study.md'} all={out / 'index.html'}")

@@ -19,6 +19,7 @@ def main(params_file: Path) -> None:
     """Print the result table, changed tracked files, and the paths of model, report and studies."""
     params = load_params(params_file)
     from lib.report.inputs import load_run
+    from lib.report.release import newer_stages, read_release, release_name
     from lib.report.write import summary_lines
 
     run = load_run(
@@ -34,7 +35,10 @@ def main(params_file: Path) -> None:
         click.echo(line)
     click.echo("model:   data/models/export")
     click.echo("report:  reports/report.md, reports/report.html (`make serve`)")
-    click.echo("studies: reports/studies/index.html")
+    click.echo("studies: reports/studies/*/study.md")
+    if release := read_release():
+        newer = ", ".join(newer_stages(release)) or "none"
+        click.echo(f"{release_name(release)}; newer here: {newer}")
 
 
 def git_lines() -> Iterator[str]:

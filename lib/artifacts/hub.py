@@ -107,6 +107,13 @@ def fetched_root() -> Path:
     return next(roots, here) / FETCHED
 
 
+def local_model(name: str) -> Path:
+    """Return the folder or GGUF file `name`; below `data/hub`, that of the checkout around it."""
+    path = Path(name)
+    below = path.is_relative_to(FETCHED) and not path.exists()
+    return fetched_root() / path.relative_to(FETCHED) if below else path
+
+
 def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file's content."""
     with path.open("rb") as content:

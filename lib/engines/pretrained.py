@@ -31,6 +31,7 @@ from lib.artifacts.hub import (
     find,
     gguf_file,
     is_on_hub,
+    local_model,
     model_repository,
 )
 from lib.artifacts.models import model_faults
@@ -159,7 +160,8 @@ def find_weights(name: str, revision: str) -> Path:
             safetensors, or a GGUF file that cannot be read.
     """
     # `find` returns the folder of a repository's files, and downloads them if needed.
-    place = find(model_repository(name, revision)) if is_on_hub(name, revision) else Path(name)
+    on_hub = is_on_hub(name, revision)
+    place = find(model_repository(name, revision)) if on_hub else local_model(name)
     file = gguf_file(place)  # None for a model in transformers' format
     folder = dequantized(file) if file else place
     # Such as a repository without a tokenizer, for which transformers would make an empty one.

@@ -19,6 +19,7 @@ from lib.artifacts.hub import (
     is_here,
     is_on_hub,
     kernel_repository,
+    local_model,
     look_up,
     model_repository,
 )
@@ -121,8 +122,9 @@ def input_problems(params: Params, *, asks_hub: bool = False) -> Iterator[str]:
     # A model from a folder or a GGUF file; '' is a new tiny model without files.
     model = params.model
     if model.name and not is_on_hub(model.name, model.revision):
-        if Path(model.name).is_dir() or Path(model.name).suffix == GGUF:
-            yield from (f"model.name: {fault}" for fault in model_faults(Path(model.name)))
+        place = local_model(model.name)
+        if place.is_dir() or place.suffix == GGUF:
+            yield from (f"model.name: {fault}" for fault in model_faults(place))
         else:
             yield f"model.name={model.name}: no such folder; a model of the Hub is owner/model"
     if params.sft.adapter:

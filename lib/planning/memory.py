@@ -161,14 +161,15 @@ def shape_of(model: Model) -> Shape | None:
     if model.name in FACTS["models"]:
         return shape_in(FACTS["models"][model.name])
     # Imported only here: the Hub's client takes a quarter of a second.
-    from lib.artifacts.hub import dequantized_folder, gguf_file, is_on_hub, model_repository
+    from lib.artifacts import hub
 
-    on_hub = is_on_hub(model.name, model.revision)
+    on_hub = hub.is_on_hub(model.name, model.revision)
+    repository = hub.model_repository(model.name, model.revision)
     # A folder, or the path of a GGUF file.
-    folder = model_repository(model.name, model.revision).folder if on_hub else Path(model.name)
+    folder = repository.folder if on_hub else hub.local_model(model.name)
     # None if the model is not in the GGUF format.
-    file = gguf_file(folder)
-    config = (dequantized_folder(file) if file else folder) / "config.json"
+    file = hub.gguf_file(folder)
+    config = (hub.dequantized_folder(file) if file else folder) / "config.json"
     try:
         return shape_in(read_json(config)) if config.is_file() else None
     # A damaged file: no JSON, no mapping, a key missing or of another type, or no heads.

@@ -91,9 +91,7 @@ def test_a_committed_run_is_compared_with_itself_in_pairs(repository):
     params, held_out = against.tables
     assert (against.notes, params.rows, against.findings, against.alarms) == ([], (), [], [])
     assert "paired" in held_out.title and {row[1] for row in held_out.rows} == {"+0.0"}
-    page = (repository / "plots" / "index.html").read_text("utf-8")
-    assert 'id="data-vega"' in page
-    assert not re.search(r"<(script|link)[^>]+(src|href)=", page), "it loads from the network"
+    assert (repository / "plots" / "index.html").is_file()
 
 
 def test_a_worse_model_is_seen_on_every_set(repository):
@@ -107,21 +105,21 @@ def test_a_worse_model_is_seen_on_every_set(repository):
     assert " on harder, paired" in everything.tables[2].title and everything.findings == []
 
 
-def test_edited_params_are_called_stale_before_any_number(repository):
+def test_edited_params_are_named_before_any_number(repository):
     edited = PARAMS.replace("group_size: 8", "group_size: 2")
     write_text(repository / "params.yaml", re.sub(r"_steps: \d+", "_steps: 7", edited))
     first, *others = compare().lines(markdown=False)
-    assert "stale: grpo.group_size changed" in first
-    assert not any("stale" in line for line in others)
+    assert "newer than the run below (stages: grpo)" in first
+    assert not any("newer" in line for line in others)
     text = "\n".join(compare().lines(markdown=True))
     assert "| dpo.eval_steps |" in text and "| and " in text and "file://" not in text
 
 
-def test_in_a_fresh_clone_nothing_is_called_stale(repository):
+def test_in_a_fresh_clone_nothing_is_called_newer(repository):
     shutil.rmtree("data")
     shutil.rmtree(".dvc/cache")
     (note,) = compare().notes
-    assert "Nothing was run here" in note and "stale" not in note
+    assert "Nothing was run here" in note and "newer" not in note
 
 
 @pytest.mark.parametrize(("owner", "word"), [("", "git init"), ("another", "safe.directory")])
