@@ -4,7 +4,7 @@ r"""The verifier: extract the final answer of a completion, and decide whether i
 accuracies are computed with it (docs/verifier.md).
 """
 
-from reckon_verifier.equivalence import compare, is_equivalent, reference_problem
+from reckon_verifier.equivalence import compare, is_equivalent, is_placeholder, reference_problem
 from reckon_verifier.extract import extract_answer, parse_gsm8k_number, parse_mmlu_letter
 from reckon_verifier.rules import Verdict
 from reckon_verifier.symbolic import counters, reset_counters
@@ -15,6 +15,7 @@ __all__ = [
     "counters",
     "extract_answer",
     "is_equivalent",
+    "is_placeholder",
     "parse_gsm8k_number",
     "parse_mmlu_letter",
     "reference_problem",

@@ -143,7 +143,7 @@ def compare(
         thorough: whether to ask the worker with sympy if no rule can decide.
     """
     expected, actual = (as_text(text).strip() for text in (reference, answer))
-    if not expected or not actual:
+    if not actual or is_placeholder(expected):
         return Verdict(False, "no answer")
     if expected == actual:
         return Verdict(True, "exact")
@@ -331,6 +331,24 @@ def _formulas(problem: str) -> dict[Node, collections.Counter[str]]:
     return formulas
 
 
+# What data sets write where there is no answer: NuminaMath's `proof`, Python's None and nan. The
+# word `none`, as `\\text{None}`, may be an answer.
+_PLACEHOLDER = re.compile(
+    r"(?:(?i:proof|(?:not|no)[ _]?(?:found|answer)|nan|null|n/a|<na>)|None)?[.]?"
+)
+
+
+def is_placeholder(reference: str) -> bool:
+    """Return True if a reference only fills a place: `proof`, `N/A`, None, `[]`, `[""]`, a blank.
+
+    No answer equals it, not even the same text.
+    """
+    text = reference.strip(" \t\n$\"'")
+    is_list = len(text) > 1 and text[0] + text[-1] in ("[]", "()", "{}")
+    items = text[1:-1].split(",") if is_list else [text]
+    return all(_PLACEHOLDER.fullmatch(item.strip(" \t\n\"'")) for item in items)
+
+
 def reference_problem(text: str) -> str | None:
     """Return the reason why no answer could be compared with this reference, or None if it is good.
 
@@ -339,6 +357,8 @@ def reference_problem(text: str) -> str | None:
     """
     if not text.strip():
         return "it is empty"
+    if is_placeholder(text):
+        return "it is a placeholder, no answer"
     try:
         read(reference_text(_mended(text.strip())))
     except TooHard as fault:

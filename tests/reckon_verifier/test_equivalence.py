@@ -8,7 +8,13 @@ from click.testing import CliRunner
 from bench.verifier.graders import disagreements
 from bench.verifier.references import GOLDEN, rows_of
 from bench.verifier.rules import PAGE, table
-from reckon_verifier import compare, extract_answer, is_equivalent, reference_problem
+from reckon_verifier import (
+    compare,
+    extract_answer,
+    is_equivalent,
+    is_placeholder,
+    reference_problem,
+)
 from reckon_verifier.__main__ import main
 from reckon_verifier.rules import TABLE
 
@@ -163,6 +169,29 @@ def test_the_command_prints_verdict_and_rule(arguments, output):
 )
 def test_a_usable_reference_has_no_problem(text):
     assert reference_problem(text) is None
+
+
+def test_nothing_equals_a_placeholder():
+    fillers = ["proof", "Proof.", "notfound", "not found", "No answer", "None", "nan", "NaN"]
+    fillers += ["null", "N/A", "<NA>", "", " ", "[]", '[""]', "['None']", "{}", "()", '"null"', "$"]
+    for text in fillers:
+        assert is_placeholder(text), text
+        assert not is_equivalent(reference=text, answer=text), text
+        assert reference_problem(text), text
+    answers = [
+        "none",
+        r"\text{None}",
+        "NA",
+        "(0, 1)",
+        r"\emptyset",
+        r"\{\}",
+        "[1]",
+        "()()",
+        "no",
+        "0",
+    ]
+    for text in [*answers, "no solution", "undefined", "proofs", "(a, b)", "[None, 5]"]:
+        assert not is_placeholder(text), text
 
 
 @pytest.mark.parametrize(
