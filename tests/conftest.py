@@ -1,8 +1,10 @@
 """Fixtures for the tests of several packages."""
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,39 @@ def run_python(
 ) -> "subprocess.CompletedProcess[str]":
     """Run code in a fresh process and capture its output."""
     return run_command(sys.executable, "-c", code, *arguments, cwd=cwd, **environment)
+
+
+_FORKS = """
+import json, os, sys
+setup, codes = json.loads(sys.argv[1])
+names = {}
+exec(setup, names)
+for number, code in enumerate(codes):
+    if os.fork() == 0:
+        for stream in (1, 2):
+            os.dup2(os.open(f"{sys.argv[2]}/{number}.{stream}", os.O_CREAT | os.O_WRONLY), stream)
+        status = 0
+        try:
+            exec(code, names)
+        except BaseException:
+            status = 1
+            sys.excepthook(*sys.exc_info())
+        sys.stdout.flush()
+        os._exit(status)
+for _ in codes:
+    os.wait()
+"""
+
+
+def run_in_forks(setup: str, codes: Sequence[str], folder: Path, **environment: str) -> list[str]:
+    """Run each code in a fork of one fresh process after `setup`; return their outputs.
+
+    The forks run at once. Importing a library in `setup` pays for it once.
+    """
+    folder.mkdir(exist_ok=True)
+    done = run_python(_FORKS, json.dumps([setup, codes]), folder, **environment)
+    assert done.returncode == 0, done.stderr
+    return ["".join((folder / f"{n}.{s}").read_text() for s in "12") for n in range(len(codes))]
 
 
 def write_script(path: Path, text: str) -> Path:

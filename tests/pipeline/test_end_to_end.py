@@ -122,6 +122,7 @@ def test_the_summary_names_every_checkpoint_and_the_model(clone):
     assert all(name in summary for name in ("base", "sft", "grpo", "data/models/export"))
 
 
+@pytest.mark.slow
 def test_a_skipped_grpo_reruns_what_depends_on_it(clone):
     """SFT's checkpoint passes through; with the old params, all but the report is cached."""
     before = clone.read("dvc.lock")
@@ -162,6 +163,7 @@ def test_what_would_fail_stops_before_anything_is_lost(clone):
         clone.run("git", "checkout", "params.yaml")
 
 
+@pytest.mark.slow
 def test_a_server_that_is_down_leaves_nothing_half_written(clone, monkeypatch):
     address = f"http://127.0.0.1:{free_port()}"
     monkeypatch.setenv("RECKON_VLLM_URL", address)

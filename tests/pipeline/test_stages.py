@@ -27,7 +27,11 @@ def test_an_installed_tensorflow_is_left_alone(room, tmp_path):
     (tmp_path / "tensorflow-2.20.0.dist-info").mkdir()
     about = "Metadata-Version: 2.1\nName: tensorflow\nVersion: 2.20.0\n"
     (tmp_path / "tensorflow-2.20.0.dist-info/METADATA").write_text(about, encoding="utf-8")
-    sees = "from datasets import config; print(config.TF_AVAILABLE)"
+    sees = (
+        "import importlib.util, runpy; (folder,) = "
+        "importlib.util.find_spec('datasets').submodule_search_locations; "
+        "print(runpy.run_path(f'{folder}/config.py')['TF_AVAILABLE'])"
+    )
     assert printed(sees, PYTHONPATH=str(tmp_path)) == "True"
     assert printed(f"import {room}; {sees}", PYTHONPATH=str(tmp_path)) == "False"
 

@@ -40,6 +40,7 @@ def test_a_response_is_a_letter_or_its_last_number(parse, response, parsed):
     assert parse(model_output=response) == parsed
 
 
+@pytest.mark.slow
 def test_the_course_needs_torch_and_transformers_only():
     code = """
 import sys, torch, transformers
@@ -51,6 +52,7 @@ print({name.partition(".")[0] for name in {*sys.modules} - before} - before - {"
     assert done.stdout == "set()\n", done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_the_course_s_suite_runs_as_the_page_says(tmp_path):
     page = (ROOT / "docs/objectives.md").read_text(encoding="utf-8")
     section = page.split("## A public course's functions")[1]

@@ -1,7 +1,6 @@
 """Reproducible numbers: random states, threads and kernels."""
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -9,7 +8,7 @@ from torch.utils import deterministic
 from transformers import modeling_flash_attention_utils as flash
 
 from lib.engines.runtime import configure, prefer_reproducible_kernels
-from tests.conftest import run_python
+from tests.conftest import run_in_forks
 from tests.lib.training.steps import build, letters, plain_sft, reward_with
 from tests.vllm_server import free_port
 
@@ -26,33 +25,32 @@ def process_settings():
     deterministic.fill_uninitialized_memory = filled
 
 
-@pytest.mark.parametrize(
-    ("user", "kernels"), [({}, "avx2 AVX2"), ({CAPABILITY: "default"}, "default DEFAULT")]
-)
-def test_a_cpu_with_avx512_computes_as_one_with_avx2(user, kernels, monkeypatch):
-    script = (
-        "import os, torch, lib.engines.runtime as r; "
+def test_kernels_and_threads_are_those_of_params(monkeypatch, tmp_path):
+    """AVX-512 computes as AVX2 unless the user has a choice; both nodes have params' threads.
+
+    Without a variable, accelerate's `PartialState` sets them anew (state.py, 1.15.0).
+    """
+    for name in [name for name in os.environ if "OMP" in name or name == CAPABILITY]:
+        monkeypatch.delenv(name)
+    kernels = (
         "torch.cpu._is_avx512_supported = lambda: True; r.configure(seed=0, threads=1); "
         f"print(os.environ['{CAPABILITY}'], torch.backends.cpu.get_cpu_capability())"
     )
-    monkeypatch.delenv(CAPABILITY, raising=False)
-    assert run_python(script, **user).stdout.strip() == kernels
-
-
-def test_a_process_on_each_node_has_the_threads_of_params(monkeypatch):
-    """Without a variable, accelerate's `PartialState` sets them anew (state.py, 1.15.0)."""
-    script = (
-        "import torch, lib.engines.runtime as r; r.configure(seed=0, threads=3); "
-        "from accelerate import PartialState; PartialState(cpu=True); "
+    node = (
+        "os.environ['RANK'] = '{}'; r.configure(seed=0, threads=3); PartialState(cpu=True); "
         "print(torch.distributed.get_world_size(), torch.get_num_threads())"
     )
-    for name in [name for name in os.environ if "OMP" in name]:
-        monkeypatch.delenv(name)
     one = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "WORLD_SIZE": "2"}
-    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    with ThreadPoolExecutor() as threads:
-        nodes = threads.map(lambda rank: run_python(script, **one, **address, RANK=rank), "01")
-    assert [node.stdout.strip() for node in nodes] == ["2 3", "2 3"]
+    printed = run_in_forks(
+        "import os, torch, torch._inductor.config, lib.engines.runtime as r; "
+        "from accelerate import PartialState",
+        [kernels, f"os.environ['{CAPABILITY}'] = 'default'; {kernels}", *map(node.format, "01")],
+        tmp_path,
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(free_port()),
+        **one,
+    )
+    assert [text.strip() for text in printed] == ["avx2 AVX2", "default DEFAULT", "2 3", "2 3"]
 
 
 @pytest.mark.usefixtures("process_settings")
