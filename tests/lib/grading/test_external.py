@@ -233,3 +233,33 @@ def test_the_command_needs_nothing_of_the_pipeline(tmp_path):
     assert ran.returncode == 0, ran.stderr
     assert "right 1.0000" in ran.stdout
     assert (tmp_path / "out.jsonl").is_file()
+
+
+def test_the_references_file_counts_before_the_rows_own(tmp_path):
+    """What differs, is missing or repeated is in the summary."""
+    references = tmp_path / "references.jsonl"
+    write_jsonl(references, [{"id": n, "answer": f"#### {n}"} for n in range(10)])
+    rows = [
+        {"id": 1, "response": "A: 1", "target": "9"},
+        {"id": 1, "response": "A: 9", "target": "9"},
+        {"id": 2, "response": "A: 2", "doc": {"target": "2"}},
+    ]
+    summary, graded_rows = graded(tmp_path, rows, references=references)
+    assert verdicts(graded_rows) == [True, False, True]
+    assert summary[0].startswith("8 of 10 references have no completion, the first: id 0")
+    assert summary[1].startswith("1 ids have several completions, the first: id 1")
+    assert summary[2].startswith("2 rows have another reference")
+    assert "line 1: '9' for '1'" in summary[2]
+
+
+def test_a_json_array_of_objects_is_read_as_its_rows(tmp_path):
+    (tmp_path / "rows.json").write_text(json.dumps(ROWS, indent=1))
+    list(grade_external(tmp_path / "rows.json", tmp_path / "out.jsonl"))
+    assert verdicts(list(read_jsonl(tmp_path / "out.jsonl"))) == [True, False, True, True, True]
+
+
+def test_a_batch_without_references_is_told_of_the_option(tmp_path):
+    message = {"choices": [{"message": {"content": "A: 4"}}]}
+    batch = {"custom_id": "a", "response": {"body": message}}
+    with pytest.raises(UserError, match="--references FILE"):
+        graded(tmp_path, [batch])
