@@ -4,8 +4,9 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from lib.report.charts import STEP, figure_svg
+from lib.report.charts import STEP, Figure, figure_svg
 from lib.report.figures import (
+    breakdown_panels,
     headline_figure,
     pass_at_k_curve,
     report_figures,
@@ -13,6 +14,8 @@ from lib.report.figures import (
     validation_figure,
 )
 from lib.report.report import caveats
+from lib.report.tables import breakdown
+from lib.report.text import table_lines
 from lib.stats import Estimate, share_interval
 
 
@@ -48,6 +51,20 @@ def test_pass_at_k_curve_ends_at_the_measured_numbers(run):
     assert curve[1].value == pytest.approx(measured["pass_at_1"])
     assert curve[4].value == pytest.approx(measured["pass_at_4"])
     assert curve[4].se == pytest.approx(measured["pass_at_4_se"])
+
+
+def test_a_label_of_the_data_ends_no_chart(run):
+    """Vega looks labels up in JavaScript objects; its SVG writer aborts on a control character."""
+    labels = ("constructor", "__proto__", "\x1b[31mred", "a" * 5_000, "plain")
+    grades = run.metrics["grpo"]["held_out"]
+    mode = dict(grades["greedy"], by_subject=dict.fromkeys(labels, grades["greedy"]))
+    metrics = {"grpo": {"held_out": {**grades, "greedy": mode}}}
+    hostile = dataclasses.replace(run, metrics=metrics)
+    panels = tuple(breakdown_panels(hostile, "held_out"))
+    svg = figure_svg(Figure("x", "x", "", panels))
+    assert all(word in svg for word in ("constructor", "__proto__", "plain"))
+    assert "\x1b" not in svg
+    assert max(map(len, table_lines(breakdown(metrics, "held_out", "by_subject")))) < 500
 
 
 def test_validation_is_shown_from_step_0_by_set(figures):
