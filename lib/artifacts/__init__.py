@@ -7,6 +7,7 @@ import csv
 import glob
 import hashlib
 import importlib.metadata
+import itertools
 import json
 import math
 import os
@@ -112,15 +113,32 @@ def write_json(path: Path, content: Any) -> None:
         partial.write_text(text + "\n", encoding="utf-8", errors=ENCODING_ERRORS)
 
 
-def parse_json(content: bytes | str) -> Any:
+MAX_JSON = 32 * 2**20
+"""Most bytes of one line or row: parsed, it takes up to 20 times as much memory (`[],[],…`)."""
+
+
+def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object's pairs as a mapping; raise ValueError if a key occurs twice."""
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"has the key `{next(key for key in keys if keys.count(key) > 1)}` twice")
+    return mapping
+
+
+def parse_json(content: bytes | str, *, unique: bool = False) -> Any:
     """Parse JSON that this pipeline may not have written.
+
+    Args:
+        unique: refuse an object with a key twice; otherwise the last one counts.
 
     Raises:
         ValueError: not UTF-8 (`UnicodeDecodeError`), not JSON, or nested too deeply.
     """
     try:
         # utf-8-sig: editors on Windows begin a file with a byte order mark, which json refuses.
-        return json.loads(content.decode("utf-8-sig") if isinstance(content, bytes) else content)
+        text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
+        return json.loads(text, object_pairs_hook=unique_keys if unique else None)
     # `json` recurses once per level of nesting.
     except RecursionError:
         raise ValueError("nested too deeply") from None
@@ -162,13 +180,16 @@ class JsonLine(NamedTuple):
     fault: ValueError | None
 
 
-def json_lines(path: Path, *, remedy: str = "expected a JSONL file") -> Iterator[JsonLine]:
+def json_lines(
+    path: Path, *, remedy: str = "expected a JSONL file", unique: bool = False
+) -> Iterator[JsonLine]:
     """Yield each line of a JSONL file with its value, or with its fault if it is not JSON.
 
-    Blank lines are skipped.
+    Blank lines are skipped. A line of more than `MAX_JSON` bytes is a fault.
 
     Args:
         remedy: the end of the error message.
+        unique: as `parse_json` has it.
 
     Raises:
         UserError: the file cannot be opened.
@@ -179,12 +200,21 @@ def json_lines(path: Path, *, remedy: str = "expected a JSONL file") -> Iterator
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; {remedy}") from error
     with lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
+        for number in itertools.count(1):
+            line = lines.readline(MAX_JSON + 1)
+            if not line:
+                return
+            end = line
+            while len(end) > MAX_JSON and not end.endswith(b"\n"):
+                end = lines.readline(MAX_JSON + 1)
+            if end is line and not line.strip():
                 continue
             value, fault = None, None
             try:
-                value = parse_json(line)
+                if end is not line:
+                    line = line[:80]
+                    raise ValueError(f"longer than {MAX_JSON} bytes")
+                value = parse_json(line, unique=unique)
             except ValueError as error:
                 fault = error
             # "replace": the text is for messages, and may have undecodable bytes.

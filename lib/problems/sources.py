@@ -5,6 +5,7 @@ the stage, and a file elsewhere would not. Only `make evaluate`, outside the pip
 path: its provenance holds the file's hash.
 """
 
+import contextlib
 import dataclasses
 import json
 import re
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import datasets
-from datasets import Dataset, DatasetDict
+from datasets import DatasetDict
 from datasets.exceptions import DatasetsError
 
 from lib.artifacts import json_lines, replacing
@@ -23,6 +24,7 @@ from lib.core.errors import UserError
 from lib.core.plugins import is_plugin
 from lib.params.data import (
     RAW,
+    AnySource,
     HubSource,
     KnownSource,
     PathSource,
@@ -31,11 +33,19 @@ from lib.params.data import (
     known_sets,
 )
 from lib.params.section import suggest
-from lib.problems.adapters import ADAPTERS, CSV_NAMES, own_adapter
-from lib.problems.rows import RawRow, RowFault, read_arrow_rows, read_csv_rows, read_json_rows
+from lib.problems.adapters import ADAPTERS, COLUMNS, CSV_NAMES, own_adapter
+from lib.problems.columns import cleaned_labels
+from lib.problems.rows import (
+    RawRow,
+    RowFault,
+    read_arrow_rows,
+    read_csv_rows,
+    read_json_rows,
+    read_parquet_rows,
+)
 from lib.problems.store import scratch_folder
 
-FILE_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
+FILE_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
 
 BENCHMARKS_FOLDER = Path("data/problems/benchmarks")
 
@@ -73,6 +83,18 @@ def read_source(source: PathSource | HubSource | KnownSource, *, raw: Path = RAW
         )
 
 
+def source_label(source: AnySource) -> str:
+    """Return a source's name for messages: its path, its name, or "openai/gsm8k test"."""
+    match source:
+        case PathSource():
+            return source.path
+        case KnownSource():
+            return source.known
+        case HubSource():
+            return f"{source.hub} {source.split}"
+    return f"generator {source.generator}"
+
+
 def read_rows(
     at: Path | HubSource,
     *,
@@ -95,22 +117,28 @@ def read_rows(
         UserError: a path is missing or outside `raw`, or a Hub set cannot be fetched.
     """
     convert = own_adapter(adapter) if is_plugin(adapter) else ADAPTERS[adapter]
-    for row in _raw_rows(at, adapter, split, raw):
+    for row in _raw_rows(at, adapter, columns or {}, split, raw):
         # A row that the reader could not parse has its fault in place of the fields.
         if isinstance(row.fields, RowFault):
             yield row, row.fields
             continue
         try:
-            yield row, convert(row.fields, columns or {})
+            problem: Problem | RowFault = convert(row.fields, columns or {})
         except RowFault as fault:
-            yield row, fault
+            problem = fault
+        if cleaned := cleaned_labels(row.fields, columns or {}):
+            row = dataclasses.replace(row, cleaned=cleaned)
+        yield row, problem
 
 
-def _raw_rows(at: Path | HubSource, adapter: str, split: str, raw: Path) -> Iterator[RawRow]:
+def _raw_rows(
+    at: Path | HubSource, adapter: str, columns: Mapping[Any, str], split: str, raw: Path
+) -> Iterator[RawRow]:
     """Yield a source's rows before conversion to problems, by the reader for its kind of file.
 
     Args:
         adapter: name of the adapter; some know the columns of CSV files without a header.
+        columns: those that params name.
         split: one of a folder's splits; '' if it has only one.
     """
     if isinstance(at, HubSource):
@@ -118,14 +146,28 @@ def _raw_rows(at: Path | HubSource, adapter: str, split: str, raw: Path) -> Iter
         return
     for path in _files(at, split=split, raw=raw):
         match path.suffix:
-            case ".jsonl" | ".json":
+            case _ if _is_pointer(path):
+                detail = "a pointer of Git LFS, not the file; run `git lfs pull` where it is from"
+                yield RawRow(str(path), 0, RowFault("unreadable", detail=detail))
+            case ".jsonl" | ".ndjson" | ".json":
                 yield from read_json_rows(path)
             case ".csv":
                 # (): the first line of the file is its header.
                 yield from read_csv_rows(path, names=CSV_NAMES.get(adapter, ()))
-            # A `.parquet` file, or an Arrow folder.
+            case ".parquet":
+                # "reward_model.ground_truth" is a field of the column "reward_model".
+                named = {column.split(".")[0] for column in columns.values()}
+                used = () if is_plugin(adapter) else COLUMNS | {*columns.values()} | named
+                yield from read_parquet_rows(path, columns=used)
             case _:
-                yield from _arrow_rows(path, split)
+                yield from _saved_rows(path, split)
+
+
+def _is_pointer(path: Path) -> bool:
+    """Return True if Git LFS left its pointer in place of the file."""
+    with contextlib.suppress(OSError), path.open("rb") as content:
+        return content.read(40).startswith(b"version https://git-lfs.github.com/")
+    return False
 
 
 def _files(path: Path, *, split: str, raw: Path) -> list[Path]:
@@ -203,29 +245,24 @@ def _select_split(path: Path, splits: Mapping[str, Content], split: str) -> Cont
     )
 
 
-def _arrow_rows(path: Path, split: str) -> Iterator[RawRow]:
-    """Yield the rows of a Parquet file, or of a folder that `save_to_disk` wrote.
+def _saved_rows(path: Path, split: str) -> Iterator[RawRow]:
+    """Yield the rows of a folder that `save_to_disk` wrote.
 
-    A file or folder that cannot be read gives one row with a fault, and no other.
+    A folder that cannot be read gives one row with a fault, and no other.
 
     Args:
         split: one of the folder's splits; '' if it has only one.
     """
-    # A folder for the Arrow file that `datasets` converts Parquet into, deleted at the end.
-    with scratch_folder() as cache:
-        try:
-            if path.suffix == ".parquet":
-                loaded = Dataset.from_parquet(str(path), cache_dir=str(cache))
-            else:
-                loaded = datasets.load_from_disk(str(path))
-        except _LOADING_ERRORS as error:
-            detail = f"not a whole {path.suffix.lstrip('.') or 'Arrow'} file ({_cause(error)})"
-            # The number 0: the whole file is at fault.
-            yield RawRow(str(path), 0, RowFault("unreadable", detail=detail))
-            return
-        # A folder with several splits is loaded as a DatasetDict, split → rows.
-        rows = _select_split(path, loaded, split) if isinstance(loaded, DatasetDict) else loaded
-        yield from read_arrow_rows(rows, origin=str(path))
+    try:
+        loaded = datasets.load_from_disk(str(path))
+    except _LOADING_ERRORS as error:
+        # The number 0: the whole folder is at fault.
+        detail = f"not a whole Arrow file ({_cause(error)})"
+        yield RawRow(str(path), 0, RowFault("unreadable", detail=detail))
+        return
+    # A folder with several splits is loaded as a DatasetDict, split → rows.
+    rows = _select_split(path, loaded, split) if isinstance(loaded, DatasetDict) else loaded
+    yield from read_arrow_rows(rows, origin=str(path))
 
 
 def _cause(error: Exception) -> str:
