@@ -82,6 +82,7 @@ def test_the_vocabulary_has_its_size_and_too_small_is_refused():
         tokenizer(vocab_size=200)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_has_the_same_bytes_in_another_process(tmp_path):
     program = (
         "import sys; from pathlib import Path; from tests.lib.engines import test_tiny;"

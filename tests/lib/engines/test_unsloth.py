@@ -247,6 +247,7 @@ def test_it_comes_before_what_it_patches_and_finds_its_settings(python, generate
     assert done.stdout == f"[] {wanted}\n"
 
 
+@pytest.mark.slow
 def test_trl_keeps_its_own_trainers_where_unsloth_has_put_others(python):
     module = (
         "import trl, trl.trainer.grpo_trainer as module\n"

@@ -77,5 +77,5 @@ def export_to(smoke, sets, base, tmp_path):
 
 @pytest.fixture
 def in_process(monkeypatch):
-    """Verify in this process; `test_export` covers the fresh one."""
+    """Verify in this process; a slow test and the smoke run have a fresh one."""
     monkeypatch.setattr(model, "read_afresh", read_forms)

@@ -64,7 +64,8 @@ def test_unsloth_loads_the_adapter_as_the_page_says(adapter, base, tmp_path, mon
     assert capsys.readouterr().out
 
 
-def test_every_form_is_verified_in_a_fresh_process(adapter, exported, export_to):
+@pytest.mark.usefixtures("in_process")
+def test_every_form_has_the_trained_log_probs(adapter, exported, export_to):
     verified = export_to(adapter, exported, dtype="bfloat16")
     assert verified.numbers["num_prompts"] == 4
     assert set(verified.errors) == {"fold", "rounding", "merged", "adapter"}
@@ -136,6 +137,7 @@ FORMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize(("name", "tags", "layout"), sorted(FORMS))
 def test_others_generate_from_an_export_of_every_presets_form(
@@ -245,6 +247,7 @@ def test_a_lost_or_wrong_adapter_is_noticed(form, adapter, base, export_to, monk
         export_to(adapter)
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_read_again_is_noticed_in_one_line(adapter, export_to, monkeypatch):
     def cut(folder: Path) -> None:
         path = folder / "model.safetensors"
@@ -264,6 +267,7 @@ def test_a_broken_fold_is_noticed(adapter, export_to, monkeypatch):
         export_to(adapter)
 
 
+@pytest.mark.slow
 def test_one_model_is_in_memory_at_a_time_and_none_at_the_proof(
     adapter, base, smoke, export_to, monkeypatch
 ):

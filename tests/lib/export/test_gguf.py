@@ -78,7 +78,7 @@ def write_base(folder: Path, sets: GeneratedSets, smoke: Params, *, name: str) -
 
 
 @pytest.mark.usefixtures("in_process")
-@pytest.mark.parametrize("kind", ["f16", "q8_0"])
+@pytest.mark.parametrize("kind", [pytest.param("f16", marks=pytest.mark.slow), "q8_0"])
 @pytest.mark.parametrize("name", MODELS)
 def test_the_file_says_what_the_checkpoint_says(name, kind, sets, smoke, export_to, tmp_path):
     base = write_base(tmp_path, sets, smoke, name=name)
