@@ -14,7 +14,6 @@ from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, pipeline
 
 from lib.artifacts import read_json, read_jsonl, write_json
-from lib.artifacts.models import ADAPTER_FILES
 from lib.artifacts.problems import write_problems
 from lib.core.errors import UserError
 from lib.engines.base import encode
@@ -27,8 +26,6 @@ from lib.export.reload import Answers, Request, check_same, read_forms, score_an
 from lib.inference import GenerationSettings, build_text_generator
 from lib.params import preset_names, preset_params
 from lib.prompts import PROMPT_FORMATS, prompt_format, save_system, saved_generation
-from tests.conftest import ROOT
-from tests.lib.engines import fake_unsloth
 from tests.lib.export.conftest import make_adapter, make_model
 from tests.live import held
 
@@ -38,30 +35,6 @@ DIFFER = "log-probs are off"
 @pytest.fixture(scope="module")
 def exported(adapter, tmp_path_factory):
     return tmp_path_factory.mktemp("models") / "export"
-
-
-def test_unsloth_loads_the_adapter_as_the_page_says(adapter, base, tmp_path, monkeypatch, capsys):
-    export = tmp_path / "data/models/export"
-    (export / "adapter").mkdir(parents=True)
-    for name in ADAPTER_FILES:
-        shutil.copyfile(adapter / name, export / "adapter" / name)
-    config = read_json(export / "adapter/adapter_config.json")
-    local = {**config, "base_model_name_or_path": str(base)}
-    write_json(export / "adapter/adapter_config.json", local)
-    load_tokenizer(base).save_pretrained(export)
-    monkeypatch.chdir(tmp_path)
-    calls = fake_unsloth.install(monkeypatch)
-    page = (ROOT / "docs/export.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    names: dict[str, Any] = {}
-    exec(compile(example.replace("=512", "=8"), "docs/export.md", "exec"), names)
-    loaded = calls.arguments("from_pretrained")
-    assert loaded["load_in_4bit"] is False and loaded["kwargs"] == {}
-    assert calls.arguments("for_inference")["model"] is names["model"]
-    weights = dict(names["model"].named_parameters())
-    assert any("lora_B" in name and weight.abs().sum() > 0 for name, weight in weights.items())
-    assert len(names["completion"]) == 8
-    assert capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("in_process")

@@ -64,22 +64,6 @@ def test_quick_validates_and_saves_only_where_the_run_does(tmp_path):
     assert [quick["grpo"]["eval_steps"], quick["grpo"]["logging_steps"]] == [0, 1]
 
 
-def test_quick_makes_no_benchmark_larger(tmp_path):
-    own = tmp_path / "own.yaml"
-    source = "known: gsm8k, limit: 10"
-    own.write_text(f"prepare: {{benchmarks: [{{name: held_out, source: {{{source}}}}}]}}\n")
-    with own.open("a") as file:
-        file.write("evaluate: {benchmarks: [held_out]}\n")
-    assert _read(str(own), quick=True)["prepare"]["benchmarks"][0]["source"]["limit"] == 10
-
-
-def test_quick_samples_no_benchmark_often(tmp_path):
-    own = tmp_path / "own.yaml"
-    override = "benchmark: harder, greedy: true, num_samples: 64, temperature: 1.0, top_p: 1.0"
-    own.write_text(f"evaluate: {{overrides: [{{{override}, max_new_tokens: 64}}]}}")
-    assert _read(str(own), quick=True)["evaluate"]["overrides"][0]["num_samples"] == 2
-
-
 @pytest.mark.parametrize("text", ["evaluate: {overrides: [{benchmark: harder}]}", "sft: 3"])
 def test_quick_reports_the_faults_of_an_overlay(text, tmp_path):
     own = tmp_path / "own.yaml"

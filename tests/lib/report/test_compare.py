@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from dvc.repo import Repo
-from flatten_dict import flatten
 
 from lib.artifacts import write_json, write_jsonl
 from lib.core.errors import UserError
 from lib.export.push import current_commit
-from lib.report.compare import compare_with, experiments_lines, experiments_table
+from lib.report.compare import compare_with, experiments_lines
 from stages.compare import main
 from tests.lib.report.runs import completion_rows, write_text
 
@@ -115,13 +113,6 @@ def test_edited_params_are_named_before_any_number(repository):
     assert "| dpo.eval_steps |" in text and "| and " in text and "file://" not in text
 
 
-def test_in_a_fresh_clone_nothing_is_called_newer(repository):
-    shutil.rmtree("data")
-    shutil.rmtree(".dvc/cache")
-    (note,) = compare().notes
-    assert "Nothing was run here" in note and "newer" not in note
-
-
 @pytest.mark.parametrize(("owner", "word"), [("", "git init"), ("another", "safe.directory")])
 def test_without_git_or_as_another_user_it_is_one_line(repository, owner, word, monkeypatch):
     if owner:
@@ -136,6 +127,7 @@ def test_without_git_or_as_another_user_it_is_one_line(repository, owner, word, 
         assert "\n" not in raised.value.message
 
 
+@pytest.mark.slow
 def test_an_experiment_older_than_the_remote_is_named(repository):
     in_shell(
         "dvc exp save --name warm && dvc remote add -q -d plots store && git commit -qam later"
@@ -178,13 +170,6 @@ def test_what_cannot_be_paired_says_why_first(repository, cause):
     assert against.tables[1].rows[0][1] == "−20.0" and "WORSE THAN HEAD" in against.alarms[0]
 
 
-def test_a_set_of_one_side_only_leaves_the_others_paired(repository):
-    rows = completion_rows("grpo", skill=0.7, problems=60, samples=2)
-    write_jsonl(repository / COMPLETIONS, [row for row in rows if row["benchmark"] == "held_out"])
-    against = compare()
-    assert against.notes == [] and "held_out, paired" in against.tables[1].title
-
-
 def test_nothing_measured_on_both_sides_is_no_success(repository):
     shutil.rmtree(".dvc/cache")
     write_json(Path("reports/metrics/evaluate/grpo.json"), {})
@@ -200,26 +185,6 @@ def test_the_command_fails_only_when_the_model_got_worse(repository):
     write_completions(repository, skill=0.3)
     worse = CliRunner().invoke(main)
     assert (worse.exit_code, "WORSE THAN HEAD" in worse.output) == (1, True)
-
-
-def test_dvc_lists_rates_without_what_qualifies_them(repository):
-    write_json(Path("reports/metrics/evaluate/grpo.json"), rates(0.4))
-    (changed,) = Repo().metrics.diff()["diff"].values()
-    assert list(flatten(changed, reducer="dot")) == [
-        f"held_out.greedy.answer_accuracy.{side}" for side in ("old", "new", "diff")
-    ]
-
-
-def test_an_experiment_without_a_result_has_no_numbers(repository, monkeypatch):
-    measured = {"rev": "main", "exported.pass_at_1": 0.49, "grpo.group_size": 8}
-    rows = [
-        {"Experiment": None, "State": None, **measured},
-        {"Experiment": "wider", "State": "Failed", **measured, "grpo.group_size": 1},
-    ]
-    monkeypatch.setattr("lib.report.compare.exp_show", lambda revs: rows)
-    table = experiments_table(["main"])
-    assert table.header == ("", "state", "pass_at_1", "grpo.group_size")
-    assert table.rows == (("main", "success", "0.49", "8"), ("wider", "failed", "–", "1"))
 
 
 @pytest.mark.parametrize("name", ["nowhere", "--all", ""])

@@ -10,7 +10,6 @@ from lib.report.figures import (
     headline_figure,
     pass_at_k_curve,
     report_figures,
-    reward_figure,
     validation_figure,
 )
 from lib.report.report import caveats
@@ -29,19 +28,6 @@ def test_figures_have_no_background_and_load_nothing(figures):
         ElementTree.fromstring(svg)
         assert not re.search(r'<rect[^>]*fill="white"', svg)
         assert not re.findall(r'(?:href|src|url)\s*[=(]\s*["\']?(http[^"\')]*)', svg)
-
-
-def test_curves_show_what_was_logged_and_name_what_is_zero(figures):
-    curves = figures["grpo_curves"]
-    titles = {panel.title for panel in curves.panels}
-    assert {"reward by component", "KL to the reference policy", "total reward"} <= titles
-    assert "gradient norm" not in titles and "gradient norm" in curves.caption
-
-
-def test_a_model_without_rewards_has_no_histogram(run):
-    bare = [dataclasses.replace(row, rewards={}, reward=0.0) for row in run.completions["base"]]
-    models = dataclasses.replace(run, completions={**run.completions, "base": bare})
-    assert [panel.title for panel in reward_figure(models).panels] == ["sft", "grpo"]
 
 
 def test_pass_at_k_curve_ends_at_the_measured_numbers(run):

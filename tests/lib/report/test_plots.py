@@ -1,4 +1,3 @@
-import csv
 import dataclasses
 
 import pytest
@@ -6,7 +5,6 @@ from ruamel.yaml import YAML
 
 from lib.report.write import OWN_PLOT, long_table
 from tests.conftest import ROOT
-from tests.lib.report.test_write import written
 
 
 def table_of(run, stage, **changes):
@@ -37,18 +35,6 @@ def test_sets_of_validation_problems_have_their_own_bands(run):
         "validation harder: answer accuracy": pytest.approx([0.25, 0.054, 0.446]),
         "validation: mean reward": [1.0],
     }
-
-
-def test_what_is_zero_or_what_dvc_draws_anyway_is_left_out(run, tmp_path):
-    table = table_of(run, "grpo")
-    assert run.curves["grpo"]["grad_norm"] and "gradient norm" not in table
-    assert run.curves["grpo"]["completions/mean_length"] and "response tokens" not in table
-    curves = {**run.curves, "grpo": {"loss": [(1, 0.0)]}}
-    logged = dataclasses.replace(run, curves=curves, validations={"sft": {}, "grpo": {}})
-    written(tmp_path / "out", logged)
-    (path,) = (tmp_path / "out/plots").iterdir()
-    rows = list(csv.DictReader(path.open()))
-    assert [float(row["value"]) for row in rows] == [row["value"] for row in long_table(run, "sft")]
 
 
 def test_dvc_draws_one_column_of_each_stage_s_own_curves():

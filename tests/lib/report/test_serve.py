@@ -1,5 +1,3 @@
-import socket
-import struct
 import threading
 import urllib.request
 from http.client import HTTPConnection
@@ -41,21 +39,6 @@ def test_a_page_of_another_name_reads_nothing(server, host, status):
     answer = connection.getresponse()
     assert (answer.status, b"hello" in answer.read()) == (status, status == 200)
     connection.close()
-
-
-@pytest.mark.parametrize(
-    ("request_text", "num_read"), [("GET /", 0), ("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 1)]
-)
-def test_an_aborted_download_prints_nothing(server, tmp_path, capfd, request_text, num_read):
-    (tmp_path / "report.html").write_bytes(bytes(50_000_000))
-    with socket.create_connection(server.server_address) as client:
-        # Close with a reset, as a browser does that gives up a download.
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        client.sendall(request_text.encode())
-        client.recv(num_read)
-    server.shutdown()
-    server.server_close()  # waits for open requests
-    assert capfd.readouterr().err == ""
 
 
 def test_a_port_that_is_taken_is_one_clear_line(server, tmp_path):

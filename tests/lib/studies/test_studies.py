@@ -42,7 +42,6 @@ from lib.studies.experiments import (
     _stored,
     experiments_of,
     measurements,
-    progress_line,
     run_study,
 )
 from lib.studies.measures import Scores, problem_scores
@@ -50,7 +49,6 @@ from lib.studies.pages import (
     END,
     START,
     studies_page,
-    study_figures,
     study_markdown,
     write_pages,
 )
@@ -377,11 +375,6 @@ def test_a_stopped_study_ends_its_runs_and_starts_no_more(fails, fault, interrup
     assert {path.name for path in tmp_path.glob("s-*")} == interrupted
 
 
-def test_the_time_left_is_that_of_two_at_a_time():
-    lines = [progress_line("x", [600.0, 1200.0], total=total, jobs=2) for total in (2, 3, 6)]
-    assert [line.rpartition("=")[2] for line in lines] == ["0", "15", "30"]
-
-
 def test_a_study_is_a_path_or_a_name(tmp_path):
     own = tmp_path / "mine.yaml"
     own.touch()
@@ -437,20 +430,6 @@ def test_scores_are_per_problem_and_mode():
     )["held_out"]
     assert both["unseen pass@1"] == {"q": 0.75} and "unseen greedy" not in both
     assert problem_scores(new) == problem_scores(rows)
-
-
-def test_other_sets_measures_are_named_and_entropy_is_in_nats():
-    training = {name: {"training": 0.5, "entropy": 1.5} for name in RIGHT}
-    training["sft"]["entropy"] = 0.25
-    both = study(benchmarks=("held_out", "harder"))
-    metrics = metrics_of(outcome_of(training=training), both)
-    assert [*metrics["variants"]["sft"]] == ["greedy", "harder greedy", "training", "entropy"]
-    assert [*metrics_of()["variants"]["sft"]] == ["greedy"]
-    page = study_markdown("more", both, metrics)
-    assert "| harder greedy | 100.0 (" in page and "| 0.250 (0.250–0.250) |" in page
-    assert "| sft → grpo | entropy | +1.250 (+1.250 to +1.250) | +1.250 |" in page
-    (panels,) = (figure.panels for figure in study_figures(both, metrics))
-    assert [panel.title for panel in panels] == ["greedy", "harder greedy", "training"]
 
 
 def test_grpos_samples_are_measured_at_both_ends(tmp_path, monkeypatch):
@@ -578,13 +557,6 @@ def test_a_page_names_the_release_commit_and_cpu():
     assert study_markdown("more", study(), metrics_of()).endswith("hours of experiments.\n")
 
 
-def test_a_page_names_its_preset_or_params_and_benchmarks():
-    metrics = metrics_of()
-    assert "about: `params.yaml`, measured on held_out." in study_markdown("a", study(), metrics)
-    page = study_markdown("a", study(preset="s4-gsm8k-lora"), metrics)
-    assert "about: `s4-gsm8k-lora`, measured" in page
-
-
 def test_a_finished_study_writes_its_numbers_their_origin_and_its_pages(tmp_path, monkeypatch):
     content = study().model_dump(mode="json", exclude_unset=True)
     content["variants"]["control"]["params"]["validation.num_problems"] = 10
@@ -632,29 +604,6 @@ def test_a_table_without_its_second_mark_is_refused(tmp_path):
     readme.write_text(START.format("more"))
     with pytest.raises(UserError, match=r"README\.md: no "):
         write_pages("more", study(), tmp_path, readme=readme)
-
-
-def test_the_curve_has_common_steps_and_the_control_as_a_level():
-    curves = {
-        "grpo": {"0": 0.25, "10": 0.4, "20": 0.5, "30": 0.5},
-        "sft": {"0": 0.0},
-        "control": {"900": 0.1, "4500": 0.4},
-    }
-    metrics = metrics_of(outcome_of(curves=curves))
-    (_, curve) = study_figures(study(), metrics)
-    rows = curve.panels[0].spec["data"]["values"]
-    steps = {
-        series: [row["step"] for row in rows if row["series"] == series]
-        for series in ("grpo", "control", "sft")
-    }
-    assert steps == {"grpo": [0, 10, 20, 30], "control": [0, 30], "sft": []}
-    # The level is the control's last validation: same problems as the curve, not all problems.
-    (_, level) = (row["value"] for row in rows if row["series"] == "control")
-    assert level == pytest.approx(0.4)
-    # Not of the study's benchmark, which `validation.sets` need not name.
-    assert curve.panels[0].title == "greedy accuracy on validation problems"
-    first = metrics["validation"]["grpo"]["0"]
-    assert first["low"] < first["mean"] == 0.25 < first["high"]
 
 
 def completion(mode: str, problem: str, *, answer_ok: bool, text: str = "") -> GradedCompletion:
