@@ -1,4 +1,4 @@
-"""Rows of `make gpu-check` by part, in the order of a user's questions.
+"""Rows of `python -m bench.gpu` by part, in the order of a user's questions.
 
 A row is one set of params, measured in a process of its own (`bench.gpu.measure`). The models
 have random weights in the real shapes of `lib/planning/facts.yaml`: nothing is fetched. A random

@@ -137,8 +137,8 @@ class Validation(Section):
     batch_size: Positive
     """Sequences generated at a time."""
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
-    """vLLM's share of a GPU beside the policy, in process or as `make vllm-server`. Not used on a
-    CPU, nor if GRPO rolls out with vLLM too: that engine then serves both."""
+    """vLLM's share of a GPU beside the policy, in process or as `./reckon vllm-server`. Not used on
+    a CPU, nor if GRPO rolls out with vLLM too: that engine then serves both."""
     stack: Annotated[str, one_of(STACKS)]
     """Rewards that make up the average total reward."""
     weights: Annotated[tuple[float, ...], Field(min_length=1)]
@@ -165,8 +165,8 @@ class RolloutSampling(Section):
     """Longest completion; in GRPO at most model.max_seq_length minus the longest prompt of the
     problems that `prepare` kept."""
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
-    """vLLM's share of a GPU beside the policy, in process or as `make vllm-server`; not used on a
-    CPU."""
+    """vLLM's share of a GPU beside the policy, in process or as `./reckon vllm-server`; not used on
+    a CPU."""
 
     @property
     def decoding(self) -> dict[str, Any]:

@@ -360,7 +360,7 @@ class PolicyGradientTrainer(Trainer):
                 f"grpo.dynamic_sampling={rounds}: at step {self.state.global_step + 1}, up to "
                 f"{wanted} of {len(groups)} groups still have equal rewards when all rounds are "
                 "used up. The problems are too easy or too hard for this policy, or its "
-                "completions too alike: choose others (`make difficulty`) or a larger "
+                "completions too alike: choose others (`./reckon difficulty`) or a larger "
                 "grpo.group_size, raise the rounds, or set grpo.dynamic_sampling_fallback: train"
             )
         self.curve.record("dynamic_sampling/rounds", round_)

@@ -5,8 +5,9 @@ from http.client import HTTPConnection
 import pytest
 from click.testing import CliRunner
 
+from commands.serve import main
 from lib.core.errors import UserError
-from lib.report.serve import main, report_server
+from lib.report.serve import report_server
 
 
 @pytest.fixture
