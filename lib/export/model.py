@@ -147,6 +147,8 @@ def publish(
     prompts = [conversation(problem.problem, system=system) for problem in held_out]
     # Beside `to`, so that the final rename stays within one file system and is atomic.
     unverified = to.with_name(f"{to.name}-unverified")
+    # Of an export that was killed, or failed.
+    shutil.rmtree(unverified, ignore_errors=True)
     # `folder` is a temporary folder, which the end of the block renames to `unverified`.
     with replacing(unverified) as folder:
         # The model's files. `written` has the answers that each form has to give in `verify`.
