@@ -20,7 +20,7 @@ option = $(if $(value $1),--$2=$(call typed,$1))
 # A switch is off without a value, or with 0.
 switch = $(if $(filter-out 0,$(value $1)),--$2)
 unexport BASE BASE_MODEL BENCHMARKS CARD CHECKPOINT COMPLETIONS ENGINE EXTRA HUB_REPO K LIMIT MODEL N OUT \
-    PORT PRESET PROMPT_FORMAT Q REFERENCES ROOMS SEED SET SETS STUDY SYSTEM
+    PORT PRESET PROMPT_FORMAT Q REFERENCES ROOMS SEED SET SETS STUDY SYSTEM VERSION
 PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: $(shell sed -nE 's/^([a-z-]+):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
@@ -156,6 +156,12 @@ bench: dev ## measure speed and accuracy against the alternatives (minutes; benc
 
 attack: dev ## try the verifier's laws without labels: SEED=N (minutes; RECKON_SHARED adds public sets)
 	@python -m bench.verifier laws $(call option,SEED,seed)
+
+release: dev ## run what README quotes on this machine and write every published number: VERSION=1.1.0 (hours)
+	@python -m bench.release --version=$(call typed,VERSION)
+
+release-check: setup ## compare README, docs, reports and reports/release.json with each other
+	@python -m bench.release.check
 
 mutants: dev ## change lib/ at random and count what the tests notice: N=40 SEED=0 ROOMS=stats,grading (hours)
 	@python -m bench.mutants --n $(if $(filter file,$(origin N)),40,$(call typed,N)) $(call option,SEED,seed) $(call option,ROOMS,rooms)
