@@ -17,7 +17,7 @@ PYTEST = OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile --no-loadscope-
 
 help:
 	@echo "reckon $$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml): from a base language model to a checked maths reasoner"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "All else, and the options of these: ./reckon --help"
 
 all: repro ## set up, run the whole pipeline, print the result (./reckon summary)
@@ -38,9 +38,6 @@ fetch: setup ## download the models and sets in params.yaml (./reckon fetch)
 
 compare: setup ## compare params and exported model with another revision: BASE=HEAD (./reckon compare)
 	@./reckon compare '$(value BASE)'
-
-report: setup ## update the report (dvc repro report)
-	@./reckon doctor --files && dvc repro report
 
 serve: setup ## serve the report and its rollout browser: PORT=8000 (./reckon serve)
 	@./reckon serve --port '$(PORT)'
@@ -71,6 +68,13 @@ check: ## check style, types and import layers; print the project's size
 	@lint-imports --config pyproject.toml
 	@python -m tests.house
 
+release: setup ## run what README quotes and write every published number (hours): VERSION=1.1.0 (bench.release)
+	@requirements/install.sh dev
+	@python -m bench.release --version='$(VERSION)'
+
+release-check: setup ## compare README, docs, reports and reports/release.json with each other
+	@python -m bench.release.check
+
 clean: ## remove the tools' caches; never data, reports or .venv
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
@@ -84,8 +88,9 @@ attack: new = python -m bench.verifier laws
 mutants: new = python -m bench.mutants
 lock: new = requirements/lock.sh
 dev: new = make setup EXTRA=dev
+report: new = make repro
 wandb-sync: new = wandb sync wandb/offline-run-*
-test-all test-vllm test-slurm gpu-check attack mutants lock dev wandb-sync \
+test-all test-vllm test-slurm gpu-check attack mutants lock dev report wandb-sync \
 plan doctor experiments evaluate grade debug-rollouts benchmarks difficulty memory-probe vllm-server serve-model push:
 	@echo 'Error: `make $@` is `$(or $(new),./reckon $@)` now' >&2; exit 2
 

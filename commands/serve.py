@@ -27,7 +27,7 @@ def main(page: Path, port: int) -> None:
     from lib.report.serve import HOST, report_server
 
     if not page.is_file():
-        raise UserError(f"{page} is missing. The report stage writes it: run `make report`.")
+        raise UserError(f"{page} is missing. The report stage writes it: run `make repro`.")
     with report_server(page, port=port) as server:
         # Port 0 was replaced by the kernel's choice.
         click.echo(f"http://{HOST}:{server.server_address[1]} (Ctrl-C to stop)")

@@ -77,6 +77,21 @@ def test_an_environment_of_another_python_is_refused(bare):
     assert "remove .venv" in error_of(make("setup", cwd=bare))
 
 
+def test_an_environment_of_a_moved_folder_is_made_anew(bare):
+    """Its scripts name an interpreter in the old folder: "cannot execute"."""
+    write_script(bare / ".venv/bin/activate", 'VIRTUAL_ENV="/elsewhere/.venv"\n')
+    lock = run_command("cksum", "requirements/cpu.txt", cwd=bare).stdout.split()[0]
+    (bare / f".venv/.cpu-{lock}").touch()
+    python = fake_python(bare / "python3.11", version="3.11", otherwise="exit 1")
+    shown = make("setup", f"PYTHON={python}", cwd=bare)
+    assert "made in another folder (/elsewhere/.venv)" in shown.stdout
+    assert "creating .venv" in shown.stdout
+    (bare / ".venv/bin").mkdir(parents=True)
+    write_script(bare / ".venv/bin/activate", f'VIRTUAL_ENV="{bare}/.venv"\n')
+    (bare / f".venv/.cpu-{lock}").touch()
+    assert make("setup", cwd=bare).stdout == ""
+
+
 def test_a_half_made_environment_does_not_stay(bare):
     """Without ensurepip, `python -m venv` fails after it has made .venv/bin/python."""
     half = 'mkdir -p .venv/bin && cp "$0" .venv/bin/python && exit 1'

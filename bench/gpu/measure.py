@@ -45,7 +45,7 @@ half."""
 
 def params_of(row: Row) -> Params:
     """Parse the row's params as a stage does."""
-    return parse_params(row.params, origin="gpu-check")
+    return parse_params(row.params, origin="bench.gpu")
 
 
 # The model and the problems

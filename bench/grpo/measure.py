@@ -12,6 +12,7 @@ import torch
 from transformers import TrainerCallback
 
 from bench.gpu.measure import trainer_of
+from bench.grpo.page import NUM_PROBLEMS, SMOLLM2_STEPS, STEPS
 from lib.artifacts import hub
 from lib.engines import pretrained, tiny
 from lib.engines.policy import save_policy
@@ -21,13 +22,7 @@ from lib.problems.generated import synthetic_sets
 from lib.prompts import prompt_format, save_system
 from tests.lib.training.runs import changed
 
-STEPS = 8
-"""Timed steps of a run; one more comes before them."""
-NUM_PROBLEMS = 2880
-"""Problems of a short SFT: it teaches the tiny model the format, so that its completions end."""
-
 SMOLLM2 = preset_params("smollm2-135m")
-SMOLLM2_STEPS = 2
 
 
 def smollm2_params(precision: str) -> Params:

@@ -304,7 +304,9 @@ def _report(kind: type[BaseException], error: BaseException, trace: TracebackTyp
         # If this folder cannot be written, the next one is tried.
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
-            path.write_text("".join(traceback.format_exception(error)), "utf-8", "replace")
+            # "x": in the temporary folder, another user may have put a link of this name.
+            with path.open("x", encoding="utf-8", errors="replace") as file:
+                file.write("".join(traceback.format_exception(error)))
             click.echo(f"Error: {_brief(error)}; the traceback is in {path}", err=True)
             return
     # No folder could be written: Python's own handler prints the traceback.

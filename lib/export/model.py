@@ -147,6 +147,8 @@ def publish(
     prompts = [conversation(problem.problem, system=system) for problem in held_out]
     # Beside `to`, so that the final rename stays within one file system and is atomic.
     unverified = to.with_name(f"{to.name}-unverified")
+    # Of an export that was killed, or failed.
+    shutil.rmtree(unverified, ignore_errors=True)
     # `folder` is a temporary folder, which the end of the block renames to `unverified`.
     with replacing(unverified) as folder:
         # The model's files. `written` has the answers that each form has to give in `verify`.
@@ -281,7 +283,7 @@ def write_model(
     # (`ARITHMETIC`), by a GGUF file's storage (`GGUF_LIMITS`), or for equal weights (`SAME`, 1e-5).
     forms = {}
     if export.gguf != "none":
-        # Imported here: `gpu-check` runs on machines without the package `gguf` too.
+        # Imported here: `bench.gpu` runs on machines without the package `gguf` too.
         from lib.export.gguf import modelfile, write_gguf
 
         # Written before the weights are rounded to `export.dtype`, so that they are rounded once.

@@ -296,7 +296,7 @@ def evidence_jumps(points: list[Point], limits: Limits) -> str:
             return (
                 f"{name} has risen from {first:.3g} to {last:.3g} of the right answers (means of "
                 f"{WINDOW} logged steps): read them with `./reckon debug-rollouts`; the step's "
-                "meaning is in docs/verifier.md"
+                "meaning is in reckon_verifier/README.md"
             )
     return ""
 

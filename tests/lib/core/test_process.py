@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from lib.core import process
 from lib.core.process import DVC_STAGE
 
 STAGE = """
@@ -81,3 +82,16 @@ def test_a_stage_that_was_started_by_hand_outlives_its_shell(monkeypatch):
     monkeypatch.setenv(DVC_STAGE, "sft")
     starter = process._dvc_ancestor()
     assert starter.pid == os.getppid()
+
+
+def test_a_traceback_follows_no_link(tmp_path, monkeypatch, capsys):
+    """In a folder that others can write, they may have put a link of the file's name."""
+    monkeypatch.setattr(process, "TRACEBACKS", tmp_path / "file/none")
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(process.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(process.time, "strftime", lambda _: "now")
+    (tmp_path / "victim").write_text("kept")
+    (tmp_path / f"now-{process.os.getpid()}.txt").symlink_to(tmp_path / "victim")
+    process._report(ValueError, ValueError("fault"), None)
+    assert (tmp_path / "victim").read_text() == "kept"
+    assert "fault" in capsys.readouterr().err

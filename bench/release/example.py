@@ -1,14 +1,9 @@
 """README's example: the default against half of its GRPO steps, as `make compare` prints it.
 
-`python -m tests.docs.example FOLDER` renews both the record and README's block from a clone
-after README's commands. Tests compare the block with the output of `make compare` on the record,
-and the record with the numbers of the committed run.
+`make release` runs both, as README's commands would, and stores their grades.
 """
 
-import json
-import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,9 +12,9 @@ from dvc.api import DVCFileSystem
 from lib.report.compare import graded_rows, params_table, summarize
 from lib.report.comparisons import Comparison, problem_grades
 from lib.stats import paired_difference
-from tests.conftest import ROOT
 
-README, RECORD = ROOT / "README.md", ROOT / "tests/docs/example.json"
+RECORD = Path("bench/release/example.json")
+EXPERIMENT = "release-example"
 SIDES = ("HEAD", "workspace")
 CURVES = "file:///home/you/reckon/data/scratch/compare/index.html"
 
@@ -27,11 +22,10 @@ Grades = dict[str, dict[str, str]]
 """Set and mode → side → number of right completions by problem, one digit each."""
 
 
-def grades_in(folder: Path) -> Grades:
-    """Read both sides' grades from a clone; their problems are the same in the same order."""
-    os.chdir(folder)
+def grades_of(experiment: str) -> Grades:
+    """Read the grades of the last run and of an experiment; both have the same problems."""
     grades: Grades = {}
-    for name, side in zip(SIDES, (DVCFileSystem(rev="HEAD"), DVCFileSystem()), strict=True):
+    for name, side in zip(SIDES, (DVCFileSystem(), DVCFileSystem(rev=experiment)), strict=True):
         rows = graded_rows(side, Path("data/graded/grpo.jsonl"))
         for (benchmark, mode), by_problem in problem_grades(rows).items():
             digits = "".join(str(sum(by_problem[problem])) for problem in sorted(by_problem))
@@ -81,9 +75,3 @@ def with_example(readme: str, grades: Grades) -> str:
     """Replace the output of `make compare` in `readme`, up to the next command."""
     before, command, rest = readme.partition("make repro && make compare\n")
     return f"{before}{command}...\n{printed(grades)}\n{rest[rest.index('$ ') :]}"
-
-
-if __name__ == "__main__":
-    measured = grades_in(Path(sys.argv[1]))
-    RECORD.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
-    README.write_text(with_example(README.read_text("utf-8"), measured), encoding="utf-8")
