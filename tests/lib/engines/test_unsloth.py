@@ -293,6 +293,7 @@ def test_importing_it_too_late_is_a_bug_that_crashes(python):
     assert "RuntimeError: unsloth must be imported before trl" in python(code).stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [

@@ -147,6 +147,7 @@ def test_an_experiment_older_than_the_remote_is_named(repository):
     assert "older" not in "\n".join(experiments_lines(everything=True))
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("cause", ["cache", "version", "problems", "references"])
 def test_what_cannot_be_paired_says_why_first(repository, cause):
     if cause == "cache":

@@ -137,6 +137,7 @@ REINFORCED = [
 ]
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     "own", [each for n, each in enumerate(REINFORCED) if each not in REINFORCED[:n]], ids=str
 )
