@@ -320,7 +320,7 @@ def test_shaping_rewards_find_their_settings_in_params():
 
 
 def test_params_stay_few():
-    assert len(preset_params("tiny-cpu").flat()) <= 183
+    XX
 
 
 @pytest.mark.parametrize(
