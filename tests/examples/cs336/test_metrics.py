@@ -1,4 +1,4 @@
-"""Responses are parsed as in the course's own suite, which runs as examples/cs336/README.md tells."""
+"""Responses are parsed as in the course's own suite; it runs as examples/cs336/README.md says."""
 
 import re
 import sys
