@@ -99,11 +99,6 @@ def test_a_file_that_cannot_be_loaded_is_named(write, source, error):
         load_plugin(write(source))
 
 
-def test_a_file_may_hold_a_dataclass(write):
-    source = "from __future__ import annotations\nimport dataclasses\n@dataclasses.dataclass\n"
-    assert load_plugin(write(f"{source}class part:\n    x: int = 3"))().x == 3
-
-
 def test_a_missing_file_is_named(write):
     with pytest.raises(UserError, match=r"plugins/rewards/own\.py is missing"):
         load_plugin("plugins/rewards/own.py:part")
@@ -190,12 +185,6 @@ def test_a_reward_that_catches_its_time_limit_ends_the_process(write):
     ended = run_python(code, cwd=Path.cwd(), PYTHONPATH=str(ROOT), PLUGIN_TIMEOUT_S="0.2")
     assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
     assert ended.stderr.startswith(f"Error: {name}: no result after 0.2 s")
-
-
-def test_a_pool_that_idles_is_no_thread_of_the_plugins(write):
-    pool = "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(2)\n"
-    name = write(f"{pool}def part(rollout): return pool.submit(len, rollout.completion).result()")
-    assert scores(name, "four") == [4.0]
 
 
 def test_a_call_leaves_the_alarm_that_was_set(write):

@@ -12,7 +12,7 @@ from lib.core.errors import UserError
 from lib.inference.generator import Solution
 from lib.inference.terminal import Terminal
 from stages.solve import main
-from tests.conftest import ROOT, run_command, write_script
+from tests.conftest import ROOT
 from tests.lib.inference.conftest import QUESTION, WORKING
 
 
@@ -98,30 +98,6 @@ def test_a_model_cannot_steer_the_terminal():
         assert not set(steering) - set("[2J1m") & set(shown) and shown.strip()
     error = UserError(f"{steering}: no such file")
     assert not set("\x1b\x9b\u202e") & set(error.format_message())
-
-
-@pytest.fixture
-def recording(tmp_path):
-    """Make a checkout with a Python that prints its arguments, one a line."""
-    shutil.copy(ROOT / "Makefile", tmp_path)
-    write_script(tmp_path / "requirements/install.sh", "")
-    write_script(tmp_path / ".venv/bin/python", 'printf "%s\\n" "$@"\n')
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("variable", "option", "value"),
-    [
-        ("Q", "question", "What is 15 * 23?"),
-        ("Q", "question", 'It\'s "$x$" `or` $(2 + $$y; \\frac{1}{2}$ #?'),
-        ("Q", "question", "-3 + 5 = ?"),
-        ("Q", "question", ""),
-        ("MODEL", "model", "org/name"),
-    ],
-)
-def test_make_passes_a_variable_on_unchanged_and_no_other(variable, option, value, recording):
-    ran = run_command("make", "solve", f"{variable}={value}", cwd=recording)
-    assert ran.stdout.splitlines() == ["-m", "stages.solve", f"--{option}={value}"]
 
 
 def test_the_python_of_the_docs_runs(taught, tmp_path, monkeypatch, capsys):

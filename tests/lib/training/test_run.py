@@ -293,23 +293,6 @@ def test_a_changed_param_starts_again(phase, short, capsys):
     assert set(output.splitlines()) <= set(log.splitlines())
 
 
-@pytest.mark.fast_cases(1)
-@pytest.mark.parametrize(
-    ("precision", "supported", "warns"),
-    [("bf16", False, True), ("bf16", True, False), ("fp32", False, False)],
-)
-def test_a_cpu_that_emulates_bfloat16_is_named_before_the_first_step(
-    precision, supported, warns, phase, short, capsys, monkeypatch
-):
-    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
-    monkeypatch.setattr(
-        torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: supported, raising=False
-    )
-    with pytest.raises(UserError, match="was interrupted"):
-        phase(1, params=changed(short, {"model": {"mixed_precision": precision}}))
-    assert ("model.mixed_precision: fp32" in capsys.readouterr().out) is warns
-
-
 def test_without_checkpoints_an_interrupted_phase_starts_again(phase, short):
     unsaved = changed(short, {"sft": {"save_steps": 0, "keep_checkpoints": 0}})
     with pytest.raises(UserError, match=r"starts again.*sft\.save_steps"):
