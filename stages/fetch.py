@@ -26,7 +26,7 @@ def fetch_params(params_file: Path) -> None:
     An interrupted fetch resumes.
     """
     params = load_params(params_file)
-    from lib.artifacts.hub import FETCHED, fetch, look_up
+    from lib.models.hub import FETCHED, fetch, look_up
     from lib.planning.inputs import repositories_of, write_commits
 
     for line in write_commits(params, path=params_file):

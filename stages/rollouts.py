@@ -37,10 +37,10 @@ def debug(params_file: Path, problems: Path, base: Path, checkpoint: str, n: int
     """
     params = load_params(params_file)
     from lib.artifacts.problems import read_problems
-    from lib.engines.policy import load_tokenizer
-    from lib.engines.runtime import configure
     from lib.evaluation.sampling import sample_checkpoint
     from lib.inference.external import find_model
+    from lib.models.pretrained import load_tokenizer
+    from lib.models.runtime import configure
     from lib.planning.rollouts import diagnose, report_lines, tag_tokens
     from lib.prompts import prompt_format
     from lib.rewards.functions import Grading
@@ -104,8 +104,8 @@ def difficulty(
     """Measure a checkpoint's success on each GRPO problem, for `prepare.grpo.difficulty`."""
     params = load_params(params_file)
     from lib.artifacts.problems import read_problems
-    from lib.engines.runtime import configure
     from lib.evaluation.sampling import sample_checkpoint
+    from lib.models.runtime import configure
     from lib.problems.selection import PassRate, write_pass_rates
 
     configure(seed=params.seed, threads=params.torch_threads)

@@ -21,8 +21,8 @@ from stages.options import reads, reads_params
 def main(params_file: Path, model: Path, port: int, fixed: bool, options: tuple[str, ...]) -> None:
     """Start `vllm serve` on this machine only, and serve until Ctrl-C."""
     params = load_params(params_file)
-    from lib.engines.registry import VLLM_SHARE
     from lib.engines.serve import serve, server_command
+    from lib.params.engines import VLLM_SHARE
 
     # Shares of a GPU's memory, from the sections that use a server. During training, the policy may
     # be on the same GPU; a fixed server has the GPU to itself and gets the usual share.

@@ -8,7 +8,9 @@ from click.testing import CliRunner
 
 from lib.artifacts import write_jsonl
 from lib.engines.base import encode
-from lib.engines.policy import load_policy, load_tokenizer, save_policy
+from lib.models.load import load_policy
+from lib.models.pretrained import load_tokenizer
+from lib.models.save import save_policy
 from studies.forgetting.measure import main
 
 
