@@ -1,7 +1,7 @@
 r"""Parse the factors of an expression: numbers, names, groups, functions, and marks after them.
 
-`Atoms` is the lower half of the parser (`reckon_verifier.parse` has the levels above a factor). In
-`2\sin^2 x + \{1, 2\}` the atoms are `2`, `\sin^2 x` and `\{1, 2\}`.
+`Atoms` is the lower half of the parser (`reckon_verifier.grammar` has the levels above a factor).
+In `2\sin^2 x + \{1, 2\}` the atoms are `2`, `\sin^2 x` and `\{1, 2\}`.
 """
 
 import re
@@ -58,8 +58,8 @@ class Atoms:
     """A cursor in a sequence of tokens, and a method for each kind of atom.
 
     A method that parses begins at the next token, moves past the tokens of its atom, and returns
-    their tree. The subclass `reckon_verifier.parse.Parser` defines `statement`, `product`, `signed`
-    and `element`.
+    their tree. The subclass `reckon_verifier.grammar.Parser` defines `statement`, `product`,
+    `signed` and `element`.
 
     Attributes:
         tokens: all tokens, then the end token.

@@ -116,7 +116,7 @@ def is_equivalent(*, reference: str, answer: str | None, problem: str | None = N
     r"""Return True if `answer` is right: equal to `reference` in any notation.
 
     `0.5` equals `\frac12`, and `x = 5` equals `5`. The order of the two may matter: for a unit,
-    sign or name that one of them lacks, a rounding, or a decimal comma (docs/verifier.md). None and
+    sign or name that one of them lacks, a rounding, or a decimal comma (README.md). None and
     an empty text equal nothing.
 
     Args:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -106,9 +107,19 @@ def pytest_configure() -> None:
     use_common_cpu_kernels()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep files together and in order, the long ones before the others; limit each test."""
+    """Keep files together and in order, the long ones before the others; limit each test.
+
+    Of the cases of a test with `fast_cases(n)`, those after the first n are slow.
+    """
+    cases: Counter[str] = Counter()
     for item in items:
+        if marker := item.get_closest_marker("fast_cases"):
+            name = item.nodeid.partition("[")[0]
+            cases[name] += 1
+            if cases[name] > marker.args[0]:
+                item.add_marker("slow")
         if any(item.get_closest_marker(name) for name in ("slow", "vllm", "gpu")):
             item.add_marker(pytest.mark.timeout(LONG_LIMIT_S))
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))

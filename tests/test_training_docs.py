@@ -114,6 +114,7 @@ def test_the_example_from_checkpoints_trains(checkout, capsys):
     assert (checkout / "data/scratch/mine/model/adapter_model.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_a_full_model_takes_the_place_of_an_adapter(checkout):
     mine, params = Path("mine/model"), preset_params("smoke")
     for rank in (8, 0):

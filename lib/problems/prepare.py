@@ -38,6 +38,7 @@ from lib.problems.rows import Fields, RawRow, RowFault
 from lib.problems.selection import (
     TokenCounter,
     draw,
+    drop_controls,
     drop_too_long,
     easy_to_hard,
     keep_band,
@@ -391,9 +392,16 @@ def finish_sets(
     """
     sft, grpo = sets.training
     for each in sets.training:
+        rows = drop_controls(
+            f"prepare.{each.name}",
+            each.train,
+            counter,
+            targets=each is sft,
+            drops_rows=prepare.bad_rows == "drop",
+        )
         each.train, each.limits = drop_too_long(
             each.name,
-            each.train,
+            rows,
             counter,
             prepare.lengths,
             max_seq_length=max_seq_length,

@@ -104,7 +104,7 @@ def sft_dataset(
         )
         prompt_ids = rendered["input_ids"]
         # The solution and the answer, written as the prompt format demands.
-        target = render_target(problem, prompt_format) + tokenizer.eos_token
+        target = render_target(problem, prompt_format).text + tokenizer.eos_token
         target_ids = tokenizer(target, add_special_tokens=False)["input_ids"]
         row = {
             "input_ids": [*prompt_ids, *target_ids],

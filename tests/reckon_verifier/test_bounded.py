@@ -114,6 +114,7 @@ def cpu_s(text: str) -> float:
     return time.process_time() - start
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize("name", sorted(LOOPS))
 def test_a_loop_of_a_megabyte_costs_at_most_a_second(name):
     text = LOOPS[name] * (10**6 // len(LOOPS[name]))

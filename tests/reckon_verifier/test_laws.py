@@ -158,8 +158,8 @@ PARSED = st.sampled_from(ANSWERS.split(";"))
 INTRANSITIVE = frozenset(
     ["x=1", "y=1", "5 cm", "5 kg", "f(x)=2x", r"60^\circ", "1 or 2", "1 and 2", "(1,2)"]
 )
-"""Answers that equal more texts than they are equivalent to (docs/verifier.md): a unit, a name, the
-word that joins a list, a point that may be an interval."""
+"""Answers that equal more texts than they are equivalent to (its README): a unit, a name, the word
+that joins a list, a point that may be an interval."""
 
 
 @settings(max_examples=400, deadline=None)

@@ -93,6 +93,7 @@ def test_a_named_format_takes_the_place_of_the_models_own(folder):
         external_model(folder, format_name="boxed/own")
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     ("template", "words"),
     [
@@ -122,6 +123,7 @@ def test_of_several_chat_templates_the_default_is_tried(folder):
     assert set(engine.tokenizer.chat_template) == {"default", "tool_use"}
 
 
+@pytest.mark.slow
 def test_an_engine_gets_memory_for_at_most_the_models_positions(base, monkeypatch):
     asked = []
 

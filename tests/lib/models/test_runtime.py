@@ -25,6 +25,7 @@ def process_settings():
     deterministic.fill_uninitialized_memory = filled
 
 
+@pytest.mark.slow
 def test_kernels_and_threads_are_those_of_params(monkeypatch, tmp_path):
     """AVX-512 computes as AVX2 unless the user has a choice; both nodes have params' threads.
 

@@ -168,6 +168,7 @@ def test_on_policy_losses_that_average_alike_are_one(losses):
     assert not torch.allclose(*apart)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [case for case in SHOWN if " -S " in case.values[0].script])
 def test_what_an_example_varies_can_act(block, tmp_path):
     """These examples start from the default; test_their_commands.py has the others."""

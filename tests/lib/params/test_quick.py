@@ -1,11 +1,16 @@
-"""`QUICK=1`: the real run, five steps long."""
+"""`--quick`: the real run, five steps long."""
+
+import functools
 
 import pytest
 from ruamel.yaml import YAML
 
 from lib.core.errors import UserError
-from lib.params import compose_preset, parse_params, preset_names
+from lib.params import compose_preset as compose
+from lib.params import parse_params, preset_names
 from lib.params.load import QUICK_ROWS, QUICK_STEPS, doubts
+
+compose_preset = functools.cache(compose)
 
 PRESETS = [name for name in preset_names() if name[0] == "s" and name != "smoke"]
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from commands.compare import main
 from lib.artifacts import write_json, write_jsonl
 from lib.core.errors import UserError
 from lib.export.push import current_commit
 from lib.report.compare import compare_with, experiments_lines
-from stages.compare import main
 from tests.lib.report.runs import completion_rows, write_text
 
 PARAMS = Path("lib/presets/tiny-cpu.yaml").read_text()
@@ -147,6 +147,7 @@ def test_an_experiment_older_than_the_remote_is_named(repository):
     assert "older" not in "\n".join(experiments_lines(everything=True))
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("cause", ["cache", "version", "problems", "references"])
 def test_what_cannot_be_paired_says_why_first(repository, cause):
     if cause == "cache":

@@ -44,6 +44,7 @@ def rollouts(prompts: list[Any], trainer) -> dict[str, Any]:
     return {"prompt_ids": ids, "completion_ids": completions, "logprobs": None}
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_a_step_of_ours_is_a_step_of_trls(built, base, name):
     def run(trainer_name):

@@ -90,6 +90,7 @@ def report_shifted_log_probs(trainer: PolicyGradientTrainer, shifts: list[float]
     trainer.roll_out_with(EditingEngine(trainer, shifted), live=False)
 
 
+@pytest.mark.fast_cases(4)
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_the_gradient_of_a_step_is_the_objectives(built, name):
     """The second step on a batch has a ratio other than 1; `reinforce` takes one step a batch."""
@@ -298,6 +299,7 @@ def test_the_samplers_gap_is_logged_and_is_rounding(built, smoke, sampler):
     assert all(point[f"{GAP}/mean"] <= point[f"{GAP}/max"] < 1e-4 for point in points)
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("advantage", ["none", "mean", "group", "batch", "rloo"])
 def test_advantages_are_those_that_params_name(built, advantage):
     trainer, earned = built(advantage=advantage, max_steps=1), []

@@ -88,6 +88,7 @@ def based_on(build: Callable[..., PreTrainedModel], base: Path, folder: Path) ->
     return folder
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("checkpointing", [True, False])
 @pytest.mark.parametrize("architecture", [learned_positions, functional_dropout, dropout_in_config])
 def test_every_architecture_is_scored_as_it_was_sampled(

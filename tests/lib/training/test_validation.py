@@ -114,6 +114,7 @@ ENGINES = [
 """Engine of rollouts, engine of validation, and True if an adapter is trained."""
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(("rolls_out", "validates", "lora"), ENGINES)
 def test_validation_changes_no_weight(request, built, read, rolls_out, validates, lora):
     def by_tokens(completion_ids, **columns):

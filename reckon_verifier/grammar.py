@@ -152,7 +152,11 @@ class Parser(Atoms):
             kind = SET_OPERATIONS[sign]
             # A ∪ B ∪ C is one node of three.
             parts = left.args if left.kind == kind else (left,)
-            left = Node(kind, (*parts, self.sum()))
+            # `{1, 3} \\cup {2}`: groups with commas are sets here.
+            operands = (*parts, self.sum())
+            left = Node(
+                kind, tuple(Node("set", x.args) if x.kind == "list" else x for x in operands)
+            )
         return left
 
     def sum(self) -> Node:
