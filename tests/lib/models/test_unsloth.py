@@ -321,6 +321,6 @@ def test_stages_import_it_before_anything_heavy():
     for file in ("stages/sft", "stages/grpo", "stages/dpo", "commands/memory_probe"):
         source = (ROOT / f"{file}.py").read_text("utf-8")
         source = source[source.rindex("\ndef ", 0, source.index("import_first(")) :]
-        rooms = ("engines.runtime", "training", "planning")
+        rooms = ("models.runtime", "training", "planning")
         heavy = [source.find(f"from lib.{room}") for room in rooms if f"from lib.{room}" in source]
         assert 0 < source.find("import_first(") < min(heavy)

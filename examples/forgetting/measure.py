@@ -10,7 +10,7 @@ One line of JSON per checkpoint:
   questions, in nats per token. A value below the start's is forgotten.
 
 \b
-    python -m studies.forgetting.measure --base data/models/base --start data/models/sft \\
+    python -m examples.forgetting.measure --base data/models/base --start data/models/sft \\
         --completions data/completions/sft.jsonl data/models/grpo
 """
 
