@@ -1,4 +1,4 @@
-"""Rows of `make gpu-check` by part, in the order of a user's questions.
+"""Rows of `python -m bench.gpu` by part, in the order of a user's questions.
 
 A row is one set of params, measured in a process of its own (`bench.gpu.measure`). The models
 have random weights in the real shapes of `lib/planning/facts.yaml`: nothing is fetched. A random
@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 from ruamel.yaml import YAML
 
-from lib.artifacts.hub import fetch, kernel_repository, look_up
-from lib.artifacts.models import FLASH_KERNEL
 from lib.core.errors import UserError
+from lib.models.hub import fetch, kernel_repository, look_up
 from lib.params import compose_preset, parse_params, preset_params
 from lib.params.load import BASE
+from lib.params.model import FLASH_KERNEL
 from lib.planning.memory import FACTS
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -61,7 +61,7 @@ class Row:
 
     def described(self) -> dict[str, Any]:
         """Describe the row: its fields, with only the params that differ from the default."""
-        own, base = parse_params(self.params, origin="gpu-check"), preset_params(BASE).flat()
+        own, base = parse_params(self.params, origin="bench.gpu"), preset_params(BASE).flat()
         changed = {key: value for key, value in own.flat().items() if value != base[key]}
         return {**dataclasses.asdict(self), "params": changed}
 

@@ -28,9 +28,9 @@ from ruamel.yaml import YAML
 from transformers import TrainerState
 
 from lib.artifacts import ROOT, hash_path, read_json
-from lib.artifacts.models import HUB_ID
 from lib.core.errors import UserError, first_line
 from lib.core.git import git
+from lib.params.model import HUB_ID
 
 CARD = "README.md"
 LOCK = ROOT / "dvc.lock"
@@ -188,12 +188,12 @@ def check_repo(repo: str) -> None:
     """
     if not HUB_ID.fullmatch(repo):
         raise UserError(
-            f"HUB_REPO={repo}: expected owner/name, for example: make push HUB_REPO=me/my-model"
+            f"repository `{repo}`: expected owner/name, for example: ./reckon push me/my-model"
         )
     try:
         validate_repo_id(repo)
     except HFValidationError as error:
-        raise UserError(f"HUB_REPO={repo}: {first_line(error)}") from None
+        raise UserError(f"repository `{repo}`: {first_line(error)}") from None
 
 
 def current_commit() -> str:

@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import Iterator
 
-from lib.engines.unsloth import shares_weights
+from lib.models.unsloth import shares_weights
 from lib.params import Params, preset_params
 from lib.params.data import AnySource, GeneratorSource, HubSource, hub_splits, known_sets
 from lib.params.load import BASE, doubts
@@ -368,7 +368,7 @@ def plan_lines(params: Params) -> Iterator[str]:
             f"disk {_sizes(disk_bytes(params, shape))}, in data/models; again in DVC's cache; "
             "plus the Hub's files of the model, and checkpoints to resume from"
         )
-    yield "estimates (lib/planning: memory, plan), not verified on a GPU; `make memory-probe`"
+    yield "estimates (lib/planning: memory, plan), not verified on a GPU; `./reckon memory-probe`"
     # Times of other people's runs of this model or a similar one (facts.yaml).
     for line in FACTS["published"].get(model.name, ()):
         yield f"published, not ours: {line}"

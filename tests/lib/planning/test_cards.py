@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from commands import preset
 from lib.core.errors import UserError
-from lib.engines.gpu import Gpu
+from lib.models.gpu import Gpu
 from lib.params import Params, load_params, preset_params
 from lib.planning.cards import FILL, card_memory, fitted
 from lib.planning.memory import forward_pass, memory_at_peak, shape_of
 from lib.planning.plan import phases_of
 from lib.training.phase.launch import Launch
-from stages import preset
 from tests.lib.training.runs import changed
 
 GB = 10**9
@@ -62,7 +62,7 @@ def test_the_card_is_the_one_named_or_the_first_here(monkeypatch):
     here.append(Gpu("L4", "580.1", 23 * GB, 22 * GB))
     assert card_memory("") == 23 * GB
     for card in ("big", "²"):
-        with pytest.raises(UserError, match=f"CARD={card}"):
+        with pytest.raises(UserError, match=f"--card {card}"):
             card_memory(card)
 
 
@@ -71,7 +71,7 @@ def test_fit_writes_the_preset_with_its_micro_batches(tmp_path, monkeypatch):
     monkeypatch.setattr("lib.planning.cards.find_gpus", list)
     arguments = ["s1-qwen2.5-0.5b", "--fit"]
     refused = CliRunner().invoke(preset.main, arguments)
-    assert "CARD=24" in refused.output
+    assert "--card=24" in refused.output
     for card, size in (("80", 16), ("24", 16)):  # over its own file too, and without --fit
         done = CliRunner().invoke(preset.main, [arguments[0], f"--card={card}"])
         assert done.exit_code == 0, done.output

@@ -21,7 +21,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCau
 from bench.gpu.rows import precisions
 from lib.artifacts import read_json, write_jsonl
 from lib.artifacts.problems import Problem
-from lib.engines.policy import load_tokenizer
+from lib.models.pretrained import load_tokenizer
 from lib.objectives import CHUNK_NUMEL, MAX_WHOLE_LOGITS
 from lib.objectives.logprobs import fused_scores
 from lib.params import Params, parse_params, preset_params
@@ -181,7 +181,7 @@ def test_the_plan_is_that_of_a_gpu_within_a_twentieth(case, monkeypatch):
     """GRPO of Qwen3-0.6B, all weights, on an H100: bench/gpu, its part sampler-gap."""
     monkeypatch.setattr("lib.planning.memory.CHUNK", CHUNK_NUMEL["cuda"])
     row = precisions()[f"{case}, transformers"]
-    params = parse_params(row.params, origin="gpu-check")
+    params = parse_params(row.params, origin="bench.gpu")
     measured = read_json(ROOT / "studies/presets/h100.json")
     peak = measured[f"grpo of Qwen3-0.6B, all weights, {case}"]["peak_memory_bytes"]
     stated = memory_at_peak(params, "grpo", shape_in(row.shape))
