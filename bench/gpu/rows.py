@@ -19,12 +19,9 @@ from lib.artifacts.hub import fetch, kernel_repository, look_up
 from lib.artifacts.models import FLASH_KERNEL
 from lib.core.errors import UserError
 from lib.params import compose_preset, parse_params, preset_facts, preset_params
-from lib.params.load import BASE
+from lib.params.load import BASE, PRESETS, preset_names, read_yaml
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-
-PRESETS = ("s1-qwen2.5-0.5b", "s4-gsm8k-lora", "s0-qwen3-4b", "s3-cs336", "s2-math-sft")
-"""One of the two `s4`: they differ only in their model."""
 
 SHAPES: dict[str, dict[str, Any]] = {
     "Qwen/Qwen3-0.6B": {
@@ -149,6 +146,16 @@ WAYS: dict[str, dict[str, dict[str, Any]]] = {
 """Our trainer and TRL's, each with either engine; the last shares vLLM's weights."""
 
 
+def own_presets() -> list[str]:
+    """List the presets with a model of the Hub that are no variant of another preset."""
+    overlays = {name: read_yaml(PRESETS / f"{name}.yaml") for name in preset_names()}
+    return [
+        name
+        for name, content in overlays.items()
+        if "preset" not in content and "/" in content.get("model", {}).get("name", "")
+    ]
+
+
 def steps(model: str) -> dict[str, Row]:
     """Make rows of a GRPO step in every way: same model, LoRA, types, batches and lengths."""
     return {way: row(model, **changes) for way, changes in WAYS.items()}
@@ -161,7 +168,7 @@ def presets() -> dict[str, Row]:
     last. A step is cut to two micro-batches, which changes no peak.
     """
     rows: dict[str, Row] = {}
-    for preset in PRESETS:
+    for preset in own_presets():
         content = copy.deepcopy(_quick(preset))
         grpo, sft = content["grpo"], content["sft"]
         grpo["prompts_per_step"] = math.ceil(2 * grpo["micro_batch_size"] / grpo["group_size"])

@@ -221,9 +221,7 @@ def _rows_of(source: AnySource, params: Params, *, cut: int = 0) -> tuple[int | 
     if isinstance(source, GeneratorSource):
         # For example `num_sft`, for the generated set `sft`.
         return getattr(params.prepare.synthetic, f"num_{source.generator}"), "generated"
-    entries: list[dict[str, Any]] = []
-    if isinstance(source, KnownSource):
-        entries = [known_sets()[source.known]]
+    entries = [known_sets()[source.known]] if isinstance(source, KnownSource) else []
     if isinstance(source, HubSource):
         # The counts are of whole known sets, not of one of several subsets, or of other files.
         part = (source.hub, source.split, [source.subset], source.files)

@@ -18,7 +18,7 @@ from lib.planning.plan import (
 from lib.training.dpo import dpo_arguments
 from lib.training.grpo import grpo_arguments
 from lib.training.phase.launch import Launch
-from tests.conftest import run_python
+from tests.conftest import S1, run_python
 from tests.lib.training.steps import plain_sft
 
 GIB = 2**30
@@ -193,14 +193,14 @@ def test_a_rank_generates_its_part_of_a_generation_at_once(ranks, updates):
 
 
 def test_a_model_of_unknown_shape_has_no_sizes():
-    params = preset_params("s1-qwen2.5-0.5b").replaced(model={"name": "owner/elsewhere"})
+    params = preset_params(S1).replaced(model={"name": "owner/elsewhere"})
     lines = list(plan_lines(params))
     assert any(line.startswith("memory and disk: unknown") for line in lines)
     assert not any("fits one GPU" in line for line in lines)
 
 
 def test_the_plan_lists_each_param_that_differs():
-    lines = list(plan_lines(preset_params("s1-qwen2.5-0.5b")))
+    lines = list(plan_lines(preset_params(S1)))
     assert "  grpo.group_size: 16 (tiny-cpu: 8)" in lines
     assert not any(line.startswith("  seed: ") for line in lines)
     assert list(plan_lines(preset_params("tiny-cpu")))[-1].startswith("params: 0 of ")
