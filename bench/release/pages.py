@@ -134,8 +134,9 @@ def with_figures(text: str, entry: dict[str, Any], content: Any) -> str:
 
 
 def like(shown: str, number: float) -> str:
-    """Format a number as the page shows it: its decimals, and its sign if the page has a plus."""
+    """Format a number as the page shows it: decimals, commas, and a plus if the page has one."""
     places = len(shown.partition(".")[2])
     number = round(number, places)
     sign = "+" if shown[0] == "+" or (shown[0] in "−-" and number > 0) else "-"
-    return f"{number:{sign},.{places}f}".replace("-", "−")
+    comma = "" if re.match(r"\D?\d{4}", shown) else ","
+    return f"{number:{sign}{comma}.{places}f}".replace("-", "−")
