@@ -38,11 +38,11 @@ def main(
     configure(seed=params.seed, threads=params.torch_threads)
     # Raises if verification fails, before the export has its final name.
     verified = publish(to=export, params=params, measured=measured, **inputs)
-    # Errors: mean differences in log-prob from the checkpoint, by comparison. `make push` compares
-    # the hash with the folder: only the verified bytes are uploaded.
+    # Errors: mean differences in log-prob from the checkpoint, by comparison. `./reckon push`
+    # compares the hash with the folder: only the verified bytes are uploaded.
     facts = {"errors": verified.errors, "export": hash_path(export)}
     write_metrics(metrics, verified.numbers)
-    # Tuples as lists: `make push` compares these params with the ones it reads back from JSON.
+    # Tuples as lists: `./reckon push` compares these params with the ones it reads back from JSON.
     used = params.model_dump(mode="json")
     write_provenance(provenance, settings=used, inputs=inputs, **facts)
     click.echo(f"export verified={verified.numbers['num_prompts']} model={export}")

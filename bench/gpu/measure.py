@@ -1,4 +1,4 @@
-"""Measure one row of `bench.gpu.rows` in this process: `make gpu-check` starts one for each.
+"""Measure one row of `bench.gpu.rows` in this process: `python -m bench.gpu` starts one for each.
 
 Unsloth has to be imported before the libraries that it patches, and a process has one peak.
 """
@@ -45,7 +45,7 @@ half."""
 
 def params_of(row: Row) -> Params:
     """Parse the row's params as a stage does."""
-    return parse_params(row.params, origin="gpu-check")
+    return parse_params(row.params, origin="bench.gpu")
 
 
 # The model and the problems
@@ -233,7 +233,7 @@ def validate(params: Params, phase: str, trainer: Any, *, base: Path, folder: Pa
 
 
 def planned(params: Params, row: Row) -> dict[str, float]:
-    """Return the phase's memory as planned by `make plan`."""
+    """Return the phase's memory as planned by `./reckon plan`."""
     (phase,) = (one for one in phases_of(params, shape_in(row.shape)) if one.name == row.kind)
     stated = {"peak_memory_bytes": sum(phase.memory.values())}
     gpus = find_gpus()

@@ -1,4 +1,4 @@
-"""Rows of `make gpu-check` by part, in the order of a user's questions.
+"""Rows of `python -m bench.gpu` by part, in the order of a user's questions.
 
 A row is one set of params, measured in a process of its own (`bench.gpu.measure`). The models
 have random weights in the real shapes, of the presets' `facts`: nothing is fetched. A random
@@ -67,7 +67,7 @@ class Row:
 
     def described(self) -> dict[str, Any]:
         """Describe the row: its fields, with only the params that differ from the default."""
-        own, base = parse_params(self.params, origin="gpu-check"), preset_params(BASE).flat()
+        own, base = parse_params(self.params, origin="bench.gpu"), preset_params(BASE).flat()
         changed = {key: value for key, value in own.flat().items() if value != base[key]}
         return {**dataclasses.asdict(self), "params": changed}
 

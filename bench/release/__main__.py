@@ -80,7 +80,7 @@ def python(*arguments: str) -> None:
 
 
 def run_study(name: str) -> None:
-    python("-m", "stages.study", "--study", name)
+    python("-m", "commands", "study", name)
 
 
 def write_version(version: str) -> None:
@@ -120,7 +120,7 @@ def render(*, with_plan: bool) -> None:
     """Write the pages and figures from the files that hold their numbers.
 
     Args:
-        with_plan: also the tables of `make plan`'s figures, which code computes.
+        with_plan: also the tables of `./reckon plan`'s figures, which code computes.
     """
     for numbers in sorted(REPORTS.glob("*/study.json")):
         name = numbers.parent.name

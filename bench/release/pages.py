@@ -72,7 +72,7 @@ def pages() -> Iterator[Page]:
 
 
 def plan_pages() -> Iterator[Page]:
-    """Yield the table of `make plan`'s figures, which code computes and no check compares."""
+    """Yield the table of `./reckon plan`'s figures, which code computes and no check compares."""
     table = "\n".join(plan_table())
     yield Page(PRESETS, Path("lib/planning"), lambda text: with_table(text, table))
 

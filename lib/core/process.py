@@ -41,7 +41,7 @@ def check_environment(lock: Path = LOCK) -> None:
         UserError: a package is missing or of another version; names it and the command to run.
     """
     locked = locked_versions(lock)  # {package: version}
-    # Only packages that decide results; `make doctor` compares the whole lock.
+    # Only packages that decide results; `./reckon doctor` compares the whole lock.
     expected = {name: locked[name] for name in CHECKED_PACKAGES}
     # The builds of vLLM are optional, and each has a lock of its own.
     for name, extra_lock in EXTRAS.items():

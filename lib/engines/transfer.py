@@ -227,7 +227,7 @@ def _join(info: Any, rank: int) -> Any:
     # already. The store need not wait for the others, since ProcessGroupGloo does. It would listen
     # on all interfaces; a socket of one's own listens on the address that the workers are told.
     address = (info.master_address, info.master_port)
-    listener = {"master_listen_fd": socket.create_server(address).detach()} if rank == 0 else {}
+    listener = socket.create_server(address).detach() if rank == 0 else None
     store = TCPStore(
         info.master_address,
         info.master_port,
@@ -235,7 +235,7 @@ def _join(info: Any, rank: int) -> Any:
         is_master=rank == 0,
         wait_for_workers=False,
         timeout=GLOO_TIMEOUT,
-        **listener,
+        master_listen_fd=listener,
     )
     return ProcessGroupGloo(store, rank, info.world_size, GLOO_TIMEOUT)
 

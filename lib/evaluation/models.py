@@ -49,7 +49,7 @@ def labelled_models(
             listed twice.
     """
     if not model_ids:
-        raise UserError("which model? MODEL=data/models/grpo, or a Hub id; several by commas")
+        raise UserError("which model? `./reckon evaluate grpo`, or a Hub id; several by commas")
     models: dict[str, ExternalModel] = {}
     for model_id in model_ids:
         # '': the model's own format.

@@ -283,7 +283,7 @@ def write_model(
     # (`ARITHMETIC`), by a GGUF file's storage (`GGUF_LIMITS`), or for equal weights (`SAME`, 1e-5).
     forms = {}
     if export.gguf != "none":
-        # Imported here: `gpu-check` runs on machines without the package `gguf` too.
+        # Imported here: `bench.gpu` runs on machines without the package `gguf` too.
         from lib.export.gguf import modelfile, write_gguf
 
         # Written before the weights are rounded to `export.dtype`, so that they are rounded once.

@@ -188,12 +188,12 @@ def check_repo(repo: str) -> None:
     """
     if not HUB_ID.fullmatch(repo):
         raise UserError(
-            f"HUB_REPO={repo}: expected owner/name, for example: make push HUB_REPO=me/my-model"
+            f"repository `{repo}`: expected owner/name, for example: ./reckon push me/my-model"
         )
     try:
         validate_repo_id(repo)
     except HFValidationError as error:
-        raise UserError(f"HUB_REPO={repo}: {first_line(error)}") from None
+        raise UserError(f"repository `{repo}`: {first_line(error)}") from None
 
 
 def current_commit() -> str:

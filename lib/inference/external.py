@@ -287,7 +287,7 @@ def _first_model(places: Sequence[Path], *, adapter: Path) -> Path:
             return place
     raise UserError(
         f"{adapter} is an adapter, and its base model is not in "
-        f"{', '.join(map(str, places))}; set BASE_MODEL=FOLDER"
+        f"{', '.join(map(str, places))}; set --base FOLDER"
     )
 
 
@@ -321,7 +321,7 @@ def try_template(tokenizer: "PreTrainedTokenizerBase", *, system: str, folder: P
     else:
         return
     # Some templates know no system role.
-    remedy = ", SYSTEM= asks without a system prompt" if system else ""
+    remedy = ", --system= asks without a system prompt" if system else ""
     raise UserError(
-        f"{folder}: its chat template {fault}; PROMPT_FORMAT=boxed/chatml takes another{remedy}"
+        f"{folder}: its chat template {fault}; --prompt-format boxed/chatml takes another{remedy}"
     )

@@ -39,6 +39,7 @@ LOSSES = {
     "bnpo": LossFacts("micro_batch_tokens"),
     "dr_grpo": LossFacts("longest"),
     "dapo": LossFacts("step_tokens"),
+    "dppo": LossFacts("step_tokens"),
     "cispo": LossFacts("step_tokens", clips=False),
     "reinforce": LossFacts("completions", clips=False, uses_ratio=False),
 }

@@ -362,7 +362,7 @@ class Difficulty(Section):
     """Filter of GRPO's problems by pass rate: keep those that a checkpoint solves sometimes."""
 
     file: Annotated[str, AfterValidator(lambda text: text and under_raw(text))]
-    """Pass rates from `make difficulty`, under data/raw; '' for no such filter."""
+    """Pass rates from `./reckon difficulty`, under data/raw; '' for no such filter."""
     lowest: Share
     """Lowest pass rate that is kept."""
     highest: Share

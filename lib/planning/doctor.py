@@ -344,7 +344,7 @@ def _shortages(params: Params, shape: Shape | None, machine: Machine) -> Iterato
             key = f"{phase.name}.micro_batch_size" if phase.trainer else "dpo.pairs.batch_size"
             yield (
                 f"{phase.name} needs about {in_bytes(needed)} of {kind}, {in_bytes(free)} are "
-                f"free; lower {key} (`make memory-probe`), or see docs/presets.md"
+                f"free; lower {key} (`./reckon memory-probe`), or see docs/presets.md"
             )
     # Export runs in a process of its own, so that CUDA's own memory counts again.
     needed = sum(export_memory(params, shape).values()) + (CUDA_BYTES if gpu else 0)
@@ -372,7 +372,7 @@ def _silent_servers(params: Params) -> Iterator[str]:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             yield (
                 f"{', '.join(settings)}: no vLLM server answers at {url} ({type(error).__name__}); "
-                f"start one with `make vllm-server` before training, or set {URL} to where it is"
+                f"start one with `./reckon vllm-server` first, or set {URL} to where it is"
             )
 
 

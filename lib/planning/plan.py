@@ -365,7 +365,7 @@ def plan_lines(params: Params) -> Iterator[str]:
             f"disk {_sizes(disk_bytes(params, shape))}, in data/models; again in DVC's cache; "
             "plus the Hub's files of the model, and checkpoints to resume from"
         )
-    yield "estimates (lib/planning: memory, plan), not verified on a GPU; `make memory-probe`"
+    yield "estimates (lib/planning: memory, plan), not verified on a GPU; `./reckon memory-probe`"
     # Times of other people's runs of this model or a similar one.
     facts = preset_facts().get(model.name, {})
     for line in facts.get("published", ()):

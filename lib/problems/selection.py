@@ -4,7 +4,7 @@ Prompts are limited to the percentile `prepare.lengths.prompt_percentile` of all
 completion together to `model.max_seq_length`. Training's tokenizer counts both: the prompt as
 rendered by the prompt format, the completion with its EOS.
 
-`make difficulty` measures pass rates: k completions of a checkpoint per problem. They are kept
+`./reckon difficulty` measures pass rates: k completions of a checkpoint per problem. They are kept
 under data/raw by content hash, so that the DAG has no cycle: a checkpoint influences its own
 training data only through a file that somebody wrote on purpose.
 
@@ -225,7 +225,7 @@ def read_pass_rates(path: Path) -> dict[str, PassRate]:
     """
     if not path.is_file():
         raise UserError(
-            f"prepare.grpo.difficulty.file: {path} is missing; `make difficulty` writes it"
+            f"prepare.grpo.difficulty.file: {path} is missing; `./reckon difficulty` writes it"
         )
 
     def parse(row: Any) -> tuple[str, PassRate]:
@@ -236,7 +236,7 @@ def read_pass_rates(path: Path) -> dict[str, PassRate]:
             raise ValueError(f"{rate.num_correct} of {rate.num_completions}")
         return str(row["id"]), rate
 
-    remedy = "`make difficulty` writes this file"
+    remedy = "`./reckon difficulty` writes this file"
     return dict(read_records(path, parse, what="a pass rate", remedy=remedy))
 
 

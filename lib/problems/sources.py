@@ -1,7 +1,7 @@
 """Sources of problems: files under data/raw and sets on the Hugging Face Hub.
 
 Other paths are refused: the `prepare` stage depends on `data/raw`, so an edited file there re-runs
-the stage, and a file elsewhere would not. Only `make evaluate`, outside the pipeline, reads any
+the stage, and a file elsewhere would not. Only `./reckon evaluate`, outside the pipeline, reads any
 path: its provenance holds the file's hash.
 """
 
@@ -291,7 +291,7 @@ def find_benchmark(query: str, *, limit: int = 0) -> BenchmarkSet:
     """Read the benchmark that `query` names.
 
     Args:
-        query: a benchmark that `prepare` wrote ("held_out"), a known set that `make benchmarks`
+        query: a benchmark that `prepare` wrote ("held_out"), a known set that `./reckon benchmarks`
             fetched ("gsm8k"), a path, or `name=path` for a copy of a known set elsewhere.
         limit: number of problems, the same ones each time; 0 for all.
 
@@ -353,8 +353,8 @@ def _locate(query: str) -> tuple[str, Path]:
             return name, file
     if name in known_sets():
         raise UserError(
-            f"benchmark `{name}`: {fetched} is missing; `make benchmarks SETS={name}` fetches it "
-            f"from the Hub, and BENCHMARKS={name}=PATH reads a copy that is here already"
+            f"benchmark `{name}`: {fetched} is missing; `./reckon benchmarks {name}` fetches it "
+            f"from the Hub, and --benchmarks {name}=PATH reads a copy that is here already"
         )
     own = sorted(path.stem for path in BENCHMARKS_FOLDER.glob("*.jsonl"))
     raise UserError(
@@ -441,7 +441,7 @@ def fetch_known(name: str, folder: Path) -> tuple[Path, int]:
         splits = tuple(split.model_copy(update={"revision": commit}) for split in splits)
     path = folder / f"{name}.jsonl"
     # The remedy in the error "the Hub cannot be reached; ...".
-    elsewhere = f"run `make benchmarks SETS={name}` where it can be, and bring {path} here"
+    elsewhere = f"run `./reckon benchmarks {name}` where it can be, and bring {path} here"
     count = 0
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as lines:
         for split in splits:

@@ -1,7 +1,7 @@
 """Compare the workspace with a git revision: changed params, and the exported model's rates.
 
 Both sides, the revision and the workspace, are read through DVC: committed files from git, the
-others from DVC's cache. `make compare` and `make experiments` print the results.
+others from DVC's cache. `make compare` and `./reckon experiments` print the results.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ REMOTE_REMEDY = "`cp .dvc/config .dvc/config.local`"
 """Command that lets DVC use today's remote for commits older than the remote."""
 
 MAX_PARAMS = 8
-"""Params listed without ALL=1."""
+"""Params listed without --all."""
 
 NOTHING_COMPARED = "NO SET IS MEASURED ON BOTH SIDES: the exported models were not compared"
 NEWER = "Params, code or data are newer than the run below (stages: {}); `make repro` runs them."
@@ -202,8 +202,8 @@ def summarize(
             for comparison in comparisons
             if comparison.benchmark not in sets_with_table and comparison.change.p_value < ALPHA
         ],
-        more=f"All sets: `make compare ALL=1`; every number: `dvc metrics diff {base}`; every rate "
-        f"by level: `git diff {base} reports/report.md`\nCurves: {curves}",
+        more=f"All sets: `./reckon compare --all`; every number: `dvc metrics diff {base}`; every "
+        f"rate by level: `git diff {base} reports/report.md`\nCurves: {curves}",
         alarms=list(alarms(comparisons)) if comparisons or how == "paired" else [NOTHING_COMPARED],
     )
 
@@ -405,7 +405,7 @@ def experiments_lines(*, everything: bool) -> Iterator[str]:
     in_table = [each for commit in commits for each in by_commit.get(commit, ())]
     num_others = sum(map(len, by_commit.values())) - len(in_table)
     if num_others:
-        yield f"and {num_others} of other commits: `make experiments ALL=1` lists them"
+        yield f"and {num_others} of other commits: `./reckon experiments --all` lists them"
     # `lacks_remote`: the commit's DVC config names no remote, so that no files would be sent.
     for name in (name for name, rev in in_table if lacks_remote(rev)):
         yield f"{name} is older than DVC's remote: before `dvc exp push`, run {REMOTE_REMEDY}"

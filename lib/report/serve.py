@@ -5,8 +5,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import click
-
 from lib.core.errors import UserError
 
 HOST = "127.0.0.1"
@@ -51,37 +49,5 @@ def report_server(page: Path, *, port: int) -> http.server.ThreadingHTTPServer:
         return http.server.ThreadingHTTPServer((HOST, port), PageHandler)
     except OSError as error:
         raise UserError(
-            f"port {port}: {error.strerror}; choose another: make serve PORT=8001"
+            f"port {port}: {error.strerror}; choose another: ./reckon serve --port 8001"
         ) from error
-
-
-@click.command()
-@click.option(
-    "--page",
-    type=click.Path(path_type=Path),
-    default=Path("reports/report.html"),
-    show_default=True,
-    help="The page to serve.",
-)
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8000,
-    show_default=True,
-    help="0 takes a free port.",
-)
-def main(page: Path, port: int) -> None:
-    """Serve the report on this machine until Ctrl-C."""
-    if not page.is_file():
-        raise UserError(f"{page} is missing. The report stage writes it: run `make report`.")
-    with report_server(page, port=port) as server:
-        # Port 0 was replaced by the kernel's choice.
-        click.echo(f"http://{HOST}:{server.server_address[1]} (Ctrl-C to stop)")
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            click.echo()
-
-
-if __name__ == "__main__":
-    main()

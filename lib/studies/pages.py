@@ -15,7 +15,7 @@ from lib.studies.definition import Study
 from lib.studies.measures import ENTROPY, UNSEEN
 from lib.studies.results import claim_verdicts, measure_names
 
-START = "<!-- python -m stages.study --study {} --pages -->"
+START = "<!-- ./reckon study {} --pages -->"
 END = "<!-- /study -->"
 """Marks around a study's table in the README."""
 

@@ -1,26 +1,25 @@
 """The commands and values of docs/from_their_commands.md hold on their section's preset.
 
 `key: value` is in the preset; DVC takes `-S key=value`, params accept it and the plan can print it;
-the command of a verb takes its arguments, benchmarks and settings; a dotted name of `lib` can be
-imported. The verbs of make are checked on every page by test_links.py.
+an evaluation takes its benchmarks and settings; a dotted name of `lib` can be imported.
+test_links.py checks the commands of every page.
 """
 
 import functools
-import importlib
 import pkgutil
 import re
 import shlex
 
 import pytest
-from click.testing import CliRunner
 from dvc.utils.hydra import apply_overrides
 from ruamel.yaml import YAML
 
+from commands import evaluate
 from lib.evaluation.models import apply_settings
 from lib.params import compose_preset, load_params, preset_names, preset_params
 from lib.params.data import known_sets
 from lib.planning.plan import plan_lines
-from tests.conftest import ROOT, run_command
+from tests.conftest import ROOT
 from tests.lib.params.test_idle import idle
 
 PAGE = (ROOT / "docs/from_their_commands.md").read_text(encoding="utf-8")
@@ -36,10 +35,6 @@ OURS = [
     for span in re.findall(r"`([^`]+)`", re.split(r" \| ", row)[1])
 ]
 params_of = functools.cache(preset_params)
-
-
-def variables_of(span: str) -> dict[str, str]:
-    return dict(word.split("=", 1) for word in shlex.split(span) if "=" in word)
 
 
 def spans(pattern: str) -> list[object]:
@@ -75,33 +70,15 @@ def test_an_override_is_taken_and_can_be_planned(preset, span, tmp_path):
     assert list(plan_lines(changed))
 
 
-@pytest.mark.parametrize(("preset", "span"), spans(".*BENCHMARKS="))
+@pytest.mark.parametrize(("preset", "span"), spans(r"\./reckon evaluate .*--benchmarks"))
 def test_benchmarks_and_settings_are_taken(preset, span):
-    variables = variables_of(span)
-    benchmarks = variables["BENCHMARKS"].split(",")
+    words = evaluate.main.make_context("evaluate", shlex.split(span)[2:]).params
+    benchmarks = words["benchmarks"].split(",")
     assert {*benchmarks} <= {*known_sets()}
     own = params_of(preset)
-    assert variables.get("PROMPT_FORMAT", own.prompt.format) == own.prompt.format
+    assert (words["formats"] or own.prompt.format) == own.prompt.format
     section = own.evaluate.model_dump(mode="json")
-    assert apply_settings(section, variables.get("SET", ""), benchmarks=benchmarks)
-
-
-VERBS = sorted({span for _, span in OURS if re.match(r"(\w+=\S+ )*(make|python) ", span)})
-
-
-@pytest.mark.parametrize("command", VERBS)
-def test_a_verb_runs_a_command_that_takes_its_arguments(command):
-    dry = re.sub(r"\bmake ", "make --dry-run --old-file=setup --old-file=dev ", command)
-    done = run_command("bash", "-euc", dry if dry != command else f"echo {command}")
-    assert done.returncode == 0, done.stderr
-    for recipe in re.findall(
-        r"python -m ((?:stages|lib)\.[^&\n]+)", done.stdout.replace("\\\n", " ")
-    ):
-        module, *arguments = shlex.split(recipe)
-        end = arguments.index("--") if "--" in arguments else len(arguments)
-        arguments.insert(end, "--help")  # click parses all arguments, then ends
-        parsed = CliRunner().invoke(importlib.import_module(module).main, arguments)
-        assert parsed.exit_code == 0, parsed.output
+    assert apply_settings(section, words["settings"], benchmarks=benchmarks)
 
 
 @pytest.mark.parametrize(("preset", "span"), spans("make preset PRESET=s"))

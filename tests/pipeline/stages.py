@@ -24,7 +24,7 @@ def grade(checkpoint: str) -> None:
     rates = f"--rates=data/graded/{checkpoint}.json"
     graded = f"--graded=data/graded/{checkpoint}.jsonl"
     metrics = f"--metrics={metrics_of(checkpoint)}"
-    run("grade", "checkpoint", *_paths("grade", checkpoint), graded, rates, metrics)
+    run("grade", *_paths("grade", checkpoint), graded, rates, metrics)
 
 
 def export(checkpoint: str) -> None:

@@ -39,9 +39,6 @@ def is_code(path: str) -> bool:
 
 def options(stage: str) -> list[click.Option]:
     command = importlib.import_module(f"stages.{script(DAG['stages'][stage]).stem}").main
-    if isinstance(command, click.Group):
-        verb = re.search(r"-m stages\.\w+ (\w+)", DAG["stages"][stage]["cmd"])
-        command = command.commands[verb[1]]
     return [option for option in command.params if isinstance(option, click.Option)]
 
 
@@ -125,7 +122,7 @@ def test_evaluation_depends_on_all_its_knobs_but_the_checkpoints():
 
 
 def test_the_export_depends_on_every_param():
-    """Its provenance has all, and `make push` compares them."""
+    """Its provenance has all, and `./reckon push` compares them."""
     assert DAG["stages"]["export"]["params"] == DAG["stages"]["check"]["params"]
 
 

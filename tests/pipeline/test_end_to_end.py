@@ -70,7 +70,7 @@ def locked(clone: Clone) -> dict[str, Any]:
 def clone_with_smoke(folder: Path) -> Clone:
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
     clone = Clone(folder)
-    clone.python("stages.preset", "smoke")
+    clone.python("commands", "preset", "smoke")
     return clone
 
 
@@ -98,7 +98,7 @@ def test_nothing_is_left_to_do_after_a_run(clone):
 
 
 def test_the_plan_counts_what_the_run_made(clone):
-    """Validations' points and every graded completion, as `make plan` counts them before."""
+    """Validations' points and every graded completion, as `./reckon plan` counts them before."""
     params = preset_params("smoke")
     for phase in phases_of(params, shape_of(params.model)):
         if counted := validation_of(params, phase):
@@ -118,7 +118,7 @@ def test_the_plan_counts_what_the_run_made(clone):
 
 
 def test_the_summary_names_every_checkpoint_and_the_model(clone):
-    summary = clone.python("stages.summary")
+    summary = clone.python("commands", "summary")
     assert all(name in summary for name in ("base", "sft", "grpo", "data/models/export"))
 
 
@@ -184,7 +184,7 @@ def test_a_server_that_is_down_leaves_nothing_half_written(clone, monkeypatch):
 def test_a_preset_does_not_overwrite_uncommitted_edits(clone):
     with modify_yaml(clone.folder / "params.yaml") as params:
         params["seed"] = 77
-    printed = clone.python("stages.preset", "tiny-cpu", expected=1)
+    printed = clone.python("commands", "preset", "tiny-cpu", expected=1)
     assert printed.startswith("Error: params.yaml has uncommitted edits")
     assert "seed: 77" in clone.read("params.yaml")
     clone.run("git", "checkout", "params.yaml")

@@ -193,7 +193,7 @@ def engine_at(base: Path, url: str) -> ServerEngine:
 
 
 def test_a_server_that_is_down_is_refused_with_the_remedy(base):
-    with pytest.raises(UserError, match=r"ConnectError.*make vllm-server"):
+    with pytest.raises(UserError, match=r"ConnectError.*./reckon vllm-server"):
         connect(base, f"http://127.0.0.1:{free_port()}")
 
 

@@ -20,7 +20,7 @@ def test_the_section_shown_is_valid(smoke):
 
 
 def test_the_settings_of_the_command_are_taken(smoke):
-    (text,) = re.findall(r'SET="([^"]+)"', PAGE)
+    (text,) = re.findall(r'--set "([^"]+)"', PAGE)
     section = smoke.evaluate.model_dump(mode="json")
     evaluate, _ = apply_settings(section, text, benchmarks=["held_out", "gsm8k"])
     assert (evaluate.temperature, evaluate.decoding_of("gsm8k").num_samples) == (0.6, 4)

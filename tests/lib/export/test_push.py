@@ -10,13 +10,13 @@ from huggingface_hub import parse_eval_result_entries
 from ruamel.yaml import YAML
 from transformers import TrainerState
 
+from commands.push import main
 from lib.artifacts import hash_path, write_json
 from lib.export.card import model_card
 from lib.export.push import collect, eval_results
 from lib.params import load_params, parse_params
 from lib.params.data import known_sets
 from lib.prompts import prompt_format
-from stages.push import main
 from tests.conftest import ROOT, run_command
 from tests.lib.export.fake_hub import fake_hub
 
@@ -70,7 +70,7 @@ def record(run: Path, **changed: object) -> None:
 def push(run: Path, *more: str, repo: str = "me/model", token: str = TOKEN) -> Result:
     return CliRunner().invoke(
         main,
-        [f"--models={run / 'models'}", f"--reports={run / 'reports'}", f"--repo={repo}", *more],
+        [f"--models={run / 'models'}", f"--reports={run / 'reports'}", repo, *more],
         env={"HF_TOKEN": token},
         catch_exceptions=False,
     )
@@ -286,4 +286,4 @@ def test_what_was_not_verified_is_not_pushed(spoil, words, run):
     "repo", ["", "model", "me/model/x", "https://huggingface.co/me/model", "me/a--b"]
 )
 def test_a_repository_is_an_owner_and_a_name(repo, run):
-    assert f"HUB_REPO={repo}" in one_line(run, repo=repo)
+    assert f"repository `{repo}`" in one_line(run, repo=repo)

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from commands.grade import main
 from lib.artifacts import read_jsonl, write_jsonl
 from lib.core.errors import UserError
 from lib.grading.external import grade_external
 from lib.prompts import prompt_format
-from stages.grade import main
 from tests.conftest import ROOT
 
 ROWS = [
@@ -205,25 +205,18 @@ def test_references_that_match_in_no_one_way_are_refused(names, references, faul
     assert not (tmp_path / "out.jsonl").exists()
 
 
-@pytest.mark.parametrize(("source", "fault"), [("", "is not set"), ("x", "no file `x`")])
-def test_a_command_without_a_file_says_how_to_name_one(source, fault):
-    ran = CliRunner().invoke(main, ["file", source])
-    assert f"COMPLETIONS: {fault}; expected JSONL" in ran.output
-    assert "`make grade COMPLETIONS=answers.jsonl`" in ran.output
-
-
 def test_the_references_are_not_replaced(tmp_path):
     write_jsonl(tmp_path / "set.jsonl", ROWS)
     options = [f"--{name}={tmp_path / 'set.jsonl'}" for name in ("out", "references")]
-    ran = CliRunner().invoke(main, ["file", str(tmp_path / "set.jsonl"), *options])
-    assert (ran.exit_code, "REFERENCES" in ran.output) == (1, True)
+    ran = CliRunner().invoke(main, [str(tmp_path / "set.jsonl"), *options])
+    assert (ran.exit_code, "--references" in ran.output) == (1, True)
 
 
 def test_the_command_needs_nothing_of_the_pipeline(tmp_path):
     (tmp_path / "requirements").symlink_to(ROOT / "requirements")  # the lock, checked first
     (tmp_path / "in.jsonl").write_text(json.dumps(ROWS[0]), encoding="utf-8")
     ran = subprocess.run(
-        [sys.executable, "-m", "stages.grade", "file", "in.jsonl", "--out", "out.jsonl"],
+        [sys.executable, "-m", "commands", "grade", "in.jsonl", "--out", "out.jsonl"],
         cwd=tmp_path,
         env={"PYTHONPATH": str(ROOT), "PATH": str(Path(sys.executable).parent)},
         capture_output=True,

@@ -1,4 +1,4 @@
-"""`QUICK=1`: the real run, five steps long."""
+"""`--quick`: the real run, five steps long."""
 
 import functools
 

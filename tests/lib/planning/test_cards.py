@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from commands import preset
 from lib.core.errors import UserError
 from lib.engines.gpu import Gpu
 from lib.params import Params, load_params, preset_params
@@ -12,7 +13,6 @@ from lib.planning.cards import FILL, card_memory, fit_lines, fitted
 from lib.planning.memory import forward_pass, memory_at_peak, shape_of
 from lib.planning.plan import phases_of
 from lib.training.phase.launch import Launch
-from stages import preset
 from tests.conftest import S1
 from tests.lib.training.runs import changed
 
@@ -70,7 +70,7 @@ def test_the_card_is_the_one_named_or_the_first_here(monkeypatch):
     here.append(Gpu("L4", "580.1", 23 * GB, 22 * GB))
     assert card_memory("") == 23 * GB
     for card in ("big", "²"):
-        with pytest.raises(UserError, match=f"CARD={card}"):
+        with pytest.raises(UserError, match=f"--card {card}"):
             card_memory(card)
 
 
@@ -79,7 +79,7 @@ def test_fit_writes_the_preset_with_its_micro_batches(tmp_path, monkeypatch):
     monkeypatch.setattr("lib.planning.cards.find_gpus", list)
     arguments = [S1, "--fit"]
     refused = CliRunner().invoke(preset.main, arguments)
-    assert "CARD=24" in refused.output
+    assert "--card=24" in refused.output
     for card, size in (("80", 16), ("24", 16)):  # over its own file too, and without --fit
         done = CliRunner().invoke(preset.main, [arguments[0], f"--card={card}"])
         assert done.exit_code == 0, done.output

@@ -16,6 +16,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundEr
 from ruamel.yaml import YAML
 from torch import __version__ as torch_version
 
+from commands.fetch import main as fetch_params
 from lib.artifacts.hub import fetched_model, find, kernel_repository
 from lib.core.errors import UserError
 from lib.engines.policy import with_kernel
@@ -23,7 +24,6 @@ from lib.params import compose_preset, load_params
 from lib.params.data import hub_splits
 from lib.planning.inputs import input_problems
 from lib.problems.sources import read_source
-from stages.fetch import fetch_params
 from stages.prepare import main as prepare
 from tests.lib.engines.hub_models import COMMIT, write_snapshot
 from tests.pipeline.source_rows import open_math_reasoning

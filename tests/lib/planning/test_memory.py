@@ -181,7 +181,7 @@ def test_the_plan_is_that_of_a_gpu_within_a_twentieth(case, monkeypatch):
     """GRPO of Qwen3-0.6B, all weights, on an H100: bench/gpu, its part sampler-gap."""
     monkeypatch.setattr("lib.planning.memory.CHUNK", CHUNK_NUMEL["cuda"])
     row = precisions()[f"{case}, transformers"]
-    params = parse_params(row.params, origin="gpu-check")
+    params = parse_params(row.params, origin="bench.gpu")
     measured = read_json(ROOT / "studies/presets/h100.json")
     peak = measured[f"grpo of Qwen3-0.6B, all weights, {case}"]["peak_memory_bytes"]
     stated = memory_at_peak(params, "grpo", shape_in(row.shape))

@@ -112,8 +112,8 @@ def test_rows_before_a_cut_are_the_most_there_can_be():
 
 def test_a_plan_needs_no_torch():
     code = (
-        "import sys; from stages.preflight import main\n"
-        "main(['plan', 's0-qwen3-4b'], standalone_mode=False)\n"
+        "import sys; from commands.plan import main\n"
+        "main(['s0-qwen3-4b'], standalone_mode=False)\n"
         "print([n for n in ('torch', 'transformers', 'datasets', 'peft') if n in sys.modules])\n"
     )
     lines = run_python(code).stdout.splitlines()

@@ -93,7 +93,7 @@ def test_a_hub_that_cannot_be_reached_is_one_line(cache, tmp_path, monkeypatch):
         monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
         with pytest.raises(UserError, match=r"^[^\n]*cannot be reached[^\n]*`make fetch`[^\n]*$"):
             _read(revision="0" * 40)
-        with pytest.raises(UserError, match=r"`make benchmarks SETS=gsm8k`.*raw/gsm8k.jsonl here$"):
+        with pytest.raises(UserError, match=r"`./reckon benchmarks gsm8k`.*raw/gsm8k.jsonl here$"):
             fetch_known("gsm8k", tmp_path / "raw")
 
 

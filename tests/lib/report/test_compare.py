@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from commands.compare import main
 from lib.artifacts import write_json, write_jsonl
 from lib.core.errors import UserError
 from lib.export.push import current_commit
 from lib.report.compare import compare_with, experiments_lines
-from stages.compare import main
 from tests.lib.report.runs import completion_rows, write_text
 
 PARAMS = Path("lib/presets/tiny-cpu.yaml").read_text()

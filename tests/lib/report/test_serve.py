@@ -5,8 +5,9 @@ from http.client import HTTPConnection
 import pytest
 from click.testing import CliRunner
 
+from commands.serve import main
 from lib.core.errors import UserError
-from lib.report.serve import main, report_server
+from lib.report.serve import report_server
 
 
 @pytest.fixture
@@ -48,4 +49,4 @@ def test_a_port_that_is_taken_is_one_clear_line(server, tmp_path):
 
 def test_a_missing_report_names_what_makes_it(tmp_path):
     result = CliRunner().invoke(main, ["--page", str(tmp_path / "report.html")])
-    assert result.exit_code == 1 and "make report" in result.output
+    assert result.exit_code == 1 and "make repro" in result.output

@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 from fsspec.implementations.dirfs import DirFileSystem
 
+from commands.study import main as study_stage
 from lib.artifacts import read_json, write_json, write_metrics
 from lib.artifacts.completions import GradedCompletion
 from lib.core.errors import UserError
@@ -53,7 +54,6 @@ from lib.studies.pages import (
     write_pages,
 )
 from lib.studies.results import claim_verdicts, study_metrics
-from stages.study import main as study_stage
 from tests.conftest import ROOT
 from tests.lib.training.steps import build
 
@@ -567,7 +567,7 @@ def test_a_finished_study_writes_its_numbers_their_origin_and_its_pages(tmp_path
     outcome = outcome_of(curves={"grpo": {"0": 0.25}, "control": {"0": 1.0}})
     monkeypatch.setattr(experiments, "run_study", lambda *_, **__: outcome)
     monkeypatch.setattr(experiments, "made_from", lambda: origin)
-    arguments = ["--study", str(definition), "--out", str(tmp_path)]
+    arguments = [str(definition), "--out", str(tmp_path)]
     result = CliRunner().invoke(study_stage, arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     numbers = read_json(tmp_path / "more/study.json")

@@ -23,7 +23,6 @@ from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.training.phase import tracking
 from lib.training.phase.tracking import TRACKER_DEFAULTS, Tracker
-from tests.conftest import ROOT, run_command
 from tests.lib.training.runs import train_phase
 from tests.lib.training.steps import plain_grpo
 
@@ -204,10 +203,3 @@ def test_online_without_a_key_is_recorded_offline(tmp_path, monkeypatch):
     monkeypatch.setattr(wandb, "login", lambda prompt: True)  # it would ask W&B about the key
     Tracker("sft", {})
     assert os.environ["WANDB_MODE"] == "online"
-
-
-def test_syncing_without_an_offline_run_says_how_to_record_one(tmp_path):
-    command = ["make", "--old-file=setup", f"--file={ROOT}/Makefile", "wandb-sync"]
-    done = run_command(*command, cwd=tmp_path)
-    assert done.returncode == 2
-    assert "WANDB_MODE=offline" in done.stderr

@@ -1,6 +1,7 @@
-"""Run a study of studies/*.yaml over seeds as DVC experiments, two at a time.
+"""Run a study over seeds, as DVC experiments.
 
-Interrupted, it ends the experiments under way, and the same command runs what is left.
+STUDY is a path, or the name of a file in studies/. Interrupted, it ends the experiments under way,
+and the same command runs what is left.
 """
 
 import signal
@@ -14,7 +15,7 @@ SCRATCH, OUT = Path("data/scratch/studies"), Path("reports/studies")
 
 
 @click.command(help=__doc__)
-@click.option("--study", required=True, help="A path, or the name of a file in studies/.")
+@click.argument("study")
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=2, help="Experiments that run at the same time."
 )
@@ -65,7 +66,3 @@ def main(study: str, jobs: int, out: Path, pages: bool) -> None:
         # The verdicts are Markdown; a terminal shows them without marks.
         click.echo(verdict.replace("*", "").replace("`", ""))
     click.echo(f"study page={out / name / 'study.md'} all={out / 'index.html'}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,9 +1,8 @@
-"""Measure any models on any benchmarks: for each the files of `evaluate`, and one table of all.
+"""Measure any models on any benchmarks, in one table.
 
-Not a stage of the DAG. Decoding, batch size and engine come from `evaluate` in params unless --set
-overrides them. After an interruption, the same command resumes (docs/evaluate.md).
-
-Params: seed, torch_threads, model (attention, max_seq_length), reward, evaluate.
+MODELS are folders or Hub ids, comma-separated. Decoding, batch size and engine come from `evaluate`
+in params unless --set overrides them. After an interruption, the same command resumes
+(docs/evaluate.md).
 """
 
 from itertools import product
@@ -18,7 +17,7 @@ from stages.options import reads_params
 
 @click.command(help=__doc__)
 @reads_params
-@click.option("--model", "models", required=True, help="Folders or Hub ids, comma-separated.")
+@click.argument("models")
 @click.option("--benchmarks", default="", help="Names, paths or name=path, comma-separated.")
 @click.option(
     "--set", "settings", default="", help="[benchmark.]key=value[,value...], space-separated."
@@ -108,7 +107,3 @@ def main(
 def _split(text: str) -> list[str]:
     """Split a comma-separated list: "a, b," -> ["a", "b"]."""
     return [word.strip() for word in text.split(",") if word.strip()]
-
-
-if __name__ == "__main__":
-    main()

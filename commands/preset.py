@@ -1,4 +1,4 @@
-"""Write params.yaml from a preset (a name from lib/presets, or the path of an overlay)."""
+"""Write params.yaml from a preset (a name, or the path of an overlay)."""
 
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,18 @@ WRITTEN = SCRATCH / "params.yaml"
 """The params.yaml that this command wrote last."""
 
 
+preset_argument = click.argument(
+    "preset",
+    default="",
+    shell_complete=lambda context, argument, incomplete: [
+        name for name in preset_names() if name.startswith(incomplete)
+    ],
+)
+"""A preset's name or the path of an overlay; '' if none is given."""
+
+
 @click.command(help=__doc__)
-@click.argument("preset", default="")
+@preset_argument
 @click.option("--model", default="", help="Another model in place of the preset's: smollm2.")
 @click.option("--quick", is_flag=True, help="Five steps a phase, few problems; all else as it is.")
 @click.option("--fit", is_flag=True, help="The largest micro-batches for this machine's GPU.")
@@ -23,13 +33,13 @@ WRITTEN = SCRATCH / "params.yaml"
 def main(preset: str, model: str, quick: bool, fit: bool, card: str) -> None:
     """Replace params.yaml by a preset, unless it holds edits that would be lost."""
     if not preset:
-        raise UserError(f"which preset? `make preset PRESET=...` with {', '.join(preset_names())}")
+        raise UserError(f"which preset? `./reckon preset NAME` with {', '.join(preset_names())}")
     options: dict[str, Any] = {"model": model, "quick": quick}
     if fit or card:
         from lib.planning.cards import card_memory, fitted
 
         if not (memory := card_memory(card)):
-            raise UserError("FIT=1: no GPU is here; name the GB of one, as CARD=24")
+            raise UserError("--fit: no GPU is here; name the GB of one, as --card=24")
         # Micro-batch sizes and gradient checkpointing, by section.
         options["changes"] = fitted(preset_params(preset, **options), memory)
     text = compose_preset(preset, **options)
@@ -59,7 +69,3 @@ def _is_committed(path: Path) -> bool:
     # A commit that added or removed this content, on any branch (--all) or in a merge (-m).
     log = ("log", "--all", "-m", "--max-count=1", "--format=%h", f"--find-object={blob}")
     return bool(git(*log, strict=False))
-
-
-if __name__ == "__main__":
-    main()

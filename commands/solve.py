@@ -1,7 +1,7 @@
 """Ask the exported model one question, or several in turn.
 
-Prints its reasoning and its answer. Without --question, it prompts for questions; from a pipe, it
-reads one per line. Not a stage of the DAG.
+Prints its reasoning and its answer. Without QUESTION, it prompts for questions; from a pipe, it
+reads one per line.
 """
 
 import math
@@ -24,7 +24,7 @@ LONGEST_PROMPT = 2048
 
 
 @click.command(help=__doc__)
-@click.option("--question", "-q", help="The question.")
+@click.argument("question", required=False)
 @click.option(
     "--model",
     default=str(DEFAULT_MODEL),
@@ -98,7 +98,3 @@ def main(
     else:
         # A pipe or file with one question per line.
         terminal.answer_lines(sys.stdin.buffer)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
-"""Sample a checkpoint at GRPO's settings, to read its completions or to rate problems.
+"""Print completions at GRPO's settings, and a verdict.
 
-Not a stage of the DAG. Params: seed, torch_threads, model, prompt, rollout, reward, evaluate.
+CHECKPOINT is a name below data/models or any path, also below data/scratch.
 """
 
 import itertools
@@ -9,32 +9,22 @@ from pathlib import Path
 import click
 
 from lib.params import load_params
-from stages.options import reads, reads_params, writes
+from stages.options import reads, reads_params
 
 NUM_PROBLEMS = 4
-"""Problems that `debug` samples."""
+"""Problems to sample."""
 
 
-@click.group(help=__doc__)
-def main() -> None:
-    """Sample a checkpoint."""
-
-
-@main.command()
+@click.command(help=__doc__)
 @reads_params
 @reads("--problems", "data/problems/grpo.jsonl", "the problems to sample")
 @reads("--base", "data/models/base", "the weights below an adapter")
-@click.option(
-    "--checkpoint", default="sft", show_default=True, help="A name below data/models, or a path."
-)
+@click.argument("checkpoint", default="sft")
 @click.option(
     "--n", default=5, type=click.IntRange(min=2), show_default=True, help="Completions per problem."
 )
-def debug(params_file: Path, problems: Path, base: Path, checkpoint: str, n: int) -> None:
-    """Print completions, their totals, and a verdict for GRPO.
-
-    The checkpoint may be a name below data/models or any path, also below data/scratch.
-    """
+def main(params_file: Path, problems: Path, base: Path, checkpoint: str, n: int) -> None:
+    """Print completions, their totals, and a verdict for GRPO."""
     params = load_params(params_file)
     from lib.artifacts.problems import read_problems
     from lib.engines.policy import load_tokenizer
@@ -82,55 +72,3 @@ def debug(params_file: Path, problems: Path, base: Path, checkpoint: str, n: int
     click.echo(f"{folder} at temperature {rollout.temperature:g}, top-p {rollout.top_p:g}\n")
     lines = report_lines(groups, grading=grading, tokens=tokens, diagnosis=diagnosis)
     click.echo("\n".join(lines))
-
-
-@main.command()
-@reads_params
-@reads("--problems", "data/problems/grpo.jsonl", "the problems to rate")
-@reads("--base", "data/models/base", "the weights below an adapter")
-@reads("--checkpoint", "data/models/sft", "the checkpoint to sample")
-@writes("--rates", "data/raw/difficulty.jsonl", "pass rates by content hash")
-@click.option(
-    "--num-completions", type=click.IntRange(1), default=8, help="Per problem; default: 8."
-)
-def difficulty(
-    params_file: Path,
-    problems: Path,
-    base: Path,
-    checkpoint: Path,
-    rates: Path,
-    num_completions: int,
-) -> None:
-    """Measure a checkpoint's success on each GRPO problem, for `prepare.grpo.difficulty`."""
-    params = load_params(params_file)
-    from lib.artifacts.problems import read_problems
-    from lib.engines.runtime import configure
-    from lib.evaluation.sampling import sample_checkpoint
-    from lib.problems.selection import PassRate, write_pass_rates
-
-    configure(seed=params.seed, threads=params.torch_threads)
-    rated = list(read_problems(problems))
-    # For each problem its judged completions.
-    groups = sample_checkpoint(
-        params,
-        checkpoint,
-        rated,
-        base=base,
-        num_completions=num_completions,
-        # Evaluation's engine and batch size: sampling all GRPO problems is as much work.
-        engine=params.evaluate.engine,
-        batch_size=params.evaluate.batch_size,
-    )
-    # A problem's id, its content hash -> (right completions, all completions).
-    measured = {
-        problem.id: PassRate(sum(each.answer_ok for each in group), len(group))
-        for problem, group in zip(rated, groups, strict=True)
-    }
-    write_pass_rates(rates, measured)
-    # `max`: an empty set gives 0, not a division by 0.
-    mean = sum(rate.value for rate in measured.values()) / max(len(measured), 1)
-    click.echo(f"difficulty problems={len(measured)} mean_pass_rate={mean:.3f} file={rates}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,4 @@
-"""Print the result table, and the paths of the model and the report. Not a stage of the DAG.
-
-Params: evaluate (checkpoints, benchmarks), export (checkpoint), dpo (init).
-"""
+"""Print the result table and the paths of model and report."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,7 +48,3 @@ def git_lines() -> Iterator[str]:
             f"git:     {len(modified)} modified tracked file{plural}; `make compare` shows both; "
             "`git checkout -- reports dvc.lock` restores, `git commit -am` keeps"
         )
-
-
-if __name__ == "__main__":
-    main()

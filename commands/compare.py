@@ -1,7 +1,7 @@
-"""Compare the workspace with a git revision: params, the exported models' rates, curves.
+"""Compare params, rates and curves with a git revision.
 
 Exits with 1 if the workspace's model is worse than the revision's beyond noise, or if no set is
-measured on both sides. Not a stage of the DAG.
+measured on both sides. REVISION is a git revision or an experiment; default: HEAD.
 """
 
 from pathlib import Path
@@ -14,15 +14,14 @@ from stages.options import reads, reads_params, writes
 
 @click.command(help=__doc__)
 @reads_params
-@click.option("--base", default="HEAD", show_default=True, help="Git revision or experiment.")
+@click.argument("revision", default="HEAD")
 @click.option("--md", is_flag=True, help="Print Markdown, for a pull request.")
 @click.option(
     "--all",
     "everything",
     is_flag=True,
-    help="List all params, sets and experiments.",
+    help="List all params and sets.",
 )
-@click.option("--experiments", is_flag=True, help="List the experiments instead of comparing.")
 @reads("--metrics", "reports/metrics", "the numbers of every stage")
 # Git ignores data/scratch: the page is for reading only.
 @writes("--plots", "data/scratch/compare", "a page with both runs' curves")
@@ -30,23 +29,18 @@ from stages.options import reads, reads_params, writes
 def main(
     context: click.Context,
     params_file: Path,
-    base: str,
+    revision: str,
     md: bool,
     everything: bool,
-    experiments: bool,
     metrics: Path,
     plots: Path,
 ) -> None:
-    """Print the comparison with a revision, or the experiments; exit with 1 on a regression."""
+    """Print the comparison; exit with 1 on a regression."""
     params = load_params(params_file)
-    from lib.report.compare import compare_with, experiments_lines
+    from lib.report.compare import compare_with
 
-    # The list needs no metrics: it reads DVC's experiments, not the workspace.
-    if experiments:
-        click.echo("\n".join(experiments_lines(everything=everything)))
-        return
     comparison = compare_with(
-        base,
+        revision,
         metrics=metrics,
         # The graded completions. No option: DVC reads the same path from the revision.
         graded=Path("data/graded"),
@@ -60,7 +54,3 @@ def main(
     # Alarms: rates that fell beyond noise, or nothing to compare. Exit code 1 makes a pull
     # request's check fail (docs/compare.md).
     context.exit(1 if comparison.alarms else 0)
-
-
-if __name__ == "__main__":
-    main()
