@@ -31,12 +31,12 @@ def main(
 ) -> None:
     """Train the initial checkpoint with DPO on mined pairs; write checkpoint, curves, metrics."""
     params = load_params(params_file)
-    from lib.engines.unsloth import import_first
+    from lib.models.unsloth import import_first
 
     # Before torch: it sets the options of CUDA's allocator, which are read once. TRL's DPO trainer
     # runs on transformers, even if `model.backend` is unsloth, and generates nothing.
     import_first("transformers", generates=False)
-    from lib.engines.runtime import configure
+    from lib.models.runtime import configure
     from lib.training.dpo import dpo_setup
     from lib.training.phase.run import Outputs, run_phase
     from lib.training.phase.validation import Validator

@@ -25,8 +25,8 @@ def main(params_file: Path, completions: Path, provenance: Path, **inputs: Path)
     """Generate the checkpoint's completions of all benchmarks, and write them with provenance."""
     params = load_params(params_file)
     from lib.artifacts import write_provenance
-    from lib.engines.runtime import configure, device_name
     from lib.evaluation.completions import complete_checkpoint
+    from lib.models.runtime import configure, device_name
 
     configure(seed=params.seed, threads=params.torch_threads)
     # After an interruption it resumes: finished chunks are stored under a hash of all their inputs.

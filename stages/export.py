@@ -31,8 +31,8 @@ def main(
     """Write and verify the exported model; write the verification's numbers and provenance."""
     params = load_params(params_file)
     from lib.artifacts import hash_path, write_metrics, write_provenance
-    from lib.engines.runtime import configure
     from lib.export.model import publish
+    from lib.models.runtime import configure
 
     # Seed and threads as in the other stages: the verification generates completions.
     configure(seed=params.seed, threads=params.torch_threads)

@@ -36,7 +36,7 @@ def main(
 ) -> None:
     """Train the initial checkpoint with GRPO; write checkpoint, curves, metrics, rollouts."""
     params = load_params(params_file)
-    from lib.engines.unsloth import import_first
+    from lib.models.unsloth import import_first
 
     # True if completions come from a vLLM in this process, which under Unsloth shares the policy's
     # weights; TRL's trainer never does.
@@ -44,7 +44,7 @@ def main(
     # First of all: Unsloth patches transformers and TRL when it is imported, and CUDA's allocator
     # reads its settings once.
     import_first(params.model.backend, generates=generates)
-    from lib.engines.runtime import configure
+    from lib.models.runtime import configure
     from lib.training.grpo import grpo_setup
     from lib.training.phase.run import Outputs, run_phase
     from lib.training.phase.validation import Validator

@@ -35,9 +35,9 @@ def main(
     params = load_params(params_file)
     from lib.artifacts import write_jsonl, write_metrics, write_provenance
     from lib.artifacts.problems import read_problems
-    from lib.engines.runtime import configure
     from lib.evaluation.pairs import preference_pairs, sampling_metrics
     from lib.evaluation.sampling import sample_checkpoint
+    from lib.models.runtime import configure
 
     configure(seed=params.seed, threads=params.torch_threads)
     settings = params.dpo.pairs

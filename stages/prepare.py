@@ -28,9 +28,9 @@ def main(
     """Write the sets of problems and the base model, with metrics and provenance."""
     params = load_params(params_file)
     from lib.artifacts import write_metrics, write_provenance
-    from lib.engines.policy import read_max_positions
-    from lib.engines.pretrained import write_base
-    from lib.engines.runtime import configure
+    from lib.models.load import read_max_positions
+    from lib.models.runtime import configure
+    from lib.models.save import write_base
     from lib.problems import prepare as sets
     from lib.problems.selection import token_counter
     from lib.prompts import prompt_format, save_prompt, system_prompt

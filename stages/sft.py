@@ -32,13 +32,13 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "sft"}
 def main(params_file: Path, problems: Path, validation: Path, base: Path, **outputs: Path) -> None:
     """Train the base model with SFT, or pass a trained adapter on; write checkpoint and curves."""
     params = load_params(params_file)
-    from lib.engines.unsloth import import_first
+    from lib.models.unsloth import import_first
 
     # True if validation generates with vLLM, which under Unsloth shares the policy's weights.
     generates = params.sft.eval_steps > 0 and params.validation.engine == "vllm"
     # First of all: Unsloth patches transformers and TRL when it is imported.
     import_first(params.model.backend, generates=generates)
-    from lib.engines.runtime import configure
+    from lib.models.runtime import configure
     from lib.training.phase.run import Outputs, run_phase
     from lib.training.phase.validation import Validator
     from lib.training.sft import sft_setup

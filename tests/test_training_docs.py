@@ -8,8 +8,8 @@ import pytest
 import wandb
 
 from lib.artifacts import write_jsonl
-from lib.artifacts.hub import dataset_repository
 from lib.artifacts.problems import read_problems, write_problems
+from lib.models.hub import dataset_repository
 from lib.params import compose_preset, preset_params
 from lib.params.data import KnownSource, hub_splits
 from lib.training import from_model

@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 from ruamel.yaml import YAML
 
-from lib.artifacts.hub import fetch, kernel_repository, look_up
-from lib.artifacts.models import FLASH_KERNEL
 from lib.core.errors import UserError
+from lib.models.hub import fetch, kernel_repository, look_up
 from lib.params import compose_preset, parse_params, preset_facts, preset_params
 from lib.params.load import BASE, PRESETS, preset_names, read_yaml
+from lib.params.model import FLASH_KERNEL
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 

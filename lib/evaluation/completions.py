@@ -32,7 +32,7 @@ from lib.core.errors import UserError
 from lib.core.process import alone, installed_version
 from lib.core.progress import Heartbeat
 from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode, open_engine
-from lib.engines.registry import ENGINES
+from lib.params.engines import ENGINES
 from lib.params.model import Decoding, Evaluate
 from lib.params.schema import Params
 from lib.prompts import Message, PromptFormat, prompt_format, saved_system

@@ -261,7 +261,7 @@ class HubSource(RowsSource):
 
     @property
     def place(self) -> dict[str, str]:
-        """The keyword arguments of `lib.artifacts.hub.dataset_repository`."""
+        """The keyword arguments of `lib.models.hub.dataset_repository`."""
         return {"name": self.hub, "revision": self.revision, "files": self.files}
 
 

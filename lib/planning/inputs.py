@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from lib.artifacts import replacing
-from lib.artifacts.hub import (
+from lib.core.errors import UserError
+from lib.core.plugins import guarded, is_plugin
+from lib.models.files import GGUF, adapter_faults, model_faults
+from lib.models.hub import (
     COMMIT,
     Repository,
     dataset_repository,
@@ -23,12 +26,10 @@ from lib.artifacts.hub import (
     look_up,
     model_repository,
 )
-from lib.artifacts.models import FLASH_KERNEL, GGUF, adapter_faults, model_faults
-from lib.core.errors import UserError
-from lib.core.plugins import guarded, is_plugin
 from lib.params import PARAMS_FILE, Params
 from lib.params.data import PathSource, hub_splits
 from lib.params.load import round_trip
+from lib.params.model import FLASH_KERNEL
 from lib.problems.rows import RowFault
 from lib.prompts import PromptFormat, prompt_format, system_prompt
 from lib.prompts.formats import ParsedCompletion, TaggedFormat, conversation

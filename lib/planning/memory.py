@@ -35,10 +35,10 @@ from pydantic import BaseModel, Field
 
 from lib.artifacts import read_json
 from lib.core.errors import UserError
-from lib.engines.registry import VLLM_SHARE
 from lib.export import BATCH, MOST_TOKENS
 from lib.objectives import CHUNK_NUMEL, MAX_WHOLE_LOGITS
 from lib.params import Params, preset_facts
+from lib.params.engines import VLLM_SHARE
 from lib.params.model import Model
 from lib.training.phase.launch import Launch
 
@@ -157,7 +157,7 @@ def shape_of(model: Model) -> Shape | None:
     if facts := preset_facts().get(model.name):
         return shape_in(facts["model"])
     # Imported only here: the Hub's client takes a quarter of a second.
-    from lib.artifacts import hub
+    from lib.models import hub
 
     on_hub = hub.is_on_hub(model.name, model.revision)
     repository = hub.model_repository(model.name, model.revision)

@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import Iterator
 
-from lib.engines.unsloth import shares_weights
+from lib.models.unsloth import shares_weights
 from lib.params import Params, preset_facts, preset_params
 from lib.params.data import AnySource, GeneratorSource, HubSource, KnownSource, known_sets
 from lib.params.load import BASE, doubts

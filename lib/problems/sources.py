@@ -18,10 +18,10 @@ from datasets import DatasetDict
 from datasets.exceptions import DatasetsError
 
 from lib.artifacts import json_lines, replacing
-from lib.artifacts.hub import Repository, dataset_repository, find, look_up
 from lib.artifacts.problems import Problem, read_problems
 from lib.core.errors import UserError
 from lib.core.plugins import is_plugin
+from lib.models.hub import Repository, dataset_repository, find, look_up
 from lib.params.data import (
     RAW,
     AnySource,

@@ -11,7 +11,9 @@ from click.testing import CliRunner
 from commands import GROUPS, main
 from tests.conftest import ROOT, run_command
 
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = sorted(
+    page for folder in (".", "docs", "examples/*") for page in ROOT.glob(f"{folder}/*.md")
+)
 _FENCE = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
 
 

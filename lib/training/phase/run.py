@@ -25,13 +25,13 @@ from lib.artifacts import (
     write_metrics,
     write_provenance,
 )
-from lib.artifacts.models import SELECTED, read_selections
 from lib.core.errors import UserError
 from lib.core.process import alone, note_on_busy_cores
-from lib.engines import compat
 from lib.engines.base import check_engine
-from lib.engines.policy import copy_adapter
-from lib.engines.runtime import released_memory
+from lib.models import compat
+from lib.models.files import SELECTED, read_selections
+from lib.models.runtime import released_memory
+from lib.models.save import copy_adapter
 from lib.params.training import Optimisation
 from lib.training.phase.checkpoints import (
     Checkpoints,

@@ -12,10 +12,10 @@ from lib.artifacts import read_jsonl
 from lib.artifacts.completions import GradedCompletion
 from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE, Problem
 from lib.core.errors import UserError
-from lib.engines.policy import load_tokenizer
 from lib.evaluation.completions import complete, complete_checkpoint, samplings
 from lib.grading.grade import grade_rows
 from lib.grading.metrics import summarise
+from lib.models.pretrained import load_tokenizer
 from lib.params import Params
 from lib.params.model import Override
 from lib.prompts import prompt_format

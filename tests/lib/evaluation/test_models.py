@@ -16,9 +16,9 @@ from commands.evaluate import main
 from lib.artifacts import read_json, read_jsonl, write_json, write_jsonl
 from lib.artifacts.problems import write_problems
 from lib.core.errors import UserError
-from lib.engines.policy import load_tokenizer
 from lib.evaluation.models import apply_settings, labelled_models, measure_model
 from lib.inference.external import ExternalModel
+from lib.models.pretrained import load_tokenizer
 from lib.problems.sources import find_benchmark
 from lib.prompts.saved import save_prompt
 from tests.conftest import ROOT

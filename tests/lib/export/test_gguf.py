@@ -17,9 +17,9 @@ from transformers import (
 )
 
 from lib.core.errors import UserError
-from lib.engines import tiny
-from lib.engines.policy import load_tokenizer
 from lib.export.gguf import SPLITS, split_name
+from lib.models import tiny
+from lib.models.pretrained import load_tokenizer
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format

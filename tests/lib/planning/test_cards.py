@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from commands import preset
 from lib.core.errors import UserError
-from lib.engines.gpu import Gpu
+from lib.models.gpu import Gpu
 from lib.params import Params, load_params, preset_params
 from lib.planning.cards import FILL, card_memory, fit_lines, fitted
 from lib.planning.memory import forward_pass, memory_at_peak, shape_of

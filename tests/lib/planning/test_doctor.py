@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from lib.core.process import locked_versions
-from lib.engines.gpu import Gpu
+from lib.models.gpu import Gpu
 from lib.params import Params, preset_names, preset_params
 from lib.planning.doctor import (
     Machine,

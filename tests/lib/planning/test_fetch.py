@@ -17,15 +17,15 @@ from ruamel.yaml import YAML
 from torch import __version__ as torch_version
 
 from commands.fetch import main as fetch_params
-from lib.artifacts.hub import fetched_model, find, kernel_repository
 from lib.core.errors import UserError
-from lib.engines.policy import with_kernel
+from lib.models.hub import fetched_model, find, kernel_repository
+from lib.models.load import with_kernel
 from lib.params import compose_preset, load_params
 from lib.params.data import hub_splits
 from lib.planning.inputs import input_problems
 from lib.problems.sources import read_source
 from stages.prepare import main as prepare
-from tests.lib.engines.hub_models import COMMIT, write_snapshot
+from tests.lib.models.hub_models import COMMIT, write_snapshot
 from tests.pipeline.source_rows import open_math_reasoning
 
 KERNEL_COMMIT = "456789abcdef0123456789abcdef0123456789ab"

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from lib.artifacts import write_json
-from lib.artifacts.models import adapter_faults, model_faults, tensors_of
 from lib.core.errors import UserError
+from lib.models.files import adapter_faults, model_faults, tensors_of
 from lib.params import parse_params, preset_params
 from lib.planning.inputs import input_problems
-from tests.lib.engines.hub_models import write_model
+from tests.lib.models.hub_models import write_model
 
 
 def test_a_models_name_without_its_owner_is_told_apart(smoke):

@@ -21,7 +21,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCau
 from bench.gpu.rows import precisions
 from lib.artifacts import read_json, write_jsonl
 from lib.artifacts.problems import Problem
-from lib.engines.policy import load_tokenizer
+from lib.models.pretrained import load_tokenizer
 from lib.objectives import CHUNK_NUMEL, MAX_WHOLE_LOGITS
 from lib.objectives.logprobs import fused_scores
 from lib.params import Params, parse_params, preset_params

@@ -4,8 +4,8 @@ import pytest
 
 from lib.artifacts.problems import Problem
 from lib.engines.base import Finish, GeneratedCompletion
-from lib.engines.policy import load_tokenizer
 from lib.evaluation import sampling
+from lib.models.pretrained import load_tokenizer
 from lib.planning.rollouts import RolloutGroup, diagnose, report_lines, tag_tokens
 from lib.prompts import prompt_format, save_system
 from lib.rewards.functions import Grading

@@ -6,11 +6,11 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from bench.gpu.rows import SHAPES
-from lib.artifacts.hub import model_repository
 from lib.core.errors import UserError
-from lib.engines.policy import add_adapter
+from lib.models.hub import model_repository
+from lib.models.load import add_adapter
 from lib.planning.memory import shape_in, shape_of
-from tests.lib.engines.hub_models import ARCHITECTURES, write_model
+from tests.lib.models.hub_models import ARCHITECTURES, write_model
 
 PUBLISHED = {
     "unsloth/Qwen3-4B-Base": 4_022_468_096,

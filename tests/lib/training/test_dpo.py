@@ -12,7 +12,8 @@ from trl import DPOTrainer
 
 from lib.artifacts import write_jsonl
 from lib.core.errors import UserError
-from lib.engines.policy import copy_adapter, is_adapter, save_policy
+from lib.models.files import is_adapter
+from lib.models.save import copy_adapter, save_policy
 from lib.params.training import Dpo
 from lib.prompts import prompt_format
 from lib.training.dpo import PairTrainer, dpo_arguments, dpo_setup

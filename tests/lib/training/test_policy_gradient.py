@@ -10,9 +10,10 @@ from torch import Tensor
 
 from lib.core.errors import UserError
 from lib.engines.base import encode
-from lib.engines.policy import load_tokenizer, save_policy
 from lib.engines.transformers import TransformersEngine
 from lib.evaluation.sampling import sample_checkpoint
+from lib.models.pretrained import load_tokenizer
+from lib.models.save import save_policy
 from lib.objectives.advantages import group_advantages
 from lib.objectives.logprobs import selective_log_softmax
 from lib.prompts.formats import conversation

@@ -14,18 +14,14 @@ from peft import LoraConfig, get_peft_model
 
 from lib.artifacts import hash_path, read_json, write_json
 from lib.artifacts.completions import read_graded
-from lib.artifacts.models import SELECTED, adapter_faults
 from lib.artifacts.problems import write_problems
 from lib.core.errors import UserError
-from lib.engines.policy import (
-    add_adapter,
-    load_merged,
-    load_policy,
-    load_tokenizer,
-    save_policy,
-)
-from lib.engines.runtime import configure
 from lib.inference.external import external_model
+from lib.models.files import SELECTED, adapter_faults
+from lib.models.load import add_adapter, load_merged, load_policy
+from lib.models.pretrained import load_tokenizer
+from lib.models.runtime import configure
+from lib.models.save import save_policy
 from lib.planning.inputs import input_problems
 from lib.prompts import prompt_format, save_prompt, saved_system
 from lib.training.phase import validation

@@ -18,9 +18,10 @@ from transformers import (
 
 from lib.artifacts import read_json
 from lib.core.errors import UserError
-from lib.engines.policy import load_tokenizer, save_policy
+from lib.models.pretrained import load_tokenizer
+from lib.models.save import save_policy
 from lib.training.phase.rollout_log import rollout_rows
-from tests.lib.engines.hub_models import learned_positions, two_ropes
+from tests.lib.models.hub_models import learned_positions, two_ropes
 from tests.lib.objectives.losses import assert_gradients, gradients_of, loss_of
 from tests.lib.training.ratios import CUTS, assert_ratios
 from tests.lib.training.steps import (

@@ -18,7 +18,7 @@ from transformers.integrations import INTEGRATION_TO_CALLBACK
 from wandb.proto import wandb_internal_pb2
 
 from lib.core.errors import UserError
-from lib.engines.runtime import configure
+from lib.models.runtime import configure
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.training.phase import tracking
