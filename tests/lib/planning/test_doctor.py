@@ -19,6 +19,7 @@ from lib.planning.doctor import (
 from lib.planning.memory import shape_of
 from lib.planning.plan import phases_of
 from lib.training.phase.launch import Launch
+from tests.conftest import S1
 from tests.lib.training.runs import changed
 
 GIB = 1024**3
@@ -124,7 +125,7 @@ def test_ranks_on_cpus_share_the_main_memory(tiny):
 
 
 def test_what_only_spoils_the_result_is_a_warning():
-    params = changed(preset_params("s1-qwen2.5-0.5b"), {"model": {"dtype": "bfloat16"}})
+    params = changed(preset_params(S1), {"model": {"dtype": "bfloat16"}})
     (finding,) = findings(params, SERVER)
     assert finding.weight == "result"
     assert finding.text.startswith("grpo.learning_rate")
@@ -196,7 +197,7 @@ def test_a_step_of_more_problems_than_there_are_is_refused(tiny, wanted, certain
 
 def test_what_triton_compiles_with_is_looked_for(monkeypatch):
     bare = dataclasses.replace(SERVER, missing_tools=("gcc", "Python.h"))
-    (reason,) = problems(preset_params("s1-qwen2.5-0.5b"), bare)
+    (reason,) = problems(preset_params(S1), bare)
     assert "no gcc and no Python.h" in reason
     assert not any("gcc" in each for each in problems(preset_params("tiny-cpu"), bare))
     monkeypatch.setenv("PATH", "")
@@ -255,8 +256,8 @@ def test_sampling_that_does_not_fit_names_its_knob(tiny):
         # 4.02 billion weights in float32, and the memory to generate with them.
         ("s0-qwen3-4b", {}, 18, ["export needs about 17.8 GiB", "on the CPU"]),
         # It trains in 10.4 GiB; of 14 GiB a vLLM beside it takes 0.3.
-        ("s1-qwen2.5-0.5b", {}, 14, ["grpo needs about 15.1 GiB"]),
-        ("s1-qwen2.5-0.5b", ELSEWHERE, 14, []),
+        (S1, {}, 14, ["grpo needs about 15.1 GiB"]),
+        (S1, ELSEWHERE, 14, []),
         # 7.7 GiB of weights are in vLLM's 0.7 of 25 GiB.
         ("s0-qwen3-4b", {}, 25, []),
         ("s0-qwen3-4b", {"model": {"backend": "transformers"}}, 25, ["grpo needs about "]),
