@@ -276,6 +276,7 @@ def test_the_best_checkpoint_is_handed_on_after_interruptions(
     assert read_json(outputs.model / SELECTED) == {"sft": noted}
 
 
+@pytest.mark.slow
 def test_a_changed_param_starts_again(phase, short, capsys):
     with pytest.raises(UserError):
         phase(stop=4)
