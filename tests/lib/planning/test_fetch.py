@@ -133,7 +133,7 @@ def test_commits_are_looked_up_once_and_written_down(hub):
 def test_after_it_nothing_needs_the_network(hub):
     fetch()
     hub.online = False
-    prepare([], standalone_mode=False)
+    prepare(["--code=params.yaml"], standalone_mode=False)
     assert Path("data/models/base/tokenizer.json").is_file()
     assert Path("data/problems/sft.jsonl").read_text().count("\n") > 0
 

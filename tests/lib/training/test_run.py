@@ -144,7 +144,7 @@ def test_grpo_starts_from_an_adapter_that_was_trained_before(
     write_problems(Path("data/problems/sft.jsonl"), sets.sft)
     for name in params.validation.sets:
         write_problems(Path(f"data/problems/validation/{name}.jsonl"), sets.benchmarks["held_out"])
-    sft.main([], standalone_mode=False)
+    sft.main(["--code=params.yaml"], standalone_mode=False)
     noted = read_json(Path("reports/provenance/sft.json"))
     assert noted["skipped"] is False and "adapter" in noted["inputs"]
 
