@@ -27,10 +27,10 @@ def main(params_file: Path, problems: Path, base: Path, checkpoint: str, n: int)
     """Print completions, their totals, and a verdict for GRPO."""
     params = load_params(params_file)
     from lib.artifacts.problems import read_problems
-    from lib.engines.policy import load_tokenizer
-    from lib.engines.runtime import configure
     from lib.evaluation.sampling import sample_checkpoint
     from lib.inference.external import find_model
+    from lib.models.pretrained import load_tokenizer
+    from lib.models.runtime import configure
     from lib.planning.rollouts import diagnose, report_lines, tag_tokens
     from lib.prompts import prompt_format
     from lib.rewards.functions import Grading

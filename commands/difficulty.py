@@ -31,9 +31,9 @@ def main(
     """Write the pass rate of each problem."""
     params = load_params(params_file)
     from lib.artifacts.problems import read_problems
-    from lib.engines.runtime import configure
     from lib.evaluation.sampling import sample_checkpoint
     from lib.inference.external import find_model
+    from lib.models.runtime import configure
     from lib.problems.selection import PassRate, write_pass_rates
 
     configure(seed=params.seed, threads=params.torch_threads)

@@ -59,7 +59,6 @@ def main(
     limit = limit or 0
     benchmark_ids = _split(benchmarks) or list(params.evaluate.benchmarks)
     sets = [find_benchmark(each, limit=limit) for each in benchmark_ids]
-    from lib.engines.runtime import configure
     from lib.evaluation.models import (
         apply_settings,
         every_setting,
@@ -67,6 +66,7 @@ def main(
         measure_model,
     )
     from lib.grading.metrics import headline_lines
+    from lib.models.runtime import configure
     from lib.report.inputs import read_models
     from lib.report.text import table_lines
     from lib.report.write import write_models

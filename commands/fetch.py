@@ -17,7 +17,7 @@ from stages.options import reads_params
 def main(params_file: Path) -> None:
     """Write missing commits, then fetch what is not here yet."""
     params = load_params(params_file)
-    from lib.artifacts.hub import FETCHED, fetch, look_up
+    from lib.models.hub import FETCHED, fetch, look_up
     from lib.planning.inputs import repositories_of, write_commits
 
     for line in write_commits(params, path=params_file):

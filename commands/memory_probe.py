@@ -30,14 +30,14 @@ def probe_size(
     """Try a micro-batch of SIZE; the exit code tells whether it fits."""
     # `phase` is sft or grpo; `size` is in rows.
     params = load_params(params_file)
-    from lib.engines.unsloth import import_first
+    from lib.models.unsloth import import_first
 
     # True if GRPO's completions come from a vLLM in this process, which under Unsloth shares the
     # policy's weights.
     generates = params.rollout.engine == "vllm" and phase == "grpo"
     import_first(params.model.backend, generates=generates)
     # Imported after Unsloth, which must precede transformers, TRL and PEFT.
-    from lib.engines.runtime import configure
+    from lib.models.runtime import configure
     from lib.planning.probe import OUT_OF_MEMORY, fits, longest_first
 
     configure(seed=params.seed, threads=params.torch_threads)

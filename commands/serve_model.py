@@ -20,8 +20,8 @@ from stages.options import reads, reads_params
 def main(params_file: Path, model: Path, port: int, options: tuple[str, ...]) -> None:
     """Start `vllm serve` with the model's own sampling and stop strings, until Ctrl-C."""
     params = load_params(params_file)
-    from lib.engines.registry import VLLM_SHARE
     from lib.engines.serve import serve, server_command
+    from lib.params.engines import VLLM_SHARE
 
     own = [
         *("--served-model-name", "reckon", "--generation-config", "auto"),

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import click
 
-from lib.engines.registry import ENGINES
 from lib.inference import DEFAULT_MODEL, GenerationSettings, build_text_generator
 from lib.inference.external import find_model
 from lib.inference.terminal import Terminal
+from lib.params.engines import ENGINES
 from lib.prompts import saved_generation
 
 LENGTH = 200

@@ -26,8 +26,8 @@ vllm_options = click.argument("options", nargs=-1, type=click.UNPROCESSED)
 def main(params_file: Path, model: Path, port: int, options: tuple[str, ...]) -> None:
     """Start `vllm serve`, whose clients may replace the weights, and serve until Ctrl-C."""
     params = load_params(params_file)
-    from lib.engines.registry import VLLM_SHARE
     from lib.engines.serve import serve, server_command
+    from lib.params.engines import VLLM_SHARE
 
     # The policy may be on the same GPU. The largest share: one server may serve rollouts and
     # validation.

@@ -8,11 +8,12 @@ from pathlib import Path
 import click
 
 from lib.params import load_params
-from stages.options import reads, reads_params, writes
+from stages.options import reads, reads_code, reads_params, writes
 
 
 @click.command(help=__doc__)
 @reads_params
+@reads_code("export", None)
 @reads("--problems", "data/problems/benchmarks", "prompts to verify on")
 @reads("--base", "data/models/base", "the weights below an adapter")
 @reads("--checkpoint", "data/models/grpo", "the checkpoint to export")
@@ -31,8 +32,8 @@ def main(
     """Write and verify the exported model; write the verification's numbers and provenance."""
     params = load_params(params_file)
     from lib.artifacts import hash_path, write_metrics, write_provenance
-    from lib.engines.runtime import configure
     from lib.export.model import publish
+    from lib.models.runtime import configure
 
     # Seed and threads as in the other stages: the verification generates completions.
     configure(seed=params.seed, threads=params.torch_threads)

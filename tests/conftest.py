@@ -92,6 +92,9 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
+S1 = "s1-qwen2.5-0.5b"
+"""The preset that trains all weights with GRPO on one card."""
+
 LONG = ("tests/docs/", "tests/pipeline/", "tests/lib/training/test_run.py")
 """Files that run whole pipelines: first, so that no worker runs one at the end by itself."""
 
@@ -102,7 +105,7 @@ LONG_LIMIT_S = 3600
 
 def pytest_configure() -> None:
     """Take the kernels of stages: tests compare them, and torch's first operation decides."""
-    from lib.engines.runtime import use_common_cpu_kernels
+    from lib.models.runtime import use_common_cpu_kernels
 
     use_common_cpu_kernels()
 
@@ -164,7 +167,7 @@ def sets():
 @pytest.fixture(scope="session")
 def base(smoke, sets, tmp_path_factory):
     """Write the smoke preset's tokenizer, random weights and empty system prompt."""
-    from lib.engines.tiny import write_tiny
+    from lib.models.tiny import write_tiny
 
     folder = tmp_path_factory.mktemp("models") / "base"
     write_tiny(
@@ -184,7 +187,7 @@ def base(smoke, sets, tmp_path_factory):
 def prompts(base, sets):
     """Encode six prompts of different lengths, unsorted by length."""
     from lib.engines.base import encode
-    from lib.engines.policy import load_tokenizer
+    from lib.models.pretrained import load_tokenizer
 
     texts = [conversation(problem.problem, system="") for problem in sets.grpo[:6]]
     return encode(load_tokenizer(base), texts)

@@ -27,8 +27,8 @@ from bench.gpu.rows import Row, small
 from lib.artifacts import read_json, versions, write_json
 from lib.core.errors import UserError
 from lib.core.process import installed_version
-from lib.engines.compat import VLLM_ENVIRONMENT
-from lib.engines.gpu import find_gpus, gpu_fault
+from lib.models.compat import VLLM_ENVIRONMENT
+from lib.models.gpu import find_gpus, gpu_fault
 
 OPTIONAL = ("vllm", "unsloth", "flash_attn")
 """Packages without which a row may be skipped."""

@@ -24,7 +24,7 @@ import torch
 from bench.grpo.measure import measure, write_smollm2, write_start
 from bench.grpo.page import FOLDER, OWN, STOCK, render
 from bench.processes import in_a_process
-from lib.engines import compat
+from lib.models import compat
 from lib.params import preset_params
 
 WAYS = (STOCK, "trl-vllm", "reckon", "reckon-vllm")

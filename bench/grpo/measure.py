@@ -13,10 +13,9 @@ from transformers import TrainerCallback
 
 from bench.gpu.measure import trainer_of
 from bench.grpo.page import NUM_PROBLEMS, SMOLLM2_STEPS, STEPS
-from lib.artifacts import hub
-from lib.engines import pretrained, tiny
-from lib.engines.policy import save_policy
-from lib.engines.runtime import configure
+from lib.models import hub, save, tiny
+from lib.models.runtime import configure
+from lib.models.save import save_policy
 from lib.params import Params, preset_params
 from lib.problems.generated import synthetic_sets
 from lib.prompts import prompt_format, save_system
@@ -41,7 +40,7 @@ def smollm2_params(precision: str) -> Params:
 def write_smollm2(folder: Path) -> None:
     """Write the model of `make fetch`, without SFT: its completions are cut at 64 tokens."""
     hub.fetch(hub.model_repository(SMOLLM2.model.name, SMOLLM2.model.revision))
-    pretrained.write_base(
+    save.write_base(
         folder,
         [],
         prompt_format=prompt_format(**SMOLLM2.prompt.rendering),

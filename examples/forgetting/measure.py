@@ -26,9 +26,10 @@ from torch.nn.functional import kl_div
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from lib.engines.base import encode
-from lib.engines.policy import load_merged, load_tokenizer
-from lib.engines.pretrained import weights_of
-from lib.engines.runtime import configure
+from lib.models.load import load_merged
+from lib.models.pretrained import load_tokenizer
+from lib.models.runtime import configure
+from lib.models.weights import weights_of
 from lib.stats.estimates import mean_estimate
 
 QUESTIONS = Path(__file__).with_name("questions.txt")

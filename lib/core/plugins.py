@@ -6,8 +6,8 @@
     adapters    `adapter` of a source           a function from a row to the fields of a problem
     objectives  grpo.loss, grpo.advantage       a function of tensors
 
-In dvc.yaml, a stage depends on the folders of the roles that it uses: a changed reward re-runs the
-stages that compute rewards, not SFT.
+A stage depends on the plugins that its params name: a changed reward re-runs the stages that
+compute rewards, not SFT.
 `check` tries each plugin in params before any stage runs.
 """
 

@@ -21,7 +21,7 @@ from lib.artifacts.completions import Finish as Finish
 from lib.artifacts.completions import GeneratedCompletion as GeneratedCompletion
 from lib.core.errors import UserError, first_line
 from lib.core.process import require
-from lib.engines.registry import ENGINES, VLLM_SHARE, EngineFacts
+from lib.params.engines import ENGINES, VLLM_SHARE, EngineFacts
 from lib.prompts import Message
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Engine(abc.ABC):
     """
 
     facts: EngineFacts
-    """The engine's entry in `lib.engines.registry.ENGINES`."""
+    """The engine's entry in `lib.params.engines.ENGINES`."""
     tokenizer: "PreTrainedTokenizerBase"
     """The checkpoint's tokenizer."""
     positions: int | None

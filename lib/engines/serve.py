@@ -14,10 +14,11 @@ from transformers import AutoConfig
 from lib.artifacts import hash_path
 from lib.core.errors import UserError
 from lib.core.process import require
-from lib.engines import compat
-from lib.engines.policy import is_adapter
-from lib.engines.pretrained import load_pretrained, weights_of
 from lib.engines.vllm import AT_A_TIME, cpu_settings, lora_settings
+from lib.models import compat
+from lib.models.files import is_adapter
+from lib.models.pretrained import load_pretrained
+from lib.models.weights import weights_of
 from lib.params.model import Model
 
 OWN_HOSTS = ("127.0.0.1", "localhost", "[::1]", "::1")

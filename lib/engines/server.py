@@ -27,13 +27,15 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from lib.artifacts import hash_path
 from lib.core.errors import UserError
 from lib.core.process import require
-from lib.engines import compat
 from lib.engines.base import GeneratedCompletion, Sampling
-from lib.engines.policy import is_adapter, load_merged, load_tokenizer, read_dtype
-from lib.engines.pretrained import has_added_rows, weights_of
-from lib.engines.registry import DEFAULT_URL, ENGINES, URL, server_urls
 from lib.engines.serve import weights_layout
 from lib.engines.vllm import AT_A_TIME, FIRST, UNFINISHED, VllmBase
+from lib.models import compat
+from lib.models.files import is_adapter
+from lib.models.load import has_added_rows, load_merged, read_dtype
+from lib.models.pretrained import load_tokenizer
+from lib.models.weights import weights_of
+from lib.params.engines import DEFAULT_URL, ENGINES, URL, server_urls
 
 TIMEOUT = "RECKON_VLLM_TIMEOUT_S"
 """Environment variable: longest wait for an answer of a server, in seconds."""

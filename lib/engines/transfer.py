@@ -33,7 +33,7 @@ from vllm.distributed.weight_transfer.nccl_engine import (
 )
 from vllm.utils.network_utils import get_ip, get_open_port
 
-from lib.engines import compat
+from lib.models import compat
 
 HOST = "host"
 """Name of the backend defined here."""

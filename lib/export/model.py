@@ -20,15 +20,11 @@ from ruamel.yaml import YAML
 from transformers import GenerationConfig
 
 from lib.artifacts import hash_path, read_json, replacing, unlisted, write_json
-from lib.artifacts.models import read_selections
 from lib.artifacts.problems import read_benchmarks
 from lib.core.errors import UserError
 from lib.core.plugins import plugin_hashes
 from lib.engines.base import Sampling, encode
 from lib.engines.decoding import end_tokens
-from lib.engines.policy import ADAPTER, is_adapter, load_policy, load_tokenizer
-from lib.engines.pretrained import LICENSE
-from lib.engines.runtime import released_memory
 from lib.engines.transformers import TransformersEngine
 from lib.export import BATCH, MOST_TOKENS
 from lib.export.card import model_card
@@ -42,6 +38,10 @@ from lib.export.reload import (
     read_afresh,
     score_answers,
 )
+from lib.models.files import ADAPTER, LICENSE, is_adapter, read_selections
+from lib.models.load import load_policy
+from lib.models.pretrained import load_tokenizer
+from lib.models.runtime import released_memory
 from lib.params import Params
 from lib.params.data import GeneratorSource
 from lib.params.model import Evaluate

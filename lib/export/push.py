@@ -28,9 +28,9 @@ from ruamel.yaml import YAML
 from transformers import TrainerState
 
 from lib.artifacts import ROOT, hash_path, read_json
-from lib.artifacts.models import HUB_ID
 from lib.core.errors import UserError, first_line
 from lib.core.git import git
+from lib.params.model import HUB_ID
 
 CARD = "README.md"
 LOCK = ROOT / "dvc.lock"

@@ -405,13 +405,25 @@ def _overlays(path: Path) -> list[dict[str, Any]]:
     if path == PRESETS / f"{BASE}.yaml":
         return []
     content = read_yaml(path)
-    # `preset` names the preset below. It is the only key of an overlay that is no param.
+    # `preset` names the preset below, and `facts` are `preset_facts`: the keys that are no params.
     below = content.pop("preset", BASE)
+    content.pop("facts", None)
     if below not in preset_names():
         raise UserError(
             f"{path}: preset: expected one of {', '.join(preset_names())}, got {below!r}"
         )
     return [*_overlays(_preset_file(below)), content]
+
+
+@functools.cache
+def preset_facts() -> dict[str, dict[str, Any]]:
+    """Return model name → the `facts` of the preset with this model, which are no params.
+
+    {"model": its config.json as far as a size depends on it, "states": phase → what the source
+    says of its own run, "published": times of runs near it}
+    """
+    overlays = [read_yaml(path) for path in sorted(PRESETS.glob("*.yaml"))]
+    return {each["model"]["name"]: each["facts"] for each in overlays if "facts" in each}
 
 
 def round_trip() -> YAML:

@@ -19,9 +19,9 @@ from typing import Any
 
 from lib.core.errors import UserError
 from lib.core.plugins import is_plugin, label
-from lib.engines.registry import ENGINES
 from lib.objectives import LOSSES
 from lib.params.data import GeneratorSource
+from lib.params.engines import ENGINES
 from lib.params.model import Decoding, lost_updates
 from lib.params.schema import Params
 from lib.params.section import HELD_BACK_SET, suggest

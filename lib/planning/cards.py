@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lib.core.errors import UserError
-from lib.engines.gpu import find_gpus
+from lib.models.gpu import find_gpus
 from lib.params import Params
 from lib.planning.memory import Shape, micro_batch_sizes, section_of, shape_of
 from lib.planning.plan import in_bytes, phases_of

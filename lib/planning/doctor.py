@@ -18,10 +18,9 @@ from typing import Literal
 import httpx
 import psutil
 
-from lib.artifacts.models import FLASH_KERNEL
 from lib.core.errors import UserError
 from lib.core.process import LOCK, differing, locked_versions
-from lib.engines.gpu import (
+from lib.models.gpu import (
     BFLOAT16_CAPABILITY,
     LEAST_CAPABILITY,
     VISIBLE,
@@ -29,10 +28,10 @@ from lib.engines.gpu import (
     find_gpus,
     gpu_fault,
 )
-from lib.engines.registry import URL, server_urls
 from lib.params import Params
+from lib.params.engines import URL, server_urls
 from lib.params.load import doubts
-from lib.params.model import NEEDS_GPU
+from lib.params.model import FLASH_KERNEL, NEEDS_GPU
 from lib.planning.inputs import input_problems
 from lib.planning.memory import ALONE, BYTES, Shape, export_memory, shape_of
 from lib.planning.plan import CUDA_BYTES, disk_bytes, in_bytes, phases_of

@@ -14,7 +14,9 @@ from trl import DPOConfig, DPOTrainer
 
 from lib.artifacts import read_records
 from lib.core.errors import UserError
-from lib.engines.policy import add_adapter, is_adapter, load_policy, load_tokenizer
+from lib.models.files import is_adapter
+from lib.models.load import add_adapter, load_policy
+from lib.models.pretrained import load_tokenizer
 from lib.params.schema import Params
 from lib.training.phase.setup import Setup, set_optimizer, shared_arguments
 from lib.training.phase.tracking import ProgressLines

@@ -9,8 +9,9 @@ from trl import SFTConfig, SFTTrainer
 
 from lib.artifacts.problems import Problem, read_problems
 from lib.core.errors import UserError
-from lib.engines.policy import load_tokenizer, trainable_policy
-from lib.engines.unsloth import shares_weights
+from lib.models.load import trainable_policy
+from lib.models.pretrained import load_tokenizer
+from lib.models.unsloth import shares_weights
 from lib.params.schema import Params
 from lib.prompts import PromptFormat
 from lib.prompts.formats import conversation, render_target

@@ -9,7 +9,9 @@ from click.testing import CliRunner
 from examples.forgetting.measure import main
 from lib.artifacts import write_jsonl
 from lib.engines.base import encode
-from lib.engines.policy import load_policy, load_tokenizer, save_policy
+from lib.models.load import load_policy
+from lib.models.pretrained import load_tokenizer
+from lib.models.save import save_policy
 
 
 def test_kl_is_that_of_each_token_in_its_own_sequence(base, smoke, tmp_path):

@@ -15,7 +15,8 @@ from tests.conftest import run_command
     [
         ("lib/prompts/saved.py", "from lib.studies.results import verdicts"),
         ("lib/stats/estimates.py", "import lib.report.page"),
-        ("lib/artifacts/hub.py", "import lib.params.data"),
+        ("lib/artifacts/problems.py", "import lib.params.data"),
+        ("lib/models/hub.py", "import lib.engines.base"),
         ("lib/params/data.py", "import lib.problems.adapters"),
         ("reckon_verifier/words.py", "import lib.stats"),
         ("lib/core/errors.py", "import stages.options"),

@@ -26,7 +26,7 @@ from transformers import DynamicCache
 from lib.core.errors import UserError
 from lib.engines.base import Sampling
 from lib.engines.decoding import can_decode, forward_arguments, truncate
-from lib.engines.unsloth import is_unsloth
+from lib.models.unsloth import is_unsloth
 from lib.objectives import MAX_WHOLE_LOGITS
 from lib.objectives.logprobs import (
     TokenScores,

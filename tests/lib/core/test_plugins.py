@@ -95,11 +95,6 @@ def test_a_file_that_cannot_be_loaded_is_named(write, source, error):
         load_plugin(write(source))
 
 
-def test_a_file_may_hold_a_dataclass(write):
-    source = "from __future__ import annotations\nimport dataclasses\n@dataclasses.dataclass\n"
-    assert load_plugin(write(f"{source}class part:\n    x: int = 3"))().x == 3
-
-
 def test_a_missing_file_is_named(write):
     with pytest.raises(UserError, match=r"plugins/rewards/own\.py is missing"):
         load_plugin("plugins/rewards/own.py:part")

@@ -17,13 +17,15 @@ from lib.artifacts import read_json, read_jsonl, write_json
 from lib.artifacts.problems import write_problems
 from lib.core.errors import UserError
 from lib.engines.base import encode
-from lib.engines.policy import load_merged, load_policy, load_tokenizer, save_policy
-from lib.engines.tiny import write_tiny
 from lib.export import model, reload
 from lib.export.harness import answer_pattern
 from lib.export.model import generation_config, publish
 from lib.export.reload import Answers, Request, check_same, read_forms, score_answers
 from lib.inference import GenerationSettings, build_text_generator
+from lib.models.load import load_merged, load_policy
+from lib.models.pretrained import load_tokenizer
+from lib.models.save import save_policy
+from lib.models.tiny import write_tiny
 from lib.params import preset_names, preset_params
 from lib.prompts import PROMPT_FORMATS, prompt_format, save_system, saved_generation
 from tests.lib.export.conftest import make_adapter, make_model
@@ -173,6 +175,7 @@ def untied(base: Path, to: Path) -> Path:
     return make_model(config, to, base=base, unused_rows=0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("change", [resized, untied])
 def test_other_vocabularies_and_embeddings_survive_in_every_form(

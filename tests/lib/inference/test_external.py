@@ -9,10 +9,8 @@ import huggingface_hub
 import pytest
 
 from lib.artifacts import read_json, write_json
-from lib.artifacts.hub import model_repository
 from lib.core.errors import UserError
 from lib.engines.base import Engine
-from lib.engines.policy import load_tokenizer
 from lib.inference import GenerationSettings, build_text_generator
 from lib.inference.external import (
     DEFAULT_MODEL,
@@ -21,6 +19,8 @@ from lib.inference.external import (
     find_model,
     refuse_missing,
 )
+from lib.models.hub import model_repository
+from lib.models.pretrained import load_tokenizer
 from lib.prompts import prompt_format, save_prompt, saved_format
 from tests.lib.export.conftest import make_adapter
 

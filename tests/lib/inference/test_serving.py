@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from lib.engines.policy import load_tokenizer
+from lib.models.pretrained import load_tokenizer
 from lib.prompts import Generation, save_prompt
 from lib.prompts.formats import conversation
 from lib.rewards.rollout import Rollout

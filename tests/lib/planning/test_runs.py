@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ruamel.yaml import YAML
 
-from lib.engines.gpu import Gpu
+from lib.models.gpu import Gpu
 from lib.params import Params, parse_params, preset_params
 from lib.planning.doctor import findings
 from lib.planning.memory import shape_of

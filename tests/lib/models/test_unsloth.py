@@ -10,16 +10,19 @@ from transformers import PreTrainedTokenizerBase
 
 from lib.artifacts.problems import Problem, write_problems
 from lib.core.errors import UserError
-from lib.engines import unsloth
 from lib.engines.base import encode, open_engine
-from lib.engines.policy import load_tokenizer, save_policy, trainable_policy
 from lib.engines.transformers import TransformersEngine
+from lib.models import unsloth
+from lib.models.load import trainable_policy
+from lib.models.pretrained import load_tokenizer
+from lib.models.save import save_policy
 from lib.prompts import prompt_format
 from lib.training.phase.validation import Validator
 from lib.training.sft import sft_dataset
 from tests.conftest import ROOT, run_command, run_python
-from tests.lib.engines import fake_unsloth, fake_vllm, unsloth_contract
+from tests.lib.engines import fake_vllm
 from tests.lib.engines.contract import greedy, random_sampling
+from tests.lib.models import fake_unsloth, unsloth_contract
 from tests.lib.params.changes import accepted
 from tests.lib.training.runs import changed
 from tests.lib.training.steps import plain_grpo, plain_sft
@@ -239,7 +242,7 @@ def test_it_comes_before_what_it_patches_and_finds_its_settings(python, generate
         "os._exit(0)\n"
     )
     code = (
-        "from lib.engines.unsloth import import_first\n"
+        "from lib.models.unsloth import import_first\n"
         f"import_first('unsloth', generates={generates})\n"
     )
     wanted = READ[generates]
@@ -256,7 +259,7 @@ def test_trl_keeps_its_own_trainers_where_unsloth_has_put_others(python):
         "trl.GRPOTrainer = trl.trainer.GRPOTrainer = module.GRPOTrainer = Generated\n"
     )
     code = (
-        "from lib.engines.unsloth import import_first\n"
+        "from lib.models.unsloth import import_first\n"
         "import_first('unsloth', generates=False)\n"
         "from lib.training.grpo.policy_gradient import PolicyGradientTrainer\n"
         "from trl.trainer import grpo_trainer\n"
@@ -279,7 +282,7 @@ def test_the_contract_for_real(tmp_path, name):
     for package in ("unsloth", "vllm")[: 1 + ("vllm" in name)]:
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
-    module = "tests.lib.engines.unsloth_contract"
+    module = "tests.lib.models.unsloth_contract"
     done = run_command(sys.executable, "-m", module, name, tmp_path)
     assert done.returncode == 0, done.stderr[-4000:]
 
@@ -287,7 +290,7 @@ def test_the_contract_for_real(tmp_path, name):
 def test_importing_it_too_late_is_a_bug_that_crashes(python):
     code = (
         "import sys, types; sys.modules['trl'] = types.ModuleType('trl')\n"
-        "from lib.engines.unsloth import import_first\n"
+        "from lib.models.unsloth import import_first\n"
         "import_first('unsloth', generates=False)\n"
     )
     assert "RuntimeError: unsloth must be imported before trl" in python(code).stderr
@@ -306,7 +309,7 @@ def test_the_other_backend_sets_the_allocator_unless_it_is_set(python, environme
     """Nothing is imported yet; torch's allocator reads the setting when it starts."""
     code = (
         "import os, sys\n"
-        "from lib.engines.unsloth import import_first\n"
+        "from lib.models.unsloth import import_first\n"
         "import_first('transformers', generates=True)\n"
         f"print(*map(os.environ.get, {unsloth.ALLOCATOR}), 'UNSLOTH_VLLM_STANDBY' in os.environ)\n"
         "print({'unsloth', 'torch', 'transformers'} & set(sys.modules))\n"
@@ -318,6 +321,6 @@ def test_stages_import_it_before_anything_heavy():
     for file in ("stages/sft", "stages/grpo", "stages/dpo", "commands/memory_probe"):
         source = (ROOT / f"{file}.py").read_text("utf-8")
         source = source[source.rindex("\ndef ", 0, source.index("import_first(")) :]
-        rooms = ("engines.runtime", "training", "planning")
+        rooms = ("models.runtime", "training", "planning")
         heavy = [source.find(f"from lib.{room}") for room in rooms if f"from lib.{room}" in source]
         assert 0 < source.find("import_first(") < min(heavy)

@@ -2,7 +2,9 @@
 
 import pytest
 
-from lib.engines.policy import add_adapter, load_merged, load_policy, load_tokenizer, save_policy
+from lib.models.load import add_adapter, load_merged, load_policy
+from lib.models.pretrained import load_tokenizer
+from lib.models.save import save_policy
 from lib.params.model import Model
 
 pytest.register_assert_rewrite("tests.lib.engines.contract")
@@ -28,7 +30,7 @@ def model_named(smoke):
 @pytest.fixture
 def adapter_checkpoint(base, smoke, tmp_path):
     """Save a policy with a moved adapter; return its folder and the policy."""
-    from tests.lib.engines.log_prob_gap import moved
+    from tests.lib.models.log_prob_gap import moved
 
     policy = add_adapter(load_policy(base, base=base, settings=smoke.model), smoke.model.lora)
     save_policy(moved(policy), load_tokenizer(base), tmp_path / "sft")

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from transformers import TrainingArguments
 
-from lib.engines import compat
-from lib.engines.compat import undisturbed
+from lib.models import compat
+from lib.models.compat import undisturbed
 
 
 def test_building_an_engine_keeps_random_states_and_threads(monkeypatch):

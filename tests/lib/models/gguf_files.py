@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lib.export import gguf as export
-from tests.lib.engines.hub_models import write_model
+from tests.lib.models.hub_models import write_model
 
 TEMPLATE = "{% for message in messages %}<{{ message['content'] }}>{% endfor %}"
 

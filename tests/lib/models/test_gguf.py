@@ -8,13 +8,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from lib.artifacts.hub import fetch, model_repository
-from lib.artifacts.models import model_faults
 from lib.core.errors import UserError
-from lib.engines.pretrained import find_weights, read_pointer, weights_of, write_base
 from lib.inference.external import find_model
+from lib.models.files import model_faults
+from lib.models.hub import fetch, model_repository
+from lib.models.save import write_base
+from lib.models.weights import find_weights, read_pointer, weights_of
 from lib.prompts import prompt_format
-from tests.lib.engines.gguf_files import write_gguf
+from tests.lib.models.gguf_files import write_gguf
 
 
 @pytest.fixture(autouse=True)

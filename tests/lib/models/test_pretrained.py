@@ -23,24 +23,20 @@ from transformers import (
 from transformers.integrations import hub_kernels
 
 from lib.artifacts import read_json, write_json
-from lib.artifacts.hub import kernel_repository
-from lib.artifacts.models import FLASH_KERNEL
 from lib.core.errors import UserError
-from lib.engines.policy import add_adapter, load_merged, load_policy, load_tokenizer, save_policy
-from lib.engines.pretrained import (
-    find_weights,
-    load_pretrained,
-    read_pointer,
-    weights_of,
-    write_base,
-)
+from lib.models.hub import kernel_repository
+from lib.models.load import add_adapter, load_merged, load_policy
+from lib.models.pretrained import load_pretrained, load_tokenizer
+from lib.models.save import save_policy, write_base
+from lib.models.weights import find_weights, read_pointer, weights_of
 from lib.params import preset_params
+from lib.params.model import FLASH_KERNEL
 from lib.prompts import prompt_format, prompt_text
 from lib.prompts.formats import conversation
 from tests.conftest import ROOT
-from tests.lib.engines.hub_models import COMMIT, same_weights, write_model, write_snapshot
-from tests.lib.engines.log_prob_gap import moved
 from tests.lib.export.conftest import make_adapter
+from tests.lib.models.hub_models import COMMIT, same_weights, write_model, write_snapshot
+from tests.lib.models.log_prob_gap import moved
 from tests.pipeline.systems import SYSTEMS
 
 
@@ -293,8 +289,8 @@ def test_nothing_else_calls_from_pretrained():
     }
     harmless = {"PeftModel", "PeftConfig", "GenerationConfig"}
     assert {place for place in called if place.split()[0] not in harmless} == {
-        "auto in lib/engines/pretrained.py",
-        "_fast_language_model() in lib/engines/unsloth.py",
+        "auto in lib/models/pretrained.py",
+        "_fast_language_model() in lib/models/unsloth.py",
     }
 
 

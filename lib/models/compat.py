@@ -152,7 +152,7 @@ def undisturbed() -> Iterator[None]:
     """
     import torch
 
-    from lib.engines.runtime import random_states_kept
+    from lib.models.runtime import random_states_kept
 
     set_num_threads, num_threads = torch.set_num_threads, torch.get_num_threads()
     try:

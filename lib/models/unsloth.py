@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lib.artifacts import SCRATCH, read_json
-from lib.artifacts.models import ADAPTER_FILES
 from lib.core.errors import UserError, first_line
-from lib.engines import compat
-from lib.engines.gpu import find_gpus, gpu_fault
-from lib.engines.registry import ENGINES
+from lib.models import compat
+from lib.models.files import ADAPTER_FILES
+from lib.models.gpu import find_gpus, gpu_fault
+from lib.params.engines import ENGINES
 from lib.params.model import Model
 
 if TYPE_CHECKING:

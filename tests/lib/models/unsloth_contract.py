@@ -1,6 +1,6 @@
 """Contract of the Unsloth backend, with the fake on a CPU and with the real package on a GPU.
 
-`python -m tests.lib.engines.unsloth_contract NAME FOLDER` runs one of `CHECKS` with the installed
+`python -m tests.lib.models.unsloth_contract NAME FOLDER` runs one of `CHECKS` with the installed
 package. It has to be imported before transformers: hence no import here leads to transformers.
 """
 
@@ -30,7 +30,7 @@ def settings(dtype: str = "bfloat16") -> Any:
 
 def write_base(folder: Path) -> Path:
     """Write the smoke preset's base model."""
-    from lib.engines.tiny import write_tiny
+    from lib.models.tiny import write_tiny
 
     own_format = prompt_format(SMOKE.prompt.format)
     write_tiny(
@@ -47,7 +47,9 @@ def assert_comes_back(trainer: Any, folder: Path, *, base: Path, model: Any) -> 
     """Save the trained adapter, and assert that the next phase starts from the same weights."""
     import torch
 
-    from lib.engines.policy import load_tokenizer, save_policy, trainable_policy
+    from lib.models.load import trainable_policy
+    from lib.models.pretrained import load_tokenizer
+    from lib.models.save import save_policy
 
     save_policy(trainer.model, load_tokenizer(base), folder)
     trained = adapters(trainer.model)
@@ -64,7 +66,7 @@ def assert_small_gaps(trainer: Any, *, model: Any, limit: float) -> None:
 
 
 def check_only_adapters_are_trained(base: Path, scratch: Path, model: Any) -> None:
-    from lib.engines.policy import trainable_policy
+    from lib.models.load import trainable_policy
 
     policy = trainable_policy(base, base=base, settings=model, seed=7)
     trained = [name for name, weight in policy.named_parameters() if weight.requires_grad]
@@ -144,7 +146,7 @@ CHECKS: dict[str, Callable[[Path, Path, Any], None]] = {
 def main() -> None:
     """Run the check named on the command line."""
     name, folder = sys.argv[1], Path(sys.argv[2])
-    from lib.engines.unsloth import import_first
+    from lib.models.unsloth import import_first
 
     import_first("unsloth", generates="vllm" in name)
     CHECKS[name](write_base(folder), folder, settings())

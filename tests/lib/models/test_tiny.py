@@ -6,13 +6,13 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lib.core.errors import UserError
-from lib.engines.tiny import EOS_TOKEN, PAD_TOKEN, build_model, train_tokenizer
+from lib.models.tiny import EOS_TOKEN, PAD_TOKEN, build_model, train_tokenizer
 from lib.params import preset_params
 from lib.problems.generated import generate_problems
 from lib.prompts import PROMPT_FORMATS, PromptFormat, prompt_format
 from lib.prompts.formats import conversation
 from tests.conftest import run_python
-from tests.lib.engines.hub_models import same_weights
+from tests.lib.models.hub_models import same_weights
 
 FORMAT = prompt_format("working_out")
 SMOKE = preset_params("smoke")
@@ -85,7 +85,7 @@ def test_the_vocabulary_has_its_size_and_too_small_is_refused():
 @pytest.mark.slow
 def test_a_checkpoint_has_the_same_bytes_in_another_process(tmp_path):
     program = (
-        "import sys; from pathlib import Path; from tests.lib.engines import test_tiny;"
+        "import sys; from pathlib import Path; from tests.lib.models import test_tiny;"
         "test_tiny.written_checkpoint(Path(sys.argv[1]))"
     )
     run_python(program, tmp_path / "other")

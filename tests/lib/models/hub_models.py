@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from lib.engines.tiny import train_tokenizer
+from lib.models.tiny import train_tokenizer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

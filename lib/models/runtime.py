@@ -14,7 +14,7 @@ import torch
 import transformers
 
 from lib.core.errors import UserError
-from lib.engines.gpu import find_gpus, gpu_fault
+from lib.models.gpu import find_gpus, gpu_fault
 
 
 def configure(*, seed: int, threads: int) -> None:

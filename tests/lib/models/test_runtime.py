@@ -7,7 +7,7 @@ import torch
 from torch.utils import deterministic
 from transformers import modeling_flash_attention_utils as flash
 
-from lib.engines.runtime import configure, prefer_reproducible_kernels
+from lib.models.runtime import configure, prefer_reproducible_kernels
 from tests.conftest import run_in_forks
 from tests.lib.training.steps import build, letters, plain_sft, reward_with
 from tests.vllm_server import free_port
@@ -43,7 +43,7 @@ def test_kernels_and_threads_are_those_of_params(monkeypatch, tmp_path):
     )
     one = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "WORLD_SIZE": "2"}
     printed = run_in_forks(
-        "import os, torch, torch._inductor.config, lib.engines.runtime as r; "
+        "import os, torch, torch._inductor.config, lib.models.runtime as r; "
         "from accelerate import PartialState",
         [kernels, f"os.environ['{CAPABILITY}'] = 'default'; {kernels}", *map(node.format, "01")],
         tmp_path,
