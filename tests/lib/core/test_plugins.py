@@ -191,7 +191,7 @@ def test_an_adapter_turns_rows_into_problems(write):
     assert "KeyError: 'a'" in bad.detail
     rows = {"path": "data/raw/rows.jsonl", "adapter": name, "columns": {}, "limit": "all"}
     grpo = {"sources": [{"weight": "all", "source": rows}]}
-    assert faults({"prepare": {"grpo": grpo}}) == []
+    assert faults({"prepare": {"grpo": grpo, "bad_rows": "drop"}}) == []
     (raw / "rows.jsonl").write_text('{"q": "3 + 3?"}\n')
     (fault,) = faults({"prepare": {"grpo": grpo}})
     assert "rows.jsonl:1" in fault
