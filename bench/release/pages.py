@@ -61,7 +61,7 @@ def pages() -> Iterator[Page]:
     results = GRPO.relative_to(ROOT) / "results.json"
     text = render(read_json(results))
     yield Page(results.with_name("README.md"), results, lambda _: text)
-    for file, entries in read_yaml(FIGURES, aliases=True).items():
+    for file, entries in read_yaml(FIGURES).items():
         content = read_json(Path(file))
         for entry in entries:
             yield Page(

@@ -7,10 +7,11 @@ path: its provenance holds the file's hash.
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,8 +42,10 @@ from lib.params.section import suggest
 from lib.problems.adapters import ADAPTERS, COLUMNS, CSV_NAMES, own_adapter
 from lib.problems.columns import cleaned_labels
 from lib.problems.rows import (
+    NUM_LAST,
     RawRow,
     RowFault,
+    last_rows,
     read_arrow_rows,
     read_csv_rows,
     read_json_rows,
@@ -87,6 +90,30 @@ def read_source(source: PathSource | HubSource | KnownSource, *, raw: Path = RAW
         )
 
 
+def edge_rows(source: PathSource | HubSource | KnownSource, *, raw: Path = RAW) -> SourceRows:
+    """Yield the first and the last rows of a source, and those of each of its files.
+
+    Raises:
+        UserError: as `read_source`.
+    """
+    for part in (source,) if isinstance(source, PathSource) else hub_splits(source):
+        if isinstance(part, PathSource):
+            files = _files(Path(part.path), split=part.split, raw=raw)
+        else:
+            files = _hub_files(part, find(dataset_repository(**part.place)), str(part.hub))
+        read = functools.partial(_file_rows, names=CSV_NAMES.get(part.adapter, ()))
+        for path in files:
+            if path.is_dir():
+                rows: Iterator[RawRow] = itertools.islice(_saved_rows(path, part.split), NUM_LAST)
+            else:
+                ends = itertools.chain(
+                    itertools.islice(read(path), NUM_LAST), last_rows(read, path)
+                )
+                # A short file has the same rows at both ends.
+                rows = iter({row.place: row for row in ends}.values())
+            yield from _converted(rows, part.adapter, part.columns)
+
+
 def source_label(source: AnySource) -> str:
     """Return a source's name for messages: its path, its name, or "openai/gsm8k test"."""
     match source:
@@ -120,17 +147,22 @@ def read_rows(
     Raises:
         UserError: a path is missing or outside `raw`, or a Hub set cannot be fetched.
     """
+    yield from _converted(_raw_rows(at, adapter, columns or {}, split, raw), adapter, columns or {})
+
+
+def _converted(rows: Iterable[RawRow], adapter: str, columns: Mapping[Any, str]) -> SourceRows:
+    """Yield each row with its problem or its fault."""
     convert = own_adapter(adapter) if is_plugin(adapter) else ADAPTERS[adapter]
-    for row in _raw_rows(at, adapter, columns or {}, split, raw):
+    for row in rows:
         # A row that the reader could not parse has its fault in place of the fields.
         if isinstance(row.fields, RowFault):
             yield row, row.fields
             continue
         try:
-            problem: Problem | RowFault = convert(row.fields, columns or {})
+            problem: Problem | RowFault = convert(row.fields, columns)
         except RowFault as fault:
             problem = fault
-        if cleaned := cleaned_labels(row.fields, columns or {}):
+        if cleaned := cleaned_labels(row.fields, columns):
             row = dataclasses.replace(row, cleaned=cleaned)
         yield row, problem
 

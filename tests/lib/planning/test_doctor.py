@@ -19,7 +19,7 @@ from lib.planning.doctor import (
 from lib.planning.memory import shape_of
 from lib.planning.plan import phases_of
 from lib.training.phase.launch import Launch
-from tests.conftest import ROOT, S1
+from tests.conftest import S1
 from tests.lib.training.runs import changed
 
 GIB = 1024**3
@@ -122,11 +122,6 @@ def test_ranks_on_cpus_share_the_main_memory(tiny):
     assert problems(tiny, laptop) == []
     reasons = problems(tiny, dataclasses.replace(laptop, launch=Launch(8)))
     assert any("of main memory" in reason for reason in reasons)
-
-
-def test_the_default_runs_on_a_laptop(tiny):
-    assert problems(tiny, LAPTOP) == []
-    assert verdict(tiny, LAPTOP) == "verdict: these params can run here"
 
 
 def test_what_only_spoils_the_result_is_a_warning():
@@ -305,9 +300,3 @@ def test_lines_of_a_lock_for_other_pythons_do_not_count(tmp_path):
         "scipy==2.0 ; python_full_version >= '3.0'\nclick==8.5.1\n"
     )
     assert locked_versions(lock) == {"scipy": "2.0", "click": "8.5.1"}
-
-
-def test_this_machine_is_the_one_that_the_lock_describes():
-    machine = this_machine(lock=ROOT / "requirements/cpu.txt")
-    assert machine.torch
-    assert not machine.differing

@@ -161,7 +161,7 @@ CASES: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.fast_cases(3)
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("case", CASES)
 def test_a_phase_holds_what_the_plan_states_within_a_tenth(case, smoke, base, sets, tmp_path):
     loss, sizes, changes = CASES[case]
