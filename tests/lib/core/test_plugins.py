@@ -283,3 +283,14 @@ def merged(content: Any, overlay: Any) -> Any:
     if not isinstance(overlay, dict):
         return overlay
     return {**content, **{key: merged(content[key], value) for key, value in overlay.items()}}
+
+
+def test_a_file_may_hold_a_dataclass(write):
+    source = "from __future__ import annotations\nimport dataclasses\n@dataclasses.dataclass\n"
+    assert load_plugin(write(f"{source}class part:\n    x: int = 3"))().x == 3
+
+
+def test_a_pool_that_idles_is_no_thread_of_the_plugins(write):
+    pool = "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(2)\n"
+    name = write(f"{pool}def part(rollout): return pool.submit(len, rollout.completion).result()")
+    assert scores(name, "four") == [4.0]
