@@ -191,6 +191,7 @@ def test_an_adapter_turns_rows_into_problems(write):
     assert "KeyError: 'a'" in bad.detail
     rows = {"path": "data/raw/rows.jsonl", "adapter": name, "columns": {}, "limit": "all"}
     grpo = {"sources": [{"weight": "all", "source": rows}]}
+    (raw / "rows.jsonl").write_text('{"q": "2 + 3?", "a": ["5"]}\n')
     assert faults({"prepare": {"grpo": grpo}}) == []
     (raw / "rows.jsonl").write_text('{"q": "3 + 3?"}\n')
     (fault,) = faults({"prepare": {"grpo": grpo}})
