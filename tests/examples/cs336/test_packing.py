@@ -89,3 +89,9 @@ def test_a_row_that_is_no_pair_is_named(path, tokenizer, line, key):
         file.write(line)
     with pytest.raises(UserError, match=rf"pairs\.jsonl:13: expected .*{key}"):
         get_packed_sft_dataset(tokenizer, path, 8, False)
+
+
+@pytest.mark.parametrize(("length", "error"), [(100_000, UserError), (0, ValueError)])
+def test_a_length_that_gives_no_row_is_an_error(path, tokenizer, length, error):
+    with pytest.raises(error, match=f"seq_length={length}"):
+        get_packed_sft_dataset(tokenizer, path, length, False)

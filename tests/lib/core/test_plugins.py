@@ -191,7 +191,8 @@ def test_an_adapter_turns_rows_into_problems(write):
     assert "KeyError: 'a'" in bad.detail
     rows = {"path": "data/raw/rows.jsonl", "adapter": name, "columns": {}, "limit": "all"}
     grpo = {"sources": [{"weight": "all", "source": rows}]}
-    assert faults({"prepare": {"grpo": grpo, "bad_rows": "drop"}}) == []
+    (raw / "rows.jsonl").write_text('{"q": "2 + 3?", "a": ["5"]}\n')
+    assert faults({"prepare": {"grpo": grpo}}) == []
     (raw / "rows.jsonl").write_text('{"q": "3 + 3?"}\n')
     (fault,) = faults({"prepare": {"grpo": grpo}})
     assert "rows.jsonl:1" in fault
@@ -283,3 +284,14 @@ def merged(content: Any, overlay: Any) -> Any:
     if not isinstance(overlay, dict):
         return overlay
     return {**content, **{key: merged(content[key], value) for key, value in overlay.items()}}
+
+
+def test_a_file_may_hold_a_dataclass(write):
+    source = "from __future__ import annotations\nimport dataclasses\n@dataclasses.dataclass\n"
+    assert load_plugin(write(f"{source}class part:\n    x: int = 3"))().x == 3
+
+
+def test_a_pool_that_idles_is_no_thread_of_the_plugins(write):
+    pool = "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(2)\n"
+    name = write(f"{pool}def part(rollout): return pool.submit(len, rollout.completion).result()")
+    assert scores(name, "four") == [4.0]

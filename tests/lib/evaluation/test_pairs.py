@@ -11,6 +11,7 @@ from lib.evaluation.pairs import (
     PreferencePair,
     matched_pairs,
     preference_pairs,
+    sampling_metrics,
 )
 from lib.evaluation.sampling import sample_groups
 from lib.prompts import prompt_format
@@ -105,3 +106,20 @@ def test_every_completion_is_used_before_any_is_used_again():
 def test_without_any_pair_the_error_says_which_kind_is_missing(answers, words):
     with pytest.raises(UserError, match=words):
         mined({number: [answer(value)] * 2 for number, value in enumerate(answers)})
+
+
+def test_the_numbers_say_where_pairs_were_lost():
+    scripts = {
+        0: [answer("1"), answer("7")],
+        1: [answer("2"), answer("2")],
+        2: [answer("0"), answer("0")],
+    }
+    groups = sampled(scripts)
+    assert sampling_metrics(groups, preference_pairs(PROBLEMS[:3], groups, at_most=1)) == {
+        "num_rows": 1,
+        "num_problems": 3,
+        "right_share": 3 / 6,
+        "kept_problem_share": 1 / 3,
+        "without_right_share": 1 / 3,
+        "without_wrong_share": 1 / 3,
+    }

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from examples.cs336 import compute_group_normalized_rewards
-from lib.objectives.advantages import Baseline, group_advantages, has_signal
+from lib.objectives.advantages import group_advantages, has_signal
 from lib.objectives.sampler import Correction
-from lib.params.training import ADVANTAGES, Grpo
+from lib.params.training import Grpo
 
 BASELINES = pytest.mark.parametrize("baseline", ["mean", "group", "batch", "rloo"])
 
@@ -90,5 +90,4 @@ def test_lists_that_do_not_fit_are_refused(completions, references, match):
 
 def test_params_take_every_choice_of_the_objectives():
     corrections = Grpo.model_fields["sampler_correction"].annotation
-    assert set(get_args(Baseline)) == set(ADVANTAGES)
     assert set(get_args(Correction)) == set(get_args(corrections))

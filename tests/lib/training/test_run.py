@@ -427,3 +427,20 @@ def test_sigkill_at_random_moments_changes_nothing_in_the_end(name, inputs_of, w
     assert process.exitcode == 0, log.read_text()
     assert results(folder, stage) == expected
     assert "resumes from step" in training_log(folder, stage)
+
+
+@pytest.mark.fast_cases(1)
+@pytest.mark.parametrize(
+    ("precision", "supported", "warns"),
+    [("bf16", False, True), ("bf16", True, False), ("fp32", False, False)],
+)
+def test_a_cpu_that_emulates_bfloat16_is_named_before_the_first_step(
+    precision, supported, warns, phase, short, capsys, monkeypatch
+):
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    monkeypatch.setattr(
+        torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: supported, raising=False
+    )
+    with pytest.raises(UserError, match="was interrupted"):
+        phase(1, params=changed(short, {"model": {"mixed_precision": precision}}))
+    assert ("model.mixed_precision: fp32" in capsys.readouterr().out) is warns
