@@ -21,6 +21,7 @@ from reckon_verifier.phrases import read
 from reckon_verifier.quantities import (
     RATIO,
     compare_angle,
+    compare_base,
     compare_percent,
     compare_quantity,
     compare_ratio,
@@ -104,6 +105,7 @@ RULES: dict[Comparison, str] = {
     compare_angle: "degree",
     compare_percent: "percent",
     compare_ratio: "ratio",
+    compare_base: "base",
     compare_scalar: "",
 }
 """The rules in order, each with kinds of nodes: a rule applies if either side is of one of them.
@@ -171,6 +173,8 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
     Raises:
         WorkerLostError: sympy's worker gave no answer.
     """
+    if problem:
+        expected, actual = (_settled(text, problem) for text in (expected, actual))
     numbers = as_number(expected), as_number(actual)
     if numbers[0] is not None and numbers[0] == numbers[1]:
         return Verdict(True, "number")
@@ -215,6 +219,31 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
     return verdict
 
 
+def _settled(text: str, problem: str) -> str:
+    r"""Write what only the problem settles in a plainer way.
+
+    `70,110` is a list if answers are "separated by commas"; `\mathbf{(B)}` is one of the options,
+    and `x(t) = 5t` names x, a function of the problem.
+    """
+    if _COMMAS.search(problem) and not re.search(r",\s", text):
+        text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", ", ", text)
+    if options(problem):
+        text = re.sub(r"\\(?:mathbf|boldsymbol|bm)\s*\{\s*(\(?[A-J]\)?)[.:]?\s*\}", r"\1", text)
+    # No f(x), whose argument may have another name.
+    if match := re.match(r"([\s$]*([a-eh-zA-EI-OR-Z]))\s*\(\s*([a-z])\s*\)\s*(?==)", text):
+        name, argument = match[2], match[3]
+        derivative = rf"d\s*{name}\s*(?:\}}\s*\{{|/)\s*d\s*{argument}"
+        function = rf"(?<![A-Za-z\\]){name}(?:\({argument}\)|')|dot\s*\{{?{name}|{derivative}"
+        # `y(t) = 2x` names no y.
+        rest = text[match.end() :]
+        if argument in rest and re.search(function, problem):
+            text = match[1] + rest
+    return text
+
+
+_COMMAS = re.compile(
+    r"(?i)separated? (?:\w+ ){0,4}(?:by|with|using) (?:a )?commas?|comma[- ]separated"
+)
 _AS_RATIO = re.compile(r"^\s*(\d+)\s*(?:\\text\s*\{\s*)?to(?:\s*\})?\s*(\d+)\s*$")
 _REFUSED = {Unparsable: "unparsed", TooHard: "limit", Undecided: "undecided"}
 
@@ -240,7 +269,7 @@ def _may_echo(answer: str, problem: str) -> bool:
     problem. False if the problem lists options: these are there to be copied.
     """
     bare = _WRITTEN.sub("", answer).strip("()")
-    is_formula = re.search(r"[-+*/=]|\^\{?\w|\\(?!text|mathrm)[a-z]", bare)
+    is_formula = re.search(r"[-+*/=]|\d_|\^\{?\w|\\(?!text|mathrm)[a-z]", bare)
     return bool(is_formula) and len(bare) > 4 and not _OPTIONS.search(problem)
 
 

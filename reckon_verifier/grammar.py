@@ -50,7 +50,9 @@ def parse(tokens: tuple[Token, ...]) -> Node:
         TooHard: a limit of length or depth is passed.
     """
     parser = Parser(tokens)
-    tree = parser.statement()
+    tree = parser.statement(closing=("choose",))
+    if parser.take("choose"):
+        tree = call("binomial", tree, parser.statement())
     if parser.peek is not END:
         raise Unparsable(f"unexpected {parser.peek.text!r}")
     _check_depth(tree)

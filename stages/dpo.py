@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from lib.params import load_params
-from stages.options import reads, reads_params, writes
+from stages.options import reads, reads_code, reads_params, writes
 
 # The params in provenance, as dvc.yaml lists them. Not rollout, reward or grpo: they
 # cannot change this stage, except through the pairs and the initial checkpoint.
@@ -17,6 +17,7 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "dpo"}
 
 @click.command(help=__doc__)
 @reads_params
+@reads_code("dpo", SECTIONS)
 @reads("--pairs", "data/pairs/sft.jsonl", "the pairs that `pairs` mined")
 @reads("--validation", "data/problems/validation", "problems to validate on while training")
 @reads("--base", "data/models/base", "the weights below an adapter")

@@ -8,11 +8,12 @@ from pathlib import Path
 import click
 
 from lib.params import load_params
-from stages.options import reads, reads_params, writes
+from stages.options import reads, reads_code, reads_params, writes
 
 
 @click.command(help=__doc__)
 @reads_params
+@reads_code("export", None)
 @reads("--problems", "data/problems/benchmarks", "prompts to verify on")
 @reads("--base", "data/models/base", "the weights below an adapter")
 @reads("--checkpoint", "data/models/grpo", "the checkpoint to export")

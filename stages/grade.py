@@ -8,11 +8,12 @@ from pathlib import Path
 import click
 
 from lib.params import load_params
-from stages.options import reads, reads_params, writes
+from stages.options import reads, reads_code, reads_params, writes
 
 
 @click.command(help=__doc__)
 @reads_params
+@reads_code("grade", {"prompt", "reward"})
 @reads("--completions", "data/completions/grpo.jsonl", "a checkpoint's completions")
 @writes("--graded", "data/graded/grpo.jsonl", "every completion with its grade")
 @writes("--rates", "data/graded/grpo.json", "every rate, also by level, subject and tag")

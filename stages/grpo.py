@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from lib.params import load_params
-from stages.options import reads, reads_params, writes
+from stages.options import reads, reads_code, reads_params, writes
 
 # Not sft or evaluate: a change there re-runs this stage only if it changes an input.
 SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "rollout", "reward", "grpo"}
@@ -16,6 +16,7 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "rollout",
 
 @click.command(help=__doc__)
 @reads_params
+@reads_code("grpo", SECTIONS)
 @reads("--problems", "data/problems/grpo.jsonl", "problems with references")
 @reads("--validation", "data/problems/validation", "problems to validate on while training")
 @reads("--base", "data/models/base", "the weights below an adapter")

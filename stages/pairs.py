@@ -9,13 +9,14 @@ from pathlib import Path
 import click
 
 from lib.params import load_params
-from stages.options import reads, reads_params, writes
+from stages.options import reads, reads_code, reads_params, writes
 
 SECTIONS = {"seed", "torch_threads", "model", "prompt", "rollout"}
 
 
 @click.command(help=__doc__)
 @reads_params
+@reads_code("pairs", SECTIONS | {"dpo"})
 @reads("--problems", "data/problems/grpo.jsonl", "problems with references")
 @reads("--base", "data/models/base", "the weights below an adapter")
 @reads("--init", "data/models/sft", "the checkpoint to sample")

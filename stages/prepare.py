@@ -8,13 +8,14 @@ from pathlib import Path
 import click
 
 from lib.params import load_params
-from stages.options import reads, reads_params, writes
+from stages.options import reads, reads_code, reads_params, writes
 
 SECTIONS = {"seed", "torch_threads", "model", "prompt", "prepare", "validation"}
 
 
 @click.command(help=__doc__)
 @reads_params
+@reads_code("prepare", SECTIONS)
 @reads("--raw", "data/raw", "the folder of the sources' files")
 @writes("--problems", "data/problems", "the sets of problems")
 @writes("--base", "data/models/base", "tokenizer, and weights or a pointer to them")

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from lib.params import load_params
-from stages.options import reads, reads_params, writes
+from stages.options import reads, reads_code, reads_params, writes
 
 # Not grpo, rollout or reward: a change there must not train SFT again.
 SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "sft"}
@@ -16,6 +16,7 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "sft"}
 
 @click.command(help=__doc__)
 @reads_params
+@reads_code("sft", SECTIONS)
 @reads("--problems", "data/problems/sft.jsonl", "problems with worked solutions")
 @reads("--validation", "data/problems/validation", "problems to validate on while training")
 @reads("--base", "data/models/base", "the untrained checkpoint")

@@ -92,6 +92,9 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
+S1 = "s1-qwen2.5-0.5b"
+"""The preset that trains all weights with GRPO on one card."""
+
 LONG = ("tests/docs/", "tests/pipeline/", "tests/lib/training/test_run.py")
 """Files that run whole pipelines: first, so that no worker runs one at the end by itself."""
 

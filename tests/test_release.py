@@ -1,4 +1,7 @@
-"""Published files agree with each other, and a changed number is named with its file."""
+"""Published files agree with each other, and a changed number is named with its file.
+
+Slow, so that `make test` knows no published number.
+"""
 
 import shutil
 
@@ -30,6 +33,7 @@ def published(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_changed_number_is_named_with_file_and_value(published):
     assert list(faults(published)) == []
     for file, (text, other, *_) in CHANGES.items():

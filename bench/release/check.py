@@ -87,6 +87,9 @@ def example_faults() -> Iterator[str]:
 
 def page_faults(page: Page) -> Iterator[str]:
     """Yield at most one line: the first number of the page that its source does not have."""
+    if not page.path.is_file():
+        yield f"{page.path}: missing; it has numbers of {page.source}"
+        return
     text = page.path.read_text("utf-8")
     try:
         rendered = page.render(text)

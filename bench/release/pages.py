@@ -11,9 +11,9 @@ from bench.grpo.page import FOLDER as GRPO
 from bench.grpo.page import render
 from bench.release.example import RECORD, with_example
 from lib.artifacts import read_json
-from lib.params import preset_names, preset_params
+from lib.params import preset_facts, preset_names, preset_params
 from lib.params.load import read_yaml
-from lib.planning.memory import FACTS, shape_of
+from lib.planning.memory import shape_of
 from lib.planning.plan import CARDS_GB, in_bytes, phases_of
 from lib.studies.definition import STUDIES, load_study
 from lib.studies.pages import START, study_markdown, with_rates
@@ -61,7 +61,7 @@ def pages() -> Iterator[Page]:
     results = GRPO.relative_to(ROOT) / "results.json"
     text = render(read_json(results))
     yield Page(results.with_name("README.md"), results, lambda _: text)
-    for file, entries in read_yaml(FIGURES, aliases=True).items():
+    for file, entries in read_yaml(FIGURES).items():
         content = read_json(Path(file))
         for entry in entries:
             yield Page(
@@ -88,7 +88,7 @@ def plan_table() -> Iterator[str]:
         params = preset_params(preset)
         if "/" not in params.model.name:
             continue
-        stated = FACTS["statements"].get(params.model.name, {})
+        stated = preset_facts().get(params.model.name, {}).get("states", {})
         for phase in phases_of(params, shape_of(params.model)):
             if not phase.skipped:
                 share = f" + vLLM {phase.vllm_share:.0%}" if phase.vllm_share else ""
@@ -134,8 +134,9 @@ def with_figures(text: str, entry: dict[str, Any], content: Any) -> str:
 
 
 def like(shown: str, number: float) -> str:
-    """Format a number as the page shows it: its decimals, and its sign if the page has a plus."""
+    """Format a number as the page shows it: decimals, commas, and a plus if the page has one."""
     places = len(shown.partition(".")[2])
     number = round(number, places)
     sign = "+" if shown[0] == "+" or (shown[0] in "−-" and number > 0) else "-"
-    return f"{number:{sign},.{places}f}".replace("-", "−")
+    comma = "" if re.match(r"\D?\d{4}", shown) else ","
+    return f"{number:{sign}{comma}.{places}f}".replace("-", "−")

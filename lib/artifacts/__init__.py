@@ -1,4 +1,4 @@
-"""Read, write and hash the files that stages exchange (JSON, JSONL, CSV) and the stages' code.
+"""Read, write and hash the files that stages exchange (JSON, JSONL, CSV).
 
 Files are written whole or not at all, with equal bytes for equal content.
 """
@@ -11,7 +11,6 @@ import itertools
 import json
 import math
 import os
-import re
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +19,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import psutil
-from ruamel.yaml import YAML
 
 from lib.core.errors import UserError
 from lib.core.plugins import plugin_hashes
@@ -348,32 +346,6 @@ def hash_path(path: Path) -> str:
             with file.open("rb") as content:
                 digest.update(hashlib.file_digest(content, "sha256").digest())
     return digest.hexdigest()[:16]
-
-
-def stage_code(stage: str, settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return {path: hash} of a stage's code: its `deps` in dvc.yaml below lib/ and stages/.
-
-    dvc.yaml is the only list of a stage's code; a test compares it with the imports.
-
-    Args:
-        stage: its name in dvc.yaml.
-        settings: params as {section: {key: value}}, for paths with a param in them, such as
-            `lib/rewards/stacks/${validation.stack}.py`.
-    """
-    code = {}
-    for dep in YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"][stage]["deps"]:
-        if dep.startswith(("lib/", "stages/", "reckon_verifier")):
-            # `${section.key}` becomes the param's value, as DVC does it: with another stack, the
-            # stage has other code.
-            path = re.sub(r"\$\{(\w+)\.(\w+)\}", lambda match: settings[match[1]][match[2]], dep)
-            code[path] = hash_code(ROOT / path)
-    return code
-
-
-def hash_code(path: Path) -> str:
-    """Return the SHA-256 (16 hex digits) of a source file, or of all *.py files in a folder."""
-    files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
-    return hash_json({str(file.relative_to(path.parent)): hash_path(file) for file in files})
 
 
 def hash_json(content: Any) -> str:

@@ -192,10 +192,6 @@ def _is_alive(process: psutil.Process) -> bool:
         return False
 
 
-_masks: list[set[int]] = []
-"""Signal masks from before each fork that is under way, to be restored; empty if none is."""
-
-
 def end_in_good_order() -> None:
     """Make SIGTERM raise KeyboardInterrupt, as Ctrl-C does, so that half-written files are removed.
 
@@ -203,39 +199,12 @@ def end_in_good_order() -> None:
     outside the main thread it does nothing: Python handles signals only there.
     """
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _interrupt)
-        # SIGTERM is blocked during a fork. The child sets the default action, then unblocks it.
-        os.register_at_fork(
-            before=_block_sigterm, after_in_parent=_unblock_sigterm, after_in_child=_drop_handler
-        )
-
-
-def _interrupt(number: int, frame: object) -> None:
-    """Handle SIGTERM: raise KeyboardInterrupt; during a fork, send SIGTERM again after 0.1 s."""
-    # `_masks` has an entry for each fork that is under way.
-    if not _masks:
-        raise KeyboardInterrupt
-    # Python prints and drops an exception raised in a fork's hook. So the signal is sent again.
-    threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
-
-
-def _block_sigterm() -> None:
-    """Block SIGTERM before a fork."""
-    # Until `_drop_handler` the child has the parent's handler, with which it would ignore the
-    # signal and live on.
-    _masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}))
-
-
-def _unblock_sigterm() -> None:
-    """Restore the signal mask from before the fork."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, _masks[-1])
-    _masks.pop()
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        os.register_at_fork(after_in_child=_drop_handler)
 
 
 def _drop_handler() -> None:
-    """Let SIGTERM end a forked child at once."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _unblock_sigterm()
 
 
 @contextmanager

@@ -25,7 +25,8 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from lib.artifacts import SCRATCH, fingerprint, stage_code, write_jsonl
+from lib.artifacts import SCRATCH, fingerprint, write_jsonl
+from lib.artifacts.code import stage_code
 from lib.artifacts.completions import GREEDY, SAMPLED
 from lib.artifacts.problems import SHORTER, Problem, long_prompt, read_benchmarks
 from lib.core.errors import UserError
@@ -227,8 +228,7 @@ def _tasks_of(
 
 def rows_fingerprint(settings: Mapping[str, Any], *, inputs: Mapping[str, Path]) -> str:
     """Hash settings, inputs and the code of `evaluate`, which decide the rows (16 hex digits)."""
-    # The code is the list of `evaluate` in dvc.yaml; {}, since no path in it contains a param.
-    decisive = {"settings": settings, "code": stage_code("evaluate", {})}
+    decisive = {"settings": settings, "code": stage_code("evaluate", settings)}
     return fingerprint(decisive, inputs=inputs)
 
 

@@ -316,6 +316,7 @@ def hub_splits(source: AnySource) -> tuple[HubSource, ...]:
     entry = {"adapter": "table", "files": "", "subsets": [""], **known_sets()[source.known]}
     # MATH's repository, for example, has a subset for each subject.
     subsets = entry.pop("subsets")
+    entry.pop("rows", None)
     return tuple(
         HubSource(**entry, subset=subset, columns={}, limit=source.limit) for subset in subsets
     )

@@ -173,7 +173,7 @@ def _trl_faults(params: Params) -> Iterator[str]:
     unsupported = {
         # TRL's `scale_rewards` is group, batch or none, and none is our `mean`.
         f"grpo.advantage: {grpo.advantage}": grpo.advantage not in ("group", "batch", "mean"),
-        f"grpo.loss: {grpo.loss}": grpo.loss in {"reinforce", "dppo"} or is_plugin(grpo.loss),
+        f"grpo.loss: {grpo.loss}": is_plugin(grpo.loss) or not grpo.loss_facts.in_trl,
         f"grpo.average: {grpo.average}": grpo.average != "loss",
         f"grpo.divide_by: {grpo.divide_by}": grpo.divide_by != "all",
         f"grpo.dynamic_sampling: {grpo.dynamic_sampling}": grpo.dynamic_sampling > 0,

@@ -5,12 +5,12 @@ the settings for sampling and scoring during training.
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
 from lib.core.plugins import is_plugin, label
-from lib.objectives import LOSSES, LossFacts
+from lib.objectives import LOSSES, Baseline, LossFacts
 from lib.params.data import Once, first_repeated
 from lib.params.section import (
     BelowOne,
@@ -25,9 +25,6 @@ from lib.params.section import (
     one_of,
 )
 from lib.rewards.functions import STACKS, reward_names, rewards_of
-
-ADVANTAGES = ("none", "mean", "group", "batch", "rloo")
-"""Values of `grpo.advantage`; `Grpo` explains each."""
 
 
 class Optimisation(Section):
@@ -233,7 +230,7 @@ class Grpo(Optimisation):
     """Average of token losses (TRL's names). `cispo` bounds a token's weight instead of dropping
     its gradient (arXiv:2506.13585); `dppo` drops it where a token's probability has moved by more
     than epsilon (arXiv:2602.04879); `reinforce` is −A·log π without ratio or clipping."""
-    advantage: Annotated[str, one_of(ADVANTAGES, role="objectives")]
+    advantage: Annotated[str, one_of(get_args(Baseline), role="objectives")]
     """`none`: the rewards themselves. `mean`: rewards minus the group's mean. `group`, `batch`: the
     same, divided by the standard deviation of the group or batch. `rloo`: rewards minus the mean of
     the group's other completions. See docs/objectives.md."""
@@ -374,12 +371,13 @@ class Grpo(Optimisation):
                 "for rollouts of an older policy: use 1, or another loss"
             )
         # A plugin's loss computes its own ratios, per token or sequence.
-        takes_ratio = self.loss_facts.uses_ratio and not is_plugin(self.loss)
-        if self.importance_level == "sequence" and not (takes_ratio and self.loss != "dppo"):
+        facts = self.loss_facts
+        takes_ratio = facts.uses_ratio and not facts.masks_tokens and not is_plugin(self.loss)
+        if self.importance_level == "sequence" and not takes_ratio:
             yield f"importance_level=sequence; loss `{self.loss}` takes no such ratio: use token"
         # With a negative advantage, the clip stops the gradient only at ratios below 1 − ε. `delta`
         # limits these completions' ratios from above, in losses that clip.
-        if self.delta and (not self.loss_facts.clips or self.loss == "dppo"):
+        if self.delta and (not self.loss_facts.clips or self.loss_facts.masks_tokens):
             yield f"delta={self.delta:g} has no effect with loss={self.loss}; set it to 0.0"
         if self.average == "prompt" and self.loss_facts.average != "step_tokens":
             yield f"average=prompt; loss `{self.loss}` has an average of its own: use dapo"

@@ -8,6 +8,8 @@ import csv
 import dataclasses
 import json
 import re
+import tempfile
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -38,6 +40,8 @@ Reason = Literal[
 
 BATCH = 200
 """Rows of an Arrow table in memory at a time."""
+NUM_LAST = 3
+"""Rows that `check` reads at each end of a source."""
 
 
 class RowFault(Exception):
@@ -251,13 +255,41 @@ def _csv_fields(
     return {**file_field, **dict(zip(names, values, strict=True))}
 
 
-def read_parquet_rows(path: Path, *, columns: Collection[str] = ()) -> Iterator[RawRow]:
+def last_rows(rows: Callable[[Path], Iterator[RawRow]], path: Path) -> Iterator[RawRow]:
+    """Yield the last rows of a file, without the time to parse a large one.
+
+    Args:
+        rows: reads the file.
+    """
+    if path.suffix == ".parquet":
+        yield from read_parquet_rows(path, ends=True)
+        return
+    size = path.stat().st_size
+    if path.suffix in (".jsonl", ".ndjson") and size > MAX_JSON:
+        with path.open("rb") as content, tempfile.NamedTemporaryFile(suffix=path.suffix) as tail:
+            # The lines of the last megabytes; the first of them may be cut.
+            number = sum(chunk.count(b"\n") for chunk in iter(lambda: content.read(2**20), b""))
+            content.seek(size - MAX_JSON // 8)
+            lines = content.read().split(b"\n")[1:]
+            tail.write(b"\n".join(lines))
+            tail.flush()
+            for row in deque(read_json_rows(Path(tail.name)), maxlen=NUM_LAST):
+                place = number - len(lines) + 1 + row.number
+                yield dataclasses.replace(row, origin=str(path), number=place)
+    elif size <= MAX_JSON:
+        yield from deque(rows(path), maxlen=NUM_LAST)
+
+
+def read_parquet_rows(
+    path: Path, *, columns: Collection[str] = (), ends: bool = False
+) -> Iterator[RawRow]:
     """Yield the rows of a Parquet file; one without rows gives none.
 
     A file that cannot be read gives one row with a fault, and no other.
 
     Args:
         columns: the columns to read; the others are None in every row. () reads all.
+        ends: True for the rows of the last batch only.
     """
     from pyarrow import ArrowException, parquet, types
 
@@ -269,8 +301,17 @@ def read_parquet_rows(path: Path, *, columns: Collection[str] = ()) -> Iterator[
         # A file of kilobytes may repeat one text of megabytes in every row: kept once.
         with parquet.ParquetFile(path, read_dictionary=texts) as file:
             used = [name for name in names if name in columns] if columns else names
-            batches = file.iter_batches(batch_size=BATCH, columns=used)
-            yield from _arrow_rows(batches, origin=str(path), names=names)
+            groups = range(file.num_row_groups)[-1:] if ends else range(file.num_row_groups)
+            batches: Iterable[Any] = file.iter_batches(
+                batch_size=BATCH, columns=used, row_groups=list(groups)
+            )
+            start = 0
+            if ends:
+                # Without conversion to Python, a whole group takes little time.
+                batches = [each.slice(max(0, len(each) - NUM_LAST)) for each in deque(batches, 1)]
+                start = file.metadata.num_rows - sum(map(len, batches))
+            for row in _arrow_rows(batches, origin=str(path), names=names):
+                yield dataclasses.replace(row, number=start + row.number) if start else row
     # KeyError, NotImplementedError: of Arrow, for types that it does not read.
     except (ArrowException, OSError, KeyError, NotImplementedError) as error:
         # The number 0: the whole file is at fault.

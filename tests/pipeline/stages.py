@@ -13,7 +13,8 @@ MAINS = {
 
 
 def run(stage: str, *options: str) -> None:
-    MAINS[stage]([*options], standalone_mode=False)
+    # Any file will do as the manifest, which DVC reads and not the stage.
+    MAINS[stage]([*options, f"--code={__file__}"], standalone_mode=False)
 
 
 def evaluate(checkpoint: str) -> None:

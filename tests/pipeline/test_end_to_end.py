@@ -145,6 +145,7 @@ def test_a_skipped_grpo_reruns_what_depends_on_it(clone):
     assert clone.run("git", "status", "--porcelain") == ""
 
 
+@pytest.mark.slow
 def test_what_would_fail_stops_before_anything_is_lost(clone):
     """Wrong values and unknown keys fail early; so do a missing engine and a missing file."""
     models = hash_path(clone.folder / "data/models")

@@ -223,6 +223,7 @@ def test_forks_at_work_at_once_have_workers_of_their_own():
         assert list(pool.map(asks_the_worker, (11, 12))) == [(True, "symbolic")] * 2
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     ("setting", "verdict"),
     [("TIMEOUT_S", "timeout"), ("PATIENCE_S", "timeout"), ("executable", "worker failure")],

@@ -26,7 +26,8 @@ from accelerate.utils import gather_object
 from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from lib.artifacts import fingerprint, hash_path, read_json, stage_code, write_json
+from lib.artifacts import fingerprint, hash_path, read_json, write_json
+from lib.artifacts.code import stage_code
 from lib.core.errors import UserError
 from lib.prompts.saved import FORMAT_FILE, SYSTEM_FILE
 

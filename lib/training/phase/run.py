@@ -42,7 +42,7 @@ from lib.training.phase.checkpoints import (
 )
 from lib.training.phase.launch import Launch, check_world_size, is_main_process, num_processes
 from lib.training.phase.ranks import check_ranks_agree, check_sharding
-from lib.training.phase.rollout_log import rollout_rows
+from lib.training.phase.rollout_log import RolloutLog, rollout_rows
 from lib.training.phase.setup import save
 from lib.training.phase.tracking import Announcer, ProgressLines, Tracker, curve_points
 from lib.training.phase.validation import Validator, validation_points
@@ -197,7 +197,7 @@ def run_phase(
                 compat.resume_token_count(trainer, read_json(checkpoint / "trainer_state.json"))
                 say(f"{stage} resumes from step {checkpoint_step(checkpoint)} ({checkpoint})")
 
-            connect_progress(trainer, say, active_validator)
+            connect_progress(trainer, say, active_validator, rollouts=outputs.rollouts)
             if active_validator:
                 # Called with a step whose point is the best so far, to save its weights.
                 keep_best = functools.partial(save_best, trainer, checkpoints)
@@ -256,13 +256,20 @@ def run_phase(
             raise UserError(f"{stage} was interrupted; {resume_hint(checkpoints, stage)}") from None
 
 
-def connect_progress(trainer: Trainer, say: Announcer, validator: Validator | None) -> None:
+def connect_progress(
+    trainer: Trainer, say: Announcer, validator: Validator | None, *, rollouts: Path | None
+) -> None:
     """Let the trainer print its lines by `say`, and show the progress of generation on its bar.
 
     Without a terminal there is no bar, and lines show the progress.
+
+    Args:
+        rollouts: file that gets logged completions as they happen.
     """
     for callback in trainer.callback_handler.callbacks:
-        if isinstance(callback, ProgressLines | WarningSigns):
+        if isinstance(callback, RolloutLog):
+            callback.path = rollouts
+        if isinstance(callback, ProgressLines | WarningSigns | RolloutLog):
             callback.say = say
         if isinstance(callback, ProgressLines):
             # While it generates, the transformers engine calls its `heartbeat` with three numbers:

@@ -129,3 +129,15 @@ def test_a_prompt_with_a_fence_of_its_own_stays_a_block(on_the_hub):
     tokens = MarkdownIt("commonmark").parse(card(on_the_hub, example=example).text)
     assert [token.content for token in tokens if token.type == "fence"] == [f"{example}\n"]
     assert "no heading" not in [token.content for token in tokens if token.type == "inline"]
+
+
+def test_a_wheels_model_is_no_id_of_the_hub(on_the_hub):
+    written = card(on_the_hub, name="pip:tiny-model==1.0")
+    assert written.data.base_model is None
+    assert "GGUF file in `tiny-model==1.0`" in written.text
+
+
+def test_random_weights_and_own_problems_name_nothing_on_the_hub(smoke):
+    data = card(smoke, name="", prompt_format=prompt_format("xml")).data
+    assert data.base_model is None
+    assert data.datasets is None

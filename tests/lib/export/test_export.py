@@ -175,6 +175,7 @@ def untied(base: Path, to: Path) -> Path:
     return make_model(config, to, base=base, unused_rows=0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("change", [resized, untied])
 def test_other_vocabularies_and_embeddings_survive_in_every_form(

@@ -77,6 +77,7 @@ def write_base(folder: Path, sets: GeneratedSets, smoke: Params, *, name: str) -
     return make_model(config, folder / "base", base=base)
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("kind", [pytest.param("f16", marks=pytest.mark.slow), "q8_0"])
 @pytest.mark.parametrize("name", MODELS)

@@ -146,11 +146,6 @@ def test_a_reference_is_one_value(reference, right, tmp_path):
     assert verdicts(graded(tmp_path, rows)[1]) == [right, True]
 
 
-def test_samples_of_one_text_are_one_problem_whatever_their_ids(tmp_path):
-    rows = [{"id": i, "question": "2 + 2?", "response": "4", "gold": "4"} for i in range(8)]
-    assert graded(tmp_path, rows)[0][0] == "graded 1 problems"
-
-
 def test_a_prompt_format_reads_between_its_marks(tmp_path):
     rows = [
         {"completion": "6<end_working_out><SOLUTION>72</SOLUTION>", "reference": "72"},
@@ -256,3 +251,8 @@ def test_a_batch_without_references_is_told_of_the_option(tmp_path):
     batch = {"custom_id": "a", "response": {"body": message}}
     with pytest.raises(UserError, match="--references FILE"):
         graded(tmp_path, [batch])
+
+
+def test_samples_of_one_text_are_one_problem_whatever_their_ids(tmp_path):
+    rows = [{"id": i, "question": "2 + 2?", "response": "4", "gold": "4"} for i in range(8)]
+    assert graded(tmp_path, rows)[0][0] == "graded 1 problems"

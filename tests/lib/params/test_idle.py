@@ -13,6 +13,7 @@ from lib.params.load import doubts
 from lib.params.rules import have_one_gradient, warnings
 from lib.planning.doctor import findings, this_machine
 from lib.planning.plan import plan_lines
+from tests.conftest import S1
 from tests.docs.test_commands import SHOWN
 from tests.lib.objectives.losses import loss_of
 from tests.lib.params.changes import accepted
@@ -119,7 +120,7 @@ def test_levels_by_set_are_one_value():
 
 
 def test_an_edit_of_a_preset_is_held_against_that_preset():
-    (line,) = idle(accepted({"grpo.epsilon": 0.15}, "s1-qwen2.5-0.5b"))
+    (line,) = idle(accepted({"grpo.epsilon": 0.15}, S1))
     assert line.startswith("grpo.epsilon=0.15")
 
 

@@ -130,25 +130,10 @@ def test_commits_are_looked_up_once_and_written_down(hub):
     assert Path("params.yaml").read_text() == written
 
 
-def test_a_sources_comments_and_order_stay(hub):
-    fetch()
-    path = Path("params.yaml")
-    text = path.read_text()
-    assert SET_COMMIT in text
-    without = text.replace(SET_COMMIT, "''  # the newest", 1)
-    path.write_text(without)
-    fetch()
-    # A comment may move within its line.
-    assert (
-        path.read_text().split()
-        == text.replace(SET_COMMIT, f"{SET_COMMIT} # the newest", 1).split()
-    )
-
-
 def test_after_it_nothing_needs_the_network(hub):
     fetch()
     hub.online = False
-    prepare([], standalone_mode=False)
+    prepare(["--code=params.yaml"], standalone_mode=False)
     assert Path("data/models/base/tokenizer.json").is_file()
     assert Path("data/problems/sft.jsonl").read_text().count("\n") > 0
 

@@ -31,7 +31,7 @@ from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.training.dpo import dpo_setup
 from lib.training.sft import sft_dataset
-from tests.conftest import ROOT
+from tests.conftest import ROOT, S1
 from tests.lib.training.runs import changed
 from tests.lib.training.steps import plain_grpo, plain_sft
 
@@ -161,7 +161,7 @@ CASES: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.fast_cases(3)
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("case", CASES)
 def test_a_phase_holds_what_the_plan_states_within_a_tenth(case, smoke, base, sets, tmp_path):
     loss, sizes, changes = CASES[case]
@@ -194,7 +194,7 @@ def test_s1_at_its_real_shape_holds_what_the_plan_states():
 
     It is the second micro-batch of a step: gradients and AdamW's state are allocated.
     """
-    params = preset_params("s1-qwen2.5-0.5b")
+    params = preset_params(S1)
     shape = shape_of(params.model)
     rows, length = params.grpo.micro_batch_size, params.model.max_seq_length
     scored = params.rollout.max_new_tokens + 1

@@ -11,7 +11,6 @@ from lib.planning.plan import (
     Phase,
     disk_bytes,
     evaluation_of,
-    in_bytes,
     phases_of,
     plan_lines,
 )
@@ -103,13 +102,6 @@ def test_evaluation_counts_every_set_sample_and_checkpoint():
         assert (counted is not None) == is_counted
 
 
-def test_rows_before_a_cut_are_the_most_there_can_be():
-    """4,096 tokens may cut some of S3's rows; S0's rows were counted."""
-    s3, s0 = ("\n".join(plan_lines(preset_params(name))) for name in ("s3-cs336", "s0-qwen3-4b"))
-    assert "  data: at most 12,000 rows (" in s3
-    assert "  data: 59 rows (" in s0
-
-
 def test_a_plan_needs_no_torch():
     code = (
         "import sys; from commands.plan import main\n"
@@ -190,25 +182,3 @@ def test_a_rank_generates_its_part_of_a_generation_at_once(ranks, updates):
     grpo = params.grpo
     assert rollouts.batch_size == grpo.prompts_per_step * grpo.group_size // ranks
     assert validation.batch_size == params.validation.batch_size
-
-
-def test_a_model_of_unknown_shape_has_no_sizes():
-    params = preset_params("s1-qwen2.5-0.5b").replaced(model={"name": "owner/elsewhere"})
-    lines = list(plan_lines(params))
-    assert any(line.startswith("memory and disk: unknown") for line in lines)
-    assert not any("fits one GPU" in line for line in lines)
-
-
-def test_the_plan_lists_each_param_that_differs():
-    lines = list(plan_lines(preset_params("s1-qwen2.5-0.5b")))
-    assert "  grpo.group_size: 16 (tiny-cpu: 8)" in lines
-    assert not any(line.startswith("  seed: ") for line in lines)
-    assert list(plan_lines(preset_params("tiny-cpu")))[-1].startswith("params: 0 of ")
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [(999, "999 B"), (1000, "0.977 KiB"), (1536, "1.5 KiB"), (999.7 * 2**10, "0.976 MiB")],
-)
-def test_a_size_has_at_most_three_digits(size, text):
-    assert in_bytes(size) == text

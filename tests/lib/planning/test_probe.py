@@ -78,6 +78,7 @@ def test_a_micro_batch_fits_or_does_not(smoke, own_base, room):
     assert fits(smoke, "sft", **long, size=4)
 
 
+@pytest.mark.slow
 def test_grpo_takes_two_steps_of_the_longest_rows(smoke, own_base, sets, tmp_path, passes):
     """The KL reference counts, and so does every micro-batch of a step."""
     params = changed(smoke, {"grpo": {"beta": 0.04, "micro_batch_size": 4}})

@@ -1,5 +1,5 @@
+import socket
 import threading
-import urllib.request
 from http.client import HTTPConnection
 
 import pytest
@@ -14,7 +14,8 @@ from lib.report.serve import report_server
 def server(tmp_path):
     (tmp_path / "report.html").write_text("<title>hello</title>")
     (tmp_path / "private.txt").write_text("private")
-    with report_server(tmp_path / "report.html", port=0) as running:
+    pages = {"/studies/": lambda: "<title>studies</title>"}
+    with report_server(tmp_path / "report.html", port=0, pages=pages) as running:
         thread = threading.Thread(target=running.serve_forever)
         thread.start()
         yield running
@@ -22,13 +23,38 @@ def server(tmp_path):
         thread.join()
 
 
-@pytest.mark.parametrize("path", ["", "report.html", "private.txt", "../private.txt"])
-def test_the_page_and_nothing_else_is_served_on_loopback(server, path):
-    host, port = server.server_address
-    assert host == "127.0.0.1"
-    with urllib.request.urlopen(f"http://{host}:{port}/{path}") as answer:
-        assert answer.headers["Last-Modified"]  # the page shows the day
-        assert answer.read() == b"<title>hello</title>"
+@pytest.mark.parametrize(
+    ("path", "status", "content"),
+    [
+        ("/", 200, b"<title>hello</title>"),
+        ("/report.html?x=1", 200, b"<title>hello</title>"),
+        ("/studies/", 200, b"<title>studies</title>"),
+        ("/private.txt", 404, None),
+        ("/../private.txt", 404, None),
+        ("/studies/none", 404, None),
+    ],
+)
+def test_the_pages_and_nothing_else_are_served_on_loopback(server, path, status, content):
+    assert server.server_address[0] == "127.0.0.1"
+    connection = HTTPConnection(*server.server_address)
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    read = answer.read()
+    assert answer.status == status
+    assert b"private" not in read.replace(b"/private.txt", b"")
+    if content:
+        assert read == content
+    # The page shows the day.
+    assert bool(answer.headers["Last-Modified"]) == (content == b"<title>hello</title>")
+    connection.close()
+
+
+def test_half_a_request_holds_no_thread_for_ever(server, monkeypatch):
+    assert server.RequestHandlerClass.timeout <= 30
+    monkeypatch.setattr(server.RequestHandlerClass, "timeout", 0.05)
+    with socket.create_connection(server.server_address, timeout=20) as client:
+        client.sendall(b"GET / HTTP/1.1\r\n")
+        assert client.recv(1) == b""
 
 
 @pytest.mark.parametrize(

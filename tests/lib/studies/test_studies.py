@@ -344,6 +344,7 @@ experiments.run_study("s", study, scratch=Path(), jobs=2, log=click.echo)
 """
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     ("fails", "fault", "interrupted"),
     [

@@ -13,7 +13,6 @@ import torch
 from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
 
 from lib import artifacts
-from lib.artifacts import stage_code
 from lib.core.errors import UserError
 from lib.training.phase.checkpoints import (
     Checkpoints,
@@ -166,29 +165,6 @@ def test_a_changed_param_input_or_rank_number_is_another_run(tmp_path, monkeypat
         others.add(run_id())
     monkeypatch.setattr(artifacts, "versions", lambda: {"torch": "0"})
     assert len({first, *others, run_id()}) == 7
-
-
-def test_code_of_the_stage_is_another_run_and_other_code_is_not(tmp_path, monkeypatch):
-    """dvc.yaml lists a stage's code, with paths named by params."""
-    is_of_the_stage = {
-        "report/some.py": False,
-        "rewards/stacks/s0.py": False,
-        "rewards/stacks/tiny.py": True,
-        "training/sft.py": True,
-    }
-    for file in is_of_the_stage:
-        (tmp_path / "lib" / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "lib" / file).write_text("1")
-    deps = "[lib/training, 'lib/rewards/stacks/${validation.stack}.py', data/raw, '${models}/base']"
-    (tmp_path / "dvc.yaml").write_text(f"stages: {{sft: {{deps: {deps}}}}}", encoding="utf-8")
-    monkeypatch.setattr(artifacts, "ROOT", tmp_path)
-    settings = {"validation": {"stack": "tiny"}}
-    first = stage_code("sft", settings)
-    assert list(first) == ["lib/training", "lib/rewards/stacks/tiny.py"]
-    for file, changes_it in is_of_the_stage.items():
-        (tmp_path / "lib" / file).write_text("2")
-        assert (stage_code("sft", settings) != first) == changes_it, file
-        (tmp_path / "lib" / file).write_text("1")
 
 
 def test_outside_the_main_thread_signals_keep_their_handlers():

@@ -61,6 +61,7 @@ def test_what_is_trained_on_is_what_was_generated(build, pairs):
         assert token_ids[: len(prompt)].tolist() == prompt
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("lora", [True, False])
 def test_the_loss_is_dpos_and_training_lowers_it(build, lora):
     knobs = {"num_epochs": 6, "batch_size": 8, "micro_batch_size": 8, "warmup_ratio": 0.0}
@@ -144,6 +145,7 @@ def test_checkpointing_is_the_params_on_either_backend(smoke, tmp_path, checkpoi
     assert dpo_arguments(params, scratch=tmp_path).gradient_checkpointing == checkpointing
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize(
     "loss",
     [loss for loss in get_args(Dpo.model_fields["loss"].annotation) if loss != "sigmoid"],

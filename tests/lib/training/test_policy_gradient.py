@@ -152,6 +152,7 @@ def test_completions_outside_training_are_no_longer_than_in_it(sets, base, smoke
     assert max(rollout.num_tokens for rollout in rollouts) == 63 - longest
 
 
+@pytest.mark.slow
 def test_the_entropy_bonus_keeps_the_policy_more_random(built):
     def entropies(**changes):
         trainer = built(max_steps=4, learning_rate=0.005, warmup_ratio=0.0, **changes)
@@ -194,6 +195,7 @@ def test_a_temperature_does_not_round_logits_again(built):
     torch.testing.assert_close(scorer._from_logits(logits, labels).log_probs, expected)
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     "correction", ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 )
@@ -252,6 +254,7 @@ class Stale(TransformersEngine):
         return "the start"
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("live", [True, False])
 def test_a_sampler_left_on_old_weights_ends_the_run(built, live):
     trainer = built(max_steps=20, learning_rate=0.02, warmup_ratio=0.0)
@@ -287,6 +290,7 @@ def test_where_no_token_counts_nothing_is_logged_or_steered(built):
         assert "entropy" not in point
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("sampler", ["live", "own weights", "adapter with dropout"])
 def test_the_samplers_gap_is_logged_and_is_rounding(built, smoke, sampler):
     adapter = {"lora": smoke.model.lora.model_copy(update={"dropout": 0.5})}
@@ -309,6 +313,7 @@ def test_advantages_are_those_that_params_name(built, advantage):
     torch.testing.assert_close(batch.advantages.sort().values, ours.sort().values)
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("lora", [True, False])
 def test_the_penalty_measures_from_where_grpo_starts(built, base, smoke, tmp_path, lora):
     """An adapter starts from SFT's adapter, not from the base below it."""

@@ -144,7 +144,7 @@ def test_grpo_starts_from_an_adapter_that_was_trained_before(
     write_problems(Path("data/problems/sft.jsonl"), sets.sft)
     for name in params.validation.sets:
         write_problems(Path(f"data/problems/validation/{name}.jsonl"), sets.benchmarks["held_out"])
-    sft.main([], standalone_mode=False)
+    sft.main(["--code=params.yaml"], standalone_mode=False)
     noted = read_json(Path("reports/provenance/sft.json"))
     assert noted["skipped"] is False and "adapter" in noted["inputs"]
 
@@ -276,6 +276,7 @@ def test_the_best_checkpoint_is_handed_on_after_interruptions(
     assert read_json(outputs.model / SELECTED) == {"sft": noted}
 
 
+@pytest.mark.slow
 def test_a_changed_param_starts_again(phase, short, capsys):
     with pytest.raises(UserError):
         phase(stop=4)
@@ -287,23 +288,6 @@ def test_a_changed_param_starts_again(phase, short, capsys):
     log = (finished / "scratch/sft/training.log").read_text(encoding="utf-8")
     assert f"step={STEPS}/{STEPS} loss=" in log
     assert set(output.splitlines()) <= set(log.splitlines())
-
-
-@pytest.mark.fast_cases(1)
-@pytest.mark.parametrize(
-    ("precision", "supported", "warns"),
-    [("bf16", False, True), ("bf16", True, False), ("fp32", False, False)],
-)
-def test_a_cpu_that_emulates_bfloat16_is_named_before_the_first_step(
-    precision, supported, warns, phase, short, capsys, monkeypatch
-):
-    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
-    monkeypatch.setattr(
-        torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: supported, raising=False
-    )
-    with pytest.raises(UserError, match="was interrupted"):
-        phase(1, params=changed(short, {"model": {"mixed_precision": precision}}))
-    assert ("model.mixed_precision: fp32" in capsys.readouterr().out) is warns
 
 
 def test_without_checkpoints_an_interrupted_phase_starts_again(phase, short):
@@ -443,3 +427,20 @@ def test_sigkill_at_random_moments_changes_nothing_in_the_end(name, inputs_of, w
     assert process.exitcode == 0, log.read_text()
     assert results(folder, stage) == expected
     assert "resumes from step" in training_log(folder, stage)
+
+
+@pytest.mark.fast_cases(1)
+@pytest.mark.parametrize(
+    ("precision", "supported", "warns"),
+    [("bf16", False, True), ("bf16", True, False), ("fp32", False, False)],
+)
+def test_a_cpu_that_emulates_bfloat16_is_named_before_the_first_step(
+    precision, supported, warns, phase, short, capsys, monkeypatch
+):
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    monkeypatch.setattr(
+        torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: supported, raising=False
+    )
+    with pytest.raises(UserError, match="was interrupted"):
+        phase(1, params=changed(short, {"model": {"mixed_precision": precision}}))
+    assert ("model.mixed_precision: fp32" in capsys.readouterr().out) is warns

@@ -113,6 +113,7 @@ def test_grpo_beyond_a_longropes_switch_is_refused(built, base, tmp_path):
         built(init=based_on(switching, base, tmp_path / "own"))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_has_the_rollouts_and_the_steered_coefficient(built):
     steered = {"entropy_coef": 0.1, "entropy_target": 99.0, "log_problems": 1}
 
