@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from reckon_verifier import symbolic
 from reckon_verifier.atoms import ACCENTS, parse_number
 from reckon_verifier.evaluate import as_number
-from reckon_verifier.extract import as_text, reference_text, unwrapped
+from reckon_verifier.extract import MODULUS, as_text, reference_text, unwrapped
 from reckon_verifier.phrases import read
 from reckon_verifier.quantities import (
     RATIO,
@@ -159,6 +159,16 @@ def compare(
         return Verdict(False, "failure")
 
 
+def _without_modulus(expected: str, actual: str) -> tuple[str, str]:
+    r"""Remove the modulus of `5 \pmod 7` from the answer; from both if it is the same."""
+    sides = expected.rstrip(" ."), actual.rstrip(" .")
+    ends = [[each for each in MODULUS.finditer(side) if each.end() == len(side)] for side in sides]
+    moduli = [end[-1]["modulus"] if end else None for end in ends]
+    if moduli[1] is None or moduli[0] not in (None, moduli[1]):
+        return expected, actual
+    return tuple(MODULUS.sub("", side).replace(r"\equiv", "=") for side in sides)
+
+
 _SURVIVED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """Errors that a bug of this package may raise: counted, since none must end a training run."""
 _INTEGER = re.compile(r"-?\d{1,300}")
@@ -184,6 +194,7 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
     expected = _AS_RATIO.sub(r"\1:\2", expected)
     if ":" in expected or RATIO.search(problem):
         actual = _AS_RATIO.sub(r"\1:\2", actual)
+    expected, actual = _without_modulus(expected, actual)
     comparer = Comparer(problem, RULES)
     try:
         # `read` parses a text, or raises Unparsable or TooHard.

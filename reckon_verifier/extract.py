@@ -21,11 +21,12 @@ whether this says a value.
 """
 
 import collections
+import itertools
 import re
 from collections.abc import Iterator
 
-from reckon_verifier.tree import MAX_COMPLETION_CHARS, names
-from reckon_verifier.words import HEDGES, PIECE, SCALES, has_prose, has_words, is_unit, is_word
+from reckon_verifier.tree import FUNCTIONS, MAX_COMPLETION_CHARS, names
+from reckon_verifier.words import HEDGES, PIECE, has_prose, has_words, is_unit, is_word
 
 # Tokens of chat templates that end the model's turn: `<|im_end|>`, `<|im_start|>user`.
 _TEMPLATE = re.compile(r"<\|(?:im_end|im_start\|>(?:user|system)|endoftext|eot_id|end_of_text)\b")
@@ -80,51 +81,80 @@ _END = re.compile(
     r"|[\x00-\x08\n-\x1f\x7f-\x9f\ufffd]"
     r"|\b(?:[Ss]o|[Tt]hus|[Tt]herefore|[Hh]ence|i\.e\.)[\s,]|因此|所以|इसलिए)"
 )
+_STOP = re.compile(rf"(?!\n){_END.pattern}")
+"""`_END` without the end of a line, over which a formula may go on."""
 # What separates mathematics, beside words.
 _SEPARATOR = re.compile(
-    # A line of a formula, `#`, a letter `$x$` of a sentence, an arrow, a column of a table.
-    r"(?P<sign>\\\\|\\(?:begin|end)\{(?:align|gather|equation|split)[a-z]*\*?\}|&(?!\w)"
-    r"|#|\$[A-Za-z]\$(?=\s)|[→⇒∴✅]|[-=]>|\s\|\s"
+    # `#`, a letter `$x$` of a sentence, an arrow.
+    r"(?P<sign>#|\$[A-Za-z]\$(?=\s)|[→⇒∴✅]|[-=]>"
     # An article or a pronoun; two letters by themselves.
-    r"|(?<!\S)(?:A|I|a(?=\s[a-z]{2}))(?!\S)|(?<!\S)(?!or|ln|pi)[A-Za-z]{2}(?=\s+[$\\\w(]))"
+    r"|(?<!\S)(?:A|I|a(?=\s(?:[a-z]{2}|\$|\\[(b])))(?!\S)|(?<!\S)(?!or|ln|pi)[A-Za-z]{2}(?=\s+[$\\\w(]))"
     rf"|{PIECE.pattern}"
 )
 _LAYOUT = names(
     r"\rightarrow \Rightarrow \longrightarrow \Longrightarrow \implies \therefore \to \n \item "
-    r"\hfill \newline \par \blacksquare \square \checkmark \Box \qed"
+    r"\hfill \newline \par \blacksquare \square \checkmark \Box \qed \iff"
 )
 """Commands that separate mathematics as words do."""
-_BULLET = re.compile(r"\A\s*[-+*>]\s+")
-_COLOUR = re.compile(
-    r"\\(?:text)?color\s*\{[a-zA-Z]+\}|\\(?:displaystyle|[lL]arge|LARGE|[hH]uge)(?![A-Za-z])"
+_LOOKS = re.compile(
+    r"\\(?:text)?color\s*\{[a-zA-Z]+\}|\\(?:displaystyle|[lL]arge|LARGE|[hH]uge|bf|rm)(?![A-Za-z])"
+    r"|\\[hv]space\*?\s*\{[^{}]*\}|\\tag\*?\s*\{[^{}]*\}|\\label\s*\{[^{}]*\}|\\[,;:! ]|\\q?quad\b"
+    r"|~|\\(?=\\boxed)"
 )
-"""Commands for the looks of what follows."""
-# Delimiters of a formula and spaces in it.
-_DELIMITER = re.compile(r"\\(?:[()\[\],;:! ]|q?quad\b)|\*\*|__")
-# `x =` before a box: a name for what the box says, or a computation of it.
-_NAME = re.compile(r"(?:(?!\\boxed|\\(?:not|nem?q?|[lg]eq?)\b)[^,;<>≤≥≠≈!])*=[\s$]*")
-# A sign before a mark that needs something before it.
-_OPERATOR = re.compile(r"[+^×·÷]|\\(?:cdot|times|div)\b")
-# What may be before a clause: punctuation, an opening delimiter.
-_EDGE = re.compile(r"\A(?:[\s,;:=$]|\\[(\[])+")
+"""What changes only the looks of a formula."""
+# The ends of a formula, and of a row in it. Mathematics beyond one touches a mark only as `-$`.
+_EDGE = re.compile(
+    r"(?<!\\)\$\$?|\\[()\[\]]|\*\*|__|\\\\(?:\[[^\]]*\])?|&|\n"
+    r"|\\(?:begin|end)\s*\{(?!\w*matrix|cases|array)\w+\*?\}"
+)
+_OPERATOR = (
+    r"[-+*/^_=<>≤≥≠±∓×·÷−–≈≡≢]|\\(?:cdot|times|div|pm|mp|neq?|leq?|geq?|approx|equiv|not|notin"
+    r"|ast|circ|in|sim|cong|bmod)(?![A-Za-z])"
+)
+# Mathematics that lacks what follows it: an operator, or a function.
+_DANGLING = re.compile(
+    rf"(?:{_OPERATOR}|(?<![A-Za-z])(?:{'|'.join(sorted(FUNCTIONS))}|[dt]?frac))\s*\Z"
+)
+# Mathematics that lacks what is before it, and what touches only without a space between.
+_LEADING = re.compile(rf"\s*(?:{_OPERATOR}|\\?%|pi\b)")
+_TIGHT = re.compile(r"\d|\((?![^()]*[a-z]{2})")
+_BINARY = re.compile(r"\s*(?:[+×·÷^]|\\(?:cdot|times|div|pm)\b)")
+_BRACKET = re.compile(r"(?<!\\)[()\[\]]|\\?[{}]")
+# The sign of an item at the beginning of a line, `-`, `(b)` or `2.`; a dash; `Step 2: `.
+_ITEM = re.compile(
+    r"\A\s*(?:[-–—]|\([a-z]\))\s+|\n\s*(?:[-–—+*>]|\(?(?:\d{1,2}|[a-z]|[ivx]+)[.)])\s+"
+    r"|(?<=[\w)]):\s+"
+)
+# The parts of a formula: brackets, relations that give the value beside them, separators of a list.
+_PART = re.compile(
+    r"(?P<bracket>(?<!\\)[()\[\]]|\\?[{}])"
+    r"|(?P<relation>(?<!\\not)(?<!\\not\s)(?:(?:(?<![!/<>])|(?<=[\w)}\]]!))=(?![/\u0338])"
+    r"|[≤≥≈≡∈]|[<>]=|\\(?:approx|equiv|cong|sim(?:eq)?|leq?(?:slant)?|geq?(?:slant)?|in)(?![A-Za-z])))"
+    r"|(?P<comma>(?<!\d),|,(?!(?:\s*|\\!)\d{3}(?!\d))|;|(?P<word>\\text\s*\{\s*(?:and|or)\s*\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])))"
+)
+MODULUS = re.compile(
+    r"\s*(?:\\p?mod|\(\s*\\?(?:b?mod|(?:text|mathrm)\s*\{\s*mod\s*\})|(?P<operator>\\bmod))"
+    r"\s*\{?(?P<modulus>\w+(?:\^\{?\w+\}?)?)\}?\s*\)?"
+)
+# A matrix that is open, with rows in it.
+_ENTRIES = re.compile(
+    r"\\begin\s*\{(\w*matrix|cases|array)\*?\}(?!.*\\end\s*\{\1\*?\})", re.DOTALL
+)
+_VALUE = re.compile(r"[-+]?(?:\d[\d,.]*|\([-\d,. ]+\))")
+"""A value as it is compared without a computation: a number, or a tuple of numbers."""
+_JOINT = re.compile(r"\\\\|&|\A\W*(?:and|or|,)\W*\Z")
 _VERB = re.compile(r"\b(?:is|are|be|equals?|gives?)\b:?|(?<![<>!])[=是为]")
 # The words that a number may have directly after it: `60people`, `7V battery`. `7K people` are more
 # than 7.
-_GLUED = re.compile(r"(?<![^\W\d_]|\\)(?:[^\W\d_]{2,}|[AC-JLN-SU-Z](?=\s[a-z]{2})|[A-Z](?=['’&]))")
+_GLUED = re.compile(r"(?<![^\W\d_]|[\\{])(?:[^\W\d_]{2,}|[AC-JLN-SU-Z](?=\s[a-z]{2})|[A-Z](?=['’&]))")
 _QUALIFIERS = HEDGES - names(
     "is are was were and or if when while all any each every both only other others another before "
     "after previous next some many few odd even true unknown guess"
 ) | names("loss deficit debt short owe owes")
 """Words beside a number or before "the answer" that change it: `negative`, `million`, `about`."""
-_DENIALS = names(
-    "not cannot never negative minus than least most twice half except maybe perhaps possibly"
-)
-"""Words before a mark that change it."""
-_REFUTATIONS = names("percent wrong incorrect squared cubed plus minus divided") | {*SCALES}
-"""Words after a mark that change it."""
-# `not equal to`, `the square of`, 不是, 负 and 大于 before a mark.
+# `the square of`, 不是, 负 and 大于 before a number.
 _DENIED_BEFORE = re.compile(
-    r"(?:\bnot equal to|\b(?:root|square|cube|negative|reciprocal|log|logarithm) of"
+    r"(?:\b(?:root|square|cube|negative|reciprocal|log|logarithm) of"
     r"|\b(?:half|double|triple)(?: of)?|\b(?:nicht|kein|pas|не|минус)"
     r"|(?:不|[负負约約近]|[大小少多]于|超过|没有|至[少多])[是为等于到 ]{0,3})[\s$]*\Z"
 )
@@ -142,7 +172,9 @@ _RETRACTED = re.compile(
 _TAIL = 4_000
 """Number of characters at the end of a text that the guess (rule 7) reads."""
 _REACH = 400
-"""Number of characters before and after a candidate that `_clause` reads."""
+"""Number of characters before and after a mark that are read."""
+_MARK = "\0"
+"""Takes the place of a mark in its formula."""
 _MAX_BOXES = 3
 """Nested boxes around an answer that are removed: `\\boxed{\\boxed{5}}` has two."""
 
@@ -198,87 +230,219 @@ def applied_rules(text: str) -> Iterator[tuple[str, str]]:
 def last_boxed(text: str) -> str | None:
     r"""Return what the last `\boxed{…}` says, or None if there is no box or it is empty.
 
-    This is its content, or the mathematics or the sentence around it that changes what it says:
-    `\boxed{1} or \boxed{2}`, `-\boxed{5}`.
+    This is its content, whatever words are around it; the formula that the box is a part of,
+    `-\boxed{5}`; or all boxes of its sentence, `\boxed{1} or \boxed{2}`.
     """
-    boxes = list(_boxes(text))
+    boxes = [box for box in _boxes(text) if box[2].strip()]
     if not boxes:
         return None
-    start, end, content = boxes[-1]
-    # `_clause` returns the content, or the clause around the box.
-    return _clause(text, start, end, content) or None
+    start, end, content = boxes.pop()
+    first, is_list = start, False
+    while boxes and _joins(text[boxes[-1][1] : first]):
+        first, _, other = boxes.pop()
+        is_list |= other != content
+    return _marked(text, first if is_list else start, end, "" if is_list else content) or None
 
 
-def _clause(
-    text: str, start: int, end: int, content: str, rivals: re.Pattern[str] | None = None
-) -> str:
-    r"""Return `content`, the answer marked by `text[start:end]`, or the clause that changes it.
+def _joins(between: str) -> bool:
+    r"""Return True if the text between two boxes is within one sentence or one formula."""
+    # The end of a line is no end of a formula's row, nor of `\boxed{1},` and `\boxed{1} or`.
+    return not (_STOP if _JOINT.search(between) else _END).search(between)
 
-    Other words beside the mark change nothing: `so \boxed{5} apples` -> `5`. The exceptions:
 
-    - a word of denial close to the mark, a question, or a rival (another answer in the sentence):
-      return the whole sentence, `not \boxed{5}`;
-    - mathematics touches the mark: return this mathematics, `2 \cdot \boxed{5}`.
+def _marked(text: str, start: int, end: int, content: str) -> str:
+    r"""Return what a mark, `text[start:end]`, says: its content, or the formula that it is part of.
+
+    Words beside the mark say nothing. A relation separates: `x = -\boxed{5}` -> `-\boxed{5}`, and
+    `x \ge \boxed{5}` -> 5.
 
     Args:
-        text: a text with a mark, such as a box or a number.
+        text: a text with a box or tags.
         start: the index where the mark begins.
-        end: the index after the mark.
-        content: the text that is marked.
-        rivals: for a guess, the last formula or number: the pattern of all formulas or numbers.
-            None for a box or a tag.
+        end: the index after it.
+        content: the text in it; '' for several boxes, whose formula is the answer.
     """
-    # The sentence before and after the mark, at most `_REACH` characters each, without commands for
-    # colours. `stop` is the end of the sentence, such as its full stop.
-    before = _COLOUR.sub("", _END.split(text[max(0, start - _REACH) : start])[-1])
-    stop = _END.search(text, end, end + _REACH)
-    after = _COLOUR.sub("", text[end : stop.start() if stop else end + _REACH])
-    # The mathematics that touches the mark: before[maths_start:] and after[:maths_end].
-    # `_separators` yields all that is no mathematics, such as words.
-    maths_start = max((each.end() for each in _separators(before)), default=0)
-    maths_end = min((each.start() for each in _separators(after)), default=len(after))
+    mark = text[start:end]
+    before = _LOOKS.sub(" ", text[max(0, start - _REACH) : start])
+    after = _LOOKS.sub(" ", text[end : end + _REACH])
+    entries = _ENTRIES.search(before)
+    if entries and not (entries[1] == "array" and before.rstrip(" $&").endswith("=")):
+        return _clean(before[entries.start() :] + mark + after.partition("\n\n")[0])
+    first, last = _touching(before, after)
+    lead, trail = _EDGE.sub(" ", before[first:]), _EDGE.sub(" ", after[:last])
+    modulus = MODULUS.match(trail)
+    if modulus and (not modulus["operator"] or "equiv" in lead or "≡" in lead):
+        trail = trail[modulus.end() :]
+        content = content and rf"{content} \pmod{{{modulus['modulus']}}}"
+    # A bracket in which there are words too is none of the formula.
+    closer, opener = _unmatched(lead + _MARK + trail)
+    place = len(lead)
+    if opener is not None and opener > place and not trail[opener - place :].strip():
+        trail = trail[: opener - place - 1]
+    elif opener is not None and opener < place and not lead[:opener].strip() and lead[opener] in "([":
+        lead = lead[opener + 1 :]
+    if closer is not None and closer > place and not _core(trail[closer - place :]):
+        trail = trail[: closer - place - 1]
+    formula = f"{lead}{mark}{trail}"
+    is_entry, left, right, values = _sides(lead, trail)
+    if left == lead and before[:first].strip() and _BINARY.match(lead):
+        return _clean(before[:first] + formula)
+    if is_entry or not content:
+        return _clean(formula)
+    if _core(left) or _core(right.rstrip(" -–—/")):
+        return _clean(left + mark + right)
+    # `7 = \boxed{5}` has two values; the grammar decides whether they are equal.
+    others = {value.strip() for value in values if _VALUE.fullmatch(value.strip())}
+    return _clean(formula if others - {content.strip()} else content)
+
+
+def _core(text: str) -> str:
+    """Remove spaces and punctuation around a part of a formula."""
+    return text.strip(" \t\n,;:.$€£¥\\")
+
+
+def _sides(lead: str, trail: str) -> tuple[bool, str, str, list[str]]:
+    r"""Split the formula around a mark at its relations and commas.
+
+    Returns:
+        Whether the mark is an entry of a list; the text before and after the mark on its side of
+        the relations; the other sides that are equal to it: of `x = 7 = -\boxed{5}` these are
+        False, " -", "" and [" 7 "].
+    """
+    formula, place = lead + _MARK + trail, len(lead)
+    depth, cuts = 0, []
+    for part in _PART.finditer(formula):
+        if part["bracket"]:
+            depth = max(0, depth + (1 if part[0][-1] in "([{" else -1))
+        elif not depth:
+            cuts.append(part)
+    # The entry of the list, and its sides.
+    commas = [cut for cut in cuts if cut["comma"]]
+    start = max((cut.end() for cut in commas if cut.end() <= place), default=0)
+    stop = min((cut.start() for cut in commas if cut.start() > place), default=len(formula))
+    relations = [cut for cut in cuts if cut["relation"]]
+    equations = [cut for cut in relations if start <= cut.start() < stop]
+    # `a, b = \boxed{1, 2}` is no list of `a` and an equation.
+    has_name = equations and equations[0].start() < place
+    is_named = has_name and (relations[0].start() >= start or any(cut["word"] for cut in commas))
+    is_entry = bool(_core(formula[stop:]) or (_core(formula[:start]) and not is_named))
+    ends = [start, *(cut.end() for cut in equations)]
+    starts = [*(cut.start() for cut in equations), stop]
+    index = sum(cut.start() < place for cut in equations)
+    values = [
+        formula[ends[side] : starts[side]]
+        for side, sign in ((index - 1, index - 1), (index + 1, index))
+        if 0 <= side < len(ends) and equations[sign][0].strip() == "="
+    ]
+    left, right = formula[ends[index] : place], formula[place + 1 : starts[index]]
+    return is_entry, left, right, values
+
+
+def _touching(before: str, after: str) -> tuple[int, int]:
+    r"""Return where the mathematics begins and ends that touches a mark: (index, index).
+
+    It is `before[begin:]` and `after[:end]`: up to the next word, the end of the sentence or of the
+    formula, `$`. Beyond `$` only what lacks an operand touches: the minus of `-$\boxed{5}$`.
+    """
+    begin = max(
+        (each.end() for each in (*_STOP.finditer(before), *_separators(before))), default=0
+    )
+    # In a table, `| x | \boxed{5} |`, the column.
+    is_row = before.rpartition("\n")[2].lstrip().startswith("| ")
+    begin = max(begin, before.rfind("|") + 1) if is_row else begin
+    maths = before[begin:]
+    brackets = [max(map(maths.rfind, each)) for each in ((r"\(", r"\["), (r"\)", r"\]"))]
+    is_inside = maths.replace("$$", "$").count("$") % 2 == 1 or brackets[0] > brackets[1]
+    if not is_inside:
+        line = "\n" * (not begin)
+        item = _final(_ITEM, line + maths)
+        # Not the minus of `2 apples - \boxed{5}`.
+        if item and not (item[0].strip() in "-–—" and re.search(r"\d\s*\w*\Z", before[:begin])):
+            begin += item.end() - len(line)
+    edges = [edge for edge in _EDGE.finditer(before, begin) if edge[0] != "\n" or not is_inside]
+    first = edges[-1].end() if edges else begin
+    while edges:
+        edge = edges.pop()
+        piece = before[edges[-1].end() if edges else begin : edge.start()]
+        is_tight = edge.end() == len(before) and edge[0] != "\n"
+        if not (
+            not piece.strip()
+            or _DANGLING.search(piece)
+            or (is_tight and re.search(r"[\w)}]\Z", piece))
+            or _unmatched(before[begin : edge.start()])[1] is not None
+        ):
+            break
+        first = edge.start() - len(piece)
+    # After the mark.
+    ends = [_STOP.search(after), next(_separators(after), None)]
+    stop = min((each.start() for each in ends if each), default=len(after))
     # A word without a space before it ends the mathematics too: that of `5km`, `5people` and
     # `$5$th`, but not of `5pi` or `5xy`.
-    for glued in _GLUED.finditer(after):
+    for glued in _GLUED.finditer(after, 0, stop):
         word, is_outside = glued[0], after.startswith("$") and glued[0] != "pi"
         if is_word(word) or is_unit(word) or len(word) == 1 or is_outside:
-            maths_end = min(maths_end, glued.start())
-    # A guess is changed by any of `_QUALIFIERS` among the three words before it or the two after it
-    # ("about 5"); a box, which marks an answer on purpose, only by a denial ("not") or a refutation
-    # ("wrong"). `_spoken` returns words in lower case.
+            stop = min(stop, glued.start())
+    if is_row:
+        stop = min(stop, after.find("|") % (stop + 1))
+    edges = [edge for edge in _EDGE.finditer(after, 0, stop)]
+    while is_inside and edges and edges[0][0] == "\n":
+        edges.pop(0)
+    last = edges[0].start() if edges else stop
+    for edge, following in itertools.pairwise((*edges, None)):
+        piece = after[edge.end() : following.start() if following else stop]
+        if not (
+            _DANGLING.search(after[:last])
+            or _unmatched(after[:last])[1] is not None
+            or (edge[0] != "\n" and (not piece.strip() or _LEADING.match(piece)))
+            or (edge[0] != "\n" and not edge.start() and _TIGHT.match(piece))
+        ):
+            break
+        last = edge.end() + len(piece)
+    return first, last
+
+
+def _unmatched(text: str) -> tuple[int | None, int | None]:
+    """Return the indices of the first bracket that closes nothing, and of the first one left open."""
+    opened: list[int] = []
+    closer = None
+    for bracket in _BRACKET.finditer(text):
+        if bracket[0][-1] in "([{":
+            opened.append(bracket.start())
+        elif opened:
+            opened.pop()
+        elif closer is None:
+            closer = bracket.start()
+    return closer, opened[0] if opened else None
+
+
+def _guess(text: str, match: re.Match[str], content: str) -> str:
+    r"""Return what a formula or number of a sentence says: `content`, or the clause that changes it.
+
+    Words beside it change nothing, but for hedges ("about 5"), a question, or another formula or
+    number in the sentence: then the sentence is the answer. Mathematics that touches it belongs to
+    the answer: `48 + 24 = 72`.
+    """
+    before = _END.split(_LOOKS.sub(" ", text[max(0, match.start() - _REACH) : match.start()]))[-1]
+    stop = _END.search(text, match.end(), match.end() + _REACH)
+    after = _LOOKS.sub(" ", text[match.end() : stop.start() if stop else match.end() + _REACH])
+    first, last = _touching(before, after)
+    lead, trail = _EDGE.sub(" ", before[first:]), _EDGE.sub(" ", after[:last])
     is_denied = (
         _QUALIFIERS & {*_spoken(before)[-3:], *_spoken(after)[:2]}
-        if rivals
-        else _DENIALS & {*_spoken(before)[-2:]} or _REFUTATIONS & {*_spoken(after)[:2]}
-    ) or bool(_DENIED_BEFORE.search(before) or _DENIED_AFTER.match(after))
-    is_question = stop is not None and stop[0] in "?？"
-    # Beside a guess, another formula or number of the sentence with a digit.
-    others = rivals.finditer(f"{before[:maths_start]} {after[maths_end:]}") if rivals else ()
-    has_rival = any(re.search(r"\d", each[0]) and each[0] != text[start:end] for each in others)
-    # Beside a box, another box in the sentence, unless taken back: `\boxed{6} no, \boxed{5}`.
-    boxes = (
-        ()
-        if rivals or {"no", "not", "wrong"} & {*_spoken(before)}
-        else _boxes(before[:maths_start])
+        or _DENIED_BEFORE.search(before)
+        or _DENIED_AFTER.match(after)
     )
-    has_rival |= any(other != content for _, _, other in boxes)
-    # What is left of the mathematics before the mark (`lead`) and after it (`trail`, below),
-    # without delimiters and punctuation: '' if only words are beside the mark.
-    lead = _DELIMITER.sub(" ", _BULLET.sub("", before[maths_start:]))
-    # `and/or`, `cookies/`: the sign belongs to the word.
-    lead = lead.removeprefix("/").strip(" \t,;:|$.{")
-    # `2 apples + \boxed{5}`: an operator after a word, so that the mark is a part only.
-    is_part = maths_start > 0 and _OPERATOR.match(before[maths_start:].lstrip()) is not None
+    is_question = stop is not None and stop[0] in "?？"
+    others = match.re.finditer(f"{before[:first]} {after[last:]}")
+    has_rival = any(re.search(r"\d", each[0]) and each[0] != match[0] for each in others)
+    # `2 apples + 5`: an operator after a word, so that the number is a part only.
+    is_part = before[:first].strip() and _BINARY.match(lead)
     if is_denied or is_question or has_rival or is_part:
-        # `after` ends before the question mark.
-        return _clean(before + text[start:end] + after) + "?" * is_question
-    trail = _DELIMITER.sub(" ", after[:maths_end]).strip(" \t,;:|$./-}")
-    # `x =` before a box names its content; before a guess, only a bare `=` is left out.
-    is_name = not trail and (_NAME.fullmatch(lead) if rivals is None else lead == "=")
-    if is_name or not (lead or trail):
+        return _clean(before + match[0] + after) + "?" * is_question
+    lead, trail = _core(lead).removeprefix("/"), _core(trail).rstrip(" -–—/")
+    if lead in ("", "=") and not trail:
         return _clean(content)
-    clause = _clean(before[maths_start:] + text[start:end] + after[:maths_end])
-    return _EDGE.sub("", clause).rstrip(" ,;:")
+    return _clean(f"{lead} {content}{trail}" if lead else f"{content}{trail}")
 
 
 def _separators(text: str) -> Iterator[re.Match[str]]:
@@ -331,8 +495,8 @@ def _framed(answer: str) -> str | None:
     if len(boxes) == 1:
         start, end, content = boxes[0]
         # Delimiters and a full stop may be around the box, and nothing else.
-        outside = _DELIMITER.sub("", answer[:start] + answer[end:].rstrip().removesuffix("."))
-        return None if outside.strip(" \n$.") else _clean(content)
+        outside = _EDGE.sub("", _LOOKS.sub("", answer[:start] + answer[end:]))
+        return None if outside.strip(" \n.") else _clean(content)
     bare = answer.strip()
     # `<answer>5</answer>` and the like, as one pair around everything.
     for opening, closing in _ANSWER_TAGS:
@@ -387,7 +551,7 @@ def _tagged(text: str) -> str | None:
         answer = text[start + len(opening) : end].strip()
         if start >= 0 and answer:
             # The answer, or the clause around the tags that changes it.
-            return _clause(text, start, end + len(closing), answer)
+            return _marked(text, start, end + len(closing), answer)
     return None
 
 
@@ -494,7 +658,7 @@ def _last(text: str) -> str | None:
         return None
     content = _content(formula) if formula else last[0]
     # `last.re` is the pattern of formulas or of numbers: another match in the sentence is a rival.
-    return _clause(text, *last.span(), content, rivals=last.re)
+    return _guess(text, last, content)
 
 
 def _final(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
