@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from reckon_verifier import symbolic
 from reckon_verifier.atoms import ACCENTS, parse_number
 from reckon_verifier.evaluate import as_number
-from reckon_verifier.extract import MODULUS, as_text, reference_text, unwrapped
+from reckon_verifier.extract import as_text, reference_text, unwrapped
+from reckon_verifier.formula import MODULUS
 from reckon_verifier.phrases import read
 from reckon_verifier.quantities import (
     RATIO,
@@ -166,7 +167,8 @@ def _without_modulus(expected: str, actual: str) -> tuple[str, str]:
     moduli = [end[-1]["modulus"] if end else None for end in ends]
     if moduli[1] is None or moduli[0] not in (None, moduli[1]):
         return expected, actual
-    return tuple(MODULUS.sub("", side).replace(r"\equiv", "=") for side in sides)
+    left, right = (MODULUS.sub("", side).rstrip().replace(r"\equiv", "=") for side in sides)
+    return left, right
 
 
 _SURVIVED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -272,13 +274,15 @@ _ASKED = re.compile(
 
 
 def _answered(comparer: Comparer, reference: Node, answer: Node) -> Node:
-    """Return 7 of the answer `a + b = 7` if the problem asks for a + b, else the answer."""
-    is_equation = answer.kind == "relation" and answer.name == "=" and len(answer.args) == 2
-    if is_equation and reference.kind != "relation" and free_symbols(answer.args[0]):
+    """Return 7 of the answer `a + b = 3 + 4 = 7` if the problem asks for a + b, else the answer."""
+    is_chain = answer.kind == "relation" and {*answer.name.split(" ")} == {"="}
+    if is_chain and reference.kind != "relation" and free_symbols(answer.args[0]):
+        *others, value = answer.args[1:]
         for match in _ASKED.finditer(comparer.problem):
             with contextlib.suppress(Unparsable, TooHard, Undecided):
-                if comparer.equal(read(match[1].strip(" .,;?")), answer.args[0]):
-                    return answer.args[1]
+                is_asked = comparer.equal(read(match[1].strip(" .,;?")), answer.args[0])
+                if is_asked and all(comparer.equal(value, other) for other in others):
+                    return value
     return answer
 
 

@@ -21,12 +21,12 @@ whether this says a value.
 """
 
 import collections
-import itertools
 import re
 from collections.abc import Iterator
 
-from reckon_verifier.tree import FUNCTIONS, MAX_COMPLETION_CHARS, names
-from reckon_verifier.words import HEDGES, PIECE, has_prose, has_words, is_unit, is_word
+from reckon_verifier.formula import BINARY, EDGES, END, LOOKS, REACH, STOP, core, said, touching
+from reckon_verifier.tree import MAX_COMPLETION_CHARS, names
+from reckon_verifier.words import HEDGES, has_prose, has_words
 
 # Tokens of chat templates that end the model's turn: `<|im_end|>`, `<|im_start|>user`.
 _TEMPLATE = re.compile(r"<\|(?:im_end|im_start\|>(?:user|system)|endoftext|eot_id|end_of_text)\b")
@@ -52,9 +52,31 @@ _CUE = re.compile(
     # `**A:** ` at the beginning of the last line.
     rf"|^[*_]*A[*_]*[:：](?=[^\n]*\s*\Z)"
     # `answer is `, `Final answer: `, `答案是`.
-    rf"|(?<![^\W_]){_NOUN}[*_]*\s*(?:is\s*:?|are\s*:?|:|=|：|是|为|est\b|es\b|ist\b))[*_\s]*",
+    rf"|(?<![^\W_]){_NOUN}[*_]*\s*(?:is\s*:?|are\s*:?|:|=|：|是|为|est\b|es\b|ist\b)"
+    # `is, therefore, `
+    r"(?:[\s,]*\b(?:indeed|thus|clearly|therefore|simply|hence|obviously|then|just|also|actually"
+    r"|of course)\b,?)*)[*_\s]*",
     re.IGNORECASE | re.MULTILINE,
 )
+# "The answer is correct": a judgement, which states no answer.
+_JUDGEMENT = re.compile(
+    r"\b(?:answer|result|solution|calculation)s?\s+(?:is|are|seems?|looks?)\s+"
+    r"(?:(?:indeed|thus|clearly|therefore|also|both|quite)\s+)*(?:correct|right|consistent|reasonable|valid"
+    r"|plausible|verified|confirmed|sensible|accurate|an integer|a whole number)\b",
+    re.IGNORECASE,
+)
+# The reason after an answer: `42, since 6·7 = 42`, `42 (6 times 7)`, `42, not 48`.
+_REASON = re.compile(
+    r"(?<=[\w$)}%*])(?:,?\s{1,4}(?:because|since|as(?! (?:well|many|much|few|little|long)\b))\b"
+    r"|,\s{1,4}not\b|,?\s{1,4}\((?:since|because|as|by|from|that is|\d+ (?:times|plus|minus))\b).*",
+    re.DOTALL,
+)
+# A sum of amounts with their unit or currency: `$10 + $14 = **$24**`.
+_AMOUNT = r"\*{0,2}(?:\\?[$€£]\s?)?\d[\d,]{0,20}(?:\.\d{1,9})?(?:\s[A-Za-z]{2,20})?\*{0,2}"
+_SUM = re.compile(
+    rf"(?<![\w$=]){_AMOUNT}(?:\s?[-+*/×÷·−x]\s?{_AMOUNT}){{1,8}}\s?=\s?(?P<total>{_AMOUNT})(?![\w^=(])"
+)
+_EMPHASIS = re.compile(r"(?<![\w*_\\)}])(\*|__)(?=[^\s*_])([^*_\n]{1,200})(?<=\S)\1(?![\w*_])")
 # `$$x$$`, `$x$`, `\(x\)`, `\[x\]` or `**x**`; one of the groups is the content.
 _FORMULA = re.compile(
     r"\$\$(.{1,2000}?)\$\$|(?<!\\)\$((?:[^$\\]|\\.){1,2000}?)\$|\\\((.{1,2000}?)\\\)"
@@ -71,82 +93,8 @@ _NUMBER_TEXT = re.compile(
     # The rest of a fraction, a ratio or a power; a percent sign.
     r"(?:\s?/\s?\d+(?:\.\d+)?|(?::\d+)+|\^\{?\d+\}?)?(?:\s?\\?%)?"
 )
-# The end of a sentence, a line or a tag, or a lead-in: the separators of sentences. No end is the
-# point of `3.5`, one after a single small letter (`at x = a. Then`), or the sign of `5!`. A
-# character that could not be decoded separates too.
-_END = re.compile(
-    # Most positions begin none of these and fail here, at one comparison.
-    r"(?=[.!?。！？।<\x00-\x08\n-\x1f\x7f-\x9f\ufffdSsTtHhi因所इ])"
-    r"(?:(?<!\b[a-z])\.(?=\s|(?<!\d\.)$)|(?<![\d)}])!(?=\s|$)|\?(?=\s|$)|[。！？।]|</?\w+>"
-    r"|[\x00-\x08\n-\x1f\x7f-\x9f\ufffd]"
-    r"|\b(?:[Ss]o|[Tt]hus|[Tt]herefore|[Hh]ence|i\.e\.)[\s,]|因此|所以|इसलिए)"
-)
-_STOP = re.compile(rf"(?!\n){_END.pattern}")
-"""`_END` without the end of a line, over which a formula may go on."""
-# What separates mathematics, beside words.
-_SEPARATOR = re.compile(
-    # `#`, a letter `$x$` of a sentence, an arrow.
-    r"(?P<sign>#|\$[A-Za-z]\$(?=\s)|[→⇒∴✅]|[-=]>"
-    # An article or a pronoun; two letters by themselves.
-    r"|(?<!\S)(?:A|I|a(?=\s(?:[a-z]{2}|\$|\\[(b])))(?!\S)|(?<!\S)(?!or|ln|pi)[A-Za-z]{2}(?=\s+[$\\\w(]))"
-    rf"|{PIECE.pattern}"
-)
-_LAYOUT = names(
-    r"\rightarrow \Rightarrow \longrightarrow \Longrightarrow \implies \therefore \to \n \item "
-    r"\hfill \newline \par \blacksquare \square \checkmark \Box \qed \iff"
-)
-"""Commands that separate mathematics as words do."""
-_LOOKS = re.compile(
-    r"\\(?:text)?color\s*\{[a-zA-Z]+\}|\\(?:displaystyle|[lL]arge|LARGE|[hH]uge|bf|rm)(?![A-Za-z])"
-    r"|\\[hv]space\*?\s*\{[^{}]*\}|\\tag\*?\s*\{[^{}]*\}|\\label\s*\{[^{}]*\}|\\[,;:! ]|\\q?quad\b"
-    r"|~|\\(?=\\boxed)"
-)
-"""What changes only the looks of a formula."""
-# The ends of a formula, and of a row in it. Mathematics beyond one touches a mark only as `-$`.
-_EDGE = re.compile(
-    r"(?<!\\)\$\$?|\\[()\[\]]|\*\*|__|\\\\(?:\[[^\]]*\])?|&|\n"
-    r"|\\(?:begin|end)\s*\{(?!\w*matrix|cases|array)\w+\*?\}"
-)
-_OPERATOR = (
-    r"[-+*/^_=<>≤≥≠±∓×·÷−–≈≡≢]|\\(?:cdot|times|div|pm|mp|neq?|leq?|geq?|approx|equiv|not|notin"
-    r"|ast|circ|in|sim|cong|bmod)(?![A-Za-z])"
-)
-# Mathematics that lacks what follows it: an operator, or a function.
-_DANGLING = re.compile(
-    rf"(?:{_OPERATOR}|(?<![A-Za-z])(?:{'|'.join(sorted(FUNCTIONS))}|[dt]?frac))\s*\Z"
-)
-# Mathematics that lacks what is before it, and what touches only without a space between.
-_LEADING = re.compile(rf"\s*(?:{_OPERATOR}|\\?%|pi\b)")
-_TIGHT = re.compile(r"\d|\((?![^()]*[a-z]{2})")
-_BINARY = re.compile(r"\s*(?:[+×·÷^]|\\(?:cdot|times|div|pm)\b)")
-_BRACKET = re.compile(r"(?<!\\)[()\[\]]|\\?[{}]")
-# The sign of an item at the beginning of a line, `-`, `(b)` or `2.`; a dash; `Step 2: `.
-_ITEM = re.compile(
-    r"\A\s*(?:[-–—]|\([a-z]\))\s+|\n\s*(?:[-–—+*>]|\(?(?:\d{1,2}|[a-z]|[ivx]+)[.)])\s+"
-    r"|(?<=[\w)]):\s+"
-)
-# The parts of a formula: brackets, relations that give the value beside them, separators of a list.
-_PART = re.compile(
-    r"(?P<bracket>(?<!\\)[()\[\]]|\\?[{}])"
-    r"|(?P<relation>(?<!\\not)(?<!\\not\s)(?:(?:(?<![!/<>])|(?<=[\w)}\]]!))=(?![/\u0338])"
-    r"|[≤≥≈≡∈]|[<>]=|\\(?:approx|equiv|cong|sim(?:eq)?|leq?(?:slant)?|geq?(?:slant)?|in)(?![A-Za-z])))"
-    r"|(?P<comma>(?<!\d),|,(?!(?:\s*|\\!)\d{3}(?!\d))|;|(?P<word>\\text\s*\{\s*(?:and|or)\s*\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])))"
-)
-MODULUS = re.compile(
-    r"\s*(?:\\p?mod|\(\s*\\?(?:b?mod|(?:text|mathrm)\s*\{\s*mod\s*\})|(?P<operator>\\bmod))"
-    r"\s*\{?(?P<modulus>\w+(?:\^\{?\w+\}?)?)\}?\s*\)?"
-)
-# A matrix that is open, with rows in it.
-_ENTRIES = re.compile(
-    r"\\begin\s*\{(\w*matrix|cases|array)\*?\}(?!.*\\end\s*\{\1\*?\})", re.DOTALL
-)
-_VALUE = re.compile(r"[-+]?(?:\d[\d,.]*|\([-\d,. ]+\))")
-"""A value as it is compared without a computation: a number, or a tuple of numbers."""
 _JOINT = re.compile(r"\\\\|&|\A\W*(?:and|or|,)\W*\Z")
 _VERB = re.compile(r"\b(?:is|are|be|equals?|gives?)\b:?|(?<![<>!])[=是为]")
-# The words that a number may have directly after it: `60people`, `7V battery`. `7K people` are more
-# than 7.
-_GLUED = re.compile(r"(?<![^\W\d_]|[\\{])(?:[^\W\d_]{2,}|[AC-JLN-SU-Z](?=\s[a-z]{2})|[A-Z](?=['’&]))")
 _QUALIFIERS = HEDGES - names(
     "is are was were and or if when while all any each every both only other others another before "
     "after previous next some many few odd even true unknown guess"
@@ -171,10 +119,6 @@ _RETRACTED = re.compile(
 )
 _TAIL = 4_000
 """Number of characters at the end of a text that the guess (rule 7) reads."""
-_REACH = 400
-"""Number of characters before and after a mark that are read."""
-_MARK = "\0"
-"""Takes the place of a mark in its formula."""
 _MAX_BOXES = 3
 """Nested boxes around an answer that are removed: `\\boxed{\\boxed{5}}` has two."""
 
@@ -220,11 +164,37 @@ def applied_rules(text: str) -> Iterator[tuple[str, str]]:
     has_retraction = any(word in lower for word in _RETRACTIONS)
     if retraction := _final(_RETRACTED, text) if has_retraction else None:
         text = text[retraction.end() :]
+    statements = ""
     # Each rule returns its answer as text, or None; the name of `_tagged` is "tagged".
     for rule in _RULES:
-        answer = rule(text)
+        is_marked = rule in (_boxed, _tagged, last_boxed)
+        statements = statements or ("" if is_marked else _statements(text))
+        answer = rule(text if is_marked else statements)
         if answer:
             yield rule.__name__.strip("_"), answer
+
+
+def _statements(text: str) -> str:
+    """Return a text without judgements of its answer, emphasis and sums of amounts.
+
+    "It is $10 + $14 = *$24*. The answer is correct." -> "It is $24."
+    """
+    for match in reversed(collections.deque(_JUDGEMENT.finditer(text), maxlen=4)):
+        begin = max(0, match.start() - REACH)
+        start = begin + max(
+            (end.end() for end in END.finditer(text[begin : match.start()])), default=0
+        )
+        stop = END.search(text, match.end())
+        if ":" not in text[match.end() : stop.start() if stop else None]:
+            text = text[:start] + (text[stop.end() :] if stop else "")
+    return _SUM.sub(_total, _EMPHASIS.sub(r"\2", text))
+
+
+def _total(match: re.Match[str]) -> str:
+    """Return the total of a sum of amounts of one unit; the sum itself without a unit."""
+    units = {"".join(re.findall("[$€£A-Za-z]", each)) for each in re.findall(_AMOUNT, match[0])}
+    is_one = len(units - {"", "x"}) == 1 and re.search("[$€£A-Za-z]", match["total"])
+    return match["total"].strip("*") if is_one else match[0]
 
 
 def last_boxed(text: str) -> str | None:
@@ -241,229 +211,41 @@ def last_boxed(text: str) -> str | None:
     while boxes and _joins(text[boxes[-1][1] : first]):
         first, _, other = boxes.pop()
         is_list |= other != content
-    return _marked(text, first if is_list else start, end, "" if is_list else content) or None
+    return _clean(said(text, first if is_list else start, end, "" if is_list else content)) or None
 
 
 def _joins(between: str) -> bool:
     r"""Return True if the text between two boxes is within one sentence or one formula."""
     # The end of a line is no end of a formula's row, nor of `\boxed{1},` and `\boxed{1} or`.
-    return not (_STOP if _JOINT.search(between) else _END).search(between)
-
-
-def _marked(text: str, start: int, end: int, content: str) -> str:
-    r"""Return what a mark, `text[start:end]`, says: its content, or the formula that it is part of.
-
-    Words beside the mark say nothing. A relation separates: `x = -\boxed{5}` -> `-\boxed{5}`, and
-    `x \ge \boxed{5}` -> 5.
-
-    Args:
-        text: a text with a box or tags.
-        start: the index where the mark begins.
-        end: the index after it.
-        content: the text in it; '' for several boxes, whose formula is the answer.
-    """
-    mark = text[start:end]
-    before = _LOOKS.sub(" ", text[max(0, start - _REACH) : start])
-    after = _LOOKS.sub(" ", text[end : end + _REACH])
-    entries = _ENTRIES.search(before)
-    if entries and not (entries[1] == "array" and before.rstrip(" $&").endswith("=")):
-        return _clean(before[entries.start() :] + mark + after.partition("\n\n")[0])
-    first, last = _touching(before, after)
-    lead, trail = _EDGE.sub(" ", before[first:]), _EDGE.sub(" ", after[:last])
-    modulus = MODULUS.match(trail)
-    if modulus and (not modulus["operator"] or "equiv" in lead or "≡" in lead):
-        trail = trail[modulus.end() :]
-        content = content and rf"{content} \pmod{{{modulus['modulus']}}}"
-    # A bracket in which there are words too is none of the formula.
-    closer, opener = _unmatched(lead + _MARK + trail)
-    place = len(lead)
-    if opener is not None and opener > place and not trail[opener - place :].strip():
-        trail = trail[: opener - place - 1]
-    elif opener is not None and opener < place and not lead[:opener].strip() and lead[opener] in "([":
-        lead = lead[opener + 1 :]
-    if closer is not None and closer > place and not _core(trail[closer - place :]):
-        trail = trail[: closer - place - 1]
-    formula = f"{lead}{mark}{trail}"
-    is_entry, left, right, values = _sides(lead, trail)
-    if left == lead and before[:first].strip() and _BINARY.match(lead):
-        return _clean(before[:first] + formula)
-    if is_entry or not content:
-        return _clean(formula)
-    if _core(left) or _core(right.rstrip(" -–—/")):
-        return _clean(left + mark + right)
-    # `7 = \boxed{5}` has two values; the grammar decides whether they are equal.
-    others = {value.strip() for value in values if _VALUE.fullmatch(value.strip())}
-    return _clean(formula if others - {content.strip()} else content)
-
-
-def _core(text: str) -> str:
-    """Remove spaces and punctuation around a part of a formula."""
-    return text.strip(" \t\n,;:.$€£¥\\")
-
-
-def _sides(lead: str, trail: str) -> tuple[bool, str, str, list[str]]:
-    r"""Split the formula around a mark at its relations and commas.
-
-    Returns:
-        Whether the mark is an entry of a list; the text before and after the mark on its side of
-        the relations; the other sides that are equal to it: of `x = 7 = -\boxed{5}` these are
-        False, " -", "" and [" 7 "].
-    """
-    formula, place = lead + _MARK + trail, len(lead)
-    depth, cuts = 0, []
-    for part in _PART.finditer(formula):
-        if part["bracket"]:
-            depth = max(0, depth + (1 if part[0][-1] in "([{" else -1))
-        elif not depth:
-            cuts.append(part)
-    # The entry of the list, and its sides.
-    commas = [cut for cut in cuts if cut["comma"]]
-    start = max((cut.end() for cut in commas if cut.end() <= place), default=0)
-    stop = min((cut.start() for cut in commas if cut.start() > place), default=len(formula))
-    relations = [cut for cut in cuts if cut["relation"]]
-    equations = [cut for cut in relations if start <= cut.start() < stop]
-    # `a, b = \boxed{1, 2}` is no list of `a` and an equation.
-    has_name = equations and equations[0].start() < place
-    is_named = has_name and (relations[0].start() >= start or any(cut["word"] for cut in commas))
-    is_entry = bool(_core(formula[stop:]) or (_core(formula[:start]) and not is_named))
-    ends = [start, *(cut.end() for cut in equations)]
-    starts = [*(cut.start() for cut in equations), stop]
-    index = sum(cut.start() < place for cut in equations)
-    values = [
-        formula[ends[side] : starts[side]]
-        for side, sign in ((index - 1, index - 1), (index + 1, index))
-        if 0 <= side < len(ends) and equations[sign][0].strip() == "="
-    ]
-    left, right = formula[ends[index] : place], formula[place + 1 : starts[index]]
-    return is_entry, left, right, values
-
-
-def _touching(before: str, after: str) -> tuple[int, int]:
-    r"""Return where the mathematics begins and ends that touches a mark: (index, index).
-
-    It is `before[begin:]` and `after[:end]`: up to the next word, the end of the sentence or of the
-    formula, `$`. Beyond `$` only what lacks an operand touches: the minus of `-$\boxed{5}$`.
-    """
-    begin = max(
-        (each.end() for each in (*_STOP.finditer(before), *_separators(before))), default=0
-    )
-    # In a table, `| x | \boxed{5} |`, the column.
-    is_row = before.rpartition("\n")[2].lstrip().startswith("| ")
-    begin = max(begin, before.rfind("|") + 1) if is_row else begin
-    maths = before[begin:]
-    brackets = [max(map(maths.rfind, each)) for each in ((r"\(", r"\["), (r"\)", r"\]"))]
-    is_inside = maths.replace("$$", "$").count("$") % 2 == 1 or brackets[0] > brackets[1]
-    if not is_inside:
-        line = "\n" * (not begin)
-        item = _final(_ITEM, line + maths)
-        # Not the minus of `2 apples - \boxed{5}`.
-        if item and not (item[0].strip() in "-–—" and re.search(r"\d\s*\w*\Z", before[:begin])):
-            begin += item.end() - len(line)
-    edges = [edge for edge in _EDGE.finditer(before, begin) if edge[0] != "\n" or not is_inside]
-    first = edges[-1].end() if edges else begin
-    while edges:
-        edge = edges.pop()
-        piece = before[edges[-1].end() if edges else begin : edge.start()]
-        is_tight = edge.end() == len(before) and edge[0] != "\n"
-        if not (
-            not piece.strip()
-            or _DANGLING.search(piece)
-            or (is_tight and re.search(r"[\w)}]\Z", piece))
-            or _unmatched(before[begin : edge.start()])[1] is not None
-        ):
-            break
-        first = edge.start() - len(piece)
-    # After the mark.
-    ends = [_STOP.search(after), next(_separators(after), None)]
-    stop = min((each.start() for each in ends if each), default=len(after))
-    # A word without a space before it ends the mathematics too: that of `5km`, `5people` and
-    # `$5$th`, but not of `5pi` or `5xy`.
-    for glued in _GLUED.finditer(after, 0, stop):
-        word, is_outside = glued[0], after.startswith("$") and glued[0] != "pi"
-        if is_word(word) or is_unit(word) or len(word) == 1 or is_outside:
-            stop = min(stop, glued.start())
-    if is_row:
-        stop = min(stop, after.find("|") % (stop + 1))
-    edges = [edge for edge in _EDGE.finditer(after, 0, stop)]
-    while is_inside and edges and edges[0][0] == "\n":
-        edges.pop(0)
-    last = edges[0].start() if edges else stop
-    for edge, following in itertools.pairwise((*edges, None)):
-        piece = after[edge.end() : following.start() if following else stop]
-        if not (
-            _DANGLING.search(after[:last])
-            or _unmatched(after[:last])[1] is not None
-            or (edge[0] != "\n" and (not piece.strip() or _LEADING.match(piece)))
-            or (edge[0] != "\n" and not edge.start() and _TIGHT.match(piece))
-        ):
-            break
-        last = edge.end() + len(piece)
-    return first, last
-
-
-def _unmatched(text: str) -> tuple[int | None, int | None]:
-    """Return the indices of the first bracket that closes nothing, and of the first one left open."""
-    opened: list[int] = []
-    closer = None
-    for bracket in _BRACKET.finditer(text):
-        if bracket[0][-1] in "([{":
-            opened.append(bracket.start())
-        elif opened:
-            opened.pop()
-        elif closer is None:
-            closer = bracket.start()
-    return closer, opened[0] if opened else None
+    return not (STOP if _JOINT.search(between) else END).search(between)
 
 
 def _guess(text: str, match: re.Match[str], content: str) -> str:
-    r"""Return what a formula or number of a sentence says: `content`, or the clause that changes it.
+    r"""Return what a formula or number of a sentence says: `content`, or the clause around it.
 
     Words beside it change nothing, but for hedges ("about 5"), a question, or another formula or
     number in the sentence: then the sentence is the answer. Mathematics that touches it belongs to
     the answer: `48 + 24 = 72`.
     """
-    before = _END.split(_LOOKS.sub(" ", text[max(0, match.start() - _REACH) : match.start()]))[-1]
-    stop = _END.search(text, match.end(), match.end() + _REACH)
-    after = _LOOKS.sub(" ", text[match.end() : stop.start() if stop else match.end() + _REACH])
-    first, last = _touching(before, after)
-    lead, trail = _EDGE.sub(" ", before[first:]), _EDGE.sub(" ", after[:last])
-    is_denied = (
-        _QUALIFIERS & {*_spoken(before)[-3:], *_spoken(after)[:2]}
+    before = END.split(LOOKS.sub(" ", text[max(0, match.start() - REACH) : match.start()]))[-1]
+    stop = END.search(text, match.end(), match.end() + REACH)
+    after = LOOKS.sub(" ", text[match.end() : stop.start() if stop else match.end() + REACH])
+    lead, trail = touching(before, after)
+    rest = before[: len(before) - len(lead)]
+    others = match.re.finditer(f"{rest} {after[len(trail) :]}")
+    is_question = stop is not None and stop[0] in "?？"
+    if (
+        is_question
+        or _QUALIFIERS & {*_spoken(before)[-3:], *_spoken(after)[:2]}
         or _DENIED_BEFORE.search(before)
         or _DENIED_AFTER.match(after)
-    )
-    is_question = stop is not None and stop[0] in "?？"
-    others = match.re.finditer(f"{before[:first]} {after[last:]}")
-    has_rival = any(re.search(r"\d", each[0]) and each[0] != match[0] for each in others)
-    # `2 apples + 5`: an operator after a word, so that the number is a part only.
-    is_part = before[:first].strip() and _BINARY.match(lead)
-    if is_denied or is_question or has_rival or is_part:
+        or any(re.search(r"\d", each[0]) and each[0] != match[0] for each in others)
+        # `2 apples + 5`: an operator after a word, so that the number is a part only.
+        or (rest.strip() and BINARY.match(lead))
+    ):
         return _clean(before + match[0] + after) + "?" * is_question
-    lead, trail = _core(lead).removeprefix("/"), _core(trail).rstrip(" -–—/")
-    if lead in ("", "=") and not trail:
-        return _clean(content)
-    return _clean(f"{lead} {content}{trail}" if lead else f"{content}{trail}")
-
-
-def _separators(text: str) -> Iterator[re.Match[str]]:
-    r"""Yield a match for each part that is no mathematics: a word, also in `\text{…}`, an arrow.
-
-    In `thus x = 5 \text{ cm}` these are `thus` and `\text{ cm}`.
-    """
-    for piece in _SEPARATOR.finditer(text):
-        # The groups of `_SEPARATOR`: "text" is the inside of `\text{…}`, "word" a run of letters,
-        # "sign" an arrow, a line break and the like.
-        inside = (piece["text"] or "").strip()
-        if (
-            piece["sign"]
-            # Not `sin` or `xy`.
-            or (piece["word"] and is_word(piece["word"]))
-            # Words, or a unit of two letters or more: one letter, `\text{m}`, may be a variable.
-            or (inside and (has_words(inside) or (inside[1:] and is_unit(inside))))
-            # A command such as `\implies`.
-            or piece[0] in _LAYOUT
-        ):
-            yield piece
+    is_alone = core(lead) in ("", "=") and not core(trail.rstrip(" -–—/"))
+    return _clean(content if is_alone else (lead + content + trail).strip(" ,;:"))
 
 
 def _spoken(text: str) -> list[str]:
@@ -495,7 +277,7 @@ def _framed(answer: str) -> str | None:
     if len(boxes) == 1:
         start, end, content = boxes[0]
         # Delimiters and a full stop may be around the box, and nothing else.
-        outside = _EDGE.sub("", _LOOKS.sub("", answer[:start] + answer[end:]))
+        outside = EDGES.sub("", LOOKS.sub("", answer[:start] + answer[end:]))
         return None if outside.strip(" \n.") else _clean(content)
     bare = answer.strip()
     # `<answer>5</answer>` and the like, as one pair around everything.
@@ -551,7 +333,7 @@ def _tagged(text: str) -> str | None:
         answer = text[start + len(opening) : end].strip()
         if start >= 0 and answer:
             # The answer, or the clause around the tags that changes it.
-            return _marked(text, start, end + len(closing), answer)
+            return _clean(said(text, start, end + len(closing), answer))
     return None
 
 
@@ -570,7 +352,7 @@ def _announced(text: str) -> str | None:
     # At most eight cues: a text full of them would cost a search after each.
     for cue in reversed(collections.deque(_CUE.finditer(text), maxlen=8)):
         # The sentence of the cue up to the cue.
-        before = _END.split(text[max(cue.start() - _REACH, 0) : cue.start()])[-1]
+        before = END.split(text[max(cue.start() - REACH, 0) : cue.start()])[-1]
         rest = text[cue.end() : cue.end() + 2000].lstrip()
         answer = _statement(rest)
         if not answer:
@@ -586,17 +368,22 @@ def _announced(text: str) -> str | None:
 def _statement(text: str) -> str | None:
     """Return the answer at the beginning of `text`; None or '' if it has none.
 
-    This is the first line if it has no prose and at most `_REACH` characters. Otherwise it is the
+    This is the first line if it has no prose and at most `REACH` characters. Otherwise it is the
     first sentence if it has no prose, or else the sentence's last formula or number.
     """
     # A formula at the beginning may be longer than a line: the line then ends after it.
     formula = _FORMULA.match(text)
     line_end = text.find("\n", formula.end() if formula else 0)
-    line = _clean(text[: line_end if line_end >= 0 else None])
-    if line and not has_prose(line) and len(line) <= _REACH:
+    line = _clean(_REASON.sub("", text[: line_end if line_end >= 0 else None]))
+    # `42 = 6 \cdot 7`
+    if value := re.fullmatch(
+        r"([-+]?\d[\d,.]*)\s*=[^=]*\d\s*(?:[-+*/^×÷·(]|\\(?:cdot|times))[^=]*", line
+    ):
+        return value[1]
+    if line and not has_prose(line) and len(line) <= REACH:
         return line
     # `stop` is the end of the first sentence.
-    stop = _END.search(text)
+    stop = END.search(text)
     sentence = text[: stop.end() if stop else None]
     return _last(sentence) if has_prose(sentence) else _clean(sentence)
 
@@ -728,8 +515,8 @@ def parse_mmlu_letter(text: str) -> str | None:
     cues = [cue for cue in _LETTER_AFTER_CUE.finditer(text) if cue[1].isupper()]
     if cues:
         # The rest of the sentence, before and after the last cue with its letter.
-        before = _END.split(text[max(cues[-1].start() - 200, 0) : cues[-1].start()])[-1]
-        after = _END.split(text[cues[-1].end() : cues[-1].end() + 200])[0]
+        before = END.split(text[max(cues[-1].start() - 200, 0) : cues[-1].start()])[-1]
+        after = END.split(text[cues[-1].end() : cues[-1].end() + 200])[0]
         others = {*_OTHER_LETTER.findall(after)} - {cues[-1][1]}
         return None if others or "not" in _spoken(before) else cues[-1][1]
     # "(C)", or the "B)" of "B) because …".
