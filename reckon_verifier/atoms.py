@@ -1,7 +1,7 @@
 r"""Parse the factors of an expression: numbers, names, groups, functions, and marks after them.
 
-`Atoms` is the lower half of the parser (`reckon_verifier.parse` has the levels above a factor). In
-`2\sin^2 x + \{1, 2\}` the atoms are `2`, `\sin^2 x` and `\{1, 2\}`.
+`Atoms` is the lower half of the parser (`reckon_verifier.grammar` has the levels above a factor).
+In `2\sin^2 x + \{1, 2\}` the atoms are `2`, `\sin^2 x` and `\{1, 2\}`.
 """
 
 import re
@@ -58,8 +58,8 @@ class Atoms:
     """A cursor in a sequence of tokens, and a method for each kind of atom.
 
     A method that parses begins at the next token, moves past the tokens of its atom, and returns
-    their tree. The subclass `reckon_verifier.parse.Parser` defines `statement`, `product`, `signed`
-    and `element`.
+    their tree. The subclass `reckon_verifier.grammar.Parser` defines `statement`, `product`,
+    `signed` and `element`.
 
     Attributes:
         tokens: all tokens, then the end token.
@@ -408,7 +408,10 @@ class Atoms:
         closings = BRACKETS[opening]
         # In a set, the statement may also end at the sign before its condition.
         conditions = ("mid", ":", "|") if self.in_set else ()
-        inside = self.statement(closing=(*closings, *conditions))
+        # `{n \choose k}`
+        inside = self.statement(closing=(*closings, *conditions, "choose"))
+        if opening == "{" and self.take("choose"):
+            inside = call("binomial", inside, self.statement(closing=closings))
         is_builder = self.in_set and bool(self.take("mid", "|", ":"))
         if is_builder:
             self.in_set = False
@@ -457,7 +460,7 @@ class Atoms:
             raise Unparsable("a matrix with a bar")
         rows: list[Node] = []
         # `\\` separates rows; one before `\end` begins no row.
-        while not rows or (self.take("\\") and self.peek.text != "end"):
+        while not rows or (self._take_all("\\") and self.peek.text != "end"):
             cells = [self._cell()]
             while self.take("&"):
                 cells.append(self._cell())
@@ -474,6 +477,13 @@ class Atoms:
         # The environment `matrix` has no brackets of its own: "stack", unless `_group` renames it.
         inside = Node("matrix", tuple(rows), "matrix" if name != "matrix" else "stack")
         return call("det", inside) if name == "vmatrix" else inside
+
+    def _take_all(self, text: str) -> bool:
+        """Take a sign as often as it comes; return True if there was one."""
+        start = self.position
+        while self.take(text):
+            pass
+        return self.position > start
 
     def _cell(self) -> Node:
         r"""Parse one entry of an environment, up to `&`, `\\` or `\end`: `\text{if } x > 0`.
@@ -580,10 +590,8 @@ class Atoms:
         if node.kind == "number" and below.kind == "number":
             if not node.name.isdigit():
                 raise Unparsable("digits that are no integer")
-            if below.value == 10:
-                return number(int(node.name), node.name)
             # The digits stay a name, without leading zeros: 011_2 is 11_2.
-            return Node("base", (below,), node.name.lstrip("0"))
+            return Node("base", (below,), node.name.lstrip("0") or "0")
         if node.kind not in ("symbol", "label"):
             raise Unparsable("a subscript on what is no name")
         lowered = symbol(f"{node.name}_{spelled(below)}")

@@ -22,6 +22,7 @@ from reckon_verifier.phrases import read
 from reckon_verifier.quantities import (
     RATIO,
     compare_angle,
+    compare_base,
     compare_percent,
     compare_quantity,
     compare_ratio,
@@ -105,6 +106,7 @@ RULES: dict[Comparison, str] = {
     compare_angle: "degree",
     compare_percent: "percent",
     compare_ratio: "ratio",
+    compare_base: "base",
     compare_scalar: "",
 }
 """The rules in order, each with kinds of nodes: a rule applies if either side is of one of them.
@@ -117,7 +119,7 @@ def is_equivalent(*, reference: str, answer: str | None, problem: str | None = N
     r"""Return True if `answer` is right: equal to `reference` in any notation.
 
     `0.5` equals `\frac12`, and `x = 5` equals `5`. The order of the two may matter: for a unit,
-    sign or name that one of them lacks, a rounding, or a decimal comma (docs/verifier.md). None and
+    sign or name that one of them lacks, a rounding, or a decimal comma (README.md). None and
     an empty text equal nothing.
 
     Args:
@@ -144,7 +146,7 @@ def compare(
         thorough: whether to ask the worker with sympy if no rule can decide.
     """
     expected, actual = (as_text(text).strip() for text in (reference, answer))
-    if not expected or not actual:
+    if not actual or is_placeholder(expected):
         return Verdict(False, "no answer")
     if expected == actual:
         return Verdict(True, "exact")
@@ -183,6 +185,8 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
     Raises:
         WorkerLostError: sympy's worker gave no answer.
     """
+    if problem:
+        expected, actual = (_settled(text, problem) for text in (expected, actual))
     numbers = as_number(expected), as_number(actual)
     if numbers[0] is not None and numbers[0] == numbers[1]:
         return Verdict(True, "number")
@@ -228,6 +232,31 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
     return verdict
 
 
+def _settled(text: str, problem: str) -> str:
+    r"""Write what only the problem settles in a plainer way.
+
+    `70,110` is a list if answers are "separated by commas"; `\mathbf{(B)}` is one of the options,
+    and `x(t) = 5t` names x, a function of the problem.
+    """
+    if _COMMAS.search(problem) and not re.search(r",\s", text):
+        text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", ", ", text)
+    if options(problem):
+        text = re.sub(r"\\(?:mathbf|boldsymbol|bm)\s*\{\s*(\(?[A-J]\)?)[.:]?\s*\}", r"\1", text)
+    # No f(x), whose argument may have another name.
+    if match := re.match(r"([\s$]*([a-eh-zA-EI-OR-Z]))\s*\(\s*([a-z])\s*\)\s*(?==)", text):
+        name, argument = match[2], match[3]
+        derivative = rf"d\s*{name}\s*(?:\}}\s*\{{|/)\s*d\s*{argument}"
+        function = rf"(?<![A-Za-z\\]){name}(?:\({argument}\)|')|dot\s*\{{?{name}|{derivative}"
+        # `y(t) = 2x` names no y.
+        rest = text[match.end() :]
+        if argument in rest and re.search(function, problem):
+            text = match[1] + rest
+    return text
+
+
+_COMMAS = re.compile(
+    r"(?i)separated? (?:\w+ ){0,4}(?:by|with|using) (?:a )?commas?|comma[- ]separated"
+)
 _AS_RATIO = re.compile(r"^\s*(\d+)\s*(?:\\text\s*\{\s*)?to(?:\s*\})?\s*(\d+)\s*$")
 _REFUSED = {Unparsable: "unparsed", TooHard: "limit", Undecided: "undecided"}
 
@@ -253,7 +282,7 @@ def _may_echo(answer: str, problem: str) -> bool:
     problem. False if the problem lists options: these are there to be copied.
     """
     bare = _WRITTEN.sub("", answer).strip("()")
-    is_formula = re.search(r"[-+*/=]|\^\{?\w|\\(?!text|mathrm)[a-z]", bare)
+    is_formula = re.search(r"[-+*/=]|\d_|\^\{?\w|\\(?!text|mathrm)[a-z]", bare)
     return bool(is_formula) and len(bare) > 4 and not _OPTIONS.search(problem)
 
 
@@ -346,6 +375,24 @@ def _formulas(problem: str) -> dict[Node, collections.Counter[str]]:
     return formulas
 
 
+# What data sets write where there is no answer: NuminaMath's `proof`, Python's None and nan. The
+# word `none`, as `\\text{None}`, may be an answer.
+_PLACEHOLDER = re.compile(
+    r"(?:(?i:proof|(?:not|no)[ _]?(?:found|answer)|nan|null|n/a|<na>)|None)?[.]?"
+)
+
+
+def is_placeholder(reference: str) -> bool:
+    """Return True if a reference only fills a place: `proof`, `N/A`, None, `[]`, `[""]`, a blank.
+
+    No answer equals it, not even the same text.
+    """
+    text = reference.strip(" \t\n$\"'")
+    is_list = len(text) > 1 and text[0] + text[-1] in ("[]", "()", "{}")
+    items = text[1:-1].split(",") if is_list else [text]
+    return all(_PLACEHOLDER.fullmatch(item.strip(" \t\n\"'")) for item in items)
+
+
 def reference_problem(text: str) -> str | None:
     """Return the reason why no answer could be compared with this reference, or None if it is good.
 
@@ -354,6 +401,8 @@ def reference_problem(text: str) -> str | None:
     """
     if not text.strip():
         return "it is empty"
+    if is_placeholder(text):
+        return "it is a placeholder, no answer"
     try:
         read(reference_text(_mended(text.strip())))
     except TooHard as fault:

@@ -81,12 +81,16 @@ class Fingerprint:
         salt: text of both sides of the comparison; modulus and random elements depend on it.
         memo: the element of each tree so far.
         roots: for each element that was drawn as a root, (radicand, index).
+        factors: of products, quotients and powers, the elements that are multiplied, and how often.
+        radicands: those with letters so far.
     """
 
     def __init__(self, salt: str) -> None:
         self.salt = salt
         self.memo: dict[Node, int] = {}
         self.roots: dict[int, tuple[int, int]] = {}
+        self.factors: dict[Node, Counter[int]] = {}
+        self.radicands: list[int] = []
 
     @functools.cached_property
     def primes(self) -> tuple[int, ...]:
@@ -153,9 +157,7 @@ class Fingerprint:
             case "sum":
                 return sum(values)
             case "product":
-                # Equal factors are raised together, so that √2 · √2 is 2.
-                times = Counter(values).items()
-                product = math.prod(self._raised(factor, count) for factor, count in times)
+                product = self._multiplied(node, *((part, 1) for part in args))
                 # 0 times a word is not 0: `0 NO` does not answer 0.
                 if product % self.modulus == 0 and any(map(_is_word, args)):
                     return self.element("no number", *sorted(values))
@@ -169,14 +171,17 @@ class Fingerprint:
                 is_known = not (free_symbols(below) or is_opaque(below))
                 if is_known and gap(constant(below), 0).has_zero:
                     raise Undecided("division by 0")
-                return values[0] * self.inverse(values[1])
+                # Raises if the divisor is 0, before anything cancels.
+                self.inverse(values[1])
+                return self._multiplied(node, (args[0], 1), (args[1], -1))
             case "percent":
                 # A percentage is its hundredth.
                 return values[0] * self.inverse(100)
             case "degree":
                 return values[0] * self.of(_PI) * self.inverse(180)
             case "power":
-                return self._power(*args)
+                self.factors[node] = self._powers(*args)
+                return self._product(self.factors[node])
             case "root":
                 index, radicand = args
                 # The n of √(x^n); None if the radicand is no power, or n is no number.
@@ -187,7 +192,9 @@ class Fingerprint:
                     return self.element("call", "abs", values[1])
                 # No root has the index 0.
                 self.inverse(values[0])
-                return self._power(radicand, Node("quotient", (number(1), index)))
+                exponent = Node("quotient", (number(1), index))
+                self.factors[node] = self._powers(radicand, exponent)
+                return self._product(self.factors[node])
             case "factorial":
                 return self._factorial(args[0])
             case "call":
@@ -232,8 +239,33 @@ class Fingerprint:
         whole, rest = divmod(times, index)
         return self._raised(radicand, whole) * pow(value, rest, self.modulus) % self.modulus
 
+    def _multiplied(self, node: Node, *parts: tuple[Node, int]) -> int:
+        """Return the product of parts, each to its integer power, as the element of `node`.
+
+        Equal factors are raised together, also those of the parts, so that √2 · 3√2 is 6.
+        """
+        factors = Counter[int]()
+        for part, times in parts:
+            for factor, count in self._factors(part).items():
+                factors[factor] += count * times
+        self.factors[node] = factors
+        return self._product(factors)
+
+    def _factors(self, node: Node) -> Counter[int]:
+        """Return the elements whose product is `node`, with their exponents."""
+        element = self.of(node)
+        return self.factors.get(node) or Counter({element: 1})
+
+    def _product(self, factors: Counter[int]) -> int:
+        powers = (self._raised(factor, times) for factor, times in factors.items())
+        return math.prod(powers) % self.modulus
+
     def _power(self, base: Node, exponent: Node) -> int:
-        """Return the element of base^exponent.
+        """Return the element of base^exponent."""
+        return self._product(self._powers(base, exponent))
+
+    def _powers(self, base: Node, exponent: Node) -> Counter[int]:
+        """Return the factors of base^exponent.
 
         Sums in the exponent are multiplied out, e^(x + 2y) = e^x · (e^y)^2, so that equal powers
         in different spellings get one element. A root, √2 or x^(y/2520), is drawn (`element`).
@@ -247,12 +279,13 @@ class Fingerprint:
             primes = _factored(base.value)
             # 12^x is 2^(2x) · 3^x. A base that is one factor itself, 7 or −1, goes on below.
             if [*primes.values()] != [1]:
-                return math.prod(
-                    self._power(number(prime), Node("product", (number(times), exponent)))
-                    for prime, times in primes.items()
-                )
+                powers = Counter[int]()
+                for prime, count in primes.items():
+                    multiple = Node("product", (number(count), exponent))
+                    powers.update(self._powers(number(prime), multiple))
+                return powers
         # Powers depend on the base's element, not on its tree: (x·x)^y is (x^2)^y.
-        base_element, product = self.of(base), 1
+        base_element, powers = self.of(base), Counter[int]()
         if not base_element and not self.of(exponent):
             raise Undecided("0^0")
         # b^(s + t) is b^s · b^t: one factor for each term of the exponent. The term 3x/2 is
@@ -263,18 +296,22 @@ class Fingerprint:
             if not factors:
                 # A rational term: 8^(2/3) is the square of a drawn cube root of 8.
                 if denominator > 1:
-                    root = self.element("root", denominator, base_element)
-                    self.roots[root] = (base_element, denominator)
-                    product *= self._raised(root, numerator)
+                    radicand, ratio = self._like(base, base_element)
+                    root = self.element("root", denominator, radicand)
+                    self.roots[root] = (radicand, denominator)
+                    powers[root] += numerator
+                    if ratio != 1:
+                        powers.update(self._powers(number(ratio), number(times)))
                 else:
-                    product *= self._raised(base_element, numerator)
+                    for factor, count in self._factors(base).items():
+                        powers[factor] += count * numerator
             elif base == _E and denominator == 1 and [part.name for part in factors] == ["ln"]:
                 # e^(3 ln x) is x^3.
-                product *= self._raised(self.of(factors[0].args[0]), numerator)
+                powers[self.of(factors[0].args[0])] += numerator
             elif base == _E and denominator <= 2 and factor_element == self.of(_I_PI):
                 # e^(iπ/2) = i: a quarter of a turn for each half of iπ.
                 quarter_turns = numerator * 2 // denominator
-                product *= pow(self.root_of_minus_one, quarter_turns, self.modulus)
+                powers[self.root_of_minus_one] += quarter_turns
             else:
                 # x^(3y/2) is r^(3 · 2520 / 2), with a drawn r = x^(y / 2520): so x^y is the square
                 # of x^(y/2), and the cube of x^(y/3). 2520 (`_PARTS`) is divisible by 2 to 10. If
@@ -283,8 +320,22 @@ class Fingerprint:
                     raise Undecided("0 to an unknown power")
                 index = denominator if _PARTS % denominator else _PARTS
                 root = self.element("power", base_element, factor_element, index)
-                product *= self._raised(root, numerator * index // denominator)
-        return product % self.modulus
+                powers[root] += numerator * index // denominator
+        return powers
+
+    def _like(self, base: Node, element: int) -> tuple[int, Fraction]:
+        """Return a former radicand r and c with c · r = `element`, for a rational c > 0; or c = 1.
+
+        √(4n) is 2√n, whatever n is, and so is any root of a positive multiple.
+        """
+        for radicand in self.radicands if base.value is None and element else ():
+            ratio = _rational(element * self.inverse(radicand) % self.modulus, self.modulus)
+            # A random element is such a small fraction with a probability below 2^-180.
+            if ratio and 0 < ratio < 1 << 32 and ratio.denominator < 1 << 32:
+                return radicand, ratio
+        if base.value is None and element:
+            self.radicands.append(element)
+        return element, Fraction(1)
 
     def _factorial(self, node: Node) -> int:
         """Return the element of `node`!: (n + 2)! is n! (n + 1) (n + 2).

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 
-from reckon_verifier.parse import parse
+from reckon_verifier.grammar import parse
 from reckon_verifier.tokens import END, WORDS, Token, canonical, tokenize
 from reckon_verifier.tree import (
     Node,

@@ -11,7 +11,7 @@ from fractions import Fraction
 from reckon_verifier.evaluate import exact_value, real_value
 from reckon_verifier.identity import same_expression
 from reckon_verifier.rules import Comparer, Verdict
-from reckon_verifier.tree import Node, free_symbols, nodes, number, symbol
+from reckon_verifier.tree import Node, free_symbols, nodes, number, pairs, symbol
 from reckon_verifier.words import HEDGES, asked_words, may_be_added, parse_unit
 
 
@@ -95,6 +95,47 @@ _NOUN = re.compile(
     r"(?:(?!(?:do|does|did|will|would|should|has|have|had|of|in|on|at|to|for|from|with|that|which"
     rf"|who|the|he|she|they|it|you|{'|'.join(sorted(HEDGES))})\b)[a-z'-]+(?: |$)){{0,4}}"
 )
+
+
+def compare_base(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
+    """Compare digits in a base, `1101_2`, which may be left out or added if the problem names it.
+
+    A number without a base has the one that the problem asks for, or else ten.
+    """
+    if {reference.kind, answer.kind} - {"base", "number"}:
+        return None
+    asked = _asked_base(comparer.problem)
+    sides = [
+        (
+            int(node.args[0].value or 0) if node.kind == "base" else asked or 10,
+            node.name.lstrip("0"),
+        )
+        for node in (reference, answer)
+    ]
+    # No digits of their base, such as `12_2`, or no digits at all.
+    if not all(digits.isdigit() and int(max(digits)) < base for base, digits in sides):
+        return Verdict(False, "base")
+    # `10` is `1010_2` where no base is asked for.
+    if not asked and reference.kind == "number" and sides[1][0] <= 36:
+        return Verdict(reference.value == int(sides[1][1], sides[1][0]), "base")
+    return Verdict(sides[0] == sides[1], "base")
+
+
+def _asked_base(problem: str) -> int:
+    """Return 8 for "Express 1358 in base 8"; 0 for no base, several, or a question about digits."""
+    bases = list(_BASE.finditer(problem))
+    if not bases or _DIGITS.search(problem):
+        return 0
+    last, values = bases[-1], [int(_BASES.get(base[2].lower(), base[2])) for base in bases]
+    # Of several, only the one that a number is converted to.
+    return values[-1] if len({*values}) == 1 or last[1].lower() in ("to ", "into ") else 0
+
+
+_BASES = pairs("two=2 three=3 four=4 five=5 six=6 seven=7 eight=8 nine=9 ten=10")
+_BASE = re.compile(
+    rf"(?i)((?:to|into)? ?)\bbase[-~ $]*(?:\\text{{)?(\d{{1,3}}|{'|'.join(_BASES)})(?![\w])"
+)
+_DIGITS = re.compile(r"(?i)how many|number of|digits?\b|what base|value of")
 
 
 def compare_angle(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:

@@ -7,25 +7,28 @@ reference and an answer, and returns None to leave the pair to the next rule.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
 from reckon_verifier.atoms import GREEK
 from reckon_verifier.evaluate import real_value
-from reckon_verifier.identity import same_expression
+from reckon_verifier.identity import Fingerprint, salt_of, same_expression
 from reckon_verifier.rules import MAX_MATCHED, Comparer, Verdict, is_vain
 from reckon_verifier.sets import is_region, same_constraint
 from reckon_verifier.tree import (
     FUNCTIONS,
+    INFINITY,
     REALS,
     Node,
     TooHard,
     Undecided,
+    difference,
     free_symbols,
     is_name,
     negated,
     nodes,
+    number,
     spelled,
     substituted,
     symbol,
@@ -194,6 +197,8 @@ def compare_stated(comparer: Comparer, reference: Node, answer: Node) -> Verdict
         reference, answer = _with_numbered_arguments(reference), _with_numbered_arguments(answer)
     # Values and names; None for a relation without a value, such as x + y = 1.
     expected, actual = (stated(comparer, node) for node in (reference, answer))
+    if solves(comparer, reference, answer) or solves(comparer, answer, reference):
+        return Verdict(True, "constraint")
     if expected and actual:
         # Both sides are one bare value, the node itself: a later rule compares them.
         if (expected.values, actual.values) == ((reference,), (answer,)):
@@ -206,6 +211,44 @@ def compare_stated(comparer: Comparer, reference: Node, answer: Node) -> Verdict
     if reference.kind == answer.kind == "relation" and not is_vain(answer):
         return Verdict(same_constraint(comparer, reference, answer), "constraint")
     return Verdict(False, "name")
+
+
+def solves(comparer: Comparer, equation: Node, solved: Node) -> bool:
+    r"""Return True if `solved` is an equation solved for a letter: `xy = 6` for y = 6/x.
+
+    The equation is ay + b = 0, and b or a has no letters: `xy = x` loses x = 0. A side by itself,
+    `6/x`, is y if the problem asks for an equation or a function.
+    """
+    if equation.kind != "relation" or equation.name != "=" or len(equation.args) > 2:
+        return False
+    name, value = symbol("y"), solved
+    if solved.kind == "relation" and solved.name == "=" and len(solved.args) == 2:
+        name, value = solved.args if is_name(solved.args[0]) else solved.args[::-1]
+    elif not _EQUATION.search(comparer.problem) or not free_symbols(solved):
+        return False
+    letters = free_symbols(equation)
+    is_missing = name.kind == "symbol" and {name.name} == letters - free_symbols(value)
+    if not is_missing or is_name(equation.args[0]) or letters <= free_symbols(value):
+        return False
+    left_over = difference(*equation.args)
+    ring = Fingerprint(salt_of(equation, solved))
+
+    def at(y: Node, others: Callable[[str], Node] = symbol) -> int:
+        values = {letter: y if letter == name.name else others(letter) for letter in letters}
+        return ring.of(substituted(left_over, values))
+
+    zero, one, two = (at(number(n)) for n in (0, 1, 2))
+    is_linear = (zero - 2 * one + two) % ring.modulus == 0 != one - zero
+    slopes = [one - zero, at(number(1), _other) - at(number(0), _other)]
+    is_certain = zero == at(number(0), _other) != 0 or (slopes[0] - slopes[1]) % ring.modulus == 0
+    return is_linear and is_certain and at(value) == 0
+
+
+_EQUATION = re.compile("(?i)equation|curve|line|graph|locus|function|in terms of|express")
+
+
+def _other(letter: str) -> Node:
+    return symbol(f"other {letter}")
 
 
 def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdict:
@@ -464,6 +507,11 @@ _WHOLE = re.compile(r"any|bb:[RZQNC]")
 _DOMAIN = re.compile(r"any|bb:[RZQNC](?:[_^](?:[-+*0]|>0|<0|ge0))*")
 
 
+_ENDLESS = re.compile(
+    r"(?:an )?infinite(?:ly many| number)?(?: (?:of )?(?:solutions|values))?|infinity"
+)
+
+
 def compare_words(comparer: Comparer, reference: Node, answer: Node) -> Verdict:
     """Compare words by their spelling.
 
@@ -471,7 +519,14 @@ def compare_words(comparer: Comparer, reference: Node, answer: Node) -> Verdict:
     "Which triangle".
     """
     if reference.kind != answer.kind:
-        return Verdict(False, "words")
+        words, other = (reference, answer) if reference.kind == "phrase" else (answer, reference)
+        if other == INFINITY:
+            return Verdict(bool(_ENDLESS.fullmatch(words.name)), "words")
+        # `abc` is the product `a b c`, but `was` is not `s a w`.
+        factors = other.args if other.kind == "product" else ()
+        are_letters = all(part.kind == "symbol" and len(part.name) == 1 for part in factors)
+        spelling = "".join(part.name for part in factors)
+        return Verdict(bool(factors) and are_letters and spelling == words.name, "words")
     # The name of these nodes is the words as read.
     short, long = sorted((reference.name, answer.name), key=len)
     # ("obtuse", "triangle")

@@ -66,7 +66,7 @@ TABLE: tuple[Rule, ...] = _read()
 
 REFUSALS = {
     "echo": "a formula or the text of the problem, repeated, also rewritten",
-    "no answer": "no answer, which equals nothing",
+    "no answer": "no answer, or a placeholder as the reference: nothing equals it",
     "unparsed": "a text that the grammar does not read, or reads in several ways",
     "undecided": "neither equal nor different for certain",
     "limit": "too large to compare",

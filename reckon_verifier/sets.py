@@ -410,6 +410,12 @@ def _grid(node: Node) -> Grid | None:
             row.kind == "tuple" and row.name == "[]" for row in rows
         ):
             return tuple(row.args for row in rows)
+        # A matrix with a T; `[1, 2]` is a row here.
+        case Node("power", (base, Node("symbol", name="T" | "top"))):
+            is_row = base.kind == "tuple" and base.name == "[]"
+            cells = (base.args,) if is_row else _grid(base)
+            is_even = cells and len({*_shape(cells)}) == 1 and (is_row or base.name == "matrix")
+            return tuple(zip(*cells, strict=True)) if cells and is_even else None
         case Node("sum", parts):
             grids = [_grid(part) for part in parts]
             known = [grid for grid in grids if grid]

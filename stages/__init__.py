@@ -6,7 +6,8 @@ prepares the process:
 
 - A stage ends when the `dvc` that runs it ends. SIGTERM leaves no file half written.
 - An uncaught error prints one line; its traceback goes to a file.
-- Libraries do not import TensorFlow and send no telemetry, and `datasets` draws no progress bars.
+- Libraries do not import TensorFlow, let waiting threads sleep and send no telemetry; `datasets`
+  draws no progress bars.
   Under `dvc`, they do not ask the Hub. Environment variables that the user has set take precedence.
 """
 
@@ -19,8 +20,8 @@ try:
         check_environment,
         end_in_good_order,
         end_with_dvc,
-        leave_tensorflow,
         report_crashes,
+        set_library_variables,
     )
 except ModuleNotFoundError as error:
     # A `dvc` started by its path finds the system's `python`, which lacks even click.
@@ -36,7 +37,7 @@ end_with_dvc()
 # Also turns the SIGTERM of end_with_dvc into KeyboardInterrupt.
 end_in_good_order()
 report_crashes()
-leave_tensorflow()
+set_library_variables()
 # A variable that the user has set stays.
 os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from lib.params import load_params
-from stages.options import reads, reads_params, writes
+from stages.options import reads, reads_code, reads_params, writes
 
 # The params in provenance, as dvc.yaml lists them. Not rollout, reward or grpo: they
 # cannot change this stage, except through the pairs and the initial checkpoint.
@@ -17,6 +17,7 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "dpo"}
 
 @click.command(help=__doc__)
 @reads_params
+@reads_code("dpo", SECTIONS)
 @reads("--pairs", "data/pairs/sft.jsonl", "the pairs that `pairs` mined")
 @reads("--validation", "data/problems/validation", "problems to validate on while training")
 @reads("--base", "data/models/base", "the weights below an adapter")
@@ -31,12 +32,12 @@ def main(
 ) -> None:
     """Train the initial checkpoint with DPO on mined pairs; write checkpoint, curves, metrics."""
     params = load_params(params_file)
-    from lib.engines.unsloth import import_first
+    from lib.models.unsloth import import_first
 
     # Before torch: it sets the options of CUDA's allocator, which are read once. TRL's DPO trainer
     # runs on transformers, even if `model.backend` is unsloth, and generates nothing.
     import_first("transformers", generates=False)
-    from lib.engines.runtime import configure
+    from lib.models.runtime import configure
     from lib.training.dpo import dpo_setup
     from lib.training.phase.run import Outputs, run_phase
     from lib.training.phase.validation import Validator

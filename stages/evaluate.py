@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from lib.params import load_params
-from stages.options import reads, reads_params, writes
+from stages.options import reads, reads_code, reads_params, writes
 
 # Not reward: after a change of reward or verifier, only `grade` runs again.
 SECTIONS = {"seed", "torch_threads", "model", "prompt", "evaluate"}
@@ -16,6 +16,7 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "evaluate"}
 
 @click.command(help=__doc__)
 @reads_params
+@reads_code("evaluate", SECTIONS)
 @reads("--problems", "data/problems/benchmarks", "one set of problems per benchmark")
 @reads("--base", "data/models/base", "the weights below an adapter")
 @reads("--checkpoint", "data/models/grpo", "the checkpoint that answers")
@@ -25,8 +26,8 @@ def main(params_file: Path, completions: Path, provenance: Path, **inputs: Path)
     """Generate the checkpoint's completions of all benchmarks, and write them with provenance."""
     params = load_params(params_file)
     from lib.artifacts import write_provenance
-    from lib.engines.runtime import configure, device_name
     from lib.evaluation.completions import complete_checkpoint
+    from lib.models.runtime import configure, device_name
 
     configure(seed=params.seed, threads=params.torch_threads)
     # After an interruption it resumes: finished chunks are stored under a hash of all their inputs.

@@ -8,11 +8,12 @@ from pathlib import Path
 import click
 
 from lib.params import load_params
-from stages.options import reads, reads_params, writes
+from stages.options import reads, reads_code, reads_params, writes
 
 
 @click.command(help=__doc__)
 @reads_params
+@reads_code("export", None)
 @reads("--problems", "data/problems/benchmarks", "prompts to verify on")
 @reads("--base", "data/models/base", "the weights below an adapter")
 @reads("--checkpoint", "data/models/grpo", "the checkpoint to export")
@@ -31,18 +32,18 @@ def main(
     """Write and verify the exported model; write the verification's numbers and provenance."""
     params = load_params(params_file)
     from lib.artifacts import hash_path, write_metrics, write_provenance
-    from lib.engines.runtime import configure
     from lib.export.model import publish
+    from lib.models.runtime import configure
 
     # Seed and threads as in the other stages: the verification generates completions.
     configure(seed=params.seed, threads=params.torch_threads)
     # Raises if verification fails, before the export has its final name.
     verified = publish(to=export, params=params, measured=measured, **inputs)
-    # Errors: mean differences in log-prob from the checkpoint, by comparison. `make push` compares
-    # the hash with the folder: only the verified bytes are uploaded.
+    # Errors: mean differences in log-prob from the checkpoint, by comparison. `./reckon push`
+    # compares the hash with the folder: only the verified bytes are uploaded.
     facts = {"errors": verified.errors, "export": hash_path(export)}
     write_metrics(metrics, verified.numbers)
-    # Tuples as lists: `make push` compares these params with the ones it reads back from JSON.
+    # Tuples as lists: `./reckon push` compares these params with the ones it reads back from JSON.
     used = params.model_dump(mode="json")
     write_provenance(provenance, settings=used, inputs=inputs, **facts)
     click.echo(f"export verified={verified.numbers['num_prompts']} model={export}")

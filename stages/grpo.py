@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from lib.params import load_params
-from stages.options import reads, reads_params, writes
+from stages.options import reads, reads_code, reads_params, writes
 
 # Not sft or evaluate: a change there re-runs this stage only if it changes an input.
 SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "rollout", "reward", "grpo"}
@@ -16,6 +16,7 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "rollout",
 
 @click.command(help=__doc__)
 @reads_params
+@reads_code("grpo", SECTIONS)
 @reads("--problems", "data/problems/grpo.jsonl", "problems with references")
 @reads("--validation", "data/problems/validation", "problems to validate on while training")
 @reads("--base", "data/models/base", "the weights below an adapter")
@@ -36,7 +37,7 @@ def main(
 ) -> None:
     """Train the initial checkpoint with GRPO; write checkpoint, curves, metrics, rollouts."""
     params = load_params(params_file)
-    from lib.engines.unsloth import import_first
+    from lib.models.unsloth import import_first
 
     # True if completions come from a vLLM in this process, which under Unsloth shares the policy's
     # weights; TRL's trainer never does.
@@ -44,7 +45,7 @@ def main(
     # First of all: Unsloth patches transformers and TRL when it is imported, and CUDA's allocator
     # reads its settings once.
     import_first(params.model.backend, generates=generates)
-    from lib.engines.runtime import configure
+    from lib.models.runtime import configure
     from lib.training.grpo import grpo_setup
     from lib.training.phase.run import Outputs, run_phase
     from lib.training.phase.validation import Validator

@@ -61,6 +61,40 @@ def reads_params(command: Command) -> Command:
     )(command)
 
 
+SECTIONS: dict[str, set[str] | None] = {}
+"""Stage → the sections of params that it depends on, None for all."""
+
+
+def reads_code(stage: str, sections: set[str] | None) -> Callable[[Command], Command]:
+    """Return a decorator for `--code`, the stage's code manifest, which DVC compares.
+
+    The stage only looks whether the file exists: if not, `check` has not passed before it.
+
+    Args:
+        stage: its name.
+        sections: its entry in `SECTIONS`.
+    """
+    SECTIONS[stage] = sections
+    return click.option(
+        "--code",
+        type=click.Path(path_type=Path),
+        default=Path(f"data/checked/code/{stage}.json"),
+        show_default=True,
+        callback=_existing_manifest,
+        expose_value=False,
+        help="Reads the hashes of the stage's code, for DVC.",
+    )
+
+
+def _existing_manifest(context: click.Context, option: click.Parameter, path: Path) -> Path:
+    """Return the path of the code manifest; refuse a missing one."""
+    if not path.exists() and not context.resilient_parsing:
+        raise click.BadParameter(
+            f"{path} is missing. `check` writes it: run `dvc repro check`.", param=option
+        )
+    return path
+
+
 def _checked_output(context: click.Context, option: click.Parameter, path: Path) -> Path:
     """Return the output path, and create the folder around it.
 

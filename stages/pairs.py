@@ -9,13 +9,14 @@ from pathlib import Path
 import click
 
 from lib.params import load_params
-from stages.options import reads, reads_params, writes
+from stages.options import reads, reads_code, reads_params, writes
 
 SECTIONS = {"seed", "torch_threads", "model", "prompt", "rollout"}
 
 
 @click.command(help=__doc__)
 @reads_params
+@reads_code("pairs", SECTIONS | {"dpo"})
 @reads("--problems", "data/problems/grpo.jsonl", "problems with references")
 @reads("--base", "data/models/base", "the weights below an adapter")
 @reads("--init", "data/models/sft", "the checkpoint to sample")
@@ -35,9 +36,9 @@ def main(
     params = load_params(params_file)
     from lib.artifacts import write_jsonl, write_metrics, write_provenance
     from lib.artifacts.problems import read_problems
-    from lib.engines.runtime import configure
     from lib.evaluation.pairs import preference_pairs, sampling_metrics
     from lib.evaluation.sampling import sample_checkpoint
+    from lib.models.runtime import configure
 
     configure(seed=params.seed, threads=params.torch_threads)
     settings = params.dpo.pairs

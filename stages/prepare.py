@@ -8,13 +8,14 @@ from pathlib import Path
 import click
 
 from lib.params import load_params
-from stages.options import reads, reads_params, writes
+from stages.options import reads, reads_code, reads_params, writes
 
 SECTIONS = {"seed", "torch_threads", "model", "prompt", "prepare", "validation"}
 
 
 @click.command(help=__doc__)
 @reads_params
+@reads_code("prepare", SECTIONS)
 @reads("--raw", "data/raw", "the folder of the sources' files")
 @writes("--problems", "data/problems", "the sets of problems")
 @writes("--base", "data/models/base", "tokenizer, and weights or a pointer to them")
@@ -28,9 +29,9 @@ def main(
     """Write the sets of problems and the base model, with metrics and provenance."""
     params = load_params(params_file)
     from lib.artifacts import write_metrics, write_provenance
-    from lib.engines.policy import read_max_positions
-    from lib.engines.pretrained import write_base
-    from lib.engines.runtime import configure
+    from lib.models.load import read_max_positions
+    from lib.models.runtime import configure
+    from lib.models.save import write_base
     from lib.problems import prepare as sets
     from lib.problems.selection import token_counter
     from lib.prompts import prompt_format, save_prompt, system_prompt

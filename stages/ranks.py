@@ -9,8 +9,6 @@ import signal
 import sys
 
 import click
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-from torch.distributed.run import main as torchrun
 
 
 def launch(arguments: list[str]) -> int:
@@ -19,6 +17,10 @@ def launch(arguments: list[str]) -> int:
     A rank that failed has printed its own error, unless a signal ended it; the code is then the
     signal's number.
     """
+    # Here, since `check` imports every script.
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import main as torchrun
+
     # Before a Slurm job's time is over, slurm.sh sends SIGUSR1 to all its processes. The ranks then
     # save a checkpoint (`SaveOnSignal`); this process would end at once.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)

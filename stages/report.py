@@ -8,11 +8,12 @@ from pathlib import Path
 import click
 
 from lib.params import load_params
-from stages.options import reads, reads_params, writes
+from stages.options import reads, reads_code, reads_params, writes
 
 
 @click.command(help=__doc__)
 @reads_params
+@reads_code("report", {"evaluate", "dpo", "export"})
 @reads("--graded", "data/graded", "graded completions and their rates")
 @reads("--base", "data/models/base", "the chat template of its tokenizer")
 @reads("--metrics", "reports/metrics", "every stage's numbers")

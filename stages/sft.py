@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from lib.params import load_params
-from stages.options import reads, reads_params, writes
+from stages.options import reads, reads_code, reads_params, writes
 
 # Not grpo, rollout or reward: a change there must not train SFT again.
 SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "sft"}
@@ -16,6 +16,7 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "sft"}
 
 @click.command(help=__doc__)
 @reads_params
+@reads_code("sft", SECTIONS)
 @reads("--problems", "data/problems/sft.jsonl", "problems with worked solutions")
 @reads("--validation", "data/problems/validation", "problems to validate on while training")
 @reads("--base", "data/models/base", "the untrained checkpoint")
@@ -32,13 +33,13 @@ SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "sft"}
 def main(params_file: Path, problems: Path, validation: Path, base: Path, **outputs: Path) -> None:
     """Train the base model with SFT, or pass a trained adapter on; write checkpoint and curves."""
     params = load_params(params_file)
-    from lib.engines.unsloth import import_first
+    from lib.models.unsloth import import_first
 
     # True if validation generates with vLLM, which under Unsloth shares the policy's weights.
     generates = params.sft.eval_steps > 0 and params.validation.engine == "vllm"
     # First of all: Unsloth patches transformers and TRL when it is imported.
     import_first(params.model.backend, generates=generates)
-    from lib.engines.runtime import configure
+    from lib.models.runtime import configure
     from lib.training.phase.run import Outputs, run_phase
     from lib.training.phase.validation import Validator
     from lib.training.sft import sft_setup

@@ -9,7 +9,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from lib.engines import policy
+from lib.models import load
 
 NAME = "only_16_bit"
 
@@ -28,4 +28,4 @@ def stand_in(patch: pytest.MonkeyPatch) -> None:
     """Replace every flash attention of params with `attend`."""
     ALL_ATTENTION_FUNCTIONS.register(NAME, attend)
     ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
-    patch.setattr(policy, "with_kernel", lambda name: NAME if "flash" in name else name)
+    patch.setattr(load, "with_kernel", lambda name: NAME if "flash" in name else name)

@@ -1,8 +1,11 @@
 """Fixtures for the tests of several packages."""
 
+import json
 import os
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -43,6 +46,39 @@ def run_python(
     return run_command(sys.executable, "-c", code, *arguments, cwd=cwd, **environment)
 
 
+_FORKS = """
+import json, os, sys
+setup, codes = json.loads(sys.argv[1])
+names = {}
+exec(setup, names)
+for number, code in enumerate(codes):
+    if os.fork() == 0:
+        for stream in (1, 2):
+            os.dup2(os.open(f"{sys.argv[2]}/{number}.{stream}", os.O_CREAT | os.O_WRONLY), stream)
+        status = 0
+        try:
+            exec(code, names)
+        except BaseException:
+            status = 1
+            sys.excepthook(*sys.exc_info())
+        sys.stdout.flush()
+        os._exit(status)
+for _ in codes:
+    os.wait()
+"""
+
+
+def run_in_forks(setup: str, codes: Sequence[str], folder: Path, **environment: str) -> list[str]:
+    """Run each code in a fork of one fresh process after `setup`; return their outputs.
+
+    The forks run at once. Importing a library in `setup` pays for it once.
+    """
+    folder.mkdir(exist_ok=True)
+    done = run_python(_FORKS, json.dumps([setup, codes]), folder, **environment)
+    assert done.returncode == 0, done.stderr
+    return ["".join((folder / f"{n}.{s}").read_text() for s in "12") for n in range(len(codes))]
+
+
 def write_script(path: Path, text: str) -> Path:
     """Write an executable shell script."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,6 +92,9 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
+S1 = "s1-qwen2.5-0.5b"
+"""The preset that trains all weights with GRPO on one card."""
+
 LONG = ("tests/docs/", "tests/pipeline/", "tests/lib/training/test_run.py")
 """Files that run whole pipelines: first, so that no worker runs one at the end by itself."""
 
@@ -66,14 +105,24 @@ LONG_LIMIT_S = 3600
 
 def pytest_configure() -> None:
     """Take the kernels of stages: tests compare them, and torch's first operation decides."""
-    from lib.engines.runtime import use_common_cpu_kernels
+    from lib.models.runtime import use_common_cpu_kernels
 
     use_common_cpu_kernels()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep files together and in order, the long ones before the others; limit each test."""
+    """Keep files together and in order, the long ones before the others; limit each test.
+
+    Of the cases of a test with `fast_cases(n)`, those after the first n are slow.
+    """
+    cases: Counter[str] = Counter()
     for item in items:
+        if marker := item.get_closest_marker("fast_cases"):
+            name = item.nodeid.partition("[")[0]
+            cases[name] += 1
+            if cases[name] > marker.args[0]:
+                item.add_marker("slow")
         if any(item.get_closest_marker(name) for name in ("slow", "vllm", "gpu")):
             item.add_marker(pytest.mark.timeout(LONG_LIMIT_S))
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
@@ -118,7 +167,7 @@ def sets():
 @pytest.fixture(scope="session")
 def base(smoke, sets, tmp_path_factory):
     """Write the smoke preset's tokenizer, random weights and empty system prompt."""
-    from lib.engines.tiny import write_tiny
+    from lib.models.tiny import write_tiny
 
     folder = tmp_path_factory.mktemp("models") / "base"
     write_tiny(
@@ -138,7 +187,7 @@ def base(smoke, sets, tmp_path_factory):
 def prompts(base, sets):
     """Encode six prompts of different lengths, unsorted by length."""
     from lib.engines.base import encode
-    from lib.engines.policy import load_tokenizer
+    from lib.models.pretrained import load_tokenizer
 
     texts = [conversation(problem.problem, system="") for problem in sets.grpo[:6]]
     return encode(load_tokenizer(base), texts)

@@ -1,4 +1,4 @@
-"""`make` prints help, and one clear line for each mistake."""
+"""`make` and `./reckon` print help, and one clear line for each mistake."""
 
 import functools
 import os
@@ -8,10 +8,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner
 from packaging.requirements import Requirement
 
+from commands import GROUPS
+from commands import main as commands
 from lib.params import preset_names
-from tests.conftest import ROOT, run_command, write_script
+from tests.conftest import ROOT, run_command, run_python, write_script
 
 
 def locked(name: str) -> dict[str, str]:
@@ -45,7 +49,8 @@ def test_make_alone_lists_every_verb_with_what_it_does():
 def bare(tmp_path):
     """Make a checkout without `.venv`."""
     shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
-    shutil.copy(ROOT / "Makefile", tmp_path)
+    for name in ("Makefile", "reckon"):
+        shutil.copy(ROOT / name, tmp_path)
     return tmp_path
 
 
@@ -70,6 +75,21 @@ def test_another_python_or_none_is_refused(bare, python, version):
 def test_an_environment_of_another_python_is_refused(bare):
     fake_python(bare / ".venv/bin/python", version="3.13")
     assert "remove .venv" in error_of(make("setup", cwd=bare))
+
+
+def test_an_environment_of_a_moved_folder_is_made_anew(bare):
+    """Its scripts name an interpreter in the old folder: "cannot execute"."""
+    write_script(bare / ".venv/bin/activate", 'VIRTUAL_ENV="/elsewhere/.venv"\n')
+    lock = run_command("cksum", "requirements/cpu.txt", cwd=bare).stdout.split()[0]
+    (bare / f".venv/.cpu-{lock}").touch()
+    python = fake_python(bare / "python3.11", version="3.11", otherwise="exit 1")
+    shown = make("setup", f"PYTHON={python}", cwd=bare)
+    assert "made in another folder (/elsewhere/.venv)" in shown.stdout
+    assert "creating .venv" in shown.stdout
+    (bare / ".venv/bin").mkdir(parents=True)
+    write_script(bare / ".venv/bin/activate", f'VIRTUAL_ENV="{bare}/.venv"\n')
+    (bare / f".venv/.cpu-{lock}").touch()
+    assert make("setup", cwd=bare).stdout == ""
 
 
 def test_a_half_made_environment_does_not_stay(bare):
@@ -139,41 +159,62 @@ def test_an_unknown_preset_is_one_line_that_lists_them(preset):
     assert all(name in error for name in preset_names())
 
 
+TYPED = 'a `touch X` "q" $HOME;touch X #'
+
+
 @pytest.mark.parametrize(
-    ("verb", "variable"),
+    ("verb", "variable", "value"),
     [
-        ("preset", "PRESET"),
-        ("compare", "BASE"),
-        ("study", "STUDY"),
-        ("benchmarks", "SETS"),
-        ("evaluate", "SYSTEM"),
-        ("grade", "COMPLETIONS"),
-        ("grade", "OUT"),
-        ("debug-rollouts", "CHECKPOINT"),
-        ("vllm-server", "MODEL"),
-        ("push", "HUB_REPO"),
+        ("preset", "PRESET", TYPED),
+        ("compare", "BASE", TYPED),
+        ("study", "STUDY", TYPED),
+        ("solve", "Q", f"it's $(2 + $$y; \\frac{{1}}{{2}}$ {TYPED}"),
+        ("solve", "Q", "-3 + 5 = ?"),
     ],
 )
-def test_a_variable_of_make_runs_nothing(bare, verb, variable):
-    """The value reaches the stage as one word, without expansion by make or a shell."""
+def test_a_variable_of_make_is_one_word_as_typed(bare, verb, variable, value):
     write_script(bare / "requirements/install.sh", "")
     write_script(bare / ".venv/bin/python", 'printf "%s\\n" "$@"\n')
-    value = 'a $(touch X) $(shell touch X) `touch X` "q" it\'s $HOME;touch X #'
-    words = make(verb, f"{variable}={value}", cwd=bare).stdout.splitlines()
-    assert any(word.endswith(value) for word in words)
+    shown = make(verb, f"{variable}={value}", cwd=bare).stdout
+    assert shown.startswith(f"-m\ncommands\n{verb}\n") and shown.endswith(f"\n{value}\n")
     assert not (bare / "X").exists()
 
 
-def test_the_vllm_server_makes_the_base_model_that_it_serves():
-    def recipe(*variables):
-        return make("-n", "--old-file=setup", "vllm-server", *variables).stdout
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["plan", "PRESET=smoke"], "`./reckon plan`"),
+        (["test-all"], "`make test SET=all`"),
+        (["preset", "PRESET=smoke", "QUICK=1"], "QUICK= is an option of `./reckon preset`"),
+    ],
+)
+def test_what_make_had_before_is_named_in_its_new_form(arguments, words):
+    shown = make(*arguments)
+    assert shown.returncode == 2 and words in shown.stderr
 
-    made, served = recipe().splitlines()[-2:]
-    assert made == "dvc repro prepare"
-    assert "stages.vllm_server" in served and "data/models/base" in served
-    assert "dvc repro" not in recipe("MODEL=mine")
+
+def test_every_command_is_in_one_group_and_listed_without_import():
+    files = {path.stem.replace("_", "-") for path in (ROOT / "commands").glob("[!_]*.py")}
+    listed = [name for names in GROUPS.values() for name in names]
+    assert sorted(listed) == sorted(files)
+    code = (
+        "import sys; from commands import main; main(['--help'], standalone_mode=False)\n"
+        "print({'stages', 'lib', 'pydantic'} & {*sys.modules})"
+    )
+    shown = run_python(code).stdout
+    assert shown.endswith("set()\n") and all(f"\n  {name}  " in shown for name in listed)
 
 
-@pytest.mark.parametrize(("verb", "words"), [("benchmarks", "gsm8k, "), ("grade", "COMPLETIONS=")])
-def test_a_verb_without_its_variable_lists_the_choices(verb, words):
-    assert words in error_of(make(verb))
+def test_the_shell_completes_commands_and_presets():
+    complete = ShellComplete(commands, {}, "reckon", "_RECKON_COMPLETE").get_completions
+    assert [each.value for each in complete([], "pr")] == ["preset"]
+    assert "s3-cs336" in [each.value for each in complete(["plan"], "s3")]
+
+
+def test_commands_without_an_environment_name_setup(bare):
+    shown = run_command("./reckon", "plan", cwd=bare)
+    assert shown.returncode == 1 and "`make setup`" in shown.stderr
+
+
+def test_benchmarks_without_a_name_lists_them():
+    assert "gsm8k, " in CliRunner().invoke(commands, ["benchmarks"]).output

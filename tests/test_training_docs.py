@@ -8,13 +8,14 @@ import pytest
 import wandb
 
 from lib.artifacts import write_jsonl
-from lib.artifacts.hub import dataset_repository
 from lib.artifacts.problems import read_problems, write_problems
+from lib.models.hub import dataset_repository
 from lib.params import compose_preset, preset_params
 from lib.params.data import KnownSource, hub_splits
 from lib.training import from_model
 from lib.training.from_model import math_training_setup
 from lib.training.phase.setup import run_training
+from tests.conftest import S1
 from tests.pipeline.source_rows import gsm8k
 
 CARD = """---
@@ -72,7 +73,7 @@ def test_own_rewards_get_answers_and_an_open_run_the_curve(checkout, monkeypatch
         references.extend(zip(reference_answer, reference_solution, strict=True))
         return [float(number % 4) for number in range(len(completions))]
 
-    assert from_model.PRESET == "s1-qwen2.5-0.5b"
+    assert from_model.PRESET == S1
     monkeypatch.setattr(from_model, "PRESET", "smoke")  # that one needs vLLM
     setup = math_training_setup("data/models/export", split="train")
     row = setup.trainer.problems[0]
@@ -114,6 +115,7 @@ def test_the_example_from_checkpoints_trains(checkout, capsys):
     assert (checkout / "data/scratch/mine/model/adapter_model.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_a_full_model_takes_the_place_of_an_adapter(checkout):
     mine, params = Path("mine/model"), preset_params("smoke")
     for rank in (8, 0):

@@ -1,4 +1,4 @@
-"""Start a vLLM server for tests, with the stage of `make vllm-server`."""
+"""Start a vLLM server for tests, with `./reckon vllm-server`."""
 
 import os
 import socket
@@ -49,7 +49,7 @@ def vllm_server(
     port = port or free_port()
     options = [f"--params={params}", f"--model={model}", f"--port={port}"]
     address = f"http://127.0.0.1:{port}"
-    command = ["-m", "stages.vllm_server", *options]
+    command = ["-m", "commands", "vllm-server", *options]
     with server_process(*command, address=address, log=log, cwd=checkout) as process:
         others = psutil.Process(process).children(recursive=True)
         yield address

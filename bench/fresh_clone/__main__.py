@@ -25,7 +25,7 @@ import click
 import psutil
 
 from lib.artifacts import read_jsonl
-from lib.engines.runtime import device_name
+from lib.models.runtime import device_name
 from tests.conftest import ROOT
 
 RESULTS = Path(__file__).parent / "results.json"

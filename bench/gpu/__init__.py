@@ -1,1 +1,1 @@
-"""GRPO on a GPU beside TRL, Unsloth and vLLM: `make gpu-check`."""
+"""GRPO on a GPU beside TRL, Unsloth and vLLM: `python -m bench.gpu`."""

@@ -27,8 +27,8 @@ from bench.gpu.rows import Row, small
 from lib.artifacts import read_json, versions, write_json
 from lib.core.errors import UserError
 from lib.core.process import installed_version
-from lib.engines.compat import VLLM_ENVIRONMENT
-from lib.engines.gpu import find_gpus, gpu_fault
+from lib.models.compat import VLLM_ENVIRONMENT
+from lib.models.gpu import find_gpus, gpu_fault
 
 OPTIONAL = ("vllm", "unsloth", "flash_attn")
 """Packages without which a row may be skipped."""
@@ -55,7 +55,7 @@ def main(parts: tuple[str, ...], minutes: float, tiny: bool, out: Path) -> None:
     gpus = find_gpus()
     if not gpus and not tiny:
         raise UserError(
-            "gpu-check needs an NVIDIA GPU, and nvidia-smi lists none here; "
+            "bench.gpu needs an NVIDIA GPU, and nvidia-smi lists none here; "
             "run it on a machine with one, after `make setup EXTRA=gpu`"
         )
     if fault := gpu_fault(gpus):
@@ -85,7 +85,7 @@ def main(parts: tuple[str, ...], minutes: float, tiny: bool, out: Path) -> None:
                 if reason := results[key].get("failed"):
                     bad.append(f"{key}: {reason}")
     if bad:
-        raise UserError("\n  ".join([f"gpu-check: {len(bad)} rows are missing:", *bad]))
+        raise UserError("\n  ".join([f"bench.gpu: {len(bad)} rows are missing:", *bad]))
 
 
 HEADER = (

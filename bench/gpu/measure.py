@@ -1,4 +1,4 @@
-"""Measure one row of `bench.gpu.rows` in this process: `make gpu-check` starts one for each.
+"""Measure one row of `bench.gpu.rows` in this process: `python -m bench.gpu` starts one for each.
 
 Unsloth has to be imported before the libraries that it patches, and a process has one peak.
 """
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from bench.gpu.rows import Row
 from lib.artifacts.problems import Problem, write_problems
-from lib.engines.gpu import find_gpus
-from lib.engines.unsloth import import_first
+from lib.models.gpu import find_gpus
+from lib.models.unsloth import import_first
 from lib.params import Params, parse_params
 from lib.planning.memory import longest_row, shape_in
 from lib.planning.plan import phases_of
@@ -45,7 +45,7 @@ half."""
 
 def params_of(row: Row) -> Params:
     """Parse the row's params as a stage does."""
-    return parse_params(row.params, origin="gpu-check")
+    return parse_params(row.params, origin="bench.gpu")
 
 
 # The model and the problems
@@ -56,7 +56,7 @@ def write_base(folder: Path, row: Row) -> None:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from lib.engines.tiny import train_tokenizer
+    from lib.models.tiny import train_tokenizer
 
     params = params_of(row)
     rendering = prompt_format(**params.prompt.rendering)
@@ -149,8 +149,8 @@ def measure(row: Row, base: Path, scratch: Path) -> dict[str, Any]:
     if row.kind == "export":
         return export(row, base, scratch)
     import_first(row.params["model"]["backend"], generates=_samples_with_vllm(row))
-    from lib.engines.policy import load_tokenizer
-    from lib.engines.runtime import configure
+    from lib.models.pretrained import load_tokenizer
+    from lib.models.runtime import configure
 
     params = params_of(row)
     configure(seed=params.seed, threads=params.torch_threads)
@@ -233,7 +233,7 @@ def validate(params: Params, phase: str, trainer: Any, *, base: Path, folder: Pa
 
 
 def planned(params: Params, row: Row) -> dict[str, float]:
-    """Return the phase's memory as planned by `make plan`."""
+    """Return the phase's memory as planned by `./reckon plan`."""
     (phase,) = (one for one in phases_of(params, shape_in(row.shape)) if one.name == row.kind)
     stated = {"peak_memory_bytes": sum(phase.memory.values())}
     gpus = find_gpus()
@@ -303,8 +303,8 @@ def resume(row: Row, base: Path, scratch: Path) -> dict[str, Any]:
 
 def export(row: Row, base: Path, scratch: Path) -> dict[str, Any]:
     """Fold and write an adapter, and verify the export in a process of its own."""
-    from lib.engines.runtime import configure
     from lib.export.model import verify, write_model
+    from lib.models.runtime import configure
     from lib.planning.memory import export_memory
     from tests.lib.export.conftest import make_adapter
 
@@ -329,8 +329,8 @@ def _run_phase(row: Row, base: Path, folder: Path, kill_at: int) -> None:
     """Run GRPO as its stage does, below `folder`."""
     from transformers import Trainer, TrainerCallback
 
-    from lib.engines.policy import load_tokenizer
-    from lib.engines.runtime import configure
+    from lib.models.pretrained import load_tokenizer
+    from lib.models.runtime import configure
     from lib.planning.probe import with_signal
     from lib.training.phase.run import run_phase
     from tests.lib.training.runs import outputs_in

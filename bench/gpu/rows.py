@@ -1,7 +1,7 @@
-"""Rows of `make gpu-check` by part, in the order of a user's questions.
+"""Rows of `python -m bench.gpu` by part, in the order of a user's questions.
 
 A row is one set of params, measured in a process of its own (`bench.gpu.measure`). The models
-have random weights in the real shapes of `lib/planning/facts.yaml`: nothing is fetched. A random
+have random weights in the real shapes, of the presets' `facts`: nothing is fetched. A random
 model hardly ever ends by itself, so that every completion has about the longest length.
 """
 
@@ -15,17 +15,23 @@ from typing import Any, Literal
 
 from ruamel.yaml import YAML
 
-from lib.artifacts.hub import fetch, kernel_repository, look_up
-from lib.artifacts.models import FLASH_KERNEL
 from lib.core.errors import UserError
-from lib.params import compose_preset, parse_params, preset_params
-from lib.params.load import BASE
-from lib.planning.memory import FACTS
+from lib.models.hub import fetch, kernel_repository, look_up
+from lib.params import compose_preset, parse_params, preset_facts, preset_params
+from lib.params.load import BASE, PRESETS, preset_names, read_yaml
+from lib.params.model import FLASH_KERNEL
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
-PRESETS = ("s1-qwen2.5-0.5b", "s4-gsm8k-lora", "s0-qwen3-4b", "s3-cs336", "s2-math-sft")
-"""One of the two `s4`: they differ only in their model."""
+SHAPES: dict[str, dict[str, Any]] = {
+    "Qwen/Qwen3-0.6B": {
+        "model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072,
+        "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8,
+        "head_dim": 128, "vocab_size": 151936, "tie_word_embeddings": True,
+    },
+    **{name: facts["model"] for name, facts in preset_facts().items()},
+}  # fmt: skip
+"""Model → its config.json as far as a size depends on it."""
 
 SMALL = {
     "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1,
@@ -61,7 +67,7 @@ class Row:
 
     def described(self) -> dict[str, Any]:
         """Describe the row: its fields, with only the params that differ from the default."""
-        own, base = parse_params(self.params, origin="gpu-check"), preset_params(BASE).flat()
+        own, base = parse_params(self.params, origin="bench.gpu"), preset_params(BASE).flat()
         changed = {key: value for key, value in own.flat().items() if value != base[key]}
         return {**dataclasses.asdict(self), "params": changed}
 
@@ -109,7 +115,7 @@ def row(name: str, *, kind: Any = "grpo", **changes: Any) -> Row:
     """Make a row of GRPO on short problems; without its packages it is skipped.
 
     Args:
-        name: a model in facts.yaml.
+        name: a model in `SHAPES`.
         changes: by section of the tiny preset, over the changes common to these rows.
     """
     content = copy.deepcopy(_quick(BASE))
@@ -124,7 +130,7 @@ def row(name: str, *, kind: Any = "grpo", **changes: Any) -> Row:
         content[section] |= common.get(section, {}) | changes.get(section, {})
     lacks = ", ".join(package for package, _ in missing(content).values())
     return Row(
-        kind=kind, shape=FACTS["models"][name], params=content,
+        kind=kind, shape=SHAPES[name], params=content,
         skipped=f"not installed: {lacks}" if lacks else "",
     )  # fmt: skip
 
@@ -140,6 +146,16 @@ WAYS: dict[str, dict[str, dict[str, Any]]] = {
 """Our trainer and TRL's, each with either engine; the last shares vLLM's weights."""
 
 
+def own_presets() -> list[str]:
+    """List the presets with a model of the Hub that are no variant of another preset."""
+    overlays = {name: read_yaml(PRESETS / f"{name}.yaml") for name in preset_names()}
+    return [
+        name
+        for name, content in overlays.items()
+        if "preset" not in content and "/" in content.get("model", {}).get("name", "")
+    ]
+
+
 def steps(model: str) -> dict[str, Row]:
     """Make rows of a GRPO step in every way: same model, LoRA, types, batches and lengths."""
     return {way: row(model, **changes) for way, changes in WAYS.items()}
@@ -152,7 +168,7 @@ def presets() -> dict[str, Row]:
     last. A step is cut to two micro-batches, which changes no peak.
     """
     rows: dict[str, Row] = {}
-    for preset in PRESETS:
+    for preset in own_presets():
         content = copy.deepcopy(_quick(preset))
         grpo, sft = content["grpo"], content["sft"]
         grpo["prompts_per_step"] = math.ceil(2 * grpo["micro_batch_size"] / grpo["group_size"])
@@ -162,7 +178,7 @@ def presets() -> dict[str, Row]:
         content["validation"]["num_problems"] = 4
         phases = [name for name, count in (("grpo", "max_steps"), ("sft", "num_epochs"))
                   if content[name][count]]  # fmt: skip
-        shape, instead = FACTS["models"][content["model"]["name"]], {}
+        shape, instead = SHAPES[content["model"]["name"]], {}
         for key, (_, substitute) in missing(content).items():
             section, _, name = key.partition(".")
             content[section][name] = instead[key] = substitute
@@ -201,7 +217,7 @@ def export() -> dict[str, Row]:
     """Make the row of S0, the largest: an adapter is folded, written, and loaded again."""
     content = copy.deepcopy(_quick("s0-qwen3-4b"))
     content["model"]["backend"] = "transformers"
-    return {"s0-qwen3-4b": Row(kind="export", shape=FACTS["models"][LARGEST], params=content)}
+    return {"s0-qwen3-4b": Row(kind="export", shape=SHAPES[LARGEST], params=content)}
 
 
 PARTS: dict[str, Callable[[], dict[str, Row]]] = {

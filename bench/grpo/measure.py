@@ -12,22 +12,16 @@ import torch
 from transformers import TrainerCallback
 
 from bench.gpu.measure import trainer_of
-from lib.artifacts import hub
-from lib.engines import pretrained, tiny
-from lib.engines.policy import save_policy
-from lib.engines.runtime import configure
+from bench.grpo.page import NUM_PROBLEMS, SMOLLM2_STEPS, STEPS
+from lib.models import hub, save, tiny
+from lib.models.runtime import configure
+from lib.models.save import save_policy
 from lib.params import Params, preset_params
 from lib.problems.generated import synthetic_sets
 from lib.prompts import prompt_format, save_system
 from tests.lib.training.runs import changed
 
-STEPS = 8
-"""Timed steps of a run; one more comes before them."""
-NUM_PROBLEMS = 2880
-"""Problems of a short SFT: it teaches the tiny model the format, so that its completions end."""
-
 SMOLLM2 = preset_params("smollm2-135m")
-SMOLLM2_STEPS = 2
 
 
 def smollm2_params(precision: str) -> Params:
@@ -46,7 +40,7 @@ def smollm2_params(precision: str) -> Params:
 def write_smollm2(folder: Path) -> None:
     """Write the model of `make fetch`, without SFT: its completions are cut at 64 tokens."""
     hub.fetch(hub.model_repository(SMOLLM2.model.name, SMOLLM2.model.revision))
-    pretrained.write_base(
+    save.write_base(
         folder,
         [],
         prompt_format=prompt_format(**SMOLLM2.prompt.rendering),

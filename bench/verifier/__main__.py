@@ -114,7 +114,7 @@ def try_laws(folder: str, seed: int, limit: int, names: tuple[str, ...], grader:
 @main.command("rules")
 @click.argument("folder", default=os.environ.get("RECKON_SHARED", ""))
 @click.option("--write", "writes", is_flag=True, help="Write what is measured into the source.")
-@click.option("--page", is_flag=True, help="Print the table of the source into docs/verifier.md.")
+@click.option("--page", is_flag=True, help="Print the table of the source into the README.")
 def rules(folder: str, writes: bool, page: bool) -> None:
     """Print each rule's rows on the sets in FOLDER; exit 1 if the source has other numbers."""
     if page:

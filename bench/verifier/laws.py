@@ -7,8 +7,8 @@ reflexive   a reference equals itself
 symmetric   equality holds in both orders
 transitive  what equals the same text is equal
 
-The conventions of docs/verifier.md are no violations: a unit, a label or a per cent sign that one
-side leaves out, and a rounding. `is_loose` tells where one may be at work.
+The conventions of reckon_verifier/README.md are no violations: a unit, a label or a per cent sign
+that one side leaves out, and a rounding. `is_loose` tells where one may be at work.
 """
 
 import functools

@@ -69,7 +69,10 @@ def labelled_row(row: dict[str, Any]) -> Labelled:
 def _shared(folder: Path) -> Iterator[tuple[str, str]]:
     for path in sorted((folder / "grading").rglob("*.jsonl")):
         for row in rows_of(path):
-            yield str(row["gold"]), labelled_row(row).problem
+            yield (
+                str(row.get("gold", row.get("reference", ""))),
+                row.get("question") or row.get("problem") or "",
+            )
     for path in sorted((folder / "data").rglob("*.jsonl")):
         for row in rows_of(path):
             yield _answer(row), row.get("problem") or row["question"]

@@ -1,4 +1,4 @@
-"""Decisions of the verifier's steps on the labelled sets, and the page's table of them."""
+"""Decisions of the verifier's steps on the labelled sets, and the README's table of them."""
 
 import collections
 import re
@@ -8,7 +8,7 @@ from bench.verifier.references import Labelled, labelled_row, rows_of
 from reckon_verifier import compare, extract_answer
 from reckon_verifier.rules import REFUSALS, SOURCE, TABLE
 
-PAGE = Path(__file__).parents[2] / "docs" / "verifier.md"
+PAGE = SOURCE.with_name("README.md")
 
 
 def earned(folder: Path) -> dict[str, int]:
@@ -27,14 +27,14 @@ def _decided(row: Labelled) -> str:
 
 
 def table() -> str:
-    """Render the page's table of rules, and the names of the refusals; ≈ is evidence, no proof."""
+    """Render the README's table of rules, and the refusals; ≈ is evidence, no proof."""
     lines = ["|step|rows|what is compared|equal|not equal|", "|---|--:|---|---|---|"]
     lines += [
         f"|{rule.name}{'' if rule.is_exact else ' ≈'}|{rule.rows}|{rule.description}"
         f"|{_pair(rule.right)}|{_pair(rule.wrong)}|"
         for rule in TABLE
     ]
-    refusals = ", ".join(f"`{name}` ({description})" for name, description in REFUSALS.items())
+    refusals = ", ".join(f"`{name}`" for name in REFUSALS)
     return "\n".join([*lines, "", f"Refused: {refusals}.", ""])
 
 

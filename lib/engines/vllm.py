@@ -18,7 +18,6 @@ from tqdm import tqdm
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from lib.core.errors import UserError
-from lib.engines import compat
 from lib.engines.base import (
     Engine,
     Finish,
@@ -28,10 +27,14 @@ from lib.engines.base import (
     prompt_keys,
     text_until,
 )
-from lib.engines.gpu import VISIBLE
-from lib.engines.policy import ADAPTER_ONLY, is_adapter, load_merged, load_tokenizer
-from lib.engines.pretrained import has_added_rows, load_pretrained, weights_of
-from lib.engines.registry import ENGINES, VLLM_SHARE
+from lib.models import compat
+from lib.models.files import is_adapter
+from lib.models.gpu import VISIBLE
+from lib.models.load import has_added_rows, load_merged
+from lib.models.pretrained import load_pretrained, load_tokenizer
+from lib.models.save import ADAPTER_ONLY
+from lib.models.weights import weights_of
+from lib.params.engines import ENGINES, VLLM_SHARE
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM accepts for `max_lora_rank`, the largest rank of its adapters."""

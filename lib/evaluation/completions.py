@@ -25,14 +25,15 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from lib.artifacts import SCRATCH, fingerprint, stage_code, write_jsonl
+from lib.artifacts import SCRATCH, fingerprint, write_jsonl
+from lib.artifacts.code import stage_code
 from lib.artifacts.completions import GREEDY, SAMPLED
 from lib.artifacts.problems import SHORTER, Problem, long_prompt, read_benchmarks
 from lib.core.errors import UserError
 from lib.core.process import alone, installed_version
 from lib.core.progress import Heartbeat
 from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode, open_engine
-from lib.engines.registry import ENGINES
+from lib.params.engines import ENGINES
 from lib.params.model import Decoding, Evaluate
 from lib.params.schema import Params
 from lib.prompts import Message, PromptFormat, prompt_format, saved_system
@@ -227,8 +228,7 @@ def _tasks_of(
 
 def rows_fingerprint(settings: Mapping[str, Any], *, inputs: Mapping[str, Path]) -> str:
     """Hash settings, inputs and the code of `evaluate`, which decide the rows (16 hex digits)."""
-    # The code is the list of `evaluate` in dvc.yaml; {}, since no path in it contains a param.
-    decisive = {"settings": settings, "code": stage_code("evaluate", {})}
+    decisive = {"settings": settings, "code": stage_code("evaluate", settings)}
     return fingerprint(decisive, inputs=inputs)
 
 

@@ -14,7 +14,8 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from lib.artifacts import ROOT, hash_code, write_json, write_metrics, write_provenance
+from lib.artifacts import write_json, write_metrics, write_provenance
+from lib.artifacts.code import verifier_code
 from lib.artifacts.completions import GREEDY, GradedCompletion, read_graded
 from lib.artifacts.problems import INSTRUCTION
 from lib.core.errors import UserError
@@ -49,7 +50,7 @@ def labelled_models(
             listed twice.
     """
     if not model_ids:
-        raise UserError("which model? MODEL=data/models/grpo, or a Hub id; several by commas")
+        raise UserError("which model? `./reckon evaluate grpo`, or a Hub id; several by commas")
     models: dict[str, ExternalModel] = {}
     for model_id in model_ids:
         # '': the model's own format.
@@ -180,7 +181,7 @@ def measure_model(
             }
             for each in sets
         },
-        verifier={"code": hash_code(ROOT / "reckon_verifier"), **faults},
+        verifier={"code": verifier_code(), **faults},
         **facts,
     )
     for each in sets:

@@ -81,7 +81,7 @@ def preference_pairs(
     if not any(map(is_right, every)):
         fault = (
             "no completion is right in the required form, so there is nothing to prefer; "
-            "train SFT further (sft.num_epochs), or look with `make debug-rollouts`"
+            "train SFT further (sft.num_epochs), or look with `./reckon debug-rollouts`"
         )
     elif not any(map(is_wrong, every)):
         fault = (
@@ -91,7 +91,7 @@ def preference_pairs(
     else:
         fault = (
             "each problem is solved always or never; raise dpo.pairs.num_completions or "
-            "rollout.temperature, or take problems of middle difficulty (`make difficulty`)"
+            "rollout.temperature, or take problems of middle difficulty (`./reckon difficulty`)"
         )
     size = f"{len(groups)} problems x {len(groups[0])} completions"
     raise UserError(f"dpo.pairs: no pair in {size}: {fault}")

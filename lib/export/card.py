@@ -7,10 +7,10 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from lib.artifacts.models import HUB_ID, PIP, describe_selection
+from lib.models.files import describe_selection
 from lib.params import Params
 from lib.params.data import Benchmark, Ingredient, hub_splits
-from lib.params.model import Decoding
+from lib.params.model import HUB_ID, PIP, Decoding
 from lib.prompts import PromptFormat
 from lib.stats import Estimate, rate_estimate, share_interval
 

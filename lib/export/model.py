@@ -20,15 +20,11 @@ from ruamel.yaml import YAML
 from transformers import GenerationConfig
 
 from lib.artifacts import hash_path, read_json, replacing, unlisted, write_json
-from lib.artifacts.models import read_selections
 from lib.artifacts.problems import read_benchmarks
 from lib.core.errors import UserError
 from lib.core.plugins import plugin_hashes
 from lib.engines.base import Sampling, encode
 from lib.engines.decoding import end_tokens
-from lib.engines.policy import ADAPTER, is_adapter, load_policy, load_tokenizer
-from lib.engines.pretrained import LICENSE
-from lib.engines.runtime import released_memory
 from lib.engines.transformers import TransformersEngine
 from lib.export import BATCH, MOST_TOKENS
 from lib.export.card import model_card
@@ -42,6 +38,10 @@ from lib.export.reload import (
     read_afresh,
     score_answers,
 )
+from lib.models.files import ADAPTER, LICENSE, is_adapter, read_selections
+from lib.models.load import load_policy
+from lib.models.pretrained import load_tokenizer
+from lib.models.runtime import released_memory
 from lib.params import Params
 from lib.params.data import GeneratorSource
 from lib.params.model import Evaluate
@@ -147,6 +147,8 @@ def publish(
     prompts = [conversation(problem.problem, system=system) for problem in held_out]
     # Beside `to`, so that the final rename stays within one file system and is atomic.
     unverified = to.with_name(f"{to.name}-unverified")
+    # Of an export that was killed, or failed.
+    shutil.rmtree(unverified, ignore_errors=True)
     # `folder` is a temporary folder, which the end of the block renames to `unverified`.
     with replacing(unverified) as folder:
         # The model's files. `written` has the answers that each form has to give in `verify`.
@@ -281,7 +283,7 @@ def write_model(
     # (`ARITHMETIC`), by a GGUF file's storage (`GGUF_LIMITS`), or for equal weights (`SAME`, 1e-5).
     forms = {}
     if export.gguf != "none":
-        # Imported here: `gpu-check` runs on machines without the package `gguf` too.
+        # Imported here: `bench.gpu` runs on machines without the package `gguf` too.
         from lib.export.gguf import modelfile, write_gguf
 
         # Written before the weights are rounded to `export.dtype`, so that they are rounded once.

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import hashlib
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,11 +28,12 @@ from ruamel.yaml import YAML
 from transformers import TrainerState
 
 from lib.artifacts import ROOT, hash_path, read_json
-from lib.artifacts.models import HUB_ID
 from lib.core.errors import UserError, first_line
 from lib.core.git import git
+from lib.params.model import HUB_ID
 
 CARD = "README.md"
+LOCK = ROOT / "dvc.lock"
 
 TRAINING = ("metrics", "curves", "provenance")
 """Folders of `reports/`; push uploads them to `training/` beside the model."""
@@ -52,11 +54,14 @@ def collect(export: Path, *, reports: Path, phase: str, commit: str) -> list[Com
         reports: folder with metrics, curves and provenance of the run.
         phase: the exported checkpoint's training phase; without curves there is no trainer state.
         commit: the checkout's commit.
+
+    Raises:
+        UserError: a file of the run is not the one that its stage wrote.
     """
-    stages = YAML(typ="safe").load(ROOT / "dvc.lock")["stages"].values()
-    # Outputs of stages, such as "reports/metrics/sft.json". No other files of the folder `reports`
-    # are uploaded, since they may be somebody's own.
-    outs = {out["path"] for stage in stages for out in stage["outs"]}
+    stages = YAML(typ="safe").load(LOCK)["stages"].values()
+    # Outputs of stages, such as "reports/metrics/sft.json" → MD5. No other files of the folder
+    # `reports` are uploaded, since they may be somebody's own.
+    outs = {out["path"]: out["md5"] for stage in stages for out in stage["outs"]}
     uploads = []
     for path in _files(export):
         name = path.relative_to(export).as_posix()
@@ -72,10 +77,16 @@ def collect(export: Path, *, reports: Path, phase: str, commit: str) -> list[Com
     # "metrics", "curves" and "provenance".
     for folder in TRAINING:
         for path in _files(reports / folder):
-            if path.relative_to(reports.parent).as_posix() in outs:
+            if md5 := outs.get(path.relative_to(reports.parent).as_posix()):
+                if hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest() != md5:
+                    raise UserError(
+                        f"{path} is not the file that dvc.lock records; run `dvc repro`, or "
+                        f"`git checkout {path}`"
+                    )
                 name = f"training/{path.relative_to(reports).as_posix()}"
                 uploads.append(CommitOperationAdd(name, path))
-    if (reports / f"curves/{phase}.csv").is_file():
+    # Its curves were compared above.
+    if f"{reports.name}/curves/{phase}.csv" in outs and (reports / f"curves/{phase}.csv").is_file():
         state = trainer_state(reports, phase)
         uploads.append(CommitOperationAdd("training/trainer_state.json", state))
     return uploads
@@ -177,12 +188,12 @@ def check_repo(repo: str) -> None:
     """
     if not HUB_ID.fullmatch(repo):
         raise UserError(
-            f"HUB_REPO={repo}: expected owner/name, for example: make push HUB_REPO=me/my-model"
+            f"repository `{repo}`: expected owner/name, for example: ./reckon push me/my-model"
         )
     try:
         validate_repo_id(repo)
     except HFValidationError as error:
-        raise UserError(f"HUB_REPO={repo}: {first_line(error)}") from None
+        raise UserError(f"repository `{repo}`: {first_line(error)}") from None
 
 
 def current_commit() -> str:

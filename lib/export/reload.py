@@ -23,9 +23,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from lib.core.errors import UserError
 from lib.engines.base import encode
-from lib.engines.policy import load_adapter, load_merged, load_tokenizer
-from lib.engines.pretrained import load_pretrained
-from lib.engines.runtime import configure, released_memory
+from lib.models.load import load_adapter, load_merged
+from lib.models.pretrained import load_pretrained, load_tokenizer
+from lib.models.runtime import configure, released_memory
 from lib.prompts import Message
 
 ADAPTER_FOLDER = "adapter"

@@ -5,12 +5,14 @@ that output and input have the same number of rows.
 """
 
 import itertools
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lib.artifacts import JsonLine, json_lines, read_records, write_jsonl
+from lib.artifacts import JsonLine, json_lines, parse_json, read_records, write_jsonl
 from lib.core.errors import UserError
 from lib.prompts import PROMPT_FORMATS, PromptFormat
 from lib.rewards.functions import Grading, rewards_of
@@ -43,11 +45,12 @@ def grade_external(
     prompt_format: PromptFormat | None = None,
     math_verify: bool = False,
 ) -> Iterator[str]:
-    """Grade every row of `source` (JSONL), write it with its grade to `out`, return a summary.
+    """Grade every row of `source`, write it with its grade to `out`, return a summary.
 
     Args:
-        references: rows with the references and problems that `source` lacks. They are paired by
-            id, or by row number if neither file has ids.
+        source: a JSONL file, or one JSON array of objects.
+        references: rows with references and problems, which count before those of `source`. They
+            are paired by id, or by row number if neither file has ids.
         prompt_format: format of the completions: answers are read between its marks, and grades get
             `format_ok`. None reads answers in any layout.
         math_verify: also grade by the stack `math_verify`, for comparison.
@@ -66,10 +69,11 @@ def grade_external(
         rewards_of("math_verify") if math_verify else (),
         prompt_format=prompt_format or PROMPT_FORMATS["boxed"],
     )
-    lines = list(json_lines(source))
+    lines = _rows(source)
     # Line number → row of `references`; and the summary's first lines: one if rows were paired by
-    # order, none if by id.
+    # order, and one for each surprise if by id.
     reference_rows, notes = _paired_references(references, lines) if references else ({}, [])
+    notes += _differing_references(lines, reference_rows)
     # Line number → {"grade": {...}} or {"error": reason}.
     results = {
         line.number: _grade_or_error(
@@ -77,6 +81,7 @@ def grade_external(
             grading,
             reference_rows.get(line.number, {}),
             with_format=prompt_format is not None,
+            remedy="" if references else "; or give a file of them: --references FILE",
         )
         for line in lines
     }
@@ -93,6 +98,17 @@ def grade_external(
         rates.append("format_ok")
     rates += [reward.__name__ for reward in grading.rewards]
     return itertools.chain(notes, _summary(grades, errors, rates))
+
+
+def _rows(source: Path) -> list[JsonLine]:
+    """Read the lines of a JSONL file, or the objects of a JSON array."""
+    lines = list(json_lines(source))
+    if lines and lines[0].text.startswith("["):
+        with suppress(ValueError):
+            rows = parse_json(source.read_bytes())
+            if rows and all(isinstance(row, dict) for row in rows):
+                return [JsonLine(n, json.dumps(row), row, None) for n, row in enumerate(rows, 1)]
+    return lines
 
 
 def _summary(
@@ -158,13 +174,19 @@ def _input_columns(line: JsonLine) -> dict[str, Any]:
 
 
 def _grade_or_error(
-    line: JsonLine, grading: Grading, reference_row: Mapping[str, Any], *, with_format: bool
+    line: JsonLine,
+    grading: Grading,
+    reference_row: Mapping[str, Any],
+    *,
+    with_format: bool,
+    remedy: str,
 ) -> dict[str, Any]:
     """Grade one line as `{"grade": {"right": True, …}}`, or as `{"error": reason}`.
 
     Args:
-        reference_row: row with the reference and problem if the line has none; may be empty.
+        reference_row: row whose reference and problem count before the line's own; may be empty.
         with_format: add `format_ok` to the grade.
+        remedy: end of the message for a row without a reference.
     """
     if line.fault:
         return {"error": f"not JSON: {line.fault}"}
@@ -178,13 +200,11 @@ def _grade_or_error(
     answer = _single_value(_column_value("answer", row))
     if text is None and answer is None:
         return {"error": f"expected one completion in one of {COLUMN_NAMES['completion']}"}
-    # The first value found counts: in the row, then in its `doc`, then in the references' file.
-    problem = _single_text(_column_value("problem", row, doc, reference_row))
-    reference = _single_value(_column_value("reference", row, doc, reference_row))
-    # A worked solution of GSM8K ends in "#### 42", and lm-eval keeps it whole as `answer`.
-    reference = "" if reference is None else str(reference).rpartition("####")[2].strip()
+    # The first value counts: in the references' file, then in the row, then in its `doc`.
+    problem = _single_text(_column_value("problem", reference_row, row, doc))
+    reference = _reference(reference_row, row, doc)
     if not reference:
-        return {"error": f"expected one reference in one of {COLUMN_NAMES['reference']}"}
+        return {"error": f"expected one reference in one of {COLUMN_NAMES['reference']}{remedy}"}
     # A completion is preferred to a bare answer: our extraction is the same for all models.
     rollout = grading.rollout(
         str(answer) if text is None else text,
@@ -217,8 +237,8 @@ def _paired_references(
     """Pair completions with references by id, or by order if neither file has ids.
 
     Returns:
-        Line number of a completion → its reference row, and notes for the summary: one line if the
-        rows were paired by order, else none.
+        Line number of a completion → its reference row, and notes for the summary: that rows were
+        paired by order, or which ids are missing or repeated.
 
     Raises:
         UserError: some reference rows have no id, or two have the same.
@@ -250,12 +270,48 @@ def _paired_references(
             )
         index_of[name] = index
     # A completion without an id, or with an unknown one, gets no reference.
-    pairs = {
-        number: references[index_of[str(name)]]
-        for number, name in wanted_ids.items()
-        if name is not None and str(name) in index_of
-    }
-    return pairs, []
+    ids = {number: str(name) for number, name in wanted_ids.items() if str(name) in index_of}
+    pairs = {number: references[index_of[name]] for number, name in ids.items()}
+    notes = []
+    counts = Counter(ids.values())
+    if missing := [name for name in index_of if name not in counts]:
+        notes.append(
+            f"{len(missing)} of {len(index_of)} references have no completion, the first: id "
+            f"{missing[0]}"
+        )
+    if repeated := [name for name, count in counts.items() if count > 1]:
+        notes.append(f"{len(repeated)} ids have several completions, the first: id {repeated[0]}")
+    return pairs, notes
+
+
+def _differing_references(
+    lines: Sequence[JsonLine], reference_rows: Mapping[int, Mapping[str, Any]]
+) -> list[str]:
+    """Return a note on rows whose own reference is another one than the references' file has."""
+    differing = [
+        (line.number, own, theirs)
+        for line in lines
+        if line.number in reference_rows
+        and isinstance(line.value, dict)
+        and (own := _reference(line.value, line.value.get("doc")))
+        and own != (theirs := _reference(reference_rows[line.number]))
+    ]
+    if not differing:
+        return []
+    number, own, theirs = differing[0]
+    return [
+        f"{len(differing)} rows have another reference than the references' file, which counts; "
+        f"line {number}: {own!r} for {theirs!r}"
+    ]
+
+
+def _reference(*rows: Any) -> str:
+    """Return the reference of the first of `rows` that has one; '' for none or several values."""
+    value = _single_value(
+        _column_value("reference", *(row for row in rows if isinstance(row, Mapping)))
+    )
+    # A worked solution of GSM8K ends in "#### 42", and lm-eval keeps it whole as `answer`.
+    return "" if value is None else str(value).rpartition("####")[2].strip()
 
 
 def _column_value(column: str, *rows: Mapping[str, Any]) -> Any:

@@ -10,14 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from lib.artifacts import (
-    ROOT,
-    hash_code,
-    read_records,
-    write_jsonl,
-    write_metrics,
-    write_provenance,
-)
+from lib.artifacts import read_records, write_jsonl, write_metrics, write_provenance
+from lib.artifacts.code import verifier_code
 from lib.artifacts.completions import GeneratedCompletion, GradedCompletion, read_graded
 from lib.grading.metrics import headline_lines, headline_metrics, summarise
 from lib.params.schema import Params
@@ -70,7 +64,7 @@ def grade(
         provenance,
         settings=params.model_dump(include={"reward"}),
         inputs={"completions": completions},
-        verifier={"code": hash_code(ROOT / "reckon_verifier"), **faults},
+        verifier={"code": verifier_code(), **faults},
     )
     return "\n".join(headline_lines(completions.stem, summary))
 

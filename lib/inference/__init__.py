@@ -1,6 +1,6 @@
 """Ask a trained model; importing this package imports nothing heavy."""
 
-from lib.core.process import leave_tensorflow
+from lib.core.process import set_library_variables
 from lib.inference.external import DEFAULT_MODEL
 from lib.inference.generator import (
     GenerationSettings,
@@ -11,7 +11,7 @@ from lib.inference.generator import (
 )
 
 # Before transformers is imported: with TensorFlow installed, it would import that as well.
-leave_tensorflow()
+set_library_variables()
 
 __all__ = [
     "DEFAULT_MODEL",

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lib.artifacts import read_json
-from lib.artifacts.models import GGUF, model_faults
 from lib.core.errors import UserError
 from lib.engines.base import Engine
+from lib.models.files import GGUF, model_faults
 from lib.prompts import PromptFormat, prompt_format, saved_format, saved_system
 from lib.prompts.formats import conversation
 from lib.prompts.saved import SYSTEM_FILE, with_default_system
@@ -108,7 +108,7 @@ class ExternalModel:
         """
         # Imported here, so that importing `lib.inference` does not import torch.
         from lib.engines.base import loading, open_engine
-        from lib.engines.policy import load_tokenizer
+        from lib.models.pretrained import load_tokenizer
 
         # None: prompts are rendered by the template in the model's folder.
         if self.template is None:
@@ -159,14 +159,10 @@ def external_model(
     # the Hub is downloaded here.
     folder = find_model(model_id)
     from lib.engines.base import loading
-    from lib.engines.policy import (
-        ADAPTER,
-        is_adapter,
-        load_tokenizer,
-        read_dtype,
-        read_max_positions,
-    )
-    from lib.engines.pretrained import weights_of
+    from lib.models.files import ADAPTER, is_adapter
+    from lib.models.load import read_dtype, read_max_positions
+    from lib.models.pretrained import load_tokenizer
+    from lib.models.weights import weights_of
 
     # data/models/sft has its base at data/models/base; an export's adapter/ lies a level deeper.
     beside = (folder.parent / "base", folder.parent.parent / "base")
@@ -228,7 +224,7 @@ def find_model(model_id: str | Path) -> Path:
     """
     folder = Path(model_id)
     if folder.suffix == GGUF and folder.is_file():
-        from lib.engines.pretrained import dequantized
+        from lib.models.pretrained import dequantized
 
         return dequantized(folder)
     for place in (folder, DEFAULT_MODEL.parent / folder):
@@ -237,7 +233,7 @@ def find_model(model_id: str | Path) -> Path:
     # Raises UserError for a name that cannot be on the Hub, or that means a checkpoint of the
     # pipeline.
     refuse_missing(model_id)
-    from lib.artifacts.hub import MODEL_FILES, Repository, download, fetched_model
+    from lib.models.hub import MODEL_FILES, Repository, download, fetched_model
 
     if fetched := fetched_model(str(model_id)):
         return fetched
@@ -287,7 +283,7 @@ def _first_model(places: Sequence[Path], *, adapter: Path) -> Path:
             return place
     raise UserError(
         f"{adapter} is an adapter, and its base model is not in "
-        f"{', '.join(map(str, places))}; set BASE_MODEL=FOLDER"
+        f"{', '.join(map(str, places))}; set --base FOLDER"
     )
 
 
@@ -321,7 +317,7 @@ def try_template(tokenizer: "PreTrainedTokenizerBase", *, system: str, folder: P
     else:
         return
     # Some templates know no system role.
-    remedy = ", SYSTEM= asks without a system prompt" if system else ""
+    remedy = ", --system= asks without a system prompt" if system else ""
     raise UserError(
-        f"{folder}: its chat template {fault}; PROMPT_FORMAT=boxed/chatml takes another{remedy}"
+        f"{folder}: its chat template {fault}; --prompt-format boxed/chatml takes another{remedy}"
     )

@@ -217,7 +217,7 @@ def build_text_generator(
     from transformers import GenerationConfig
     from transformers.utils import GENERATION_CONFIG_NAME
 
-    from lib.engines.pretrained import weights_of
+    from lib.models.weights import weights_of
 
     prompt_format = model.known_format
     # The folder whose generation config and stop strings count: the full model's, or that of an

@@ -27,11 +27,16 @@ class LossFacts:
         clips: True if tokens outside of the clip range lose their gradient.
         uses_ratio: True if it has the ratio π / π_old, which corrects for rollouts of an older
             policy.
+        masks_tokens: True if it drops tokens by their own probabilities: it has neither a ratio of
+            sequences nor a limit `delta`.
+        in_trl: True if TRL's trainer has it under this name.
     """
 
     average: Average
     clips: bool = True
     uses_ratio: bool = True
+    masks_tokens: bool = False
+    in_trl: bool = True
 
 
 LOSSES = {
@@ -39,11 +44,16 @@ LOSSES = {
     "bnpo": LossFacts("micro_batch_tokens"),
     "dr_grpo": LossFacts("longest"),
     "dapo": LossFacts("step_tokens"),
+    "dppo": LossFacts("step_tokens", masks_tokens=True, in_trl=False),
     "cispo": LossFacts("step_tokens", clips=False),
-    "reinforce": LossFacts("completions", clips=False, uses_ratio=False),
+    "reinforce": LossFacts("completions", clips=False, uses_ratio=False, in_trl=False),
 }
 """The losses by their names in `grpo.loss`. A new loss is a line here, its formula in
 `lib.objectives.losses`, and a row in docs/objectives.md."""
+
+Baseline = Literal["none", "mean", "group", "batch", "rloo"]
+"""The names of `grpo.advantage`. A new one is a word here, its formula in
+`lib.objectives.advantages`, and a row in docs/objectives.md."""
 
 CHUNK_NUMEL = {"cpu": 2**25, "cuda": 2**27}
 """Number of logits (rows × vocabulary V) in a chunk of `fused_scores`, by device. On a CPU it is

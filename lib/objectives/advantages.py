@@ -18,12 +18,12 @@ Shapes: P problems, G completions of each (a group), B = P·G; F reward function
 """
 
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
 
-Baseline = Literal["none", "mean", "group", "batch", "rloo"]
+from lib.objectives import Baseline as Baseline
 
 
 def group_advantages(

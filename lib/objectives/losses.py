@@ -8,6 +8,8 @@ that count:
                    ε_high > ε: "clip higher"                     DAPO, arXiv:2503.14476
     two-sided      ρ_t A becomes min(ρ_t, δ) A, δ > 1 + ε_high   INTELLECT-2, arXiv:2505.07291
     cispo          ℓ_t = −sg(min(ρ_t, 1+ε_high)) A log π(y_t)    CISPO, arXiv:2506.13585
+    dppo           ℓ_t = −ρ_t A, and 0 where A (π − π_old)(y_t)  DPPO, arXiv:2602.04879
+                   leaves [−ε |A|, ε_high |A|] on its own side
     sequence level ρ = exp(mean_t log ρ_t), one for all tokens   GSPO, arXiv:2507.18071
     corrected      w_i · ℓ_t                                     see `lib.objectives.sampler`
     with KL        ℓ_t + β · ρ_t KL_t, or β · KL_t               see `lib.objectives.penalties`
@@ -15,7 +17,9 @@ that count:
 
     grpo           mean_i (Σ_t m ℓ / L_i)                        GRPO, arXiv:2402.03300
     bnpo           Σ_i Σ_t m ℓ / Σ_i L_i, over this micro-batch  TRL's name
-    dapo, cispo    the same, L_i summed over the optimiser step  DAPO, arXiv:2503.14476
+    dapo, cispo,   the same, L_i summed over the optimiser step  DAPO, arXiv:2503.14476
+    dppo
+    average prompt mean_p (Σ_i Σ_t m ℓ / Σ_i L_i), i of prompt p ScaleRL, arXiv:2510.13786
     dr_grpo        Σ_i Σ_t m ℓ / (B · longest allowed)           Dr. GRPO, arXiv:2503.20783
 
 Differs from the papers in: GSPO's own clip ranges (3e-4, 4e-4) are the caller's to choose, the
@@ -42,9 +46,10 @@ from lib.objectives import LOSSES, Average
 from lib.objectives.logprobs import TokenScores
 from lib.objectives.penalties import kl_per_token
 
-TokenLoss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-"""A plugin's loss: maps log-probs [B, T], old log-probs [B, T], advantages [B, 1] and mask [B, T]
-to token losses [B, T], which are averaged like `dapo`'s."""
+TokenLoss = Callable[..., Tensor]
+"""A plugin's loss: maps log-probs [B, T], old log-probs [B, T], advantages [B, 1], mask [B, T], and
+by the keyword `sampler` the engine's log-probs [B, T], to token losses [B, T], which are averaged
+like `dapo`'s."""
 RatioLevel = Literal["token", "sequence"]
 
 
@@ -87,7 +92,9 @@ class LossInputs:
         correction: [B, 1] or [B, T] weights w (`lib.objectives.sampler`), which multiply the token
             losses but not the KL penalty; None for 1.
         reference_log_probs: [B, T] of the reference policy, needed with a `kl_coef`.
-        num_tokens: the divisor of `dapo`, `cispo` and the entropy; see `average_token_losses`.
+        num_tokens: the divisor of `dapo`, `cispo`, `dppo` and the entropy, and
+        num_completions: that of `grpo`, `reinforce` and `dr_grpo`; see `average_token_losses`.
+        sampler_log_probs: [B, T] as the engine reported them, for a plugin's loss.
     """
 
     advantages: Tensor
@@ -95,7 +102,9 @@ class LossInputs:
     old_log_probs: Tensor | None = None
     correction: Tensor | None = None
     reference_log_probs: Tensor | None = None
-    num_tokens: float | None = None
+    num_tokens: float | Tensor | None = None
+    num_completions: float | None = None
+    sampler_log_probs: Tensor | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +156,8 @@ def policy_loss(
     # The name of a built-in loss, or a plugin's function.
     token_loss = objective.loss
     if callable(token_loss):
-        losses = token_loss(log_probs, old, credit, mask)
+        sampler = old if inputs.sampler_log_probs is None else inputs.sampler_log_probs
+        losses = token_loss(log_probs, old, credit, mask, sampler=sampler.masked_fill(~mask, 0))
     elif token_loss == "reinforce":
         losses = -credit * log_probs
     elif token_loss == "cispo":
@@ -157,6 +167,12 @@ def policy_loss(
         # The weight is bounded for both signs of A. Only A > 0 is counted, as for the surrogate,
         # whose upper bound acts for A > 0 only.
         clipped = (ratio > bound) & (credit > 0)
+    elif token_loss == "dppo":
+        losses = -(log_probs - old).exp() * credit
+        # The sampled token against all others: half the total variation of the two (binary TV).
+        moved = log_probs.detach().exp() - old.exp()
+        clipped = torch.where(credit > 0, moved > objective.clip_high, -moved > objective.clip_low)
+        losses = losses.masked_fill(clipped, 0)
     else:
         losses, clipped = clipped_surrogate(
             credit,
@@ -184,6 +200,7 @@ def policy_loss(
         average=LOSSES["dapo" if callable(token_loss) else token_loss].average,
         max_completion_length=objective.max_completion_length,
         num_tokens=inputs.num_tokens,
+        num_completions=inputs.num_completions,
     )
     if entropy_coef:
         loss = loss - entropy_coef * average_token_losses(
@@ -245,7 +262,8 @@ def average_token_losses(
     *,
     average: Average,
     max_completion_length: int | None = None,
-    num_tokens: float | None = None,
+    num_tokens: float | Tensor | None = None,
+    num_completions: float | None = None,
 ) -> Tensor:
     """Average token losses to a scalar.
 
@@ -259,7 +277,8 @@ def average_token_losses(
         average: see `lib.objectives.Average`.
         max_completion_length: divisor per completion of "longest", which needs it.
         num_tokens: divisor of "step_tokens", above 0: the tokens that count in all micro-batches of
-            the optimiser step; None: those of this batch.
+            the optimiser step; [B] one for each completion; None: the tokens of this batch.
+        num_completions: divisor of "completions" and "longest"; None: B.
 
     Raises:
         ValueError: "longest" without `max_completion_length`.
@@ -267,12 +286,15 @@ def average_token_losses(
     losses = torch.where(mask.bool(), token_losses, 0)
     if average == "completions":
         # Mean per completion, then over completions: short ones weigh as much as long ones.
-        return (losses.sum(-1) / mask.sum(-1).clamp(min=1)).mean()
+        per_completion = losses.sum(-1) / mask.sum(-1).clamp(min=1)
+        return per_completion.sum() / (num_completions or len(losses))
     if average == "longest":
         # A constant divisor has no bias towards short or long completions.
         if max_completion_length is None:
             raise ValueError("dr_grpo divides by max_completion_length, which is missing")
-        return losses.sum() / (len(losses) * max_completion_length)
+        return losses.sum() / ((num_completions or len(losses)) * max_completion_length)
+    if average == "step_tokens" and isinstance(num_tokens, Tensor):
+        return (losses.sum(-1) / num_tokens).sum()
     if average == "step_tokens" and num_tokens is not None:
         # Each token of the optimiser step weighs the same.
         return losses.sum() / num_tokens

@@ -18,7 +18,8 @@ def objective(name: str) -> Any:
     each result's shape. A built-in name gives itself.
 
     A loss maps log-probs [B, T], old log-probs [B, T], advantages [B, 1] and mask [B, T] to token
-    losses [B, T]. An advantage maps rewards [P, G] to advantages [P, G]. Two further parameters of
+    losses [B, T]; a parameter `sampler` gets the engine's log-probs [B, T]. An advantage maps
+    rewards [P, G] to advantages [P, G]. Two further parameters of
     an advantage are optional: `right`, the mask of right completions, [P, G] bool; and
     `components`, the reward of each function, [P, G, F].
 
@@ -36,7 +37,7 @@ def objective(name: str) -> Any:
     def checked(*tensors: Tensor, **optional: Tensor) -> Tensor:
         """Call the plugin's function, check its result's shape, and convert it to floats.
 
-        `optional` has the keywords `right` and `components` of an advantage. `function` is the
+        `optional` has the keywords of a loss or an advantage. `function` is the
         plugin's, `parameters` are those of its signature, and `name` is the plugin's name.
         """
         # Only for messages.
@@ -69,8 +70,9 @@ def try_loss(name: str) -> None:
     log_probs = torch.tensor([[-1.0, -0.5, -2.0], [-0.1, -3.0, -1.0]], requires_grad=True)
     advantages = torch.tensor([[1.0], [-1.0]])
     mask = torch.tensor([[True, True, True], [True, True, False]])
-    # On policy: the old log-probs are the same.
-    losses = objective(name)(log_probs, log_probs.detach(), advantages, mask)
+    # On policy: the old log-probs, and the sampler's, are the same.
+    old = log_probs.detach()
+    losses = objective(name)(log_probs, old, advantages, mask, sampler=old)
     if not losses.requires_grad:
         raise UserError(f"{name}: its losses have no gradient; compute them from the log-probs")
     (gradient,) = torch.autograd.grad(losses.sum(), log_probs)

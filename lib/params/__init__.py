@@ -6,6 +6,7 @@ from lib.params.load import (
     load_params,
     model_names,
     parse_params,
+    preset_facts,
     preset_names,
     preset_params,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "load_params",
     "model_names",
     "parse_params",
+    "preset_facts",
     "preset_names",
     "preset_params",
 ]

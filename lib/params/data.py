@@ -261,7 +261,7 @@ class HubSource(RowsSource):
 
     @property
     def place(self) -> dict[str, str]:
-        """The keyword arguments of `lib.artifacts.hub.dataset_repository`."""
+        """The keyword arguments of `lib.models.hub.dataset_repository`."""
         return {"name": self.hub, "revision": self.revision, "files": self.files}
 
 
@@ -316,6 +316,7 @@ def hub_splits(source: AnySource) -> tuple[HubSource, ...]:
     entry = {"adapter": "table", "files": "", "subsets": [""], **known_sets()[source.known]}
     # MATH's repository, for example, has a subset for each subject.
     subsets = entry.pop("subsets")
+    entry.pop("rows", None)
     return tuple(
         HubSource(**entry, subset=subset, columns={}, limit=source.limit) for subset in subsets
     )
@@ -361,7 +362,7 @@ class Difficulty(Section):
     """Filter of GRPO's problems by pass rate: keep those that a checkpoint solves sometimes."""
 
     file: Annotated[str, AfterValidator(lambda text: text and under_raw(text))]
-    """Pass rates from `make difficulty`, under data/raw; '' for no such filter."""
+    """Pass rates from `./reckon difficulty`, under data/raw; '' for no such filter."""
     lowest: Share
     """Lowest pass rate that is kept."""
     highest: Share

@@ -18,7 +18,6 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
-from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
 
 from lib.core.errors import UserError
 from lib.params.data import UNION_TAGS
@@ -27,9 +26,6 @@ from lib.params.schema import Params
 from lib.params.section import Section, suggest
 
 PARAMS_FILE = Path("params.yaml")
-
-MAX_DEPTH = 50
-"""Levels of lists and mappings in a YAML file; params.yaml has at most 7."""
 
 AnySection = TypeVar("AnySection", bound=Section)
 
@@ -46,20 +42,16 @@ def load_params(path: Path = PARAMS_FILE) -> Params:
     return params
 
 
-def read_yaml(path: Path, *, aliases: bool = False) -> dict[str, Any]:
+def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML file with a mapping at its top level.
 
-    Args:
-        aliases: True allows YAML aliases (`*name`).
-
     Raises:
-        UserError: no such file, no YAML (with the line), an alias, too deep, or no mapping.
+        UserError: no such file, no YAML (with the line), or no mapping.
     """
     is_params = path.name == PARAMS_FILE.name
     hint = "; write it with `make preset PRESET=tiny-cpu`" if is_params else ""
     try:
         text = path.read_text(encoding="utf-8")
-        _check_events(text, path=path, aliases=aliases)
         content = YAML(typ="safe").load(text)
     except FileNotFoundError:
         raise UserError(f"{path} is missing{hint}") from None
@@ -78,34 +70,6 @@ def read_yaml(path: Path, *, aliases: bool = False) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UserError(f"{path}: expected sections like `sft:`, got {type(content).__name__}")
     return content
-
-
-def _check_events(text: str, *, path: Path, aliases: bool) -> None:
-    """Refuse YAML that is nested too deep, or has aliases that are not allowed, before loading it.
-
-    Loading it could take for ever: nine nested lists of nine aliases each would become 9^9 values,
-    and the time for unclosed brackets grows with their number cubed.
-
-    Args:
-        path: the file, for messages.
-        aliases: True allows YAML aliases (`*name`).
-
-    Raises:
-        UserError: one of these, with its line. ruamel's own errors pass through.
-    """
-    depth = 0
-    for event in YAML(typ="safe").parse(text):
-        line = event.start_mark.line + 1  # ruamel counts from 0
-        if isinstance(event, CollectionStartEvent):  # of a list or a mapping
-            depth += 1
-        elif isinstance(event, CollectionEndEvent):
-            depth -= 1
-        if depth > MAX_DEPTH:
-            raise UserError(f"{path}: line {line}: nested deeper than {MAX_DEPTH} levels")
-        if isinstance(event, AliasEvent) and not aliases:
-            raise UserError(
-                f"{path}: line {line}: an alias (`*name`); write out what it stands for"
-            )
 
 
 def _yaml_problem(error: Exception) -> str:
@@ -243,8 +207,9 @@ MODELS = PRESETS / "models"
 BASE = "tiny-cpu"
 """The preset with all keys; the others are overlays on it, directly or not."""
 
-QUICK_ROWS, QUICK_STEPS = 32, 5
-"""Problems per benchmark, and optimiser steps of SFT and of GRPO, after `shorten_run`."""
+QUICK_ROWS, QUICK_STEPS, QUICK_PROMPTS = 16, 5, 8
+"""Problems per benchmark, optimiser steps of SFT and of GRPO, and problems per step of GRPO with
+the transformers engine, after `shorten_run`."""
 
 
 def preset_names() -> list[str]:
@@ -355,7 +320,7 @@ def doubts(params: Params) -> list[str]:
 
 
 def shorten_run(content: dict[str, Any]) -> None:
-    """Cut `content` in place to few steps and problems, on the same model and batches.
+    """Cut `content` in place to few steps and problems, on the same model and micro-batches.
 
     GRPO gets five steps. SFT has no number of steps, only epochs and examples: it gets the examples
     of five steps, of which packing makes fewer. DPO gets pairs from few problems, and one epoch.
@@ -374,6 +339,12 @@ def shorten_run(content: dict[str, Any]) -> None:
             limit = entry["source"]["limit"]
             entry["source"]["limit"] = QUICK_ROWS if limit == "all" else min(QUICK_ROWS, limit)
     prepare["sft"]["num_train_examples"] = QUICK_STEPS * sft["batch_size"]
+    if grpo["max_steps"] and content["rollout"]["engine"] == "transformers":
+        # Sampling is most of a step there. Whole micro-batches are left.
+        rows = grpo["micro_batch_size"] * grpo["updates_per_rollout"]
+        whole = math.lcm(rows, grpo["group_size"]) // grpo["group_size"]
+        fewer = whole * math.ceil(QUICK_PROMPTS / whole)
+        grpo["prompts_per_step"] = min(grpo["prompts_per_step"], fewer)
     # One step needs at least `prompts_per_step` problems.
     prepare["grpo"]["num_train_examples"] = max(QUICK_ROWS, grpo["prompts_per_step"])
     # `min` keeps 0: a phase that is skipped stays skipped.
@@ -434,13 +405,25 @@ def _overlays(path: Path) -> list[dict[str, Any]]:
     if path == PRESETS / f"{BASE}.yaml":
         return []
     content = read_yaml(path)
-    # `preset` names the preset below. It is the only key of an overlay that is no param.
+    # `preset` names the preset below, and `facts` are `preset_facts`: the keys that are no params.
     below = content.pop("preset", BASE)
+    content.pop("facts", None)
     if below not in preset_names():
         raise UserError(
             f"{path}: preset: expected one of {', '.join(preset_names())}, got {below!r}"
         )
     return [*_overlays(_preset_file(below)), content]
+
+
+@functools.cache
+def preset_facts() -> dict[str, dict[str, Any]]:
+    """Return model name → the `facts` of the preset with this model, which are no params.
+
+    {"model": its config.json as far as a size depends on it, "states": phase → what the source
+    says of its own run, "published": times of runs near it}
+    """
+    overlays = [read_yaml(path) for path in sorted(PRESETS.glob("*.yaml"))]
+    return {each["model"]["name"]: each["facts"] for each in overlays if "facts" in each}
 
 
 def round_trip() -> YAML:

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from lib.artifacts.models import FLASH_KERNEL, HUB_ID, PIP, PIP_PACKAGE
 from lib.params.data import Once, first_repeated, under_raw
 from lib.params.section import (
     BelowOne,
@@ -21,6 +20,16 @@ from lib.params.section import (
 )
 from lib.prompts import PROMPT_FORMATS
 from lib.prompts.saved import FILE_PREFIX
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+"""`owner/model`, such as "Qwen/Qwen3-0.6B"."""
+
+PIP = "pip:"
+PIP_PACKAGE = re.compile(rf"{PIP}[A-Za-z0-9][\w.-]*==[\w.!+]+")
+"""`pip:package==version`: a wheel that holds a GGUF file."""
+
+FLASH_KERNEL = "kernels-community/flash-attn2"
+"""Kernel that transformers uses for `flash_attention_2` if no flash_attn package is installed."""
 
 NEEDS_GPU = "its scaled loss needs a GPU; set it to fp32"
 """Fault of `mixed_precision: fp16` on a CPU, for messages."""

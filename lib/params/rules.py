@@ -19,9 +19,9 @@ from typing import Any
 
 from lib.core.errors import UserError
 from lib.core.plugins import is_plugin, label
-from lib.engines.registry import ENGINES
 from lib.objectives import LOSSES
 from lib.params.data import GeneratorSource
+from lib.params.engines import ENGINES
 from lib.params.model import Decoding, lost_updates
 from lib.params.schema import Params
 from lib.params.section import HELD_BACK_SET, suggest
@@ -173,7 +173,9 @@ def _trl_faults(params: Params) -> Iterator[str]:
     unsupported = {
         # TRL's `scale_rewards` is group, batch or none, and none is our `mean`.
         f"grpo.advantage: {grpo.advantage}": grpo.advantage not in ("group", "batch", "mean"),
-        f"grpo.loss: {grpo.loss}": grpo.loss == "reinforce" or is_plugin(grpo.loss),
+        f"grpo.loss: {grpo.loss}": is_plugin(grpo.loss) or not grpo.loss_facts.in_trl,
+        f"grpo.average: {grpo.average}": grpo.average != "loss",
+        f"grpo.divide_by: {grpo.divide_by}": grpo.divide_by != "all",
         f"grpo.dynamic_sampling: {grpo.dynamic_sampling}": grpo.dynamic_sampling > 0,
         "rollout.engine: vllm-server": rollout.engine == "vllm-server",
         # A process has room for one vLLM, and TRL gives no access to its own.

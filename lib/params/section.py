@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from lib.core.plugins import is_plugin
-from lib.engines.registry import ENGINES
+from lib.params.engines import ENGINES
 
 HELD_BACK_SET = "validation"
 """Set name of the problems that `prepare.validation_share` holds back."""
@@ -51,7 +51,7 @@ def one_of(
 
 
 EngineName = Annotated[str, one_of(ENGINES)]
-"""Name of an engine (`lib.engines.registry`)."""
+"""Name of an engine (`lib.params.engines`)."""
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]

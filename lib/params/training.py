@@ -5,12 +5,12 @@ the settings for sampling and scoring during training.
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
 from lib.core.plugins import is_plugin, label
-from lib.objectives import LOSSES, LossFacts
+from lib.objectives import LOSSES, Baseline, LossFacts
 from lib.params.data import Once, first_repeated
 from lib.params.section import (
     BelowOne,
@@ -25,9 +25,6 @@ from lib.params.section import (
     one_of,
 )
 from lib.rewards.functions import STACKS, reward_names, rewards_of
-
-ADVANTAGES = ("none", "mean", "group", "batch", "rloo")
-"""Values of `grpo.advantage`; `Grpo` explains each."""
 
 
 class Optimisation(Section):
@@ -137,8 +134,8 @@ class Validation(Section):
     batch_size: Positive
     """Sequences generated at a time."""
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
-    """vLLM's share of a GPU beside the policy, in process or as `make vllm-server`. Not used on a
-    CPU, nor if GRPO rolls out with vLLM too: that engine then serves both."""
+    """vLLM's share of a GPU beside the policy, in process or as `./reckon vllm-server`. Not used on
+    a CPU, nor if GRPO rolls out with vLLM too: that engine then serves both."""
     stack: Annotated[str, one_of(STACKS)]
     """Rewards that make up the average total reward."""
     weights: Annotated[tuple[float, ...], Field(min_length=1)]
@@ -165,8 +162,8 @@ class RolloutSampling(Section):
     """Longest completion; in GRPO at most model.max_seq_length minus the longest prompt of the
     problems that `prepare` kept."""
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
-    """vLLM's share of a GPU beside the policy, in process or as `make vllm-server`; not used on a
-    CPU."""
+    """vLLM's share of a GPU beside the policy, in process or as `./reckon vllm-server`; not used on
+    a CPU."""
 
     @property
     def decoding(self) -> dict[str, Any]:
@@ -231,8 +228,9 @@ class Grpo(Optimisation):
     """Draw problems in random order; false keeps the order that `prepare` wrote."""
     loss: Annotated[str, one_of(tuple(LOSSES), role="objectives")]
     """Average of token losses (TRL's names). `cispo` bounds a token's weight instead of dropping
-    its gradient (arXiv:2506.13585); `reinforce` is −A·log π without ratio or clipping."""
-    advantage: Annotated[str, one_of(ADVANTAGES, role="objectives")]
+    its gradient (arXiv:2506.13585); `dppo` drops it where a token's probability has moved by more
+    than epsilon (arXiv:2602.04879); `reinforce` is −A·log π without ratio or clipping."""
+    advantage: Annotated[str, one_of(get_args(Baseline), role="objectives")]
     """`none`: the rewards themselves. `mean`: rewards minus the group's mean. `group`, `batch`: the
     same, divided by the standard deviation of the group or batch. `rloo`: rewards minus the mean of
     the group's other completions. See docs/objectives.md."""
@@ -270,6 +268,12 @@ class Grpo(Optimisation):
     0 keeps the coefficient fixed."""
     cast_lm_head_to_fp32: bool
     """Compute the policy's logits in float32 for any weight type (MiniMax-M1, arXiv:2506.13585)."""
+    average: Literal["loss", "prompt"]
+    """`loss`: as the loss averages. `prompt`: the mean over problems of the mean over their tokens
+    (ScaleRL, arXiv:2510.13786), for losses that divide by the step's tokens."""
+    divide_by: Literal["all", "signal"]
+    """`all`: a group without signal, all advantages 0, counts in the loss's divisor, so that the
+    gradient shrinks as problems are solved. `signal`: such groups are left out of the loss."""
     mask_truncated: bool
     """Mask completions cut at the length limit out of the loss (DAPO)."""
     dynamic_sampling: Count
@@ -367,13 +371,18 @@ class Grpo(Optimisation):
                 "for rollouts of an older policy: use 1, or another loss"
             )
         # A plugin's loss computes its own ratios, per token or sequence.
-        takes_ratio = self.loss_facts.uses_ratio and not is_plugin(self.loss)
+        facts = self.loss_facts
+        takes_ratio = facts.uses_ratio and not facts.masks_tokens and not is_plugin(self.loss)
         if self.importance_level == "sequence" and not takes_ratio:
             yield f"importance_level=sequence; loss `{self.loss}` takes no such ratio: use token"
         # With a negative advantage, the clip stops the gradient only at ratios below 1 − ε. `delta`
         # limits these completions' ratios from above, in losses that clip.
-        if self.delta and not self.loss_facts.clips:
+        if self.delta and (not self.loss_facts.clips or self.loss_facts.masks_tokens):
             yield f"delta={self.delta:g} has no effect with loss={self.loss}; set it to 0.0"
+        if self.average == "prompt" and self.loss_facts.average != "step_tokens":
+            yield f"average=prompt; loss `{self.loss}` has an average of its own: use dapo"
+        if self.divide_by == "signal" and self.loss == "bnpo":
+            yield "divide_by=signal; `bnpo` divides by its micro-batch's tokens: use dapo"
         # epsilon_high 0: the same as epsilon.
         highest = 1 + (self.epsilon_high or self.epsilon)
         if self.delta and self.delta <= highest:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lib.core.errors import UserError
-from lib.engines.gpu import find_gpus
+from lib.models.gpu import find_gpus
 from lib.params import Params
 from lib.planning.memory import Shape, micro_batch_sizes, section_of, shape_of
 from lib.planning.plan import in_bytes, phases_of
@@ -25,7 +25,7 @@ def card_memory(card: str) -> int:
     if not card:
         return next((gpu.memory for gpu in find_gpus()), 0)
     if not card.isdecimal():
-        raise UserError(f"CARD={card}: expected the GB of a card, like 24")
+        raise UserError(f"--card {card}: expected the GB of a card, like 24")
     return int(card) * 10**9
 
 
@@ -103,4 +103,4 @@ def fit_lines(params: Params, memory: int) -> Iterator[str]:
         for key, value in values.items()
     )
     yield f"{card}: {', '.join(flat)}"
-    yield "  `make preset PRESET=... FIT=1` writes them (CARD=GB for another card than this one)"
+    yield "  `./reckon preset ... --fit` writes them (--card GB for another card than this one)"

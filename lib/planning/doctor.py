@@ -18,10 +18,9 @@ from typing import Literal
 import httpx
 import psutil
 
-from lib.artifacts.models import FLASH_KERNEL
 from lib.core.errors import UserError
 from lib.core.process import LOCK, differing, locked_versions
-from lib.engines.gpu import (
+from lib.models.gpu import (
     BFLOAT16_CAPABILITY,
     LEAST_CAPABILITY,
     VISIBLE,
@@ -29,10 +28,10 @@ from lib.engines.gpu import (
     find_gpus,
     gpu_fault,
 )
-from lib.engines.registry import URL, server_urls
 from lib.params import Params
+from lib.params.engines import URL, server_urls
 from lib.params.load import doubts
-from lib.params.model import NEEDS_GPU
+from lib.params.model import FLASH_KERNEL, NEEDS_GPU
 from lib.planning.inputs import input_problems
 from lib.planning.memory import ALONE, BYTES, Shape, export_memory, shape_of
 from lib.planning.plan import CUDA_BYTES, disk_bytes, in_bytes, phases_of
@@ -344,7 +343,7 @@ def _shortages(params: Params, shape: Shape | None, machine: Machine) -> Iterato
             key = f"{phase.name}.micro_batch_size" if phase.trainer else "dpo.pairs.batch_size"
             yield (
                 f"{phase.name} needs about {in_bytes(needed)} of {kind}, {in_bytes(free)} are "
-                f"free; lower {key} (`make memory-probe`), or see docs/presets.md"
+                f"free; lower {key} (`./reckon memory-probe`), or see docs/presets.md"
             )
     # Export runs in a process of its own, so that CUDA's own memory counts again.
     needed = sum(export_memory(params, shape).values()) + (CUDA_BYTES if gpu else 0)
@@ -372,7 +371,7 @@ def _silent_servers(params: Params) -> Iterator[str]:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             yield (
                 f"{', '.join(settings)}: no vLLM server answers at {url} ({type(error).__name__}); "
-                f"start one with `make vllm-server` before training, or set {URL} to where it is"
+                f"start one with `./reckon vllm-server` first, or set {URL} to where it is"
             )
 
 

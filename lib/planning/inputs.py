@@ -12,22 +12,32 @@ from pathlib import Path
 from typing import Any
 
 from lib.artifacts import replacing
-from lib.artifacts.hub import (
+from lib.core.errors import UserError
+from lib.core.plugins import guarded, is_plugin
+from lib.models.files import GGUF, adapter_faults, model_faults
+from lib.models.hub import (
     COMMIT,
     Repository,
     dataset_repository,
     is_here,
     is_on_hub,
     kernel_repository,
+    local_model,
     look_up,
     model_repository,
 )
-from lib.artifacts.models import FLASH_KERNEL, GGUF, adapter_faults, model_faults
-from lib.core.errors import UserError
-from lib.core.plugins import guarded, is_plugin
 from lib.params import PARAMS_FILE, Params
-from lib.params.data import PathSource, hub_splits
+from lib.params.data import (
+    AnySource,
+    GeneratorSource,
+    HubSource,
+    KnownSource,
+    PathSource,
+    Prepare,
+    hub_splits,
+)
 from lib.params.load import round_trip
+from lib.params.model import FLASH_KERNEL
 from lib.problems.rows import RowFault
 from lib.prompts import PromptFormat, prompt_format, system_prompt
 from lib.prompts.formats import ParsedCompletion, TaggedFormat, conversation
@@ -121,8 +131,9 @@ def input_problems(params: Params, *, asks_hub: bool = False) -> Iterator[str]:
     # A model from a folder or a GGUF file; '' is a new tiny model without files.
     model = params.model
     if model.name and not is_on_hub(model.name, model.revision):
-        if Path(model.name).is_dir() or Path(model.name).suffix == GGUF:
-            yield from (f"model.name: {fault}" for fault in model_faults(Path(model.name)))
+        place = local_model(model.name)
+        if place.is_dir() or place.suffix == GGUF:
+            yield from (f"model.name: {fault}" for fault in model_faults(place))
         else:
             yield f"model.name={model.name}: no such folder; a model of the Hub is owner/model"
     if params.sft.adapter:
@@ -138,9 +149,19 @@ def input_problems(params: Params, *, asks_hub: bool = False) -> Iterator[str]:
         from lib.problems.selection import read_pass_rates
 
         yield from _error_of(read_pass_rates, Path(rates))
-    for source in params.prepare.every_source:
-        if isinstance(source, PathSource):
-            yield from _error_of(_try_source, source)
+    prepare = params.prepare
+    sft, grpo = prepare.sft.sources, prepare.grpo.sources
+    keyed: list[tuple[str, AnySource, bool]] = [
+        *((f"sft.sources[{n}]", each.source, True) for n, each in enumerate(sft)),
+        *((f"grpo.sources[{n}]", each.source, False) for n, each in enumerate(grpo)),
+        *((f"benchmarks ({each.name})", each.source, False) for each in prepare.benchmarks),
+        *(("sft.truth_from", source, False) for source in prepare.sft.truth_from),
+    ]
+    for key, source, is_sft in keyed:
+        # A Hub set that is not here yet is reported above.
+        places = [dataset_repository(**split.place) for split in hub_splits(source)]
+        if not isinstance(source, GeneratorSource) and all(map(is_here, places)):
+            yield from _error_of(_try_source, f"prepare.{key}", source, prepare, is_sft=is_sft)
     yield from _error_of(_try_plugin_rewards, params, own_format)
     loss, advantage = params.grpo.loss, params.grpo.advantage
     if is_plugin(loss) or is_plugin(advantage):
@@ -162,22 +183,51 @@ def _error_of(trial: Callable[..., object], *arguments: Any, **settings: Any) ->
         yield error.message
 
 
-def _try_source(source: PathSource) -> None:
-    """Check that a source's file exists, and try a plugin adapter on its first row.
+def _try_source(
+    key: str, source: PathSource | HubSource | KnownSource, prepare: Prepare, *, is_sft: bool
+) -> None:
+    """Read the first and last rows of a source's files as `prepare` does.
+
+    Args:
+        key: place of the source in params, for messages.
+        is_sft: whether rows need what SFT needs.
 
     Raises:
-        UserError: no such file, or the adapter cannot read the row.
+        UserError: no such file, or a row that would end `prepare`.
     """
-    if not Path(source.path).exists():
+    if isinstance(source, PathSource) and not Path(source.path).exists():
         raise UserError(f"prepare: {source.path} is missing; put it there or change params.yaml")
-    if is_plugin(source.adapter):
-        from lib.problems.sources import read_source
+    # Imported only if needed: they load `datasets`.
+    from lib.problems.prepare import good_rows
+    from lib.problems.sources import edge_rows, source_label
+    from lib.problems.store import Drops
 
-        # Only the first row is tried: `prepare` reads the others and counts their faults. An empty
-        # source has none. If the adapter cannot read a row, its fault is in the problem's place.
-        row, problem = next(read_source(source), (None, None))
-        if row and isinstance(problem, RowFault):
-            raise UserError(f"{source.adapter}: its first row, {row.place}: {problem}")
+    rows = list(edge_rows(source))
+    if rows and is_plugin(getattr(source, "adapter", "")) and isinstance(rows[0][1], RowFault):
+        row, fault = rows[0]
+        raise UserError(f"{source_label(source)}: its first row, {row.place}: {fault}")
+    if prepare.bad_rows == "drop":
+        # A faulty column ends `prepare` all the same; other bad rows are only counted there.
+        rows = [
+            (row, problem)
+            for row, problem in rows
+            if isinstance(problem, RowFault) and problem.reason == "undecidable"
+        ]
+        if not rows:
+            return
+    of_sft: dict[str, Any] = {"bare_answers": prepare.sft.bare_answers} if is_sft else {}
+    if is_sft and prepare.sft.truth_from:
+        # Another source has the references: any will do here.
+        of_sft["truths"] = {
+            problem.id: "0" for _, problem in rows if not isinstance(problem, RowFault)
+        }
+    try:
+        for _ in good_rows(
+            iter(rows), Drops(), prepare.bad_rows, origin=source_label(source), **of_sft
+        ):
+            pass
+    except UserError as error:
+        raise UserError(f"{key}: {error.message}") from error
 
 
 def _try_plugin_rewards(params: Params, own_format: PromptFormat) -> None:

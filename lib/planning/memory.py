@@ -29,24 +29,21 @@ allocator's fragments and CUDA itself need memory too.
 import dataclasses
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
-from ruamel.yaml import YAML
 
 from lib.artifacts import read_json
 from lib.core.errors import UserError
-from lib.engines.registry import VLLM_SHARE
 from lib.export import BATCH, MOST_TOKENS
 from lib.objectives import CHUNK_NUMEL, MAX_WHOLE_LOGITS
-from lib.params import Params
+from lib.params import Params, preset_facts
+from lib.params.engines import VLLM_SHARE
 from lib.params.model import Model
 from lib.training.phase.launch import Launch
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
-FACTS = YAML(typ="safe").load(Path(__file__).with_name("facts.yaml"))
 """Row counts of sets, statements of the source systems, shapes of the presets' models."""
 
 ARCHITECTURES = ("qwen2", "qwen3", "llama")
@@ -157,18 +154,18 @@ def shape_of(model: Model) -> Shape | None:
         # Other fields of `tiny` have the names of config.json; `Shape` ignores those it lacks.
         sizes = {"num_hidden_layers": tiny.num_layers, **heads, **tiny.model_dump()}
         return Shape(model_type="qwen3", tie_word_embeddings=True, **sizes)
-    # facts.yaml has the config.json of the presets' models.
-    if model.name in FACTS["models"]:
-        return shape_in(FACTS["models"][model.name])
+    if facts := preset_facts().get(model.name):
+        return shape_in(facts["model"])
     # Imported only here: the Hub's client takes a quarter of a second.
-    from lib.artifacts.hub import dequantized_folder, gguf_file, is_on_hub, model_repository
+    from lib.models import hub
 
-    on_hub = is_on_hub(model.name, model.revision)
+    on_hub = hub.is_on_hub(model.name, model.revision)
+    repository = hub.model_repository(model.name, model.revision)
     # A folder, or the path of a GGUF file.
-    folder = model_repository(model.name, model.revision).folder if on_hub else Path(model.name)
+    folder = repository.folder if on_hub else hub.local_model(model.name)
     # None if the model is not in the GGUF format.
-    file = gguf_file(folder)
-    config = (dequantized_folder(file) if file else folder) / "config.json"
+    file = hub.gguf_file(folder)
+    config = (hub.dequantized_folder(file) if file else folder) / "config.json"
     try:
         return shape_in(read_json(config)) if config.is_file() else None
     # A damaged file: no JSON, no mapping, a key missing or of another type, or no heads.

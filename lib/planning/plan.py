@@ -5,14 +5,13 @@ import json
 import math
 from collections.abc import Iterator
 
-from lib.engines.unsloth import shares_weights
-from lib.params import Params, preset_params
-from lib.params.data import AnySource, GeneratorSource, HubSource, hub_splits, known_sets
+from lib.models.unsloth import shares_weights
+from lib.params import Params, preset_facts, preset_params
+from lib.params.data import AnySource, GeneratorSource, HubSource, KnownSource, known_sets
 from lib.params.load import BASE, doubts
 from lib.planning.memory import (
     ALONE,
     BYTES,
-    FACTS,
     Shape,
     batch_of,
     export_memory,
@@ -222,26 +221,24 @@ def _rows_of(source: AnySource, params: Params, *, cut: int = 0) -> tuple[int | 
     if isinstance(source, GeneratorSource):
         # For example `num_sft`, for the generated set `sft`.
         return getattr(params.prepare.synthetic, f"num_{source.generator}"), "generated"
+    entries = [known_sets()[source.known]] if isinstance(source, KnownSource) else []
     if isinstance(source, HubSource):
         # The counts are of whole known sets, not of one of several subsets, or of other files.
         part = (source.hub, source.split, [source.subset], source.files)
-        if part not in (
-            (each["hub"], each["split"], each.get("subsets", [""]), each.get("files", ""))
+        entries = [
+            each
             for each in known_sets().values()
-        ):
-            return None, ""
-    # Keys of facts.yaml such as "openai/gsm8k train". A source is one split of one repository: its
-    # subsets all give the same key, whose count is of all subsets. A file gives no key, and a set
-    # that is not in facts.yaml has no count.
-    names = {f"{split.hub} {split.split}" for split in hub_splits(source)}
-    facts = FACTS["sets"].get(names.pop()) if names else None
-    if not facts:
+            if part
+            == (each["hub"], each["split"], each.get("subsets", [""]), each.get("files", ""))
+        ]
+    counted = next((each["rows"] for each in entries if "rows" in each), None)
+    if not counted:
         return None, ""
-    # facts.yaml has published counts for some length cuts (`kept`), of the whole set.
-    rows_within_cut = facts.get("kept", {}).get(cut) if source.limit == "all" else None
+    # Some sets have published counts within a cut (`kept`), of the whole set.
+    rows_within_cut = counted.get("kept", {}).get(cut) if source.limit == "all" else None
     note = f"within {cut} tokens" if rows_within_cut else UNFILTERED
-    rows = _at_most(rows_within_cut or facts["rows"], source.limit)
-    return rows, f"{facts['source']}, {note}"
+    rows = _at_most(rows_within_cut or counted["count"], source.limit)
+    return rows, f"{counted['source']}, {note}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -368,9 +365,10 @@ def plan_lines(params: Params) -> Iterator[str]:
             f"disk {_sizes(disk_bytes(params, shape))}, in data/models; again in DVC's cache; "
             "plus the Hub's files of the model, and checkpoints to resume from"
         )
-    yield "estimates (lib/planning: memory, plan), not verified on a GPU; `make memory-probe`"
-    # Times of other people's runs of this model or a similar one (facts.yaml).
-    for line in FACTS["published"].get(model.name, ()):
+    yield "estimates (lib/planning: memory, plan), not verified on a GPU; `./reckon memory-probe`"
+    # Times of other people's runs of this model or a similar one.
+    facts = preset_facts().get(model.name, {})
+    for line in facts.get("published", ()):
         yield f"published, not ours: {line}"
     # Probable mistakes, and changed params without effect.
     yield from (f"warning: {each}" for each in doubts(params))
@@ -417,8 +415,8 @@ def _phase_lines(phase: Phase, params: Params) -> Iterator[str]:
         yield f"  fits one GPU of: {', '.join(cards)}"
     if measured := validation_of(params, phase):
         yield f"  validation with {params.validation.engine}: {measured}"
-    # What the authors of the source system say about this model's steps and time (facts.yaml).
-    if stated := FACTS["statements"].get(params.model.name, {}).get(phase.name):
+    # What the authors of the source system say about this model's steps and time.
+    if stated := preset_facts().get(params.model.name, {}).get("states", {}).get(phase.name):
         yield f"  the source states: {stated}"
     if phase.name == "grpo":
         device = f" on {rollout.device}" if rollout.device else ""

@@ -1,4 +1,4 @@
-"""Diagnose a checkpoint from its rollouts before GRPO trains it, for `make debug-rollouts`."""
+"""Diagnose a checkpoint from its rollouts before GRPO trains it, for `./reckon debug-rollouts`."""
 
 import statistics
 from collections import Counter
@@ -66,7 +66,7 @@ def diagnose(
     # Two or three samples are often equal by chance.
     if size < MIN_COMPLETIONS:
         few = f"{size} completions of a problem are too few to judge by"
-        return [f"{few}; take N={MIN_COMPLETIONS} or more"]
+        return [f"{few}; take --n {MIN_COMPLETIONS} or more"]
     # [P]: copies of the most frequent completion of each problem.
     copies = [max(counts_of(group).values()) for group in groups]
     num_identical = sum(count >= IDENTICAL_SHARE * size for count in copies)
@@ -101,7 +101,7 @@ def diagnose(
     if not num_signal:
         faults.append(
             f"rewards are equal within every group (mean {mean:.3g}): no advantage, no gradient; "
-            "raise grpo.group_size, or take problems that are solved sometimes (`make difficulty`)"
+            "raise grpo.group_size, or take problems solved sometimes (`./reckon difficulty`)"
         )
     if faults:
         return faults

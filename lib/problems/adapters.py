@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE, RESPONSE, Problem
 from lib.core.errors import UserError
 from lib.core.plugins import guarded, load_plugin
-from lib.problems.columns import required_text, text_of, to_problem
+from lib.problems.columns import FIELD_COLUMNS, label, required_text, text_of, to_problem
 from lib.problems.rows import Fields, RowFault
 from lib.prompts.formats import response_parts
 
@@ -153,7 +153,7 @@ def mmlu(fields: Fields, columns: Mapping[str, str]) -> Problem:
     return Problem.create(
         problem="\n".join([question, *lines]),
         reference=reference,
-        subject=text_of(subject, "subject"),
+        subject=label(subject),
         tags=(MULTIPLE_CHOICE,),
     )
 
@@ -192,7 +192,7 @@ def alpaca_eval(fields: Fields, columns: Mapping[str, str]) -> Problem:
     return Problem.create(
         problem=required_text(fields, ("instruction",), field="problem"),
         reference="",
-        subject=text_of(fields.get("dataset") or "", "dataset"),
+        subject=label(fields.get("dataset") or ""),
         tags=(INSTRUCTION,),
     )
 
@@ -237,6 +237,14 @@ ADAPTERS: dict[str, Adapter] = {
     "alpaca_eval": alpaca_eval,
 }
 """Adapters by their name in params."""
+
+COLUMNS = frozenset(
+    (
+        *(name for names in FIELD_COLUMNS.values() for name in names),
+        *("reward_model", "final_answer", "choices", *LETTERS, "file", "instruction", "dataset"),
+    )
+)
+"""All columns that an adapter of this module reads: no other one of a Parquet file is."""
 
 CSV_NAMES = {"mmlu": ("question", *LETTERS, "answer")}
 """Columns of CSV files without a header, by adapter."""

@@ -13,11 +13,15 @@ A text that ends in `#### N` or holds `\\boxed{}` is both solution and reference
 cannot tell an answer from a solution, the row is an error that asks for `columns:`.
 """
 
-import math
+import ast
+import contextlib
+import itertools
 import re
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
+from lib.artifacts import MAX_JSON, parse_json
 from lib.artifacts.problems import RESPONSE, Problem, excerpt
 from lib.problems.rows import Fields, RowFault
 from lib.prompts.formats import last_box
@@ -52,6 +56,19 @@ _LATEX = re.compile(r"\\[a-zA-Z]+(?:\{[^{}]*\})?")
 _PROSE = re.compile(r"(?:\b[^\W\d_]{2,}[,;:]?\s+){3}[^\W\d_]{2,}")
 # "Level 5", "5"
 _LEVEL = re.compile(r"(?:level\s*)?(\d{1,9})", re.IGNORECASE)
+# Chat messages written as text: JSON, or a Python list as pandas prints it into a CSV file.
+_CHAT_TEXT = re.compile(r"\s*(?:array\()?\[\s*\{\s*['\"](?:role|content|from|value)['\"]\s*:")
+_CHAT_ROLES = {"human": "user", "gpt": "assistant"}
+# Names that every JavaScript object has: a table or chart keyed by such a label would break.
+_OBJECT_NAMES = re.compile(
+    r"__\w+__|constructor|hasOwnProperty|isPrototypeOf|propertyIsEnumerable|toLocaleString|"
+    r"toString|valueOf"
+)
+
+MAX_ZEROS = 31
+"""A number with so many digits before the point, or zeros after it, is written as 1e+31."""
+LABEL_LENGTH = 100
+"""Longest subject or level, in characters."""
 
 
 def to_problem(
@@ -62,8 +79,8 @@ def to_problem(
     Args:
         fields: the row, column → value.
         columns: field of the problem → column, from params: `{"problem": "question"}`. The name
-            `reward_model.ground_truth` is a nested field. For fields without an entry, the table
-            at the top of the module lists the columns.
+            `reward_model.ground_truth` is a nested field, and '' leaves the field empty. For fields
+            without an entry, the table at the top of the module lists the columns.
         tags: the problem's tags. With `RESPONSE`, the solution keeps its spaces, and the reference
             comes only from another column; it is '' if there is none.
 
@@ -71,13 +88,11 @@ def to_problem(
         RowFault: a missing or empty field, a wrong type, invalid Unicode, or a row without a clear
             answer.
     """
-    # Field of the problem → columns to try, in this order.
-    candidates: dict[str, Sequence[str]] = dict(FIELD_COLUMNS)
+    candidates = _candidates(columns or {})
     for field, column in (columns or {}).items():
         # A column that params name has to be there: no other one of the table replaces it.
-        if _cell(fields, column) is None:
+        if column and _cell(fields, column) is None:
             raise _absent(fields, (column,), field=field)
-        candidates[field] = (column,)
     if RESPONSE in tags:
         column, value = _first_value(fields, candidates["solution"])
         # Not stripped like other texts, since SFT learns a response with all its spaces. Chat
@@ -92,20 +107,96 @@ def to_problem(
         reference = worked[0] if worked else text
     else:
         reference, solution = _reference_and_solution(
-            fields, candidates, reference_is_named="reference" in (columns or {})
+            fields, candidates, reference_is_named=bool((columns or {}).get("reference"))
         )
-    # (column, text); ("", "") if there is no such column.
-    _, level = _first_text(fields, candidates["level"])
+    level = label(_first_value(fields, candidates["level"])[1])
     # MATH's "Level 5" and MATH-500's 5 (here "5") become 5; a level without a number stays text.
     number = _LEVEL.fullmatch(level)
     return Problem.create(
         problem=required_text(fields, candidates["problem"], field="problem", role="user"),
         reference=reference,
         solution=solution,
-        subject=_first_text(fields, candidates["subject"])[1],
+        subject=label(_first_value(fields, candidates["subject"])[1]),
         level=int(number[1]) if number else level,
         tags=tags,
     )
+
+
+def _candidates(columns: Mapping[str, str]) -> dict[str, Sequence[str]]:
+    """Return the columns to try by field of the problem, in order; () for an unset field."""
+    named = {field: (column,) if column else () for field, column in columns.items()}
+    return {**FIELD_COLUMNS, **named}
+
+
+def label(value: Any) -> str:
+    """Convert a cell to a subject or level: one short printable line; '' for any other value.
+
+    Labels are optional, and become names in tables and charts: neither NaN nor a list refuses its
+    row, and no control character or name of JavaScript's objects is kept.
+    """
+    text = _line(value) or ""
+    if not text.isprintable():
+        text = "".join(filter(str.isprintable, text))
+    return "" if _OBJECT_NAMES.fullmatch(text) else excerpt(text, LABEL_LENGTH)
+
+
+def _line(value: Any) -> str | None:
+    """Return a cell as text on one line; None for a value that is neither text nor a number."""
+    try:
+        return " ".join(text_of(value, "").split())
+    except RowFault:
+        return None
+
+
+def cleaned_labels(fields: Fields, columns: Mapping[str, str]) -> tuple[str, ...]:
+    """Return which of `subject` and `level` a problem does not have as its row has them."""
+    candidates = _candidates(columns)
+    values = {name: _first_value(fields, candidates[name])[1] for name in ("subject", "level")}
+    return tuple(name for name, value in values.items() if _line(value) != label(value))
+
+
+# Other sets' names of columns, all lower-case, the likelier first.
+_OTHER_COLUMNS = {
+    field: tuple(names.split())
+    for field, names in {
+        "problem": "problem question prompt instruction query messages conversations input",
+        "reference": "answer final_answer reward_model.ground_truth extra_info.answer ground_truth "
+        "expected_answer reference_answer gold target label",
+        "solution": "solution response completion output rationale r1_solution_1 messages "
+        "conversations",
+    }.items()
+}
+# Beside a question, such a column holds the first half of the problem.
+_CONTEXT = {"body", "context", "passage"}
+
+
+def guess_columns(fields: Fields) -> dict[str, str]:
+    """Return the param `columns` with which the table reads a row; {} if there is no such guess.
+
+    The fewest fields that are enough: for chat `messages`, both problem and solution.
+    """
+    names = {name.lower(): name for name in fields}
+    for name, inner in fields.items():
+        if isinstance(inner, Mapping):
+            names |= {f"{name}.{below}".lower(): f"{name}.{below}" for below in inner}
+    if _CONTEXT & names.keys():
+        return {}
+    guesses = {
+        field: [
+            names[other]
+            for other in others
+            if other in names and names[other] not in FIELD_COLUMNS[field]
+        ][:1]
+        for field, others in _OTHER_COLUMNS.items()
+    }
+    available = [field for field, columns in guesses.items() if columns]
+    for size in range(1, len(available) + 1):
+        for named in itertools.combinations(available, size):
+            columns = {field: guesses[field][0] for field in named}
+            with contextlib.suppress(RowFault):
+                to_problem(fields, columns)
+                return columns
+    return {}
 
 
 def _reference_and_solution(
@@ -195,7 +286,7 @@ def _first_value(fields: Fields, candidates: Sequence[str]) -> tuple[str, Any]:
     for name in candidates:
         # None if the column is missing.
         value = _cell(fields, name)
-        is_blank = isinstance(value, str) and not value.strip()
+        is_blank = value == [] or (isinstance(value, str) and not value.strip())
         # Not `if value`: the number 0 is an answer.
         if value is not None and not is_blank:
             return name, value
@@ -232,7 +323,11 @@ def _absent(fields: Fields, candidates: Sequence[str], *, field: str) -> RowFaul
 def text_of(value: Any, field: str, *, role: str = "assistant") -> str:
     """Convert a cell to stripped text: a text, a number, or the only chat turn of `role`.
 
-    27.0 -> "27", 0.5 -> "0.5", [{"role": "assistant", "content": "72"}] -> "72"
+    27.0 -> "27", 0.1 + 0.2 -> "0.3", [{"role": "assistant", "content": "72"}] -> "72"
+
+    A float keeps the 15 digits that every decimal of that length survives; the 16th and 17th are
+    those of the binary number, which no one would write. Chat messages may also be in ShareGPT's
+    form (`from`, `value`), or written as text.
 
     Args:
         field: name of the column, for the error.
@@ -240,15 +335,18 @@ def text_of(value: Any, field: str, *, role: str = "assistant") -> str:
     Raises:
         RowFault: another type, NaN or infinity, a lone surrogate, or no single turn of the role.
     """
-    # A list of chat messages, also an empty one, which then has no turn of the role.
-    if isinstance(value, list) and all(
-        isinstance(turn, Mapping) and {"role", "content"} <= turn.keys() for turn in value
-    ):
-        turns = [turn["content"] for turn in value if turn["role"] == role]
-        if len(turns) != 1:
-            detail = f"expected one message of the {role}, found {len(turns)}"
+    if isinstance(value, str) and _CHAT_TEXT.match(value):
+        value = _written_chat(value, field)
+    turns = _turns(value) if isinstance(value, list) else None
+    if turns is not None:
+        contents = [content for speaker, content in turns if speaker == role]
+        if len(contents) != 1:
+            detail = f"expected one message of the {role}, found {len(contents)}"
             raise RowFault("wrong_type", field=field, detail=detail)
-        value = turns[0]
+        value = contents[0]
+    if isinstance(value, str) and len(value) > MAX_JSON:
+        detail = f"a text of {len(value)} characters, more than {MAX_JSON}"
+        raise RowFault("wrong_type", field=field, detail=detail)
     if isinstance(value, str):
         try:
             # A lone surrogate is a valid str but cannot be written as UTF-8.
@@ -258,13 +356,55 @@ def text_of(value: Any, field: str, *, role: str = "assistant") -> str:
             raise RowFault("bad_utf8", field=field, detail=detail) from error
         return value.strip()
     # bool is an int in Python: True would become "1".
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         detail = f"expected text or a number, found {type(value).__name__}"
         raise RowFault("wrong_type", field=field, detail=detail)
-    if isinstance(value, float) and not math.isfinite(value):
+    if isinstance(value, int):
+        return str(value)
+    number = Decimal(f"{value:.15g}") if isinstance(value, float) else value
+    if not number.is_finite():
         raise RowFault("wrong_type", field=field, detail=f"expected a number, found {value}")
-    # repr is the shortest text that parses back to the same float.
-    return str(int(value)) if value == int(value) else repr(value)
+    if abs(number.adjusted()) >= MAX_ZEROS:
+        return f"{number:e}"
+    # 0.0000001, not 1E-7.
+    text = f"{number:f}"
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if text == "-0" else text
+
+
+def _turns(value: Sequence[Any]) -> list[tuple[str, Any]] | None:
+    """Return (role, content) of each chat message; None if these are no chat messages."""
+    turns: list[tuple[str, Any]] = []
+    for turn in value:
+        if not isinstance(turn, Mapping):
+            return None
+        speaker, content = ("role", "content") if "role" in turn else ("from", "value")
+        if not {speaker, content} <= turn.keys():
+            return None
+        parts = turn[content]
+        # Content in parts, as for models that also read images.
+        if isinstance(parts, list) and all(
+            isinstance(part, Mapping) and isinstance(part.get("text"), str) for part in parts
+        ):
+            parts = "".join(part["text"] for part in parts)
+        role = str(turn[speaker])
+        turns.append((_CHAT_ROLES.get(role, role), parts))
+    return turns
+
+
+def _written_chat(text: str, field: str) -> Any:
+    """Parse chat messages written as text, as JSON or as a Python list.
+
+    Raises:
+        RowFault: it is neither.
+    """
+    for parse in (parse_json, ast.literal_eval):
+        try:
+            return parse(text.strip())
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            pass
+    detail = "chat messages written as text, but not as JSON; expected a list of messages"
+    raise RowFault("wrong_type", field=field, detail=detail)
 
 
 def read_worked(text: str) -> tuple[str, str] | None:

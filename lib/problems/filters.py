@@ -57,15 +57,23 @@ def digest(text: str) -> int:
 
 
 def drop_exact_duplicates(table: ProblemTable) -> ProblemTable:
-    """Keep the first of all problems with the same words; case and spacing do not count."""
-    # `problem.id`, a hash of the problem's words → row of the first problem with them, from 0.
-    first_rows: dict[str, int] = {}
+    """Keep the first of all problems with the same words; spacing does not count.
+
+    A copy with another answer has a reason of its own: one of the two is wrong.
+    """
+    # `problem.id`, a hash of the problem's words → first problem with them: row, reference.
+    firsts: dict[str, tuple[int, str]] = {}
 
     def repeats_earlier(index: int, problem: Problem) -> tuple[str, str] | None:
         """Return the reason and detail to drop a problem; None keeps it."""
-        first = first_rows.setdefault(problem.id, index)
+        first, reference = firsts.setdefault(problem.id, (index, problem.reference))
         if first == index:
             return None
+        if problem.reference != reference and not is_equivalent(
+            reference=reference, answer=problem.reference
+        ):
+            detail = f"the answer is {problem.reference}, and in row {first + 1} {reference}"
+            return "copy_with_other_answer", detail
         return "exact_duplicate", f"same words as row {first + 1}"
 
     return table.keep(repeats_earlier)

@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 from ruamel.yaml import YAML
 
-from lib.artifacts.problems import Problem
+from lib.artifacts.problems import Problem, content_id
 from lib.core.errors import UserError
 from lib.params.data import Synthetic
 
@@ -195,9 +195,13 @@ def generate_problems(
 
 def bucket(problem: Problem, *, by: Literal["text", "equations"]) -> int:
     """Return the bucket, from 0 to `NUM_BUCKETS` - 1, of a problem's text or equations."""
-    # An id is a hash of the text.
-    content = int(problem.id, 16) if by == "text" else _digest(problem.solution)
+    content = int(_text_id(problem), 16) if by == "text" else _digest(problem.solution)
     return content % NUM_BUCKETS
+
+
+def _text_id(problem: Problem) -> str:
+    """Return the hash of the lower-case text, on which the generator's choices have always been."""
+    return content_id(problem.problem.lower())
 
 
 def _digest(text: str) -> int:
@@ -335,7 +339,7 @@ def shorten_solutions(problems: Iterable[Problem], *, share: float, seed: int) -
     """
     for problem in problems:
         # The 256-bit hash as a number in [0, 1), uniform over problems.
-        position = _digest(f"{seed}:shorten:{problem.id}") / 2**256
+        position = _digest(f"{seed}:shorten:{_text_id(problem)}") / 2**256
         yield dataclasses.replace(problem, solution="") if position < share else problem
 
 

@@ -23,6 +23,7 @@ from lib.core.errors import UserError
 from lib.params.data import AnySource, GeneratorSource, GrpoData, LimitedSource, Prepare, SftData
 from lib.params.section import HELD_BACK_SET
 from lib.params.training import Validation
+from lib.problems.columns import guess_columns
 from lib.problems.filters import (
     BenchmarkIndex,
     check_correct,
@@ -33,10 +34,11 @@ from lib.problems.filters import (
     index_benchmark,
 )
 from lib.problems.generated import synthetic_sets
-from lib.problems.rows import RawRow, RowFault
+from lib.problems.rows import Fields, RawRow, RowFault
 from lib.problems.selection import (
     TokenCounter,
     draw,
+    drop_controls,
     drop_too_long,
     easy_to_hard,
     keep_band,
@@ -44,9 +46,9 @@ from lib.problems.selection import (
     read_pass_rates,
     split,
 )
-from lib.problems.sources import SourceRows, read_source
+from lib.problems.sources import SourceRows, read_source, source_label
 from lib.problems.store import Drops, ProblemTable, join, scratch_folder, write_table
-from reckon_verifier import reference_problem
+from reckon_verifier import is_placeholder, reference_problem
 
 WHOLE = 1000
 """Words per n-gram, more than any problem has: only whole problems are compared."""
@@ -240,7 +242,13 @@ class SourceReader:
             UserError: as `good_rows`, and beginning with `key`.
         """
         try:
-            rows = good_rows(self._rows(source), drops, self.prepare.bad_rows, **row_options)
+            rows = good_rows(
+                self._rows(source),
+                drops,
+                self.prepare.bad_rows,
+                origin=source_label(source),
+                **row_options,
+            )
             table = write_table(self.folder / f"{key}.arrow", rows, drops, source=number)
         except UserError as error:
             raise UserError(f"{key}: {error.message}") from error
@@ -268,6 +276,7 @@ def good_rows(
     drops: Drops,
     bad_rows: Literal["error", "drop"],
     *,
+    origin: str = "the source",
     bare_answers: bool = True,
     truths: Mapping[str, str] | None = None,
 ) -> Iterator[Problem]:
@@ -276,6 +285,7 @@ def good_rows(
     Args:
         rows: each with its problem, or with its fault if it gave no problem.
         bad_rows: "error" raises at the first bad row, "drop" counts it and goes on.
+        origin: the source's name in the error of one without rows.
         bare_answers: True if rows without a worked solution are good.
         truths: references by problem id (`truth_from`); they replace the rows' own.
 
@@ -293,26 +303,39 @@ def good_rows(
             fault = _unusable(problem, bare_answers=bare_answers)
             if not fault:
                 num_good += 1
+                drops.changed.update(row.cleaned)
                 yield problem
                 continue
             text = problem.problem
         else:
             # A RowFault: the row gave no problem.
             fault, text = problem, ""
-        by_columns = fault.reason in ("undecidable", "missing_field")
-        mend = "name its columns in `columns:`" if by_columns else "mend the row"
-        error = f"{row.place}: {fault}; {mend}"
         # An undecidable column affects every row and needs params, so `drop` does not hide it.
-        if fault.reason == "undecidable":
-            raise UserError(error)
-        if bad_rows == "error":
-            remedy = "set `prepare.bad_rows: drop` to leave such rows out and count them"
-            raise UserError(f"{error}, or {remedy}")
+        if bad_rows == "error" or fault.reason == "undecidable":
+            mend, is_of_params = _remedy(row, fault)
+            drop = ", or set `prepare.bad_rows: drop` to leave such rows out and count them"
+            raise UserError(f"{row.place}: {fault}; {mend}{'' if is_of_params else drop}")
         # Kept for the case that every row is dropped.
-        first_error = first_error or f"{error}; no row is good, this is the first"
+        if not (num_good or first_error):
+            mend, _ = _remedy(row, fault)
+            first_error = f"{row.place}: {fault}; {mend}; no row is good, this is the first"
         drops.add(fault.reason, row=row.place, detail=str(fault), text=text)
     if not num_good:
-        raise UserError(first_error or "has no row")
+        raise UserError(first_error or f"{origin} has no row")
+
+
+def _remedy(row: RawRow, fault: RowFault) -> tuple[str, bool]:
+    """Return what to do about a bad row, and whether only params can mend it.
+
+    Where columns have other names, all rows are bad: dropping them is no remedy.
+    """
+    fields: Fields = {} if isinstance(row.fields, RowFault) else row.fields
+    if fault.reason == "missing_field" and (columns := guess_columns(fields)):
+        named = ", ".join(f"{field}: {column}" for field, column in columns.items())
+        return f"set `columns: {{{named}}}` of this source", True
+    by_columns = fault.reason in ("undecidable", "missing_field")
+    mend = "name its columns in `columns:`" if by_columns else "mend the row"
+    return mend, fault.reason == "undecidable"
 
 
 def _unusable(problem: Problem, *, bare_answers: bool) -> RowFault | None:
@@ -329,6 +352,9 @@ def _unusable(problem: Problem, *, bare_answers: bool) -> RowFault | None:
     if not problem.reference:
         detail = "no reference of its own; name a set that has it in `truth_from:`"
         return RowFault("missing_field", field="reference", detail=detail)
+    if is_placeholder(problem.reference):
+        detail = f"{problem.reference!r} stands for no answer"
+        return RowFault("placeholder", field="reference", detail=detail)
     # The reason why the verifier cannot read the reference; None if it can.
     if reason := reference_problem(problem.reference):
         detail = f"{problem.reference!r} cannot be graded by: {reason}"
@@ -366,9 +392,16 @@ def finish_sets(
     """
     sft, grpo = sets.training
     for each in sets.training:
+        rows = drop_controls(
+            f"prepare.{each.name}",
+            each.train,
+            counter,
+            targets=each is sft,
+            drops_rows=prepare.bad_rows == "drop",
+        )
         each.train, each.limits = drop_too_long(
             each.name,
-            each.train,
+            rows,
             counter,
             prepare.lengths,
             max_seq_length=max_seq_length,

@@ -1,20 +1,24 @@
-"""Read JSON, CSV and Arrow sources row by row, with each row's place, or its fault if unreadable.
+"""Read JSON, CSV and Parquet row by row, with each row's place, or its fault if unreadable.
 
-Text files are read row by row, except a JSON array. `datasets`' own readers refuse a whole file for
-one bad row without naming it, and turn an MMLU option "0.10" into the number 0.1.
+`datasets`' own readers refuse a whole file for one bad row without naming it, and turn an MMLU
+option "0.10" into the number 0.1. Memory is that of a few rows, whatever the file.
 """
 
 import csv
 import dataclasses
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+import json
+import re
+import tempfile
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lib.artifacts import json_lines, parse_json
+from lib.artifacts import MAX_JSON, json_lines, parse_json, unique_keys
 
 if TYPE_CHECKING:
-    # For the annotation only: the import is slow.
+    # For the annotations only: the imports are slow.
+    import pyarrow
     from datasets import Dataset
 
 Fields = Mapping[str, Any]
@@ -28,9 +32,16 @@ Reason = Literal[
     "wrong_type",
     "undecidable",
     "no_answer",
+    "placeholder",
     "unparseable_answer",
 ]
 """Kinds of faults of a row; metrics count the dropped rows of each."""
+
+
+BATCH = 200
+"""Rows of an Arrow table in memory at a time."""
+NUM_LAST = 3
+"""Rows that `check` reads at each end of a source."""
 
 
 class RowFault(Exception):
@@ -57,11 +68,13 @@ class RawRow:
         origin: its file or Hub set.
         number: line (JSONL, CSV) or row, counted from 1; 0 for the whole file.
         fields: the row, or the fault that made it unreadable.
+        cleaned: fields of its problem that are empty or changed, since the row's are no labels.
     """
 
     origin: str
     number: int
     fields: Fields | RowFault
+    cleaned: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:
@@ -76,23 +89,86 @@ def read_json_rows(path: Path) -> Iterator[RawRow]:
     """
     # A `.json` may hold one array, one object on several lines (MATH's own files), or JSON lines.
     if path.suffix == ".json":
-        text = path.read_bytes()
-        try:
-            whole = parse_json(text)
-        except ValueError as error:
-            # An array begins with "[", after a byte order mark and white space.
-            if text[:64].removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
-                # The number 0: the whole file is at fault.
-                yield RawRow(str(path), 0, _parse_fault(error, "a JSON array"))
-                return
-        else:
-            for number, row in enumerate(whole if isinstance(whole, list) else [whole], start=1):
-                yield RawRow(str(path), number, _object_or_fault(row))
+        content = path.read_bytes()
+        # An array begins with "[", after a byte order mark and white space.
+        if content[:64].removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
+            for number, row in _array_rows(content):
+                yield RawRow(str(path), number, row)
             return
-    for line in json_lines(path):
+        if len(content) <= MAX_JSON:
+            try:
+                whole = parse_json(content, unique=True)
+            except ValueError:
+                pass
+            else:
+                yield RawRow(str(path), 1, _object_or_fault(whole))
+                return
+    for line in json_lines(path, unique=True):
         # `_object_or_fault` returns a JSON object as it is, and a fault for any other value.
         row = _parse_fault(line.fault, "JSON") if line.fault else _object_or_fault(line.value)
         yield RawRow(str(path), line.number, row)
+
+
+_NO_SPACE = re.compile(r"\S|\Z")
+_DECODER = json.JSONDecoder(object_pairs_hook=unique_keys)
+
+
+def _array_rows(content: bytes) -> Iterator[tuple[int, Fields | RowFault]]:
+    """Yield (number from 1, row or fault) of a JSON array, one element in memory at a time.
+
+    A fault is the last one: where the next element begins is unknown. Number 0 is the whole file.
+    """
+    try:
+        text = content.decode("utf-8-sig")
+    except ValueError as error:
+        yield 0, _parse_fault(error, "JSON")
+        return
+    start, number = text.index("[") + 1, 0
+    while True:
+        start = _skip_space(text, start)
+        if number == 0 and text[start : start + 1] == "]":
+            break
+        number += 1
+        try:
+            row, start = _element(text, start)
+        except (ValueError, RecursionError) as error:
+            yield number, RowFault("unreadable", detail=f"not JSON ({error})")
+            return
+        yield number, _object_or_fault(row)
+        start = _skip_space(text, start)
+        if text[start : start + 1] != ",":
+            break
+        start += 1
+    if text[start : start + 1] != "]" or text[start + 1 :].strip():
+        detail = f"not a JSON array after {number} rows: {text[start : start + 20]!r}"
+        yield number + 1, RowFault("unreadable", detail=detail)
+
+
+def _skip_space(text: str, start: int) -> int:
+    """Return the place of the first character from `start` on that is no white space."""
+    return next(_NO_SPACE.finditer(text, start)).start()
+
+
+def _element(text: str, start: int) -> tuple[Any, int]:
+    """Parse the JSON value at `start`; return it and the place after it.
+
+    Raises:
+        ValueError: not JSON, or longer than `MAX_JSON` characters.
+    """
+    # Windows of growing size: most rows are shorter than the first, and no text is copied whole.
+    window, longest = 2**14, min(MAX_JSON, len(text) - start)
+    while window < longest:
+        try:
+            row, end = _DECODER.raw_decode(text[start : start + window])
+        except ValueError:
+            window *= 8
+            continue
+        # A number could go on after the window.
+        if end < window:
+            return row, start + end
+        window *= 8
+    row, end = _DECODER.raw_decode(text[start : start + longest])
+    return row, start + end
 
 
 def _parse_fault(error: ValueError, form: str) -> RowFault:
@@ -123,12 +199,12 @@ def read_csv_rows(path: Path, *, names: Sequence[str] = ()) -> Iterator[RawRow]:
     """
     file_field = {"file": path.stem} if names else {}
     # The default, 131,072 characters, refuses long solutions.
-    csv.field_size_limit(sys.maxsize)
+    csv.field_size_limit(MAX_JSON)
     # Undecodable bytes become lone surrogates: only their own row is at fault, when its text is
     # converted.
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
         # strict: an unclosed quote is an error instead of one huge field.
-        reader = csv.reader(lines, strict=True)
+        reader = csv.reader(_csv_lines(lines), strict=True)
         # Not a `for` loop, which an error would end: the reader goes on with the next row.
         while True:
             fields: Fields | RowFault
@@ -146,7 +222,7 @@ def read_csv_rows(path: Path, *, names: Sequence[str] = ()) -> Iterator[RawRow]:
                 # [] is a blank line, which is skipped. Without `names`, the first line that is not
                 # blank is the header and gives them.
                 if not values or not names:
-                    names = names or values
+                    names = names or [name.strip() for name in values]
                     named = [name for name in names if name]
                     if len(set(named)) < len(named):
                         detail = f"two columns have one name: {', '.join(named)}"
@@ -155,6 +231,14 @@ def read_csv_rows(path: Path, *, names: Sequence[str] = ()) -> Iterator[RawRow]:
                     continue
                 fields = _csv_fields(values, names, file_field)
             yield RawRow(str(path), reader.line_num, fields)
+
+
+def _csv_lines(lines: Any) -> Iterator[str]:
+    """Yield the lines of a CSV file; raise csv.Error at one of more than `MAX_JSON` characters."""
+    while line := lines.readline(MAX_JSON):
+        if len(line) == MAX_JSON and not line.endswith("\n"):
+            raise csv.Error(f"a line of more than {MAX_JSON} characters")
+        yield line
 
 
 def _csv_fields(
@@ -171,30 +255,130 @@ def _csv_fields(
     return {**file_field, **dict(zip(names, values, strict=True))}
 
 
-def read_arrow_rows(dataset: "Dataset", *, origin: str) -> Iterator[RawRow]:
-    """Yield the rows of an Arrow-backed set, a batch of 200 in memory at a time.
+def last_rows(rows: Callable[[Path], Iterator[RawRow]], path: Path) -> Iterator[RawRow]:
+    """Yield the last rows of a file, without the time to parse a large one.
 
-    A row with a text that is not UTF-8 is yielded with its fault in place of its fields.
+    Args:
+        rows: reads the file.
+    """
+    if path.suffix == ".parquet":
+        yield from read_parquet_rows(path, ends=True)
+        return
+    size = path.stat().st_size
+    if path.suffix in (".jsonl", ".ndjson") and size > MAX_JSON:
+        with path.open("rb") as content, tempfile.NamedTemporaryFile(suffix=path.suffix) as tail:
+            # The lines of the last megabytes; the first of them may be cut.
+            number = sum(chunk.count(b"\n") for chunk in iter(lambda: content.read(2**20), b""))
+            content.seek(size - MAX_JSON // 8)
+            lines = content.read().split(b"\n")[1:]
+            tail.write(b"\n".join(lines))
+            tail.flush()
+            for row in deque(read_json_rows(Path(tail.name)), maxlen=NUM_LAST):
+                place = number - len(lines) + 1 + row.number
+                yield dataclasses.replace(row, origin=str(path), number=place)
+    elif size <= MAX_JSON:
+        yield from deque(rows(path), maxlen=NUM_LAST)
+
+
+def read_parquet_rows(
+    path: Path, *, columns: Collection[str] = (), ends: bool = False
+) -> Iterator[RawRow]:
+    """Yield the rows of a Parquet file; one without rows gives none.
+
+    A file that cannot be read gives one row with a fault, and no other.
+
+    Args:
+        columns: the columns to read; the others are None in every row. () reads all.
+        ends: True for the rows of the last batch only.
+    """
+    from pyarrow import ArrowException, parquet, types
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            names = schema.names
+            texts = [field.name for field in schema if types.is_string(field.type)]
+        # A file of kilobytes may repeat one text of megabytes in every row: kept once.
+        with parquet.ParquetFile(path, read_dictionary=texts) as file:
+            used = [name for name in names if name in columns] if columns else names
+            groups = range(file.num_row_groups)[-1:] if ends else range(file.num_row_groups)
+            batches: Iterable[Any] = file.iter_batches(
+                batch_size=BATCH, columns=used, row_groups=list(groups)
+            )
+            start = 0
+            if ends:
+                # Without conversion to Python, a whole group takes little time.
+                batches = [each.slice(max(0, len(each) - NUM_LAST)) for each in deque(batches, 1)]
+                start = file.metadata.num_rows - sum(map(len, batches))
+            for row in _arrow_rows(batches, origin=str(path), names=names):
+                yield dataclasses.replace(row, number=start + row.number) if start else row
+    # KeyError, NotImplementedError: of Arrow, for types that it does not read.
+    except (ArrowException, OSError, KeyError, NotImplementedError) as error:
+        # The number 0: the whole file is at fault.
+        detail = f"not a whole Parquet file ({' '.join(str(error).split())})"
+        yield RawRow(str(path), 0, RowFault("unreadable", detail=detail))
+
+
+def read_arrow_rows(dataset: "Dataset", *, origin: str) -> Iterator[RawRow]:
+    """Yield the rows of an Arrow-backed set, a batch in memory at a time.
 
     Args:
         origin: name of the set in messages.
     """
+    return _arrow_rows(dataset.with_format("arrow").iter(batch_size=BATCH), origin=origin)
+
+
+def _arrow_rows(
+    batches: Iterable[Any], *, origin: str, names: Sequence[str] = ()
+) -> Iterator[RawRow]:
+    """Yield the rows of Arrow tables or batches.
+
+    A row with a text that is not UTF-8 has its fault in place of its fields. Tables are converted
+    cell by cell: one bad cell would make the conversion of a whole batch fail.
+
+    Args:
+        names: all columns of the set, in order; those that the batches lack are None.
+    """
     number = 0
-    # Batches stay Arrow tables: one bad cell would make the conversion of a whole batch fail.
-    for batch in dataset.with_format("arrow").iter(batch_size=200):
+    for batch in batches:
+        columns = [
+            (name, batch.column(name), _reader(batch.schema.field(name).type))
+            for name in batch.schema.names
+        ]
         for index in range(batch.num_rows):
             number += 1
-            yield RawRow(origin, number, _arrow_fields(batch, index))
+            fields: dict[str, Any] = dict.fromkeys(names)
+            fault = None
+            for name, column, read in columns:
+                try:
+                    value = column[index].as_py()
+                    fields[name] = read(value) if read else value
+                except UnicodeDecodeError as error:
+                    detail = f"not UTF-8 at byte {error.start + 1}"
+                    fault = RowFault("bad_utf8", field=name, detail=detail)
+            yield RawRow(origin, number, fault or fields)
 
 
-def _arrow_fields(batch: Any, index: int) -> Fields | RowFault:
-    """Convert row `index` of an Arrow table to column → value; a fault if a cell is not UTF-8."""
-    fields = {}
-    for name in batch.column_names:
-        # Cell by cell, so that the fault names the column.
-        try:
-            fields[name] = batch.column(name)[index].as_py()
-        except UnicodeDecodeError as error:
-            detail = f"not UTF-8 at byte {error.start + 1}"
-            return RowFault("bad_utf8", field=name, detail=detail)
-    return fields
+def _reader(kind: "pyarrow.DataType") -> Callable[[Any], Any] | None:
+    """Return a function that gives a value of this type its shortest digits; None if it has them.
+
+    A float32 of 0.1 is 0.10000000149011612 as a float64.
+    """
+    from pyarrow import types
+
+    if types.is_float32(kind) or types.is_float16(kind):
+        import numpy as np
+
+        own = np.float32 if types.is_float32(kind) else np.float16
+        return lambda value: None if value is None else float(str(own(value)))
+    if types.is_struct(kind):
+        readers = {field.name: read for field in kind if (read := _reader(field.type))}
+        if not readers:
+            return None
+        return lambda value: (
+            value and {**value, **{name: read(value[name]) for name, read in readers.items()}}
+        )
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        inner = _reader(kind.value_type)
+        return inner and (lambda value: value and [inner(each) for each in value])
+    return None

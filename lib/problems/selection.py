@@ -4,7 +4,7 @@ Prompts are limited to the percentile `prepare.lengths.prompt_percentile` of all
 completion together to `model.max_seq_length`. Training's tokenizer counts both: the prompt as
 rendered by the prompt format, the completion with its EOS.
 
-`make difficulty` measures pass rates: k completions of a checkpoint per problem. They are kept
+`./reckon difficulty` measures pass rates: k completions of a checkpoint per problem. They are kept
 under data/raw by content hash, so that the DAG has no cycle: a checkpoint influences its own
 training data only through a file that somebody wrote on purpose.
 
@@ -22,14 +22,14 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from lib.artifacts import read_records, write_jsonl
-from lib.artifacts.problems import Problem
+from lib.artifacts.problems import Problem, excerpt
 from lib.core.errors import UserError
 from lib.params.data import Difficulty, Ingredient, LengthSettings
 from lib.problems.filters import digest
 from lib.problems.mixture import mixture_counts
 from lib.problems.store import ProblemTable, join
 from lib.prompts import PromptFormat, prompt_text, special_tokens
-from lib.prompts.formats import render_target
+from lib.prompts.formats import Target, render_target
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,6 +42,7 @@ class TokenCounter:
         system: system prompt, '' for none.
         bos_token: '' for a tokenizer that has none.
         eos_token: ends every completion.
+        controls: the tokenizer's control tokens, as text.
     """
 
     count: Callable[[Sequence[str]], list[int]]
@@ -49,6 +50,20 @@ class TokenCounter:
     system: str
     bos_token: str
     eos_token: str
+    controls: tuple[str, ...] = ()
+
+    def fault(self, problem: Problem, target: Target | None) -> tuple[str, str] | None:
+        """Return reason and detail if training cannot use a problem, or its target; None if it can.
+
+        A control token, or a tag of the format, would be encoded as that token, and not as text.
+        """
+        texts = {"problem": problem.problem, "solution": target.text if target else ""}
+        for name, text in texts.items():
+            marks = self.prompt_format.marks if name == "problem" else ()
+            for token in (*self.controls, *marks):
+                if token in text:
+                    return "control_token", f"the {name} holds `{token}`, a token of its own"
+        return ("target_not_in_format", target.fault) if target and target.fault else None
 
     def prompts(self, problems: Sequence[Problem]) -> list[int]:
         """Count the tokens of each prompt, as text from BOS to the start of the completion."""
@@ -63,7 +78,7 @@ class TokenCounter:
     def completions(self, problems: Sequence[Problem]) -> list[int]:
         """Count the tokens of each SFT completion, EOS included."""
         return self.count(
-            [render_target(each, self.prompt_format) + self.eos_token for each in problems]
+            [render_target(each, self.prompt_format).text + self.eos_token for each in problems]
         )
 
 
@@ -83,10 +98,47 @@ def token_counter(checkpoint: Path, *, prompt_format: PromptFormat, system: str)
         encoded = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [len(encoding) for encoding in encoded]
 
+    # A format's tags are tokens of a tokenizer that is trained here: in a target, they belong.
+    added = tokenizer.get_added_tokens_decoder().values()
+    controls = {token.content for token in added if token.special} - set(prompt_format.marks)
     # `special_tokens` returns bos_token and eos_token.
     return TokenCounter(
-        count=count, prompt_format=prompt_format, system=system, **special_tokens(checkpoint)
+        count=count,
+        prompt_format=prompt_format,
+        system=system,
+        controls=tuple(sorted(controls - {""})),
+        **special_tokens(checkpoint),
     )
+
+
+def drop_controls(
+    name: str, table: ProblemTable, counter: TokenCounter, *, targets: bool, drops_rows: bool
+) -> ProblemTable:
+    """Drop problems that hold control tokens or tags, and those whose target is not in its format.
+
+    Args:
+        name: the set's name, for errors.
+        targets: True for SFT's rows.
+        drops_rows: False raises at the first such row.
+
+    Raises:
+        UserError: there is such a row, unless `drops_rows`.
+    """
+
+    def check(_: int, problem: Problem) -> tuple[str, str] | None:
+        """Return the reason and detail to drop a problem; None keeps it."""
+        target = render_target(problem, counter.prompt_format) if targets else None
+        fault = counter.fault(problem, target)
+        if fault and not drops_rows:
+            raise UserError(
+                f"{name}: problem {problem.id}, {excerpt(problem.problem, 60)!r}: {fault[1]}; mend "
+                "the row, or set `prepare.bad_rows: drop` to leave such rows out and count them"
+            )
+        if target and target.is_converted and not fault:
+            table.drops.changed["target"] += 1
+        return fault
+
+    return table.keep(check)
 
 
 def drop_too_long(
@@ -173,7 +225,7 @@ def read_pass_rates(path: Path) -> dict[str, PassRate]:
     """
     if not path.is_file():
         raise UserError(
-            f"prepare.grpo.difficulty.file: {path} is missing; `make difficulty` writes it"
+            f"prepare.grpo.difficulty.file: {path} is missing; `./reckon difficulty` writes it"
         )
 
     def parse(row: Any) -> tuple[str, PassRate]:
@@ -184,7 +236,7 @@ def read_pass_rates(path: Path) -> dict[str, PassRate]:
             raise ValueError(f"{rate.num_correct} of {rate.num_completions}")
         return str(row["id"]), rate
 
-    remedy = "`make difficulty` writes this file"
+    remedy = "`./reckon difficulty` writes this file"
     return dict(read_records(path, parse, what="a pass rate", remedy=remedy))
 
 

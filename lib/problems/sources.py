@@ -1,28 +1,36 @@
 """Sources of problems: files under data/raw and sets on the Hugging Face Hub.
 
 Other paths are refused: the `prepare` stage depends on `data/raw`, so an edited file there re-runs
-the stage, and a file elsewhere would not. Only `make evaluate`, outside the pipeline, reads any
+the stage, and a file elsewhere would not. Only `./reckon evaluate`, outside the pipeline, reads any
 path: its provenance holds the file's hash.
 """
 
+import contextlib
 import dataclasses
+import functools
+import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import datasets
-from datasets import Dataset, DatasetDict
+import yaml
+from datasets import DatasetDict
 from datasets.exceptions import DatasetsError
+from huggingface_hub import DatasetCard
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 from lib.artifacts import json_lines, replacing
-from lib.artifacts.hub import Repository, dataset_repository, find, look_up
 from lib.artifacts.problems import Problem, read_problems
 from lib.core.errors import UserError
 from lib.core.plugins import is_plugin
+from lib.models.hub import Repository, dataset_repository, find, look_up
 from lib.params.data import (
     RAW,
+    AnySource,
     HubSource,
     KnownSource,
     PathSource,
@@ -31,11 +39,20 @@ from lib.params.data import (
     known_sets,
 )
 from lib.params.section import suggest
-from lib.problems.adapters import ADAPTERS, CSV_NAMES, own_adapter
-from lib.problems.rows import RawRow, RowFault, read_arrow_rows, read_csv_rows, read_json_rows
-from lib.problems.store import scratch_folder
+from lib.problems.adapters import ADAPTERS, COLUMNS, CSV_NAMES, own_adapter
+from lib.problems.columns import cleaned_labels
+from lib.problems.rows import (
+    NUM_LAST,
+    RawRow,
+    RowFault,
+    last_rows,
+    read_arrow_rows,
+    read_csv_rows,
+    read_json_rows,
+    read_parquet_rows,
+)
 
-FILE_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
+FILE_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
 
 BENCHMARKS_FOLDER = Path("data/problems/benchmarks")
 
@@ -73,6 +90,42 @@ def read_source(source: PathSource | HubSource | KnownSource, *, raw: Path = RAW
         )
 
 
+def edge_rows(source: PathSource | HubSource | KnownSource, *, raw: Path = RAW) -> SourceRows:
+    """Yield the first and the last rows of a source, and those of each of its files.
+
+    Raises:
+        UserError: as `read_source`.
+    """
+    for part in (source,) if isinstance(source, PathSource) else hub_splits(source):
+        if isinstance(part, PathSource):
+            files = _files(Path(part.path), split=part.split, raw=raw)
+        else:
+            files = _hub_files(part, find(dataset_repository(**part.place)), str(part.hub))
+        read = functools.partial(_file_rows, names=CSV_NAMES.get(part.adapter, ()))
+        for path in files:
+            if path.is_dir():
+                rows: Iterator[RawRow] = itertools.islice(_saved_rows(path, part.split), NUM_LAST)
+            else:
+                ends = itertools.chain(
+                    itertools.islice(read(path), NUM_LAST), last_rows(read, path)
+                )
+                # A short file has the same rows at both ends.
+                rows = iter({row.place: row for row in ends}.values())
+            yield from _converted(rows, part.adapter, part.columns)
+
+
+def source_label(source: AnySource) -> str:
+    """Return a source's name for messages: its path, its name, or "openai/gsm8k test"."""
+    match source:
+        case PathSource():
+            return source.path
+        case KnownSource():
+            return source.known
+        case HubSource():
+            return f"{source.hub} {source.split}"
+    return f"generator {source.generator}"
+
+
 def read_rows(
     at: Path | HubSource,
     *,
@@ -94,38 +147,74 @@ def read_rows(
     Raises:
         UserError: a path is missing or outside `raw`, or a Hub set cannot be fetched.
     """
+    yield from _converted(_raw_rows(at, adapter, columns or {}, split, raw), adapter, columns or {})
+
+
+def _converted(rows: Iterable[RawRow], adapter: str, columns: Mapping[Any, str]) -> SourceRows:
+    """Yield each row with its problem or its fault."""
     convert = own_adapter(adapter) if is_plugin(adapter) else ADAPTERS[adapter]
-    for row in _raw_rows(at, adapter, split, raw):
+    for row in rows:
         # A row that the reader could not parse has its fault in place of the fields.
         if isinstance(row.fields, RowFault):
             yield row, row.fields
             continue
         try:
-            yield row, convert(row.fields, columns or {})
+            problem: Problem | RowFault = convert(row.fields, columns)
         except RowFault as fault:
-            yield row, fault
+            problem = fault
+        if cleaned := cleaned_labels(row.fields, columns):
+            row = dataclasses.replace(row, cleaned=cleaned)
+        yield row, problem
 
 
-def _raw_rows(at: Path | HubSource, adapter: str, split: str, raw: Path) -> Iterator[RawRow]:
+def _raw_rows(
+    at: Path | HubSource, adapter: str, columns: Mapping[Any, str], split: str, raw: Path
+) -> Iterator[RawRow]:
     """Yield a source's rows before conversion to problems, by the reader for its kind of file.
 
     Args:
         adapter: name of the adapter; some know the columns of CSV files without a header.
+        columns: those that params name.
         split: one of a folder's splits; '' if it has only one.
     """
+    # "reward_model.ground_truth" is a field of the column "reward_model".
+    named = {column.split(".")[0] for column in columns.values()}
+    used = frozenset() if is_plugin(adapter) else COLUMNS | {*columns.values()} | named
     if isinstance(at, HubSource):
-        yield from _hub_rows(at)
+        yield from _hub_rows(at, columns=used)
         return
     for path in _files(at, split=split, raw=raw):
-        match path.suffix:
-            case ".jsonl" | ".json":
-                yield from read_json_rows(path)
-            case ".csv":
-                # (): the first line of the file is its header.
-                yield from read_csv_rows(path, names=CSV_NAMES.get(adapter, ()))
-            # A `.parquet` file, or an Arrow folder.
-            case _:
-                yield from _arrow_rows(path, split)
+        if path.is_dir():
+            yield from _saved_rows(path, split)
+        else:
+            yield from _file_rows(path, names=CSV_NAMES.get(adapter, ()), columns=used)
+
+
+def _file_rows(
+    path: Path, *, names: Sequence[str] = (), columns: Collection[str] = ()
+) -> Iterator[RawRow]:
+    """Yield the rows of a file of `FILE_SUFFIXES`.
+
+    Args:
+        names: columns of a CSV file without a header; () reads them from its first line.
+        columns: the columns to read of a Parquet file; () for all.
+    """
+    if _is_pointer(path):
+        detail = "a pointer of Git LFS, not the file; run `git lfs pull` where it is from"
+        yield RawRow(str(path), 0, RowFault("unreadable", detail=detail))
+    elif path.suffix == ".parquet":
+        yield from read_parquet_rows(path, columns=columns)
+    elif path.suffix == ".csv":
+        yield from read_csv_rows(path, names=names)
+    else:
+        yield from read_json_rows(path)
+
+
+def _is_pointer(path: Path) -> bool:
+    """Return True if Git LFS left its pointer in place of the file."""
+    with contextlib.suppress(OSError), path.open("rb") as content:
+        return content.read(40).startswith(b"version https://git-lfs.github.com/")
+    return False
 
 
 def _files(path: Path, *, split: str, raw: Path) -> list[Path]:
@@ -203,29 +292,24 @@ def _select_split(path: Path, splits: Mapping[str, Content], split: str) -> Cont
     )
 
 
-def _arrow_rows(path: Path, split: str) -> Iterator[RawRow]:
-    """Yield the rows of a Parquet file, or of a folder that `save_to_disk` wrote.
+def _saved_rows(path: Path, split: str) -> Iterator[RawRow]:
+    """Yield the rows of a folder that `save_to_disk` wrote.
 
-    A file or folder that cannot be read gives one row with a fault, and no other.
+    A folder that cannot be read gives one row with a fault, and no other.
 
     Args:
         split: one of the folder's splits; '' if it has only one.
     """
-    # A folder for the Arrow file that `datasets` converts Parquet into, deleted at the end.
-    with scratch_folder() as cache:
-        try:
-            if path.suffix == ".parquet":
-                loaded = Dataset.from_parquet(str(path), cache_dir=str(cache))
-            else:
-                loaded = datasets.load_from_disk(str(path))
-        except _LOADING_ERRORS as error:
-            detail = f"not a whole {path.suffix.lstrip('.') or 'Arrow'} file ({_cause(error)})"
-            # The number 0: the whole file is at fault.
-            yield RawRow(str(path), 0, RowFault("unreadable", detail=detail))
-            return
-        # A folder with several splits is loaded as a DatasetDict, split → rows.
-        rows = _select_split(path, loaded, split) if isinstance(loaded, DatasetDict) else loaded
-        yield from read_arrow_rows(rows, origin=str(path))
+    try:
+        loaded = datasets.load_from_disk(str(path))
+    except _LOADING_ERRORS as error:
+        # The number 0: the whole folder is at fault.
+        detail = f"not a whole Arrow file ({_cause(error)})"
+        yield RawRow(str(path), 0, RowFault("unreadable", detail=detail))
+        return
+    # A folder with several splits is loaded as a DatasetDict, split → rows.
+    rows = _select_split(path, loaded, split) if isinstance(loaded, DatasetDict) else loaded
+    yield from read_arrow_rows(rows, origin=str(path))
 
 
 def _cause(error: Exception) -> str:
@@ -254,7 +338,7 @@ def find_benchmark(query: str, *, limit: int = 0) -> BenchmarkSet:
     """Read the benchmark that `query` names.
 
     Args:
-        query: a benchmark that `prepare` wrote ("held_out"), a known set that `make benchmarks`
+        query: a benchmark that `prepare` wrote ("held_out"), a known set that `./reckon benchmarks`
             fetched ("gsm8k"), a path, or `name=path` for a copy of a known set elsewhere.
         limit: number of problems, the same ones each time; 0 for all.
 
@@ -316,8 +400,8 @@ def _locate(query: str) -> tuple[str, Path]:
             return name, file
     if name in known_sets():
         raise UserError(
-            f"benchmark `{name}`: {fetched} is missing; `make benchmarks SETS={name}` fetches it "
-            f"from the Hub, and BENCHMARKS={name}=PATH reads a copy that is here already"
+            f"benchmark `{name}`: {fetched} is missing; `./reckon benchmarks {name}` fetches it "
+            f"from the Hub, and --benchmarks {name}=PATH reads a copy that is here already"
         )
     own = sorted(path.stem for path in BENCHMARKS_FOLDER.glob("*.jsonl"))
     raise UserError(
@@ -345,15 +429,19 @@ def _all_problems(path: Path, adapter: str) -> Iterator[Problem]:
         yield problem
 
 
-def _hub_rows(source: HubSource, *, elsewhere: str = Repository.elsewhere) -> Iterator[RawRow]:
+def _hub_rows(
+    source: HubSource, *, columns: Collection[str] = (), elsewhere: str = Repository.elsewhere
+) -> Iterator[RawRow]:
     """Yield the rows of a split on the Hub, from data/hub, the Hub's cache, or by download.
 
     Args:
+        columns: the columns to read of Parquet files; () for all.
         elsewhere: the end of the error "the Hub cannot be reached; ...". The default names
             `make fetch`.
 
     Raises:
-        UserError: no network, no such repository, revision, subset or split, or no permission.
+        UserError: no network, no such repository, revision, subset or split, no permission, or a
+            file outside of the repository.
     """
     # `place`: name, revision and files of the repository. `find` returns the folder with the files,
     # downloaded if they are not here; its error ends with `elsewhere`.
@@ -361,27 +449,79 @@ def _hub_rows(source: HubSource, *, elsewhere: str = Repository.elsewhere) -> It
     subset = f"{source.subset}/" if source.subset else ""
     # "openai/gsm8k@0123abcd main/test", for messages.
     label = f"{source.hub}@{source.revision[:8]} {subset}{source.split}"
-    options: dict[str, Any] = {}
-    if source.files:
-        # No check of the row count: the dataset card counts all files, and these may be some only.
-        options["verification_mode"] = "no_checks"
-        options["data_files"] = {source.split: source.files}
-    # `datasets` converts the files into the cache, and memory-maps them there.
-    with scratch_folder() as cache:
-        try:
-            rows = datasets.load_dataset(
-                str(folder),
-                source.subset or None,
-                split=source.split,
-                cache_dir=str(cache),
-                **options,
-            )
-        except _LOADING_ERRORS as error:
-            raise UserError(
-                f"{label}: {_cause(error)}; check `subset`, `split` and `files` of this source in "
-                "params.yaml"
-            ) from error
-        yield from read_arrow_rows(rows, origin=label)
+    rows = itertools.chain.from_iterable(
+        _file_rows(path, columns=columns) for path in _hub_files(source, folder, label)
+    )
+    for number, row in enumerate(rows, start=1):
+        yield dataclasses.replace(row, origin=label, number=number)
+
+
+def _hub_files(source: HubSource, folder: Path, label: str) -> list[Path]:
+    """Return the files of a split, as the repository's card or its file names have them.
+
+    The card is a stranger's: a path or link that leaves the folder, a URL, and a file that would
+    have to be unpacked are refused.
+
+    Args:
+        label: the split's name in messages.
+
+    Raises:
+        UserError: one of these, or no such subset or split.
+    """
+    for pattern in _card_patterns(folder, label):
+        if re.search(r"::|:/|^[~/\\]", pattern) or ".." in Path(pattern).parts:
+            raise UserError(f"{label}: its card names `{pattern}`, which is not in the repository")
+    # Of several files for one split, params name some.
+    options = {"data_files": {source.split: source.files}} if source.files else {}
+    try:
+        builder = datasets.load_dataset_builder(str(folder), source.subset or None, **options)
+        splits: Mapping[str, Sequence[str]] = builder.config.data_files or {}
+        names = splits[source.split]
+    except (*_LOADING_ERRORS, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{label}: {_cause(error)}; check `subset`, `split` and `files` of this source in "
+            "params.yaml"
+        ) from error
+    # The Hub's cache has links to its blobs.
+    roots = [folder.resolve(), folder.resolve().parents[1] / "blobs"]
+    paths = []
+    for path in map(Path, names):
+        if not any(path.resolve().is_relative_to(root) for root in roots):
+            raise UserError(f"{label}: {path} leads out of the repository")
+        if path.suffix not in FILE_SUFFIXES:
+            expected = ", ".join(FILE_SUFFIXES)
+            raise UserError(f"{label}: {path.name} is not read from the Hub; expected {expected}")
+        paths.append(path)
+    return paths
+
+
+def _card_patterns(folder: Path, label: str) -> Iterator[str]:
+    """Yield every path in the `configs` of a repository's card, README.md or .huggingface.yaml.
+
+    Raises:
+        UserError: a card is no YAML.
+    """
+    readme, own = folder / "README.md", folder / ".huggingface.yaml"
+    cards: list[Any] = []
+    try:
+        if readme.is_file():
+            # The parser that `datasets` has for it.
+            text = readme.read_text("utf-8", "replace")
+            cards.append(vars(DatasetCard(text).data))
+        if own.is_file():
+            cards.append(YAML(typ="safe").load(own.read_text("utf-8", "replace")))
+    # ValueError: also of the hub's client, for a card that is no mapping.
+    except (yaml.YAMLError, YAMLError, ValueError, TypeError, RecursionError) as error:
+        raise UserError(f"{label}: its card is not valid YAML") from error
+    for card_content in cards:
+        configs = card_content.get("configs") if isinstance(card_content, dict) else None
+        pending = [configs]
+        while pending:
+            each = pending.pop()
+            if isinstance(each, str):
+                yield each
+            elif isinstance(each, dict | list):
+                pending += each.values() if isinstance(each, dict) else each
 
 
 def fetch_known(name: str, folder: Path) -> tuple[Path, int]:
@@ -404,7 +544,7 @@ def fetch_known(name: str, folder: Path) -> tuple[Path, int]:
         splits = tuple(split.model_copy(update={"revision": commit}) for split in splits)
     path = folder / f"{name}.jsonl"
     # The remedy in the error "the Hub cannot be reached; ...".
-    elsewhere = f"run `make benchmarks SETS={name}` where it can be, and bring {path} here"
+    elsewhere = f"run `./reckon benchmarks {name}` where it can be, and bring {path} here"
     count = 0
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as lines:
         for split in splits:

@@ -46,11 +46,13 @@ class Drops:
     Attributes:
         num_read: rows read from the sources.
         counts: dropped rows by reason.
+        changed: kept rows by what is empty or converted in them, such as `level`.
         examples: the first few rows per reason: place or id, and fault.
     """
 
     num_read: int = 0
     counts: Counter[str] = dataclasses.field(default_factory=Counter)
+    changed: Counter[str] = dataclasses.field(default_factory=Counter)
     examples: dict[str, list[dict[str, str]]] = dataclasses.field(default_factory=dict)
 
     def add(self, reason: str, *, row: str, detail: str, text: str = "") -> None:
@@ -75,7 +77,8 @@ class Drops:
     def metrics(self) -> dict[str, Any]:
         """Return the numbers for the metrics file; shares are of the rows read.
 
-        {"read": 100, "kept": 98, "dropped": {"too_long": {"count": 2, "share": 0.02}}}
+        {"read": 100, "kept": 98, "dropped": {"too_long": {"count": 2, "share": 0.02}}}, and
+        "changed": {"level": 3} if there are any.
         """
         return {
             "read": self.num_read,
@@ -84,12 +87,16 @@ class Drops:
                 reason: {"count": count, "share": count / self.num_read}
                 for reason, count in self.counts.items()
             },
+            **({"changed": dict(self.changed)} if self.changed else {}),
         }
 
     def __str__(self) -> str:
-        """Format the counts for a message: "3 too_long, 1 contaminated"."""
-        listed = ", ".join(f"{count} {reason}" for reason, count in self.counts.items())
-        return listed or "none"
+        """Format the counts for a message: "3 too_long, 1 contaminated; changed: 2 level"."""
+        dropped, changed = (
+            ", ".join(f"{count} {reason}" for reason, count in counts.items())
+            for counts in (self.counts, self.changed)
+        )
+        return (dropped or "none") + (f"; changed: {changed}" if changed else "")
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from typing import Any
 
 import vl_convert
 
-from lib.report.text import source
+from lib.core.errors import visible
+from lib.report.text import shorten, source
 
 Spec = dict[str, Any]
 """Vega-Lite JSON, or a part of it."""
@@ -26,6 +27,12 @@ INK = "#7f868f"
 PALETTE = ("#7f868f", "#d26a1b", "#2f81f7", "#9b62d6", "#218c5a", "#d1477a")
 """Checkpoint colours in the order of training, used cyclically."""
 SVG_PANEL_WIDTH = 320
+OBJECT_PROTOTYPE = {
+    *("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString"),
+    *("toString", "valueOf", "__proto__", "__defineGetter__", "__defineSetter__"),
+    *("__lookupGetter__", "__lookupSetter__"),
+}
+"""Keys that every JavaScript object has."""
 LEGEND_CHARACTERS = 50
 """Characters of names per legend line; more would run past SVG_PANEL_WIDTH."""
 
@@ -109,6 +116,16 @@ def panel_of(title: str, rows: PlotRows, height: int, encoding: Spec, **drawing:
     """Return a panel of `rows`; `drawing` is its `mark={…}` or its `layer=[…]`."""
     spec = {"height": height, "data": {"values": list(rows)}, "encoding": encoding, **drawing}
     return Panel(title, spec)
+
+
+def chart_label(text: str) -> str:
+    """Return a label from data, safe as a key of Vega's objects, in which `constructor` exists.
+
+    Control characters, on which the SVG writer aborts the process, become visible.
+    """
+    label = visible(shorten(text, 60))
+    # A word joiner has no width.
+    return f"{label}\u2060" if label in OBJECT_PROTOTYPE else label
 
 
 def colors_of(names: Sequence[str], colors: Sequence[str] = PALETTE) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Compare the workspace with a git revision: changed params, and the exported model's rates.
 
 Both sides, the revision and the workspace, are read through DVC: committed files from git, the
-others from DVC's cache. `make compare` and `make experiments` print the results.
+others from DVC's cache. `make compare` and `./reckon experiments` print the results.
 """
 
 import dataclasses
@@ -47,16 +47,10 @@ REMOTE_REMEDY = "`cp .dvc/config .dvc/config.local`"
 """Command that lets DVC use today's remote for commits older than the remote."""
 
 MAX_PARAMS = 8
-"""Params listed without ALL=1."""
-
-MAX_CAUSES = 5
-"""Changed params, code and data named by the stale warning."""
+"""Params listed without --all."""
 
 NOTHING_COMPARED = "NO SET IS MEASURED ON BOTH SIDES: the exported models were not compared"
-STALE = (
-    "The workspace is stale: {} changed since its last run, so the numbers below are outdated. "
-    "`make repro` renews them."
-)
+NEWER = "Params, code or data are newer than the run below (stages: {}); `make repro` runs them."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -128,7 +122,7 @@ def compare_with(
     try:
         # The first read resolves the revision; an unknown one is a DvcException.
         old_params, new_params = _params(then), _params(now)
-        notes = stale_notes(Repo().status())
+        notes = newer_notes(Repo().status())
     except DvcException as error:
         raise UserError(
             f"BASE={base}: {error}; `git log --oneline` and `dvc exp list` list the revisions"
@@ -208,8 +202,8 @@ def summarize(
             for comparison in comparisons
             if comparison.benchmark not in sets_with_table and comparison.change.p_value < ALPHA
         ],
-        more=f"All sets: `make compare ALL=1`; every number: `dvc metrics diff {base}`; every rate "
-        f"by level: `git diff {base} reports/report.md`\nCurves: {curves}",
+        more=f"All sets: `./reckon compare --all`; every number: `dvc metrics diff {base}`; every "
+        f"rate by level: `git diff {base} reports/report.md`\nCurves: {curves}",
         alarms=list(alarms(comparisons)) if comparisons or how == "paired" else [NOTHING_COMPARED],
     )
 
@@ -241,42 +235,25 @@ def graded_rows(side: DVCFileSystem, file: Path) -> tuple[GradedCompletion, ...]
         return tuple(read_graded(local))
 
 
-def stale_notes(status: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Return at most one warning: what changed since the last run and can alter a rate.
-
-    ::
-
-        {"grpo": [{"changed deps": {"params.yaml": {"grpo.max_steps": "modified"},
-                                    "lib/rewards": "modified"}}]}
-        -> "The workspace is stale: grpo.max_steps, lib/rewards changed …"
+def newer_notes(status: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Return at most one warning: the stages whose params, code or data are newer than their run.
 
     Args:
-        status: `Repo.status()`: stage → its changes.
+        status: `Repo.status()`: stage → its changes, such as "changed command", {"changed outs": …}
+            or {"changed deps": {"params.yaml": {"grpo.max_steps": "modified"}}}.
     """
-    # A dict as an ordered set, since several stages depend on one file.
-    causes: dict[str, None] = {}
-    for stage, changes in status.items():
-        # Checks, export and report: a change there alters no rate.
-        if stage in NO_RATES:
-            continue
-        for change in changes:
-            # DVC reports "changed command" and "always changed" as plain strings.
-            if isinstance(change, str):
-                causes[f"{stage} ({change})"] = None
-                continue
-            # Otherwise {"changed deps": …} or {"changed outs": …}. Outs are left out, since DVC
-            # lists them in a fresh clone too.
-            for path, state in change.get("changed deps", {}).items():
-                # params.yaml has a mapping of changed keys, other deps one word.
-                if isinstance(state, Mapping):
-                    causes |= dict.fromkeys(state)
-                # Deps that are outs of other stages are "deleted" in a fresh clone.
-                elif state != "deleted":
-                    causes[path] = None
-    listed = list(causes)[:MAX_CAUSES]
-    if len(causes) > MAX_CAUSES:
-        listed.append(f"{len(causes) - MAX_CAUSES} more")
-    return [STALE.format(", ".join(listed))] if listed else []
+    # Changed outs are left out, and deps that are outs of other stages: a fresh clone lacks both.
+    stages = [
+        name
+        for name, changes in status.items()
+        if name not in NO_RATES
+        and any(
+            isinstance(change, str)
+            or any(state != "deleted" for state in change.get("changed deps", {}).values())
+            for change in changes
+        )
+    ]
+    return [NEWER.format(", ".join(stages))] if stages else []
 
 
 def why_unpaired(
@@ -428,7 +405,7 @@ def experiments_lines(*, everything: bool) -> Iterator[str]:
     in_table = [each for commit in commits for each in by_commit.get(commit, ())]
     num_others = sum(map(len, by_commit.values())) - len(in_table)
     if num_others:
-        yield f"and {num_others} of other commits: `make experiments ALL=1` lists them"
+        yield f"and {num_others} of other commits: `./reckon experiments --all` lists them"
     # `lacks_remote`: the commit's DVC config names no remote, so that no files would be sent.
     for name in (name for name, rev in in_table if lacks_remote(rev)):
         yield f"{name} is older than DVC's remote: before `dvc exp push`, run {REMOTE_REMEDY}"

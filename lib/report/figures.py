@@ -16,6 +16,7 @@ from lib.report.charts import (
     Figure,
     Panel,
     Spec,
+    chart_label,
     colored_by,
     colors_of,
     learning_curve,
@@ -108,7 +109,8 @@ def breakdown_panels(run: Run, benchmark: str) -> Iterator[Panel]:
     for group, what in BREAKDOWNS.items():
         # A row per level, tag or subject, with the accuracy of every checkpoint.
         rates = [
-            (label, "answer_accuracy", numbers) for label, numbers in groups_of(columns, group)
+            (chart_label(label), "answer_accuracy", numbers)
+            for label, numbers in groups_of(columns, group)
         ]
         # A single level or subject has all problems, and repeats the overall rate. A single tag
         # may be on only some of the problems.

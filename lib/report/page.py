@@ -241,7 +241,7 @@ def _prompt(run: Run, key: tuple[str, str]) -> str | dict[str, str]:
     """Return the prompt of a problem, or a prompt for each checkpoint if they differ."""
     texts = {name: prompts[key] for name, prompts in run.prompts.items() if key in prompts}
     different = set(texts.values())
-    # Checkpoints normally share a prompt; models of `make evaluate` may not.
+    # Checkpoints normally share a prompt; models of `./reckon evaluate` may not.
     return different.pop() if len(different) == 1 else texts
 
 

@@ -1,11 +1,10 @@
 """A web server for the report, reachable from this machine only."""
 
 import http.server
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from email.utils import formatdate
 from pathlib import Path
-from typing import Any
-
-import click
 
 from lib.core.errors import UserError
 
@@ -14,30 +13,49 @@ OWN_NAMES = (HOST, "localhost")
 """Accepted `Host` headers; any other name belongs to a page that rebinds DNS to this machine."""
 
 
-def report_server(page: Path, *, port: int) -> http.server.ThreadingHTTPServer:
-    """Return a server, not started yet, that answers every path with one page.
+def report_server(
+    page: Path, *, port: int, pages: Mapping[str, Callable[[], str]] | None = None
+) -> http.server.ThreadingHTTPServer:
+    """Return a server, not started yet, of a page and others that are made when asked for.
 
     It is reachable from this machine only.
 
     Args:
-        page: the file to serve.
+        page: the file at / and at its own name.
         port: 0 takes a free port; `server_address` of the server has its number.
+        pages: path, such as `/studies/` → HTML. Any other path is 404.
 
     Raises:
         UserError: the port is taken.
     """
+    others = pages or {}
 
-    class PageHandler(http.server.SimpleHTTPRequestHandler):
-        # The file to send for a path: always the page, so that no other file can be read.
-        def translate_path(self, path: str) -> str:
-            return str(page)
+    class PageHandler(http.server.BaseHTTPRequestHandler):
+        # Seconds; half a request holds its thread no longer.
+        timeout = 10
 
-        def send_head(self) -> Any:
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
             # DNS rebinding: a foreign page whose name resolves to 127.0.0.1 could read the report.
             # The header Host has the name with a port, "localhost:8000".
             if self.headers.get("Host", "").partition(":")[0].lower() not in OWN_NAMES:
-                return self.send_error(403, f"open http://{HOST} or http://localhost instead")
-            return super().send_head()
+                self.send_error(403, f"open http://{HOST} or http://localhost instead")
+            elif path in ("/", f"/{page.name}") and page.is_file():
+                # The page shows the day of this header.
+                self._send(page.read_bytes(), modified=page.stat().st_mtime)
+            elif path in others:
+                self._send(others[path]().encode())
+            else:
+                self.send_error(404, f"there is {', '.join(['/', *others])}")
+
+        def _send(self, content: bytes, *, modified: float | None = None) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Length", str(len(content)))
+            if modified:
+                self.send_header("Last-Modified", formatdate(modified, usegmt=True))
+            self.end_headers()
+            self.wfile.write(content)
 
         def handle(self) -> None:
             # The browser may close the page while it is sent.
@@ -53,35 +71,3 @@ def report_server(page: Path, *, port: int) -> http.server.ThreadingHTTPServer:
         raise UserError(
             f"port {port}: {error.strerror}; choose another: make serve PORT=8001"
         ) from error
-
-
-@click.command()
-@click.option(
-    "--page",
-    type=click.Path(path_type=Path),
-    default=Path("reports/report.html"),
-    show_default=True,
-    help="The page to serve.",
-)
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8000,
-    show_default=True,
-    help="0 takes a free port.",
-)
-def main(page: Path, port: int) -> None:
-    """Serve the report on this machine until Ctrl-C."""
-    if not page.is_file():
-        raise UserError(f"{page} is missing. The report stage writes it: run `make report`.")
-    with report_server(page, port=port) as server:
-        # Port 0 was replaced by the kernel's choice.
-        click.echo(f"http://{HOST}:{server.server_address[1]} (Ctrl-C to stop)")
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            click.echo()
-
-
-if __name__ == "__main__":
-    main()

@@ -44,7 +44,7 @@ CLASSES = {
 REASONS = DESCRIPTIONS | {
     "not graded": "the problem has no reference answer; completions go to a judge elsewhere",
 }
-"""`decided_by` (docs/verifier.md) → explanation for a reader."""
+"""`decided_by` (reckon_verifier/README.md) → explanation for a reader."""
 
 # Characters and tokens: a second digit would be noise.
 _ONE_DIGIT = partial(decimal, digits=1)

@@ -22,6 +22,9 @@ TEMPLATES = Path(__file__).with_name("templates")
 Printed = TypeVar("Printed")
 """What a formatter returns: one text, or the pair of `rate_parts`."""
 
+MOST_CHARACTERS = 120
+"""Characters of a table's cell in the terminal."""
+
 # Characters that Markdown or HTML would read as markup.
 _MARKUP = re.compile(
     r"[\\`*\[\]|~$#]"  # always markup
@@ -150,7 +153,10 @@ def table_lines(table: Table) -> Iterator[str]:
 
     The first column is left-aligned, the others right-aligned.
     """
-    rows = (table.header, *table.rows)
+    rows = [
+        [visible(shorten(text, MOST_CHARACTERS)) for text in row]
+        for row in (table.header, *table.rows)
+    ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     yield table.title
     for first, *others in rows:

@@ -4,9 +4,6 @@ Also writes the curves for `dvc plots` in long format: {step, series, value}, on
 series. A stage's own CSV is wide, a column per measure, and DVC draws from it only the column named
 in dvc.yaml. The long table needs no series named there, so that it covers any reward stack and any
 validation sets; `.dvc/plots/curves.json` draws a panel per series.
-
-`python -m lib.report.write` renews `.dvc/plots/page.html`, the page template of `dvc plots`
-(`.dvc/config`).
 """
 
 import math
@@ -15,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from lib.artifacts import replacing, write_curve, write_metrics
-from lib.report.charts import LOOK, figure_svg
+from lib.report.charts import figure_svg
 from lib.report.comparisons import MEASURES, compare_checkpoints, comparison_metrics, describe
 from lib.report.figures import CURVES, SERIES, reward_components, series_rows
 from lib.report.inputs import Run
-from lib.report.page import chart_library, pack_json, pack_text, render_page
+from lib.report.page import render_page
 from lib.report.report import Report, build_report
 from lib.report.tables import breakdown, comparison_table, headline_table, mark_skipped
 from lib.report.text import (
@@ -36,9 +33,6 @@ SUMMARY = ("answer accuracy", "pass@", "pass^", "maj@", "format accuracy", "equa
 
 MOST_COLUMNS = 4
 """Most models that are columns of the table; with more, each model is a row."""
-
-PAGE = Path(".dvc/plots/page.html")
-"""Page template of `dvc plots`."""
 
 OWN_PLOT = {
     "sft": "loss",
@@ -244,12 +238,3 @@ def long_table(run: Run, stage: str) -> list[dict[str, Any]]:
         if any(row["value"] for row in rows)
         for row in rows
     ]
-
-
-def plots_page() -> str:
-    """Render the page of `dvc plots` with Vega inside, so that it needs no network."""
-    return render_template("plots.html.j2", vega=pack_text(chart_library()), look=pack_json(LOOK))
-
-
-if __name__ == "__main__":
-    PAGE.write_text(plots_page(), encoding="utf-8")

@@ -134,7 +134,7 @@ class Rollout:
 
     @cached_property
     def verdict(self) -> Verdict:
-        """The verdict on `answer`, and the step that decided (docs/verifier.md lists them)."""
+        """The verdict on `answer`, and the step that decided (see the verifier's README)."""
         if INSTRUCTION in self.tags:
             return Verdict(False, UNGRADED)
         return self.compare(self.answer)

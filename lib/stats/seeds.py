@@ -92,11 +92,14 @@ def seeds_mean(values: ArrayLike, *, problem_se: Sequence[float] = ()) -> SeedsM
         problem_se: [S] standard error of each seed's value over its own problems. Empty if the
             value is not a mean over problems.
     """
-    per_seed = np.asarray(values, dtype=np.float64)
+    # Rates are multiples of 1 / n: below 1e-12 is rounding, which would pass for a spread or an
+    # effect where all seeds are equal.
+    per_seed = np.asarray(values, dtype=np.float64).round(12)
     num_seeds = per_seed.size
-    se = float(per_seed.std(ddof=1)) / math.sqrt(num_seeds)
+    se = round(float(per_seed.std(ddof=1)) / math.sqrt(num_seeds), 12)
     # The mean's error over problems is √(Σ se²) / S; hypot is √(Σ se²), and 0 without arguments.
-    return SeedsMean(float(per_seed.mean()), se, num_seeds, math.hypot(*problem_se) / num_seeds)
+    mean = round(float(per_seed.mean()), 12)
+    return SeedsMean(mean, se, num_seeds, math.hypot(*problem_se) / num_seeds)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

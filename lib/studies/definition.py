@@ -123,7 +123,7 @@ def load_study(path: Path) -> Study:
         UserError: an invalid study; the schema's faults come one a line.
     """
     # Aliases are allowed, since variants may share params by a YAML anchor.
-    study = parse_section(Study, read_yaml(path, aliases=True), origin=str(path))
+    study = parse_section(Study, read_yaml(path), origin=str(path))
     # The plain YAML, in which `with_params` replaces values, and the same content as `Params`.
     content = read_yaml(Path("params.yaml"))
     committed = parse_params(content, origin="params.yaml")

@@ -22,13 +22,13 @@ from statistics import fmean
 from typing import Any
 
 from dvc.api import DVCFileSystem
-from ruamel.yaml import YAML
 
 from lib.artifacts import hash_json, read_json, write_json
 from lib.core.errors import UserError
 from lib.core.git import git
 from lib.params.load import read_yaml
 from lib.report.compare import DVC, graded_rows
+from lib.report.release import LOCK, project_version
 from lib.studies.definition import Study, hydra
 from lib.studies.measures import Scores, curve_column, problem_scores, training_scores
 
@@ -38,7 +38,7 @@ GRACE_S = 30.0
 PROGRESS = re.compile(r"Running stage '.+':|(sft|grpo|dpo) step=.+")
 """Progress lines of an experiment: "Running stage 'grpo':", "grpo step=10 …"."""
 
-NO_RUN = "study: the committed run is not up to date here; run `dvc repro` first"
+NO_RUN = "study: the run of params.yaml is not up to date here; run `dvc repro` first"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,10 +117,9 @@ def run_study(
             the time left.
 
     Raises:
-        UserError: an experiment failed or was interrupted, dvc.lock is of other code, params or
-            data than the committed one, or its run is not up to date.
+        UserError: an experiment failed or was interrupted, or the run is not up to date.
     """
-    # A hash of the committed run; measurements that were stored under another hash do not count.
+    # A hash of the last run; measurements that were stored under another hash do not count.
     state = _lock_hash()
     experiments = experiments_of(name, study)
     # Each finished experiment has a file in scratch, so that an interrupted study resumes.
@@ -265,75 +264,26 @@ def progress_line(name: str, seconds: Sequence[float], *, total: int, jobs: int)
 def _lock_hash() -> str:
     """Return a hash of dvc.lock's entries for all stages up to the grades.
 
-    It changes with the code, params and data of the committed run, and so tells whether stored
+    It changes with the code, params and data of the last run, and so tells whether stored
     measurements are still valid.
 
     Raises:
-        UserError: dvc.lock is of other code, params or data than the committed one, so that no
-            commit records what was measured. Or its run is not up to date: experiments reuse the
-            outputs of its stages.
+        UserError: the run is not up to date: experiments reuse the outputs of its stages.
     """
-    # `dvc exp run` applies the uncommitted changes of tracked files to HEAD, so it uses an
-    # uncommitted dvc.lock, while the results name HEAD as their commit.
-    stages = read_yaml(Path("dvc.lock"))["stages"]
-    if _sources(stages) != _sources(_committed_lock()["stages"]):
-        raise UserError("study: dvc.lock is not committed; commit it with the code and params")
     # --quiet: exit code 1 if a stage up to `grade` changed.
     status = [*DVC, "status", "--quiet", "--with-deps", "grade"]
     if subprocess.run(status, capture_output=True, check=False).returncode:
         raise UserError(NO_RUN)
+    stages = read_yaml(LOCK)["stages"]
     # Export and report only read the grades: a change there must not repeat hours of training.
-    up_to_grades = {name: stages[name] for name in stages if name not in ("export", "report")}
-    return hash_json(up_to_grades)
+    return hash_json({name: stages[name] for name in stages if name not in ("export", "report")})
 
 
-def _committed_lock() -> dict[str, Any]:
-    return dict(YAML(typ="safe").load(git("show", "HEAD:dvc.lock")))
-
-
-def _sources(stages: Mapping[str, Any]) -> dict[str, Any]:
-    """Return, by stage, what a run starts from: command, params and hashes of files of no stage.
-
-    `dvc repro` on a CPU that rounds in another way changes only the other hashes.
-
-    Args:
-        stages: those in a dvc.lock.
-    """
-    outs = [Path(out["path"]) for stage in stages.values() for out in stage["outs"]]
-
-    def made(path: Path) -> bool:
-        """Return True for an output, a file in one, or a folder that holds one."""
-        return any(path.is_relative_to(out) or out.is_relative_to(path) for out in outs)
-
-    sources: dict[str, Any] = {}
-    for name, stage in stages.items():
-        deps = {dep["path"]: dep["md5"] for dep in stage.get("deps", ())}
-        outside = {path: md5 for path, md5 in deps.items() if not made(Path(path))}
-        sources[name] = stage["cmd"], stage.get("params"), outside
-    return sources
-
-
-MEASURED = ("data/problems", "data/models", "reports/metrics/evaluate")
-"""Outputs of the default run; a change of code or data that matters to a study changes them."""
-
-
-def made_from(definition: Path) -> dict[str, str]:
-    """Return the commit, the device and the hashes of a study's inputs, for its study.json.
-
-    ::
-
-        {"commit": "0123456789ab", "device": "…", "definition": hash, "params.yaml": hash,
-         "default run": hash}
-
-    "default run" is the hash of the problems, weights and metrics in the committed dvc.lock. The
-    code is not in it: an edit of code counts only if it changes a result. Nor is a run of the same
-    code on this machine, whose CPU may round in another way; "device" names that.
-
-    Args:
-        definition: the study's file.
+def made_from() -> dict[str, str]:
+    """Return {"version", "commit", "device"} of a study's experiments, for its study.json.
 
     Raises:
-        UserError: the committed run is missing.
+        UserError: the default run is missing.
     """
     # The provenance of any checkpoint has the device: all were evaluated on one machine. None if
     # there is no such file.
@@ -341,42 +291,9 @@ def made_from(definition: Path) -> dict[str, str]:
     if not provenance:
         raise UserError(NO_RUN)
     return {
+        "version": project_version(),
         "commit": git("rev-parse", "--short=12", "HEAD"),
         "device": read_json(provenance)["device"],
-        **_inputs(definition, _committed_lock()),
-    }
-
-
-def changed_inputs(state: Mapping[str, str], definition: Path) -> list[str]:
-    """Return the names of all inputs that have changed since `made_from` recorded them.
-
-    Commit and device are no inputs: a change of either counts for nothing here.
-    """
-    inputs = _inputs(definition, read_yaml(Path("dvc.lock")))
-    return [name for name, value in inputs.items() if state.get(name) != value]
-
-
-def _inputs(definition: Path, lock: Mapping[str, Any]) -> dict[str, str]:
-    """Return {"definition": hash, "params.yaml": hash, "default run": hash} of a study's inputs.
-
-    "default run" covers the problems, weights and evaluation metrics in `lock`, a dvc.lock.
-    """
-    recorded = lock["stages"]
-    # "@" is in the names of stages that run once per checkpoint, such as evaluate@sft.
-    stages = ["prepare", "sft", "grpo", *(name for name in recorded if "@" in name)]
-    # Path and hash of each output below the folders of `MEASURED`: problems, weights and evaluation
-    # metrics. Other outputs, such as curves, are left out.
-    outs = [
-        (out["path"], out["md5"])
-        for stage in stages
-        for out in recorded[stage]["outs"]
-        if out["path"].startswith(MEASURED)
-    ]
-    return {
-        # Variants in a study's file may share params by a YAML alias.
-        "definition": hash_json(read_yaml(definition, aliases=True)),
-        "params.yaml": hash_json(read_yaml(Path("params.yaml"))),
-        "default run": hash_json(sorted(outs)),
     }
 
 

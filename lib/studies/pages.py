@@ -1,7 +1,7 @@
 """A study's Markdown page, figures and README table, and the HTML page of all studies."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from lib.studies.definition import Study
 from lib.studies.measures import ENTROPY, UNSEEN
 from lib.studies.results import claim_verdicts, measure_names
 
-START = "<!-- python -m stages.study --study {} --pages -->"
+START = "<!-- ./reckon study {} --pages -->"
 END = "<!-- /study -->"
 """Marks around a study's table in the README."""
 
@@ -23,15 +23,12 @@ FEW_STEPS = 3
 """Curves are not drawn if each has at most this many points."""
 
 
-def study_markdown(
-    name: str, study: Study, metrics: Mapping[str, Any], changed: Sequence[str] = ()
-) -> str:
+def study_markdown(name: str, study: Study, metrics: Mapping[str, Any]) -> str:
     """Return the study's Markdown page, study.md.
 
     Args:
         name: the study's name, also the title.
         metrics: the content of study.json.
-        changed: names of the study's inputs that have changed since its experiments ran.
     """
     return render_template(
         "study.md.j2",
@@ -42,9 +39,8 @@ def study_markdown(
         table=markdown_table,
         figures=study_figures(study, metrics),
         hours=metrics["hours"],
-        # Commit and device of the experiments; an old study.json has none.
+        # Version, commit and device of the experiments.
         made_from=metrics.get("made_from", {}),
-        changed=changed,
     )
 
 
@@ -135,14 +131,12 @@ def write_pages(
     study: Study,
     folder: Path,
     *,
-    changed: Sequence[str] = (),
     readme: Path | None = None,
 ) -> list[str]:
     """Write the study's page and figures and the page of all studies; return the verdicts.
 
     Args:
         folder: the folder of all studies; its `<name>/study.json` has the numbers.
-        changed: names of the study's inputs that have changed since its experiments ran.
         readme: a file in which the table of this study is replaced, if it has one.
 
     Raises:
@@ -175,7 +169,7 @@ def write_pages(
         )
     for figure in study_figures(study, metrics):
         (own / f"{figure.name}.svg").write_text(figure_svg(figure), encoding="utf-8")
-    page = study_markdown(name, study, metrics, changed)
+    page = study_markdown(name, study, metrics)
     (own / "study.md").write_text(page, encoding="utf-8")
     (folder / "index.html").write_text(studies_page(folder), encoding="utf-8")
     if readme:

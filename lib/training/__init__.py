@@ -1,6 +1,6 @@
 """The training phases: SFT, GRPO, DPO, and their common parts."""
 
-from lib.core.process import leave_tensorflow
+from lib.core.process import set_library_variables
 
 # Before the first import of transformers, which would import an installed TensorFlow.
-leave_tensorflow()
+set_library_variables()

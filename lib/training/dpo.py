@@ -14,7 +14,9 @@ from trl import DPOConfig, DPOTrainer
 
 from lib.artifacts import read_records
 from lib.core.errors import UserError
-from lib.engines.policy import add_adapter, is_adapter, load_policy, load_tokenizer
+from lib.models.files import is_adapter
+from lib.models.load import add_adapter, load_policy
+from lib.models.pretrained import load_tokenizer
 from lib.params.schema import Params
 from lib.training.phase.setup import Setup, set_optimizer, shared_arguments
 from lib.training.phase.tracking import ProgressLines
@@ -27,11 +29,35 @@ ID_COLUMNS = ("prompt_ids", "chosen_ids", "rejected_ids")
 
 
 class PairTrainer(DPOTrainer):
-    """TRL's DPO trainer for pairs of token ids.
+    """TRL's DPO trainer for pairs of token ids, each of equal weight in its step.
 
     Overrides the private `_prepare_dataset` (trl 1.14), which would tokenise text. Unnecessary once
     TRL accepts a dataset with these columns, as its `SFTTrainer` does.
     """
+
+    def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list[Any], Any]:
+        """Return a step's micro-batches, and count their rows (two a pair)."""
+        batches, items = super().get_batch_samples(*args, **kwargs)
+        self._rows_in_step = sum(len(batch["input_ids"]) for batch in batches)
+        return batches, items
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: Mapping[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
+    ) -> Any:
+        """Return a micro-batch's loss, weighted by its share of the step's pairs.
+
+        Trainer averages the micro-batches, in which a short last one would count too much.
+        """
+        # 1.0 where all micro-batches are of one size.
+        weight = (
+            len(inputs["input_ids"]) * self.current_gradient_accumulation_steps / self._rows_in_step
+        )
+        result = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        return (result[0] * weight, result[1]) if return_outputs else result * weight
 
     def _prepare_dataset(
         self, dataset: Dataset, processing_class: Any, args: DPOConfig, dataset_name: str
@@ -75,6 +101,13 @@ def dpo_setup(params: Params, *, pairs: Path, init: Path, base: Path, scratch: P
         processing_class=load_tokenizer(init),
         callbacks=[ProgressLines("dpo", LINE_COLUMNS)],
     )
+    if adapted:
+        # trl 1.14 copies weights named `….default.…` into its frozen adapter, and forgets those
+        # whose name ends there, such as peft's `trainable_tokens_delta.default`.
+        for name, weight in policy.named_parameters():
+            if name.endswith(".default"):
+                copy = policy.get_parameter(f"{name.removesuffix('default')}ref")
+                copy.data.copy_(weight.data)
     set_optimizer(trainer, params.dpo)
     return Setup(trainer=trainer, settings=params.model_dump())
 

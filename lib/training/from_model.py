@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Literal
 
 from lib.artifacts.problems import Problem, read_problems, write_problems
-from lib.engines.pretrained import write_base
-from lib.engines.runtime import configure
+from lib.models.runtime import configure
+from lib.models.save import write_base
 from lib.params import preset_params
 from lib.params.data import KnownSource
 from lib.params.schema import Params

@@ -9,8 +9,9 @@ from trl import SFTConfig, SFTTrainer
 
 from lib.artifacts.problems import Problem, read_problems
 from lib.core.errors import UserError
-from lib.engines.policy import load_tokenizer, trainable_policy
-from lib.engines.unsloth import shares_weights
+from lib.models.load import trainable_policy
+from lib.models.pretrained import load_tokenizer
+from lib.models.unsloth import shares_weights
 from lib.params.schema import Params
 from lib.prompts import PromptFormat
 from lib.prompts.formats import conversation, render_target
@@ -103,7 +104,7 @@ def sft_dataset(
         )
         prompt_ids = rendered["input_ids"]
         # The solution and the answer, written as the prompt format demands.
-        target = render_target(problem, prompt_format) + tokenizer.eos_token
+        target = render_target(problem, prompt_format).text + tokenizer.eos_token
         target_ids = tokenizer(target, add_special_tokens=False)["input_ids"]
         row = {
             "input_ids": [*prompt_ids, *target_ids],

@@ -1,14 +1,19 @@
-"""A page's links, headings and verbs of make exist."""
+"""A page's links, headings and commands exist."""
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from commands import GROUPS, main
 from tests.conftest import ROOT, run_command
 
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = sorted(
+    page for folder in (".", "docs", "examples/*") for page in ROOT.glob(f"{folder}/*.md")
+)
 _FENCE = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
 
 
@@ -38,7 +43,7 @@ def broken_links_of(page: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_git_ignores_what_the_commands_of_a_page_write(page):
-    written = re.findall(r"(?:OUT=|--out |--outfile )([\w./-]+)", page.read_text(encoding="utf-8"))
+    written = re.findall(r"(?:--out |--outfile )([\w./-]+)", page.read_text(encoding="utf-8"))
     command = ["git", "check-ignore", *(f"{path}/x" for path in written), "wandb/x"]
     ran = run_command(*command)
     assert ran.stdout.split() == command[2:]
@@ -59,4 +64,25 @@ def test_every_page_of_the_docs_is_linked_from_the_readme():
 def test_every_verb_of_make_on_a_page_exists(page):
     verbs = set(re.findall(r"`(?:[A-Z_]+=\S+ )*make ([a-z-]+)", prose_of(page)))
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert verbs <= set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    assert verbs <= set(re.findall(r"^([a-z-]+):(?! new)", makefile, re.MULTILINE))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_command_on_a_page_takes_its_arguments(page):
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ").replace("-->", "")
+    for shown in re.findall(r"\./reckon\b([^`\n|#]*)", text):
+        words = shlex.split(shown)
+        # Click parses all arguments, then prints the help.
+        words.insert(words.index("--") if "--" in words else len(words), "--help")
+        ran = CliRunner().invoke(main, words)
+        assert ran.exit_code == 0, f"./reckon{shown}: {ran.output}"
+
+
+def test_every_command_that_an_error_names_exists():
+    files = run_command("git", "ls-files", "lib", "stages", "commands", "studies", "*.yaml").stdout
+    text = "".join(Path(ROOT, file).read_text("utf-8", "ignore") for file in set(files.split()))
+    named = set(re.findall(r"\./reckon ([a-z][a-z-]+)", text))
+    assert named <= {name for names in GROUPS.values() for name in names}
+    verbs = set(re.findall(r"`make ([a-z-]+)", text))
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert verbs <= set(re.findall(r"^([a-z-]+):(?! new)", makefile, re.MULTILINE))

@@ -1,34 +1,26 @@
 """The commands and values of docs/from_their_commands.md hold on their section's preset.
 
 `key: value` is in the preset; DVC takes `-S key=value`, params accept it and the plan can print it;
-`make evaluate` comes to its first token; a dotted name of `lib` can be imported. The verbs
-of make are checked on every page by test_links.py.
+an evaluation takes its benchmarks and settings; a dotted name of `lib` can be imported.
+test_links.py checks the commands of every page.
 """
 
 import functools
 import pkgutil
 import re
 import shlex
-import shutil
-from pathlib import Path
 
-import huggingface_hub
 import pytest
-from click.testing import CliRunner
 from dvc.utils.hydra import apply_overrides
 from ruamel.yaml import YAML
 
-from lib.artifacts import read_json, read_jsonl, write_json, write_jsonl
-from lib.artifacts.hub import model_repository
+from commands import evaluate
 from lib.evaluation.models import apply_settings
 from lib.params import compose_preset, load_params, preset_names, preset_params
 from lib.params.data import known_sets
 from lib.planning.plan import plan_lines
-from lib.prompts import save_prompt
-from stages.evaluate_model import main as evaluate_model
-from tests.conftest import ROOT, run_command
+from tests.conftest import ROOT
 from tests.lib.params.test_idle import idle
-from tests.pipeline.source_rows import ROWS
 
 PAGE = (ROOT / "docs/from_their_commands.md").read_text(encoding="utf-8")
 SECTIONS = {
@@ -43,10 +35,6 @@ OURS = [
     for span in re.findall(r"`([^`]+)`", re.split(r" \| ", row)[1])
 ]
 params_of = functools.cache(preset_params)
-
-
-def variables_of(span: str) -> dict[str, str]:
-    return dict(word.split("=", 1) for word in shlex.split(span) if "=" in word)
 
 
 def spans(pattern: str) -> list[object]:
@@ -82,52 +70,15 @@ def test_an_override_is_taken_and_can_be_planned(preset, span, tmp_path):
     assert list(plan_lines(changed))
 
 
-@pytest.mark.parametrize(("preset", "span"), spans(".*BENCHMARKS="))
+@pytest.mark.parametrize(("preset", "span"), spans(r"\./reckon evaluate .*--benchmarks"))
 def test_benchmarks_and_settings_are_taken(preset, span):
-    variables = variables_of(span)
-    benchmarks = variables["BENCHMARKS"].split(",")
+    words = evaluate.main.make_context("evaluate", shlex.split(span)[2:]).params
+    benchmarks = words["benchmarks"].split(",")
     assert {*benchmarks} <= {*known_sets()}
-    section = params_of(preset).evaluate.model_dump(mode="json")
-    assert apply_settings(section, variables.get("SET", ""), benchmarks=benchmarks)
-
-
-@pytest.mark.parametrize(("preset", "span"), spans("make evaluate "))
-def test_an_evaluation_comes_to_its_first_token(preset, span, base, sets, tmp_path, monkeypatch):
-    """It runs on tiny weights in the folder of `make fetch`, without the Hub."""
-    planned = run_command("make", "--dry-run", "--old-file=setup", *shlex.split(span)[1:]).stdout
-    (recipe,) = re.findall(r"python -m stages.evaluate_model (.*)", planned.replace("\\\n", " "))
-    content = params_of(preset).model_dump(mode="json")
-    content["model"]["attention"] = "sdpa"
-    content["evaluate"] |= {"engine": "transformers", "max_new_tokens": 1, "overrides": []}
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", None)
-    write_json(Path("params.yaml"), content)
-    variables = variables_of(span)
-    for name in variables["MODEL"].split(","):
-        fetched = model_repository(name, content["model"]["revision"] or "0" * 40).folder
-        folder = Path(name) if name.startswith("data/") else fetched
-        shutil.copytree(base, folder)
-        config = read_json(folder / "config.json")
-        # The longest prompt is beyond the smoke preset's positions.
-        write_json(folder / "config.json", {**config, "max_position_embeddings": 4096})
-        if folder == Path(name):
-            rendering = {key: content["prompt"][key] for key in ("tags", "layout")}
-            save_prompt(
-                folder, system="", rendering={"name": content["prompt"]["format"], **rendering}
-            )
-    Path("data/raw").mkdir()
-    benchmarks = variables.get("BENCHMARKS", ",".join(content["evaluate"]["benchmarks"])).split(",")
-    for name in benchmarks:
-        row = ROWS[name.removeprefix("competition_")](sets.benchmarks["held_out"][0])
-        write_jsonl(Path(f"data/raw/{name}.jsonl"), [row])
-    ran = CliRunner().invoke(evaluate_model, shlex.split(recipe))
-    assert ran.exit_code == 0, ran.output
-    own_format = content["prompt"]["format"]
-    assert variables.get("PROMPT_FORMAT", own_format) == own_format
-    files = Path(variables.get("OUT", "data/evaluations"), "completions").iterdir()
-    rows = [row for file in files for row in read_jsonl(file)]
-    assert {row["benchmark"] for row in rows} == set(benchmarks)
-    assert {row["num_tokens"] for row in rows} == {1}
+    own = params_of(preset)
+    assert (words["formats"] or own.prompt.format) == own.prompt.format
+    section = own.evaluate.model_dump(mode="json")
+    assert apply_settings(section, words["settings"], benchmarks=benchmarks)
 
 
 @pytest.mark.parametrize(("preset", "span"), spans("make preset PRESET=s"))

@@ -13,7 +13,8 @@ MAINS = {
 
 
 def run(stage: str, *options: str) -> None:
-    MAINS[stage]([*options], standalone_mode=False)
+    # Any file will do as the manifest, which DVC reads and not the stage.
+    MAINS[stage]([*options, f"--code={__file__}"], standalone_mode=False)
 
 
 def evaluate(checkpoint: str) -> None:
@@ -24,7 +25,7 @@ def grade(checkpoint: str) -> None:
     rates = f"--rates=data/graded/{checkpoint}.json"
     graded = f"--graded=data/graded/{checkpoint}.jsonl"
     metrics = f"--metrics={metrics_of(checkpoint)}"
-    run("grade", "checkpoint", *_paths("grade", checkpoint), graded, rates, metrics)
+    run("grade", *_paths("grade", checkpoint), graded, rates, metrics)
 
 
 def export(checkpoint: str) -> None:

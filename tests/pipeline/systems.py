@@ -6,6 +6,7 @@ Literals only: nothing here is read from a preset, so that a changed preset diff
 from typing import Any
 
 from lib.training.phase.optim import MemoryEfficientAdamW
+from tests.conftest import S1
 
 ATTENTION_AND_MLP = {
     "q_proj",
@@ -161,7 +162,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
             "sampling": {**PLAIN, "min_p": 0.1},
         },
     },
-    "s1-qwen2.5-0.5b": {
+    S1: {
         **GSM8K,
         "architecture": "qwen2",
         "model": "Qwen/Qwen2.5-0.5B-Instruct",

@@ -13,6 +13,9 @@ import pytest
 from dvc.utils.serialize import load_yaml, modify_yaml
 
 from lib.artifacts import hash_path, read_json
+from lib.params import preset_params
+from lib.planning.memory import shape_of
+from lib.planning.plan import evaluation_of, phases_of, validation_of
 from tests.conftest import ROOT, run_command
 from tests.docs.blocks import blocks_of
 from tests.vllm_server import free_port
@@ -67,7 +70,7 @@ def locked(clone: Clone) -> dict[str, Any]:
 def clone_with_smoke(folder: Path) -> Clone:
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
     clone = Clone(folder)
-    clone.python("stages.preset", "smoke")
+    clone.python("commands", "preset", "smoke")
     return clone
 
 
@@ -94,21 +97,32 @@ def test_nothing_is_left_to_do_after_a_run(clone):
     assert clone.repro() == []
 
 
-def test_every_checkpoint_is_measured_on_every_benchmark(clone):
-    for checkpoint in ("base", "sft", "grpo"):
+def test_the_plan_counts_what_the_run_made(clone):
+    """Validations' points and every graded completion, as `./reckon plan` counts them before."""
+    params = preset_params("smoke")
+    for phase in phases_of(params, shape_of(params.model)):
+        if counted := validation_of(params, phase):
+            points = clone.read(f"reports/curves/{phase.name}_validation.csv").splitlines()[1:]
+            # 4 problems of each of two sets.
+            assert counted.completions == 8 * len(points) > 0
+    planned, graded = evaluation_of(params), 0
+    for checkpoint in params.evaluate.checkpoints:
         metrics = read_json(clone.folder / f"reports/metrics/evaluate/{checkpoint}.json")
         assert metrics["held_out"]["greedy"]["n"] == 12
         assert metrics["harder"]["sampled"]["num_samples"] == 2
         rows = clone.read(f"data/graded/{checkpoint}.jsonl").splitlines()
         # 12 problems of held_out and 6 of harder, one greedy completion and two samples each.
         assert len(rows) == (12 + 6) * (1 + 2)
+        graded += len(rows)
+    assert (planned.prompts, planned.completions) == (12 + 6, graded)
 
 
 def test_the_summary_names_every_checkpoint_and_the_model(clone):
-    summary = clone.python("stages.summary")
+    summary = clone.python("commands", "summary")
     assert all(name in summary for name in ("base", "sft", "grpo", "data/models/export"))
 
 
+@pytest.mark.slow
 def test_a_skipped_grpo_reruns_what_depends_on_it(clone):
     """SFT's checkpoint passes through; with the old params, all but the report is cached."""
     before = clone.read("dvc.lock")
@@ -131,6 +145,7 @@ def test_a_skipped_grpo_reruns_what_depends_on_it(clone):
     assert clone.run("git", "status", "--porcelain") == ""
 
 
+@pytest.mark.slow
 def test_what_would_fail_stops_before_anything_is_lost(clone):
     """Wrong values and unknown keys fail early; so do a missing engine and a missing file."""
     models = hash_path(clone.folder / "data/models")
@@ -149,6 +164,7 @@ def test_what_would_fail_stops_before_anything_is_lost(clone):
         clone.run("git", "checkout", "params.yaml")
 
 
+@pytest.mark.slow
 def test_a_server_that_is_down_leaves_nothing_half_written(clone, monkeypatch):
     address = f"http://127.0.0.1:{free_port()}"
     monkeypatch.setenv("RECKON_VLLM_URL", address)
@@ -169,7 +185,7 @@ def test_a_server_that_is_down_leaves_nothing_half_written(clone, monkeypatch):
 def test_a_preset_does_not_overwrite_uncommitted_edits(clone):
     with modify_yaml(clone.folder / "params.yaml") as params:
         params["seed"] = 77
-    printed = clone.python("stages.preset", "tiny-cpu", expected=1)
+    printed = clone.python("commands", "preset", "tiny-cpu", expected=1)
     assert printed.startswith("Error: params.yaml has uncommitted edits")
     assert "seed: 77" in clone.read("params.yaml")
     clone.run("git", "checkout", "params.yaml")

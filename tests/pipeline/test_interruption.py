@@ -15,17 +15,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.pipeline.test_end_to_end import Clone, clone_with_smoke
+from tests.pipeline.test_end_to_end import Clone, copy_of
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def clone(tmp_path_factory):
-    """Run `prepare` in a clone with a longer SFT."""
-    made = clone_with_smoke(tmp_path_factory.mktemp("interruption") / "reckon")
+def clone(smoke_run, tmp_path_factory):
+    """Copy the smoke pipeline's run, with a longer SFT to come."""
+    made = copy_of(smoke_run, tmp_path_factory.mktemp("interruption") / "reckon")
     made.change(sft={"num_epochs": 12, "logging_steps": 5, "save_steps": 10})
-    made.dvc("repro", "prepare")
     yield made
 
 

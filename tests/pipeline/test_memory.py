@@ -31,6 +31,7 @@ def uncollected(monkeypatch, tmp_path):
         gc.enable()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("uncollected")
 @pytest.mark.parametrize("rank", [0, 8], ids=["full", "LoRA"])
 def test_each_phase_gives_its_tensors_and_processes_back(rank):

@@ -52,13 +52,17 @@ def test_the_folder_of_an_output_is_made(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "named", ["report --figures", "report --plots", "sft --model", "grade --out"]
+    ("module", "option"),
+    [
+        ("stages.report", "--figures"),
+        ("stages.report", "--plots"),
+        ("stages.sft", "--model"),
+        ("commands.grade", "--out"),
+    ],
 )
-def test_a_folder_with_files_is_never_replaced(named, tmp_path):
-    name, option = named.split()
+def test_a_folder_with_files_is_never_replaced(module, option, tmp_path):
     (tmp_path / "a_file_of_theirs").touch()
-    stage = importlib.import_module(f"stages.{name}").main
-    command = stage if name != "grade" else stage.commands["file"]
+    command = importlib.import_module(module).main
     result = CliRunner().invoke(command, [option, str(tmp_path)])
     assert result.exit_code == 2 and f"{tmp_path} is a folder" in result.output
     assert (tmp_path / "a_file_of_theirs").exists()

@@ -22,7 +22,7 @@ from lib.problems.generated import synthetic_sets
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.phase.validation import Validator
 from tests.attention_16bit import stand_in
-from tests.lib.engines.hub_models import COMMIT, write_snapshot
+from tests.lib.models.hub_models import COMMIT, write_snapshot
 from tests.pipeline.source_rows import lay_out
 from tests.pipeline.stages import evaluate, export, grade, metrics_of, run, trainers_of_stages
 from tests.pipeline.systems import ATTENTION_AND_MLP, PLAIN, SYSTEMS

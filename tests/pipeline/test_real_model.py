@@ -12,9 +12,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lib.artifacts import hash_path, read_json, read_jsonl, write_json
-from lib.artifacts.hub import fetch, model_repository
 from lib.core.errors import UserError
-from lib.engines.pretrained import find_weights
+from lib.models.hub import fetch, model_repository
+from lib.models.weights import find_weights
 from lib.params import preset_params
 from tests.conftest import ROOT
 from tests.lib.training.runs import StopAt, changed

@@ -6,7 +6,7 @@ from tests.conftest import run_python
 
 UNSET = (
     *("TRANSFORMERS_NO_TF", "TRANSFORMERS_NO_TENSORFLOW", "USE_TF", "HF_HUB_DISABLE_TELEMETRY"),
-    *("HF_HUB_OFFLINE", "DVC_STAGE", "UNSLOTH_DISABLE_STATISTICS"),
+    *("HF_HUB_OFFLINE", "DVC_STAGE", "UNSLOTH_DISABLE_STATISTICS", "OMP_WAIT_POLICY"),
 )
 
 
@@ -27,9 +27,19 @@ def test_an_installed_tensorflow_is_left_alone(room, tmp_path):
     (tmp_path / "tensorflow-2.20.0.dist-info").mkdir()
     about = "Metadata-Version: 2.1\nName: tensorflow\nVersion: 2.20.0\n"
     (tmp_path / "tensorflow-2.20.0.dist-info/METADATA").write_text(about, encoding="utf-8")
-    sees = "from datasets import config; print(config.TF_AVAILABLE)"
+    sees = (
+        "import importlib.util, runpy; (folder,) = "
+        "importlib.util.find_spec('datasets').submodule_search_locations; "
+        "print(runpy.run_path(f'{folder}/config.py')['TF_AVAILABLE'])"
+    )
     assert printed(sees, PYTHONPATH=str(tmp_path)) == "True"
     assert printed(f"import {room}; {sees}", PYTHONPATH=str(tmp_path)) == "False"
+
+
+def test_waiting_threads_sleep_unless_the_user_says_otherwise():
+    shown = "import stages, os, sys; print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)"
+    assert printed(shown) == "PASSIVE False"
+    assert printed(shown, OMP_WAIT_POLICY="ACTIVE") == "ACTIVE False"
 
 
 def test_a_stage_of_dvc_asks_nothing_of_the_network():

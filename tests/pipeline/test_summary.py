@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from stages.summary import git_lines
+from commands.summary import git_lines
 
 
 def test_changed_tracked_files_are_counted(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""The smoke preset runs with a vLLM server as every engine, from `make vllm-server` on."""
+"""The smoke preset runs with a vLLM server as every engine, from `./reckon vllm-server` on."""
 
 import csv
 from pathlib import Path

@@ -160,7 +160,7 @@ def laws():
 
 @pytest.mark.parametrize("law", LAWS)
 def test_no_text_breaks_a_law_of_equality(laws, law):
-    """A small sample of references keeps the laws; `make attack` adds more, and public sets."""
+    """A small sample of references keeps the laws; `bench.verifier laws` takes more."""
     tried = LAWS[law](laws)
     assert tried.num_tried
     assert tried.violations == []

@@ -114,6 +114,7 @@ def cpu_s(text: str) -> float:
     return time.process_time() - start
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize("name", sorted(LOOPS))
 def test_a_loop_of_a_megabyte_costs_at_most_a_second(name):
     text = LOOPS[name] * (10**6 // len(LOOPS[name]))
@@ -222,6 +223,7 @@ def test_forks_at_work_at_once_have_workers_of_their_own():
         assert list(pool.map(asks_the_worker, (11, 12))) == [(True, "symbolic")] * 2
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     ("setting", "verdict"),
     [("TIMEOUT_S", "timeout"), ("PATIENCE_S", "timeout"), ("executable", "worker failure")],

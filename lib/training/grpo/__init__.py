@@ -11,9 +11,10 @@ from transformers import PreTrainedConfig, Trainer, TrainingArguments
 from lib.artifacts.problems import read_problems
 from lib.core.errors import UserError
 from lib.engines.base import Sampling, check_engine, encode, open_engine, room_for_completions
-from lib.engines.policy import load_tokenizer, rope_switch, trainable_policy
-from lib.engines.registry import ENGINES
-from lib.engines.unsloth import shares_weights
+from lib.models.load import rope_switch, trainable_policy
+from lib.models.pretrained import load_tokenizer
+from lib.models.unsloth import shares_weights
+from lib.params.engines import ENGINES
 from lib.params.schema import Params
 from lib.prompts.formats import conversation
 from lib.rewards.functions import Grading

@@ -360,7 +360,7 @@ class PolicyGradientTrainer(Trainer):
                 f"grpo.dynamic_sampling={rounds}: at step {self.state.global_step + 1}, up to "
                 f"{wanted} of {len(groups)} groups still have equal rewards when all rounds are "
                 "used up. The problems are too easy or too hard for this policy, or its "
-                "completions too alike: choose others (`make difficulty`) or a larger "
+                "completions too alike: choose others (`./reckon difficulty`) or a larger "
                 "grpo.group_size, raise the rounds, or set grpo.dynamic_sampling_fallback: train"
             )
         self.curve.record("dynamic_sampling/rounds", round_)
@@ -460,19 +460,39 @@ class PolicyGradientTrainer(Trainer):
         # [B] True for a completion in the loss. `truncated` is the engine's finish reason, since a
         # missing end token would be no sign: a completion that a stop string ended has none either.
         counted = [not (self.grpo.mask_truncated and rollout.truncated) for rollout in rollouts]
-        tokens = sum(rollout.num_tokens for rollout in compress(rollouts, counted))
+        group = self.grpo.group_size
+        if self.grpo.divide_by == "signal":
+            # [B] True for all completions of a group with an advantage other than 0.
+            in_signal = [any(signals[row - row % group :][:group]) for row in range(len(rollouts))]
+            counted = [each and signal for each, signal in zip(counted, in_signal, strict=True)]
+        tokens = [one.num_tokens * is_in for one, is_in in zip(rollouts, counted, strict=True)]
+        # Trainer averages the loss over micro-batches, and DDP over ranks. Divisors that are
+        # smaller by this factor undo both.
+        parts = len(row_lists) * self.accelerator.num_processes
         # Tokens in the loss on all ranks. At least 1, for a step whose completions are all masked.
-        total = max(self.curve.gather([tokens]).sum().item(), 1.0)
+        num_tokens: Any = max(self.curve.gather([sum(tokens)]).sum().item(), 1.0) / parts
+        # [B / G] tokens in the loss of each prompt.
+        of_prompt = [sum(tokens[start:][:group]) for start in range(0, len(tokens), group)]
+        if self.grpo.average == "prompt":
+            prompts = max(self.curve.gather([sum(map(bool, of_prompt))]).sum().item(), 1.0)
+            num_tokens = torch.tensor(of_prompt, device=advantages.device).clamp(min=1)
+            num_tokens = num_tokens.repeat_interleave(group) * (prompts / parts)
+        # A KL penalty, an entropy bonus, and perhaps a plugin's loss give rows with zero advantage
+        # a gradient too.
+        other_terms = self.grpo.beta > 0 or self.bonus.is_used or is_plugin(self.grpo.loss)
+        num_completions = None
+        if self.grpo.divide_by == "signal":
+            completions = self.curve.gather([sum(in_signal)]).sum().item()
+            num_completions = max(completions, 1.0) / parts
         return [
             self._collate(
                 [rollouts[row] for row in rows],
                 counted=[counted[row] for row in rows],
                 rows=rows,
                 advantages=advantages[torch.tensor(rows, device=advantages.device)],
-                signal=any(signals[row] for row in rows),
-                # Trainer averages the loss over micro-batches, and DDP over ranks. This smaller
-                # divisor undoes both.
-                num_tokens=total / (len(row_lists) * self.accelerator.num_processes),
+                signal=any(signals[row] or (other_terms and counted[row]) for row in rows),
+                num_tokens=num_tokens[rows] if isinstance(num_tokens, Tensor) else num_tokens,
+                num_completions=num_completions,
                 last=rows is row_lists[-1],
             )
             for rows in row_lists
@@ -520,7 +540,7 @@ class PolicyGradientTrainer(Trainer):
         Args:
             counted: [b] True for a completion in the loss.
             fields: the fields of `MicroBatch` without padding: `rows`, `advantages`, `signal`,
-                `num_tokens` and `last`.
+                `num_tokens`, `num_completions` and `last`.
         """
         device = self.accelerator.device
         prompts = [rollout.prompt_ids for rollout in rollouts]
@@ -599,10 +619,7 @@ class PolicyGradientTrainer(Trainer):
 
     def _can_skip(self, batch: MicroBatch) -> bool:
         """Return True if the micro-batch has no gradient and no rank waits for its computation."""
-        # A KL penalty, an entropy bonus, and perhaps a plugin's loss give rows with zero advantage
-        # a gradient too.
-        other_terms = self.grpo.beta > 0 or self.bonus.is_used or is_plugin(self.grpo.loss)
-        if batch.signal or other_terms:
+        if batch.signal:
             return False
         # Every rank computes the last micro-batch of a step: AdamW skips parameters without a
         # gradient, and DDP averages gradients in its backward pass. A sharded policy gathers its
@@ -663,6 +680,8 @@ class PolicyGradientTrainer(Trainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log `logs`, and with them the curve's means since the last call."""
+        # Trainer counts from the start of this process, so that a resumed run would end below 1.
+        self.state.epoch = self.state.global_step / self.state.max_steps
         super().log({**logs, **self.curve.take_point()}, start_time)
 
     def floating_point_ops(self, inputs: Any) -> int:

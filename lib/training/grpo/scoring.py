@@ -26,7 +26,7 @@ from transformers import DynamicCache
 from lib.core.errors import UserError
 from lib.engines.base import Sampling
 from lib.engines.decoding import can_decode, forward_arguments, truncate
-from lib.engines.unsloth import is_unsloth
+from lib.models.unsloth import is_unsloth
 from lib.objectives import MAX_WHOLE_LOGITS
 from lib.objectives.logprobs import (
     TokenScores,
@@ -58,8 +58,7 @@ class MicroBatch(LossInputs):
         completion_ids, completion_mask: [b, T], padded on the right.
         places: [n] indices of the n real completion tokens in a mask [b, T + 1], flattened (see
             `Scorer._scores` for the extra column).
-        signal: True if any advantage is not 0.
-        sampler_log_probs: [b, T] as the engine reported them.
+        signal: True if any row has a gradient.
         last: True for the last micro-batch of the step.
     """
 

@@ -12,7 +12,7 @@ from typing import Any
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
-from lib.engines.policy import with_kernel
+from lib.models.load import with_kernel
 from lib.params.model import Model
 from lib.params.training import Grpo, RolloutSampling
 from lib.rewards.functions import Grading

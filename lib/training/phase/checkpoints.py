@@ -26,7 +26,8 @@ from accelerate.utils import gather_object
 from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from lib.artifacts import fingerprint, hash_path, read_json, stage_code, write_json
+from lib.artifacts import fingerprint, hash_path, read_json, write_json
+from lib.artifacts.code import stage_code
 from lib.core.errors import UserError
 from lib.prompts.saved import FORMAT_FILE, SYSTEM_FILE
 
@@ -187,11 +188,15 @@ class SealCheckpoints(TrainerCallback):
 
     Args:
         keep: number of checkpoints to keep after the run.
+        interrupts: holds back Ctrl-C while a checkpoint is written.
     """
 
-    def __init__(self, checkpoints: Checkpoints, *, keep: int) -> None:
+    def __init__(
+        self, checkpoints: Checkpoints, *, keep: int, interrupts: "SaveOnSignal | None" = None
+    ) -> None:
         self.checkpoints = checkpoints
         self.keep = max(MIN_CHECKPOINTS, keep)
+        self.interrupts = interrupts
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -207,6 +212,8 @@ class SealCheckpoints(TrainerCallback):
             control.should_log = True
         if control.should_save or state.global_step >= state.max_steps:
             self._check_finite(kwargs["model"], state.global_step)
+        if control.should_save and self.interrupts:
+            self.interrupts.hold()
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -221,6 +228,8 @@ class SealCheckpoints(TrainerCallback):
             self.checkpoints.drop_all_but(self.keep)
         # No rank trains on before the checkpoint is in its place.
         ranks.wait_for_everyone()
+        if self.interrupts:
+            self.interrupts.release()
 
     def _check_finite(self, model: torch.nn.Module, step: int) -> None:
         """Refuse weights with NaN or infinite values, checked on every rank for its own part."""
@@ -259,24 +268,42 @@ class SaveOnSignal(TrainerCallback):
         self.every = every
         self.signals: set[int] = set()
         self.ended = False
+        # Ctrl-C during a write: None outside one, else whether it came.
+        self._held: bool | None = None
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
         """Record SIGTERM and SIGUSR1 in `signals` during the block.
 
-        Ctrl-C still ends the run at once. In another thread than the main one nothing is recorded:
-        Python allows no handler there.
+        Ctrl-C ends the run at once, or at the end of a checkpoint's write. In another thread than
+        the main one nothing is recorded: Python allows no handler there.
         """
         # Signal → the handler to restore, which `signal.signal` returns.
         earlier: dict[signal.Signals, Any] = {}
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGUSR1):
                 earlier[number] = signal.signal(number, lambda number, _: self.signals.add(number))
+            earlier[signal.SIGINT] = signal.signal(signal.SIGINT, self._interrupt)
         try:
             yield
         finally:
             for number, handler in earlier.items():
                 signal.signal(number, handler)
+
+    def hold(self) -> None:
+        """Hold back the first Ctrl-C until `release`; a second one ends the run at once."""
+        self._held = False
+
+    def release(self) -> None:
+        """Raise the KeyboardInterrupt of a Ctrl-C since `hold`."""
+        was_interrupted, self._held = self._held, None
+        if was_interrupted:
+            raise KeyboardInterrupt
+
+    def _interrupt(self, *_: object) -> None:
+        if self._held is not False:
+            raise KeyboardInterrupt
+        self._held = True
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

@@ -9,13 +9,17 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
+from lib.artifacts import ENCODING_ERRORS, write_jsonl
 from lib.artifacts.completions import TrainingRollout
+from lib.core.errors import visible
 from lib.params.training import Grpo
 
 MAX_BYTES = 2**25
@@ -49,6 +53,9 @@ class RolloutLog(TrainerCallback, ExportableState):
         self.every = kept_generations(grpo, max_new_tokens=max_new_tokens)
         # JSON texts: a checkpoint would sort the keys of objects, and refuse a tensor in `extra`.
         self.rows: list[str] = []
+        self.path: Path | None = None
+        """File that gets each row as it happens; None for none."""
+        self.say: Callable[[str], None] = print
 
     def state(self) -> dict[str, Any]:
         """Return the checkpoint's entry for this callback (`ExportableState`)."""
@@ -61,6 +68,9 @@ class RolloutLog(TrainerCallback, ExportableState):
         # A run that trains a checkpoint further may have no entry there.
         entry = state.stateful_callbacks.setdefault(type(self).__name__, self.state())
         self.rows = list(entry["attributes"]["rows"])
+        if self.path and state.is_world_process_zero:
+            # Without the rows that a resumed run makes again.
+            write_jsonl(self.path, rollout_rows(self.trainer))
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -74,6 +84,37 @@ class RolloutLog(TrainerCallback, ExportableState):
             rows = logged_rollouts(self.trainer, self.grpo.log_problems, step=state.global_step)
             # `default`: a reward function may log values that are no JSON, such as a tensor.
             self.rows += [json.dumps(dataclasses.asdict(row), default=str) for row in rows]
+            if self.path:
+                new = rollout_rows(self.trainer, start=len(self.rows) - len(rows))
+                text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in new)
+                # One call of the system, so that a killed run leaves whole lines.
+                with self.path.open("ab", buffering=0) as file:
+                    file.write(text.encode(errors=ENCODING_ERRORS))
+            self.group = rows[: self.grpo.group_size]
+        every = self.grpo.eval_steps
+        if state.is_world_process_zero and every and state.global_step % every == 0:
+            for line in group_lines(self.group, width=shutil.get_terminal_size().columns):
+                self.say(f"grpo step={state.global_step} {line}")
+
+
+def group_lines(group: Sequence[TrainingRollout], *, width: int) -> Iterator[str]:
+    """Yield a group for reading: the problem, its reference, the best and the worst completion.
+
+    Args:
+        width: most characters of a line.
+    """
+    best, worst = max(group, key=_reward), min(group, key=_reward)
+    lines = {"problem": best.problem, "reference": best.reference}
+    for name, row in (("best", best), ("worst", worst)):
+        lines[f"{name} reward={row.reward:.4g} advantage={row.advantage:+.3g}"] = row.completion
+    for name, text in lines.items():
+        # 30 for the stage and the step before it.
+        room = max(20, width - len(name) - 30)
+        yield f"{name}: {visible(' '.join(text.split()))[:room]}"
+
+
+def _reward(row: TrainingRollout) -> float:
+    return row.reward
 
 
 def rollout_rows(trainer: Trainer, *, start: int = 0) -> list[Mapping[str, Any]]:

@@ -25,13 +25,13 @@ from lib.artifacts import (
     write_metrics,
     write_provenance,
 )
-from lib.artifacts.models import SELECTED, read_selections
 from lib.core.errors import UserError
-from lib.core.process import alone
-from lib.engines import compat
+from lib.core.process import alone, note_on_busy_cores
 from lib.engines.base import check_engine
-from lib.engines.policy import copy_adapter
-from lib.engines.runtime import released_memory
+from lib.models import compat
+from lib.models.files import SELECTED, read_selections
+from lib.models.runtime import released_memory
+from lib.models.save import copy_adapter
 from lib.params.training import Optimisation
 from lib.training.phase.checkpoints import (
     Checkpoints,
@@ -42,7 +42,7 @@ from lib.training.phase.checkpoints import (
 )
 from lib.training.phase.launch import Launch, check_world_size, is_main_process, num_processes
 from lib.training.phase.ranks import check_ranks_agree, check_sharding
-from lib.training.phase.rollout_log import rollout_rows
+from lib.training.phase.rollout_log import RolloutLog, rollout_rows
 from lib.training.phase.setup import save
 from lib.training.phase.tracking import Announcer, ProgressLines, Tracker, curve_points
 from lib.training.phase.validation import Validator, validation_points
@@ -167,8 +167,18 @@ def run_phase(
             check_sharding(trainer)
             if (ranks := num_processes()) > 1:
                 say(f"{stage} runs on {Launch(ranks, shards=trainer.is_fsdp_enabled)}")
+                rows = trainer.train_dataset
+                if rows is not None and len(rows) < section.micro_batch_size:
+                    raise UserError(
+                        f"{stage}.micro_batch_size={section.micro_batch_size}: there are only "
+                        f"{len(rows)} rows, and {ranks} ranks leave out an incomplete micro-batch; "
+                        "lower it, or train with one process"
+                    )
             # Each epoch's order of the data depends only on seed and epoch, also after a resume.
             compat.order_by_epoch(trainer)
+            on_cpu = trainer.args.device.type == "cpu"
+            if on_cpu and (note := note_on_busy_cores(torch.get_num_threads())):
+                say(f"{stage} {note}")
             if has_slow_bfloat16(trainer):
                 say(
                     f"{stage} WARNING this CPU has no bfloat16 instructions: a step takes at least "
@@ -187,7 +197,7 @@ def run_phase(
                 compat.resume_token_count(trainer, read_json(checkpoint / "trainer_state.json"))
                 say(f"{stage} resumes from step {checkpoint_step(checkpoint)} ({checkpoint})")
 
-            connect_progress(trainer, say, active_validator)
+            connect_progress(trainer, say, active_validator, rollouts=outputs.rollouts)
             if active_validator:
                 # Called with a step whose point is the best so far, to save its weights.
                 keep_best = functools.partial(save_best, trainer, checkpoints)
@@ -207,7 +217,7 @@ def run_phase(
 
             keep = section.keep_checkpoints
             # Adds a manifest to each checkpoint of the trainer, and removes old ones.
-            trainer.add_callback(SealCheckpoints(checkpoints, keep=keep))
+            trainer.add_callback(SealCheckpoints(checkpoints, keep=keep, interrupts=on_signal))
             with (
                 on_signal.watch(),
                 closing(active_validator) if active_validator else nullcontext(),
@@ -246,13 +256,20 @@ def run_phase(
             raise UserError(f"{stage} was interrupted; {resume_hint(checkpoints, stage)}") from None
 
 
-def connect_progress(trainer: Trainer, say: Announcer, validator: Validator | None) -> None:
+def connect_progress(
+    trainer: Trainer, say: Announcer, validator: Validator | None, *, rollouts: Path | None
+) -> None:
     """Let the trainer print its lines by `say`, and show the progress of generation on its bar.
 
     Without a terminal there is no bar, and lines show the progress.
+
+    Args:
+        rollouts: file that gets logged completions as they happen.
     """
     for callback in trainer.callback_handler.callbacks:
-        if isinstance(callback, ProgressLines | WarningSigns):
+        if isinstance(callback, RolloutLog):
+            callback.path = rollouts
+        if isinstance(callback, ProgressLines | WarningSigns | RolloutLog):
             callback.say = say
         if isinstance(callback, ProgressLines):
             # While it generates, the transformers engine calls its `heartbeat` with three numbers:

@@ -11,8 +11,8 @@ from transformers import PrinterCallback, Trainer
 from lib.artifacts import replacing
 from lib.artifacts.problems import Problem
 from lib.core.errors import UserError
-from lib.engines import compat
-from lib.engines.policy import save_policy
+from lib.models import compat
+from lib.models.save import save_policy
 from lib.params.model import NEEDS_GPU
 from lib.params.schema import Params
 from lib.params.training import Optimisation
@@ -94,7 +94,7 @@ def shared_arguments(
         # On a machine without a GPU this must be True. Otherwise transformers refuses to compute in
         # bf16, and accelerate lets each of several ranks train by itself.
         "use_cpu": not gpu,
-        # Unsloth's policy has its own checkpointing (`lib.engines.unsloth`), which transformers'
+        # Unsloth's policy has its own checkpointing (`lib.models.unsloth`), which transformers'
         # would replace.
         "gradient_checkpointing": model.gradient_checkpointing and model.backend != "unsloth",
         "seed": params.seed,
@@ -104,6 +104,9 @@ def shared_arguments(
         # `Tracker` and `ProgressLines` log instead.
         "report_to": "none",
         "disable_tqdm": True,
+        # accelerate would fill up the last micro-batch of several ranks with repeated rows. They
+        # leave it out instead, other rows in each epoch.
+        "dataloader_drop_last": num_processes() > 1,
         "dataloader_pin_memory": torch.cuda.is_available(),
         # Each pass uses all trained weights, so DDP need not search the graph for unused ones.
         "ddp_find_unused_parameters": False,

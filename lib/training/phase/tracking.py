@@ -354,7 +354,7 @@ class Tracker(TrainerCallback):
         # W&B's mode is online by default.
         online = "wandb" in names and not self.open_run and mode in ("", "online")
         # `login` returns False if there is no key: W&B would then ask for one or raise. It runs
-        # offline instead, and `make wandb-sync` uploads the run later.
+        # offline instead, and `wandb sync wandb/offline-run-*` uploads the run later.
         if online and not sys.modules["wandb"].login(prompt=False):
             os.environ["WANDB_MODE"] = "offline"
 

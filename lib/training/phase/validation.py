@@ -22,11 +22,11 @@ from transformers import (
 from lib.artifacts.completions import VALIDATION, GradedCompletion
 from lib.artifacts.problems import read_problems
 from lib.engines.base import Engine, Sampling, open_engine
-from lib.engines.registry import ENGINES
-from lib.engines.runtime import random_states_kept
 from lib.evaluation.sampling import sample_groups
 from lib.grading.grade import graded_completion
 from lib.grading.metrics import RATES, estimate_rate
+from lib.models.runtime import random_states_kept
+from lib.params.engines import ENGINES
 from lib.params.schema import Params
 from lib.params.section import HELD_BACK_SET
 from lib.rewards.functions import Grading, rewards_of

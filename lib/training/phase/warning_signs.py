@@ -194,7 +194,7 @@ def reward_at_minimum(points: list[Point], limits: Limits) -> str:
     return (
         f"the mean reward has been {rewards} over {STREAK} logged steps, and the stack's range is "
         f"{limits.lowest:g} ... {limits.highest:g}: completions earn nothing. See "
-        f"`make debug-rollouts CHECKPOINT=data/models/sft`; {FORMAT_REMEDY}"
+        f"`./reckon debug-rollouts data/models/sft`; {FORMAT_REMEDY}"
     )
 
 
@@ -213,7 +213,7 @@ def no_signal(points: list[Point], limits: Limits) -> str:
     else:
         remedy = (
             "Raise grpo.group_size or rollout.temperature, or take problems that are solved "
-            "sometimes (`make difficulty`)"
+            "sometimes (`./reckon difficulty`)"
         )
     return (
         f"every group has had equal rewards over {STREAK} logged steps (mean reward {reward:.3g}): "
@@ -273,7 +273,7 @@ def reward_hacking(points: list[Point], limits: Limits) -> str:
         f"reward has risen from {first_reward:.3g} to {last_reward:.3g} while answer accuracy has "
         f"fallen from {first_accuracy:.3g} to {last_accuracy:.3g} (means of {WINDOW} logged "
         "steps): it is earned without right answers. Give the answer more weight "
-        "(reward.weights), and read completions with `make debug-rollouts`"
+        "(reward.weights), and read completions with `./reckon debug-rollouts`"
     )
 
 
@@ -295,8 +295,8 @@ def evidence_jumps(points: list[Point], limits: Limits) -> str:
         if last - first >= EVIDENCE_RISE:
             return (
                 f"{name} has risen from {first:.3g} to {last:.3g} of the right answers (means of "
-                f"{WINDOW} logged steps): read them with `make debug-rollouts`, and what the step "
-                "means in docs/verifier.md"
+                f"{WINDOW} logged steps): read them with `./reckon debug-rollouts`; the step's "
+                "meaning is in reckon_verifier/README.md"
             )
     return ""
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from examples import cs336 as course
+from examples.cs336 import adapters
 from lib.rewards.stacks.r1_zero import r1_zero_reward_fn
-from tests.examples.cs336 import course_adapters as adapters
 
 SIGNATURES = {
     "tokenize_prompt_and_output": "prompt_strs output_strs tokenizer",

@@ -2,8 +2,6 @@
 
 import hashlib
 import re
-import signal
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -23,7 +21,7 @@ from lib.problems.rows import RowFault
 from lib.problems.sources import read_rows
 from lib.prompts import prompt_format, save_prompt, saved_format
 from lib.rewards.functions import Grading, stack_range
-from tests.conftest import ROOT, run_python
+from tests.conftest import ROOT
 from tests.lib.objectives.losses import loss_of
 
 Write = Callable[..., str]
@@ -90,18 +88,11 @@ def test_a_plugins_file_is_in_identity_and_provenance(write):
         ("part = (", r"own\.py:1.*never closed"),
         ("x = 1\npart = 1 / 0", r"own\.py:2.*ZeroDivisionError"),
         ("other = 1", r"own\.py.*it has other"),
-        ("from plugins.rewards.helper import part", r"own\.py:1.*one file"),
-        ("from . import helper", r"own\.py:1.*one file"),
     ],
 )
 def test_a_file_that_cannot_be_loaded_is_named(write, source, error):
     with pytest.raises(UserError, match=error):
         load_plugin(write(source))
-
-
-def test_a_file_may_hold_a_dataclass(write):
-    source = "from __future__ import annotations\nimport dataclasses\n@dataclasses.dataclass\n"
-    assert load_plugin(write(f"{source}class part:\n    x: int = 3"))().x == 3
 
 
 def test_a_missing_file_is_named(write):
@@ -152,63 +143,20 @@ def test_check_names_the_reward_that_failed(write, source, words):
     assert words in fault
 
 
-HOSTILE = {
-    "import sys\ndef part(rollout): sys.exit(0)": ":2: SystemExit: 0, called with 'a'",
-    "class Own(BaseException): pass\ndef part(rollout): raise Own('no')": ":2: Own: no",
-    "def part(rollout): return 10**400": "an integer beyond a float's range for 'a'",
-    "def part(rollout): return -(10**9000)": "an integer beyond",
-    "import os\ndef part(rollout): os.chdir('/'); return 1.0": "changed the working directory",
-    "import os\ndef part(rollout): os.chdir('/'); 1 / 0": ":2: ZeroDivisionError",
-    "import threading, time\ndef stay(): time.sleep(9)\ndef part(rollout):"
-    " threading.Thread(target=stay, daemon=True, name='own').start(); return 1.0": "`own` running",
-    "import threading, time\ndef part(rollout):"
-    " threading.Thread(target=time.sleep, args=(2,), name='c').start(); return 1.0": "`c` running",
-    "def part(rollout):\n  while True: pass": "PluginTimeoutError: no result after 0.2 s",
-    "def part(rollout):\n  while True:\n    try:\n      while True: pass\n"
-    "    except Exception: pass": "no result after 0.2 s (PLUGIN_TIMEOUT_S)",
-    "import re\ndef part(rollout): re.match('(a+)+$', 'a' * 60 + 'b')": "no result after 0.2 s",
-    "def part(completions, **columns):\n  while True: pass": "no result after 0.2 s",
-    "import sys\nsys.exit(0)": "own.py:2: SystemExit: 0",
-    "def part(rollout): raise ValueError('two\\nlines')": "ValueError: two lines, called",
-}
-
-
-@pytest.mark.parametrize("source", HOSTILE)
-def test_whatever_a_reward_does_is_one_line_that_names_it(write, source, monkeypatch):
-    monkeypatch.setenv("PLUGIN_TIMEOUT_S", "0.2")
-    here = Path.cwd()
-    error = rf"^plugins/rewards/own\.py:part: .*{re.escape(HOSTILE[source])}.*\Z"
+@pytest.mark.parametrize(
+    ("source", "fault"),
+    [
+        ("import sys\ndef part(rollout): sys.exit(0)", ":2: SystemExit: 0, called with 'a'"),
+        ("import sys\nsys.exit(0)", "own.py:2: SystemExit: 0"),
+        ("def part(rollout): return 10**400", "an integer beyond a float's range for 'a'"),
+        ("def part(rollout): return -(10**9000)", "an integer beyond"),
+        ("def part(rollout): raise ValueError('two\\nlines')", "ValueError: two lines, called"),
+    ],
+)
+def test_whatever_a_reward_does_is_one_line_that_names_it(write, source, fault):
+    error = rf"^plugins/rewards/own\.py:part: .*{re.escape(fault)}.*\Z"
     with pytest.raises(UserError, match=error):  # a dot is no line break
         scores(write(source), "a")
-    assert Path.cwd() == here
-
-
-def test_a_reward_that_catches_its_time_limit_ends_the_process(write):
-    retry = "  while True:\n    try: time.sleep(9)\n    except: pass"
-    name = write(f"import time\ndef part(rollout):\n{retry}")
-    code = f"from lib.core.plugins import *\nwith guarded({name!r}): load_plugin({name!r})(0)"
-    ended = run_python(code, cwd=Path.cwd(), PYTHONPATH=str(ROOT), PLUGIN_TIMEOUT_S="0.2")
-    assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
-    assert ended.stderr.startswith(f"Error: {name}: no result after 0.2 s")
-
-
-def test_a_pool_that_idles_is_no_thread_of_the_plugins(write):
-    pool = "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(2)\n"
-    name = write(f"{pool}def part(rollout): return pool.submit(len, rollout.completion).result()")
-    assert scores(name, "four") == [4.0]
-
-
-def test_a_call_leaves_the_alarm_that_was_set(write):
-    rung = []
-    before = signal.signal(signal.SIGALRM, lambda *_: rung.append(1))
-    timer = signal.setitimer(signal.ITIMER_REAL, 0.3)
-    try:
-        assert scores(write("def part(rollout): return 1.0"), "a") == [1.0]
-        time.sleep(0.4)
-        assert rung == [1]
-    finally:
-        signal.signal(signal.SIGALRM, before)
-        signal.setitimer(signal.ITIMER_REAL, *timer)
 
 
 def test_a_format_has_its_plugins_name(write):
@@ -243,6 +191,7 @@ def test_an_adapter_turns_rows_into_problems(write):
     assert "KeyError: 'a'" in bad.detail
     rows = {"path": "data/raw/rows.jsonl", "adapter": name, "columns": {}, "limit": "all"}
     grpo = {"sources": [{"weight": "all", "source": rows}]}
+    (raw / "rows.jsonl").write_text('{"q": "2 + 3?", "a": ["5"]}\n')
     assert faults({"prepare": {"grpo": grpo}}) == []
     (raw / "rows.jsonl").write_text('{"q": "3 + 3?"}\n')
     (fault,) = faults({"prepare": {"grpo": grpo}})
@@ -335,3 +284,14 @@ def merged(content: Any, overlay: Any) -> Any:
     if not isinstance(overlay, dict):
         return overlay
     return {**content, **{key: merged(content[key], value) for key, value in overlay.items()}}
+
+
+def test_a_file_may_hold_a_dataclass(write):
+    source = "from __future__ import annotations\nimport dataclasses\n@dataclasses.dataclass\n"
+    assert load_plugin(write(f"{source}class part:\n    x: int = 3"))().x == 3
+
+
+def test_a_pool_that_idles_is_no_thread_of_the_plugins(write):
+    pool = "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(2)\n"
+    name = write(f"{pool}def part(rollout): return pool.submit(len, rollout.completion).result()")
+    assert scores(name, "four") == [4.0]

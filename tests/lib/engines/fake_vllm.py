@@ -15,8 +15,9 @@ import pytest
 from peft import PeftModel
 
 from lib.engines.base import GeneratedCompletion, Sampling
-from lib.engines.policy import load_merged, load_tokenizer
 from lib.engines.transformers import TransformersEngine
+from lib.models.load import load_merged
+from lib.models.pretrained import load_tokenizer
 
 
 def install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ def main() -> None:
     """Compare, and exit with 1 if a parameter is missing or has another default."""
     from unsloth import FastLanguageModel  # type: ignore[import-not-found]
 
-    from tests.lib.engines.fake_unsloth import Calls, made
+    from tests.lib.models.fake_unsloth import Calls, made
 
     fake = made(Calls(), None)
     differ = False

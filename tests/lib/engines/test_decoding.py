@@ -8,10 +8,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lib.core.errors import UserError
 from lib.engines.decoding import Endings, can_decode, sample
-from lib.engines.policy import load_tokenizer
 from lib.engines.transformers import TransformersEngine
+from lib.models.pretrained import load_tokenizer
 from tests.lib.engines.contract import greedy, random_sampling
-from tests.lib.engines.hub_models import learned_positions, two_ropes
+from tests.lib.models.hub_models import learned_positions, two_ropes
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,14 @@ from transformers import AutoConfig
 
 from lib.artifacts import hash_path
 from lib.core.errors import UserError
-from lib.engines import compat, vllm
+from lib.engines import vllm
 from lib.engines.base import loading, open_engine
-from lib.engines.registry import ENGINES
 from lib.engines.serve import server_command, weights_layout
 from lib.engines.transformers import TransformersEngine
 from lib.engines.vllm import VllmEngine, cpu_settings
+from lib.models import compat
 from lib.params import Params
+from lib.params.engines import ENGINES
 from tests.lib.engines import fake_vllm
 
 

@@ -19,13 +19,15 @@ from safetensors.torch import load_file
 from lib.artifacts import hash_path, read_json, write_json
 from lib.core.errors import UserError
 from lib.engines.base import open_engine
-from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
 from lib.engines.serve import weights_layout
 from lib.engines.server import ServerEngine
+from lib.models.load import add_adapter, load_policy
+from lib.models.pretrained import load_tokenizer
+from lib.models.save import save_policy
 from lib.params import compose_preset
 from tests.conftest import ROOT
 from tests.lib.engines.contract import EngineContract, random_sampling
-from tests.lib.engines.log_prob_gap import assert_follows, gap, moved
+from tests.lib.models.log_prob_gap import assert_follows, gap, moved
 from tests.vllm_server import free_port, served, vllm_server
 
 
@@ -193,7 +195,7 @@ def engine_at(base: Path, url: str) -> ServerEngine:
 
 
 def test_a_server_that_is_down_is_refused_with_the_remedy(base):
-    with pytest.raises(UserError, match=r"ConnectError.*make vllm-server"):
+    with pytest.raises(UserError, match=r"ConnectError.*./reckon vllm-server"):
         connect(base, f"http://127.0.0.1:{free_port()}")
 
 

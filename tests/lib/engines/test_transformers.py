@@ -11,11 +11,12 @@ from lib.core.errors import UserError
 from lib.engines import decoding
 from lib.engines import transformers as engines
 from lib.engines.decoding import can_decode
-from lib.engines.policy import add_adapter, load_merged, load_tokenizer
 from lib.engines.transformers import TransformersEngine
+from lib.models.load import add_adapter, load_merged
+from lib.models.pretrained import load_tokenizer
 from tests.lib.engines.contract import EngineContract, greedy, random_sampling
-from tests.lib.engines.hub_models import learned_positions, random_model
-from tests.lib.engines.log_prob_gap import moved
+from tests.lib.models.hub_models import learned_positions, random_model
+from tests.lib.models.log_prob_gap import moved
 
 SHAPE = {
     "vocab_size": 700,

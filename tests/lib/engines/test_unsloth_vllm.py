@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from lib.engines import compat
 from lib.engines.base import open_engine
-from lib.engines.policy import trainable_policy
 from lib.engines.vllm import SharedVllmEngine, cpu_settings
-from tests.lib.engines import fake_unsloth, unsloth_contract
+from lib.models import compat
+from lib.models.load import trainable_policy
 from tests.lib.engines.contract import EngineContract
-from tests.lib.engines.log_prob_gap import assert_follows
+from tests.lib.models import fake_unsloth, unsloth_contract
+from tests.lib.models.log_prob_gap import assert_follows
 
 pytestmark = pytest.mark.vllm
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from lib.core.errors import UserError
-from lib.engines import compat
 from lib.engines.base import open_engine
-from lib.engines.policy import load_policy
+from lib.models import compat
+from lib.models.load import load_policy
 from tests.lib.engines.contract import EngineContract, random_sampling
-from tests.lib.engines.log_prob_gap import assert_follows, gap
+from tests.lib.models.log_prob_gap import assert_follows, gap
 from tests.live import held
 
 pytestmark = pytest.mark.vllm

@@ -12,10 +12,10 @@ from lib.artifacts import read_jsonl
 from lib.artifacts.completions import GradedCompletion
 from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE, Problem
 from lib.core.errors import UserError
-from lib.engines.policy import load_tokenizer
 from lib.evaluation.completions import complete, complete_checkpoint, samplings
 from lib.grading.grade import grade_rows
 from lib.grading.metrics import summarise
+from lib.models.pretrained import load_tokenizer
 from lib.params import Params
 from lib.params.model import Override
 from lib.prompts import prompt_format
@@ -137,31 +137,6 @@ def test_a_stopped_run_starts_anew_with_other_threads_and_not_with_another_list(
         with pytest.raises(ZeroDivisionError):
             complete_checkpoint(tmp_path, params=params, **paths)
     assert settings[0] == settings[2] != settings[1]
-
-
-def test_without_a_terminal_a_long_evaluation_says_where_it_is(answer, monkeypatch, capsys):
-    monkeypatch.setattr("lib.core.progress.FIRST_S", 0.0)
-    monkeypatch.setattr("lib.core.progress.EVERY_S", 0.0)
-    rows = answer(batch_size=2)
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("evaluate grpo completions 2/")
-    assert f"completions {len(rows)}/{len(rows)}" in lines[-1]
-
-
-def test_the_speed_counts_the_first_chunk_too(answer, engine_of, monkeypatch, capsys):
-    engine = engine_of(SCRIPTS)
-    generate, now = engine.generate, Mock(return_value=0.0)
-
-    def slow(*arguments):
-        now.return_value += 30.0
-        return generate(*arguments)
-
-    engine.generate = slow
-    monkeypatch.setattr("lib.core.progress.time", Mock(monotonic=now))
-    rows = answer(by=engine, batch_size=2)
-    # Three chunks of 30 s; the second one's line comes too early.
-    num_tokens = sum(row["num_tokens"] for row in rows)
-    assert f"completions 6/6, {num_tokens / 90:,.0f} tokens/s" in capsys.readouterr().out
 
 
 def test_a_too_long_problem_is_refused_or_wrong_and_counted(smoke, engine_of, tmp_path, capsys):

@@ -5,13 +5,11 @@ import re
 from ruamel.yaml import YAML
 
 from lib.evaluation.models import apply_settings
-from lib.params.data import known_sets
 from lib.params.load import parse_section
 from lib.params.model import Evaluate
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs/evaluate.md").read_text("utf-8")
-MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 
 
 def test_the_section_shown_is_valid(smoke):
@@ -22,21 +20,7 @@ def test_the_section_shown_is_valid(smoke):
 
 
 def test_the_settings_of_the_command_are_taken(smoke):
-    (text,) = re.findall(r'SET="([^"]+)"', PAGE)
+    (text,) = re.findall(r'--set "([^"]+)"', PAGE)
     section = smoke.evaluate.model_dump(mode="json")
     evaluate, _ = apply_settings(section, text, benchmarks=["held_out", "gsm8k"])
     assert (evaluate.temperature, evaluate.decoding_of("gsm8k").num_samples) == (0.6, 4)
-
-
-def test_every_variable_is_one_of_the_makefile():
-    recipe = MAKEFILE.split("\nevaluate:")[1].split("\n\n")[0]
-    names = re.findall(r"^\| `([A-Z_]+)`", PAGE, re.MULTILINE)
-    assert names
-    assert [name for name in names if f",{name}" not in recipe] == []
-
-
-def test_the_known_names_are_known():
-    listed = PAGE.split("Known names:")[1].split(". Without")[0]
-    names = set(re.findall(r"`(\w+)`", listed))
-    assert names
-    assert names <= set(known_sets())

@@ -48,6 +48,7 @@ def evaluate(base, sets, tmp_path):
         folder.mkdir(exist_ok=True)
         options = {
             "params": tmp_path / "params.yaml",
+            "code": tmp_path / "params.yaml",
             "problems": tmp_path / "benchmarks",
             "base": base,
             "checkpoint": base,

@@ -95,6 +95,19 @@ def test_every_completion_is_used_before_any_is_used_again():
     assert len(list(matched_pairs(group, at_most=99))) == 2 * 3
 
 
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        ("7", "no completion is right in the required form, so there is nothing to"),
+        ("1", "no completion has a wrong answer, so there is nothing to reject"),
+        ("72", "2 problems x 2 completions: each problem is solved always or never; raise"),
+    ],
+)
+def test_without_any_pair_the_error_says_which_kind_is_missing(answers, words):
+    with pytest.raises(UserError, match=words):
+        mined({number: [answer(value)] * 2 for number, value in enumerate(answers)})
+
+
 def test_the_numbers_say_where_pairs_were_lost():
     scripts = {
         0: [answer("1"), answer("7")],
@@ -110,16 +123,3 @@ def test_the_numbers_say_where_pairs_were_lost():
         "without_right_share": 1 / 3,
         "without_wrong_share": 1 / 3,
     }
-
-
-@pytest.mark.parametrize(
-    ("answers", "words"),
-    [
-        ("7", "no completion is right in the required form, so there is nothing to"),
-        ("1", "no completion has a wrong answer, so there is nothing to reject"),
-        ("72", "2 problems x 2 completions: each problem is solved always or never; raise"),
-    ],
-)
-def test_without_any_pair_the_error_says_which_kind_is_missing(answers, words):
-    with pytest.raises(UserError, match=words):
-        mined({number: [answer(value)] * 2 for number, value in enumerate(answers)})

@@ -6,10 +6,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
-from lib.engines.policy import add_adapter, load_policy, load_tokenizer, save_policy
 from lib.export import model
 from lib.export.model import Verification, verify, write_model
 from lib.export.reload import read_forms
+from lib.models.load import add_adapter, load_policy
+from lib.models.pretrained import load_tokenizer
+from lib.models.save import save_policy
 from lib.params import Params
 from lib.prompts.formats import conversation
 
@@ -77,5 +79,5 @@ def export_to(smoke, sets, base, tmp_path):
 
 @pytest.fixture
 def in_process(monkeypatch):
-    """Verify in this process; `test_export` covers the fresh one."""
+    """Verify in this process; a slow test and the smoke run have a fresh one."""
     monkeypatch.setattr(model, "read_afresh", read_forms)

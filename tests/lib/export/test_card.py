@@ -6,7 +6,6 @@ from markdown_it import MarkdownIt
 
 from lib.export.card import card_rows, model_card
 from lib.params import Params, parse_params
-from lib.params.model import Override
 from lib.prompts import prompt_format
 
 METRICS = {
@@ -57,12 +56,6 @@ def card(params: Params, *, name: str = "Qwen/Qwen3-4B-Base", **settings: object
     return ModelCard(text)
 
 
-def test_a_wheels_model_is_no_id_of_the_hub(on_the_hub):
-    written = card(on_the_hub, name="pip:tiny-model==1.0")
-    assert written.data.base_model is None
-    assert "GGUF file in `tiny-model==1.0`" in written.text
-
-
 def test_the_hub_reads_base_model_datasets_and_results(on_the_hub):
     data = card(on_the_hub).data
     assert data.base_model == "Qwen/Qwen3-4B-Base"
@@ -88,37 +81,6 @@ def test_the_card_carries_numbers_prompt_stop_strings_and_hashes(on_the_hub):
     assert "| 47.5 | 44.8 … 50.3 | 500 |" in text
     for word in ("User: 2 + 2?\nAssistant: <think>\n", "</answer>", "0123456789abcdef", "f" * 40):
         assert word in text
-
-
-def test_the_card_names_each_benchmarks_decoding(on_the_hub):
-    decoding = {"greedy": True, "num_samples": 4, "top_p": 0.9, "temperature": 0.6}
-    own = Override(benchmark="held_out", max_new_tokens=512, **decoding)
-    evaluate = on_the_hub.evaluate.model_copy(update={"overrides": (own,)})
-    text = card(on_the_hub.model_copy(update={"evaluate": evaluate})).text
-    assert "new tokens (held_out: temperature 0.6, top-p 0.9, 512 tokens); every answer" in text
-
-
-def test_the_card_names_the_selected_steps(on_the_hub):
-    best = {"step": 50, "last_step": 100, "num_points": 3, "num_problems": 64}
-    text = card(on_the_hub, selections={"sft": {**best, "answer_accuracy": 0.5}}).text
-    assert " completions. sft hands on step 50 of 100: of 3 validation points" in text
-    assert "50.0 %. As a maximum of noisy numbers" in text
-
-
-def test_greedy_rates_have_no_temperature_on_the_card(smoke):
-    settings = smoke.evaluate.model_dump() | {"num_samples": 0}
-    names = Override.model_fields.keys() - {"benchmark"}
-    own = Override(benchmark="held_out", **{name: settings[name] for name in names})
-    evaluate = smoke.evaluate.model_copy(update={"num_samples": 0, "overrides": (own,)})
-    text = card(smoke.model_copy(update={"evaluate": evaluate})).text
-    assert "\nDecoded greedily, at most" in text and "temperature" not in text
-    assert f"(held_out: greedy, {own.max_new_tokens} tokens)" in text
-
-
-def test_random_weights_and_own_problems_name_nothing_on_the_hub(smoke):
-    data = card(smoke, name="", prompt_format=prompt_format("xml")).data
-    assert data.base_model is None
-    assert data.datasets is None
 
 
 @pytest.mark.parametrize(
@@ -167,3 +129,15 @@ def test_a_prompt_with_a_fence_of_its_own_stays_a_block(on_the_hub):
     tokens = MarkdownIt("commonmark").parse(card(on_the_hub, example=example).text)
     assert [token.content for token in tokens if token.type == "fence"] == [f"{example}\n"]
     assert "no heading" not in [token.content for token in tokens if token.type == "inline"]
+
+
+def test_a_wheels_model_is_no_id_of_the_hub(on_the_hub):
+    written = card(on_the_hub, name="pip:tiny-model==1.0")
+    assert written.data.base_model is None
+    assert "GGUF file in `tiny-model==1.0`" in written.text
+
+
+def test_random_weights_and_own_problems_name_nothing_on_the_hub(smoke):
+    data = card(smoke, name="", prompt_format=prompt_format("xml")).data
+    assert data.base_model is None
+    assert data.datasets is None

@@ -14,21 +14,20 @@ from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, pipeline
 
 from lib.artifacts import read_json, read_jsonl, write_json
-from lib.artifacts.models import ADAPTER_FILES
 from lib.artifacts.problems import write_problems
 from lib.core.errors import UserError
 from lib.engines.base import encode
-from lib.engines.policy import load_merged, load_policy, load_tokenizer, save_policy
-from lib.engines.tiny import write_tiny
 from lib.export import model, reload
 from lib.export.harness import answer_pattern
 from lib.export.model import generation_config, publish
 from lib.export.reload import Answers, Request, check_same, read_forms, score_answers
 from lib.inference import GenerationSettings, build_text_generator
+from lib.models.load import load_merged, load_policy
+from lib.models.pretrained import load_tokenizer
+from lib.models.save import save_policy
+from lib.models.tiny import write_tiny
 from lib.params import preset_names, preset_params
 from lib.prompts import PROMPT_FORMATS, prompt_format, save_system, saved_generation
-from tests.conftest import ROOT
-from tests.lib.engines import fake_unsloth
 from tests.lib.export.conftest import make_adapter, make_model
 from tests.live import held
 
@@ -40,31 +39,8 @@ def exported(adapter, tmp_path_factory):
     return tmp_path_factory.mktemp("models") / "export"
 
 
-def test_unsloth_loads_the_adapter_as_the_page_says(adapter, base, tmp_path, monkeypatch, capsys):
-    export = tmp_path / "data/models/export"
-    (export / "adapter").mkdir(parents=True)
-    for name in ADAPTER_FILES:
-        shutil.copyfile(adapter / name, export / "adapter" / name)
-    config = read_json(export / "adapter/adapter_config.json")
-    local = {**config, "base_model_name_or_path": str(base)}
-    write_json(export / "adapter/adapter_config.json", local)
-    load_tokenizer(base).save_pretrained(export)
-    monkeypatch.chdir(tmp_path)
-    calls = fake_unsloth.install(monkeypatch)
-    page = (ROOT / "docs/export.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    names: dict[str, Any] = {}
-    exec(compile(example.replace("=512", "=8"), "docs/export.md", "exec"), names)
-    loaded = calls.arguments("from_pretrained")
-    assert loaded["load_in_4bit"] is False and loaded["kwargs"] == {}
-    assert calls.arguments("for_inference")["model"] is names["model"]
-    weights = dict(names["model"].named_parameters())
-    assert any("lora_B" in name and weight.abs().sum() > 0 for name, weight in weights.items())
-    assert len(names["completion"]) == 8
-    assert capsys.readouterr().out
-
-
-def test_every_form_is_verified_in_a_fresh_process(adapter, exported, export_to):
+@pytest.mark.usefixtures("in_process")
+def test_every_form_has_the_trained_log_probs(adapter, exported, export_to):
     verified = export_to(adapter, exported, dtype="bfloat16")
     assert verified.numbers["num_prompts"] == 4
     assert set(verified.errors) == {"fold", "rounding", "merged", "adapter"}
@@ -136,6 +112,7 @@ FORMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize(("name", "tags", "layout"), sorted(FORMS))
 def test_others_generate_from_an_export_of_every_presets_form(
@@ -198,6 +175,7 @@ def untied(base: Path, to: Path) -> Path:
     return make_model(config, to, base=base, unused_rows=0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("change", [resized, untied])
 def test_other_vocabularies_and_embeddings_survive_in_every_form(
@@ -245,6 +223,7 @@ def test_a_lost_or_wrong_adapter_is_noticed(form, adapter, base, export_to, monk
         export_to(adapter)
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_read_again_is_noticed_in_one_line(adapter, export_to, monkeypatch):
     def cut(folder: Path) -> None:
         path = folder / "model.safetensors"
@@ -264,6 +243,7 @@ def test_a_broken_fold_is_noticed(adapter, export_to, monkeypatch):
         export_to(adapter)
 
 
+@pytest.mark.slow
 def test_one_model_is_in_memory_at_a_time_and_none_at_the_proof(
     adapter, base, smoke, export_to, monkeypatch
 ):

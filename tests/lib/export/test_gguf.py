@@ -17,9 +17,9 @@ from transformers import (
 )
 
 from lib.core.errors import UserError
-from lib.engines import tiny
-from lib.engines.policy import load_tokenizer
 from lib.export.gguf import SPLITS, split_name
+from lib.models import tiny
+from lib.models.pretrained import load_tokenizer
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
@@ -77,8 +77,9 @@ def write_base(folder: Path, sets: GeneratedSets, smoke: Params, *, name: str) -
     return make_model(config, folder / "base", base=base)
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.usefixtures("in_process")
-@pytest.mark.parametrize("kind", ["f16", "q8_0"])
+@pytest.mark.parametrize("kind", [pytest.param("f16", marks=pytest.mark.slow), "q8_0"])
 @pytest.mark.parametrize("name", MODELS)
 def test_the_file_says_what_the_checkpoint_says(name, kind, sets, smoke, export_to, tmp_path):
     base = write_base(tmp_path, sets, smoke, name=name)

@@ -11,10 +11,10 @@ import pytest
 
 from lib.artifacts import write_json
 from lib.artifacts.problems import write_problems
-from lib.engines.tiny import write_tiny
 from lib.evaluation.completions import complete_checkpoint
 from lib.export.model import publish
 from lib.grading import external, grade
+from lib.models.tiny import write_tiny
 from lib.prompts import prompt_format, save_prompt
 from tests.lib.inference.conftest import learn
 

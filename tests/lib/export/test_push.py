@@ -1,5 +1,6 @@
 """A push sends verified files only, and shows the token nowhere."""
 
+import hashlib
 from pathlib import Path
 
 import huggingface_hub.constants
@@ -9,13 +10,13 @@ from huggingface_hub import parse_eval_result_entries
 from ruamel.yaml import YAML
 from transformers import TrainerState
 
+from commands.push import main
 from lib.artifacts import hash_path, write_json
 from lib.export.card import model_card
 from lib.export.push import collect, eval_results
 from lib.params import load_params, parse_params
 from lib.params.data import known_sets
 from lib.prompts import prompt_format
-from stages.push import main
 from tests.conftest import ROOT, run_command
 from tests.lib.export.fake_hub import fake_hub
 
@@ -24,7 +25,7 @@ PROVENANCE = "reports/provenance/export.json"
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, monkeypatch):
     """Write a finished run's folders: checkpoint, export, reports."""
     contents = {
         "models/grpo/model.safetensors": "weights",
@@ -39,8 +40,19 @@ def run(tmp_path):
     for name, content in contents.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
+    monkeypatch.setattr("lib.export.push.LOCK", tmp_path / "dvc.lock")
     record(tmp_path)
     return tmp_path
+
+
+def lock(run: Path) -> None:
+    """Write the hashes of the reports as DVC does."""
+    files = [path for path in (run / "reports").rglob("*.*") if path.suffix != ".html"]
+    outs = []
+    for path in files:
+        md5 = hashlib.md5(path.read_bytes()).hexdigest()
+        outs.append({"path": path.relative_to(run).as_posix(), "md5": md5})
+    write_json(run / "dvc.lock", {"stages": {"all": {"outs": outs}}})
 
 
 def record(run: Path, **changed: object) -> None:
@@ -52,12 +64,13 @@ def record(run: Path, **changed: object) -> None:
         "export": hash_path(run / "models/export"),
     }
     write_json(run / PROVENANCE, {**content, **changed})
+    lock(run)
 
 
 def push(run: Path, *more: str, repo: str = "me/model", token: str = TOKEN) -> Result:
     return CliRunner().invoke(
         main,
-        [f"--models={run / 'models'}", f"--reports={run / 'reports'}", f"--repo={repo}", *more],
+        [f"--models={run / 'models'}", f"--reports={run / 'reports'}", repo, *more],
         env={"HF_TOKEN": token},
         catch_exceptions=False,
     )
@@ -120,6 +133,17 @@ def test_what_git_refuses_is_quoted(run, monkeypatch):
     assert "git: fatal: not a git repository" in one_line(run, "--dry-run")
 
 
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_forged_number_is_not_pushed(run, is_link):
+    curve = run / "reports/curves/grpo.csv"
+    curve.unlink()
+    if is_link:
+        curve.symlink_to(run / "models/export/config.json")
+    else:
+        curve.write_text("step\n2\n")
+    assert "reports/curves/grpo.csv is not the file that dvc.lock" in one_line(run, "--dry-run")
+
+
 def test_what_no_stage_wrote_stays_here(run):
     (run / "reports/metrics/notes.json").write_text("mine")
     (run / "reports/curves/key.csv").symlink_to("/etc/hostname")
@@ -135,6 +159,7 @@ def test_transformers_reads_the_curves_as_trainer_state(run):
     curves = run / "reports/curves"
     (curves / "grpo.csv").write_text("step,kl,loss\n1,,0.5\n2,0.1,0.25\n")
     (curves / "grpo_validation.csv").write_text("step,answer_accuracy\n0,0.0\n2,1.0\n")
+    lock(run)
     uploads = collect(run / "models/export", reports=run / "reports", phase="grpo", commit="c")
     (state,) = (each for each in uploads if each.path_in_repo == "training/trainer_state.json")
     (run / "trainer_state.json").write_bytes(state.path_or_fileobj)
@@ -261,4 +286,4 @@ def test_what_was_not_verified_is_not_pushed(spoil, words, run):
     "repo", ["", "model", "me/model/x", "https://huggingface.co/me/model", "me/a--b"]
 )
 def test_a_repository_is_an_owner_and_a_name(repo, run):
-    assert f"HUB_REPO={repo}" in one_line(run, repo=repo)
+    assert f"repository `{repo}`" in one_line(run, repo=repo)

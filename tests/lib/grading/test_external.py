@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from commands.grade import main
 from lib.artifacts import read_jsonl, write_jsonl
 from lib.core.errors import UserError
 from lib.grading.external import grade_external
 from lib.prompts import prompt_format
-from stages.grade import main
 from tests.conftest import ROOT
 
 ROWS = [
@@ -146,11 +146,6 @@ def test_a_reference_is_one_value(reference, right, tmp_path):
     assert verdicts(graded(tmp_path, rows)[1]) == [right, True]
 
 
-def test_samples_of_one_text_are_one_problem_whatever_their_ids(tmp_path):
-    rows = [{"id": i, "question": "2 + 2?", "response": "4", "gold": "4"} for i in range(8)]
-    assert graded(tmp_path, rows)[0][0] == "graded 1 problems"
-
-
 def test_a_prompt_format_reads_between_its_marks(tmp_path):
     rows = [
         {"completion": "6<end_working_out><SOLUTION>72</SOLUTION>", "reference": "72"},
@@ -205,25 +200,18 @@ def test_references_that_match_in_no_one_way_are_refused(names, references, faul
     assert not (tmp_path / "out.jsonl").exists()
 
 
-@pytest.mark.parametrize(("source", "fault"), [("", "is not set"), ("x", "no file `x`")])
-def test_a_command_without_a_file_says_how_to_name_one(source, fault):
-    ran = CliRunner().invoke(main, ["file", source])
-    assert f"COMPLETIONS: {fault}; expected JSONL" in ran.output
-    assert "`make grade COMPLETIONS=answers.jsonl`" in ran.output
-
-
 def test_the_references_are_not_replaced(tmp_path):
     write_jsonl(tmp_path / "set.jsonl", ROWS)
     options = [f"--{name}={tmp_path / 'set.jsonl'}" for name in ("out", "references")]
-    ran = CliRunner().invoke(main, ["file", str(tmp_path / "set.jsonl"), *options])
-    assert (ran.exit_code, "REFERENCES" in ran.output) == (1, True)
+    ran = CliRunner().invoke(main, [str(tmp_path / "set.jsonl"), *options])
+    assert (ran.exit_code, "--references" in ran.output) == (1, True)
 
 
 def test_the_command_needs_nothing_of_the_pipeline(tmp_path):
     (tmp_path / "requirements").symlink_to(ROOT / "requirements")  # the lock, checked first
     (tmp_path / "in.jsonl").write_text(json.dumps(ROWS[0]), encoding="utf-8")
     ran = subprocess.run(
-        [sys.executable, "-m", "stages.grade", "file", "in.jsonl", "--out", "out.jsonl"],
+        [sys.executable, "-m", "commands", "grade", "in.jsonl", "--out", "out.jsonl"],
         cwd=tmp_path,
         env={"PYTHONPATH": str(ROOT), "PATH": str(Path(sys.executable).parent)},
         capture_output=True,
@@ -233,3 +221,38 @@ def test_the_command_needs_nothing_of_the_pipeline(tmp_path):
     assert ran.returncode == 0, ran.stderr
     assert "right 1.0000" in ran.stdout
     assert (tmp_path / "out.jsonl").is_file()
+
+
+def test_the_references_file_counts_before_the_rows_own(tmp_path):
+    """What differs, is missing or repeated is in the summary."""
+    references = tmp_path / "references.jsonl"
+    write_jsonl(references, [{"id": n, "answer": f"#### {n}"} for n in range(10)])
+    rows = [
+        {"id": 1, "response": "A: 1", "target": "9"},
+        {"id": 1, "response": "A: 9", "target": "9"},
+        {"id": 2, "response": "A: 2", "doc": {"target": "2"}},
+    ]
+    summary, graded_rows = graded(tmp_path, rows, references=references)
+    assert verdicts(graded_rows) == [True, False, True]
+    assert summary[0].startswith("8 of 10 references have no completion, the first: id 0")
+    assert summary[1].startswith("1 ids have several completions, the first: id 1")
+    assert summary[2].startswith("2 rows have another reference")
+    assert "line 1: '9' for '1'" in summary[2]
+
+
+def test_a_json_array_of_objects_is_read_as_its_rows(tmp_path):
+    (tmp_path / "rows.json").write_text(json.dumps(ROWS, indent=1))
+    list(grade_external(tmp_path / "rows.json", tmp_path / "out.jsonl"))
+    assert verdicts(list(read_jsonl(tmp_path / "out.jsonl"))) == [True, False, True, True, True]
+
+
+def test_a_batch_without_references_is_told_of_the_option(tmp_path):
+    message = {"choices": [{"message": {"content": "A: 4"}}]}
+    batch = {"custom_id": "a", "response": {"body": message}}
+    with pytest.raises(UserError, match="--references FILE"):
+        graded(tmp_path, [batch])
+
+
+def test_samples_of_one_text_are_one_problem_whatever_their_ids(tmp_path):
+    rows = [{"id": i, "question": "2 + 2?", "response": "4", "gold": "4"} for i in range(8)]
+    assert graded(tmp_path, rows)[0][0] == "graded 1 problems"

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from lib.engines.policy import load_tokenizer, save_policy
-from lib.engines.tiny import write_tiny
+from lib.models.pretrained import load_tokenizer
+from lib.models.save import save_policy
+from lib.models.tiny import write_tiny
 from lib.prompts import PromptFormat, prompt_format, save_prompt
 from lib.prompts.formats import conversation
 

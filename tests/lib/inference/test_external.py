@@ -9,10 +9,8 @@ import huggingface_hub
 import pytest
 
 from lib.artifacts import read_json, write_json
-from lib.artifacts.hub import model_repository
 from lib.core.errors import UserError
 from lib.engines.base import Engine
-from lib.engines.policy import load_tokenizer
 from lib.inference import GenerationSettings, build_text_generator
 from lib.inference.external import (
     DEFAULT_MODEL,
@@ -21,6 +19,8 @@ from lib.inference.external import (
     find_model,
     refuse_missing,
 )
+from lib.models.hub import model_repository
+from lib.models.pretrained import load_tokenizer
 from lib.prompts import prompt_format, save_prompt, saved_format
 from tests.lib.export.conftest import make_adapter
 
@@ -93,6 +93,7 @@ def test_a_named_format_takes_the_place_of_the_models_own(folder):
         external_model(folder, format_name="boxed/own")
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     ("template", "words"),
     [
@@ -122,6 +123,7 @@ def test_of_several_chat_templates_the_default_is_tried(folder):
     assert set(engine.tokenizer.chat_template) == {"default", "tool_use"}
 
 
+@pytest.mark.slow
 def test_an_engine_gets_memory_for_at_most_the_models_positions(base, monkeypatch):
     asked = []
 

@@ -3,11 +3,11 @@
 import httpx
 import pytest
 
-from lib.engines.policy import load_tokenizer
+from lib.models.pretrained import load_tokenizer
 from lib.prompts import Generation, save_prompt
 from lib.prompts.formats import conversation
 from lib.rewards.rollout import Rollout
-from tests.conftest import ROOT, run_command
+from tests.conftest import ROOT
 from tests.lib.inference.conftest import ENDLESS, QUESTION, R1, rendering_of
 from tests.vllm_server import free_port, server_process
 
@@ -28,14 +28,12 @@ def model(teach, smoke):
 
 @pytest.fixture(scope="module")
 def address(model, tmp_path_factory):
-    """Start a server with the command of `make serve-model`; return its address."""
+    """Start a server with the command of `./reckon serve-model`; return its address."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    verb = ("serve-model", f"MODEL={model}", f"PORT={port}")
-    planned = run_command("make", "--dry-run", *verb).stdout
-    (command,) = [line for line in planned.splitlines() if line.startswith("python -m stages.")]
+    command = ("-m", "commands", "serve-model", f"--model={model}", f"--port={port}")
     log = tmp_path_factory.mktemp("serving") / "log"
-    with server_process(*command.replace("'", "").split()[1:], address=url, log=log, cwd=ROOT):
+    with server_process(*command, address=url, log=log, cwd=ROOT):
         yield url
 
 

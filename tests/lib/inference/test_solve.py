@@ -8,11 +8,11 @@ from unittest.mock import Mock, patch
 import pytest
 from click.testing import CliRunner
 
+from commands.solve import main
 from lib.core.errors import UserError
 from lib.inference.generator import Solution
 from lib.inference.terminal import Terminal
-from stages.solve import main
-from tests.conftest import ROOT, run_command, write_script
+from tests.conftest import ROOT
 from tests.lib.inference.conftest import QUESTION, WORKING
 
 
@@ -30,11 +30,11 @@ def rows(text: str) -> list[dict[str, object]]:
 
 
 def test_a_question_prints_reasoning_and_answer(solve):
-    assert solve("--question", QUESTION).stdout == f"{WORKING}\nAnswer: 345\n"
+    assert solve(QUESTION).stdout == f"{WORKING}\nAnswer: 345\n"
 
 
 def test_an_answer_that_was_cut_off_says_so(solve):
-    shown = solve("-q", QUESTION, "--max-new-tokens", "4").stdout
+    shown = solve(QUESTION, "--max-new-tokens", "4").stdout
     assert shown.endswith(" (cut off after 4 tokens)\n")
 
 
@@ -42,7 +42,7 @@ def test_a_pipe_is_answered_line_by_line_and_appended(solve, tmp_path, taught):
     out = tmp_path / "out.jsonl"
     shown = rows(solve("--json", "--out", str(out), stdin=f"{QUESTION}\n\n{QUESTION}\n").stdout)
     assert [row["answer"] for row in shown] == ["345", "345"]
-    solve("--question", QUESTION, "--out", str(out))
+    solve(QUESTION, "--out", str(out))
     kept = rows(out.read_text())
     assert [row["response"] for row in kept] == [shown[0]["completion"]] * 3
     assert kept[0]["prompt"] == f"{QUESTION}\n<start_working_out>"
@@ -60,8 +60,8 @@ def test_a_conversation_survives_a_mistake(solve, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "stdin", "code", "words"),
     [
-        (["-q", " "], "", 1, "Error: the question is empty"),
-        (["-q", QUESTION, "--model", "no/such/model"], "", 1, "Error: no model at no/such/model"),
+        ([" "], "", 1, "Error: the question is empty"),
+        ([QUESTION, "--model", "no/such/model"], "", 1, "Error: no model at no/such/model"),
         ([], b"2 + 2?\n\xff\xfe\n", 1, "line 2: not UTF-8"),
         (["--temperature", "nan"], "", 2, "nan is no number"),
         (["--temperature", "inf"], "", 2, "inf is no number"),
@@ -98,30 +98,6 @@ def test_a_model_cannot_steer_the_terminal():
         assert not set(steering) - set("[2J1m") & set(shown) and shown.strip()
     error = UserError(f"{steering}: no such file")
     assert not set("\x1b\x9b\u202e") & set(error.format_message())
-
-
-@pytest.fixture
-def recording(tmp_path):
-    """Make a checkout with a Python that prints its arguments, one a line."""
-    shutil.copy(ROOT / "Makefile", tmp_path)
-    write_script(tmp_path / "requirements/install.sh", "")
-    write_script(tmp_path / ".venv/bin/python", 'printf "%s\\n" "$@"\n')
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("variable", "option", "value"),
-    [
-        ("Q", "question", "What is 15 * 23?"),
-        ("Q", "question", 'It\'s "$x$" `or` $(2 + $$y; \\frac{1}{2}$ #?'),
-        ("Q", "question", "-3 + 5 = ?"),
-        ("Q", "question", ""),
-        ("MODEL", "model", "org/name"),
-    ],
-)
-def test_make_passes_a_variable_on_unchanged_and_no_other(variable, option, value, recording):
-    ran = run_command("make", "solve", f"{variable}={value}", cwd=recording)
-    assert ran.stdout.splitlines() == ["-m", "stages.solve", f"--{option}={value}"]
 
 
 def test_the_python_of_the_docs_runs(taught, tmp_path, monkeypatch, capsys):

@@ -104,13 +104,3 @@ def test_a_request_that_names_its_own_length_keeps_it(length, model):
 )
 def test_what_names_its_own_or_is_no_request_passes_as_it_is(body, model):
     assert served(model, body) == body
-
-
-def test_a_model_without_stop_strings_changes_nothing(tmp_path):
-    assert served(tmp_path, b'{"messages": []}') == b'{"messages": []}'
-    (tmp_path / "generation_config.json").write_text('{"stop_strings": null}')
-    assert served(tmp_path, b'{"messages": []}') == b'{"messages": []}'
-
-
-def test_other_requests_are_not_read(model):
-    assert served(model, b'{"text": "a"}', path="/tokenize") == b'{"tex'

@@ -1,3 +1,4 @@
+import itertools
 import math
 from functools import partial
 from statistics import fmean
@@ -128,6 +129,41 @@ def test_clipped_tokens_are_those_without_gradient(policy, old, advantages, mask
     gradient = torch.autograd.grad(result.loss, policy)[0]
     torch.testing.assert_close(result.clipped[mask], gradient[mask] == 0)
     assert 0 < result.clipped[mask].double().mean() < 1
+
+
+def test_dppo_masks_tokens_whose_probability_moved_too_far(policy, old, advantages, mask):
+    """arXiv:2602.04879 with binary total variation, one token at a time."""
+    for low, high in itertools.product((0.02, 0.1, 0.3), repeat=2):
+        result = loss_of(
+            policy, advantages, mask, loss="dppo", old_log_probs=old, clip_low=low, clip_high=high
+        )
+        total, num_masked = 0.0, 0
+        for row, column in mask.nonzero().tolist():
+            new, before = policy[row, column].exp(), old[row, column].exp()
+            credit = advantages[row]
+            moved = (new - before).item()
+            if (credit > 0 and moved > high) or (credit < 0 and moved < -low):
+                num_masked += 1
+            else:
+                total = total - credit * new / before
+        expected = total / mask.sum()
+        torch.testing.assert_close(result.loss, expected)
+        assert int(result.clipped[mask].sum()) == num_masked
+        ours, theirs = (torch.autograd.grad(each, policy)[0] for each in (result.loss, expected))
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_a_plugins_loss_may_read_the_samplers_log_probs(policy, old, advantages, mask):
+    def weighted(log_probs, old, advantages, mask, sampler):
+        return -advantages * log_probs * (old - sampler).exp()
+
+    loss = loss_of(
+        policy, advantages, mask, loss=weighted, old_log_probs=old, sampler_log_probs=old - 1
+    ).loss
+    plain = loss_of(policy, advantages, mask, loss="dapo").loss
+    reinforce = -(advantages[:, None] * policy)[mask].sum() / mask.sum()
+    torch.testing.assert_close(loss, reinforce * math.e)
+    assert plain != loss
 
 
 def test_the_samplers_correction_leaves_the_penalty(policy, old, advantages, mask):

@@ -1,5 +1,7 @@
 """Presets with other values."""
 
+import copy
+import functools
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -12,13 +14,19 @@ Changes = dict[str, Any]
 
 def preset_content(changes: Changes, preset: str = "tiny-cpu") -> dict[str, Any]:
     """Return the content of a preset with other values."""
-    content = YAML(typ="safe").load(compose_preset(preset))
+    content = copy.deepcopy(_composed(preset))
     for key, value in changes.items():
         *above, last = (int(name) if name.isdigit() else name for name in key.split("."))
         section: Any = content
         for name in above:
             section = section[name]
         section[last] = value
+    return content
+
+
+@functools.cache
+def _composed(preset: str) -> dict[str, Any]:
+    content: dict[str, Any] = YAML(typ="safe").load(compose_preset(preset))
     return content
 
 

@@ -13,6 +13,7 @@ from lib.params.load import doubts
 from lib.params.rules import have_one_gradient, warnings
 from lib.planning.doctor import findings, this_machine
 from lib.planning.plan import plan_lines
+from tests.conftest import S1
 from tests.docs.test_commands import SHOWN
 from tests.lib.objectives.losses import loss_of
 from tests.lib.params.changes import accepted
@@ -119,7 +120,7 @@ def test_levels_by_set_are_one_value():
 
 
 def test_an_edit_of_a_preset_is_held_against_that_preset():
-    (line,) = idle(accepted({"grpo.epsilon": 0.15}, "s1-qwen2.5-0.5b"))
+    (line,) = idle(accepted({"grpo.epsilon": 0.15}, S1))
     assert line.startswith("grpo.epsilon=0.15")
 
 
@@ -168,6 +169,7 @@ def test_on_policy_losses_that_average_alike_are_one(losses):
     assert not torch.allclose(*apart)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [case for case in SHOWN if " -S " in case.values[0].script])
 def test_what_an_example_varies_can_act(block, tmp_path):
     """These examples start from the default; test_their_commands.py has the others."""

@@ -16,7 +16,7 @@ from lib.objectives.penalties import EntropyCoefficient
 from lib.params import compose_preset, load_params, parse_params, preset_names, preset_params
 from lib.params.load import read_yaml
 from lib.params.model import lost_updates
-from tests.conftest import ROOT, run_command
+from tests.conftest import ROOT, S1, run_command
 from tests.lib.params.changes import Changes, accepted
 
 OWN_LOSS = "plugins/objectives/examples.py:squared"
@@ -198,8 +198,6 @@ def test_params_that_cannot_be_read_are_one_line(tmp_path):
         ("sft:\n\ta: 1\n", "line 2"),
         ("seed: 0\nseed: 1\n", "line 2.*duplicate key"),
         ("", "empty.*make preset"),
-        ("a: &a [1]\nb: [*a, *a]\n", r"line 2: an alias \(`\*name`\)"),
-        ("a: " + "[" * 20_000, "line 1: nested deeper than 50"),
         ("<<<<<<< HEAD\nseed: 0\n=======\nseed: 1\n>>>>>>> x\n", "merge conflict.*git checkout"),
         # YAML only, without a form in JSON: keys that are no text, a list in itself.
         ("? [a, b]\n: 1\n", "params.yaml"),
@@ -231,7 +229,7 @@ def test_two_sets_from_outside_are_compared(phase):
         ("s2-math-sft", {"sft.eval_steps": 0}),
         ("s2-math-sft", {"validation.engine": "transformers"}),
         (
-            "s1-qwen2.5-0.5b",
+            S1,
             {"grpo.trainer": "trl", "grpo.beta": 0.0, "validation.engine": "transformers"},
         ),
     ],
@@ -241,7 +239,7 @@ def test_a_device_that_no_engine_takes_is_refused(preset, changes):
     assert problem.startswith("rollout.device=cuda:1: ")
 
 
-@pytest.mark.parametrize("preset", ["s1-qwen2.5-0.5b", "s2-math-sft", "s3-cs336"])
+@pytest.mark.parametrize("preset", [S1, "s2-math-sft", "s3-cs336"])
 def test_a_device_that_an_engine_takes_is_accepted(preset):
     assert accepted({"rollout.device": "cuda:1"}, preset).rollout.device == "cuda:1"
 
@@ -317,10 +315,6 @@ def test_shaping_rewards_find_their_settings_in_params():
     settings = params.reward.settings(max_completion_tokens=48)
     assert settings["max_completion_tokens"] == 48
     assert settings["overlong_cache_tokens"] == 16
-
-
-def test_params_stay_few():
-    assert len(preset_params("tiny-cpu").flat()) <= 183
 
 
 @pytest.mark.parametrize(

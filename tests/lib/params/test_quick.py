@@ -1,11 +1,16 @@
-"""`QUICK=1`: the real run, five steps long."""
+"""`--quick`: the real run, five steps long."""
+
+import functools
 
 import pytest
 from ruamel.yaml import YAML
 
 from lib.core.errors import UserError
-from lib.params import compose_preset, parse_params, preset_names
+from lib.params import compose_preset as compose
+from lib.params import parse_params, preset_names
 from lib.params.load import QUICK_ROWS, QUICK_STEPS, doubts
+
+compose_preset = functools.cache(compose)
 
 PRESETS = [name for name in preset_names() if name[0] == "s" and name != "smoke"]
 
@@ -15,7 +20,7 @@ KEPT = {
     "rollout": None,
     "reward": None,
     "sft": ("batch_size", "micro_batch_size", "learning_rate", "optimizer", "packing"),
-    "grpo": ("prompts_per_step", "group_size", "micro_batch_size", "loss", "learning_rate"),
+    "grpo": ("group_size", "micro_batch_size", "loss", "learning_rate"),
     "evaluate": ("engine", "benchmarks", "max_new_tokens", "batch_size"),
 }
 """Keys with an effect on memory and method, by section; None for a whole section."""
@@ -40,7 +45,9 @@ def test_each_phase_of_the_preset_takes_five_steps(name):
     steps = quick["sft"]["num_epochs"] * examples / quick["sft"]["batch_size"]
     assert steps == (QUICK_STEPS if whole["sft"]["num_epochs"] else 0)
     assert quick["grpo"]["max_steps"] == (QUICK_STEPS if whole["grpo"]["max_steps"] else 0)
-    assert quick["prepare"]["grpo"]["num_train_examples"] == QUICK_ROWS
+    prompts = quick["grpo"]["prompts_per_step"]
+    assert prompts <= whole["grpo"]["prompts_per_step"]
+    assert quick["prepare"]["grpo"]["num_train_examples"] == max(QUICK_ROWS, prompts)
     synthetic = quick["prepare"]["synthetic"]
     for source in (each["source"] for each in quick["prepare"]["benchmarks"]):
         rows = source.get("limit") or synthetic[f"num_{source['generator']}"]
@@ -60,22 +67,6 @@ def test_quick_validates_and_saves_only_where_the_run_does(tmp_path):
     quick = _read(str(own), quick=True)
     assert [quick["sft"]["eval_steps"], quick["sft"]["save_steps"]] == [0, 0]
     assert [quick["grpo"]["eval_steps"], quick["grpo"]["logging_steps"]] == [0, 1]
-
-
-def test_quick_makes_no_benchmark_larger(tmp_path):
-    own = tmp_path / "own.yaml"
-    source = "known: gsm8k, limit: 10"
-    own.write_text(f"prepare: {{benchmarks: [{{name: held_out, source: {{{source}}}}}]}}\n")
-    with own.open("a") as file:
-        file.write("evaluate: {benchmarks: [held_out]}\n")
-    assert _read(str(own), quick=True)["prepare"]["benchmarks"][0]["source"]["limit"] == 10
-
-
-def test_quick_samples_no_benchmark_often(tmp_path):
-    own = tmp_path / "own.yaml"
-    override = "benchmark: harder, greedy: true, num_samples: 64, temperature: 1.0, top_p: 1.0"
-    own.write_text(f"evaluate: {{overrides: [{{{override}, max_new_tokens: 64}}]}}")
-    assert _read(str(own), quick=True)["evaluate"]["overrides"][0]["num_samples"] == 2
 
 
 @pytest.mark.parametrize("text", ["evaluate: {overrides: [{benchmark: harder}]}", "sft: 3"])

@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from lib.core.process import locked_versions
-from lib.engines.gpu import Gpu
+from lib.models.gpu import Gpu
 from lib.params import Params, preset_names, preset_params
 from lib.planning.doctor import (
     Machine,
@@ -19,7 +19,7 @@ from lib.planning.doctor import (
 from lib.planning.memory import shape_of
 from lib.planning.plan import phases_of
 from lib.training.phase.launch import Launch
-from tests.conftest import ROOT
+from tests.conftest import S1
 from tests.lib.training.runs import changed
 
 GIB = 1024**3
@@ -124,13 +124,8 @@ def test_ranks_on_cpus_share_the_main_memory(tiny):
     assert any("of main memory" in reason for reason in reasons)
 
 
-def test_the_default_runs_on_a_laptop(tiny):
-    assert problems(tiny, LAPTOP) == []
-    assert verdict(tiny, LAPTOP) == "verdict: these params can run here"
-
-
 def test_what_only_spoils_the_result_is_a_warning():
-    params = changed(preset_params("s1-qwen2.5-0.5b"), {"model": {"dtype": "bfloat16"}})
+    params = changed(preset_params(S1), {"model": {"dtype": "bfloat16"}})
     (finding,) = findings(params, SERVER)
     assert finding.weight == "result"
     assert finding.text.startswith("grpo.learning_rate")
@@ -202,7 +197,7 @@ def test_a_step_of_more_problems_than_there_are_is_refused(tiny, wanted, certain
 
 def test_what_triton_compiles_with_is_looked_for(monkeypatch):
     bare = dataclasses.replace(SERVER, missing_tools=("gcc", "Python.h"))
-    (reason,) = problems(preset_params("s1-qwen2.5-0.5b"), bare)
+    (reason,) = problems(preset_params(S1), bare)
     assert "no gcc and no Python.h" in reason
     assert not any("gcc" in each for each in problems(preset_params("tiny-cpu"), bare))
     monkeypatch.setenv("PATH", "")
@@ -261,8 +256,8 @@ def test_sampling_that_does_not_fit_names_its_knob(tiny):
         # 4.02 billion weights in float32, and the memory to generate with them.
         ("s0-qwen3-4b", {}, 18, ["export needs about 17.8 GiB", "on the CPU"]),
         # It trains in 10.4 GiB; of 14 GiB a vLLM beside it takes 0.3.
-        ("s1-qwen2.5-0.5b", {}, 14, ["grpo needs about 15.1 GiB"]),
-        ("s1-qwen2.5-0.5b", ELSEWHERE, 14, []),
+        (S1, {}, 14, ["grpo needs about 15.1 GiB"]),
+        (S1, ELSEWHERE, 14, []),
         # 7.7 GiB of weights are in vLLM's 0.7 of 25 GiB.
         ("s0-qwen3-4b", {}, 25, []),
         ("s0-qwen3-4b", {"model": {"backend": "transformers"}}, 25, ["grpo needs about "]),
@@ -305,9 +300,3 @@ def test_lines_of_a_lock_for_other_pythons_do_not_count(tmp_path):
         "scipy==2.0 ; python_full_version >= '3.0'\nclick==8.5.1\n"
     )
     assert locked_versions(lock) == {"scipy": "2.0", "click": "8.5.1"}
-
-
-def test_this_machine_is_the_one_that_the_lock_describes():
-    machine = this_machine(lock=ROOT / "requirements/cpu.txt")
-    assert machine.torch
-    assert not machine.differing

@@ -16,16 +16,16 @@ from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundEr
 from ruamel.yaml import YAML
 from torch import __version__ as torch_version
 
-from lib.artifacts.hub import fetched_model, find, kernel_repository
+from commands.fetch import main as fetch_params
 from lib.core.errors import UserError
-from lib.engines.policy import with_kernel
+from lib.models.hub import fetched_model, find, kernel_repository
+from lib.models.load import with_kernel
 from lib.params import compose_preset, load_params
 from lib.params.data import hub_splits
 from lib.planning.inputs import input_problems
 from lib.problems.sources import read_source
-from stages.fetch import fetch_params
 from stages.prepare import main as prepare
-from tests.lib.engines.hub_models import COMMIT, write_snapshot
+from tests.lib.models.hub_models import COMMIT, write_snapshot
 from tests.pipeline.source_rows import open_math_reasoning
 
 KERNEL_COMMIT = "456789abcdef0123456789abcdef0123456789ab"
@@ -130,25 +130,10 @@ def test_commits_are_looked_up_once_and_written_down(hub):
     assert Path("params.yaml").read_text() == written
 
 
-def test_a_sources_comments_and_order_stay(hub):
-    fetch()
-    path = Path("params.yaml")
-    text = path.read_text()
-    assert SET_COMMIT in text
-    without = text.replace(SET_COMMIT, "''  # the newest", 1)
-    path.write_text(without)
-    fetch()
-    # A comment may move within its line.
-    assert (
-        path.read_text().split()
-        == text.replace(SET_COMMIT, f"{SET_COMMIT} # the newest", 1).split()
-    )
-
-
 def test_after_it_nothing_needs_the_network(hub):
     fetch()
     hub.online = False
-    prepare([], standalone_mode=False)
+    prepare(["--code=params.yaml"], standalone_mode=False)
     assert Path("data/models/base/tokenizer.json").is_file()
     assert Path("data/problems/sft.jsonl").read_text().count("\n") > 0
 

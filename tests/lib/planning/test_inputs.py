@@ -3,13 +3,15 @@
 from pathlib import Path
 
 import pytest
+from datasets import Dataset
 
 from lib.artifacts import write_json
-from lib.artifacts.models import adapter_faults, model_faults, tensors_of
 from lib.core.errors import UserError
+from lib.models.files import adapter_faults, model_faults, tensors_of
 from lib.params import parse_params, preset_params
 from lib.planning.inputs import input_problems
-from tests.lib.engines.hub_models import write_model
+from lib.problems import rows
+from tests.lib.models.hub_models import write_model
 
 
 def test_a_models_name_without_its_owner_is_told_apart(smoke):
@@ -52,9 +54,52 @@ def test_each_missing_file_is_named_with_its_key(smoke, tmp_path, monkeypatch):
     Path("data/raw/no.jsonl").write_text("")
     Path("data/raw/system.txt").write_text("\n")
     Path("data/raw/rates.jsonl").write_text('{"id": "a", "num_correct": 3, "num_completions": 2}\n')
-    _, system, rates = input_problems(params)
+    _, system, rates, empty = input_problems(params)
     assert "system.txt is empty" in system
     assert rates.startswith("data/raw/rates.jsonl:1: ")
+    assert empty == "prepare.grpo.sources[0]: data/raw/no.jsonl has no row"
+
+
+@pytest.mark.parametrize("bad_rows", ["error", "drop"])
+@pytest.mark.parametrize("suffix", ["jsonl", "json", "csv", "parquet"])
+@pytest.mark.parametrize(("place", "is_read"), [(0, True), (300, False), (-1, True)])
+def test_the_first_and_last_rows_are_tried(
+    smoke, tmp_path, monkeypatch, suffix, place, is_read, bad_rows
+):
+    monkeypatch.chdir(tmp_path)
+    # So that the file counts as a large one.
+    monkeypatch.setattr(rows, "MAX_JSON", 8000 if suffix == "jsonl" else rows.MAX_JSON)
+    file = Path(f"data/raw/mine.{suffix}")
+    file.parent.mkdir(parents=True)
+    good = [{"question": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(600)]
+    good[place]["answer"] = "proof"
+    table = Dataset.from_list(good)
+    write = {"csv": table.to_csv, "parquet": table.to_parquet}.get(suffix)
+    write(file) if write else table.to_json(file, lines=suffix == "jsonl")
+    content = smoke.model_dump(mode="json")
+    source = {"path": str(file), "adapter": "table", "columns": {}, "limit": "all"}
+    content["prepare"]["sft"]["sources"] = [{"weight": "all", "source": source}]
+    content["prepare"]["bad_rows"] = bad_rows
+    faults = list(input_problems(parse_params(content, origin="test")))
+    assert len(faults) == (bad_rows == "error" and is_read)
+    for fault in faults:
+        # A CSV file's header is its first line.
+        number = place % 600 + (2 if suffix == "csv" else 1)
+        assert fault.startswith(f"prepare.sft.sources[0]: {file}:{number}: field `reference`")
+
+
+def test_what_drop_does_not_hide_is_a_fault_of_check(smoke, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("data/raw").mkdir(parents=True)
+    Path("data/raw/mine.jsonl").write_text(
+        '{"question": "?", "answer": "We add both of them and so on."}\n'
+    )
+    content = smoke.model_dump(mode="json")
+    source = {"path": "data/raw/mine.jsonl", "adapter": "table", "columns": {}, "limit": "all"}
+    content["prepare"]["benchmarks"][0]["source"] = source
+    content["prepare"]["bad_rows"] = "drop"
+    (fault,) = input_problems(parse_params(content, origin="test"))
+    assert fault.startswith("prepare.benchmarks (held_out): data/raw/mine.jsonl:1: field `answer`")
 
 
 def test_a_truncated_model_is_a_fault(tmp_path):

@@ -21,7 +21,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCau
 from bench.gpu.rows import precisions
 from lib.artifacts import read_json, write_jsonl
 from lib.artifacts.problems import Problem
-from lib.engines.policy import load_tokenizer
+from lib.models.pretrained import load_tokenizer
 from lib.objectives import CHUNK_NUMEL, MAX_WHOLE_LOGITS
 from lib.objectives.logprobs import fused_scores
 from lib.params import Params, parse_params, preset_params
@@ -31,7 +31,7 @@ from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format
 from lib.training.dpo import dpo_setup
 from lib.training.sft import sft_dataset
-from tests.conftest import ROOT
+from tests.conftest import ROOT, S1
 from tests.lib.training.runs import changed
 from tests.lib.training.steps import plain_grpo, plain_sft
 
@@ -161,6 +161,7 @@ CASES: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("case", CASES)
 def test_a_phase_holds_what_the_plan_states_within_a_tenth(case, smoke, base, sets, tmp_path):
     loss, sizes, changes = CASES[case]
@@ -180,7 +181,7 @@ def test_the_plan_is_that_of_a_gpu_within_a_twentieth(case, monkeypatch):
     """GRPO of Qwen3-0.6B, all weights, on an H100: bench/gpu, its part sampler-gap."""
     monkeypatch.setattr("lib.planning.memory.CHUNK", CHUNK_NUMEL["cuda"])
     row = precisions()[f"{case}, transformers"]
-    params = parse_params(row.params, origin="gpu-check")
+    params = parse_params(row.params, origin="bench.gpu")
     measured = read_json(ROOT / "studies/presets/h100.json")
     peak = measured[f"grpo of Qwen3-0.6B, all weights, {case}"]["peak_memory_bytes"]
     stated = memory_at_peak(params, "grpo", shape_in(row.shape))
@@ -193,7 +194,7 @@ def test_s1_at_its_real_shape_holds_what_the_plan_states():
 
     It is the second micro-batch of a step: gradients and AdamW's state are allocated.
     """
-    params = preset_params("s1-qwen2.5-0.5b")
+    params = preset_params(S1)
     shape = shape_of(params.model)
     rows, length = params.grpo.micro_batch_size, params.model.max_seq_length
     scored = params.rollout.max_new_tokens + 1

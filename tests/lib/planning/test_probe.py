@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from ruamel.yaml import YAML
 from transformers import Trainer
 
+from commands import memory_probe
 from lib.artifacts import write_json
 from lib.artifacts.problems import Problem, write_problems
 from lib.params import compose_preset
@@ -19,8 +20,6 @@ from lib.planning.probe import fits, longest_first
 from lib.problems.selection import token_counter
 from lib.prompts import prompt_format, save_system
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
-from stages import preflight
-from stages.preflight import memory_probe, probe_size
 from tests.lib.training.runs import changed
 
 PLENTY = 64 * 1024**3
@@ -79,6 +78,7 @@ def test_a_micro_batch_fits_or_does_not(smoke, own_base, room):
     assert fits(smoke, "sft", **long, size=4)
 
 
+@pytest.mark.slow
 def test_grpo_takes_two_steps_of_the_longest_rows(smoke, own_base, sets, tmp_path, passes):
     """The KL reference counts, and so does every micro-batch of a step."""
     params = changed(smoke, {"grpo": {"beta": 0.04, "micro_batch_size": 4}})
@@ -143,21 +143,23 @@ def probe(own_base, tmp_path):
             write_problems(tmp_path / f"{phase}.jsonl", full(5))
         places = {"params": tmp_path / "params.yaml", "problems": tmp_path, "base": own_base}
         options = [f"--{name}={place}" for name, place in places.items()]
-        return CliRunner().invoke(memory_probe, [*options, "--limit-gib=64"]).output.splitlines()
+        return (
+            CliRunner().invoke(memory_probe.main, [*options, "--limit-gib=64"]).output.splitlines()
+        )
 
     return probed
 
 
-COMMAND = [sys.executable, "-m", "stages.preflight", "probe-size"]
+COMMAND = [sys.executable, "-m", "commands.memory_probe"]
 
 
 def test_the_command_prints_what_to_set_or_why_not(probe, monkeypatch):
     def here(command, **_):
-        assert command[:4] == COMMAND
-        done = CliRunner().invoke(probe_size, command[4:])
+        assert command[:3] == COMMAND
+        done = CliRunner().invoke(memory_probe.probe_size, command[3:])
         return subprocess.CompletedProcess(command, done.exit_code)
 
-    monkeypatch.setattr(preflight, "subprocess", SimpleNamespace(run=here))
+    monkeypatch.setattr(memory_probe, "subprocess", SimpleNamespace(run=here))
     largest, skipped = probe(model={"max_seq_length": 100_000}, grpo={"max_steps": 0})
     assert largest.startswith("memory-probe sft longest=")
     assert largest.endswith("set sft.micro_batch_size: 16")
@@ -176,14 +178,14 @@ def test_each_size_is_tried_in_a_process_of_its_own(largest, words, probe, monke
         code = 0 if phase == "grpo" or int(size) <= largest else failures[len(sizes) % 2]
         return subprocess.CompletedProcess(command, code)
 
-    monkeypatch.setattr(preflight, "subprocess", SimpleNamespace(run=tried))
+    monkeypatch.setattr(memory_probe, "subprocess", SimpleNamespace(run=tried))
     assert words in "\n".join(probe())
     assert sizes[:3] == [16, 8, 4]
 
 
 def test_a_loss_that_depends_on_its_micro_batch_keeps_it(probe, smoke, monkeypatch):
     fits_all = SimpleNamespace(run=lambda *_, **__: subprocess.CompletedProcess([], 0))
-    monkeypatch.setattr(preflight, "subprocess", fits_all)
+    monkeypatch.setattr(memory_probe, "subprocess", fits_all)
     size = smoke.grpo.batch_size // 4
     lines = probe(grpo={"loss": "bnpo", "micro_batch_size": size})
     assert lines[1].endswith(f"set grpo.micro_batch_size: {size}")
@@ -192,7 +194,7 @@ def test_a_loss_that_depends_on_its_micro_batch_keeps_it(probe, smoke, monkeypat
             command, probing.OUT_OF_MEMORY if command[-2] == "grpo" else 0
         )
     )
-    monkeypatch.setattr(preflight, "subprocess", fails)
+    monkeypatch.setattr(memory_probe, "subprocess", fails)
     assert f"grpo: {size} row(s) of" in "\n".join(
         probe(grpo={"loss": "bnpo", "micro_batch_size": size})
     )

@@ -4,9 +4,9 @@ import pytest
 
 from lib.artifacts.problems import Problem
 from lib.engines.base import Finish, GeneratedCompletion
-from lib.engines.policy import load_tokenizer
 from lib.evaluation import sampling
-from lib.planning.rollouts import RolloutGroup, diagnose, report_lines, tag_tokens
+from lib.models.pretrained import load_tokenizer
+from lib.planning.rollouts import RolloutGroup, diagnose
 from lib.prompts import prompt_format, save_system
 from lib.rewards.functions import Grading
 from lib.training.phase.warning_signs import Limits
@@ -60,22 +60,6 @@ def answers(*values: int) -> list[str]:
 def test_a_verdict_names_each_fault_with_its_numbers(rollouts, words):
     for fault, word in zip(judged(rollouts), words, strict=True):
         assert word in fault
-
-
-def test_the_report_shows_completions_and_tags_safely(base):
-    tokens = tag_tokens(load_tokenizer(base), FORMAT)
-    # The base's tokenizer was trained with the format's tags.
-    assert all(len(pieces) == 1 for pieces in tokens.values())
-    groups = [group(*answers(1, 2), "\x1b[31m\u202e")]
-    tokens["<b>"] = ["<", "b", ">"]
-    report = report_lines(groups, grading=GRADING, tokens=tokens, diagnosis=["all well"])
-    text = "\n".join(report)
-    assert "\x1b" not in text and "⟨U+001B⟩[31m⟨U+202E⟩" in text
-    assert all(answer in text for answer in answers(1, 2))
-    assert "<b>  3 tokens: < | b | >; 0 of 3" in text
-    assert f"{WRITTEN[-1]}  one token; 2 of 3" in text
-    assert "distinct 3 of 3, reward variance 0.222" in text
-    assert text.endswith("all well")
 
 
 def test_groups_are_graded_and_rewarded_as_params_say(smoke, base, tmp_path, monkeypatch):

@@ -1,7 +1,4 @@
-"""The table of runs in docs/presets.md equals the plan.
-
-`python -m tests.lib.planning.test_runs` prints the table.
-"""
+"""What docs/presets.md fits to 16 GB is planned below it."""
 
 import dataclasses
 import functools
@@ -9,45 +6,17 @@ import operator
 import re
 from collections.abc import Iterator
 
-import click
 from ruamel.yaml import YAML
 
-from lib.engines.gpu import Gpu
+from lib.models.gpu import Gpu
 from lib.params import Params, parse_params, preset_params
 from lib.planning.doctor import findings
-from lib.planning.memory import FACTS, shape_of
-from lib.planning.plan import CARDS_GB, Phase, in_bytes, phases_of
+from lib.planning.memory import shape_of
+from lib.planning.plan import phases_of
 from tests.conftest import ROOT
 from tests.lib.planning.test_doctor import SERVER
-from tests.pipeline.systems import SYSTEMS
 
 DOCS = ROOT / "docs/presets.md"
-
-HEADER = (
-    "| preset, phase | rows | steps | sequences, tokens a step | peak memory | one GPU of, GB "
-    "| the source states |\n|---|--:|--:|--:|--:|---|---|"
-)
-
-
-def phases(preset: str) -> dict[str, Phase]:
-    params = preset_params(preset)
-    planned = phases_of(params, shape_of(params.model))
-    return {phase.name: phase for phase in planned if not phase.skipped}
-
-
-def table() -> Iterator[str]:
-    yield from HEADER.splitlines()
-    for preset in SYSTEMS:
-        stated = FACTS["statements"].get(preset_params(preset).model.name, {})
-        for name, phase in phases(preset).items():
-            share = f" + vLLM {phase.vllm_share:.0%}" if phase.vllm_share else ""
-            cards = " ".join(str(gb) for gb in CARDS_GB if phase.fits(gb * 10**9))
-            yield (
-                f"| `{preset}` {name} | {phase.rows:,} | {phase.steps:,} "
-                f"| {phase.completions}, {phase.tokens:,} "
-                f"| {in_bytes(sum(phase.memory.values()))}{share} | {cards} "
-                f"| {stated.get(name, '')} |"
-            )
 
 
 def on_16_gb() -> Iterator[tuple[str, Params]]:
@@ -73,13 +42,3 @@ def test_what_the_docs_fit_to_16_gb_is_planned_below_15():
             assert phase.skipped or phase.bytes_on(t4.memory) <= 15 * 10**9, preset
         texts = [each.text for each in findings(params, machine)]
         assert not [text for text in texts if "make fetch" not in text]
-
-
-def test_the_table_in_the_docs_is_the_plans():
-    text = DOCS.read_text(encoding="utf-8")
-    missing = [row for row in table() if row not in text]
-    assert not missing, "run `python -m tests.lib.planning.test_runs` and put its rows there"
-
-
-if __name__ == "__main__":
-    click.echo("\n".join(table()))

@@ -5,11 +5,12 @@ import json
 import pytest
 from transformers import AutoModelForCausalLM
 
-from lib.artifacts.hub import model_repository
+from bench.gpu.rows import SHAPES
 from lib.core.errors import UserError
-from lib.engines.policy import add_adapter
-from lib.planning.memory import FACTS, shape_in, shape_of
-from tests.lib.engines.hub_models import ARCHITECTURES, write_model
+from lib.models.hub import model_repository
+from lib.models.load import add_adapter
+from lib.planning.memory import shape_in, shape_of
+from tests.lib.models.hub_models import ARCHITECTURES, write_model
 
 PUBLISHED = {
     "unsloth/Qwen3-4B-Base": 4_022_468_096,
@@ -34,7 +35,7 @@ def test_the_count_is_the_models_own(smoke, tmp_path, architecture):
 
 @pytest.mark.parametrize(("name", "count"), PUBLISHED.items())
 def test_the_table_has_the_published_counts(name, count):
-    assert getattr(shape_in(FACTS["models"][name]), "parameters", None) == count
+    assert getattr(shape_in(SHAPES[name]), "parameters", None) == count
 
 
 def test_a_model_of_the_hub_is_known_once_fetched(smoke, tmp_path, monkeypatch):

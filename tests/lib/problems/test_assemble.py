@@ -83,6 +83,25 @@ def test_what_the_columns_leave_open_asks_for_columns(assemble, rows, why, bad_r
         assemble(GOOD, rows, bad_rows=bad_rows)
 
 
+def test_the_columns_of_chat_data_are_named_in_the_error(assemble):
+    chat = [{"role": "user", "content": "2?"}, {"role": "assistant", "content": "\\boxed{2}"}]
+    with pytest.raises(UserError, match=r"{problem: messages, solution: messages}`") as error:
+        assemble([{"messages": chat}], bad_rows="error")
+    assert "drop" not in error.value.message
+
+
+def test_a_placeholder_is_no_reference(assemble):
+    rows = [{**GOOD[0], "answer": answer} for answer in ("proof", "None", "N/A", "notfound")]
+    assert assemble([*GOOD, *rows]).train.drops.counts["placeholder"] == 4
+
+
+def test_a_label_that_is_none_is_counted_and_its_row_kept(assemble):
+    made = assemble([GOOD[0], {**GOOD[1], "subject": "constructor", "level": True}])
+    assert made.metrics()["changed"] == {"subject": 1, "level": 1}
+    assert len(made.train) == 2
+    assert str(made.train.drops) == "none; changed: 1 subject, 1 level"
+
+
 def test_sft_rows_without_a_solution_are_bad(assemble):
     rows = [{"problem": "1?", "answer": "1"}, GOOD[0]]
     made = assemble(rows, bare_answers=False)
@@ -95,7 +114,7 @@ def test_sft_rows_without_a_solution_are_bad(assemble):
     ("rows", "why"), [([], "no row"), ([{"problem": "?"}] * 2, "`reference`: missing")]
 )
 def test_a_source_without_a_good_row_gives_the_reason(assemble, rows, why):
-    with pytest.raises(UserError, match=rf"sft\.sources\[1\].*{why}") as error:
+    with pytest.raises(UserError, match=rf"sft\.sources\[1\]: \S*1\.jsonl.*{why}") as error:
         assemble(GOOD, rows)
     # It is set, and would leave nothing.
     assert "bad_rows: drop" not in error.value.message

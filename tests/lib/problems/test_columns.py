@@ -1,7 +1,9 @@
 """The column table turns a source's fields of any known name into the same record."""
 
 import itertools
+import json
 import math
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
@@ -10,6 +12,8 @@ from hypothesis import strategies as st
 from lib.problems.columns import (
     FIELD_COLUMNS,
     SOLUTION,
+    cleaned_labels,
+    guess_columns,
     is_bare,
     plain_number,
     read_worked,
@@ -72,12 +76,13 @@ MESSAGES = [
         ({"answer": 0.5}, "0.5", ""),
         ({"answer": -3}, "-3", ""),
         ({"answer": " 4 "}, "4", ""),
+        ({"answer": [], "solution": "34"}, "34", ""),
     ],
     ids=[
         "a bare reference is no solution",
         "an answer outweighs a box",
         "a box is opened",
-        *("a whole float", "a float", "an integer", "spaces"),
+        *("a whole float", "a float", "an integer", "spaces", "an empty list"),
     ],
 )
 def test_answer_and_solution_beside_each_other(fields, reference, solution):
@@ -141,6 +146,99 @@ def test_columns_from_params_decide_what_the_table_cannot(columns, expected):
 def test_a_field_at_fault_is_named_with_what_is_wrong(fields, reason, field):
     fault = _fault(fields)
     assert (fault.reason, fault.field) == (reason, field)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (19.200000000000003, "19.2"),
+        (0.1 + 0.2, "0.3"),
+        (-0.0, "0"),
+        (1e-07, "0.0000001"),
+        (1e22, "1" + "0" * 22),
+        (1e300, "1e+300"),
+        (2**53 + 1, "9007199254740993"),
+        (Decimal("19.20"), "19.2"),
+        (Decimal("1E+2"), "100"),
+        (Decimal("0." + "1" * 38), "0." + "1" * 38),
+    ],
+)
+def test_a_number_is_written_as_a_person_would(value, text):
+    assert to_problem({"problem": "?", "answer": value}).reference == text
+
+
+@given(st.decimals(-1000, 1000, places=9))
+def test_a_float_gives_the_decimal_that_it_was_read_from(number):
+    reference = to_problem({"problem": "?", "answer": float(number)}).reference
+    assert Decimal(reference) == number
+
+
+CHAT = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "\\boxed{4}"}]
+PARTS = [{**turn, "content": [{"type": "text", "text": turn["content"]}]} for turn in CHAT]
+SHAREGPT = [{"from": "human", "value": "2 + 2?"}, {"from": "gpt", "value": "\\boxed{4}"}]
+
+
+@pytest.mark.parametrize("chat", [CHAT, PARTS, SHAREGPT])
+@pytest.mark.parametrize("written", [lambda chat: chat, json.dumps, str])
+def test_chat_messages_in_any_form_are_question_and_answer(chat, written):
+    columns = {"problem": "chat", "solution": "chat"}
+    problem = to_problem({"chat": written(chat)}, columns=columns)
+    assert (problem.problem, problem.reference) == ("2 + 2?", "4")
+
+
+def test_a_text_that_begins_like_a_chat_is_no_problem():
+    fault = _fault({"problem": "[{'role': 'user', 'content': array(['2 + 2?'])}]", "answer": "4"})
+    assert (fault.reason, fault.field) == ("wrong_type", "problem")
+    assert to_problem({"problem": "[{1}, {2}] has how many sets?", "answer": "2"}).reference == "2"
+
+
+@pytest.mark.parametrize(
+    ("value", "kept", "cleaned"),
+    [
+        *((value, "", True) for value in (math.nan, ["algebra"], {"a": 1}, True, b"x", CHAT * 2)),
+        *((value, "", False) for value in (None, "", [])),
+        ("algebra", "algebra", False),
+        ("number\n theory", "number theory", False),
+        ("\x1b[31malge\x00bra", "[31malgebra", True),
+        ("constructor", "", True),
+        ("__proto__", "", True),
+        ("x" * 5000, "x" * 99 + "…", True),
+        (0, "0", False),
+    ],
+)
+def test_a_label_is_one_short_line_or_empty_and_counted(value, kept, cleaned):
+    fields = {"problem": "?", "answer": "4", "subject": value}
+    assert to_problem(fields).subject == kept
+    assert cleaned_labels(fields, {}) == (("subject",) if cleaned else ())
+    assert to_problem({**fields, "topic": "algebra"}, columns={"subject": "topic"}).subject
+
+
+def test_a_field_that_params_unset_is_not_read():
+    fields = {"problem": "?", "answer": "4", "solution": ["?"], "level": "5", "subject": "b"}
+    problem = to_problem(fields, columns={"solution": "", "level": "", "subject": ""})
+    assert (problem.solution, problem.level, problem.subject) == ("", "", "")
+
+
+@pytest.mark.parametrize(
+    ("fields", "columns"),
+    [
+        ({"messages": CHAT}, {"problem": "messages", "solution": "messages"}),
+        ({"conversations": SHAREGPT}, {"problem": "conversations", "solution": "conversations"}),
+        ({"prompt": CHAT[:1], "completion": CHAT[1:]}, {"solution": "completion"}),
+        ({"messages": CHAT[:1], "ground_truth": "4"}, {"problem": "messages"}),
+        (
+            {"prompt": "?", "reward_model": {"ground_truth": "4"}},
+            {"reference": "reward_model.ground_truth"},
+        ),
+        ({"ID": 1, "Problem": "?", "Answer": 204}, {"problem": "Problem", "reference": "Answer"}),
+        ({"question": "?", "final_answer": "4"}, {"reference": "final_answer"}),
+        ({"Body": "Ann has 2.", "Question": "How many?", "Answer": "2"}, {}),
+        ({"text": "?"}, {}),
+    ],
+)
+def test_the_columns_of_other_sets_are_guessed(fields, columns):
+    assert _fault(fields).reason == "missing_field"
+    assert guess_columns(fields) == columns
 
 
 @pytest.mark.parametrize(

@@ -60,5 +60,5 @@ def test_a_line_that_is_no_pass_rate_is_named(tmp_path, line):
 
 
 def test_a_missing_file_says_what_writes_it(tmp_path):
-    with pytest.raises(UserError, match="`make difficulty` writes it"):
+    with pytest.raises(UserError, match=r"`\./reckon difficulty` writes it"):
         read_pass_rates(tmp_path / "rates.jsonl")

@@ -20,10 +20,18 @@ FIRST = STORY.format(count=48, name="Natalia")
 
 
 def test_the_first_of_the_same_words_stays(table_of):
-    table = table_of([FIRST, "Another?", FIRST.upper(), FIRST.replace(" ", "  ")])
-    assert texts(drop_exact_duplicates(table)) == [FIRST, "Another?"]
-    assert table.drops.counts == {"exact_duplicate": 2}
+    copies = [FIRST, "What is a?", "What is A?", FIRST.replace(" ", "  ")]
+    table = table_of([Problem.create(problem=text, reference="4") for text in copies])
+    assert texts(drop_exact_duplicates(table)) == [FIRST, "What is a?", "What is A?"]
+    assert table.drops.counts == {"exact_duplicate": 1}
     assert table.drops.examples["exact_duplicate"][0]["found"].endswith("row 1")
+
+
+def test_a_copy_with_another_answer_is_counted_apart(table_of):
+    answers = ("0.5", "\\frac12", "2", "0.5")
+    table = table_of([Problem.create(problem=FIRST, reference=answer) for answer in answers])
+    assert len(drop_exact_duplicates(table)) == 1
+    assert table.drops.counts == {"exact_duplicate": 2, "copy_with_other_answer": 1}
 
 
 def test_a_planted_near_duplicate_goes(table_of):

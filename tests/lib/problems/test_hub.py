@@ -1,5 +1,6 @@
 """Sets of the Hub are read offline, from the Hub's cache at a pinned revision."""
 
+import gzip
 import re
 
 import huggingface_hub.constants
@@ -93,8 +94,51 @@ def test_a_hub_that_cannot_be_reached_is_one_line(cache, tmp_path, monkeypatch):
         monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
         with pytest.raises(UserError, match=r"^[^\n]*cannot be reached[^\n]*`make fetch`[^\n]*$"):
             _read(revision="0" * 40)
-        with pytest.raises(UserError, match=r"`make benchmarks SETS=gsm8k`.*raw/gsm8k.jsonl here$"):
+        with pytest.raises(UserError, match=r"`./reckon benchmarks gsm8k`.*raw/gsm8k.jsonl here$"):
             fetch_known("gsm8k", tmp_path / "raw")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *(
+            "{above}/rows.jsonl",
+            "../../../rows.jsonl",
+            "main/../../../../rows.jsonl",
+            "~/rows.jsonl",
+        ),
+        *(
+            "file://{above}/rows.jsonl",
+            "http://127.0.0.1:9/rows.jsonl",
+            "hf://datasets/a/b/rows.jsonl",
+        ),
+        *("zip://rows.jsonl::{above}/rows.zip", "main/link.jsonl", "main/rows.jsonl.gz"),
+    ],
+)
+@pytest.mark.parametrize("card", ["README.md", ".huggingface.yaml"])
+def test_a_card_chooses_no_file_outside_of_its_repository(cache, pattern, card):
+    snapshot = next(cache.glob("*/snapshots/*"))
+    rows = cache / "rows.jsonl"
+    rows.write_text('{"question": "1 + 1?", "answer": "2"}\n')
+    (snapshot / "main/link.jsonl").symlink_to(rows)
+    with gzip.open(snapshot / "main/rows.jsonl.gz", "wb") as packed:
+        packed.write(rows.read_bytes())
+    pattern = pattern.format(above=cache)
+    content = (
+        f"configs:\n- config_name: main\n  data_files:\n  - {{split: train, path: '{pattern}'}}"
+    )
+    (snapshot / card).write_text(f"---\n{content}\n---\n" if card == "README.md" else content)
+    with pytest.raises(UserError, match=r"openai/gsm8k@e53f0488 main/train: .*rows|link"):
+        _read()
+
+
+@pytest.mark.parametrize(
+    "text", ["---\nconfigs: [\n---\n", "---\nconfigs: 3\n---\n", "---\n3\n---\n"]
+)
+def test_a_card_that_is_none_is_one_line(cache, text):
+    (next(cache.glob("*/snapshots/*")) / "README.md").write_text(text)
+    with pytest.raises(UserError, match=r"^openai/gsm8k[^\n]*$"):
+        _read()
 
 
 @pytest.mark.parametrize(

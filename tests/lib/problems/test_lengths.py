@@ -1,9 +1,11 @@
+import dataclasses
+
 import pytest
 
 from lib.artifacts.problems import Problem
 from lib.core.errors import UserError
 from lib.params import preset_params
-from lib.problems.selection import drop_too_long
+from lib.problems.selection import drop_controls, drop_too_long
 from tests.lib.problems.conftest import counter, texts
 
 
@@ -55,3 +57,31 @@ def test_a_long_row_is_counted_under_the_limit_it_exceeds(table_of):
     assert kept.drops.counts == {"prompt_too_long": 1, "too_long": 1}
     assert kept.drops.metrics()["dropped"]["too_long"] == {"count": 1, "share": 1 / 3}
     assert len(_cut(table_of(rows), percent=66, most=60)[0]) == 2
+
+
+def test_control_tokens_and_tags_are_counted_or_refused(table_of):
+    own = dataclasses.replace(counter("xml"), controls=("<eos>",))
+    rows = [
+        Problem.create(problem=problem, reference=reference, solution=solution)
+        for problem, reference, solution in (
+            ("2 + 2?", "4", "Add."),
+            ("2 + 3?<eos> Ignore", "5", "Add."),
+            ("Is 2 <answer> 3?", "5", "Add."),
+            ("2 + 4?", "6", "Add.<eos> More."),
+            ("2 + 5?", "<answer>", "Add."),
+            ("2 + 6?", "8", "<reasoning>Add.</reasoning>"),
+        )
+    ]
+    table = table_of(rows)
+    kept = drop_controls("prepare.sft", table, own, targets=True, drops_rows=True)
+    assert texts(kept) == ["2 + 2?", "2 + 6?"]
+    assert table.drops.counts == {"control_token": 3, "target_not_in_format": 1}
+    assert table.drops.changed == {"target": 1}
+    # GRPO generates its completions.
+    kept = drop_controls("prepare.grpo", table_of(rows), own, targets=False, drops_rows=True)
+    assert texts(kept) == ["2 + 2?", "2 + 4?", "2 + 5?", "2 + 6?"]
+    for number in range(1, 5):
+        with pytest.raises(UserError, match=rf"prepare\.sft: .*{rows[number].id}.*bad_rows: drop"):
+            drop_controls(
+                "prepare.sft", table_of([rows[number]]), own, targets=True, drops_rows=False
+            )

@@ -1,7 +1,7 @@
 import pytest
 from tokenizers import pre_tokenizers, processors
 
-from lib.engines.tiny import train_tokenizer
+from lib.models.tiny import train_tokenizer
 
 TEXTS = [
     "Natalia sold 48/2 = 24 clips in May. $x^2 + \\frac{1}{2}$ (and so on)",

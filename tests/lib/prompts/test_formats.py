@@ -34,14 +34,6 @@ def test_no_completion_makes_parsing_raise(name, pieces):
     prompt_format(name).parse("".join(pieces))
 
 
-@pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("completion", ["", "so \\boxed{}"])
-def test_an_empty_completion_is_not_well_formed(name, completion):
-    parsed = prompt_format(name).parse(completion)
-    assert not parsed.answer
-    assert not parsed.format_ok
-
-
 def test_only_r1_zero_stops_before_eos():
     stops = {name: prompt_format(name).stop_strings for name in FORMATS}
     assert {name: strings for name, strings in stops.items() if strings} == {
@@ -139,11 +131,52 @@ def test_a_target_marks_working_and_answer_once(name, solution, reference, targe
 
 @pytest.mark.parametrize("start", ["", "<think>", "\n<think>"])
 def test_a_response_repeats_no_tag_that_the_prompt_ends_with(start):
-    text = " So <think> it is.</think> <answer>4</answer> \n"
+    text = " So it is.</think> <answer>4</answer> \n"
     problem = Problem.create(
         problem="?", reference="4", solution=f"{start}{text}", tags=(RESPONSE,)
     )
-    assert render_target(problem, R1_ZERO) == text
+    target = render_target(problem, R1_ZERO)
+    assert (target.text, target.is_converted) == (text, False)
+
+
+TRACES = [
+    "<think>\nOkay, 2 + 3.\n</think>\n\nThe sum is $\\boxed{5}$.",
+    "<think>\nOkay.\n</think>\n<answer>5</answer> User: And 3 + 3?",
+    "<think>Okay.</think> <answer>4</answer> No. <answer> 5 </answer>",
+    "<reasoning>\n2 + 3 = 5\n</reasoning>\n<answer>\n5\n</answer>",
+    "<start_working_out>2 + 3 = 5<end_working_out><SOLUTION>5</SOLUTION>",
+    "2 < 3, so x</answer>",
+    "<th<think>ink> 5",
+    "\\boxed{5} is \\boxed{five}",
+    "",
+]
+
+
+@pytest.mark.parametrize("tags", [(), (RESPONSE,)])
+@pytest.mark.parametrize("solution", TRACES)
+@pytest.mark.parametrize("name", PROMPT_FORMATS)
+def test_every_target_parses_in_its_own_format(name, solution, tags):
+    own_format = prompt_format(name)
+    problem = Problem.create(problem="?", reference="5", solution=solution, tags=tags)
+    target = render_target(problem, own_format)
+    # Generation stops at the end of an answer: what follows is not seen.
+    stops = own_format.stop_strings
+    text = target.text[: target.text.index(stops[0]) + len(stops[0])] if stops else target.text
+    parsed = own_format.parse(text)
+    assert (target.fault, parsed.format_ok) == ("", True)
+    assert tags or parsed.answer == "5"
+    if own_format.marks and "Okay" in solution:
+        assert "Okay" in parsed.reasoning
+    if "<answer>" in own_format.marks:
+        assert "And 3 + 3" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "reference"), [("boxed", "x}"), ("xml", "5</answer>"), ("r1_zero", "<think>")]
+)
+def test_a_reference_that_its_format_cannot_hold_is_a_fault(name, reference):
+    problem = Problem.create(problem="?", reference=reference, solution="So.")
+    assert f"`{name}`" in render_target(problem, prompt_format(name)).fault
 
 
 def test_r1_zero_needs_the_space_between_its_tags():
@@ -160,11 +193,6 @@ def test_tags_of_choice_replace_the_formats_own():
     assert "i.e., <a> reasoning process here </a> <b> answer here </b>." in prompt
     assert "<think>" not in prompt
     assert prompt.endswith("Assistant: <a>")
-
-
-def test_a_tag_beyond_the_basic_plane_is_printed_as_it_is():
-    own_format = prompt_format("r1_zero", tags=["<🤔>", "</🤔>", "<b>", "</b>"])
-    assert prompt_text(own_format, "2 + 2?").endswith("Assistant: <🤔>")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from lib.artifacts.problems import Problem
+from lib.engines.base import encode
 from lib.prompts import PROMPT_FORMATS, prompt_format, prompt_text, with_default_system
 from lib.prompts.formats import conversation
 from lib.prompts.template import LAYOUTS
@@ -123,3 +124,19 @@ def test_a_conversation_of_several_turns_renders_each_turn(own_format, build_tok
     text = tokenizer.apply_chat_template(follow_up, tokenize=False, add_generation_prompt=True)
     assert text.count("And twice that?") == 1
     assert text.count(tokenizer.eos_token) == text.count(tokenizer.bos_token) == 1
+
+
+def test_a_control_token_in_a_question_is_encoded_as_letters(own_format, build_tokenizer):
+    tokenizer = build_tokenizer(own_format.chat_template, marks=own_format.marks)
+    controls = {"<bos>", tokenizer.eos_token, tokenizer.pad_token, *own_format.marks}
+    held = "".join(sorted(controls))
+    plain, hostile = (
+        conversation(f"Is{text} 2 < 3, é?\n\n", system="Think first.") for text in ("", held)
+    )
+    of_plain, of_hostile = encode(tokenizer, [plain, hostile])
+    assert of_plain == _generation_ids(tokenizer, plain)
+    assert tokenizer.decode(of_hostile) == tokenizer.decode(_generation_ids(tokenizer, hostile))
+    ids = {tokenizer.convert_tokens_to_ids(token) for token in controls}
+    assert [each for each in of_hostile if each in ids] == [
+        each for each in of_plain if each in ids
+    ]

@@ -4,7 +4,6 @@ import dataclasses
 
 import pytest
 
-from lib.report.tables import REASONS
 from tests.lib.report.chromium import Chromium, executable
 from tests.lib.report.runs import HOSTILE, load
 from tests.lib.report.test_write import written
@@ -82,37 +81,6 @@ def test_the_printed_page_has_its_charts(page):
     assert with_charts > 1.5 * len(page.call("Page.printToPDF")["data"])
 
 
-def test_what_is_folded_is_printed_and_folded_again(page):
-    closed = "document.querySelectorAll('details.fold:not([open])').length"
-    assert page.evaluate(closed) == 2
-    page.evaluate(f"void addEventListener('beforeprint', () => {{ globalThis.left = {closed} }})")
-    page.call("Page.printToPDF")
-    assert page.evaluate("globalThis.left") == 0
-    page.wait_for(f"{closed} === 2")
-
-
-def test_the_first_screen_shows_numbers_figure_and_answers(page):
-    """All three come before any table, at 1280 x 900."""
-    tops = page.evaluate(
-        "['.score', '#figure-headline', '#example', '.findings', 'table'].map((each) =>"
-        " document.querySelector(each).getBoundingClientRect().top)"
-    )
-    score, figure, example, *_ = tops
-    assert tops == sorted(tops) and score == figure and example < 900
-
-
-@pytest.mark.parametrize("width", [400, 1280])
-def test_no_table_scrolls_sideways(page, width):
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    page.call("Emulation.setDeviceMetricsOverride", **size)
-    try:
-        page.evaluate("document.querySelectorAll('details').forEach((each) => each.open = true)")
-        wide = "[...document.querySelectorAll('.scroll, html')].filter((each) => each.scrollWidth"
-        assert page.evaluate(f"{wide} > each.clientWidth).map((each) => each.textContent)") == []
-    finally:
-        page.call("Emulation.clearDeviceMetricsOverride")
-
-
 @pytest.mark.parametrize(
     ("name", "value", "field"),
     [
@@ -143,28 +111,6 @@ def test_search_finds_what_was_written_and_marks_it(page):
     search(page, "nothing has this text")
     assert count(page) == 0
     assert "No completion matches" in page.evaluate("document.getElementById('detail').textContent")
-
-
-def test_the_same_problem_stands_side_by_side(page):
-    cards = (
-        "[...document.querySelectorAll('#detail .answer-card')]"
-        ".map((card) => card.dataset.checkpoint)"
-    )
-    assert page.evaluate(cards) == ["grpo", "sft"]
-    page.press("c")
-    assert page.evaluate(cards) == ["grpo", "base"]
-    page.press("c")
-    assert page.evaluate(cards) == ["grpo", "sft"]
-
-
-def test_a_completion_shows_why_it_was_graded_so(page):
-    why = "document.querySelector('#detail .answer-card .why')"
-    assert REASONS["exact"] in page.evaluate(f"{why}.textContent")
-    assert "exact" in page.evaluate(f"{why}.querySelector('.reason').title")
-    choose(page, checkpoint="base")
-    assert REASONS["no answer"] in page.evaluate(f"{why}.textContent")
-    legend = page.evaluate("document.querySelector('.legend').textContent")
-    assert REASONS["no answer"] in legend and REASONS["symbolic"] not in legend
 
 
 def test_a_link_opens_its_completion_despite_the_filters(page, addresses):
@@ -264,14 +210,6 @@ def test_training_rollouts_are_read_by_step_and_by_problem(page):
     assert len(entries(page)) == 1
 
 
-def test_a_link_to_a_step_opens_it(page, addresses):
-    page.call("Page.navigate", url="about:blank")
-    page.open(addresses["plain"] + "#training/step/7")
-    selected = "document.querySelector('#training-list [aria-selected=true]').textContent"
-    page.wait_for("document.querySelector('#training-list [aria-selected=true]') !== null")
-    assert page.evaluate(selected).startswith("step 7 ")
-
-
 @pytest.mark.parametrize("link", ["#grpo/%E0/none", "#training/step/99"])
 def test_a_link_to_nothing_is_named(page, addresses, link):
     page.call("Page.navigate", url="about:blank")
@@ -280,26 +218,3 @@ def test_a_link_to_nothing_is_named(page, addresses, link):
     assert link in page.evaluate("document.getElementById('unknown').textContent")
     page.evaluate("location.hash = '#results'")
     page.wait_for("document.getElementById('unknown').hidden")
-
-
-def test_completions_are_sorted_in_the_selected_order(page):
-    use(page, "#order", "reward")
-    rewards = shown(page, "row.reward")
-    assert rewards == sorted(rewards) and len(set(rewards)) > 1
-    use(page, "#order", "length")
-    lengths = shown(page, "row.num_tokens")
-    assert lengths == sorted(lengths, reverse=True)
-    use(page, "#order", "disagreement")
-    spread = shown(page, "disagreement(row)")
-    assert spread == sorted(spread, reverse=True) and spread[0] == 0.25 > spread[-1]
-
-
-def test_the_prompt_is_behind_a_click_and_stays_open(page):
-    prompt = "document.querySelector('#detail details')"
-    shown = page.evaluate(f"[{prompt}.open, {prompt}.querySelector('pre').textContent]")
-    problem = page.evaluate("detail.row.problem.problem")
-    assert shown == [False, f"<bos><system>Think.<user>{problem}<assistant>"]
-    page.evaluate(f"{prompt}.querySelector('summary').click()")
-    page.wait_for("detail.isPromptOpen")
-    page.press("j")
-    assert page.evaluate(f"{prompt}.open")

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from dvc.repo import Repo
-from flatten_dict import flatten
 
+from commands.compare import main
 from lib.artifacts import write_json, write_jsonl
 from lib.core.errors import UserError
 from lib.export.push import current_commit
-from lib.report.compare import compare_with, experiments_lines, experiments_table
-from stages.compare import main
+from lib.report.compare import compare_with, experiments_lines
 from tests.lib.report.runs import completion_rows, write_text
 
 PARAMS = Path("lib/presets/tiny-cpu.yaml").read_text()
@@ -91,9 +89,7 @@ def test_a_committed_run_is_compared_with_itself_in_pairs(repository):
     params, held_out = against.tables
     assert (against.notes, params.rows, against.findings, against.alarms) == ([], (), [], [])
     assert "paired" in held_out.title and {row[1] for row in held_out.rows} == {"+0.0"}
-    page = (repository / "plots" / "index.html").read_text("utf-8")
-    assert 'id="data-vega"' in page
-    assert not re.search(r"<(script|link)[^>]+(src|href)=", page), "it loads from the network"
+    assert (repository / "plots" / "index.html").is_file()
 
 
 def test_a_worse_model_is_seen_on_every_set(repository):
@@ -107,21 +103,14 @@ def test_a_worse_model_is_seen_on_every_set(repository):
     assert " on harder, paired" in everything.tables[2].title and everything.findings == []
 
 
-def test_edited_params_are_called_stale_before_any_number(repository):
+def test_edited_params_are_named_before_any_number(repository):
     edited = PARAMS.replace("group_size: 8", "group_size: 2")
     write_text(repository / "params.yaml", re.sub(r"_steps: \d+", "_steps: 7", edited))
     first, *others = compare().lines(markdown=False)
-    assert "stale: grpo.group_size changed" in first
-    assert not any("stale" in line for line in others)
+    assert "newer than the run below (stages: grpo)" in first
+    assert not any("newer" in line for line in others)
     text = "\n".join(compare().lines(markdown=True))
     assert "| dpo.eval_steps |" in text and "| and " in text and "file://" not in text
-
-
-def test_in_a_fresh_clone_nothing_is_called_stale(repository):
-    shutil.rmtree("data")
-    shutil.rmtree(".dvc/cache")
-    (note,) = compare().notes
-    assert "Nothing was run here" in note and "stale" not in note
 
 
 @pytest.mark.parametrize(("owner", "word"), [("", "git init"), ("another", "safe.directory")])
@@ -138,6 +127,7 @@ def test_without_git_or_as_another_user_it_is_one_line(repository, owner, word, 
         assert "\n" not in raised.value.message
 
 
+@pytest.mark.slow
 def test_an_experiment_older_than_the_remote_is_named(repository):
     in_shell(
         "dvc exp save --name warm && dvc remote add -q -d plots store && git commit -qam later"
@@ -157,6 +147,7 @@ def test_an_experiment_older_than_the_remote_is_named(repository):
     assert "older" not in "\n".join(experiments_lines(everything=True))
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("cause", ["cache", "version", "problems", "references"])
 def test_what_cannot_be_paired_says_why_first(repository, cause):
     if cause == "cache":
@@ -180,13 +171,6 @@ def test_what_cannot_be_paired_says_why_first(repository, cause):
     assert against.tables[1].rows[0][1] == "−20.0" and "WORSE THAN HEAD" in against.alarms[0]
 
 
-def test_a_set_of_one_side_only_leaves_the_others_paired(repository):
-    rows = completion_rows("grpo", skill=0.7, problems=60, samples=2)
-    write_jsonl(repository / COMPLETIONS, [row for row in rows if row["benchmark"] == "held_out"])
-    against = compare()
-    assert against.notes == [] and "held_out, paired" in against.tables[1].title
-
-
 def test_nothing_measured_on_both_sides_is_no_success(repository):
     shutil.rmtree(".dvc/cache")
     write_json(Path("reports/metrics/evaluate/grpo.json"), {})
@@ -202,26 +186,6 @@ def test_the_command_fails_only_when_the_model_got_worse(repository):
     write_completions(repository, skill=0.3)
     worse = CliRunner().invoke(main)
     assert (worse.exit_code, "WORSE THAN HEAD" in worse.output) == (1, True)
-
-
-def test_dvc_lists_rates_without_what_qualifies_them(repository):
-    write_json(Path("reports/metrics/evaluate/grpo.json"), rates(0.4))
-    (changed,) = Repo().metrics.diff()["diff"].values()
-    assert list(flatten(changed, reducer="dot")) == [
-        f"held_out.greedy.answer_accuracy.{side}" for side in ("old", "new", "diff")
-    ]
-
-
-def test_an_experiment_without_a_result_has_no_numbers(repository, monkeypatch):
-    measured = {"rev": "main", "exported.pass_at_1": 0.49, "grpo.group_size": 8}
-    rows = [
-        {"Experiment": None, "State": None, **measured},
-        {"Experiment": "wider", "State": "Failed", **measured, "grpo.group_size": 1},
-    ]
-    monkeypatch.setattr("lib.report.compare.exp_show", lambda revs: rows)
-    table = experiments_table(["main"])
-    assert table.header == ("", "state", "pass_at_1", "grpo.group_size")
-    assert table.rows == (("main", "success", "0.49", "8"), ("wider", "failed", "–", "1"))
 
 
 @pytest.mark.parametrize("name", ["nowhere", "--all", ""])

@@ -4,15 +4,17 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from lib.report.charts import STEP, figure_svg
+from lib.report.charts import STEP, Figure, figure_svg
 from lib.report.figures import (
+    breakdown_panels,
     headline_figure,
     pass_at_k_curve,
     report_figures,
-    reward_figure,
     validation_figure,
 )
 from lib.report.report import caveats
+from lib.report.tables import breakdown
+from lib.report.text import table_lines
 from lib.stats import Estimate, share_interval
 
 
@@ -28,19 +30,6 @@ def test_figures_have_no_background_and_load_nothing(figures):
         assert not re.findall(r'(?:href|src|url)\s*[=(]\s*["\']?(http[^"\')]*)', svg)
 
 
-def test_curves_show_what_was_logged_and_name_what_is_zero(figures):
-    curves = figures["grpo_curves"]
-    titles = {panel.title for panel in curves.panels}
-    assert {"reward by component", "KL to the reference policy", "total reward"} <= titles
-    assert "gradient norm" not in titles and "gradient norm" in curves.caption
-
-
-def test_a_model_without_rewards_has_no_histogram(run):
-    bare = [dataclasses.replace(row, rewards={}, reward=0.0) for row in run.completions["base"]]
-    models = dataclasses.replace(run, completions={**run.completions, "base": bare})
-    assert [panel.title for panel in reward_figure(models).panels] == ["sft", "grpo"]
-
-
 def test_pass_at_k_curve_ends_at_the_measured_numbers(run):
     curve = dict(pass_at_k_curve(run.completions["grpo"], "held_out"))
     measured = run.metrics["grpo"]["held_out"]["sampled"]
@@ -48,6 +37,20 @@ def test_pass_at_k_curve_ends_at_the_measured_numbers(run):
     assert curve[1].value == pytest.approx(measured["pass_at_1"])
     assert curve[4].value == pytest.approx(measured["pass_at_4"])
     assert curve[4].se == pytest.approx(measured["pass_at_4_se"])
+
+
+def test_a_label_of_the_data_ends_no_chart(run):
+    """Vega looks labels up in JavaScript objects; its SVG writer aborts on a control character."""
+    labels = ("constructor", "__proto__", "\x1b[31mred", "a" * 5_000, "plain")
+    grades = run.metrics["grpo"]["held_out"]
+    mode = dict(grades["greedy"], by_subject=dict.fromkeys(labels, grades["greedy"]))
+    metrics = {"grpo": {"held_out": {**grades, "greedy": mode}}}
+    hostile = dataclasses.replace(run, metrics=metrics)
+    panels = tuple(breakdown_panels(hostile, "held_out"))
+    svg = figure_svg(Figure("x", "x", "", panels))
+    assert all(word in svg for word in ("constructor", "__proto__", "plain"))
+    assert "\x1b" not in svg
+    assert max(map(len, table_lines(breakdown(metrics, "held_out", "by_subject")))) < 500
 
 
 def test_validation_is_shown_from_step_0_by_set(figures):

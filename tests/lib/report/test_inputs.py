@@ -2,7 +2,7 @@ import pytest
 
 from lib.artifacts.completions import read_graded
 from lib.core.errors import UserError
-from lib.engines.policy import load_tokenizer
+from lib.models.pretrained import load_tokenizer
 from lib.report.inputs import read_curve, rendered_prompts
 from tests.lib.report.runs import read, write_run
 

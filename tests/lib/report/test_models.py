@@ -1,4 +1,4 @@
-"""`make evaluate` compares models of any origin."""
+"""`./reckon evaluate` compares models of any origin."""
 
 import dataclasses
 

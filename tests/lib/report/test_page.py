@@ -9,32 +9,14 @@ import zlib
 import numpy as np
 import pytest
 
-from lib.artifacts import write_jsonl
 from lib.artifacts.completions import UNGRADED
-from lib.report.page import completion_blocks, fit, ranked_answers, render_page
+from lib.report.page import fit, ranked_answers, render_page
 from lib.report.report import build_report
-from tests.lib.report.runs import completion_rows, load, read, write_run
+from tests.lib.report.runs import load
 
 
 def unpacked(block):
     return json.loads(zlib.decompress(base64.b64decode(block)))
-
-
-def test_completions_of_validation_are_in_the_browser_only(tmp_path):
-    folder = write_run(tmp_path / "run")
-    plain = build_report(read(folder))
-    rows = [
-        {**row, "benchmark": "own", "mode": "validation"}
-        for row in completion_rows("sft", skill=1.0, problems=2, samples=0)
-    ]
-    write_jsonl(folder / "rollouts" / "sft_validation.jsonl", rows)
-    run = read(folder)
-    blocks = completion_blocks(run, ranked_answers(run))
-    columns = unpacked(blocks["rollouts-sft"])
-    assert columns["mode"].count("validation") == len(rows)
-    content = unpacked(blocks["problems"])
-    assert content["benchmarks"][-1] == "own"
-    assert build_report(run).differences == plain.differences
 
 
 def test_a_page_of_a_very_long_run_stays_below_its_limit(tmp_path):
@@ -97,15 +79,3 @@ def test_an_answer_gets_worse_only_against_its_start(run, start):
     assert set(order[-3:]) == {"right", "ungraded", "instruction"}
     first = {"forgotten"} if start == "sft" else {"forgotten", "judged"}
     assert set(order[: len(first)]) == first
-
-
-def test_prompts_that_differ_are_on_the_page_by_checkpoint(run):
-    def on_page(run):
-        blocks = completion_blocks(run, [*run.completions.values()])
-        return unpacked(blocks["problems"])["problems"][0]["prompt"]
-
-    key, text = next(iter(run.prompts["base"].items()))
-    assert on_page(run) == text
-    own = {**run.prompts, "grpo": {**run.prompts["grpo"], key: "?"}}
-    shown = on_page(dataclasses.replace(run, prompts=own))
-    assert shown == {"base": text, "sft": text, "grpo": "?"}

@@ -1,29 +1,10 @@
-import csv
 import dataclasses
-import shutil
-import subprocess
-import sys
 
 import pytest
 from ruamel.yaml import YAML
 
-from lib.report.write import OWN_PLOT, PAGE, long_table, plots_page
+from lib.report.write import OWN_PLOT, long_table
 from tests.conftest import ROOT
-from tests.lib.report.chromium import Chromium, executable
-from tests.lib.report.runs import write_text
-from tests.lib.report.test_write import written
-
-DVC_YAML = """\
-plots:
-- reports/plots:
-    x: step
-    y: value
-    template: curves
-- reports/curves/sft.csv:
-    x: step
-    y: loss
-    template: curves
-"""
 
 
 def table_of(run, stage, **changes):
@@ -56,49 +37,9 @@ def test_sets_of_validation_problems_have_their_own_bands(run):
     }
 
 
-def test_what_is_zero_or_what_dvc_draws_anyway_is_left_out(run, tmp_path):
-    table = table_of(run, "grpo")
-    assert run.curves["grpo"]["grad_norm"] and "gradient norm" not in table
-    assert run.curves["grpo"]["completions/mean_length"] and "response tokens" not in table
-    curves = {**run.curves, "grpo": {"loss": [(1, 0.0)]}}
-    logged = dataclasses.replace(run, curves=curves, validations={"sft": {}, "grpo": {}})
-    written(tmp_path / "out", logged)
-    (path,) = (tmp_path / "out/plots").iterdir()
-    rows = list(csv.DictReader(path.open()))
-    assert [float(row["value"]) for row in rows] == [row["value"] for row in long_table(run, "sft")]
-
-
 def test_dvc_draws_one_column_of_each_stage_s_own_curves():
     stages = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
     for stage, column in OWN_PLOT.items():
         curves = {name: axes for plot in stages[stage]["plots"] for name, axes in plot.items()}
         assert curves[f"${{curves}}/{stage}.csv"]["y"] == column
         assert curves[f"${{curves}}/{stage}_validation.csv"]["y"] == "answer_accuracy"
-
-
-def test_the_page_of_dvc_has_the_installed_chart_library():
-    committed = (ROOT / PAGE).read_text(encoding="utf-8")
-    assert committed == plots_page(), "run `python -m lib.report.write` and commit the page"
-
-
-@pytest.mark.slow
-def test_dvc_plots_work_without_the_network(run, tmp_path):
-    if executable() is None:
-        pytest.skip("no chromium on PATH (Debian: apt-get install chromium)")
-    write_text(tmp_path / "dvc.yaml", DVC_YAML)
-    written(tmp_path / "reports", run)
-    write_text(tmp_path / "reports/curves/sft.csv", "step,loss,loss_se\n1,2.0,0.5\n2,1.0,0.25\n")
-    dvc = [sys.executable, "-m", "dvc"]
-    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    subprocess.run([*dvc, "init", "-q"], cwd=tmp_path, check=True)
-    shutil.copytree(ROOT / ".dvc/plots", tmp_path / ".dvc/plots", dirs_exist_ok=True)
-    shutil.copy(ROOT / ".dvc/config", tmp_path / ".dvc/config")
-    subprocess.run([*dvc, "plots", "show", "-q"], cwd=tmp_path, check=True)
-    page = (tmp_path / "dvc_plots/index.html").as_uri()
-    with Chromium(tmp_path / "profile") as browser:
-        browser.call("Page.navigate", url=page)
-        browser.wait_for("document.body?.getAttribute('aria-busy') === 'false'")
-        text = "[...document.querySelectorAll('svg text')].map((of) => of.textContent)"
-        assert {"GRPO", "SFT", "total reward", "reward: format"} <= set(browser.evaluate(text))
-        assert browser.complaints == []
-        assert set(browser.requests) == {page}

@@ -13,7 +13,6 @@ from lib.report.text import (
     p_value,
     percent,
     points,
-    shorten,
 )
 
 markup = st.sampled_from([*"\\`*_[]()<>|~$#&!-+:@\n\t ", "</b>", "&lt;", "](x)", "```", "\u202e"])
@@ -53,10 +52,6 @@ def test_visible_text_has_no_hidden_character(text):
     assert not hidden & {unicodedata.category(c) for c in shown if c not in "\n\t"}
     assert visible(shown) == shown and visible("a\u202eb\x1b[31m") == "a⟨U+202E⟩b⟨U+001B⟩[31m"
     shown.encode("utf-8")
-
-
-def test_a_megabyte_is_cut_and_counted():
-    assert shorten("x" * 1_000_000, 5) == "xxxxx … (999,995 more characters)"
 
 
 @pytest.mark.parametrize(

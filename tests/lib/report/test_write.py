@@ -5,7 +5,7 @@ import re
 import pytest
 
 from lib.report.report import _main_rows, build_report
-from lib.report.write import render_markdown, summary_lines, write_report
+from lib.report.write import render_markdown, write_report
 from tests.lib.report.runs import CHECKPOINTS, HOSTILE, load, read, write_run, write_text
 
 
@@ -51,12 +51,6 @@ def test_the_example_is_one_of_those_that_training_changed(run):
     assert build_report(same).example.caption == "One problem, answered by each"
 
 
-def test_a_skipped_phase_is_named_and_has_no_caveat(tmp_path):
-    text = markdown(load(tmp_path / "run", problems=6, skipped=("grpo",)))
-    assert "Skipped in this run: grpo" in text and "| grpo (skipped) |" in text
-    assert "60.0 %" not in text.split("## Results")[0]
-
-
 def test_one_checkpoint_is_compared_with_none(tmp_path):
     folder = write_run(tmp_path / "run", problems=6)
     text = markdown(read(folder, exported="base", checkpoints=("base",), starts={}))
@@ -76,25 +70,3 @@ def test_the_tracked_differences_have_their_intervals_in_a_list(files):
     paired = numbers["paired"][0]["sft_to_grpo"]["held_out"]["greedy_answer_accuracy"]
     assert paired["low"] < paired["difference"] < paired["high"] and paired["n"] == 24
     assert numbers["sft_to_grpo"]["held_out"]["greedy"] == paired["difference"]
-
-
-def test_the_summary_has_the_rates_and_every_set(run):
-    lines = list(summary_lines(run))
-    assert tuple(lines[1].split()) == CHECKPOINTS
-    changes = [line for line in lines if line.startswith("sft → grpo: ")]
-    assert len(changes) == 4 and sum(" on harder " in line for line in changes) == 2
-
-
-def test_what_differs_from_the_preset_comes_first(run):
-    report = build_report(run)
-    facts = dict(report.facts)
-    assert facts["preset"].endswith(" with 1 change") and facts["seed"] == "0"
-    settings = next(table for table in report.provenance if table.title == "settings")
-    assert settings.rows[0][:2] == ("sft.learning_rate", "0.003")
-    assert settings.rows[0][2] not in ("", "0.003")
-    assert settings.strong == {0}
-    levels = {"synthetic": {"level_weights": {"sft": [1.0], "grpo": [2.0]}}}
-    by_set = dataclasses.replace(run, provenance={"prepare": {"settings": {"prepare": levels}}})
-    assert dict(build_report(by_set).facts)["preset"].endswith(" with 1 change")
-    other = dataclasses.replace(run, provenance={"sft": {"settings": {"seed": 1}}})
-    assert dict(build_report(other).facts)["run"] != facts["run"]

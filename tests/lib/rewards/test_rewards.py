@@ -1,13 +1,11 @@
 """Rewards: the stacks' exact values, TRL's signature, and the stacks' ranges."""
 
 import math
-import re
 import shutil
 
 import pytest
 
 from lib.core.errors import UserError
-from lib.core.plugins import label
 from lib.prompts import prompt_format
 from lib.rewards.functions import STACKS, Grading, judged_metrics, rewards_of, stack_range
 from tests.conftest import ROOT, run_python
@@ -129,18 +127,6 @@ def test_math_verify_gets_dollars_around_bare_latex(reference, completion, right
     assert values("math_verify", completion, reference)[2] == right
 
 
-def test_the_page_lists_what_the_sources_rewards_pay_for():
-    page = (ROOT / "docs/presets.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+)` \| `(<.*|#.*)` \| ([\d.]+) \|$", page, re.MULTILINE)
-    for name, written, earned in rows:
-        tags = WORKING_OUT if "SOLUTION" in written else XML
-        (reward,) = Grading([name], prompt_format=FORMATS.get(name, tags)).rewards
-        text = written.replace(r"\n", "\n")
-        assert reward(completions=[text], reference=["72"]) == pytest.approx([float(earned)]), text
-    paying = {name for stack in ("s0", "s1", "s4", "r1_zero") for name in rewards_of(stack)}
-    assert {name for name, _, _ in rows} == set(map(label, paying))
-
-
 @pytest.mark.parametrize("stack", sorted(set(STACKS) - {"shaping"}))
 def test_content_and_reference_of_any_type_are_scored(stack):
     parts = [{"type": "text", "text": text} for text in (S0_RIGHT[:20], S0_RIGHT[20:])]
@@ -178,7 +164,7 @@ def test_a_file_in_the_folder_is_a_stack(tmp_path):
         "(never,) = Grading(['sad:never'], prompt_format=prompt_format('xml')).rewards;"
         "print(never(completions=['72'], reference=['72']))"
     )
-    assert run_python(script, cwd=tmp_path).stdout == "[-1.0]\n"
+    assert run_python(script, cwd=tmp_path, PYTHONPATH=str(ROOT)).stdout == "[-1.0]\n"
 
 
 @pytest.mark.parametrize(

@@ -61,3 +61,12 @@ def test_equivalence_needs_the_whole_interval_in_the_margin(value, holds):
 def test_holm_is_the_textbooks():
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.5, 0.9]) == [1.0, 1.0] and holm([]) == []
+
+
+@pytest.mark.parametrize("pairs", [[(0.1, 0.1)] * 3, [(0.3, 0.2), (0.4, 0.3), (0.9, 0.8)]])
+def test_rounding_is_no_spread_and_no_effect(pairs):
+    """0.3 - 0.2 and 0.9 - 0.8 differ by 1e-16."""
+    differences = seeds_mean([a - b for a, b in pairs])
+    assert differences.se == 0
+    assert differences.p_value == (1.0 if pairs[0][0] == pairs[0][1] else 0.0)
+    assert seeds_mean([0.1 - 0.1, 0.3 - 0.3, 1e-17]).p_value == 1.0

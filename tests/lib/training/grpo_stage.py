@@ -33,6 +33,7 @@ def grpo_stage(
     write_inputs(folder, base, sets)
     places = {
         "params": "params.yaml",
+        "code": "params.yaml",
         "base": "base",
         "init": "base",
         "problems": "grpo.jsonl",

@@ -6,7 +6,7 @@ from typing import Any
 
 from lib.artifacts.problems import Problem
 from lib.engines.base import encode
-from lib.engines.policy import load_tokenizer
+from lib.models.pretrained import load_tokenizer
 from lib.prompts import PromptFormat
 from lib.prompts.formats import conversation
 

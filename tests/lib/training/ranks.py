@@ -10,8 +10,8 @@ import torch
 
 from lib.artifacts.problems import read_problems
 from lib.engines.base import GeneratedCompletion, Sampling
-from lib.engines.policy import load_tokenizer
-from lib.engines.runtime import configure
+from lib.models.pretrained import load_tokenizer
+from lib.models.runtime import configure
 from lib.training.phase.launch import check_world_size
 from lib.training.phase.warning_signs import GAP
 from tests.lib.training.runs import read_changes

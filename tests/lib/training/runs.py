@@ -20,7 +20,7 @@ from transformers import Trainer, TrainerCallback
 from lib.artifacts import read_json, write_json, write_jsonl
 from lib.artifacts.problems import write_problems
 from lib.core.errors import UserError
-from lib.engines.runtime import configure
+from lib.models.runtime import configure
 from lib.params import Params, preset_params
 from lib.problems.generated import GeneratedSets
 from lib.prompts import prompt_format

@@ -28,6 +28,7 @@ def changes(model: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     ("stage", "model"),
     [("sft", MASTERS), ("grpo", MASTERS), ("grpo", HALF), ("dpo", MASTERS)],

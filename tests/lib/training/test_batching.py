@@ -60,6 +60,7 @@ def assert_same_gradients(ours: dict[str, Tensor], plain: dict[str, Tensor]):
     torch.testing.assert_close(ours, plain, atol=1e-6 * max(largest, 1.0), rtol=0)
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize("name", [*OBJECTIVES, "adapter"])
 def test_the_gradient_is_that_of_rows_as_they_were_generated(some, monkeypatch, name):
     changes = OBJECTIVES.get(name, {"lora": True})
@@ -75,6 +76,7 @@ def one_ends(number: int, row: GeneratedCompletion) -> dict[str, Any]:
     return {"finish": "eos", "token_ids": row.token_ids[:2], "log_probs": row.log_probs[:2]}
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("loss", ["dapo", "cispo"])
 def test_few_tokens_give_one_gradient_in_any_micro_batches(some, loss):
     def gradients(size):

@@ -1,15 +1,18 @@
 """A checkpoint is whole and of this very run, or it is not resumed from."""
 
+import contextlib
+import random
+import re
 import signal
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
-from transformers import TrainerControl, TrainerState
+from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
 
 from lib import artifacts
-from lib.artifacts import stage_code
 from lib.core.errors import UserError
 from lib.training.phase.checkpoints import (
     Checkpoints,
@@ -164,29 +167,6 @@ def test_a_changed_param_input_or_rank_number_is_another_run(tmp_path, monkeypat
     assert len({first, *others, run_id()}) == 7
 
 
-def test_code_of_the_stage_is_another_run_and_other_code_is_not(tmp_path, monkeypatch):
-    """dvc.yaml lists a stage's code, with paths named by params."""
-    is_of_the_stage = {
-        "report/some.py": False,
-        "rewards/stacks/s0.py": False,
-        "rewards/stacks/tiny.py": True,
-        "training/sft.py": True,
-    }
-    for file in is_of_the_stage:
-        (tmp_path / "lib" / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "lib" / file).write_text("1")
-    deps = "[lib/training, 'lib/rewards/stacks/${validation.stack}.py', data/raw, '${models}/base']"
-    (tmp_path / "dvc.yaml").write_text(f"stages: {{sft: {{deps: {deps}}}}}", encoding="utf-8")
-    monkeypatch.setattr(artifacts, "ROOT", tmp_path)
-    settings = {"validation": {"stack": "tiny"}}
-    first = stage_code("sft", settings)
-    assert list(first) == ["lib/training", "lib/rewards/stacks/tiny.py"]
-    for file, changes_it in is_of_the_stage.items():
-        (tmp_path / "lib" / file).write_text("2")
-        assert (stage_code("sft", settings) != first) == changes_it, file
-        (tmp_path / "lib" / file).write_text("1")
-
-
 def test_outside_the_main_thread_signals_keep_their_handlers():
     before = signal.getsignal(signal.SIGTERM)
 
@@ -196,3 +176,55 @@ def test_outside_the_main_thread_signals_keep_their_handlers():
 
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(watched).result() == before
+
+
+class Line(torch.nn.Linear):
+    def forward(self, x):
+        return {"loss": super().forward(x).square().mean()}
+
+
+def test_an_interrupt_at_any_file_keeps_the_checkpoint(tmp_path):
+    """Ctrl-C at the open of each file of the second checkpoint: it is whole, and the run ends."""
+    moment, steps = 0, []
+
+    def at_open(event, arguments):
+        if event != "open" or not moment:
+            return
+        if step := re.search(rf"{tmp_path}.*checkpoint-(\d+)/", str(arguments[0])):
+            steps.append(int(step[1]))
+            if len(steps) == moment:
+                signal.raise_signal(signal.SIGINT)
+
+    def run(folder):
+        checkpoints, on_signal = Checkpoints(folder), SaveOnSignal(1)
+        args = TrainingArguments(
+            output_dir=str(checkpoints.writing), max_steps=3, save_steps=1, report_to="none",
+            disable_tqdm=True, per_device_train_batch_size=1, use_cpu=True,
+        )  # fmt: skip
+        rows = [{"x": torch.ones(2)}] * 4
+        seal = SealCheckpoints(checkpoints, keep=3, interrupts=on_signal)
+        trainer = Trainer(Line(2, 1), args, train_dataset=rows, callbacks=[on_signal, seal])
+        with on_signal.watch(), contextlib.suppress(KeyboardInterrupt):
+            trainer.train()
+        assert not list(checkpoints.writing.glob("checkpoint-*"))
+        newest, lines = newest_step(checkpoints)
+        assert lines == []
+        return newest
+
+    sys.addaudithook(at_open)
+    moment = 10**9
+    assert run(tmp_path / "whole") == 3
+    written_at = steps[:]
+    assert set(written_at) == {1, 2, 3}
+    for moment in random.Random(0).sample(range(1, len(written_at) + 1), 20):
+        steps.clear()
+        assert run(tmp_path / str(moment)) == written_at[moment - 1]
+    moment = 0
+
+
+def test_a_second_interrupt_does_not_wait():
+    on_signal = SaveOnSignal(1)
+    with on_signal.watch(), pytest.raises(KeyboardInterrupt):
+        on_signal.hold()
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)

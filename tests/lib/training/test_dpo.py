@@ -6,19 +6,20 @@ from typing import get_args
 
 import pytest
 import torch
-from transformers import set_seed
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, TrainerCallback, set_seed
 from trl import DPOTrainer
 
 from lib.artifacts import write_jsonl
 from lib.core.errors import UserError
-from lib.engines.policy import is_adapter, save_policy
+from lib.models.files import is_adapter
+from lib.models.save import copy_adapter, save_policy
 from lib.params.training import Dpo
 from lib.prompts import prompt_format
 from lib.training.dpo import PairTrainer, dpo_arguments, dpo_setup
-from lib.training.phase.checkpoints import Checkpoints, SealCheckpoints
 from tests.lib.training.preferences import pairs_of
 from tests.lib.training.runs import changed
-from tests.lib.training.steps import train
+from tests.lib.training.steps import NO_CLIPPING, train
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +61,7 @@ def test_what_is_trained_on_is_what_was_generated(build, pairs):
         assert token_ids[: len(prompt)].tolist() == prompt
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("lora", [True, False])
 def test_the_loss_is_dpos_and_training_lowers_it(build, lora):
     knobs = {"num_epochs": 6, "batch_size": 8, "micro_batch_size": 8, "warmup_ratio": 0.0}
@@ -91,19 +93,48 @@ def test_an_adapter_is_trained_further_as_one_adapter(build, tmp_path):
     assert sum(".default." in name for name in weights) > 0
 
 
-@pytest.mark.parametrize("lora", [True, False])
-def test_resumed_training_ends_with_the_same_weights(build, smoke, tmp_path, lora):
-    def trained(folder, start=None):
-        set_seed(smoke.seed)
-        checkpoints = Checkpoints(folder)
-        trainer = build(scratch=checkpoints.writing, lora=lora, num_epochs=2, save_steps=1)
-        trainer.add_callback(SealCheckpoints(checkpoints, keep=9))
-        trainer.train(resume_from_checkpoint=start)
-        return {name: weight.detach() for name, weight in trainer.model.named_parameters()}
+def test_a_short_micro_batch_counts_by_its_pairs(build, pairs):
+    def gradient(micro):
+        set_seed(0)
+        trainer = build(
+            rows=pairs[:3], batch_size=4, micro_batch_size=micro, max_grad_norm=NO_CLIPPING
+        )
+        with torch.no_grad():  # away from the reference, where all pairs weigh the same
+            for weight in trainer.model.parameters():
+                weight.mul_(1.2)
+        gradients = {}
+        trainer.add_callback(Gradients(gradients))
+        trainer.train()
+        return gradients
 
-    whole = trained(tmp_path / "whole")
-    resumed = trained(tmp_path / "resumed", str(tmp_path / "whole" / "checkpoint-3"))
-    torch.testing.assert_close(resumed, whole, rtol=0, atol=0)
+    torch.testing.assert_close(gradient(2), gradient(4), rtol=1e-4, atol=1e-5)
+
+
+class Gradients(TrainerCallback):
+    def __init__(self, gradients):
+        self.gradients = gradients
+
+    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+        self.gradients |= {n: w.grad.clone() for n, w in model.named_parameters()}
+
+
+def test_the_reference_has_an_adapters_trained_tokens(build, base, tmp_path):
+    adapter = get_peft_model(
+        AutoModelForCausalLM.from_pretrained(base),
+        LoraConfig(r=2, target_modules=["q_proj"], trainable_token_indices=[5, 6]),
+    )
+    trained = {
+        name: torch.nn.init.normal_(weight.data)
+        for name, weight in adapter.named_parameters()
+        if "trainable_tokens_delta" in name
+    }
+    assert trained
+    adapter.save_pretrained(tmp_path / "adapter")
+    copy_adapter(tmp_path / "adapter", base=base, checkpoint=tmp_path / "init")
+    policy = build(init=tmp_path / "init", lora=True).model
+    for name, weight in trained.items():
+        copy = policy.get_parameter(f"{name.removesuffix('default')}ref")
+        torch.testing.assert_close(copy.data, weight)
 
 
 @pytest.mark.parametrize("checkpointing", [True, False])
@@ -114,6 +145,7 @@ def test_checkpointing_is_the_params_on_either_backend(smoke, tmp_path, checkpoi
     assert dpo_arguments(params, scratch=tmp_path).gradient_checkpointing == checkpointing
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize(
     "loss",
     [loss for loss in get_args(Dpo.model_fields["loss"].annotation) if loss != "sigmoid"],

@@ -12,6 +12,7 @@ from lib.params import preset_params
 from lib.params.load import parse_params
 from lib.training.grpo import grpo_arguments
 from lib.training.grpo.trl import build_trl
+from tests.conftest import S1
 from tests.lib.objectives.losses import assert_gradients
 from tests.lib.training.ranks import Script, scripted
 from tests.lib.training.steps import Gradients, train
@@ -44,6 +45,7 @@ def rollouts(prompts: list[Any], trainer) -> dict[str, Any]:
     return {"prompt_ids": ids, "completion_ids": completions, "logprobs": None}
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_a_step_of_ours_is_a_step_of_trls(built, base, name):
     def run(trainer_name):
@@ -64,7 +66,7 @@ def test_a_step_of_ours_is_a_step_of_trls(built, base, name):
     assert {name for name in their_point if not name.startswith("rewards/")} - own <= {*point}
 
 
-@pytest.mark.parametrize("preset", ["s1-qwen2.5-0.5b", "s4-gsm8k-lora"])
+@pytest.mark.parametrize("preset", [S1, "s4-gsm8k-lora"])
 def test_trls_reading_of_the_sources_batch_can_be_had(preset, tmp_path, monkeypatch):
     content = preset_params(preset).model_dump(mode="json")
     own = {"prompts_per_step": 1, "updates_per_rollout": 4, "micro_batch_size": 1}

@@ -3,7 +3,7 @@
 import pytest
 
 from lib.core.errors import UserError
-from lib.engines.registry import ENGINES
+from lib.params.engines import ENGINES
 from tests.lib.training.ratios import CUTS, assert_ratios
 from tests.lib.training.steps import train, varying
 from tests.vllm_server import served

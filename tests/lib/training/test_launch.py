@@ -53,6 +53,7 @@ def test_a_launch_that_no_shell_reads_is_one_line(monkeypatch):
         launch_in_environment()
 
 
+@pytest.mark.slow
 def test_a_launcher_that_starts_too_few_is_refused():
     command = ["accelerate", "launch", "--cpu", "--num_processes", "2", "--module"]
     ran = launch(*command, "tests.lib.training.checks_world_size")

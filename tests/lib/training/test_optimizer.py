@@ -38,6 +38,7 @@ def test_a_run_has_torchs_trajectory_and_schedule(sft):
     assert ours.optimizer.param_groups[0]["lr"] == torchs.optimizer.param_groups[0]["lr"] < 0.02
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
 def test_every_schedule_begins_with_the_warm_up(sft, schedule):
     trainer = sft(lr_schedule=schedule, warmup_ratio=0.5, learning_rate=0.02, logging_steps=1)

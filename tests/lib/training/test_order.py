@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from trl.trainer.utils import RepeatSampler
 
-from lib.engines.compat import EpochSampler, order_by_epoch
+from lib.models.compat import EpochSampler, order_by_epoch
 
 
 def repeat() -> RepeatSampler:

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from lib.core.errors import UserError
 from lib.engines.base import encode
-from lib.engines.policy import load_tokenizer, save_policy
 from lib.engines.transformers import TransformersEngine
 from lib.evaluation.sampling import sample_checkpoint
+from lib.models.pretrained import load_tokenizer
+from lib.models.save import save_policy
 from lib.objectives.advantages import group_advantages
 from lib.objectives.logprobs import selective_log_softmax
 from lib.prompts.formats import conversation
@@ -89,6 +90,7 @@ def report_shifted_log_probs(trainer: PolicyGradientTrainer, shifts: list[float]
     trainer.roll_out_with(EditingEngine(trainer, shifted), live=False)
 
 
+@pytest.mark.fast_cases(4)
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_the_gradient_of_a_step_is_the_objectives(built, name):
     """The second step on a batch has a ratio other than 1; `reinforce` takes one step a batch."""
@@ -150,6 +152,7 @@ def test_completions_outside_training_are_no_longer_than_in_it(sets, base, smoke
     assert max(rollout.num_tokens for rollout in rollouts) == 63 - longest
 
 
+@pytest.mark.slow
 def test_the_entropy_bonus_keeps_the_policy_more_random(built):
     def entropies(**changes):
         trainer = built(max_steps=4, learning_rate=0.005, warmup_ratio=0.0, **changes)
@@ -192,6 +195,7 @@ def test_a_temperature_does_not_round_logits_again(built):
     torch.testing.assert_close(scorer._from_logits(logits, labels).log_probs, expected)
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     "correction", ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 )
@@ -250,6 +254,7 @@ class Stale(TransformersEngine):
         return "the start"
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("live", [True, False])
 def test_a_sampler_left_on_old_weights_ends_the_run(built, live):
     trainer = built(max_steps=20, learning_rate=0.02, warmup_ratio=0.0)
@@ -285,6 +290,7 @@ def test_where_no_token_counts_nothing_is_logged_or_steered(built):
         assert "entropy" not in point
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("sampler", ["live", "own weights", "adapter with dropout"])
 def test_the_samplers_gap_is_logged_and_is_rounding(built, smoke, sampler):
     adapter = {"lora": smoke.model.lora.model_copy(update={"dropout": 0.5})}
@@ -297,6 +303,7 @@ def test_the_samplers_gap_is_logged_and_is_rounding(built, smoke, sampler):
     assert all(point[f"{GAP}/mean"] <= point[f"{GAP}/max"] < 1e-4 for point in points)
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("advantage", ["none", "mean", "group", "batch", "rloo"])
 def test_advantages_are_those_that_params_name(built, advantage):
     trainer, earned = built(advantage=advantage, max_steps=1), []
@@ -306,6 +313,7 @@ def test_advantages_are_those_that_params_name(built, advantage):
     torch.testing.assert_close(batch.advantages.sort().values, ours.sort().values)
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("lora", [True, False])
 def test_the_penalty_measures_from_where_grpo_starts(built, base, smoke, tmp_path, lora):
     """An adapter starts from SFT's adapter, not from the base below it."""

@@ -1,9 +1,12 @@
 """Rollouts kept by a GRPO run for readers, on the smoke model."""
 
+import re
+
 import pytest
 import torch
 
-from lib.training.phase.rollout_log import MAX_BYTES, kept_generations, rollout_rows
+from lib.artifacts import read_jsonl, write_jsonl
+from lib.training.phase.rollout_log import MAX_BYTES, RolloutLog, kept_generations, rollout_rows
 from tests.lib.training.steps import letters, reward_with, train, with_changes
 
 
@@ -30,6 +33,54 @@ def test_a_row_holds_what_the_step_learned_from(built):
         assert row["num_tokens"] == row["num_loss_tokens"] == rollout.num_tokens
         assert 0 <= row["log_prob_gap"] < 1e-4
         assert row["step"] == 1
+
+
+class Killed(BaseException):
+    """The end of a process, at any place."""
+
+
+def test_rows_are_in_the_file_as_they_happen(built, tmp_path):
+    """Also after the end of the process, and once each after a resume."""
+    path = tmp_path / "rollouts.jsonl"
+
+    def trained(stop=None, start=None):
+        def reward(completions, **columns):
+            if trainer.state.global_step == stop:
+                raise Killed
+            return letters(completions)
+
+        trainer = reward_with(built(max_steps=4, log_problems=1, save_steps=2), reward)
+        (log,) = (each for each in trainer.callback_handler.callbacks if type(each) is RolloutLog)
+        log.path, log.say = path, lines.append
+        trainer.train(resume_from_checkpoint=start)
+        return trainer
+
+    lines = []
+    whole = trained()
+    expected = path.read_text()
+    write_jsonl(tmp_path / "final.jsonl", rollout_rows(whole))
+    assert expected == (tmp_path / "final.jsonl").read_text()
+    with pytest.raises(Killed):
+        trained(stop=3)
+    assert expected.startswith(path.read_text())
+    assert [row["step"] for row in read_jsonl(path)][:: whole.grpo.group_size] == [1, 2, 3]
+    trained(start=str(tmp_path / "checkpoint-2"))
+    assert path.read_text() == expected
+
+
+def test_each_validation_shows_a_group_that_fits_the_terminal(built, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "90")
+    lines = []
+    trainer = built(max_steps=4, log_problems=1, eval_steps=2)
+    (log,) = (each for each in trainer.callback_handler.callbacks if type(each) is RolloutLog)
+    log.say = lines.append
+    trainer.train()
+    assert [line.split()[1] for line in lines] == ["step=2"] * 4 + ["step=4"] * 4
+    problem, reference, best, worst = lines[:4]
+    assert problem.startswith("grpo step=2 problem: ") and " reference: " in reference
+    rewards = [float(re.search(r"reward=([\d.]+)", line)[1]) for line in (best, worst)]
+    assert rewards[0] > rewards[1]
+    assert max(map(len, lines)) <= 90
 
 
 def test_what_is_masked_has_no_token_in_the_loss(built):

@@ -1,5 +1,6 @@
 """One procedure for every phase: skipped, whole, interrupted and resumed, or refused."""
 
+import functools
 import random
 import shutil
 import signal
@@ -13,18 +14,14 @@ from peft import LoraConfig, get_peft_model
 
 from lib.artifacts import hash_path, read_json, write_json
 from lib.artifacts.completions import read_graded
-from lib.artifacts.models import SELECTED, adapter_faults
 from lib.artifacts.problems import write_problems
 from lib.core.errors import UserError
-from lib.engines.policy import (
-    add_adapter,
-    load_merged,
-    load_policy,
-    load_tokenizer,
-    save_policy,
-)
-from lib.engines.runtime import configure
 from lib.inference.external import external_model
+from lib.models.files import SELECTED, adapter_faults
+from lib.models.load import add_adapter, load_merged, load_policy
+from lib.models.pretrained import load_tokenizer
+from lib.models.runtime import configure
+from lib.models.save import save_policy
 from lib.planning.inputs import input_problems
 from lib.prompts import prompt_format, save_prompt, saved_system
 from lib.training.phase import validation
@@ -147,7 +144,7 @@ def test_grpo_starts_from_an_adapter_that_was_trained_before(
     write_problems(Path("data/problems/sft.jsonl"), sets.sft)
     for name in params.validation.sets:
         write_problems(Path(f"data/problems/validation/{name}.jsonl"), sets.benchmarks["held_out"])
-    sft.main([], standalone_mode=False)
+    sft.main(["--code=params.yaml"], standalone_mode=False)
     noted = read_json(Path("reports/provenance/sft.json"))
     assert noted["skipped"] is False and "adapter" in noted["inputs"]
 
@@ -204,27 +201,7 @@ def test_an_interrupted_phase_ends_with_the_files_of_a_whole_one(phase, base, ca
     assert_same_weights(interrupted.model, kept, base=base)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_leaves_a_checkpoint_to_resume_from(number, phase, monkeypatch):
-    whole, before = phase(folder="whole"), signal.getsignal(number)
-
-    def signalled(self, args, state, control, **kwargs):
-        if state.global_step == self.step:
-            signal.raise_signal(number)
-        # After SIGUSR1 the run goes on until it is killed.
-        if state.global_step == 5:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(StopAt, "on_step_begin", signalled)
-        # The signal comes in step 3: the next logged step is 4, though none is saved there.
-        with pytest.raises(UserError, match="resumes from step 4"):
-            phase(stop=2)
-    ours, wholes = results(phase()), results(whole)
-    assert ours == wholes
-    assert signal.getsignal(number) == before
-
-
+@pytest.mark.slow
 def test_a_kept_checkpoint_is_prompted_as_its_base_and_resumes(phase, sets, base, short, tmp_path):
     base = Path(shutil.copytree(base, tmp_path / "base"))
     save_prompt(base, system="Be brief.", rendering=short.prompt.rendering)
@@ -252,13 +229,14 @@ def test_completions_of_the_last_validation_are_kept(phase, monkeypatch):
 
 
 SCORES = {
-    3: {0: 0.25, 3: 0.5, 6: 0.5, 8: 0.25},  # a tie goes to the earlier
     0: {0: 0.5, 3: 0.25, 6: 0.0, 8: 0.5},
+    3: {0: 0.25, 3: 0.5, 6: 0.5, 8: 0.25},  # a tie goes to the earlier
     8: {0: 0.0, 3: 0.25, 6: 0.0, 8: 0.5},
 }
 """By best step, the held-back set's answer accuracy by step."""
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("best", SCORES)
 def test_the_best_checkpoint_is_handed_on_after_interruptions(
     best, phase, base, short, sets, validator, monkeypatch
@@ -298,6 +276,7 @@ def test_the_best_checkpoint_is_handed_on_after_interruptions(
     assert read_json(outputs.model / SELECTED) == {"sft": noted}
 
 
+@pytest.mark.slow
 def test_a_changed_param_starts_again(phase, short, capsys):
     with pytest.raises(UserError):
         phase(stop=4)
@@ -309,22 +288,6 @@ def test_a_changed_param_starts_again(phase, short, capsys):
     log = (finished / "scratch/sft/training.log").read_text(encoding="utf-8")
     assert f"step={STEPS}/{STEPS} loss=" in log
     assert set(output.splitlines()) <= set(log.splitlines())
-
-
-@pytest.mark.parametrize(
-    ("precision", "supported", "warns"),
-    [("bf16", False, True), ("bf16", True, False), ("fp32", False, False)],
-)
-def test_a_cpu_that_emulates_bfloat16_is_named_before_the_first_step(
-    precision, supported, warns, phase, short, capsys, monkeypatch
-):
-    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
-    monkeypatch.setattr(
-        torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: supported, raising=False
-    )
-    with pytest.raises(UserError, match="was interrupted"):
-        phase(1, params=changed(short, {"model": {"mixed_precision": precision}}))
-    assert ("model.mixed_precision: fp32" in capsys.readouterr().out) is warns
 
 
 def test_without_checkpoints_an_interrupted_phase_starts_again(phase, short):
@@ -358,7 +321,7 @@ def test_metrics_hold_each_columns_last_value(sets, base, tmp_path):
         assert metrics["learning_rate"] == float(points[-1]["learning_rate"])
 
 
-KILLED = {
+PHASES = {
     "sft-full": ("sft", 0, {}),
     "sft-by-length": ("sft", 8, {"group_by_length": True}),
     "grpo-full": ("grpo", 0, {}),
@@ -368,43 +331,85 @@ KILLED = {
 """Stage, LoRA rank (0 for all weights), and changes of the stage's section."""
 
 
+@pytest.fixture(scope="module")
+def inputs_of(sets, base, smoke, tmp_path_factory):
+    """Write the inputs of one of `PHASES` anew; return its stage and their folder.
+
+    An adapter names its base by its path, so that all runs have one folder.
+    """
+    folder = tmp_path_factory.mktemp("phases") / "run"
+
+    def write(name: str) -> tuple[str, Path]:
+        shutil.rmtree(folder, ignore_errors=True)
+        stage, rank, changes = PHASES[name]
+        # An untrained policy answers nothing: a reward of repetition varies all the same.
+        content = {
+            "sft": {"save_steps": 5},
+            "dpo": {"num_epochs": 3, "batch_size": 4, "micro_batch_size": 4, "save_steps": 2},
+            "grpo": {"max_steps": 12, "save_steps": 2, "learning_rate": 0.01},
+            "reward": {"extra": ["repetition"], "weights": [0.25, 1.0, 1.0], "repetition_ngram": 1},
+            "model": {"lora": {**smoke.model.lora.model_dump(mode="json"), "rank": rank}},
+        }
+        content[stage] |= changes
+        return stage, write_inputs(folder, base, sets, **content)
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def whole(inputs_of):
+    """Return the results of an undisturbed run of one of `PHASES`."""
+
+    @functools.cache
+    def train(name: str) -> dict[str, str]:
+        stage, folder = inputs_of(name)
+        run(stage, folder)
+        written = results(folder, stage)
+        assert written["model"] != hash_path(folder / "base")
+        if stage == "grpo":
+            assert any(float(point["grad_norm"]) > 0 for point in curve(folder / "curve.csv"))
+            assert len(written["rollouts"].splitlines()) > 12
+        return written
+
+    return train
+
+
+class EndBy(StopAt):
+    """Send this process a signal at a step; end two steps later what goes on, as by Ctrl-C."""
+
+    def __init__(self, number: int, step: int):
+        super().__init__(step + 2)
+        self.number, self.sent_at = number, step
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        super().on_step_begin(args, state, control, **kwargs)
+        if state.global_step == self.sent_at:
+            signal.raise_signal(self.number)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PHASES)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_changes_nothing_in_the_end(name, number, inputs_of, whole):
+    expected, before = whole(name), signal.getsignal(number)
+    stage, folder = inputs_of(name)
+    with pytest.raises(UserError, match="resumes from step"):
+        run(stage, folder, callbacks=[EndBy(number, 5)])
+    assert signal.getsignal(number) == before
+    run(stage, folder)
+    assert results(folder, stage) == expected
+
+
 def training_log(folder: Path, stage: str) -> str:
     log = folder / "scratch" / stage / "training.log"
     return log.read_text(encoding="utf-8") if log.exists() else ""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", KILLED)
-def test_sigkill_at_random_moments_changes_nothing_in_the_end(
-    name, sets, base, smoke, tmp_path, in_root
-):
-    stage, rank, changes = KILLED[name]
-    # An untrained policy answers nothing: a reward of repetition varies all the same.
-    content = {
-        "sft": {"save_steps": 5},
-        "dpo": {"num_epochs": 3, "batch_size": 4, "micro_batch_size": 4, "save_steps": 2},
-        "grpo": {"max_steps": 12, "save_steps": 2, "learning_rate": 0.01},
-        "reward": {"extra": ["repetition"], "weights": [0.25, 1.0, 1.0], "repetition_ngram": 1},
-        "model": {"lora": {**smoke.model.lora.model_dump(mode="json"), "rank": rank}},
-    }
-    content[stage] |= changes
-    folder = write_inputs(tmp_path / "run", base, sets, **content)
+@pytest.mark.parametrize("name", PHASES)
+def test_sigkill_at_random_moments_changes_nothing_in_the_end(name, inputs_of, whole, in_root):
+    expected, (stage, folder) = whole(name), inputs_of(name)
     log = folder / "output"
-
-    def train_to_the_end():
-        process = start(run, stage, folder, log=log)
-        process.join()
-        assert process.exitcode == 0, log.read_text()
-        return results(folder, stage)
-
-    whole = train_to_the_end()
-    assert whole["model"] != hash_path(folder / "base")
-    if stage == "grpo":
-        assert any(float(point["grad_norm"]) > 0 for point in curve(folder / "curve.csv"))
-        assert len(whole["rollouts"].splitlines()) > 12
-    for made in ("models", "scratch"):
-        shutil.rmtree(folder / made)
-
     # Moments are counted in steps and spins of this loop, not in seconds.
     chance = random.Random(name)
     for steps in (6, chance.randrange(3), chance.randrange(1, 4)):
@@ -417,5 +422,25 @@ def test_sigkill_at_random_moments_changes_nothing_in_the_end(
                 break
         process.kill()
         process.join()
-    assert train_to_the_end() == whole
+    process = start(run, stage, folder, log=log)
+    process.join()
+    assert process.exitcode == 0, log.read_text()
+    assert results(folder, stage) == expected
     assert "resumes from step" in training_log(folder, stage)
+
+
+@pytest.mark.fast_cases(1)
+@pytest.mark.parametrize(
+    ("precision", "supported", "warns"),
+    [("bf16", False, True), ("bf16", True, False), ("fp32", False, False)],
+)
+def test_a_cpu_that_emulates_bfloat16_is_named_before_the_first_step(
+    precision, supported, warns, phase, short, capsys, monkeypatch
+):
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    monkeypatch.setattr(
+        torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: supported, raising=False
+    )
+    with pytest.raises(UserError, match="was interrupted"):
+        phase(1, params=changed(short, {"model": {"mixed_precision": precision}}))
+    assert ("model.mixed_precision: fp32" in capsys.readouterr().out) is warns

@@ -18,9 +18,10 @@ from transformers import (
 
 from lib.artifacts import read_json
 from lib.core.errors import UserError
-from lib.engines.policy import load_tokenizer, save_policy
+from lib.models.pretrained import load_tokenizer
+from lib.models.save import save_policy
 from lib.training.phase.rollout_log import rollout_rows
-from tests.lib.engines.hub_models import learned_positions, two_ropes
+from tests.lib.models.hub_models import learned_positions, two_ropes
 from tests.lib.objectives.losses import assert_gradients, gradients_of, loss_of
 from tests.lib.training.ratios import CUTS, assert_ratios
 from tests.lib.training.steps import (
@@ -87,6 +88,7 @@ def based_on(build: Callable[..., PreTrainedModel], base: Path, folder: Path) ->
     return folder
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("checkpointing", [True, False])
 @pytest.mark.parametrize("architecture", [learned_positions, functional_dropout, dropout_in_config])
 def test_every_architecture_is_scored_as_it_was_sampled(
@@ -111,6 +113,7 @@ def test_grpo_beyond_a_longropes_switch_is_refused(built, base, tmp_path):
         built(init=based_on(switching, base, tmp_path / "own"))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_has_the_rollouts_and_the_steered_coefficient(built):
     steered = {"entropy_coef": 0.1, "entropy_target": 99.0, "log_problems": 1}
 

@@ -8,7 +8,7 @@ from statistics import fmean
 
 import pytest
 
-from lib.engines.tiny import write_tiny
+from lib.models.tiny import write_tiny
 from lib.params import preset_params
 from lib.problems.generated import synthetic_sets
 from lib.prompts import prompt_format, save_system

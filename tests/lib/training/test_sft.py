@@ -7,7 +7,7 @@ import torch
 
 from lib.artifacts.problems import RESPONSE, Problem
 from lib.core.errors import UserError
-from lib.engines.policy import load_tokenizer
+from lib.models.pretrained import load_tokenizer
 from lib.prompts import prompt_format
 from lib.training.sft import sft_dataset
 from tests.lib.training.runs import changed

@@ -1,6 +1,5 @@
 """Trackers are off unless the environment asks; W&B and Trackio record whole runs offline."""
 
-import importlib
 import json
 import os
 import struct
@@ -18,12 +17,11 @@ from transformers.integrations import INTEGRATION_TO_CALLBACK
 from wandb.proto import wandb_internal_pb2
 
 from lib.core.errors import UserError
-from lib.engines.runtime import configure
+from lib.models.runtime import configure
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.training.phase import tracking
 from lib.training.phase.tracking import TRACKER_DEFAULTS, Tracker
-from tests.conftest import ROOT, run_command
 from tests.lib.training.runs import train_phase
 from tests.lib.training.steps import plain_grpo
 
@@ -155,45 +153,6 @@ def test_a_resumed_run_sends_what_its_checkpoint_lacks_and_nothing_twice(tmp_pat
     assert args.to_dict()["learning_rate"] == args.learning_rate
 
 
-class Board(TrainerCallback):
-    """Takes its folder as transformers' callback of TensorBoard does."""
-
-    def __init__(self):
-        self.logging_dir = os.getenv("TENSORBOARD_LOGGING_DIR")
-
-
-def test_each_run_of_a_process_has_a_folder_of_its_own_for_tensorboard(monkeypatch):
-    monkeypatch.setitem(INTEGRATION_TO_CALLBACK, "tensorboard", Board)
-    monkeypatch.setattr(tracking, "get_available_reporting_integrations", lambda: ["tensorboard"])
-    monkeypatch.setenv("REPORT_TO", "tensorboard")
-
-    def folder(name: str) -> str:
-        return Tracker(name, {}).callbacks["tensorboard"].logging_dir
-
-    assert folder("first").startswith("runs/first-")
-    assert folder("second").startswith("runs/second-")
-    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "mine")
-    assert folder("third") == "mine"
-
-
-@pytest.mark.slow
-def test_trackio_has_params_points_distributions_and_completions(
-    base, sets, smoke, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
-    trackio = pytest.importorskip("trackio")
-    monkeypatch.setenv("REPORT_TO", "trackio")
-    train(base, sets, smoke, tmp_path)
-    (run,) = trackio.Api().runs("reckon")
-    assert run.name.startswith("grpo-")
-    assert run.config["grpo.learning_rate"] == smoke.grpo.learning_rate
-    storage = importlib.import_module("trackio.sqlite_storage").SQLiteStorage
-    sent = list(storage.get_logs("reckon", run.name, run_id=run.id))
-    for name in ("train/reward", "completions", "distribution/format", "distribution/answer"):
-        steps = [entry["train/global_step"] for entry in sent if name in entry]
-        assert steps == [1, 2, 3], name
-
-
 def test_online_without_a_key_is_recorded_offline(tmp_path, monkeypatch):
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
@@ -204,10 +163,3 @@ def test_online_without_a_key_is_recorded_offline(tmp_path, monkeypatch):
     monkeypatch.setattr(wandb, "login", lambda prompt: True)  # it would ask W&B about the key
     Tracker("sft", {})
     assert os.environ["WANDB_MODE"] == "online"
-
-
-def test_syncing_without_an_offline_run_says_how_to_record_one(tmp_path):
-    command = ["make", "--old-file=setup", f"--file={ROOT}/Makefile", "wandb-sync"]
-    done = run_command(*command, cwd=tmp_path)
-    assert done.returncode == 2
-    assert "WANDB_MODE=offline" in done.stderr

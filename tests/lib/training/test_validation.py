@@ -12,8 +12,8 @@ from transformers import TrainerState
 from lib.artifacts.problems import write_problems
 from lib.core.errors import UserError
 from lib.engines.base import GeneratedCompletion
-from lib.engines.policy import load_tokenizer
-from lib.engines.registry import ENGINES as ENGINE_FACTS
+from lib.models.pretrained import load_tokenizer
+from lib.params.engines import ENGINES as ENGINE_FACTS
 from lib.problems.generated import GeneratedSets
 from lib.training.phase.validation import Validator, means, validation_points
 from tests.lib.training.runs import changed, train_phase
@@ -114,6 +114,7 @@ ENGINES = [
 """Engine of rollouts, engine of validation, and True if an adapter is trained."""
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(("rolls_out", "validates", "lora"), ENGINES)
 def test_validation_changes_no_weight(request, built, read, rolls_out, validates, lora):
     def by_tokens(completion_ids, **columns):

@@ -1,0 +1,1 @@
+"""`make release` writes every published number; `make release-check` compares the files."""

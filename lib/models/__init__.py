@@ -1,0 +1,1 @@
+"""Find, download, load, merge and save weights, adapters and tokenizers."""

@@ -1,0 +1,114 @@
+"""Read what others wrote: transformers' files without their code, and GGUF files."""
+
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers.integrations.gguf import read_gguf_metadata
+
+from lib.artifacts import read_json, replacing, write_json
+from lib.core.errors import UserError
+from lib.models.hub import dequantized_folder
+
+GGUF_TOKENS = "tokenizer.ggml.tokens"
+"""Key of the vocabulary in a GGUF file's metadata: all tokens, by id."""
+
+GGUF_SPECIAL = {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}
+"""transformers' name of a special token → its name in a GGUF file."""
+
+GGUF_FAULTS = (ImportError, LookupError, OSError, RuntimeError, ValueError, struct.error)
+"""Exceptions of transformers and gguf for a file that is damaged or of an unknown architecture."""
+
+DAMAGED = (AttributeError, LookupError, RecursionError, StrictDataclassError, TypeError)
+"""Exceptions of transformers for JSON files of an unexpected form."""
+
+
+def load_pretrained(auto: Any, folder: Path, **options: Any) -> Any:
+    """Return `auto.from_pretrained(folder)` without running code in the folder.
+
+    Args:
+        auto: one of transformers' Auto classes.
+        options: further arguments of `from_pretrained`.
+
+    Raises:
+        UserError: the model needs code of its own, or its files do not fit together.
+    """
+    try:
+        # By default transformers asks on standard input for permission to run a model's code, and a
+        # user's piped input, such as questions for the model, may begin with "y".
+        return auto.from_pretrained(folder, trust_remote_code=False, **options)
+    # `DAMAGED` lists exceptions such as TypeError, raised for JSON of an unexpected form.
+    except (*DAMAGED, ValueError, RuntimeError) as error:
+        if "trust_remote_code" in str(error):
+            fault = (
+                "brings code of its own (auto_map in its JSON files), which is never run; "
+                "use a model whose architecture transformers has"
+            )
+        elif "mismatched_sizes" in str(error):
+            fault = "cannot be loaded as a model: config.json and weights differ in their shapes"
+        elif isinstance(error, DAMAGED):
+            one_line = " ".join(f"{type(error).__name__}: {error}".split())
+            fault = f"cannot be loaded as a model: {one_line}"
+        else:
+            raise
+        raise UserError(f"{folder} {fault}") from error
+
+
+def load_tokenizer(checkpoint: Path) -> PreTrainedTokenizerBase:
+    """Load a checkpoint's tokenizer with padding on the left, as generation needs it."""
+    return load_pretrained(AutoTokenizer, checkpoint, padding_side="left")
+
+
+def dequantized(file: Path) -> Path:
+    """Convert a GGUF file to a float32 model with safetensors, once; return the model's folder.
+
+    The weights are the file's rounded values in float32; the original ones are lost.
+    Transformers (5.17) reads such a file but refuses to save the model, and takes the special
+    tokens from the architecture's defaults (SmolLM2: the EOS of another model).
+
+    Raises:
+        UserError: transformers cannot read the file.
+    """
+    folder = dequantized_folder(file)  # named by the file's hash
+    if not folder.is_dir():
+        # `partial` is a temporary folder, renamed to `folder` at the end of the block.
+        with replacing(folder) as partial:
+            try:
+                _dequantize(file, partial)
+            except GGUF_FAULTS as error:
+                reason = str(error).strip().partition("\n")[0] or "it is damaged"
+                raise UserError(
+                    f"model.name: transformers cannot read {file} ({type(error).__name__}: "
+                    f"{reason}); name a whole GGUF file of an architecture that it knows"
+                ) from error
+    return folder
+
+
+def _dequantize(file: Path, folder: Path) -> None:
+    """Write the model and tokenizer of a GGUF file to `folder`, with the file's special tokens."""
+    # Key -> value, such as "tokenizer.ggml.eos_token_id" -> 2. Lists of strings are skipped, except
+    # for the vocabulary.
+    metadata, _ = read_gguf_metadata(str(file), {GGUF_TOKENS})
+    source: dict[str, Any] = {"folder": file.parent, "gguf_file": file.name}
+    model = load_pretrained(AutoModelForCausalLM, **source, dtype=torch.float32)
+    # The loaded weights are plain float32. With these two attributes, which call them quantised,
+    # `save_pretrained` would refuse.
+    model.hf_quantizer = None
+    del model.config.quantization_config
+    tokenizer = load_pretrained(AutoTokenizer, **source)
+    # transformers has set the architecture's default special tokens; the file's replace them. For
+    # example, `eos_token` becomes the token with the id "tokenizer.ggml.eos_token_id".
+    for role, name in GGUF_SPECIAL.items():
+        if (token_id := metadata.get(f"tokenizer.ggml.{name}_token_id")) is not None:
+            setattr(tokenizer, f"{role}_token", metadata[GGUF_TOKENS][token_id])
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    # Decoding must not change spaces. Written here, since the tokenizer does not save this setting.
+    config = folder / "tokenizer_config.json"
+    write_json(config, {**read_json(config), "clean_up_tokenization_spaces": False})
+    for licence in file.parent.glob("LICENSE*"):
+        shutil.copyfile(licence, folder / licence.name)

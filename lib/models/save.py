@@ -1,0 +1,161 @@
+"""Write checkpoints: the base model, a trained policy, an adapter that was trained elsewhere."""
+
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from peft import PeftModel
+from torch import Tensor
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from lib.artifacts import read_json, write_json
+from lib.artifacts.problems import Problem
+from lib.core.errors import UserError
+from lib.models import tiny
+from lib.models.files import ADAPTER, ADAPTER_FILES, LICENSE, is_adapter
+from lib.models.pretrained import load_pretrained, load_tokenizer
+from lib.models.weights import find_weights, read_pointer, write_pointer
+from lib.params.model import Model
+from lib.prompts import PromptFormat
+from lib.prompts.saved import save_system, saved_system
+
+KEPT = ("config.json", "generation_config.json", LICENSE)
+"""Files of a pretrained model that are small enough to be copied beside its pointer."""
+
+PADDING = ("<|finetune_right_pad_id|>", "<|pad|>", "<pad>", "[PAD]")
+"""Tokens that a tokenizer without a padding token may have for it; else its EOS pads."""
+
+# Embedding rows of added tags are computed again at every load, so they are not saved; without this
+# setting peft asks the Hub about them. TRL keeps a frozen copy of the adapter in the same model, as
+# the reference policy; it is not saved either.
+ADAPTER_ONLY = {"save_embedding_layers": False, "selected_adapters": ["default"]}
+"""Arguments of `PeftModel.save_pretrained`: the adapter in training, and nothing else."""
+
+
+def write_base(
+    directory: Path,
+    problems: Iterable[Problem],
+    *,
+    prompt_format: PromptFormat,
+    model: Model,
+    seed: int,
+) -> None:
+    """Write the base model to `directory`: a new tiny model, or a pretrained one's tokenizer and
+    pointer.
+
+    Args:
+        problems: training problems, on which the tiny model's tokenizer is trained.
+        seed: of the tiny model's random weights.
+
+    Raises:
+        UserError: the model cannot be found, or has no safetensors, no fast tokenizer or no EOS.
+    """
+    if not model.name:  # the default: no pretrained model
+        tiny.write_tiny(directory, problems, prompt_format=prompt_format, model=model, seed=seed)
+        write_pointer(directory, directory, name="", revision="")
+        return
+    folder = find_weights(model.name, model.revision)
+    config = load_pretrained(AutoConfig, folder).get_text_config(decoder=True)
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions and positions < model.max_seq_length:
+        raise UserError(
+            f"model.max_seq_length={model.max_seq_length}: {model.name} has {positions} positions "
+            "for prompt and completion together; lower it"
+        )
+    tokenizer = load_pretrained(AutoTokenizer, folder, padding_side="left")
+    # Lengths are counted with tokenizer.json, which only a fast tokenizer has.
+    if not tokenizer.is_fast or tokenizer.eos_token is None:
+        raise UserError(
+            f"model.name={model.name}: expected a fast tokenizer (tokenizer.json) that has an "
+            "end-of-sequence token"
+        )
+    tokenizer.chat_template = prompt_format.chat_template
+    if tokenizer.pad_token is None:
+        # The first usual padding token in the vocabulary, else EOS.
+        known = tokenizer.get_vocab()
+        tokenizer.pad_token = next((pad for pad in PADDING if pad in known), tokenizer.eos_token)
+    # Each tag becomes one token; `fit_embeddings` adds the embedding rows when the model is loaded.
+    if model.tag_tokens:
+        tokenizer.add_tokens(list(prompt_format.marks))
+    directory.mkdir(parents=True, exist_ok=True)
+    tokenizer.save_pretrained(directory)
+    # Small files: configs and license.
+    for name in KEPT:
+        if (folder / name).is_file():
+            shutil.copyfile(folder / name, directory / name)
+    write_pointer(directory, folder, name=model.name, revision=model.revision)
+
+
+def save_policy(
+    model: PreTrainedModel | PeftModel,
+    tokenizer: PreTrainedTokenizerBase,
+    checkpoint: Path,
+    *,
+    weights: dict[str, Tensor] | None = None,
+) -> None:
+    """Write weights and tokenizer to `checkpoint`, with equal bytes for an equal model.
+
+    Args:
+        weights: all weights by name, if `model` holds only this rank's shards.
+    """
+    # `ADAPTER_ONLY`: not the embeddings, and not the frozen copy that is the reference policy.
+    adapter_only = ADAPTER_ONLY if isinstance(model, PeftModel) else {}
+    model.save_pretrained(checkpoint, state_dict=weights, **adapter_only)
+    tokenizer.save_pretrained(checkpoint)
+    # peft writes a model card with its own version in it.
+    (checkpoint / "README.md").unlink(missing_ok=True)
+    if is_adapter(checkpoint):
+        # peft keeps the names of the layers in a set, whose order changes from run to run. An
+        # adapter trained elsewhere may have one regular expression instead.
+        config = read_json(checkpoint / ADAPTER)
+        if not isinstance(config["target_modules"], str):
+            config["target_modules"] = sorted(config["target_modules"])
+        # In place of the local path that peft wrote: name and revision of the base model, from the
+        # attribute `pointer` that loading set. Without a name there, the path stays.
+        pointer = getattr(model.get_base_model(), "pointer", {})
+        write_json(checkpoint / ADAPTER, {**config, **_base_name_entries(pointer)})
+
+
+def copy_adapter(adapter: Path, *, base: Path, checkpoint: Path) -> None:
+    """Write a checkpoint from a LoRA adapter that was trained elsewhere on the weights of `base`.
+
+    The checkpoint gets the adapter's two files, and the tokenizer and system prompt of `base`. The
+    base model's name in the adapter's config is taken from the pointer of `base`.
+
+    Args:
+        adapter: folder with the adapter (`sft.adapter`).
+        checkpoint: the folder to write.
+
+    Raises:
+        UserError: there is no adapter, or not as safetensors.
+    """
+    if missing := [name for name in ADAPTER_FILES if not (adapter / name).is_file()]:
+        raise UserError(
+            f"sft.adapter: {adapter} has no {missing[0]}; name the folder of an adapter"
+        )
+    load_tokenizer(base).save_pretrained(checkpoint)
+    # `evaluate` and `export` depend on the checkpoint: another text in data/raw has to change it.
+    save_system(checkpoint, saved_system(base))
+    config, weights = ADAPTER_FILES
+    shutil.copyfile(adapter / weights, checkpoint / weights)
+    base_name = _base_name_entries(read_pointer(base))
+    write_json(checkpoint / config, {**read_json(adapter / config), **base_name})
+
+
+def _base_name_entries(pointer: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the entries that name the base model, to write over those in an adapter's config.
+
+    peft's own entry is a path in this machine's cache.
+
+    Args:
+        pointer: the base model's name and revision on the Hub (`read_pointer`). It is {} or has an
+            empty name for a base model that was made or trained here; the result is then {}, and
+            the adapter's config keeps its own entries.
+    """
+    if not pointer.get("name"):
+        return {}
+    return {
+        "base_model_name_or_path": pointer["name"],
+        "revision": pointer["revision"] or None,
+    }
