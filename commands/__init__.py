@@ -16,7 +16,7 @@ GROUPS = {
         *("summary", "compare", "experiments", "serve", "solve"),
         *("evaluate", "grade", "debug-rollouts"),
     ),
-    "Data": ("benchmarks", "difficulty"),
+    "Data": ("data", "benchmarks", "difficulty"),
     "GPU": ("memory-probe", "vllm-server", "serve-model"),
     "Share": ("push",),
 }

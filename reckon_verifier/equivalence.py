@@ -17,6 +17,7 @@ from reckon_verifier import symbolic
 from reckon_verifier.atoms import ACCENTS, parse_number
 from reckon_verifier.evaluate import as_number
 from reckon_verifier.extract import as_text, reference_text, unwrapped
+from reckon_verifier.formula import MODULUS
 from reckon_verifier.phrases import read
 from reckon_verifier.quantities import (
     RATIO,
@@ -161,6 +162,17 @@ def compare(
         return Verdict(False, "failure")
 
 
+def _without_modulus(expected: str, actual: str) -> tuple[str, str]:
+    r"""Remove the modulus of `5 \pmod 7` from the answer; from both if it is the same."""
+    sides = expected.rstrip(" ."), actual.rstrip(" .")
+    ends = [[each for each in MODULUS.finditer(side) if each.end() == len(side)] for side in sides]
+    moduli = [end[-1]["modulus"] if end else None for end in ends]
+    if moduli[1] is None or moduli[0] not in (None, moduli[1]):
+        return expected, actual
+    left, right = (MODULUS.sub("", side).rstrip().replace(r"\equiv", "=") for side in sides)
+    return left, right
+
+
 _SURVIVED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """Errors that a bug of this package may raise: counted, since none must end a training run."""
 _INTEGER = re.compile(r"-?\d{1,300}")
@@ -188,6 +200,7 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
     expected = _AS_RATIO.sub(r"\1:\2", expected)
     if ":" in expected or RATIO.search(problem):
         actual = _AS_RATIO.sub(r"\1:\2", actual)
+    expected, actual = _without_modulus(expected, actual)
     comparer = Comparer(problem, RULES)
     try:
         # `read` parses a text, or raises Unparsable or TooHard.
@@ -290,13 +303,15 @@ _ASKED = re.compile(
 
 
 def _answered(comparer: Comparer, reference: Node, answer: Node) -> Node:
-    """Return 7 of the answer `a + b = 7` if the problem asks for a + b, else the answer."""
-    is_equation = answer.kind == "relation" and answer.name == "=" and len(answer.args) == 2
-    if is_equation and reference.kind != "relation" and free_symbols(answer.args[0]):
+    """Return 7 of the answer `a + b = 3 + 4 = 7` if the problem asks for a + b, else the answer."""
+    is_chain = answer.kind == "relation" and {*answer.name.split(" ")} == {"="}
+    if is_chain and reference.kind != "relation" and free_symbols(answer.args[0]):
+        *others, value = answer.args[1:]
         for match in _ASKED.finditer(comparer.problem):
             with contextlib.suppress(Unparsable, TooHard, Undecided):
-                if comparer.equal(read(match[1].strip(" .,;?")), answer.args[0]):
-                    return answer.args[1]
+                is_asked = comparer.equal(read(match[1].strip(" .,;?")), answer.args[0])
+                if is_asked and all(comparer.equal(value, other) for other in others):
+                    return value
     return answer
 
 

@@ -24,8 +24,9 @@ import collections
 import re
 from collections.abc import Iterator
 
+from reckon_verifier.formula import BINARY, EDGES, END, LOOKS, REACH, STOP, core, said, touching
 from reckon_verifier.tree import MAX_COMPLETION_CHARS, names
-from reckon_verifier.words import HEDGES, PIECE, SCALES, has_prose, has_words, is_unit, is_word
+from reckon_verifier.words import HEDGES, has_prose, has_words
 
 # Tokens of chat templates that end the model's turn: `<|im_end|>`, `<|im_start|>user`.
 _TEMPLATE = re.compile(r"<\|(?:im_end|im_start\|>(?:user|system)|endoftext|eot_id|end_of_text)\b")
@@ -51,9 +52,31 @@ _CUE = re.compile(
     # `**A:** ` at the beginning of the last line.
     rf"|^[*_]*A[*_]*[:：](?=[^\n]*\s*\Z)"
     # `answer is `, `Final answer: `, `答案是`.
-    rf"|(?<![^\W_]){_NOUN}[*_]*\s*(?:is\s*:?|are\s*:?|:|=|：|是|为|est\b|es\b|ist\b))[*_\s]*",
+    rf"|(?<![^\W_]){_NOUN}[*_]*\s*(?:is\s*:?|are\s*:?|:|=|：|是|为|est\b|es\b|ist\b)"
+    # `is, therefore, `
+    r"(?:[\s,]*\b(?:indeed|thus|clearly|therefore|simply|hence|obviously|then|just|also|actually"
+    r"|of course)\b,?)*)[*_\s]*",
     re.IGNORECASE | re.MULTILINE,
 )
+# "The answer is correct": a judgement, which states no answer.
+_JUDGEMENT = re.compile(
+    r"\b(?:answer|result|solution|calculation)s?\s+(?:is|are|seems?|looks?)\s+"
+    r"(?:(?:indeed|thus|clearly|therefore|also|both|quite)\s+)*(?:correct|right|consistent|reasonable|valid"
+    r"|plausible|verified|confirmed|sensible|accurate|an integer|a whole number)\b",
+    re.IGNORECASE,
+)
+# The reason after an answer: `42, since 6·7 = 42`, `42 (6 times 7)`, `42, not 48`.
+_REASON = re.compile(
+    r"(?<=[\w$)}%*])(?:,?\s{1,4}(?:because|since|as(?! (?:well|many|much|few|little|long)\b))\b"
+    r"|,\s{1,4}not\b|,?\s{1,4}\((?:since|because|as|by|from|that is|\d+ (?:times|plus|minus))\b).*",
+    re.DOTALL,
+)
+# A sum of amounts with their unit or currency: `$10 + $14 = **$24**`.
+_AMOUNT = r"\*{0,2}(?:\\?[$€£]\s?)?\d[\d,]{0,20}(?:\.\d{1,9})?(?:\s[A-Za-z]{2,20})?\*{0,2}"
+_SUM = re.compile(
+    rf"(?<![\w$=]){_AMOUNT}(?:\s?[-+*/×÷·−x]\s?{_AMOUNT}){{1,8}}\s?=\s?(?P<total>{_AMOUNT})(?![\w^=(])"
+)
+_EMPHASIS = re.compile(r"(?<![\w*_\\)}])(\*|__)(?=[^\s*_])([^*_\n]{1,200})(?<=\S)\1(?![\w*_])")
 # `$$x$$`, `$x$`, `\(x\)`, `\[x\]` or `**x**`; one of the groups is the content.
 _FORMULA = re.compile(
     r"\$\$(.{1,2000}?)\$\$|(?<!\\)\$((?:[^$\\]|\\.){1,2000}?)\$|\\\((.{1,2000}?)\\\)"
@@ -70,61 +93,16 @@ _NUMBER_TEXT = re.compile(
     # The rest of a fraction, a ratio or a power; a percent sign.
     r"(?:\s?/\s?\d+(?:\.\d+)?|(?::\d+)+|\^\{?\d+\}?)?(?:\s?\\?%)?"
 )
-# The end of a sentence, a line or a tag, or a lead-in: the separators of sentences. No end is the
-# point of `3.5`, one after a single small letter (`at x = a. Then`), or the sign of `5!`. A
-# character that could not be decoded separates too.
-_END = re.compile(
-    # Most positions begin none of these and fail here, at one comparison.
-    r"(?=[.!?。！？।<\x00-\x08\n-\x1f\x7f-\x9f\ufffdSsTtHhi因所इ])"
-    r"(?:(?<!\b[a-z])\.(?=\s|(?<!\d\.)$)|(?<![\d)}])!(?=\s|$)|\?(?=\s|$)|[。！？।]|</?\w+>"
-    r"|[\x00-\x08\n-\x1f\x7f-\x9f\ufffd]"
-    r"|\b(?:[Ss]o|[Tt]hus|[Tt]herefore|[Hh]ence|i\.e\.)[\s,]|因此|所以|इसलिए)"
-)
-# What separates mathematics, beside words.
-_SEPARATOR = re.compile(
-    # A line of a formula, `#`, a letter `$x$` of a sentence, an arrow, a column of a table.
-    r"(?P<sign>\\\\|\\(?:begin|end)\{(?:align|gather|equation|split)[a-z]*\*?\}|&(?!\w)"
-    r"|#|\$[A-Za-z]\$(?=\s)|[→⇒∴✅]|[-=]>|\s\|\s"
-    # An article or a pronoun; two letters by themselves.
-    r"|(?<!\S)(?:A|I|a(?=\s[a-z]{2}))(?!\S)|(?<!\S)(?!or|ln|pi)[A-Za-z]{2}(?=\s+[$\\\w(]))"
-    rf"|{PIECE.pattern}"
-)
-_LAYOUT = names(
-    r"\rightarrow \Rightarrow \longrightarrow \Longrightarrow \implies \therefore \to \n \item "
-    r"\hfill \newline \par \blacksquare \square \checkmark \Box \qed"
-)
-"""Commands that separate mathematics as words do."""
-_BULLET = re.compile(r"\A\s*[-+*>]\s+")
-_COLOUR = re.compile(
-    r"\\(?:text)?color\s*\{[a-zA-Z]+\}|\\(?:displaystyle|[lL]arge|LARGE|[hH]uge)(?![A-Za-z])"
-)
-"""Commands for the looks of what follows."""
-# Delimiters of a formula and spaces in it.
-_DELIMITER = re.compile(r"\\(?:[()\[\],;:! ]|q?quad\b)|\*\*|__")
-# `x =` before a box: a name for what the box says, or a computation of it.
-_NAME = re.compile(r"(?:(?!\\boxed|\\(?:not|nem?q?|[lg]eq?)\b)[^,;<>≤≥≠≈!])*=[\s$]*")
-# A sign before a mark that needs something before it.
-_OPERATOR = re.compile(r"[+^×·÷]|\\(?:cdot|times|div)\b")
-# What may be before a clause: punctuation, an opening delimiter.
-_EDGE = re.compile(r"\A(?:[\s,;:=$]|\\[(\[])+")
+_JOINT = re.compile(r"\\\\|&|\A\W*(?:and|or|,)\W*\Z")
 _VERB = re.compile(r"\b(?:is|are|be|equals?|gives?)\b:?|(?<![<>!])[=是为]")
-# The words that a number may have directly after it: `60people`, `7V battery`. `7K people` are more
-# than 7.
-_GLUED = re.compile(r"(?<![^\W\d_]|\\)(?:[^\W\d_]{2,}|[AC-JLN-SU-Z](?=\s[a-z]{2})|[A-Z](?=['’&]))")
 _QUALIFIERS = HEDGES - names(
     "is are was were and or if when while all any each every both only other others another before "
     "after previous next some many few odd even true unknown guess"
 ) | names("loss deficit debt short owe owes")
 """Words beside a number or before "the answer" that change it: `negative`, `million`, `about`."""
-_DENIALS = names(
-    "not cannot never negative minus than least most twice half except maybe perhaps possibly"
-)
-"""Words before a mark that change it."""
-_REFUTATIONS = names("percent wrong incorrect squared cubed plus minus divided") | {*SCALES}
-"""Words after a mark that change it."""
-# `not equal to`, `the square of`, 不是, 负 and 大于 before a mark.
+# `the square of`, 不是, 负 and 大于 before a number.
 _DENIED_BEFORE = re.compile(
-    r"(?:\bnot equal to|\b(?:root|square|cube|negative|reciprocal|log|logarithm) of"
+    r"(?:\b(?:root|square|cube|negative|reciprocal|log|logarithm) of"
     r"|\b(?:half|double|triple)(?: of)?|\b(?:nicht|kein|pas|не|минус)"
     r"|(?:不|[负負约約近]|[大小少多]于|超过|没有|至[少多])[是为等于到 ]{0,3})[\s$]*\Z"
 )
@@ -141,8 +119,6 @@ _RETRACTED = re.compile(
 )
 _TAIL = 4_000
 """Number of characters at the end of a text that the guess (rule 7) reads."""
-_REACH = 400
-"""Number of characters before and after a candidate that `_clause` reads."""
 _MAX_BOXES = 3
 """Nested boxes around an answer that are removed: `\\boxed{\\boxed{5}}` has two."""
 
@@ -188,118 +164,88 @@ def applied_rules(text: str) -> Iterator[tuple[str, str]]:
     has_retraction = any(word in lower for word in _RETRACTIONS)
     if retraction := _final(_RETRACTED, text) if has_retraction else None:
         text = text[retraction.end() :]
+    statements = ""
     # Each rule returns its answer as text, or None; the name of `_tagged` is "tagged".
     for rule in _RULES:
-        answer = rule(text)
+        is_marked = rule in (_boxed, _tagged, last_boxed)
+        statements = statements or ("" if is_marked else _statements(text))
+        answer = rule(text if is_marked else statements)
         if answer:
             yield rule.__name__.strip("_"), answer
+
+
+def _statements(text: str) -> str:
+    """Return a text without judgements of its answer, emphasis and sums of amounts.
+
+    "It is $10 + $14 = *$24*. The answer is correct." -> "It is $24."
+    """
+    for match in reversed(collections.deque(_JUDGEMENT.finditer(text), maxlen=4)):
+        begin = max(0, match.start() - REACH)
+        start = begin + max(
+            (end.end() for end in END.finditer(text[begin : match.start()])), default=0
+        )
+        stop = END.search(text, match.end())
+        if ":" not in text[match.end() : stop.start() if stop else None]:
+            text = text[:start] + (text[stop.end() :] if stop else "")
+    return _SUM.sub(_total, _EMPHASIS.sub(r"\2", text))
+
+
+def _total(match: re.Match[str]) -> str:
+    """Return the total of a sum of amounts of one unit; the sum itself without a unit."""
+    units = {"".join(re.findall("[$€£A-Za-z]", each)) for each in re.findall(_AMOUNT, match[0])}
+    is_one = len(units - {"", "x"}) == 1 and re.search("[$€£A-Za-z]", match["total"])
+    return match["total"].strip("*") if is_one else match[0]
 
 
 def last_boxed(text: str) -> str | None:
     r"""Return what the last `\boxed{…}` says, or None if there is no box or it is empty.
 
-    This is its content, or the mathematics or the sentence around it that changes what it says:
-    `\boxed{1} or \boxed{2}`, `-\boxed{5}`.
+    This is its content, whatever words are around it; the formula that the box is a part of,
+    `-\boxed{5}`; or all boxes of its sentence, `\boxed{1} or \boxed{2}`.
     """
-    boxes = list(_boxes(text))
+    boxes = [box for box in _boxes(text) if box[2].strip()]
     if not boxes:
         return None
-    start, end, content = boxes[-1]
-    # `_clause` returns the content, or the clause around the box.
-    return _clause(text, start, end, content) or None
+    start, end, content = boxes.pop()
+    first, is_list = start, False
+    while boxes and _joins(text[boxes[-1][1] : first]):
+        first, _, other = boxes.pop()
+        is_list |= other != content
+    return _clean(said(text, first if is_list else start, end, "" if is_list else content)) or None
 
 
-def _clause(
-    text: str, start: int, end: int, content: str, rivals: re.Pattern[str] | None = None
-) -> str:
-    r"""Return `content`, the answer marked by `text[start:end]`, or the clause that changes it.
+def _joins(between: str) -> bool:
+    r"""Return True if the text between two boxes is within one sentence or one formula."""
+    # The end of a line is no end of a formula's row, nor of `\boxed{1},` and `\boxed{1} or`.
+    return not (STOP if _JOINT.search(between) else END).search(between)
 
-    Other words beside the mark change nothing: `so \boxed{5} apples` -> `5`. The exceptions:
 
-    - a word of denial close to the mark, a question, or a rival (another answer in the sentence):
-      return the whole sentence, `not \boxed{5}`;
-    - mathematics touches the mark: return this mathematics, `2 \cdot \boxed{5}`.
+def _guess(text: str, match: re.Match[str], content: str) -> str:
+    r"""Return what a formula or number of a sentence says: `content`, or the clause around it.
 
-    Args:
-        text: a text with a mark, such as a box or a number.
-        start: the index where the mark begins.
-        end: the index after the mark.
-        content: the text that is marked.
-        rivals: for a guess, the last formula or number: the pattern of all formulas or numbers.
-            None for a box or a tag.
+    Words beside it change nothing, but for hedges ("about 5"), a question, or another formula or
+    number in the sentence: then the sentence is the answer. Mathematics that touches it belongs to
+    the answer: `48 + 24 = 72`.
     """
-    # The sentence before and after the mark, at most `_REACH` characters each, without commands for
-    # colours. `stop` is the end of the sentence, such as its full stop.
-    before = _COLOUR.sub("", _END.split(text[max(0, start - _REACH) : start])[-1])
-    stop = _END.search(text, end, end + _REACH)
-    after = _COLOUR.sub("", text[end : stop.start() if stop else end + _REACH])
-    # The mathematics that touches the mark: before[maths_start:] and after[:maths_end].
-    # `_separators` yields all that is no mathematics, such as words.
-    maths_start = max((each.end() for each in _separators(before)), default=0)
-    maths_end = min((each.start() for each in _separators(after)), default=len(after))
-    # A word without a space before it ends the mathematics too: that of `5km`, `5people` and
-    # `$5$th`, but not of `5pi` or `5xy`.
-    for glued in _GLUED.finditer(after):
-        word, is_outside = glued[0], after.startswith("$") and glued[0] != "pi"
-        if is_word(word) or is_unit(word) or len(word) == 1 or is_outside:
-            maths_end = min(maths_end, glued.start())
-    # A guess is changed by any of `_QUALIFIERS` among the three words before it or the two after it
-    # ("about 5"); a box, which marks an answer on purpose, only by a denial ("not") or a refutation
-    # ("wrong"). `_spoken` returns words in lower case.
-    is_denied = (
-        _QUALIFIERS & {*_spoken(before)[-3:], *_spoken(after)[:2]}
-        if rivals
-        else _DENIALS & {*_spoken(before)[-2:]} or _REFUTATIONS & {*_spoken(after)[:2]}
-    ) or bool(_DENIED_BEFORE.search(before) or _DENIED_AFTER.match(after))
+    before = END.split(LOOKS.sub(" ", text[max(0, match.start() - REACH) : match.start()]))[-1]
+    stop = END.search(text, match.end(), match.end() + REACH)
+    after = LOOKS.sub(" ", text[match.end() : stop.start() if stop else match.end() + REACH])
+    lead, trail = touching(before, after)
+    rest = before[: len(before) - len(lead)]
+    others = match.re.finditer(f"{rest} {after[len(trail) :]}")
     is_question = stop is not None and stop[0] in "?？"
-    # Beside a guess, another formula or number of the sentence with a digit.
-    others = rivals.finditer(f"{before[:maths_start]} {after[maths_end:]}") if rivals else ()
-    has_rival = any(re.search(r"\d", each[0]) and each[0] != text[start:end] for each in others)
-    # Beside a box, another box in the sentence, unless taken back: `\boxed{6} no, \boxed{5}`.
-    boxes = (
-        ()
-        if rivals or {"no", "not", "wrong"} & {*_spoken(before)}
-        else _boxes(before[:maths_start])
-    )
-    has_rival |= any(other != content for _, _, other in boxes)
-    # What is left of the mathematics before the mark (`lead`) and after it (`trail`, below),
-    # without delimiters and punctuation: '' if only words are beside the mark.
-    lead = _DELIMITER.sub(" ", _BULLET.sub("", before[maths_start:]))
-    # `and/or`, `cookies/`: the sign belongs to the word.
-    lead = lead.removeprefix("/").strip(" \t,;:|$.{")
-    # `2 apples + \boxed{5}`: an operator after a word, so that the mark is a part only.
-    is_part = maths_start > 0 and _OPERATOR.match(before[maths_start:].lstrip()) is not None
-    if is_denied or is_question or has_rival or is_part:
-        # `after` ends before the question mark.
-        return _clean(before + text[start:end] + after) + "?" * is_question
-    trail = _DELIMITER.sub(" ", after[:maths_end]).strip(" \t,;:|$./-}")
-    # `x =` before a box names its content; before a guess, only a bare `=` is left out.
-    is_name = not trail and (_NAME.fullmatch(lead) if rivals is None else lead == "=")
-    if is_name or not (lead or trail):
-        return _clean(content)
-    clause = _clean(before[maths_start:] + text[start:end] + after[:maths_end])
-    return _EDGE.sub("", clause).rstrip(" ,;:")
-
-
-def _separators(text: str) -> Iterator[re.Match[str]]:
-    r"""Yield a match for each part that is no mathematics: a word, also in `\text{…}`, an arrow.
-
-    In `thus x = 5 \text{ cm}` these are `thus` and `\text{ cm}`.
-    """
-    for piece in _SEPARATOR.finditer(text):
-        # The groups of `_SEPARATOR`: "text" is the inside of `\text{…}`, "word" a run of letters,
-        # "sign" an arrow, a line break and the like.
-        inside = (piece["text"] or "").strip()
-        if (
-            piece["sign"]
-            # Not `sin` or `xy`.
-            or (piece["word"] and is_word(piece["word"]))
-            # Words, or a unit of two letters or more: one letter, `\text{m}`, may be a variable.
-            or (inside and (has_words(inside) or (inside[1:] and is_unit(inside))))
-            # A command such as `\implies`.
-            or piece[0] in _LAYOUT
-        ):
-            yield piece
+    if (
+        is_question
+        or _QUALIFIERS & {*_spoken(before)[-3:], *_spoken(after)[:2]}
+        or _DENIED_BEFORE.search(before)
+        or _DENIED_AFTER.match(after)
+        or any(re.search(r"\d", each[0]) and each[0] != match[0] for each in others)
+        # `2 apples + 5`: an operator after a word, so that the number is a part only.
+        or (rest.strip() and BINARY.match(lead))
+    ):
+        return _clean(before + match[0] + after) + "?" * is_question
+    is_alone = core(lead) in ("", "=") and not core(trail.rstrip(" -–—/"))
+    return _clean(content if is_alone else (lead + content + trail).strip(" ,;:"))
 
 
 def _spoken(text: str) -> list[str]:
@@ -331,8 +277,8 @@ def _framed(answer: str) -> str | None:
     if len(boxes) == 1:
         start, end, content = boxes[0]
         # Delimiters and a full stop may be around the box, and nothing else.
-        outside = _DELIMITER.sub("", answer[:start] + answer[end:].rstrip().removesuffix("."))
-        return None if outside.strip(" \n$.") else _clean(content)
+        outside = EDGES.sub("", LOOKS.sub("", answer[:start] + answer[end:]))
+        return None if outside.strip(" \n.") else _clean(content)
     bare = answer.strip()
     # `<answer>5</answer>` and the like, as one pair around everything.
     for opening, closing in _ANSWER_TAGS:
@@ -387,7 +333,7 @@ def _tagged(text: str) -> str | None:
         answer = text[start + len(opening) : end].strip()
         if start >= 0 and answer:
             # The answer, or the clause around the tags that changes it.
-            return _clause(text, start, end + len(closing), answer)
+            return _clean(said(text, start, end + len(closing), answer))
     return None
 
 
@@ -406,7 +352,7 @@ def _announced(text: str) -> str | None:
     # At most eight cues: a text full of them would cost a search after each.
     for cue in reversed(collections.deque(_CUE.finditer(text), maxlen=8)):
         # The sentence of the cue up to the cue.
-        before = _END.split(text[max(cue.start() - _REACH, 0) : cue.start()])[-1]
+        before = END.split(text[max(cue.start() - REACH, 0) : cue.start()])[-1]
         rest = text[cue.end() : cue.end() + 2000].lstrip()
         answer = _statement(rest)
         if not answer:
@@ -422,17 +368,22 @@ def _announced(text: str) -> str | None:
 def _statement(text: str) -> str | None:
     """Return the answer at the beginning of `text`; None or '' if it has none.
 
-    This is the first line if it has no prose and at most `_REACH` characters. Otherwise it is the
+    This is the first line if it has no prose and at most `REACH` characters. Otherwise it is the
     first sentence if it has no prose, or else the sentence's last formula or number.
     """
     # A formula at the beginning may be longer than a line: the line then ends after it.
     formula = _FORMULA.match(text)
     line_end = text.find("\n", formula.end() if formula else 0)
-    line = _clean(text[: line_end if line_end >= 0 else None])
-    if line and not has_prose(line) and len(line) <= _REACH:
+    line = _clean(_REASON.sub("", text[: line_end if line_end >= 0 else None]))
+    # `42 = 6 \cdot 7`
+    if value := re.fullmatch(
+        r"([-+]?\d[\d,.]*)\s*=[^=]*\d\s*(?:[-+*/^×÷·(]|\\(?:cdot|times))[^=]*", line
+    ):
+        return value[1]
+    if line and not has_prose(line) and len(line) <= REACH:
         return line
     # `stop` is the end of the first sentence.
-    stop = _END.search(text)
+    stop = END.search(text)
     sentence = text[: stop.end() if stop else None]
     return _last(sentence) if has_prose(sentence) else _clean(sentence)
 
@@ -494,7 +445,7 @@ def _last(text: str) -> str | None:
         return None
     content = _content(formula) if formula else last[0]
     # `last.re` is the pattern of formulas or of numbers: another match in the sentence is a rival.
-    return _clause(text, *last.span(), content, rivals=last.re)
+    return _guess(text, last, content)
 
 
 def _final(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
@@ -564,8 +515,8 @@ def parse_mmlu_letter(text: str) -> str | None:
     cues = [cue for cue in _LETTER_AFTER_CUE.finditer(text) if cue[1].isupper()]
     if cues:
         # The rest of the sentence, before and after the last cue with its letter.
-        before = _END.split(text[max(cues[-1].start() - 200, 0) : cues[-1].start()])[-1]
-        after = _END.split(text[cues[-1].end() : cues[-1].end() + 200])[0]
+        before = END.split(text[max(cues[-1].start() - 200, 0) : cues[-1].start()])[-1]
+        after = END.split(text[cues[-1].end() : cues[-1].end() + 200])[0]
         others = {*_OTHER_LETTER.findall(after)} - {cues[-1][1]}
         return None if others or "not" in _spoken(before) else cues[-1][1]
     # "(C)", or the "B)" of "B) because …".

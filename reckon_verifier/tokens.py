@@ -221,7 +221,7 @@ _PATTERN = (
     r"|\\not\s*(?:=|\\(?P<denied>[a-z]+))"
     r"|(?P<command>\\(?:[A-Za-z]+|[{}%|_&#\\$]))"
     r"|(?P<word>[^\W\d_]+)"
-    r"|(?P<operator>\*\*|<->|->|<=|>=|(?<!!)!=(?!=)|==|:=|=>|\.\.\.|[-+*/^_=<>()\[\]{}|,;:!%'&?.€£¥₹])"
+    r"|(?P<operator>\*\*|<->|->|<=|>=|(?<![!\w)}\]])!=(?!=)|==|:=|=>|\.\.\.|[-+*/^_=<>()\[\]{}|,;:!%'&?.€£¥₹])"
 )
 # Inside brackets, where "1,234" is two numbers; and outside, where it is one.
 _SEPARATE = re.compile(_PATTERN.replace("GROUPED", "").replace("[MARK]", r"\."))

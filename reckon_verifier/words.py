@@ -452,7 +452,8 @@ def may_be_added(unit: Unit, problem: str) -> bool:
     same_kind = {one for one in asked_units or named if one.dimension == unit.dimension}
     if {name for name, _ in unit.dimension} <= MONEY and re.search(_HOW_MUCH, problem):
         same_kind |= {one for one in named if one.dimension == unit.dimension}
-        return same_kind == {unit} and is_whole
+        if same_kind:
+            return same_kind == {unit} and is_whole
     if asked_units:
         return same_kind == {unit}
     # The quantity that is asked for last, "what is the area"; groups such as "time" match their
@@ -471,9 +472,11 @@ def may_be_added(unit: Unit, problem: str) -> bool:
         # Months and years.
         kinds += ["month"]
     named = frozenset(one for one in named if one.dimension in [((kind, 1),) for kind in kinds])
-    # "How old is he" needs no word for years.
+    # "How old is he" needs no word for years, and "how much does she pay" none for a currency.
     if match["month"]:
         named |= {UNITS["year"]}
+    if match["money"] and not named and unit.dimension[0][0] in MONEY:
+        named = frozenset({unit})
     # `min` takes the only unit; cm, raised to the power 2, is cm^2.
     return len(named) == 1 and unit == _raised(min(named), power) and is_whole
 

@@ -3,14 +3,31 @@
 Params: seed, torch_threads, model, prompt, prepare, validation.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
+from lib.core.errors import UserError
 from lib.params import load_params
 from stages.options import reads, reads_code, reads_params, writes
 
 SECTIONS = {"seed", "torch_threads", "model", "prompt", "prepare", "validation"}
+
+
+RESTORE = "git checkout reports && dvc checkout"
+"""Command that brings the last outputs of `prepare` back."""
+
+
+@contextmanager
+def _recovery() -> Iterator[None]:
+    """Add to an error what DVC has removed before this stage, and how to get it back."""
+    try:
+        yield
+    except UserError as error:
+        removed = "the sets, the base model and the metrics of the last run were removed"
+        raise UserError(f"{error.message}\n  {removed}; `{RESTORE}` restores them") from error
 
 
 @click.command(help=__doc__)
@@ -43,7 +60,7 @@ def main(
     system = system_prompt(params.prompt.system, prompt_format=own_format)
     # Sets need not fit into memory: `gathered` reads them from Arrow files in a scratch folder,
     # which is deleted at the end of the block.
-    with sets.gathered_sets(section, seed=seed, raw=raw) as gathered:
+    with _recovery(), sets.gathered_sets(section, seed=seed, raw=raw) as gathered:
         texts = sets.tokenizer_problems(gathered)
         # A tiny model's tokenizer is trained on these problems; a downloaded model keeps its own.
         write_base(base, texts, prompt_format=own_format, model=model, seed=seed)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftConfig, PeftModel
+from peft import PeftModel
 from torch import Tensor
 from tqdm import tqdm
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -28,7 +28,7 @@ from lib.engines.base import (
     text_until,
 )
 from lib.models import compat
-from lib.models.files import is_adapter
+from lib.models.files import is_adapter, read_adapter
 from lib.models.gpu import VISIBLE
 from lib.models.load import has_added_rows, load_merged
 from lib.models.pretrained import load_pretrained, load_tokenizer
@@ -640,7 +640,7 @@ def _lora_rank(checkpoint: Path, policy: PreTrainedModel | None) -> int:
     """Return the LoRA rank of the policy's adapter, else of the checkpoint's; 0 without one."""
     if isinstance(policy, PeftModel):
         return int(policy.peft_config["default"].r)
-    return int(PeftConfig.from_pretrained(checkpoint).r) if is_adapter(checkpoint) else 0
+    return int(read_adapter(checkpoint)["r"]) if is_adapter(checkpoint) else 0
 
 
 def lora_settings(rank: int, *, adapters: int = 1) -> dict[str, Any]:

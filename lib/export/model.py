@@ -39,7 +39,7 @@ from lib.export.reload import (
     score_answers,
 )
 from lib.models.files import ADAPTER, LICENSE, is_adapter, read_selections
-from lib.models.load import load_policy
+from lib.models.load import load_policy, merged
 from lib.models.pretrained import load_tokenizer
 from lib.models.runtime import released_memory
 from lib.params import Params
@@ -270,7 +270,7 @@ def write_model(
     # is above the tolerance.
     differences: dict[str, float] = {}
     if adapter:
-        weights = weights.merge_and_unload()
+        weights = merged(weights)
         answers = score_answers(weights, token_ids, completions)
         tolerance = ARITHMETIC["float32"]
         differences["fold"] = check_same("fold", answers, trained, tolerance=tolerance)

@@ -5,7 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import (
+    LoraConfig,
+    PeftModel,
+    PeftModelForCausalLM,
+    get_peft_model,
+    get_peft_model_state_dict,
+)
+from peft.tuners.tuners_utils import BaseTunerLayer
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -15,9 +22,9 @@ from transformers import (
 )
 
 from lib.core.errors import UserError, first_line
-from lib.models.files import ADAPTER_WEIGHTS, is_adapter
+from lib.models.files import ADAPTER_WEIGHTS, is_adapter, misfit, read_adapter, tensors_of
 from lib.models.hub import find, kernel_repository
-from lib.models.pretrained import load_pretrained, load_tokenizer
+from lib.models.pretrained import DAMAGED, load_pretrained, load_tokenizer
 from lib.models.unsloth import adapt_unsloth, load_unsloth
 from lib.models.weights import read_pointer, weights_of
 from lib.params.model import FLASH_KERNEL, Lora, Model
@@ -88,8 +95,25 @@ def load_merged(checkpoint: Path, *, base: Path, dtype: str, attention: str) -> 
     """Load a checkpoint as one full model for inference; an adapter is merged into the weights."""
     adapter = is_adapter(checkpoint)
     full = _load_full(base if adapter else checkpoint, dtype=dtype, attention=attention)
-    # W + (alpha / rank) · B A in the weights' own dtype.
-    return load_adapter(full, checkpoint).merge_and_unload() if adapter else full
+    return merged(load_adapter(full, checkpoint)) if adapter else full
+
+
+def merged(policy: PeftModel) -> PreTrainedModel:
+    """Fold an adapter into its model: W + (alpha / rank) · B A in the weights' own dtype.
+
+    Tied embeddings are untied first if the adapter changes one of them: peft 0.21 would fold into
+    the weight that both share.
+    """
+    model = policy.get_base_model()
+    layers = model.get_input_embeddings(), model.get_output_embeddings()
+    below = [
+        layer.get_base_layer() if isinstance(layer, BaseTunerLayer) else layer for layer in layers
+    ]
+    if [*layers] != below and below[0].weight is below[1].weight:
+        below[1].weight = torch.nn.Parameter(below[1].weight.detach().clone())
+        model.config.get_text_config(decoder=True).tie_word_embeddings = False
+        model.config.tie_word_embeddings = False
+    return policy.merge_and_unload()
 
 
 def _load_full(path: Path, *, dtype: str, attention: str) -> PreTrainedModel:
@@ -205,12 +229,22 @@ def load_adapter(model: PreTrainedModel, folder: Path, *, is_trainable: bool = F
     """Wrap a model with the LoRA adapter in `folder`.
 
     Raises:
-        UserError: the adapter is not kept as safetensors.
+        UserError: the adapter is not kept as safetensors, or does not fit the model.
     """
-    weights = folder / ADAPTER_WEIGHTS
-    if not weights.is_file():
-        raise UserError(f"{folder} has no {weights.name}; other weights can run code")
-    return PeftModel.from_pretrained(model, folder, is_trainable=is_trainable)
+    config = LoraConfig(**read_adapter(folder), inference_mode=not is_trainable)
+    try:
+        policy = PeftModelForCausalLM(model, config)
+        unexpected = policy.load_adapter(
+            folder, "default", is_trainable=is_trainable
+        ).unexpected_keys
+    # Modules that the model lacks, shapes that differ, values of another kind.
+    except (*DAMAGED, RuntimeError, ValueError) as error:
+        raise UserError(f"{folder} does not fit the model: {first_line(error)}") from error
+    expected = get_peft_model_state_dict(policy, save_embedding_layers=False)
+    missing = {*expected} - {*tensors_of(folder / ADAPTER_WEIGHTS)}
+    if missing or unexpected:
+        raise UserError(f"{folder} {misfit(missing, unexpected)}")
+    return policy
 
 
 def add_adapter(model: PreTrainedModel, lora: Lora) -> PeftModel:

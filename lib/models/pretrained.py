@@ -59,8 +59,14 @@ def load_pretrained(auto: Any, folder: Path, **options: Any) -> Any:
 
 
 def load_tokenizer(checkpoint: Path) -> PreTrainedTokenizerBase:
-    """Load a checkpoint's tokenizer with padding on the left, as generation needs it."""
-    return load_pretrained(AutoTokenizer, checkpoint, padding_side="left")
+    """Load a checkpoint's tokenizer with padding on the left, as generation needs it.
+
+    Special tokens stay whole, whatever the tokenizer's config says: the end token is written as
+    text and must be learned as one.
+    """
+    return load_pretrained(
+        AutoTokenizer, checkpoint, padding_side="left", split_special_tokens=False
+    )
 
 
 def dequantized(file: Path) -> Path:

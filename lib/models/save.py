@@ -7,13 +7,13 @@ from typing import Any
 
 from peft import PeftModel
 from torch import Tensor
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from lib.artifacts import read_json, write_json
 from lib.artifacts.problems import Problem
 from lib.core.errors import UserError
 from lib.models import tiny
-from lib.models.files import ADAPTER, ADAPTER_FILES, LICENSE, is_adapter
+from lib.models.files import ADAPTER, ADAPTER_FILES, LICENSE, is_adapter, read_adapter, token_faults
 from lib.models.pretrained import load_pretrained, load_tokenizer
 from lib.models.weights import find_weights, read_pointer, write_pointer
 from lib.params.model import Model
@@ -63,7 +63,9 @@ def write_base(
             f"model.max_seq_length={model.max_seq_length}: {model.name} has {positions} positions "
             "for prompt and completion together; lower it"
         )
-    tokenizer = load_pretrained(AutoTokenizer, folder, padding_side="left")
+    for fault in token_faults(folder):
+        raise UserError(f"model.name={model.name}: {fault}")
+    tokenizer = load_tokenizer(folder)
     # Lengths are counted with tokenizer.json, which only a fast tokenizer has.
     if not tokenizer.is_fast or tokenizer.eos_token is None:
         raise UserError(
@@ -130,17 +132,17 @@ def copy_adapter(adapter: Path, *, base: Path, checkpoint: Path) -> None:
     Raises:
         UserError: there is no adapter, or not as safetensors.
     """
-    if missing := [name for name in ADAPTER_FILES if not (adapter / name).is_file()]:
-        raise UserError(
-            f"sft.adapter: {adapter} has no {missing[0]}; name the folder of an adapter"
-        )
+    try:
+        saved = read_adapter(adapter)
+    except UserError as error:
+        raise UserError(f"sft.adapter: {error.message}") from error
     load_tokenizer(base).save_pretrained(checkpoint)
     # `evaluate` and `export` depend on the checkpoint: another text in data/raw has to change it.
     save_system(checkpoint, saved_system(base))
     config, weights = ADAPTER_FILES
     shutil.copyfile(adapter / weights, checkpoint / weights)
     base_name = _base_name_entries(read_pointer(base))
-    write_json(checkpoint / config, {**read_json(adapter / config), **base_name})
+    write_json(checkpoint / config, {**saved, **base_name})
 
 
 def _base_name_entries(pointer: Mapping[str, Any]) -> dict[str, str | None]:

@@ -1,7 +1,7 @@
 """Schema of the `prepare` section of params.yaml: sources of problems, and filters on them."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -221,17 +221,23 @@ class KnownSource(LimitedSource):
     """Name in lib/problems/known.yaml."""
 
 
+AdapterName = Annotated[str, one_of(ADAPTERS, role="adapters")]
+
+
 class RowsSource(LimitedSource):
     """Base of the sources with rows in columns, and the adapter to convert a row to a problem."""
 
-    adapter: Annotated[str, one_of(ADAPTERS, role="adapters")]
+    adapter: AdapterName
     """Converter from a row to a problem (lib/problems/adapters, or
     `plugins/adapters/file.py:name`); `table` recognises the columns by their names."""
     columns: dict[RecordField, str]
-    """Field of a problem → its column, for columns whose names the adapter does not know."""
+    """Field of a problem → its column, for columns whose names the adapter does not know; '' leaves
+    the field empty."""
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a fault if the adapter has fixed column names, and `columns` others."""
+        """Yield a fault of `columns`: no problem, or other names than the adapter's fixed ones."""
+        if self.columns.get("problem") == "":
+            yield "columns.problem: a problem cannot be left empty; name its column"
         if self.columns and self.adapter in WITH_FIXED_COLUMNS:
             yield f"columns: adapter `{self.adapter}` knows its own and ignores these; set {{}}"
 
@@ -243,6 +249,27 @@ class PathSource(RowsSource):
     """A JSONL, JSON, CSV or Parquet file, a folder of such, or one that `save_to_disk` wrote."""
     split: str = ""
     """One of a folder's splits, as the file names spell it; omitted if there is only one."""
+    # `./reckon preset` and `./reckon data` write these out, so that `dvc params diff` shows them.
+    adapter: AdapterName = "table"
+    """`table` where it is omitted."""
+    columns: dict[RecordField, str] = Field(default_factory=dict)
+    """None named where it is omitted."""
+    limit: CountOrAll = "all"
+    """Every problem where it is omitted."""
+
+
+def write_out(content: Mapping[str, Any]) -> None:
+    """Add the omitted keys of the `path` sources in the content of a params.yaml, in place."""
+    prepare = content.get("prepare", {})
+    sections = [prepare.get(name) or {} for name in ("sft", "grpo")]
+    entries = [*(each for part in sections for each in part.get("sources") or ())]
+    entries += prepare.get("benchmarks") or ()
+    truths = sections[0].get("truth_from") or ()
+    for source in (*(each.get("source") for each in entries), *truths):
+        if isinstance(source, dict) and "path" in source:
+            for name in ("adapter", "columns", "limit"):
+                default = PathSource.model_fields[name].get_default(call_default_factory=True)
+                source.setdefault(name, default)
 
 
 class HubSource(RowsSource):

@@ -20,7 +20,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from lib.core.errors import UserError
-from lib.params.data import UNION_TAGS
+from lib.params.data import UNION_TAGS, LimitedSource, write_out
 from lib.params.rules import conflicts, idle_params, remedies, warnings
 from lib.params.schema import Params
 from lib.params.section import Section, suggest
@@ -175,6 +175,8 @@ def _problem_lines(
             texts = [f"unknown key; {suggest(keys[-1], innermost.model_fields)}"]
         # Params have no defaults, so a params.yaml of an older version lacks every key added since:
         # for a whole params.yaml, say where to copy them from.
+        case "missing" if issubclass(innermost, LimitedSource):
+            texts = ["missing; docs/data.md shows a source of each kind"]
         case "missing" if section is Params:
             texts = ["missing; every key must be there (`lib/presets/tiny-cpu.yaml` has them all)"]
         case "missing":
@@ -253,11 +255,13 @@ def compose_preset(
         if model not in model_names():
             raise UserError(f"no model `{model}`; expected one of {', '.join(model_names())}")
         merge_dicts(complete, read_yaml(MODELS / f"{model}.yaml"))
+    write_out(complete)
     if quick:
         # It needs a complete params.yaml: an overlay's own faults are reported here.
         parse_params(complete, origin=str(path))
         shorten_run(complete)
     merge_dicts(complete, changes or {})
+    write_out(complete)
     stream = io.StringIO()
     round_trip().dump(complete, stream)
     text = stream.getvalue()

@@ -1,6 +1,6 @@
 """The schema of params.yaml: one frozen, strict model per section.
 
-Keys have no defaults, except for the `split` of a `path` source.
+Keys have no defaults, except for those of a `path` source besides its path.
 A key is here if changing it should re-run a stage. Devices, tracking and launchers are environment.
 The sections are in `model`, `data` and `training`, each with the rules that it can check by itself.
 `rules` has those between sections.

@@ -14,7 +14,14 @@ from typing import Any
 from lib.artifacts import replacing
 from lib.core.errors import UserError
 from lib.core.plugins import guarded, is_plugin
-from lib.models.files import GGUF, adapter_faults, model_faults
+from lib.models.files import (
+    GGUF,
+    adapter_faults,
+    model_faults,
+    read_adapter,
+    token_faults,
+    weighted_modules,
+)
 from lib.models.hub import (
     COMMIT,
     Repository,
@@ -37,7 +44,7 @@ from lib.params.data import (
     hub_splits,
 )
 from lib.params.load import round_trip
-from lib.params.model import FLASH_KERNEL
+from lib.params.model import FLASH_KERNEL, Model
 from lib.problems.rows import RowFault
 from lib.prompts import PromptFormat, prompt_format, system_prompt
 from lib.prompts.formats import ParsedCompletion, TaggedFormat, conversation
@@ -134,12 +141,19 @@ def input_problems(params: Params, *, asks_hub: bool = False) -> Iterator[str]:
         place = local_model(model.name)
         if place.is_dir() or place.suffix == GGUF:
             yield from (f"model.name: {fault}" for fault in model_faults(place))
+            yield from (f"model.name: {fault}" for fault in token_faults(place))
         else:
             yield f"model.name={model.name}: no such folder; a model of the Hub is owner/model"
     if params.sft.adapter:
-        lora, folder = model.lora, Path(params.sft.adapter)
-        faults = adapter_faults(folder, rank=lora.rank, alpha=lora.alpha)
+        folder = Path(params.sft.adapter)
+        faults = list(adapter_faults(folder, lora=model.lora, modules=_base_modules(model)))
         yield from (f"sft.adapter: {fault}" for fault in faults)
+        # The reference policy of DPO is a second adapter in the same model.
+        if params.dpo.init and not faults and read_adapter(folder).get("bias", "none") != "none":
+            yield (
+                f"sft.adapter: {folder} trains biases, and peft runs no second adapter beside it "
+                "as DPO's reference; set dpo.init to [] or use an adapter without bias"
+            )
     # The system prompt may be a file. `own_format` is the prompt format that params name.
     own_format = prompt_format(**params.prompt.rendering)
     yield from _error_of(system_prompt, params.prompt.system, prompt_format=own_format)
@@ -173,6 +187,22 @@ def input_problems(params: Params, *, asks_hub: bool = False) -> Iterator[str]:
         if is_plugin(advantage):
             sizes = {"group_size": params.grpo.group_size, "num_rewards": len(params.reward.names)}
             yield from _error_of(own.try_advantage, advantage, **sizes)
+
+
+def _base_modules(model: Model) -> set[str]:
+    """Return the names of the base model's modules with a weight; an empty set if unknown yet."""
+    if not model.name:
+        # The parts of lib.models.tiny's Qwen3, which is not made yet.
+        parts = [f"self_attn.{name}_proj" for name in "qkvo"]
+        parts += [f"mlp.{name}_proj" for name in ("gate", "up", "down")]
+        layers = range(model.tiny.num_layers)
+        return {"model.embed_tokens"} | {
+            f"model.layers.{layer}.{part}" for layer in layers for part in parts
+        }
+    on_hub = is_on_hub(model.name, model.revision)
+    repository = model_repository(model.name, model.revision)
+    folder = repository.folder if on_hub else local_model(model.name)
+    return weighted_modules(folder)
 
 
 def _error_of(trial: Callable[..., object], *arguments: Any, **settings: Any) -> Iterator[str]:

@@ -15,7 +15,14 @@ from collections.abc import Callable, Mapping
 from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE, RESPONSE, Problem
 from lib.core.errors import UserError
 from lib.core.plugins import guarded, load_plugin
-from lib.problems.columns import FIELD_COLUMNS, label, required_text, text_of, to_problem
+from lib.problems.columns import (
+    FIELD_COLUMNS,
+    OTHER_COLUMNS,
+    label,
+    required_text,
+    text_of,
+    to_problem,
+)
 from lib.problems.rows import Fields, RowFault
 from lib.prompts.formats import response_parts
 
@@ -241,10 +248,12 @@ ADAPTERS: dict[str, Adapter] = {
 COLUMNS = frozenset(
     (
         *(name for names in FIELD_COLUMNS.values() for name in names),
+        *(name.split(".")[0] for names in OTHER_COLUMNS.values() for name in names),
         *("reward_model", "final_answer", "choices", *LETTERS, "file", "instruction", "dataset"),
     )
 )
-"""All columns that an adapter of this module reads: no other one of a Parquet file is."""
+"""All columns that an adapter of this module reads or a guess needs: no other one of a Parquet file
+is read."""
 
 CSV_NAMES = {"mmlu": ("question", *LETTERS, "answer")}
 """Columns of CSV files without a header, by adapter."""

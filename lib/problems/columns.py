@@ -156,7 +156,7 @@ def cleaned_labels(fields: Fields, columns: Mapping[str, str]) -> tuple[str, ...
 
 
 # Other sets' names of columns, all lower-case, the likelier first.
-_OTHER_COLUMNS = {
+OTHER_COLUMNS = {
     field: tuple(names.split())
     for field, names in {
         "problem": "problem question prompt instruction query messages conversations input",
@@ -187,7 +187,7 @@ def guess_columns(fields: Fields) -> dict[str, str]:
             for other in others
             if other in names and names[other] not in FIELD_COLUMNS[field]
         ][:1]
-        for field, others in _OTHER_COLUMNS.items()
+        for field, others in OTHER_COLUMNS.items()
     }
     available = [field for field, columns in guesses.items() if columns]
     for size in range(1, len(available) + 1):

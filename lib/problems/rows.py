@@ -288,7 +288,7 @@ def read_parquet_rows(
     A file that cannot be read gives one row with a fault, and no other.
 
     Args:
-        columns: the columns to read; the others are None in every row. () reads all.
+        columns: the columns to read, in any case; the others are None in every row. () reads all.
         ends: True for the rows of the last batch only.
     """
     from pyarrow import ArrowException, parquet, types
@@ -300,7 +300,7 @@ def read_parquet_rows(
             texts = [field.name for field in schema if types.is_string(field.type)]
         # A file of kilobytes may repeat one text of megabytes in every row: kept once.
         with parquet.ParquetFile(path, read_dictionary=texts) as file:
-            used = [name for name in names if name in columns] if columns else names
+            used = [name for name in names if {name, name.lower()} & {*columns} or not columns]
             groups = range(file.num_row_groups)[-1:] if ends else range(file.num_row_groups)
             batches: Iterable[Any] = file.iter_batches(
                 batch_size=BATCH, columns=used, row_groups=list(groups)

@@ -50,6 +50,7 @@ def sft_setup(params: Params, *, problems: Path, base: Path, scratch: Path) -> S
     # True if a vLLM that computes with the policy's own weights validates this run. Only on the
     # backend unsloth; `eval_steps` of 0 is a run without validation.
     vllm_on_policy = sft.eval_steps > 0 and shares_weights(model, engine=validation.engine)
+    lora_targets = model.lora.target_modules if model.lora.rank else ()
     trainer = SFTTrainer(
         # SFT is the first phase: the checkpoint that it trains is the base model itself.
         model=trainable_policy(
@@ -63,6 +64,8 @@ def sft_setup(params: Params, *, problems: Path, base: Path, scratch: Path) -> S
         args=SFTConfig(
             **shared_arguments(params, sft, batch=sft.batch_size, scratch=scratch),
             num_train_epochs=sft.num_epochs,
+            # TRL's chunked loss reads the output layer's own weight, without an adapter on it.
+            loss_type="nll" if "lm_head" in lora_targets else "chunked_nll",
             packing=sft.packing,
             # The length of packed rows. Unpacked rows need no limit: long ones are refused above.
             max_length=model.max_seq_length if sft.packing else None,

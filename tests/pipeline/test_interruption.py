@@ -14,7 +14,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from dvc.utils.serialize import modify_yaml
 
+from lib.artifacts import hash_path, write_jsonl
+from stages.prepare import RESTORE
 from tests.pipeline.test_end_to_end import Clone, copy_of
 
 pytestmark = pytest.mark.slow
@@ -96,3 +99,25 @@ def test_nothing_outlives_dvc_and_the_next_repro_resumes(clone, how):
         assert any(f"process {process.pid}" in output for process in training_in(clone.folder))
         os.killpg(running.pid, signal.SIGKILL)
     wait_until_idle(clone.folder)
+
+
+def test_a_failed_prepare_is_undone_by_the_command_that_it_prints(smoke_run, tmp_path):
+    made = copy_of(smoke_run, tmp_path / "reckon")
+    names = ["data/problems", "data/models/base", "reports/metrics/prepare.json"]
+    outputs = [made.folder / name for name in names]
+    before = list(map(hash_path, outputs))
+    # `check` reads the ends of a source only.
+    rows = [{"question": f"{n} + 1?", "answer": str(n + 1)} for n in range(20)]
+    rows[10]["answer"] = "proof"
+    write_jsonl(made.folder / "data/raw/mine.jsonl", rows)
+    source = {"path": "data/raw/mine.jsonl", "adapter": "table", "columns": {}, "limit": "all"}
+    with modify_yaml(made.folder / "params.yaml") as params:
+        params["prepare"]["grpo"]["sources"] = [{"weight": "all", "source": source}]
+    printed = made.dvc("repro", "prepare", expected=255)
+    assert "data/raw/mine.jsonl:11: field `reference`" in printed
+    assert RESTORE in printed
+    assert not outputs[0].exists()
+    restore_git, restore_dvc = RESTORE.split(" && ")
+    made.run(*restore_git.split())
+    made.dvc(*restore_dvc.split()[1:])
+    assert list(map(hash_path, outputs)) == before

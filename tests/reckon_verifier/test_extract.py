@@ -6,7 +6,7 @@ import pytest
 
 from lib.prompts import prompt_format
 from lib.rewards.rollout import Rollout
-from reckon_verifier import extract_answer, parse_gsm8k_number, parse_mmlu_letter
+from reckon_verifier import extract_answer, is_equivalent, parse_gsm8k_number, parse_mmlu_letter
 from reckon_verifier.extract import applied_rules
 
 WORKING_OUT = prompt_format("working_out")
@@ -16,11 +16,11 @@ WORKING_OUT = prompt_format("working_out")
     ("completion", "answer"),
     [
         (r"so \boxed{42}.", "42"),
-        (r"\boxed{1} no, \boxed{\frac{1}{\sqrt{2}}}", r"\frac{1}{\sqrt{2}}"),
+        (r"\boxed{1}. No, \boxed{\frac{1}{\sqrt{2}}}", r"\frac{1}{\sqrt{2}}"),
         (r"\boxed{1}, \boxed{2} and \boxed{3}", r"\boxed{1}, \boxed{2} and \boxed{3}"),
         (r"I get <answer>\boxed{5}</answer>. Done.", "5"),
         ("hm <answer>5", "5"),
-        (r"$x = -\boxed{5}$.", r"x = -\boxed{5}"),
+        (r"$x = -\boxed{5}$.", r"-\boxed{5}"),
         (r"It is \boxed{5}\%. Done.", r"\boxed{5}\%"),
         (r"\boxed{5} is wrong, so \boxed{6}", "6"),
         (r"<think>\boxed{3}?</think> <answer>4</answer>", "4"),
@@ -46,6 +46,69 @@ WORKING_OUT = prompt_format("working_out")
 )
 def test_the_most_deliberate_mark_wins(completion, answer):
     assert extract_answer(completion) == answer
+
+
+REFERENCES = ["5", r"\frac{3}{4}", r"2\sqrt{3}", "(2,3)", "x^2+1"]
+SENTENCES = r"""
+At most $@$ of them fit.
+It cannot be even, so it is not $@$ but close.
+The number greater than 10 is $@$ (since it is prime).
+We have $@$ squared centimetres, a $@$ percent rise when divided by 12?
+so $a=5$, and $b=@$.
+Since $1024=2^{10}$, $x=@$ - as claimed.
+Of $360^\circ$, or $@$ [by symmetry].
+so $x+y \ge 2+2 = @$ -- the minimum
+$@ = 2+3$ and $A\approx\frac{256}{3}\approx @$
+$3!\cdot 5!=@$ is $6! = @$
+$3^5 \equiv @ \pmod{7}$
+Step 2: @
+Part (b): $@$
+1. @
+| answer | @ |
+\begin{align*} x &= 2+3\\ &\equiv @\ (\text{mod } p)\end{align*}
+there are $@$ $3$-digit numbers, \$@ or $@ \mathrm{~cm}$
+\[3AB = 6DC, \quad \text{and} \quad \frac{AB}{DC} = @.\][asy]draw((0,0)--(1,1));[/asy]
+First I had $\boxed{77}$. Now I have $@$; is that right?
+""".strip().splitlines()
+"""Each commits to the box @, whatever its words say."""
+FORMS = (
+    r"""
+-@ | $-$@ | $x=- \left(@\right)$ | \pm @ | $2@$ | $@\cdot 10^3$ | $@x$ | 3(@) | $@(x+1)$ | 2**@
+$@^2$ | $2^{@}$ | $\sqrt{@}$ | \sqrt[3]{@} | $\frac{7}{@}$ | {@ \over 7} | 7/@ | $@\div 7$ | 2:@
+$f(@)$ | \ln(@) | $\lfloor @/2\rfloor$ | $\lim_{x\to @} f(x)$ | $@+1$ | 2 apples + @ | $@$ + $2$
+$@_2$ | $@!$ | $@\%$ | 0.@ | $@0$ | $@'$ | $(7,@)$ | $(7,~@)$ | $\{@,7\}$ | 7, @
+$x_1 = 7, x_2 = @$ | \begin{pmatrix}7~\\~@~\end{pmatrix} | $\begin{cases} x=7\\ y=@\end{cases}$
+$x\ne @$ | x != @ | $n\not\equiv @\pmod 7$ | $x < @$ | $7=@$ | @ = (9,9)
+\boxed{77} or @ | $@$ and $\boxed{77}$ | \boxed{77},~@ | $x=\boxed{77}\\ y = @$
+$x=-~@$ | $2 \cdot~@$ | $@$(2)
+""".strip()
+    .replace("\n", " | ")
+    .split(" | ")
+)
+"""None says the value in the box @; ~ is the end of a line."""
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_a_box_commits_whatever_words_are_around_it(reference):
+    texts = [text.replace("@", rf"\boxed{{{reference}}}") for text in SENTENCES]
+    answers = [extract_answer(text) for text in texts]
+    assert [
+        text
+        for text, answer in zip(texts, answers, strict=True)
+        if not is_equivalent(reference=reference, answer=answer)
+    ] == []
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_what_touches_a_box_changes_what_it_says(reference):
+    box = rf"\boxed{{{reference}}}"
+    texts = [form.replace("~", "\n").replace("@", box) for form in FORMS]
+    answers = [extract_answer(text) for text in texts]
+    assert [
+        text
+        for text, answer in zip(texts, answers, strict=True)
+        if is_equivalent(reference=reference, answer=answer)
+    ] == []
 
 
 BY_RULE = {

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 from datasets import Dataset
 
-from lib.artifacts import write_json
+from lib.artifacts import read_json, write_json
 from lib.core.errors import UserError
 from lib.models.files import adapter_faults, model_faults, tensors_of
 from lib.params import parse_params, preset_params
 from lib.planning.inputs import input_problems
 from lib.problems import rows
+from tests.lib.export.conftest import make_adapter
 from tests.lib.models.hub_models import write_model
 
 
@@ -151,10 +152,10 @@ def test_a_header_of_another_form_is_a_fault(tmp_path, header):
 @pytest.mark.parametrize(
     ("config", "fault"), [("{", "not JSON"), ("[]", "expected an object, got list")]
 )
-def test_a_damaged_adapter_is_one_fault_with_one_remedy(tmp_path, config, fault):
+def test_a_damaged_adapter_is_one_fault_with_one_remedy(tmp_path, smoke, config, fault):
     (tmp_path / "adapter_model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
     (tmp_path / "adapter_config.json").write_text(config)
-    (text,) = adapter_faults(tmp_path, rank=8, alpha=16)
+    (text,) = adapter_faults(tmp_path, lora=smoke.model.lora)
     assert text.startswith(f"{tmp_path / 'adapter_config.json'}: {fault}")
     assert text.count(";") == 1 and text.endswith("; copy it again")
 
@@ -169,3 +170,13 @@ def test_layers_that_the_weights_lack_are_a_fault(tmp_path, config, word):
     (folder / "config.json").write_text(config)
     (fault,) = model_faults(folder)
     assert "config.json: " in fault and word in fault
+
+
+def test_biases_have_no_second_adapter_as_dpos_reference(base, smoke, tmp_path):
+    adapter = make_adapter(base, tmp_path / "mine", smoke)
+    params = smoke.replaced(sft={"adapter": str(adapter)}, dpo={"init": ("sft",)})
+    assert list(input_problems(params)) == []
+    file = adapter / "adapter_config.json"
+    write_json(file, {**read_json(file), "bias": "lora_only"})
+    (fault,) = input_problems(params)
+    assert "DPO's reference" in fault

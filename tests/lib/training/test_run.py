@@ -129,9 +129,9 @@ def test_grpo_starts_from_an_adapter_that_was_trained_before(
     for weight in second_matrices(policy):
         torch.nn.init.constant_(weight, 0.01)
     policy.save_pretrained(mine)
-    missing = next(adapter_faults(base, rank=lora.rank, alpha=lora.alpha))
+    missing = next(adapter_faults(base, lora=lora))
     assert "holds no LoRA adapter" in missing
-    (other,) = adapter_faults(mine, rank=2 * lora.rank, alpha=lora.alpha)
+    (other,) = adapter_faults(mine, lora=lora.model_copy(update={"rank": 2 * lora.rank}))
     assert f"set model.lora.rank to it, not {2 * lora.rank}" in other
 
     # With an adapter the stage trains nothing.

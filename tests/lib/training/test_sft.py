@@ -80,3 +80,13 @@ def test_packed_rows_hold_every_example_and_learn_the_same(sets, base, smoke, fu
     assert packed_rows < padded_rows / 2
     assert packed == padded
     assert packed_loss == pytest.approx(padded_loss, rel=1e-4)
+
+
+def test_an_adapter_on_the_output_layer_is_trained(sets, base, smoke, tmp_path):
+    lora = smoke.model.lora.model_copy(update={"target_modules": ("q_proj", "lm_head")})
+    model = smoke.model.model_copy(update={"lora": lora})
+    trainer = plain_sft(sets.sft[:8], base, smoke, tmp_path, model=model)
+    trainer.args.max_steps = 2
+    trainer.train()
+    head = trainer.model.get_output_embeddings()
+    assert head.lora_B["default"].weight.any()
