@@ -198,9 +198,10 @@ def summarize(
         notes=notes,
         tables=[params, *rates],
         findings=[
-            describe(comparison)
+            describe(comparison, among=len(comparisons))
             for comparison in comparisons
-            if comparison.benchmark not in sets_with_table and comparison.change.p_value < ALPHA
+            if comparison.benchmark not in sets_with_table
+            and comparison.change.p_value < ALPHA / len(comparisons)
         ],
         more=f"All sets: `./reckon compare --all`; every number: `dvc metrics diff {base}`; every "
         f"rate by level: `git diff {base} reports/report.md`\nCurves: {curves}",

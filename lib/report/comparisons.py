@@ -127,24 +127,37 @@ def alarms(comparisons: Sequence[Comparison]) -> Iterator[str]:
         if comparison.change.is_worse(ALPHA / len(comparisons)):
             yield (
                 f"{comparison.after.upper()} IS WORSE THAN {comparison.before.upper()} BEYOND "
-                f"NOISE: {describe(comparison)}"
+                f"NOISE: {describe(comparison, among=len(comparisons))}"
             )
 
 
-def describe(comparison: Comparison) -> str:
-    """Format one comparison as a sentence with its interval.
+def verdict(comparison: Comparison, *, among: int) -> str:
+    """Return "better", "worse" or "no difference", with the threshold: "worse (p < 0.0083)".
+
+    Args:
+        among: number of comparisons that share the level of 5 % (Bonferroni).
+    """
+    threshold = ALPHA / among
+    if comparison.change.p_value >= threshold:
+        return f"no difference (p ≥ {threshold:.2g})"
+    is_better = comparison.change.difference.value > 0
+    return f"{'better' if is_better else 'worse'} (p < {threshold:.2g})"
+
+
+def describe(comparison: Comparison, *, among: int) -> str:
+    """Format one comparison as a sentence with its interval and its `verdict`.
 
     "greedy answer accuracy on held_out +9.0 points (95 % interval +4.1 to +13.8, p = 0.0004,
-    n = 200)." A p-value of 5 % or more adds "; no difference beyond noise".
+    n = 200): better (p < 0.0083)."
     """
     change = comparison.change
     measure = {GREEDY: "greedy answer accuracy", SAMPLED: "sampled pass@1"}[comparison.mode]
-    verdict = "" if change.p_value < ALPHA else "; no difference beyond noise"
     return (
         f"{measure} on {comparison.benchmark} {points(change.difference.value)} points "
         f"(95 % interval {points(change.interval.low)} to {points(change.interval.high)}, "
         # `p_value` begins with its sign, "= 0.0004" or "< 0.0001".
-        f"p {p_value(change.p_value)}, n = {change.difference.n}){verdict}."
+        f"p {p_value(change.p_value)}, n = {change.difference.n}): "
+        f"{verdict(comparison, among=among)}."
     )
 
 

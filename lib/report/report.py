@@ -107,7 +107,7 @@ def build_report(run: Run) -> Report:
         alarms=[*alarms(judged), *training_warnings(run.provenance)],
         example=select_example(run),
         findings=[
-            f"{each.before} → {each.after}: {describe(each)}"
+            f"{each.before} → {each.after}: {describe(each, among=len(comparisons))}"
             for each in findings
             # A skipped phase changed nothing.
             if each.after not in run.skipped

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from lib.artifacts.completions import GREEDY, SAMPLED
-from lib.report.comparisons import Comparison
+from lib.report.comparisons import Comparison, verdict
 from lib.report.inputs import Metrics
 from lib.report.text import Table, cell, decimal, p_value, percent, points
 from reckon_verifier.rules import DESCRIPTIONS
@@ -162,7 +162,8 @@ def comparison_table(
 ) -> Table:
     """Build the table of a benchmark's differences in percentage points: a row per comparison.
 
-    Columns: difference, interval, p-value, number of problems, smallest detectable difference.
+    Columns: difference, interval, p-value, number of problems, smallest detectable difference, and
+    verdict.
 
     Args:
         comparisons: of any benchmarks; only those of `benchmark` are listed.
@@ -180,11 +181,12 @@ def comparison_table(
             str(each.change.difference.n),
             # A detectable size has no direction, and `points` signs every number.
             points(each.change.detectable).lstrip("+"),
+            verdict(each, among=len(comparisons)),
         )
         for each in comparisons
         if each.benchmark == benchmark
     )
-    header = ("", "difference", "95 % interval", "p", "n", "detectable")
+    header = ("", "difference", "95 % interval", "p", "n", "detectable", "verdict")
     title = title or f"{benchmark}, paired"
     return Table(f"{title} differences in percentage points", header, rows)
 

@@ -186,9 +186,10 @@ def summary_lines(run: Run) -> Iterator[str]:
     title = f"{table.title}; %, ± standard error (≤, ≥: 95 %)"
     yield from table_lines(Table(title, table.header, rows))
     # Each checkpoint with its parent; only the last one's comparisons are printed.
-    for each in compare_checkpoints(run):
+    comparisons = list(compare_checkpoints(run))
+    for each in comparisons:
         if each.after == run.checkpoints[-1]:
-            yield f"{each.before} → {each.after}: {describe(each)}"
+            yield f"{each.before} → {each.after}: {describe(each, among=len(comparisons))}"
 
 
 def long_table(run: Run, stage: str) -> list[dict[str, Any]]:

@@ -93,7 +93,7 @@ def test_a_committed_run_is_compared_with_itself_in_pairs(repository):
 
 
 def test_a_worse_model_is_seen_on_every_set(repository):
-    write_completions(repository, skill=0.1)
+    write_completions(repository, skill=0.0)
     against = compare()
     assert [row[4] for row in against.tables[1].rows] == ["60", "60"]
     assert "WORKSPACE IS WORSE THAN HEAD" in against.alarms[0]

@@ -185,10 +185,10 @@ class Line(torch.nn.Linear):
 
 def test_an_interrupt_at_any_file_keeps_the_checkpoint(tmp_path):
     """Ctrl-C at the open of each file of the second checkpoint: it is whole, and the run ends."""
-    moment, steps = 0, []
+    moment, steps, trains = 0, [], False
 
     def at_open(event, arguments):
-        if event != "open" or not moment:
+        if event != "open" or not trains:
             return
         if step := re.search(rf"{tmp_path}.*checkpoint-(\d+)/", str(arguments[0])):
             steps.append(int(step[1]))
@@ -204,8 +204,11 @@ def test_an_interrupt_at_any_file_keeps_the_checkpoint(tmp_path):
         rows = [{"x": torch.ones(2)}] * 4
         seal = SealCheckpoints(checkpoints, keep=3, interrupts=on_signal)
         trainer = Trainer(Line(2, 1), args, train_dataset=rows, callbacks=[on_signal, seal])
+        nonlocal trains
         with on_signal.watch(), contextlib.suppress(KeyboardInterrupt):
+            trains = True
             trainer.train()
+        trains = False
         assert not list(checkpoints.writing.glob("checkpoint-*"))
         newest, lines = newest_step(checkpoints)
         assert lines == []
@@ -219,7 +222,6 @@ def test_an_interrupt_at_any_file_keeps_the_checkpoint(tmp_path):
     for moment in random.Random(0).sample(range(1, len(written_at) + 1), 20):
         steps.clear()
         assert run(tmp_path / str(moment)) == written_at[moment - 1]
-    moment = 0
 
 
 def test_a_second_interrupt_does_not_wait():
