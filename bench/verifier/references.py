@@ -56,23 +56,24 @@ class Labelled(NamedTuple):
 
 
 def labelled_row(row: dict[str, Any]) -> Labelled:
-    text, form = (row["pred"], "answer") if "pred" in row else (row["response"], "text")
+    """Read a row of any of the sets; MATH's solutions are completions with their last box."""
+    marks = ("marked_answer", "gold", "reference")
+    reference = next((row[mark] for mark in marks if mark in row), None)
+    bare = row.get("pred", row.get("answer"))
     return Labelled(
-        text,
-        str(row.get("marked_answer", row["gold"])),
-        row.get("form", form),
+        row.get("response", row.get("solution")) if bare is None else bare,
+        last_boxed(row["solution"]) or "" if reference is None else str(reference),
+        row.get("form", "text" if bare is None else "answer"),
         row.get("question") or row.get("problem") or "",
-        label=bool(row.get("equal", row.get("label", "marked_answer" in row))),
+        label=bool(row.get("equal", row.get("label", True))),
     )
 
 
 def _shared(folder: Path) -> Iterator[tuple[str, str]]:
     for path in sorted((folder / "grading").rglob("*.jsonl")):
         for row in rows_of(path):
-            yield (
-                str(row.get("gold", row.get("reference", ""))),
-                row.get("question") or row.get("problem") or "",
-            )
+            each = labelled_row(row)
+            yield each.reference, each.problem
     for path in sorted((folder / "data").rglob("*.jsonl")):
         for row in rows_of(path):
             yield _answer(row), row.get("problem") or row["question"]
