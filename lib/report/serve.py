@@ -69,5 +69,5 @@ def report_server(
         return http.server.ThreadingHTTPServer((HOST, port), PageHandler)
     except OSError as error:
         raise UserError(
-            f"port {port}: {error.strerror}; choose another: make serve PORT=8001"
+            f"port {port}: {error.strerror}; choose another: ./reckon serve --port 8001"
         ) from error
