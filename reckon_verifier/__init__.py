@@ -5,8 +5,9 @@ accuracies are computed with it (README.md).
 """
 
 from reckon_verifier.adapters import accuracy_reward, parse, verify
+from reckon_verifier.choices import parse_gsm8k_number, parse_mmlu_letter
 from reckon_verifier.equivalence import compare, is_equivalent, is_placeholder, reference_problem
-from reckon_verifier.extract import extract_answer, parse_gsm8k_number, parse_mmlu_letter
+from reckon_verifier.extract import extract_answer
 from reckon_verifier.rules import Verdict
 from reckon_verifier.symbolic import counters, reset_counters
 

@@ -24,7 +24,19 @@ import collections
 import re
 from collections.abc import Iterator
 
-from reckon_verifier.formula import BINARY, EDGES, END, LOOKS, REACH, STOP, core, said, touching
+from reckon_verifier.formula import (
+    BINARY,
+    EDGES,
+    END,
+    LOOKS,
+    REACH,
+    STOP,
+    core,
+    final,
+    said,
+    spoken,
+    touching,
+)
 from reckon_verifier.tree import MAX_COMPLETION_CHARS, names
 from reckon_verifier.words import HEDGES, has_prose, has_words
 
@@ -68,7 +80,8 @@ _JUDGEMENT = re.compile(
 # The reason after an answer: `42, since 6·7 = 42`, `42 (6 times 7)`, `42, not 48`.
 _REASON = re.compile(
     r"(?<=[\w$)}%*])(?:,?\s{1,4}(?:because|since|as(?! (?:well|many|much|few|little|long)\b))\b"
-    r"|,\s{1,4}not\b|,?\s{1,4}\((?:since|because|as|by|from|that is|\d+ (?:times|plus|minus))\b).*",
+    r"|,\s{1,4}(?:not|which)\b"
+    r"|,?\s{1,4}\((?:since|because|as|by|from|that is|\d+ (?:times|plus|minus))\b).*",
     re.DOTALL,
 )
 # A sum of amounts with their unit or currency: `$10 + $14 = **$24**`.
@@ -162,7 +175,7 @@ def applied_rules(text: str) -> Iterator[tuple[str, str]]:
     # The pattern is slow, and most texts have none of its words.
     lower = text.lower()
     has_retraction = any(word in lower for word in _RETRACTIONS)
-    if retraction := _final(_RETRACTED, text) if has_retraction else None:
+    if retraction := final(_RETRACTED, text) if has_retraction else None:
         text = text[retraction.end() :]
     statements = ""
     # Each rule returns its answer as text, or None; the name of `_tagged` is "tagged".
@@ -236,7 +249,7 @@ def _guess(text: str, match: re.Match[str], content: str) -> str:
     is_question = stop is not None and stop[0] in "?？"
     if (
         is_question
-        or _QUALIFIERS & {*_spoken(before)[-3:], *_spoken(after)[:2]}
+        or _QUALIFIERS & {*spoken(before)[-3:], *spoken(after)[:2]}
         or _DENIED_BEFORE.search(before)
         or _DENIED_AFTER.match(after)
         or any(re.search(r"\d", each[0]) and each[0] != match[0] for each in others)
@@ -246,11 +259,6 @@ def _guess(text: str, match: re.Match[str], content: str) -> str:
         return _clean(before + match[0] + after) + "?" * is_question
     is_alone = core(lead) in ("", "=") and not core(trail.rstrip(" -–—/"))
     return _clean(content if is_alone else (lead + content + trail).strip(" ,;:"))
-
-
-def _spoken(text: str) -> list[str]:
-    """Return the words of a text in lower case; "not" for "isn't"."""
-    return re.findall(r"(?<![\\a-z])[a-z]+", text.lower().replace("n't", " not"))
 
 
 def reference_text(text: str) -> str:
@@ -359,7 +367,7 @@ def _announced(text: str) -> str | None:
             continue
         # "Half the answer is 5" and "the wrong answer is 5" say what the answer is not: return
         # the words before the cue too. `_spoken` returns words in lower case; the last three count.
-        if _QUALIFIERS & {*_spoken(before)[-3:]}:
+        if _QUALIFIERS & {*spoken(before)[-3:]}:
             return _clean(f"{before}{cue[0]}{rest}")
         return answer
     return None
@@ -413,7 +421,7 @@ def _guessed(text: str) -> str | None:
     lines = [line for line in text[-_TAIL:].splitlines() if line.strip()]
     with_maths = (line for line in reversed(lines) if re.search(r"\d|\$|\\[(\[a-zA-Z]", line))
     line = next(with_maths, lines[-1] if lines else "")
-    verb = _final(_VERB, line)
+    verb = final(_VERB, line)
     # The text after the last "is" or "=" of the line.
     rest = _clean(line[verb.end() :]) if verb else ""
     # One or two words are an answer only where the whole completion has no digit.
@@ -433,7 +441,7 @@ def _last(text: str) -> str | None:
     If its sentence has another one of its kind, return the sentence: it has no single answer.
     """
     # The last matches, or None.
-    formula, number = _final(_FORMULA, text), _final(_NUMBER_TEXT, text)
+    formula, number = final(_FORMULA, text), final(_NUMBER_TEXT, text)
     # Words between delimiters, `**Check the result**`, are no formula.
     if formula and has_prose(_content(formula)):
         formula = None
@@ -446,12 +454,6 @@ def _last(text: str) -> str | None:
     content = _content(formula) if formula else last[0]
     # `last.re` is the pattern of formulas or of numbers: another match in the sentence is a rival.
     return _guess(text, last, content)
-
-
-def _final(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    """Return the last match of `pattern`, or None."""
-    last = collections.deque(pattern.finditer(text), maxlen=1)
-    return last[0] if last else None
 
 
 def _content(formula: re.Match[str]) -> str:
@@ -480,54 +482,3 @@ def _clean(text: str) -> str:
 
 # In the order of the list at the top, 1 to 7.
 _RULES = (_boxed, _tagged, _hashed, _announced, last_boxed, _bare, _guessed)
-
-# "The correct answer is **B**", "The right option: (C)".
-_LETTER_AFTER_CUE = re.compile(
-    r"(?:answer|(?:correct|right|best) (?:choice|option))[*_]*\s*(?:is|are|:|=)?\s*:?\s*"
-    r"(?:(?:option|choice)\s*)?"
-    r"(?:\$?\\boxed\{)?(?:\\text(?:bf)?\{)?[(\[*\"'$]*([A-D])(?![A-Za-z0-9])",
-    re.IGNORECASE,
-)
-# A letter, but not the article of `A number`.
-_OTHER_LETTER = re.compile(r"(?<![A-Za-z])[A-D](?![A-Za-z])(?!(?<=A) [a-z])")
-_BOXED_LETTER = re.compile(r"\\boxed\{\s*(?:\\text(?:bf|rm)?\{)?\s*\(?([A-D])\)?\s*\}")
-# `(C)`, `**C**`.
-_BARE_LETTER = re.compile(r"[\s(\[*\"'$]*([A-D])[\s)\].:*\"'$]*")
-# The `B)` of `B) because …`.
-_LEADING_LETTER = re.compile(r"[\s(\[*]*([A-D])[)\].:*]")
-# `-1,234.5`, `+72`, `.5`.
-_PLAIN_NUMBER = re.compile(
-    r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|(?<![\w.])[-+]?\.\d+"
-)
-
-
-def parse_mmlu_letter(text: str) -> str | None:
-    """Return the option that `text` chooses, "A" to "D", or None if it chooses none.
-
-    Tried in this order: the last box with a letter; the last letter after "answer" or "correct
-    option" ("The correct answer is B."), none if its sentence has "not" before it or another letter
-    after it; a text of one letter; a letter at the beginning ("B) because …"). Any other letter
-    inside a sentence is no choice: "A" is also an article.
-    """
-    if boxed := _final(_BOXED_LETTER, text):
-        return boxed[1]
-    # cue[1] is the letter. The pattern ignores case, and "a" is mostly an article.
-    cues = [cue for cue in _LETTER_AFTER_CUE.finditer(text) if cue[1].isupper()]
-    if cues:
-        # The rest of the sentence, before and after the last cue with its letter.
-        before = END.split(text[max(cues[-1].start() - 200, 0) : cues[-1].start()])[-1]
-        after = END.split(text[cues[-1].end() : cues[-1].end() + 200])[0]
-        others = {*_OTHER_LETTER.findall(after)} - {cues[-1][1]}
-        return None if others or "not" in _spoken(before) else cues[-1][1]
-    # "(C)", or the "B)" of "B) because …".
-    alone = _BARE_LETTER.fullmatch(text) or _LEADING_LETTER.match(text)
-    return alone[1] if alone else None
-
-
-def parse_gsm8k_number(text: str) -> str | None:
-    """Return the last number in `text` without thousands separators ("72", "-1234.5"), or None.
-
-    A digit inside a word ("R2D2") is no number, and a full stop after one is no decimal point.
-    """
-    last = _final(_PLAIN_NUMBER, text)
-    return last[0].replace(",", "").lstrip("+") if last else None

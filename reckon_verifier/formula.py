@@ -3,6 +3,7 @@ r"""The formula around a box, tags or a number decides what they say: `-\boxed{5
 Words beside a mark are no part of its formula, and a relation separates: `x \ge \boxed{5}` says 5.
 """
 
+import collections
 import re
 from collections.abc import Iterator
 
@@ -114,9 +115,9 @@ def said(text: str, start: int, end: int, content: str) -> str:
     if entries and not (entries[1] == "array" and before.rstrip(" $&").endswith("=")):
         return before[entries.start() :] + mark + after.partition("\n\n")[0]
     lead, trail = touching(before, after)
-    modulus = MODULUS.match(trail := trail.lstrip())
+    modulus = MODULUS.match(trail.lstrip())
     if modulus and (not modulus["operator"] or "equiv" in lead or "≡" in lead):
-        trail = trail[modulus.end() :]
+        trail = trail.lstrip()[modulus.end() :]
         content = content and rf"{content} \pmod{{{modulus['modulus']}}}"
     lead, trail = _without_open_brackets(lead, trail)
     is_entry, left, right, values = _sides(lead + _MARK + trail)
@@ -148,8 +149,9 @@ def _without_open_brackets(lead: str, trail: str) -> tuple[str, str]:
     """Remove brackets with words in them, whose other end is therefore not in the formula."""
     closer, opener = _unmatched(lead + _MARK + trail)
     place = len(lead)
-    if opener is not None and opener > place and not trail[opener - place :].strip():
-        trail = trail[: opener - place - 1]
+    if opener is not None and opener > place:
+        inner, rest = trail[: opener - place - 1], trail[opener - place :]
+        trail = inner if not rest.strip() or inner.endswith(" ") else trail
     elif opener is not None and not lead[:opener].strip() and lead[opener:][:1] in ("(", "["):
         lead = lead[opener + 1 :]
     if closer is not None and closer > place and not core(trail[closer - place :].rstrip(_DASH)):
@@ -208,7 +210,9 @@ def touching(before: str, after: str) -> tuple[str, str]:
     It goes to the next word, the end of the sentence or of the formula (`$`), and further only if
     an operand is missing. The ends of formulas in it are blank: both texts keep their lengths.
     """
-    begin = max((each.end() for each in (*STOP.finditer(before), *separators(before))), default=0)
+    stop = final(STOP, before)
+    begin = stop.end() if stop else 0
+    begin += max((each.end() for each in separators(before[begin:])), default=0)
     # A column of a table, `| x | \boxed{5} |`.
     is_row = before.rpartition("\n")[2].lstrip().startswith("| ")
     begin = max(begin, before.rfind("|") + 1) if is_row else begin
@@ -270,3 +274,14 @@ def _glued(text: str) -> re.Match[str] | None:
         if is_word(word) or is_unit(word) or len(word) == 1 or (is_outside and word != "pi"):
             return match
     return None
+
+
+def spoken(text: str) -> list[str]:
+    """Return the words of a text in lower case; "not" for "isn't"."""
+    return re.findall(r"(?<![\\a-z])[a-z]+", text.lower().replace("n't", " not"))
+
+
+def final(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    """Return the last match of `pattern`, or None."""
+    last = collections.deque(pattern.finditer(text), maxlen=1)
+    return last[0] if last else None

@@ -10,7 +10,8 @@ from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE
 from lib.core.errors import UserError
 from lib.prompts import Message, ParsedCompletion, PromptFormat
 from reckon_verifier import Verdict, compare
-from reckon_verifier.extract import extract_answer, parse_mmlu_letter, unwrapped
+from reckon_verifier.choices import parse_mmlu_letter
+from reckon_verifier.extract import extract_answer, unwrapped
 from reckon_verifier.tokens import says_something
 
 
