@@ -10,7 +10,9 @@ The steps in order:
 Each step counts its dropped rows in the table's `Drops`.
 """
 
+import copy
 import dataclasses
+import functools
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -162,11 +164,29 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
         # Whether rows without a worked solution are good; references that replace the rows' own.
         row_options = {"bare_answers": prepare.sft.bare_answers, "truths": truths}
         sft = reader.training_set("sft", prepare.sft, indices, **row_options)
+        grpo = None
+        # Whether GRPO, which accepts bare answers, would read, judge and compare the same rows.
+        sources = [[each.source for each in data.sources] for data in (prepare.sft, prepare.grpo)]
+        is_same = prepare.sft.bare_answers or not sft.train.drops.counts["missing_field"]
+        if sources[0] == sources[1] and truths is None and is_same:
+            drops = copy.deepcopy(sft.train.drops)
+            grpo = dataclasses.replace(
+                sft,
+                name="grpo",
+                data=prepare.grpo,
+                train=ProblemTable(sft.train.rows, drops),
+                validation=ProblemTable(sft.validation.rows, drops),
+                overlaps=copy.deepcopy(sft.overlaps),
+                limits={},
+            )
+        grpo = grpo or reader.training_set("grpo", prepare.grpo, indices)
+        for each in (sft, grpo):
+            if each.data.numeric_only:
+                each.train = each.train.keep(check_numeric)
         if prepare.sft.correct_only:
             # After the cheap filters, since it parses every solution. Drops solutions that
             # contradict their reference.
             sft.train = sft.train.keep(check_correct)
-        grpo = reader.training_set("grpo", prepare.grpo, indices)
         sft.refuse_empty()
         grpo.refuse_empty()
         yield ProblemSets((sft, grpo), benchmarks)
@@ -196,8 +216,6 @@ class SourceReader:
     ) -> TrainingSet:
         """Read a training set without bad rows, duplicates and problems of the benchmarks.
 
-        With `data.numeric_only`, answers that are no number are dropped too.
-
         Args:
             name: `sft` or `grpo`.
             data: its params section.
@@ -219,8 +237,6 @@ class SourceReader:
             table = drop_near_duplicates(table, similarity=similarity)
         # `overlaps`: the numbers of shared problems by benchmark.
         table, overlaps = decontaminate(table, benchmarks, size=self.prepare.contamination_ngram)
-        if data.numeric_only:
-            table = table.keep(check_numeric)
         # Validation is empty until `finish_sets` holds problems back.
         return TrainingSet(
             name=name, data=data, train=table, validation=table.select([]), overlaps=overlaps
@@ -356,10 +372,14 @@ def _unusable(problem: Problem, *, bare_answers: bool) -> RowFault | None:
         detail = f"{problem.reference!r} stands for no answer"
         return RowFault("placeholder", field="reference", detail=detail)
     # The reason why the verifier cannot read the reference; None if it can.
-    if reason := reference_problem(problem.reference):
+    if reason := _reference_problem(problem.reference):
         detail = f"{problem.reference!r} cannot be graded by: {reason}"
         return RowFault("unparseable_answer", field="reference", detail=detail)
     return None
+
+
+# Many problems have one small number as their answer.
+_reference_problem = functools.lru_cache(2**15)(reference_problem)
 
 
 def tokenizer_problems(sets: ProblemSets) -> Iterator[Problem]:

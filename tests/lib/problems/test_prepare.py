@@ -1,6 +1,7 @@
 """`prepare` turns sources into the stages' input files."""
 
 import contextlib
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -218,6 +219,26 @@ def test_a_benchmark_holds_no_problem_twice():
     benchmark = figures["benchmarks"]["held_out"]
     assert benchmark["kept"] == len(OWN)
     assert benchmark["dropped"]["exact_duplicate"]["count"] == 1
+
+
+@pytest.mark.parametrize("bare", [True, False])
+@pytest.mark.parametrize("lacks_solution", [True, False])
+def test_one_file_for_both_sets_gives_what_two_copies_give(bare, lacks_solution):
+    """Such a file is read and judged once."""
+    rows = [*GSM8K, GSM8K[0], {"question": "4 + 3?", "answer": "7"}, {"question": "?"}]
+    rows = rows if lacks_solution else [row for row in rows if row["question"] != "4 + 3?"]
+    for name in ("one", "other"):
+        write_jsonl(Path(f"data/raw/{name}.jsonl"), rows)
+    made = {}
+    for name in ("one", "other"):
+        sources = {"prepare.sft.sources": whole("one"), "prepare.grpo.sources": whole(name)}
+        options = {"prepare.sft.bare_answers": bare, "prepare.bad_rows": "drop"}
+        near = {"prepare.near_duplicate_similarity": 0.9, "prepare.grpo.numeric_only": True}
+        share = {"prepare.validation_share": 0.2}
+        figures, examples = _prepare({**sources, **options, **near, **share}, Path(name))
+        text = json.dumps([figures, examples]).replace("other.jsonl", "one.jsonl")
+        made[name] = (text, hash_path(Path(name)))
+    assert made["one"] == made["other"]
 
 
 def test_a_generator_that_runs_out_of_problems_says_so():
