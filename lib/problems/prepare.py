@@ -164,7 +164,6 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
         # Whether rows without a worked solution are good; references that replace the rows' own.
         row_options = {"bare_answers": prepare.sft.bare_answers, "truths": truths}
         sft = reader.training_set("sft", prepare.sft, indices, **row_options)
-        grpo = None
         # Whether GRPO, which accepts bare answers, would read, judge and compare the same rows.
         sources = [[each.source for each in data.sources] for data in (prepare.sft, prepare.grpo)]
         is_same = prepare.sft.bare_answers or not sft.train.drops.counts["missing_field"]
@@ -179,10 +178,11 @@ def gathered_sets(prepare: Prepare, *, seed: int, raw: Path) -> Iterator[Problem
                 overlaps=copy.deepcopy(sft.overlaps),
                 limits={},
             )
-        grpo = grpo or reader.training_set("grpo", prepare.grpo, indices)
-        for each in (sft, grpo):
-            if each.data.numeric_only:
-                each.train = each.train.keep(check_numeric)
+        else:
+            grpo = reader.training_set("grpo", prepare.grpo, indices)
+        for made in (sft, grpo):
+            if made.data.numeric_only:
+                made.train = made.train.keep(check_numeric)
         if prepare.sft.correct_only:
             # After the cheap filters, since it parses every solution. Drops solutions that
             # contradict their reference.
