@@ -30,11 +30,14 @@ def main(params_file: Path) -> None:
     # to download); 0 bytes for a wheel, since pip does not tell them in advance.
     sizes = [num_bytes for _, num_bytes in map(look_up, missing)]
     for each, size in zip(missing, sizes, strict=True):
-        of_size = "through pip" if each.kind == "wheel" else f"{size / 1e9:.2f} GB"
+        of_size = "through pip" if each.kind == "wheel" else _size(size)
         click.echo(f"fetch {each.kind} {each}: {of_size}")
-    click.echo(
-        f"fetch {len(missing)} of {len(repositories)} repositories, {sum(sizes) / 1e9:.2f} GB"
-    )
+    click.echo(f"fetch {len(missing)} of {len(repositories)} repositories, {_size(sum(sizes))}")
     for each in missing:
         fetch(each)
     click.echo(f"fetch done: {FETCHED} has all models and sets in params; run `make all`")
+
+
+def _size(num_bytes: int) -> str:
+    """Format bytes as "94 MB" or "1.20 GB"."""
+    return f"{num_bytes / 1e9:.2f} GB" if num_bytes >= 1e9 else f"{num_bytes / 1e6:.0f} MB"

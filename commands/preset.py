@@ -7,7 +7,7 @@ import click
 
 from lib.artifacts import SCRATCH
 from lib.core.errors import UserError
-from lib.core.git import git
+from lib.core.git import check_repository, git
 from lib.params import PARAMS_FILE, compose_preset, preset_names, preset_params
 
 WRITTEN = SCRATCH / "params.yaml"
@@ -44,6 +44,7 @@ def main(preset: str, model: str, quick: bool, fit: bool, card: str) -> None:
         options["changes"] = fitted(preset_params(preset, **options), memory)
     text = compose_preset(preset, **options)
     if PARAMS_FILE.exists() and not (_is_written(PARAMS_FILE) or _is_committed(PARAMS_FILE)):
+        check_repository()
         raise UserError(
             "params.yaml has uncommitted edits; "
             "commit them, or drop them with `git checkout params.yaml`"

@@ -252,7 +252,9 @@ def _report(kind: type[BaseException], error: BaseException, trace: TracebackTyp
 
     For a full disk the line is the remedy, and no traceback is written.
     """
-    # Ctrl-C, a KeyboardInterrupt, keeps Python's own traceback and exit code.
+    if isinstance(error, KeyboardInterrupt):
+        click.echo("Error: interrupted", err=True)
+        return
     if not isinstance(error, Exception):
         sys.__excepthook__(kind, error, trace)
         return

@@ -240,7 +240,7 @@ def scratch_of(name: str, *, root: Path = SCRATCH / "evaluate") -> Iterator[Path
         name: name of the folder, from `rows_fingerprint`.
 
     Raises:
-        UserError: another process is writing there.
+        UserError: another process is writing there, or this one was interrupted.
     """
     folder = root / name
     # `alone` holds a lock file; `what` is the subject of its error message.
@@ -248,8 +248,9 @@ def scratch_of(name: str, *, root: Path = SCRATCH / "evaluate") -> Iterator[Path
         try:
             yield folder
         except KeyboardInterrupt:
-            click.echo(f"Interrupted; {folder} keeps the rows, the same command resumes", err=True)
-            raise
+            raise UserError(
+                f"interrupted; {folder} keeps the rows, the same command resumes"
+            ) from None
         # Reached only after success: the completions file then holds the rows.
         shutil.rmtree(folder)
 

@@ -415,6 +415,9 @@ def _finite(value: Any, *, name: str, inputs: str) -> float:
     Raises:
         UserError: it is no finite number.
     """
+    # NumPy's and torch's scalars, np.bool_ too.
+    if not isinstance(value, int | float) and getattr(value, "ndim", None) == 0:
+        value = value.item()
     # Not math.isfinite, which raises for an integer beyond the floats.
     if isinstance(value, int | float) and abs(value) <= sys.float_info.max:
         return float(value)

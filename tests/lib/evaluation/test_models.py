@@ -222,7 +222,7 @@ def test_a_stopped_run_with_other_positions_starts_anew(models, smoke, tmp_path,
         sets = [find_benchmark(str(path))]
         return measure_model(model, label="base", sets=sets, params=params, limit=0, out=tmp_path)
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(UserError, match="interrupted"):
         measured(60, last=1)
     assert {mode: each["n"] for mode, each in measured(2048, last=-1)["sums"].items()} == {
         "greedy": 3,

@@ -27,6 +27,8 @@ PROBLEMS = [Problem.create(problem=f"What is 1 + {n}?", reference=str(1 + n)) fo
 class Tokenizer:
     """A tokenizer with one token per character, so that ids are readable."""
 
+    added_tokens_decoder: dict[int, object] = {}  # noqa: RUF012
+
     def apply_chat_template(self, messages: list[dict[str, str]], **settings: object):
         return {"input_ids": [ord(character) for character in messages[-1]["content"]]}
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from lib.core.errors import UserError
 from lib.evaluation.completions import rows_fingerprint, scratch_of, store_chunk
 from tests.lib.training.runs import on_ranks
 
@@ -33,7 +34,7 @@ def test_settings_and_inputs_each_name_another_folder(tmp_path):
 
 
 def test_a_finished_run_leaves_nothing_and_a_failed_one_stays(tmp_path, capsys):
-    with pytest.raises(KeyboardInterrupt), scratch_of("a", root=tmp_path) as folder:
+    with pytest.raises(UserError, match="interrupted"), scratch_of("a", root=tmp_path) as folder:
         (folder / "rows").write_text("1")
         raise KeyboardInterrupt
     with scratch_of("a", root=tmp_path) as folder:

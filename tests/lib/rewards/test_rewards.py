@@ -3,11 +3,13 @@
 import math
 import shutil
 
+import numpy as np
 import pytest
+import torch
 
 from lib.core.errors import UserError
 from lib.prompts import prompt_format
-from lib.rewards.functions import STACKS, Grading, judged_metrics, rewards_of, stack_range
+from lib.rewards.functions import STACKS, Grading, _finite, judged_metrics, rewards_of, stack_range
 from tests.conftest import ROOT, run_python
 
 WORKING_OUT, XML = prompt_format("working_out"), prompt_format("xml")
@@ -293,3 +295,14 @@ def test_a_changed_list_is_judged_again():
     assert answer(completions=texts, reference=references) == [0.0, 1.0]
     texts[0] = right
     assert answer(completions=texts, reference=references) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("value", [np.float32(1), np.bool_(True), torch.tensor(1.0), 1, True])
+def test_a_scalar_of_any_library_is_a_number(value):
+    assert _finite(value, name="mine", inputs="one completion") == 1.0
+
+
+@pytest.mark.parametrize("value", ["1", [1.0], np.float32("nan"), np.ones(1), None])
+def test_what_is_no_finite_scalar_is_an_error(value):
+    with pytest.raises(UserError, match="mine: gave"):
+        _finite(value, name="mine", inputs="one completion")
