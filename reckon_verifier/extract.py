@@ -285,8 +285,9 @@ def _framed(answer: str) -> str | None:
     if len(boxes) == 1:
         start, end, content = boxes[0]
         # Delimiters and a full stop may be around the box, and nothing else.
-        outside = EDGES.sub("", LOOKS.sub("", answer[:start] + answer[end:]))
-        return None if outside.strip(" \n.") else _clean(content)
+        around = (EDGES.sub("", LOOKS.sub("", each)) for each in (answer[:start], answer[end:]))
+        outside = next(around) + next(around).strip().removesuffix(".")
+        return None if outside.strip() else _clean(content)
     bare = answer.strip()
     # `<answer>5</answer>` and the like, as one pair around everything.
     for opening, closing in _ANSWER_TAGS:

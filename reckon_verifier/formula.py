@@ -89,7 +89,7 @@ MODULUS = re.compile(
 _ENTRIES = re.compile(r"\\begin\s*\{(\w*matrix|cases|array)\*?\}(?!.*\\end\s*\{\1)", re.DOTALL)
 # A number or a tuple of numbers, with which no computation is left to do.
 _VALUE = re.compile(r"[-+]?(?:\d[\d,.]*|\([-\d,.]+\))")
-REACH = 400
+REACH = 250
 """Number of characters before and after a mark that are read."""
 _DASH = "-–—/ \t\n"
 _MARK = "\0"
@@ -121,16 +121,19 @@ def said(text: str, start: int, end: int, content: str) -> str:
         content = content and rf"{content} \pmod{{{modulus['modulus']}}}"
     lead, trail = _without_open_brackets(lead, trail)
     is_entry, left, right, values = _sides(lead + _MARK + trail)
-    if left == lead and BINARY.match(lead) and len(lead) < len(before.rstrip()):
-        # `2 apples + \boxed{5}`
+    is_part = left == lead and BINARY.match(lead) and len(lead) < len(before.rstrip())
+    if is_part or re.search(r"(?<!\w)\.\Z", before):
+        # `2 apples + \boxed{5}` and `.\boxed{5}`
         return before + mark + trail
     if is_entry or not content:
         return lead + mark + trail
     if core(left) or core(right.rstrip(_DASH)):
         return left + mark + right
     # `7 = \boxed{5}` has two values.
-    own = as_number(_packed(content))
     others = [each for each in map(_packed, values) if _VALUE.fullmatch(each)]
+    if not others:
+        return content
+    own = as_number(_packed(content))
     is_one = all(each == _packed(content) or own == as_number(each) is not None for each in others)
     return content if is_one else " = ".join([*others, content])
 
@@ -253,7 +256,7 @@ def separators(text: str) -> Iterator[re.Match[str]]:
     for piece in _SEPARATOR.finditer(text):
         # The groups of `_SEPARATOR`: "text" is the inside of `\text{…}`, "word" a run of letters,
         # "sign" an arrow and the like.
-        inside = (piece["text"] or "").strip(" ~")
+        inside = (piece["text"] or "").strip(" ~") * (not piece[0].startswith(r"\operatorname"))
         if (
             piece["sign"]
             # Not `sin` or `xy`.
