@@ -1,5 +1,6 @@
 """Fixtures for the tests of several packages."""
 
+import functools
 import json
 import os
 import subprocess
@@ -7,13 +8,15 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from filelock import FileLock
 from hypothesis import settings
 
+from lib import params
 from lib.artifacts import hash_path, write_json
-from lib.params import preset_params
+from lib.params import load
 from lib.problems.generated import synthetic_sets
 from lib.prompts import prompt_format, save_system
 from lib.prompts.formats import conversation
@@ -104,10 +107,20 @@ LONG_LIMIT_S = 3600
 
 
 def pytest_configure() -> None:
-    """Take the kernels of stages: tests compare them, and torch's first operation decides."""
+    """Take the kernels of stages: tests compare them, and torch's first operation decides.
+
+    A preset without options is composed once: its params are frozen.
+    """
     from lib.models.runtime import use_common_cpu_kernels
 
     use_common_cpu_kernels()
+    plain, names = load.preset_params, {*load.preset_names()}
+    once = functools.cache(plain)
+
+    def composed(preset: str, **options: Any) -> params.Params:
+        return plain(preset, **options) if options or preset not in names else once(preset)
+
+    load.preset_params = params.preset_params = composed
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -131,7 +144,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def smoke():
     """Load the smoke preset's params."""
-    return preset_params("smoke")
+    return params.preset_params("smoke")
 
 
 @pytest.fixture(scope="session")
@@ -160,8 +173,8 @@ def in_root(monkeypatch):
 @pytest.fixture(scope="session")
 def sets():
     """Generate the smoke preset's problems."""
-    params = preset_params("smoke")
-    return synthetic_sets(params.prepare.synthetic, seed=params.seed)
+    smoke = params.preset_params("smoke")
+    return synthetic_sets(smoke.prepare.synthetic, seed=smoke.seed)
 
 
 @pytest.fixture(scope="session")
