@@ -98,8 +98,9 @@ EXACT = {
         ("the answer is 72", "0"),
     ],
     "boxed": [
-        (r"so \boxed{70}, no: \boxed{72}", "1"),
-        (r"so \boxed{72}, no: \boxed{70}", "0"),
+        (r"so \boxed{70}. No: \boxed{72}", "1"),
+        (r"so \boxed{72}. No: \boxed{70}", "0"),
+        (r"so \boxed{70}, no: \boxed{72}", "0"),
         (r"so \boxed{\frac{144}{2}}.", "1"),
         (r"so -\boxed{72}", "0"),
         ("the answer is 72", "0"),
