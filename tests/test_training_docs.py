@@ -66,6 +66,7 @@ def test_the_example_from_a_models_name_trains(checkout, capsys):
     assert '"name": "data/models/export"' in (mine / "base/base.json").read_text()
 
 
+@pytest.mark.slow
 def test_own_rewards_get_answers_and_an_open_run_the_curve(checkout, monkeypatch):
     references = []
 

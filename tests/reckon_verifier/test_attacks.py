@@ -143,6 +143,7 @@ def test_a_policy_trained_against_it_earned_nothing_falsely():
     assert 0 < sum(graded) < len(graded)
 
 
+@pytest.mark.fast_cases(15)
 @pytest.mark.parametrize("family", KINDS)
 def test_pairs_wrong_by_construction_are_refused(family):
     """A bounded sample of pairs; all: python -m bench.verifier laws --limit 0."""

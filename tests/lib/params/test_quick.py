@@ -77,6 +77,7 @@ def test_quick_reports_the_faults_of_an_overlay(text, tmp_path):
         compose_preset(str(own), quick=True)
 
 
+@pytest.mark.fast_cases(4)
 @pytest.mark.parametrize("model", ["", "smollm2"])
 @pytest.mark.parametrize("name", PRESETS)
 def test_quick_changes_nothing_without_effect(name, model):
@@ -90,6 +91,7 @@ def test_quick_changes_nothing_without_effect(name, model):
     assert set(quick) <= set(whole)
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("name", PRESETS)
 def test_another_model_leaves_a_preset_its_form(name):
     own = parse_params(_read(name, quick=False), origin=name)

@@ -92,6 +92,7 @@ def test_a_committed_run_is_compared_with_itself_in_pairs(repository):
     assert (repository / "plots" / "index.html").is_file()
 
 
+@pytest.mark.slow
 def test_a_worse_model_is_seen_on_every_set(repository):
     write_completions(repository, skill=0.0)
     against = compare()
@@ -103,6 +104,7 @@ def test_a_worse_model_is_seen_on_every_set(repository):
     assert " on harder, paired" in everything.tables[2].title and everything.findings == []
 
 
+@pytest.mark.slow
 def test_edited_params_are_named_before_any_number(repository):
     edited = PARAMS.replace("group_size: 8", "group_size: 2")
     write_text(repository / "params.yaml", re.sub(r"_steps: \d+", "_steps: 7", edited))
@@ -171,6 +173,7 @@ def test_what_cannot_be_paired_says_why_first(repository, cause):
     assert against.tables[1].rows[0][1] == "−20.0" and "WORSE THAN HEAD" in against.alarms[0]
 
 
+@pytest.mark.slow
 def test_nothing_measured_on_both_sides_is_no_success(repository):
     shutil.rmtree(".dvc/cache")
     write_json(Path("reports/metrics/evaluate/grpo.json"), {})
