@@ -10,11 +10,15 @@ import hashlib
 import importlib
 import itertools
 import re
+import resource
+import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import psutil
 from safetensors import SafetensorError
 
 from lib.artifacts.completions import Finish as Finish
@@ -233,7 +237,50 @@ def encode(
     tokens = tokenizer.added_tokens_decoder.values()
     # Added tokens of spaces or words are text; `<think>` is a control token that is not special.
     controls = {each.content for each in tokens if each.special or each.content[:1] == "<"}
-    return [_prompt_ids(tokenizer, list(messages), controls) for messages in conversations]
+    prompts = []
+    for messages in conversations:
+        with _bounded(tokenizer.name_or_path):
+            prompts.append(_prompt_ids(tokenizer, list(messages), controls))
+    return prompts
+
+
+RENDERING_S, RENDERING_BYTES = 10, 2 * 2**30
+"""Most time and memory for one prompt: a stranger's chat template is a program."""
+
+
+@contextlib.contextmanager
+def _bounded(name: str) -> Iterator[None]:
+    """Bound time and memory of a block that renders a prompt, in a process's main thread.
+
+    Raises:
+        UserError: the block takes more, or the tokenizer's Rust code panics.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def expire(*_: object) -> None:
+        raise UserError(f"{name}: its chat template takes more than {RENDERING_S} s for a prompt")
+
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    handler = signal.signal(signal.SIGALRM, expire)
+    timer = signal.setitimer(signal.ITIMER_REAL, RENDERING_S)
+    taken = psutil.Process().memory_info().vms
+    try:
+        if limits[0] == resource.RLIM_INFINITY:
+            resource.setrlimit(resource.RLIMIT_AS, (taken + RENDERING_BYTES, limits[1]))
+        yield
+    except MemoryError as error:
+        raise UserError(f"{name}: its chat template takes too much memory for a prompt") from error
+    except BaseException as error:
+        # pyo3's exception is no Exception: a regular expression that its engine gives up on.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise UserError(f"{name}: its tokenizer cannot read a prompt ({error})") from None
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, *timer)
 
 
 def _prompt_ids(

@@ -102,6 +102,7 @@ def server_command(
         "host": "127.0.0.1",
         "port": port,
         "tokenizer": checkpoint,
+        "load_format": "safetensors",  # by default vLLM reads pickles too
         # A client compares the hashes with its own model: another run of `prepare` may have
         # replaced the weights at this path.
         "served_model_name": f"{checkpoint}@{weights_layout(weights)}-{hash_path(weights)}",

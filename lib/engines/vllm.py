@@ -570,6 +570,7 @@ def _build(
         settings |= cpu_settings(weights, max_seq_length=max_seq_length, batch_size=batch_size)
     return LLM(
         model=str(weights),
+        load_format="safetensors",  # by default vLLM reads pickles too
         tokenizer=tokenizer.name_or_path,
         max_model_len=max_seq_length,
         seed=0,  # of vLLM's own generators; each request has a seed of its own

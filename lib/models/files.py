@@ -90,7 +90,7 @@ def _indexed_files(folder: Path) -> set[str]:
 
 
 ADAPTER_KEYS = {
-    *("peft_type", "task_type", "r", "lora_alpha", "lora_dropout", "target_modules", "bias"),
+    *("peft_type", "r", "lora_alpha", "lora_dropout", "target_modules", "bias"),
     *("use_rslora", "use_dora", "lora_bias", "fan_in_fan_out", "ensure_weight_tying"),
     *("modules_to_save", "layers_to_transform", "layers_pattern", "rank_pattern", "alpha_pattern"),
     *("trainable_token_indices", "init_lora_weights", "base_model_name_or_path", "revision"),
@@ -100,7 +100,7 @@ hours or open files."""
 
 WITHOUT_EFFECT = {
     *("auto_mapping", "inference_mode", "peft_version", "megatron_core", "qalora_group_size"),
-    "runtime_config",
+    *("runtime_config", "task_type"),
 }
 """Keys that are on in every config or have no effect once the weights are loaded."""
 
@@ -130,6 +130,7 @@ def read_adapter(folder: Path) -> dict[str, Any]:
     ]
     ranks = {shape[0] for match, shape in matrices if match[2] == "A"}
     config = {key: value for key, value in saved.items() if key in ADAPTER_KEYS}
+    config["task_type"] = "CAUSAL_LM"
     patterns = [config.get(name) or {} for name in ("rank_pattern", "alpha_pattern")]
     # r may stand for no module if patterns name them all.
     sizes = [config.get("r"), *(patterns[0].values() if isinstance(patterns[0], dict) else ())]
@@ -141,10 +142,15 @@ def read_adapter(folder: Path) -> dict[str, Any]:
         fault = "init_lora_weights changes the base model's weights"
     # peft takes these as regular expressions, which can run for hours.
     elif not all(isinstance(each, dict) for each in patterns) or not all(
-        re.fullmatch(r"[\w.]+", name) for each in patterns for name in each
+        re.fullmatch(r"[\w.]+", name)
+        for each in (*patterns, [str(config.get("layers_pattern") or "layers")])
+        for name in each
     ):
-        fault = "expected names of layers in rank_pattern and alpha_pattern"
-    elif not set(sizes[bool(patterns[0]) :]) <= ranks or sizes[0] not in range(1, max(ranks) + 1):
+        fault = "expected names of layers in its patterns"
+    elif (
+        not all(isinstance(size, int) and 0 < size <= max(ranks, default=0) for size in sizes)
+        or not set(sizes[bool(patterns[0]) :]) <= ranks
+    ):
         fault = f"r {sizes[0]}, and the tensors have {sorted(ranks)}"
     else:
         # A regular expression or "all-linear": the modules are those that have tensors.

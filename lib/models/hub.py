@@ -100,12 +100,13 @@ def fetched_root() -> Path:
     """Return `data/hub` of this checkout, or of the checkout around it if this one has none.
 
     DVC runs a queued experiment in a copy of the checkout, inside the checkout (.dvc/tmp/exps). The
-    copy has no `data/hub`.
+    copy has no `data/hub`. Any other folder above may be somebody else's.
     """
     here = Path.cwd()
-    # `here` or the nearest folder above it that has a `data/hub`.
-    roots = (folder for folder in (here, *here.parents) if (folder / FETCHED).is_dir())
-    return next(roots, here) / FETCHED
+    copies = [folder for folder in here.parents if folder.parts[-3:] == (".dvc", "tmp", "exps")]
+    if copies and not (here / FETCHED).is_dir():
+        return copies[0].parents[2] / FETCHED
+    return here / FETCHED
 
 
 def local_model(name: str) -> Path:

@@ -231,14 +231,15 @@ def load_adapter(model: PreTrainedModel, folder: Path, *, is_trainable: bool = F
     Raises:
         UserError: the adapter is not kept as safetensors, or does not fit the model.
     """
-    config = LoraConfig(**read_adapter(folder), inference_mode=not is_trainable)
+    saved = read_adapter(folder)
     try:
+        config = LoraConfig(**saved, inference_mode=not is_trainable)
         policy = PeftModelForCausalLM(model, config)
         unexpected = policy.load_adapter(
             folder, "default", is_trainable=is_trainable
         ).unexpected_keys
     # Modules that the model lacks, shapes that differ, values of another kind.
-    except (*DAMAGED, RuntimeError, ValueError) as error:
+    except DAMAGED as error:
         raise UserError(f"{folder} does not fit the model: {first_line(error)}") from error
     expected = get_peft_model_state_dict(policy, save_embedding_layers=False)
     missing = {*expected} - {*tensors_of(folder / ADAPTER_WEIGHTS)}

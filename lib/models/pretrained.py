@@ -1,5 +1,6 @@
 """Read what others wrote: transformers' files without their code, and GGUF files."""
 
+import math
 import shutil
 import struct
 from pathlib import Path
@@ -7,12 +8,20 @@ from typing import Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.integrations.gguf import read_gguf_metadata
 
 from lib.artifacts import read_json, replacing, write_json
 from lib.core.errors import UserError
+from lib.models.files import misfit, tensor_shapes
 from lib.models.hub import dequantized_folder
+from lib.models.untrusted import check_folder
 
 GGUF_TOKENS = "tokenizer.ggml.tokens"
 """Key of the vocabulary in a GGUF file's metadata: all tokens, by id."""
@@ -23,8 +32,11 @@ GGUF_SPECIAL = {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}
 GGUF_FAULTS = (ImportError, LookupError, OSError, RuntimeError, ValueError, struct.error)
 """Exceptions of transformers and gguf for a file that is damaged or of an unknown architecture."""
 
-DAMAGED = (AttributeError, LookupError, RecursionError, StrictDataclassError, TypeError)
-"""Exceptions of transformers for JSON files of an unexpected form."""
+DAMAGED = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError),
+    *(RecursionError, RuntimeError, StrictDataclassError, TypeError, ValueError),
+)
+"""Exceptions of transformers and torch for JSON files of an unexpected form, or other weights."""
 
 
 def load_pretrained(auto: Any, folder: Path, **options: Any) -> Any:
@@ -37,25 +49,63 @@ def load_pretrained(auto: Any, folder: Path, **options: Any) -> Any:
     Raises:
         UserError: the model needs code of its own, or its files do not fit together.
     """
+    if "gguf_file" not in options:
+        check_folder(folder)
     try:
+        if auto is AutoModelForCausalLM and "gguf_file" not in options:
+            return _load_model(auto, folder, **options)
         # By default transformers asks on standard input for permission to run a model's code, and a
         # user's piped input, such as questions for the model, may begin with "y".
         return auto.from_pretrained(folder, trust_remote_code=False, **options)
-    # `DAMAGED` lists exceptions such as TypeError, raised for JSON of an unexpected form.
-    except (*DAMAGED, ValueError, RuntimeError) as error:
-        if "trust_remote_code" in str(error):
+    # tokenizers' Rust code raises PanicException, which is no Exception.
+    except BaseException as error:
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        known = isinstance(error, DAMAGED) or "PanicException" in text
+        # Callers explain these two themselves: GGUF files, and a missing attention kernel.
+        if not known or "gguf_file" in options or "flash" in text:
+            raise
+        fault = f"cannot be loaded as a model: {text[:300]}"
+        if "trust_remote_code" in text:
             fault = (
                 "brings code of its own (auto_map in its JSON files), which is never run; "
                 "use a model whose architecture transformers has"
             )
-        elif "mismatched_sizes" in str(error):
+        elif "mismatched_sizes" in text:
             fault = "cannot be loaded as a model: config.json and weights differ in their shapes"
-        elif isinstance(error, DAMAGED):
-            one_line = " ".join(f"{type(error).__name__}: {error}".split())
-            fault = f"cannot be loaded as a model: {one_line}"
-        else:
-            raise
         raise UserError(f"{folder} {fault}") from error
+
+
+def _load_model(auto: Any, folder: Path, **options: Any) -> PreTrainedModel:
+    """Load a model whose weights are all there, with the attention in `options`.
+
+    Raises:
+        UserError: tensors are missing, unexpected or of other shapes.
+    """
+    config = load_pretrained(AutoConfig, folder)
+    # In a config it would count more than the argument, and a kernel is named there.
+    config._attn_implementation = config._experts_implementation = None
+    # The tensors are counted before memory is taken for them. On the meta device nothing is
+    # computed, and the random states stay.
+    with torch.device("meta"), torch.random.fork_rng(devices=[]):
+        parameters = auto.from_config(config, trust_remote_code=False).parameters()
+    num_needed = sum(weight.numel() for weight in parameters)
+    shapes = [s for file in folder.glob("*.safetensors") for s in tensor_shapes(file).values()]
+    if num_needed > (num_held := sum(map(math.prod, shapes))):
+        raise UserError(
+            f"{folder}: config.json names a model of {num_needed} parameters, and the weights' "
+            f"files hold {num_held}"
+        )
+    model, info = auto.from_pretrained(
+        folder,
+        config=config,
+        trust_remote_code=False,
+        use_safetensors=True,
+        output_loading_info=True,
+        **options,
+    )
+    if info["missing_keys"] or info["unexpected_keys"]:
+        raise UserError(f"{folder} {misfit(info['missing_keys'], info['unexpected_keys'])}")
+    return model
 
 
 def load_tokenizer(checkpoint: Path) -> PreTrainedTokenizerBase:
@@ -117,4 +167,5 @@ def _dequantize(file: Path, folder: Path) -> None:
     config = folder / "tokenizer_config.json"
     write_json(config, {**read_json(config), "clean_up_tokenization_spaces": False})
     for licence in file.parent.glob("LICENSE*"):
-        shutil.copyfile(licence, folder / licence.name)
+        if not licence.is_symlink():
+            shutil.copyfile(licence, folder / licence.name)

@@ -21,6 +21,7 @@ from lib.models.hub import (
     local_model,
     model_repository,
 )
+from lib.models.untrusted import check_folder
 
 POINTER = "base.json"
 """File beside the tokenizer of every base model: the model's name, hashes and sizes of its files;
@@ -61,6 +62,7 @@ def find_weights(name: str, revision: str) -> Path:
     # Such as a repository without a tokenizer, for which transformers would make an empty one.
     if faults := list(model_faults(place)):
         raise UserError(f"model.name={name}: {'; '.join(faults)}")
+    check_folder(place)
     return place
 
 

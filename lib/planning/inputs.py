@@ -33,6 +33,7 @@ from lib.models.hub import (
     look_up,
     model_repository,
 )
+from lib.models.untrusted import check_folder
 from lib.params import PARAMS_FILE, Params
 from lib.params.data import (
     AnySource,
@@ -142,6 +143,8 @@ def input_problems(params: Params, *, asks_hub: bool = False) -> Iterator[str]:
         if place.is_dir() or place.suffix == GGUF:
             yield from (f"model.name: {fault}" for fault in model_faults(place))
             yield from (f"model.name: {fault}" for fault in token_faults(place))
+            if place.is_dir():
+                yield from (f"model.name: {fault}" for fault in _error_of(check_folder, place))
         else:
             yield f"model.name={model.name}: no such folder; a model of the Hub is owner/model"
     if params.sft.adapter:
