@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from click.testing import CliRunner
 from commands.grade import main
 from lib.artifacts import read_jsonl, write_jsonl
 from lib.core.errors import UserError
-from lib.grading.external import grade_external
+from lib.grading.external import _agreement, grade_external
 from lib.prompts import prompt_format
 from tests.conftest import ROOT
 
@@ -256,3 +257,10 @@ def test_a_batch_without_references_is_told_of_the_option(tmp_path):
 def test_samples_of_one_text_are_one_problem_whatever_their_ids(tmp_path):
     rows = [{"id": i, "question": "2 + 2?", "response": "4", "gold": "4"} for i in range(8)]
     assert graded(tmp_path, rows)[0][0] == "graded 1 problems"
+
+
+def test_agreement_counts_each_label_against_each_verdict():
+    rows = [(True, 1.0)] * 5 + [(True, 0.0)] * 4 + [(False, 0.5)] * 3 + [(False, 0.0)] * 2
+    rows += [(None, 1.0)]
+    (line,) = _agreement("mine", [{"label": label, "mine": value} for label, value in rows])
+    assert [int(number) for number in re.findall(r"\d+", line)] == [9, 5, 4, 5, 3, 2]

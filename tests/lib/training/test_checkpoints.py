@@ -15,6 +15,7 @@ from transformers import Trainer, TrainerControl, TrainerState, TrainingArgument
 from lib import artifacts
 from lib.core.errors import UserError
 from lib.training.phase.checkpoints import (
+    FINISHED,
     Checkpoints,
     SaveOnSignal,
     SealCheckpoints,
@@ -230,3 +231,12 @@ def test_a_second_interrupt_does_not_wait():
         on_signal.hold()
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
+
+
+def test_only_other_configurations_with_checkpoints_are_others(saved):
+    stage = saved.folder.parent
+    for name in ("finished-elsewhere", "empty", FINISHED):
+        (stage / name).mkdir()
+    for name in ("finished-elsewhere", FINISHED):
+        (stage / name / "checkpoint-5").mkdir()
+    assert saved.others() == [stage / "finished-elsewhere"]
