@@ -98,7 +98,7 @@ def grouped_attention(
     attention_mask: Tensor | None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Compute transformers' sdpa attention; for one token a row in bfloat16, without copying keys.
+    """Compute transformers' sdpa attention; for one token a row, without copying keys.
 
     H query heads share K key heads. If there is a mask, transformers repeats keys and values for
     every query head (`use_gqa_in_sdpa`), which takes most of a CPU's attention time. Here the
@@ -115,11 +115,8 @@ def grouped_attention(
     """
     batch, heads, num_queries, width = query.shape
     num_key_heads = key.shape[1]
-    # Only in bfloat16 or under autocast, where the result has the same bits as sdpa's. In float32
-    # it is rounded differently.
-    half = query.dtype == torch.bfloat16 or torch.is_autocast_enabled("cpu")
-    # transformers' own function for the prefill, for heads without groups, and in float32.
-    if num_queries > 1 or heads == num_key_heads or not half:
+    # transformers' own function for the prefill, and for heads without groups.
+    if num_queries > 1 or heads == num_key_heads:
         attended: Tensor = sdpa_attention_forward(
             module, query, key, value, attention_mask, **kwargs
         )[0]

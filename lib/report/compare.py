@@ -43,9 +43,6 @@ DVC = [sys.executable, "-m", "dvc"]
 NO_RATES = ("check", "export", "report")
 """Stages whose changes alter no rate."""
 
-REMOTE_REMEDY = "`cp .dvc/config .dvc/config.local`"
-"""Command that lets DVC use today's remote for commits older than the remote."""
-
 MAX_PARAMS = 8
 """Params listed without --all."""
 
@@ -276,20 +273,10 @@ def why_unpaired(
         )
     if not rows[base]:
         machine = f" (run on: {measured_on})" if measured_on else ""
-        remedy = (
-            "Runs made and committed here (`git commit -am`) are compared in pairs from then on"
-        )
-        # Experiment name → commit hash, of the experiments of all commits.
-        hashes = {name: rev for group in experiments().values() for name, rev in group}
-        if base in hashes:
-            # An experiment, perhaps run in another clone: its completions can be fetched.
-            remedy = f"If `dvc exp push` sent them, `dvc exp pull origin {base}` fetches them"
-            # True for a commit older than DVC's remote: DVC would find no remote for it.
-            if lacks_remote(hashes[base]):
-                remedy += f" after {REMOTE_REMEDY} in both clones"
         return (
             f"DVC's cache has no graded completions of {base}{machine} that this version reads, "
-            f"{consequence}. {remedy}."
+            f"{consequence}. If they were pushed, `dvc pull` or `dvc exp pull origin {base}` "
+            "fetches them; runs committed here are compared in pairs."
         )
     # For each side: the problems with graded completions, and the references they were graded by.
     old, new = (
@@ -366,50 +353,23 @@ def params_table(
     return Table(f"Params, {base} against the workspace", ("", base, WORKSPACE), tuple(rows))
 
 
-def experiments() -> dict[str, list[tuple[str, str]]]:
-    """Return DVC's experiments: parent commit → (name, commit hash) of each."""
-    by_commit: dict[str, list[tuple[str, str]]] = Repo().experiments.ls(all_commits=True)
-    return by_commit
-
-
-def lacks_remote(revision: str) -> bool:
-    """Return True for a revision older than DVC's remote: `dvc exp push` sends no files of it.
-
-    DVC takes the remote from two files: the revision's own `.dvc/config`, which may not name it
-    yet, and today's `.dvc/config.local`.
-    """
-    # The name of today's default remote; None if there is no remote at all.
-    remote, local = Repo().config["core"].get("remote"), Path(".dvc/config.local")
-    section = f'remote "{remote}"'
-    # False if there is no remote, so that no revision is older than it. False with the remote in
-    # config.local, which serves every revision; REMOTE_REMEDY is the command that copies it there.
-    if not remote or (local.exists() and section in local.read_text("utf-8")):
-        return False
-    # Otherwise the revision's own file, as text, has to name the remote.
-    return section not in git("show", f"{revision}:.dvc/config")
-
-
 def experiments_lines(*, everything: bool) -> Iterator[str]:
     """Yield the lines of the table of experiments, and of notes below it.
 
-    The notes count the experiments that are not in the table, and name those that `dvc exp push`
-    would send without files.
+    A note counts the experiments that are not in the table.
 
     Args:
         everything: list the experiments of all commits, instead of the last commit's.
     """
     # `by_commit`: parent commit → (name, commit hash) of each experiment.
-    head, by_commit = git("rev-parse", "HEAD"), experiments()
+    head = git("rev-parse", "HEAD")
+    by_commit: dict[str, list[tuple[str, str]]] = Repo().experiments.ls(all_commits=True)
     # The last commit first. A dict lists it once, whether or not it has experiments.
     commits = list(dict.fromkeys([head, *by_commit])) if everything else [head]
     yield from table_lines(experiments_table(commits))
-    in_table = [each for commit in commits for each in by_commit.get(commit, ())]
-    num_others = sum(map(len, by_commit.values())) - len(in_table)
+    num_others = sum(len(each) for commit, each in by_commit.items() if commit not in commits)
     if num_others:
         yield f"and {num_others} of other commits: `./reckon experiments --all` lists them"
-    # `lacks_remote`: the commit's DVC config names no remote, so that no files would be sent.
-    for name in (name for name, rev in in_table if lacks_remote(rev)):
-        yield f"{name} is older than DVC's remote: before `dvc exp push`, run {REMOTE_REMEDY}"
 
 
 def experiments_table(commits: Sequence[str]) -> Table:

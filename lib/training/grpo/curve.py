@@ -36,18 +36,15 @@ OWN_COLUMNS = re.compile(
 
 
 class Curve:
-    """Collects each step's means, minima and maxima, and averages them over logged steps."""
+    """Collects each step's means, and averages them over logged steps."""
 
     def __init__(self, accelerator: Accelerator) -> None:
         self.accelerator = accelerator
         self.values: dict[str, list[float]] = defaultdict(list)
         """Column name → one value per step since the last point."""
-        # This process's numbers of the current step, by column. `_sums`: [2], a sum and a count.
-        # `_extremes`: tensors [n], from which `close_step` takes the minimum if the column's name
-        # ends in "min", else the maximum; a NaN does not count. Micro-batches' numbers stay on
+        # [2] per column: sum and count of this process's numbers in the current step. They stay on
         # the GPU, since reading one would wait for all kernels in its queue.
         self._sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(2, dtype=torch.float64))
-        self._extremes: dict[str, list[Tensor]] = defaultdict(list)
 
     def record(self, name: str, value: float) -> None:
         """Record one number of this step; every rank must pass the same number."""
@@ -88,11 +85,8 @@ class Curve:
         self.record("completions/clipped_ratio", truncated.mean().item())
         # Lengths of the completions that ended by themselves; a 0 if all were truncated, as in TRL.
         ended = torch.zeros(1) if truncated.all() else lengths[truncated == 0]
-        for name, values in (("length", lengths), ("terminated_length", ended)):
-            for statistic in ("mean", "min", "max"):
-                # Such as values.mean().
-                value = getattr(values, statistic)().item()
-                self.record(f"completions/{statistic}_{name}", value)
+        self.record("completions/mean_length", lengths.mean().item())
+        self.record("completions/mean_terminated_length", ended.mean().item())
         # These are summed until `close_step`, since `record` needs the same names on all ranks.
         judged = judged_metrics(rollouts)
         for name, share in judged.items():
@@ -118,16 +112,6 @@ class Curve:
         self._add(f"{RATIO}/mean", weights, mask)
         # Not a column itself: `close_step` needs it for the effective sample size.
         self._add(SQUARE, weights.square(), mask)
-        counted = _counted(weights, mask)
-        # Where the mask is 0, the gap is 0 and a weight is 1, which must be no extreme.
-        extremes = {
-            f"{GAP}/max": gap.max(),
-            f"{RATIO}/min": weights.where(counted, math.inf).min(),
-            f"{RATIO}/max": weights.where(counted, -math.inf).max(),
-        }
-        for name, value in extremes.items():
-            # [1]; NaN for a micro-batch without tokens in the loss: `close_step` leaves NaN out.
-            self._extremes[name].append(torch.where(mask.any(), value, math.nan).view(1))
 
     def add_loss(self, loss: PolicyLoss, entropy: Tensor, batch: LossInputs) -> None:
         """Add a micro-batch's entropy, clipped shares and, with a KL penalty, its KL.
@@ -144,13 +128,6 @@ class Curve:
             self._add(f"clip_ratio/{name}_mean", clipped.float(), mask)
         if batch.reference_log_probs is not None:
             self._add("kl", loss.kl, mask)
-        tokens = mask.sum(-1)
-        # TRL's columns: the smallest and the largest share over the completions. `close_step` takes
-        # the minimum or maximum by the end of the name, and leaves NaN out.
-        for name, clipped in {"low_min": low, "high_max": high}.items():
-            # [b] the clipped share of each completion's tokens; NaN without tokens.
-            shares = (clipped.float() * mask).sum(-1) / tokens
-            self._extremes[f"clip_ratio/{name}"].append(shares)
 
     def _add(self, name: str, values: Tensor, mask: Tensor) -> None:
         """Add a micro-batch to a mean of the step.
@@ -164,25 +141,19 @@ class Curve:
         self._sums[name] = pair + self._sums.get(name, 0)
 
     def close_step(self) -> Mapping[str, float]:
-        """Record the step's means, minima and maxima over all ranks, and return the means by name.
+        """Record the step's means over all ranks, and return them by name.
 
         A column is left out if no rank has a number that counts. The numbers of micro-batches are
         gathered only here, once a step: ranks skip different numbers of micro-batches and log
         different columns, so that collective calls in each micro-batch would not match up.
         """
         own_sums = {name: pair.tolist() for name, pair in self._sums.items()}
-        own_extremes = {name: torch.cat(parts).tolist() for name, parts in self._extremes.items()}
         self._sums.clear()
-        self._extremes.clear()
-        # By column, the numbers of all ranks: for means, pairs [sum, count]; for extremes, the
-        # values.
+        # By column, [sum, count] of each rank.
         pairs: dict[str, list[list[float]]] = defaultdict(list)
-        extremes: dict[str, list[float]] = defaultdict(list)
-        for rank_sums, rank_extremes in gather_object([(own_sums, own_extremes)]):
+        for rank_sums in gather_object([own_sums]):
             for name, pair in rank_sums.items():
                 pairs[name].append(pair)
-            for name, values in rank_extremes.items():
-                extremes[name] += values
         means: dict[str, float] = {}
         for name in sorted(pairs):
             total, count = map(sum, zip(*pairs[name], strict=True))
@@ -197,11 +168,6 @@ class Curve:
             means[ESS] = effective_sample_share(means[f"{RATIO}/mean"], square)
         for name, value in means.items():
             self.record(name, value)
-        for name in sorted(extremes):
-            # NaN is the entry of a completion or micro-batch without tokens in the loss.
-            counted = [value for value in extremes[name] if not math.isnan(value)]
-            if counted:
-                self.record(name, min(counted) if name.endswith("min") else max(counted))
         return means
 
     def take_point(self) -> dict[str, float]:

@@ -231,8 +231,7 @@ class PolicyGradientTrainer(Trainer):
         """
         # The key has the step, so that a resumed run samples what an uninterrupted one would. It
         # lacks the rank: engines add the prompt, so that several ranks sample what one rank would.
-        # The constant 0 has no meaning, but without it all seeds would change.
-        seed = keyed_seed(self.args.seed, "rollout", self.state.global_step, round_, 0)
+        seed = keyed_seed(self.args.seed, "rollout", self.state.global_step, round_)
         prompts = encode(self.processing_class, [problem["prompt"] for problem in problems])
         # A live engine reads the policy's own parameters: under FSDP2, each rank holds all of them
         # within this block.

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
@@ -46,22 +45,10 @@ from lib.training.phase.rollout_log import RolloutLog, rollout_rows
 from lib.training.phase.setup import save
 from lib.training.phase.tracking import Announcer, ProgressLines, Tracker, curve_points
 from lib.training.phase.validation import Validator, validation_points
-from lib.training.phase.warning_signs import WarningSigns, all_signs
+from lib.training.phase.warning_signs import GAP, WarningSigns, all_signs
 
-NO_METRIC = re.compile(
-    # A reward function may be named like a statistic: rewards/max_length/mean is a metric.
-    r"^(?!rewards/.*/mean$).*"
-    r"(_std$(?<!zero_std)|/(std|min|max)$|/(min|max)_|terminated|_(min|max)$|sampling/.*_(ratio|diff))"
-)
-"""Columns of the curve left out of metrics. Examples of each alternative, in order:
-
-    reward_std, but not frac_reward_zero_std
-    rewards/answer/std, sampling/importance_sampling_ratio/max
-    completions/min_length
-    completions/mean_terminated_length
-    clip_ratio/low_min
-    sampling/sampling_logp_difference/mean: there is a warning for it
-"""
+CURVE_ONLY = ("reward_std", "/std", "_terminated_length", f"{GAP}/mean", "_sampling_ratio/mean")
+"""Ends of columns that are left out of metrics."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -319,9 +306,7 @@ def write_results(
     # Later points overwrite earlier ones: the last value of each column. The last point may lack
     # some, since a second update on the same rollouts logs no rewards.
     last = {name: value for point in points for name, value in point.items()}
-    # `NO_METRIC` matches the columns that are only in the curve, such as standard deviations,
-    # minima and maxima.
-    means = {name: last[name] for name in last if not NO_METRIC.search(name)}
+    means = {name: last[name] for name in last if not name.endswith(CURVE_ONLY)}
     # `means` has the run's last step under `step`. A skipped phase has no points: 0 stays.
     write_metrics(outputs.metrics, {"step": 0, **means, **({"selected": best} if best else {})})
 

@@ -1,10 +1,10 @@
 """The transformers engine: the contract, on its own loop and on `generate`, and its batches."""
 
-import contextlib
 from itertools import chain
 
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 
 from lib.core.errors import UserError
@@ -170,18 +170,17 @@ def test_progress_counts_completions_and_tokens_over_batches(engine_on, prompts)
     assert calls[-1] == (3 * len(prompts), 3 * len(prompts), num_tokens)
 
 
-@pytest.mark.parametrize("autocast", [False, True])
-def test_grouped_attention_in_bfloat16_is_sdpas_to_the_bit(
-    engine_on, prompts, autocast, monkeypatch
-):
-    """Query heads of one key head are queries of one head; log-probs are equal, too."""
-    engine = engine_on()
-    engine.model.to(torch.float32 if autocast else torch.bfloat16)
-    sampling = random_sampling(num_completions=3, log_probs=True)
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
-        grouped = engine.generate(prompts, sampling)
-        monkeypatch.setattr(decoding, "_grouped", contextlib.nullcontext)
-        assert engine.generate(prompts, sampling) == grouped
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_grouped_attention_is_that_of_repeated_keys(dtype):
+    """Query heads of one key head are queries of one head."""
+    query = torch.randn(2, 4, 1, 8, dtype=dtype)
+    key, value = torch.randn(2, 2, 2, 5, 8, dtype=dtype)
+    mask = torch.rand(2, 1, 1, 5) < 0.5
+    mask[..., 0] = True
+    grouped, _ = decoding.grouped_attention(torch.nn.Module(), query, key, value, mask)
+    repeated = (each.repeat_interleave(2, dim=1) for each in (key, value))
+    expected = scaled_dot_product_attention(query, *repeated, attn_mask=mask).transpose(1, 2)
+    torch.testing.assert_close(grouped, expected)
 
 
 def test_rows_that_have_ended_are_not_computed(engine_on, prompts):

@@ -130,23 +130,13 @@ def test_without_git_or_as_another_user_it_is_one_line(repository, owner, word, 
 
 
 @pytest.mark.slow
-def test_an_experiment_older_than_the_remote_is_named(repository):
-    in_shell(
-        "dvc exp save --name warm && dvc remote add -q -d plots store && git commit -qam later"
-    )
+def test_experiments_of_other_commits_are_counted(repository):
+    in_shell("dvc exp save --name warm && git commit -q --allow-empty -m later")
     assert "and 1 of other commits" in "\n".join(experiments_lines(everything=False))
-    shown = "\n".join(experiments_lines(everything=True))
-    assert "\nwarm " in shown and "warm is older than DVC's remote" in shown
-    # Quoted as DVC writes it and otherwise; and `plots` is also a section of its own.
-    config = Path(".dvc/config")
-    config.write_text(config.read_text().replace("'remote \"plots\"'", 'remote "plots"'))
-    in_shell("git commit -qam unquoted && dvc exp save --name late")
-    assert "late is older" not in "\n".join(experiments_lines(everything=True))
+    assert "\nwarm " in "\n".join(experiments_lines(everything=True))
     shutil.rmtree(".dvc/cache")
     (note,) = compare("warm").notes
-    assert "dvc exp pull origin warm" in note and "config.local" in note
-    shutil.copy(".dvc/config", ".dvc/config.local")
-    assert "older" not in "\n".join(experiments_lines(everything=True))
+    assert "dvc exp pull origin warm" in note
 
 
 @pytest.mark.fast_cases(1)

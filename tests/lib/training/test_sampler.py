@@ -98,7 +98,7 @@ def test_every_architecture_is_scored_as_it_was_sampled(
     model = {"gradient_checkpointing": checkpointing}
     trainer = built(init=own, model=model, max_steps=1, beta=0.1, learning_rate=1e-12)
     (point,) = train(trainer)
-    assert point["sampling/sampling_logp_difference/max"] < 1e-4
+    assert point["sampling/sampling_logp_difference/mean"] < 1e-5
     assert point["kl"] < 1e-6
     # A saved config has the start's dropout.
     save_policy(trainer.model, trainer.processing_class, tmp_path / "saved")
