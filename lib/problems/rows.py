@@ -8,7 +8,6 @@ import csv
 import dataclasses
 import json
 import re
-import tempfile
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -104,12 +103,11 @@ def read_json_rows(path: Path) -> Iterator[RawRow]:
                 yield RawRow(str(path), 1, _object_or_fault(whole))
                 return
     for line in json_lines(path, unique=True):
-        # `_object_or_fault` returns a JSON object as it is, and a fault for any other value.
         row = _parse_fault(line.fault, "JSON") if line.fault else _object_or_fault(line.value)
         yield RawRow(str(path), line.number, row)
 
 
-_NO_SPACE = re.compile(r"\S|\Z")
+_SPACE = re.compile(r"\s*")
 _DECODER = json.JSONDecoder(object_pairs_hook=unique_keys)
 
 
@@ -123,52 +121,31 @@ def _array_rows(content: bytes) -> Iterator[tuple[int, Fields | RowFault]]:
     except ValueError as error:
         yield 0, _parse_fault(error, "JSON")
         return
-    start, number = text.index("[") + 1, 0
-    while True:
-        start = _skip_space(text, start)
-        if number == 0 and text[start : start + 1] == "]":
-            break
+    place = _after_space(text, text.index("[") + 1)
+    number, ended = 0, text.startswith("]", place)
+    while not ended:
         number += 1
         try:
-            row, start = _element(text, start)
+            row, end = _DECODER.raw_decode(text, place)
+            if end - place > MAX_JSON:
+                raise ValueError(f"longer than {MAX_JSON} characters")
         except (ValueError, RecursionError) as error:
             yield number, RowFault("unreadable", detail=f"not JSON ({error})")
             return
         yield number, _object_or_fault(row)
-        start = _skip_space(text, start)
-        if text[start : start + 1] != ",":
-            break
-        start += 1
-    if text[start : start + 1] != "]" or text[start + 1 :].strip():
-        detail = f"not a JSON array after {number} rows: {text[start : start + 20]!r}"
+        place = _after_space(text, end)
+        ended = not text.startswith(",", place)
+        if not ended:
+            place = _after_space(text, place + 1)
+    if text[place:].strip() != "]":
+        detail = f"not a JSON array after {number} rows: {text[place : place + 20]!r}"
         yield number + 1, RowFault("unreadable", detail=detail)
 
 
-def _skip_space(text: str, start: int) -> int:
-    """Return the place of the first character from `start` on that is no white space."""
-    return next(_NO_SPACE.finditer(text, start)).start()
-
-
-def _element(text: str, start: int) -> tuple[Any, int]:
-    """Parse the JSON value at `start`; return it and the place after it.
-
-    Raises:
-        ValueError: not JSON, or longer than `MAX_JSON` characters.
-    """
-    # Windows of growing size: most rows are shorter than the first, and no text is copied whole.
-    window, longest = 2**14, min(MAX_JSON, len(text) - start)
-    while window < longest:
-        try:
-            row, end = _DECODER.raw_decode(text[start : start + window])
-        except ValueError:
-            window *= 8
-            continue
-        # A number could go on after the window.
-        if end < window:
-            return row, start + end
-        window *= 8
-    row, end = _DECODER.raw_decode(text[start : start + longest])
-    return row, start + end
+def _after_space(text: str, place: int) -> int:
+    """Return the place of the first character from `place` on that is no white space."""
+    space = _SPACE.match(text, place)
+    return space.end() if space else place
 
 
 def _parse_fault(error: ValueError, form: str) -> RowFault:
@@ -176,6 +153,14 @@ def _parse_fault(error: ValueError, form: str) -> RowFault:
     if isinstance(error, UnicodeDecodeError):
         return RowFault("bad_utf8", detail=f"not UTF-8 at byte {error.start + 1}")
     return RowFault("unreadable", detail=f"not {form} ({error})")
+
+
+def _parsed_row(line: bytes) -> Fields | RowFault:
+    """Parse a line of JSON lines."""
+    try:
+        return _object_or_fault(parse_json(line, unique=True))
+    except ValueError as error:
+        return _parse_fault(error, "JSON")
 
 
 def _object_or_fault(row: Any) -> Fields | RowFault:
@@ -266,16 +251,14 @@ def last_rows(rows: Callable[[Path], Iterator[RawRow]], path: Path) -> Iterator[
         return
     size = path.stat().st_size
     if path.suffix in (".jsonl", ".ndjson") and size > MAX_JSON:
-        with path.open("rb") as content, tempfile.NamedTemporaryFile(suffix=path.suffix) as tail:
-            # The lines of the last megabytes; the first of them may be cut.
+        with path.open("rb") as content:
             number = sum(chunk.count(b"\n") for chunk in iter(lambda: content.read(2**20), b""))
             content.seek(size - MAX_JSON // 8)
-            lines = content.read().split(b"\n")[1:]
-            tail.write(b"\n".join(lines))
-            tail.flush()
-            for row in deque(read_json_rows(Path(tail.name)), maxlen=NUM_LAST):
-                place = number - len(lines) + 1 + row.number
-                yield dataclasses.replace(row, origin=str(path), number=place)
+            # The lines of the last megabytes; the first of them may be cut.
+            tail = content.read().split(b"\n")[1:]
+        numbered = enumerate(tail, start=number - len(tail) + 2)
+        for place, line in [each for each in numbered if each[1].strip()][-NUM_LAST:]:
+            yield RawRow(str(path), place, _parsed_row(line))
     elif size <= MAX_JSON:
         yield from deque(rows(path), maxlen=NUM_LAST)
 

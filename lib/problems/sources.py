@@ -147,7 +147,22 @@ def read_rows(
     Raises:
         UserError: a path is missing or outside `raw`, or a Hub set cannot be fetched.
     """
-    yield from _converted(_raw_rows(at, adapter, columns or {}, split, raw), adapter, columns or {})
+    columns = columns or {}
+    # Some adapters know the columns of CSV files without a header.
+    names = CSV_NAMES.get(adapter, ())
+    # "reward_model.ground_truth" is a field of the column "reward_model".
+    tops = {column.split(".")[0] for column in columns.values()}
+    used = frozenset() if is_plugin(adapter) else COLUMNS | {*columns.values()} | tops
+    if isinstance(at, HubSource):
+        parts = iter([_hub_rows(at, columns=used)])
+    else:
+        parts = (
+            _saved_rows(path, split)
+            if path.is_dir()
+            else _file_rows(path, names=names, columns=used)
+            for path in _files(at, split=split, raw=raw)
+        )
+    yield from _converted(itertools.chain.from_iterable(parts), adapter, columns)
 
 
 def _converted(rows: Iterable[RawRow], adapter: str, columns: Mapping[Any, str]) -> SourceRows:
@@ -165,29 +180,6 @@ def _converted(rows: Iterable[RawRow], adapter: str, columns: Mapping[Any, str])
         if cleaned := cleaned_labels(row.fields, columns):
             row = dataclasses.replace(row, cleaned=cleaned)
         yield row, problem
-
-
-def _raw_rows(
-    at: Path | HubSource, adapter: str, columns: Mapping[Any, str], split: str, raw: Path
-) -> Iterator[RawRow]:
-    """Yield a source's rows before conversion to problems, by the reader for its kind of file.
-
-    Args:
-        adapter: name of the adapter; some know the columns of CSV files without a header.
-        columns: those that params name.
-        split: one of a folder's splits; '' if it has only one.
-    """
-    # "reward_model.ground_truth" is a field of the column "reward_model".
-    named = {column.split(".")[0] for column in columns.values()}
-    used = frozenset() if is_plugin(adapter) else COLUMNS | {*columns.values()} | named
-    if isinstance(at, HubSource):
-        yield from _hub_rows(at, columns=used)
-        return
-    for path in _files(at, split=split, raw=raw):
-        if path.is_dir():
-            yield from _saved_rows(path, split)
-        else:
-            yield from _file_rows(path, names=CSV_NAMES.get(adapter, ()), columns=used)
 
 
 def _file_rows(
@@ -347,10 +339,16 @@ def find_benchmark(query: str, *, limit: int = 0) -> BenchmarkSet:
     """
     name, path = _locate(query)
     # Files that `prepare` wrote, and copies of them, hold `Problem` records; the rows of other
-    # files are converted. `adapter_of` is the adapter of a known set, "table" for any other name.
-    is_prepared = path.parent == BENCHMARKS_FOLDER or _holds_records(path)
-    adapter = "" if is_prepared else adapter_of(name)
-    problems = list(read_problems(path) if is_prepared else _all_problems(path, adapter))
+    # files are converted.
+    if path.parent == BENCHMARKS_FOLDER or _holds_records(path):
+        adapter, problems = "", list(read_problems(path))
+    else:
+        adapter, problems = adapter_of(name), []
+        # Files are read only below `raw`. "/" allows any path: no stage depends on this file.
+        for row, problem in read_rows(path, adapter=adapter, raw=Path("/")):
+            if isinstance(problem, RowFault):
+                raise UserError(f"{row.place}: {problem}; mend or remove the row")
+            problems.append(problem)
     # Id, a content hash → first problem with it.
     unique: dict[str, Problem] = {}
     for problem in problems:
@@ -414,19 +412,6 @@ def adapter_of(name: str) -> str:
     """Return the adapter of a public set, `table` for any other."""
     adapter: str = known_sets().get(name, {}).get("adapter", "table")
     return adapter
-
-
-def _all_problems(path: Path, adapter: str) -> Iterator[Problem]:
-    """Yield the problem of every row of a benchmark's file.
-
-    Raises:
-        UserError: a row gives no problem.
-    """
-    # Files are read only below `raw`. "/" allows any path, since no stage depends on this file.
-    for row, problem in read_rows(path, adapter=adapter, raw=Path("/")):
-        if isinstance(problem, RowFault):
-            raise UserError(f"{row.place}: {problem}; mend or remove the row")
-        yield problem
 
 
 def _hub_rows(
