@@ -201,9 +201,7 @@ def training(
         completions = params.grpo.prompts_per_step * params.grpo.group_size
         tokens = completions * sum(lengths) / len(lengths)
     seconds = (ends[-1] - ends[0]) / (len(ends) - 1)
-    gaps = [
-        {"mean": e[f"{GAP}/mean"], "max": e[f"{GAP}/max"]} for e in history if f"{GAP}/mean" in e
-    ]
+    gaps = [{"mean": e[f"{GAP}/mean"]} for e in history if f"{GAP}/mean" in e]
     return {
         "steps": len(ends),
         "seconds_per_step": seconds,

@@ -223,10 +223,8 @@ def test_a_step_takes_the_correction_that_params_name(built, correction):
     assert 0 < share < 1
     point = steps.points[0]
     assert point["sampling/effective_sample_share"] == pytest.approx(share.item(), rel=1e-4)
-    for statistic in ("min", "max", "mean"):
-        expected = getattr(counted, statistic)().item()
-        column = f"sampling/importance_sampling_ratio/{statistic}"
-        assert point[column] == pytest.approx(expected, abs=1e-4)
+    mean = counted.mean().item()
+    assert point["sampling/importance_sampling_ratio/mean"] == pytest.approx(mean, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -300,7 +298,6 @@ def test_the_samplers_gap_is_logged_and_is_rounding(built, smoke, sampler):
     points = train(trainer)
     assert len(points) == 3
     assert all(0 < point[f"{GAP}/mean"] < 1e-5 for point in points)
-    assert all(point[f"{GAP}/mean"] <= point[f"{GAP}/max"] < 1e-4 for point in points)
 
 
 @pytest.mark.fast_cases(2)
