@@ -248,11 +248,6 @@ def _grams(words: Sequence[str], size: int) -> set[str]:
     return grams
 
 
-def _hashes(grams: Sequence[str]) -> NDArray[np.uint64]:
-    """Hash each n-gram: [N]."""
-    return np.array([digest(gram) for gram in grams], dtype=np.uint64)
-
-
 def decontaminate(
     table: ProblemTable, benchmarks: Sequence[BenchmarkIndex], *, size: int
 ) -> tuple[ProblemTable, dict[str, dict[str, int]]]:
@@ -277,7 +272,7 @@ def decontaminate(
         words = _words(problem.problem)
         # Sorted, so that every run reports the same n-gram.
         grams = sorted(_grams(words, size))
-        hashes = _hashes(grams)
+        hashes = np.array([digest(gram) for gram in grams], dtype=np.uint64)
         fault = None
         for benchmark in benchmarks:
             # Row of the benchmark problem → shared text.

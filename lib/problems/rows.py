@@ -18,7 +18,6 @@ from lib.artifacts import MAX_JSON, json_lines, parse_json, unique_keys
 if TYPE_CHECKING:
     # For the annotations only: the imports are slow.
     import pyarrow
-    from datasets import Dataset
 
 Fields = Mapping[str, Any]
 """A row: column → value."""
@@ -192,30 +191,33 @@ def read_csv_rows(path: Path, *, names: Sequence[str] = ()) -> Iterator[RawRow]:
         reader = csv.reader(_csv_lines(lines), strict=True)
         # Not a `for` loop, which an error would end: the reader goes on with the next row.
         while True:
+            is_header = not names
             fields: Fields | RowFault
             try:
-                values = next(reader, None)
+                values = next(reader)
+            except StopIteration:
+                return
             except csv.Error as error:
                 fields = RowFault("unreadable", detail=f"not CSV ({error})")
-                # A header that cannot be read is a fault of the whole file: number 0.
-                if not names:
-                    yield RawRow(str(path), 0, fields)
-                    return
             else:
-                if values is None:  # the end of the file
-                    return
-                # [] is a blank line, which is skipped. Without `names`, the first line that is not
-                # blank is the header and gives them.
-                if not values or not names:
-                    names = names or [name.strip() for name in values]
-                    named = [name for name in names if name]
-                    if len(set(named)) < len(named):
-                        detail = f"two columns have one name: {', '.join(named)}"
-                        yield RawRow(str(path), 0, RowFault("unreadable", detail=detail))
-                        return
+                if not values:  # a blank line
                     continue
-                fields = _csv_fields(values, names, file_field)
-            yield RawRow(str(path), reader.line_num, fields)
+                if is_header:
+                    names = [name.strip() for name in values]
+                    named = [name for name in names if name]
+                    if len(set(named)) == len(named):
+                        continue
+                    detail = f"two columns have one name: {', '.join(named)}"
+                    fields = RowFault("unreadable", detail=detail)
+                elif len(values) != len(names):
+                    detail = f"expected {len(names)} values ({', '.join(names)})"
+                    fields = RowFault("unreadable", detail=f"{detail}, found {len(values)}")
+                else:
+                    fields = {**file_field, **dict(zip(names, values, strict=True))}
+            # A header that cannot be read is a fault of the whole file: number 0.
+            yield RawRow(str(path), 0 if is_header else reader.line_num, fields)
+            if is_header:
+                return
 
 
 def _csv_lines(lines: Any) -> Iterator[str]:
@@ -224,20 +226,6 @@ def _csv_lines(lines: Any) -> Iterator[str]:
         if len(line) == MAX_JSON and not line.endswith("\n"):
             raise csv.Error(f"a line of more than {MAX_JSON} characters")
         yield line
-
-
-def _csv_fields(
-    values: Sequence[str], names: Sequence[str], file_field: Mapping[str, str]
-) -> Fields | RowFault:
-    """Return a CSV row as column → value; a fault if there are not as many values as names.
-
-    Args:
-        file_field: {"file": name of the file} as a further field of the row, or {}.
-    """
-    if len(values) != len(names):
-        detail = f"expected {len(names)} values ({', '.join(names)}), found {len(values)}"
-        return RowFault("unreadable", detail=detail)
-    return {**file_field, **dict(zip(names, values, strict=True))}
 
 
 def last_rows(rows: Callable[[Path], Iterator[RawRow]], path: Path) -> Iterator[RawRow]:
@@ -293,7 +281,7 @@ def read_parquet_rows(
                 # Without conversion to Python, a whole group takes little time.
                 batches = [each.slice(max(0, len(each) - NUM_LAST)) for each in deque(batches, 1)]
                 start = file.metadata.num_rows - sum(map(len, batches))
-            for row in _arrow_rows(batches, origin=str(path), names=names):
+            for row in arrow_rows(batches, origin=str(path), names=names):
                 yield dataclasses.replace(row, number=start + row.number) if start else row
     # KeyError, NotImplementedError: of Arrow, for types that it does not read.
     except (ArrowException, OSError, KeyError, NotImplementedError) as error:
@@ -302,16 +290,7 @@ def read_parquet_rows(
         yield RawRow(str(path), 0, RowFault("unreadable", detail=detail))
 
 
-def read_arrow_rows(dataset: "Dataset", *, origin: str) -> Iterator[RawRow]:
-    """Yield the rows of an Arrow-backed set, a batch in memory at a time.
-
-    Args:
-        origin: name of the set in messages.
-    """
-    return _arrow_rows(dataset.with_format("arrow").iter(batch_size=BATCH), origin=origin)
-
-
-def _arrow_rows(
+def arrow_rows(
     batches: Iterable[Any], *, origin: str, names: Sequence[str] = ()
 ) -> Iterator[RawRow]:
     """Yield the rows of Arrow tables or batches.

@@ -42,11 +42,12 @@ from lib.params.section import suggest
 from lib.problems.adapters import ADAPTERS, COLUMNS, CSV_NAMES, own_adapter
 from lib.problems.columns import cleaned_labels
 from lib.problems.rows import (
+    BATCH,
     NUM_LAST,
     RawRow,
     RowFault,
+    arrow_rows,
     last_rows,
-    read_arrow_rows,
     read_csv_rows,
     read_json_rows,
     read_parquet_rows,
@@ -301,7 +302,7 @@ def _saved_rows(path: Path, split: str) -> Iterator[RawRow]:
         return
     # A folder with several splits is loaded as a DatasetDict, split → rows.
     rows = _select_split(path, loaded, split) if isinstance(loaded, DatasetDict) else loaded
-    yield from read_arrow_rows(rows, origin=str(path))
+    yield from arrow_rows(rows.with_format("arrow").iter(BATCH), origin=str(path))
 
 
 def _cause(error: Exception) -> str:
