@@ -46,7 +46,6 @@ def conflicts(params: Params) -> Iterator[str]:
         _reward_faults,
         _trl_faults,
         _unsloth_faults,
-        _unused_device,
         _checkpoint_faults,
     )
     for rule in rules:
@@ -245,43 +244,6 @@ def _unsloth_faults(params: Params) -> Iterator[str]:
     yield from (message for message, applies in refused.items() if applies)
 
 
-def _unused_device(params: Params) -> Iterator[str]:
-    """Yield a message if no engine of the run can use the GPU `rollout.device`.
-
-    It would be ignored silently.
-    """
-    grpo, rollout, validation = params.grpo, params.rollout, params.validation
-    # '': the trainer's GPU.
-    if not rollout.device:
-        return
-    # The keys of the engines on the policy's own weights, and so on its GPU.
-    shared = _on_policy_weights(params)
-    # The engines of this run that may be on another GPU. TRL opens its own engine, without a
-    # device.
-    engines = []
-    if not (grpo.skipped or grpo.trainer == "trl" or "rollout.engine" in shared):
-        engines.append(rollout.engine)
-    # Phase → key of an engine. If that engine shares the policy's weights, it validates this phase,
-    # on the policy's GPU: in GRPO, a shared engine of the rollouts validates too. DPO shares none.
-    shared_key = {"sft": "validation.engine", "grpo": "rollout.engine", "dpo": ""}
-    for name in params.starts:
-        phase: Optimisation = getattr(params, name)
-        # 0 `eval_steps`: no validation.
-        if phase.eval_steps and not phase.skipped and shared_key[name] not in shared:
-            engines.append(validation.engine)
-    # Only vLLM in this process takes a device.
-    if not any(ENGINES[engine].takes_device for engine in engines):
-        # `skipped` is the reason in words, '' if GRPO runs.
-        rollouts = grpo.skipped or rollout.engine
-        if not grpo.skipped and "rollout.engine" in shared:
-            rollouts += " on the policy's own weights (backend unsloth)"
-        yield (
-            f"rollout.device={rollout.device}: no engine of this run takes it (rollouts: "
-            f"{rollouts}; validation: {validation.engine}); "
-            "set it to '', or one of them to vllm"
-        )
-
-
 def _checkpoint_faults(params: Params) -> Iterator[str]:
     """Yield a message for each checkpoint that is not made, not evaluated or not exportable."""
     evaluated = params.evaluate.checkpoints
@@ -437,8 +399,18 @@ def _without_effect(params: Params) -> Iterator[tuple[str, str]]:
         yield r"prepare\.validation_from", "set prepare.validation_share above 0"
     # The phases of this run; a skipped one has no validation.
     phases: list[Optimisation] = [getattr(params, name) for name in params.starts]
-    if not any(phase.eval_steps for phase in phases if not phase.skipped):
+    validates = any(phase.eval_steps for phase in phases if not phase.skipped)
+    if not validates:
         yield r"validation\..*", "set sft.eval_steps or grpo.eval_steps above 0"
+    # TRL opens its own engine, without a device; Unsloth's vLLM is on the policy's GPU.
+    engines = [] if grpo.skipped or grpo.trainer == "trl" else [rollout.engine]
+    engines += [validation.engine] if validates else []
+    if model.backend == "unsloth" or not any(ENGINES[each].takes_device for each in engines):
+        yield (
+            r"rollout\.device",
+            "set rollout.engine (trainer reckon) or validation.engine to vllm, on the backend "
+            "transformers",
+        )
     if params.sft.adapter:
         yield r"sft\.(?!adapter).*", "set sft.adapter to ''"
     elif params.sft.skipped:

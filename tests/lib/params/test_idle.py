@@ -98,6 +98,28 @@ def test_a_knob_that_this_loss_or_trainer_does_not_read_is_named(changes, key):
     assert line.startswith(f"{key}=")
 
 
+@pytest.mark.parametrize(
+    ("preset", "changes"),
+    [
+        ("tiny-cpu", {}),
+        ("tiny-cpu", {"rollout.engine": "vllm-server"}),
+        ("s0-qwen3-4b", {"sft.eval_steps": 0}),  # the vLLM below Unsloth's policy
+        ("s3-cs336", {"rollout.engine": "transformers", "validation.engine": "vllm-server"}),
+        ("s2-math-sft", {"sft.eval_steps": 0}),
+        ("s2-math-sft", {"validation.engine": "transformers"}),
+        (S1, {"grpo.trainer": "trl", "grpo.beta": 0.0, "validation.engine": "transformers"}),
+    ],
+)
+def test_a_device_that_no_engine_takes_is_named(preset, changes):
+    lines = idle(accepted({**changes, "rollout.device": "cuda:1"}, preset))
+    assert any(line.startswith("rollout.device=cuda:1 ") for line in lines)
+
+
+@pytest.mark.parametrize("preset", [S1, "s2-math-sft", "s3-cs336"])
+def test_a_device_that_an_engine_takes_is_in_use(preset):
+    assert idle(accepted({"rollout.device": "cuda:1"}, preset)) == []
+
+
 def test_beside_an_adapter_only_the_knobs_of_sft_are_idle():
     changes = {"sft.adapter": "data/raw/adapter", "sft.learning_rate": 0.001}
     (line,) = idle(accepted(changes, "s0-qwen3-4b"))

@@ -16,7 +16,7 @@ from lib.objectives.penalties import EntropyCoefficient
 from lib.params import compose_preset, load_params, parse_params, preset_names, preset_params
 from lib.params.load import read_yaml
 from lib.params.model import lost_updates
-from tests.conftest import ROOT, S1, run_command
+from tests.conftest import ROOT, run_command
 from tests.lib.params.changes import Changes, accepted
 
 OWN_LOSS = "plugins/objectives/examples.py:squared"
@@ -217,31 +217,6 @@ def test_two_sets_from_outside_are_compared(phase):
     (problem,) = problems_of(outside)
     assert problem.startswith("prepare: contamination_ngram=0")
     accepted({**outside, "prepare.contamination_ngram": 1000})
-
-
-@pytest.mark.parametrize(
-    ("preset", "changes"),
-    [
-        ("tiny-cpu", {}),
-        ("tiny-cpu", {"rollout.engine": "vllm-server"}),
-        ("s0-qwen3-4b", {"sft.eval_steps": 0}),  # the vLLM below Unsloth's policy
-        ("s3-cs336", {"rollout.engine": "transformers", "validation.engine": "vllm-server"}),
-        ("s2-math-sft", {"sft.eval_steps": 0}),
-        ("s2-math-sft", {"validation.engine": "transformers"}),
-        (
-            S1,
-            {"grpo.trainer": "trl", "grpo.beta": 0.0, "validation.engine": "transformers"},
-        ),
-    ],
-)
-def test_a_device_that_no_engine_takes_is_refused(preset, changes):
-    (problem,) = problems_of({**changes, "rollout.device": "cuda:1"}, preset)
-    assert problem.startswith("rollout.device=cuda:1: ")
-
-
-@pytest.mark.parametrize("preset", [S1, "s2-math-sft", "s3-cs336"])
-def test_a_device_that_an_engine_takes_is_accepted(preset):
-    assert accepted({"rollout.device": "cuda:1"}, preset).rollout.device == "cuda:1"
 
 
 @pytest.mark.parametrize("name", preset_names())
