@@ -195,14 +195,8 @@ def input_problems(params: Params, *, asks_hub: bool = False) -> Iterator[str]:
 
 def _base_modules(model: Model) -> set[str]:
     """Return the names of the base model's modules with a weight; an empty set if unknown yet."""
-    if not model.name:
-        # The parts of lib.models.tiny's Qwen3, which is not made yet.
-        parts = [f"self_attn.{name}_proj" for name in "qkvo"]
-        parts += [f"mlp.{name}_proj" for name in ("gate", "up", "down")]
-        layers = range(model.tiny.num_layers)
-        return {"model.embed_tokens"} | {
-            f"model.layers.{layer}.{part}" for layer in layers for part in parts
-        }
+    if not model.name:  # a new tiny model, which is not made yet
+        return set()
     on_hub = is_on_hub(model.name, model.revision)
     repository = model_repository(model.name, model.revision)
     folder = repository.folder if on_hub else local_model(model.name)

@@ -327,17 +327,18 @@ def good_rows(
             # A RowFault: the row gave no problem.
             fault, text = problem, ""
         # An undecidable column affects every row and needs params, so `drop` does not hide it.
-        if bad_rows == "error" or fault.reason == "undecidable":
+        ends = bad_rows == "error" or fault.reason == "undecidable"
+        # The first error is kept for the case that every row is dropped.
+        if ends or not (num_good or first_error):
             mend, is_of_params = _remedy(row, fault)
-            drop = ", or set `prepare.bad_rows: drop` to leave such rows out and count them"
-            raise UserError(f"{row.place}: {fault}; {mend}{'' if is_of_params else drop}")
-        # Kept for the case that every row is dropped.
-        if not (num_good or first_error):
-            mend, _ = _remedy(row, fault)
-            first_error = f"{row.place}: {fault}; {mend}; no row is good, this is the first"
+            first_error = f"{row.place}: {fault}; {mend}"
+            if ends:
+                drop = ", or set `prepare.bad_rows: drop` to leave such rows out and count them"
+                raise UserError(f"{first_error}{'' if is_of_params else drop}")
         drops.add(fault.reason, row=row.place, detail=str(fault), text=text)
     if not num_good:
-        raise UserError(first_error or f"{origin} has no row")
+        first = f"{first_error}; no row is good, this is the first"
+        raise UserError(first if first_error else f"{origin} has no row")
 
 
 def _remedy(row: RawRow, fault: RowFault) -> tuple[str, bool]:

@@ -281,8 +281,7 @@ def read_parquet_rows(
                 # Without conversion to Python, a whole group takes little time.
                 batches = [each.slice(max(0, len(each) - NUM_LAST)) for each in deque(batches, 1)]
                 start = file.metadata.num_rows - sum(map(len, batches))
-            for row in arrow_rows(batches, origin=str(path), names=names):
-                yield dataclasses.replace(row, number=start + row.number) if start else row
+            yield from arrow_rows(batches, origin=str(path), names=names, start=start)
     # KeyError, NotImplementedError: of Arrow, for types that it does not read.
     except (ArrowException, OSError, KeyError, NotImplementedError) as error:
         # The number 0: the whole file is at fault.
@@ -291,7 +290,7 @@ def read_parquet_rows(
 
 
 def arrow_rows(
-    batches: Iterable[Any], *, origin: str, names: Sequence[str] = ()
+    batches: Iterable[Any], *, origin: str, names: Sequence[str] = (), start: int = 0
 ) -> Iterator[RawRow]:
     """Yield the rows of Arrow tables or batches.
 
@@ -300,8 +299,9 @@ def arrow_rows(
 
     Args:
         names: all columns of the set, in order; those that the batches lack are None.
+        start: number of rows before the first.
     """
-    number = 0
+    number = start
     for batch in batches:
         columns = [
             (name, batch.column(name), _reader(batch.schema.field(name).type))

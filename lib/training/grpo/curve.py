@@ -196,7 +196,4 @@ def _counted(values: Tensor, mask: Tensor) -> Tensor:
 
 def _std(values: Tensor) -> float:
     """Return the unbiased standard deviation; NaN for fewer than two values."""
-    if len(values) < 2:
-        return math.nan
-    variance = (values - values.mean()).square().mean() * (len(values) / (len(values) - 1))
-    return math.sqrt(variance.item())
+    return values.std().item() if len(values) > 1 else math.nan

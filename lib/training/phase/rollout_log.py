@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import operator
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -103,7 +104,7 @@ def group_lines(group: Sequence[TrainingRollout], *, width: int) -> Iterator[str
     Args:
         width: most characters of a line.
     """
-    best, worst = max(group, key=_reward), min(group, key=_reward)
+    worst, *_, best = sorted(group, key=operator.attrgetter("reward"))
     lines = {"problem": best.problem, "reference": best.reference}
     for name, row in (("best", best), ("worst", worst)):
         lines[f"{name} reward={row.reward:.4g} advantage={row.advantage:+.3g}"] = row.completion
@@ -111,10 +112,6 @@ def group_lines(group: Sequence[TrainingRollout], *, width: int) -> Iterator[str
         # 30 for the stage and the step before it.
         room = max(20, width - len(name) - 30)
         yield f"{name}: {visible(' '.join(text.split()))[:room]}"
-
-
-def _reward(row: TrainingRollout) -> float:
-    return row.reward
 
 
 def rollout_rows(trainer: Trainer, *, start: int = 0) -> list[Mapping[str, Any]]:
