@@ -82,6 +82,7 @@ def test_fit_writes_the_preset_with_its_micro_batches(tmp_path, monkeypatch):
     Path("params.yaml").write_text(
         Path("params.yaml").read_text("utf-8").replace("max_steps: 1868", "max_steps: 7"), "utf-8"
     )
+    Path(".git").mkdir()
     assert "uncommitted edits" in CliRunner().invoke(preset.main, arguments[:1]).output
 
 
@@ -92,6 +93,7 @@ def test_a_preset_of_ones_own_is_replaced_but_not_its_edits(tmp_path, monkeypatc
         done = CliRunner().invoke(preset.main, [name])
         assert done.exit_code == 0, done.output
     Path("params.yaml").write_text(Path("params.yaml").read_text("utf-8") + "# mine\n", "utf-8")
+    Path(".git").mkdir()
     assert "uncommitted edits" in CliRunner().invoke(preset.main, ["tiny-cpu"]).output
 
 

@@ -143,7 +143,7 @@ def test_sizes_are_printed_before_anything_is_fetched(hub, capsys):
     with pytest.raises(UserError, match="the Hub cannot be reached"):
         fetch()
     printed = capsys.readouterr().out
-    assert re.search(rf"model unsloth/Qwen3-4B-Base@{COMMIT[:12]}: 0\.\d\d GB", printed)
+    assert re.search(rf"model unsloth/Qwen3-4B-Base@{COMMIT[:12]}: 0 MB", printed)
     assert "2 of 2 repositories" in printed
 
 

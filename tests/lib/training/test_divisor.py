@@ -87,7 +87,7 @@ def test_with_signal_a_group_of_equal_rewards_adds_nothing(trainer, kl):
     for loss in (*STEP_TOKENS, "grpo", "dr_grpo", "reinforce"):
         with_group = step_gradient(trainer, rollouts, ADVANTAGES, loss=loss, **settings)
         assert_gradients(
-            with_group, step_gradient(trainer, *without, loss=loss, **settings), within=1e-6
+            with_group, step_gradient(trainer, *without, loss=loss, **settings), within=1e-5
         )
     shrunk = step_gradient(trainer, rollouts, ADVANTAGES, loss="grpo", divide_by="all")
     whole = step_gradient(trainer, rollouts, ADVANTAGES, loss="grpo", divide_by="signal")
