@@ -22,7 +22,6 @@ from lib.training.phase.setup import Setup, set_optimizer, shared_arguments
 from lib.training.phase.tracking import ProgressLines
 
 LINE_COLUMNS = ("loss", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected")
-"""Columns of the curve on a progress line."""
 
 ID_COLUMNS = ("prompt_ids", "chosen_ids", "rejected_ids")
 """Columns of a pair's token ids, as TRL's trainer reads them."""
@@ -85,8 +84,6 @@ def dpo_setup(params: Params, *, pairs: Path, init: Path, base: Path, scratch: P
         remedy="`dvc repro pairs` writes it",
     )
     dataset = pair_dataset(rows, max_seq_length=model.max_seq_length)
-    # If `init` is an adapter of an earlier phase, it is loaded and trained further. Otherwise a new
-    # one is added if params ask for LoRA.
     policy = load_policy(init, base=base, settings=model)
     if model.lora.rank and not is_adapter(init):
         policy = add_adapter(policy, model.lora)
@@ -127,7 +124,6 @@ def dpo_arguments(params: Params, *, scratch: Path) -> DPOConfig:
         # With a limit, TRL would cut off the end of a completion, and the answer with it.
         max_length=None,
         beta=dpo.beta,
-        # TRL takes a list of losses to mix; here it has one.
         loss_type=[dpo.loss],
         label_smoothing=dpo.label_smoothing,
     )
@@ -135,8 +131,6 @@ def dpo_arguments(params: Params, *, scratch: Path) -> DPOConfig:
 
 def pair_dataset(pairs: Iterable[Mapping[str, Any]], *, max_seq_length: int) -> Dataset:
     """Return a dataset of the pairs' token ids.
-
-    Its columns are `ID_COLUMNS`: `prompt_ids`, `chosen_ids` and `rejected_ids`.
 
     Args:
         max_seq_length: most tokens of a prompt and a completion together.
@@ -147,7 +141,6 @@ def pair_dataset(pairs: Iterable[Mapping[str, Any]], *, max_seq_length: int) -> 
     rows = [{name: list(pair[name]) for name in ID_COLUMNS} for pair in pairs]
     if not rows:
         raise UserError("dpo: the file of pairs is empty; `dvc repro pairs` writes it")
-    # Per pair: the tokens of the prompt and of the longer of its two completions.
     lengths = [
         len(row["prompt_ids"]) + max(len(row["chosen_ids"]), len(row["rejected_ids"]))
         for row in rows

@@ -53,7 +53,6 @@ def math_training_setup(
         revision = revision or params.model.revision
     configure(seed=params.seed, threads=params.torch_threads)
     if problems is None:
-        # The split by its name in the list of known sets: gsm8k_train or gsm8k.
         source = KnownSource(known=GSM8K[split], limit="all")
         problems = folder / f"{source.known}.jsonl"
         # `read_source` yields (raw row, `Problem`), or (raw row, fault) for an invalid row.

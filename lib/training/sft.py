@@ -106,7 +106,6 @@ def sft_dataset(
             prompt, add_generation_prompt=True, return_dict=True
         )
         prompt_ids = rendered["input_ids"]
-        # The solution and the answer, written as the prompt format demands.
         target = render_target(problem, prompt_format).text + tokenizer.eos_token
         target_ids = tokenizer(target, add_special_tokens=False)["input_ids"]
         row = {

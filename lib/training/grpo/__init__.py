@@ -26,7 +26,6 @@ from lib.training.phase.tracking import ProgressLines
 from lib.training.phase.warning_signs import Limits, WarningSigns
 
 LINE_COLUMNS = ("reward", "reward_std", "frac_reward_zero_std", "completions/mean_length", "loss")
-"""Columns of the curve on a progress line."""
 
 
 def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratch: Path) -> Setup:
@@ -54,10 +53,8 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
         )
     policy, tokenizer = load_grpo_policy(params, init=init, base=base), load_tokenizer(init)
     prompt_format, system = prompt_settings(params, base)
-    # Chat messages: the system message, if any, and the problem.
     prompts = [conversation(problem.problem, system=system) for problem in all_problems]
 
-    # Limit completions to the tokens that the longest prompt leaves.
     room = room_for_completions(encode(tokenizer, prompts), max_seq_length=model.max_seq_length)
     if room < rollout.max_new_tokens:
         if is_main_process():
@@ -67,14 +64,12 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
             )
         rollout = rollout.model_copy(update={"max_new_tokens": room})
 
-    # Judges completions, and computes their rewards.
     grading = Grading(
         params.reward.names,
         params.reward.weights,
         prompt_format=prompt_format,
         **params.reward.settings(max_completion_tokens=rollout.max_new_tokens),
     )
-    # Thresholds of the warnings in training.
     limits = Limits.from_reward(
         params.reward,
         max_new_tokens=rollout.max_new_tokens,
@@ -82,13 +77,11 @@ def grpo_setup(params: Params, *, problems: Path, init: Path, base: Path, scratc
         advantage=grpo.advantage,
     )
     arguments = grpo_arguments(params, scratch=scratch)
-    # Arguments of both trainers. The callbacks print a line per logged step, and warn of failures.
     common = {
         "model": policy,
         "processing_class": tokenizer,
         "callbacks": [ProgressLines("grpo", LINE_COLUMNS), WarningSigns("grpo", limits)],
     }
-    # The dataset: the prompts, and columns for reward functions.
     rows = [
         {
             "prompt": prompt,
@@ -220,7 +213,6 @@ def switch_off_noise(policy: torch.nn.Module) -> None:
     # stays the policy's own, in which an engine can set the attention.
     copies: dict[int, PreTrainedConfig] = {}
     for module in policy.modules():
-        # Objects with rates among their attributes: the module, and its own copy of its config.
         owners: list[Any] = [module]
         config = getattr(module, "config", None)
         if isinstance(config, PreTrainedConfig) and module is not policy and _rates(config):

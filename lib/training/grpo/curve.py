@@ -67,7 +67,6 @@ class Curve:
         """
         for index, name in enumerate(names):
             self.record(f"rewards/{name}/mean", rewards[:, index].mean().item())
-            # Unbiased; NaN for a single completion.
             self.record(f"rewards/{name}/std", _std(rewards[:, index]))
         self.record("reward", totals.mean().item())
         self.record("reward_std", _std(totals.flatten()))
@@ -164,7 +163,6 @@ class Curve:
                 means[name] = total / count
         square = means.pop(SQUARE, None)
         if square is not None:
-            # Kish's effective sample size as a share, from the mean weight and mean squared weight.
             means[ESS] = effective_sample_share(means[f"{RATIO}/mean"], square)
         for name, value in means.items():
             self.record(name, value)

@@ -105,8 +105,7 @@ class PolicyGradientTrainer(Trainer):
         # The engine's version of the weights at the last roll-out ("" before the first), and the
         # last step's mean gap between sampler and trainer in nats per token.
         self._synced, self._gap = "", math.nan
-        # Set by `roll_out_with`, before training. `live`: True if the engine computes with the
-        # policy's own weights, not with a copy.
+        # Set by `roll_out_with`, before training.
         self.engine: Engine
         self.live: bool
         self.rollouts: list[Rollout] = []
@@ -115,7 +114,6 @@ class PolicyGradientTrainer(Trainer):
         """The same rollouts, arranged for the passes of a step."""
         self.extra_columns: dict[str, list[Any]] = {}
         """Columns of the rollouts from reward functions, logged through `log_extra`."""
-        # The metrics of the training curve, averaged over ranks and logged steps.
         self.curve = Curve(self.accelerator)
         self.bonus = EntropyCoefficient(grpo.entropy_coef, grpo.entropy_target)
         if self.bonus.is_used:
@@ -191,7 +189,6 @@ class PolicyGradientTrainer(Trainer):
         # Rows are arranged only now: advantages decide which rows share a micro-batch, and need all
         # rewards.
         batches = self._arrange(self._advantages())
-        # None without a KL penalty.
         if self.reference:
             # One swap for all micro-batches, because a swap copies every trained weight twice.
             with self.reference.in_place_of(self.model), torch.no_grad():
@@ -239,11 +236,9 @@ class PolicyGradientTrainer(Trainer):
         sampling = dataclasses.replace(self.sampling, seed=seed)
         try:
             with timed("generation"), whole:
-                # G completions for each prompt.
                 completions = self.engine.generate(prompts, sampling)
         except NotFiniteError as error:
             raise self._diverged("the policy's logits") from error
-        # A `Rollout` of each completion. `FIELDS`: the problem's prompt, text, reference and tags.
         groups = [
             self.grading.judge(group, prompt_ids=ids, **{name: problem[name] for name in FIELDS})
             for problem, ids, group in zip(problems, prompts, completions, strict=True)
@@ -271,15 +266,12 @@ class PolicyGradientTrainer(Trainer):
         Args:
             columns: columns for reward functions, B values each.
         """
-        # Name → the numbers logged under it during this call.
         metrics: dict[str, list[float]] = defaultdict(list)
-        # Name → values for the rollout log, from `log_extra` below.
         self.extra_columns = {}
         with timed("rewards"):
             self.grading.score(
                 rollouts,
                 **columns,
-                # What TRL passes to a reward function beside the columns.
                 trainer_state=self.state,
                 log_metric=lambda name, value: metrics[name].append(value),
                 log_extra=lambda name, values: self.extra_columns.update({name: list(values)}),
@@ -337,7 +329,6 @@ class PolicyGradientTrainer(Trainer):
         """
         # `signals`: [P] True for a group that gives a gradient.
         rounds, signals = self.grpo.dynamic_sampling, self._signal_mask(groups)
-        # Indices of this rank's groups to replace.
         missing = [index for index, signal in enumerate(signals) if not signal]
         round_ = 0
         # `wanted`: the largest number of missing groups on any rank; 0 ends the rounds.
@@ -351,9 +342,7 @@ class PolicyGradientTrainer(Trainer):
             # Not strict: there may be more missing groups than new ones with signal, or fewer.
             for index, group in zip(missing, spare, strict=False):
                 groups[index] = group
-            # The groups that are still to be replaced; empty if there were spare groups enough.
             missing = missing[len(spare) :]
-        # All rounds are used up, and some rank still lacks a group.
         if wanted and self.grpo.dynamic_sampling_fallback == "error":
             raise UserError(
                 f"grpo.dynamic_sampling={rounds}: at step {self.state.global_step + 1}, up to "
@@ -499,7 +488,6 @@ class PolicyGradientTrainer(Trainer):
 
     @property
     def _sorts_rows(self) -> bool:
-        """True if rollouts are sorted before they are cut into micro-batches."""
         # bnpo divides by the tokens of a micro-batch, so sorting rows would change its loss.
         return self.grpo.loss != "bnpo"
 
@@ -515,7 +503,6 @@ class PolicyGradientTrainer(Trainer):
         size = self.grpo.group_size
 
         def key(row: int) -> tuple[Any, ...]:
-            """Return (group has signal, prompt length, prompt's token ids, completion length)."""
             # `start`: the first row of this row's group; the group's `size` rows are consecutive.
             rollout, start = self.rollouts[row], row - row % size
             # True if a row of the group has an advantage other than 0: the same for all its rows,
@@ -594,7 +581,6 @@ class PolicyGradientTrainer(Trainer):
         # In the first of `num_iterations` passes, the policy still has the weights that sampled.
         if batch.old_log_probs is None:
             batch.old_log_probs = scores.log_probs.detach()
-            # The gap |log π − log q| of trainer and sampler, and the importance weights π / q.
             comparison = compare_with_sampler(
                 batch.old_log_probs,
                 batch.sampler_log_probs,
@@ -610,8 +596,6 @@ class PolicyGradientTrainer(Trainer):
                 batch.correction = comparison.weights
         loss = policy_loss(scores, batch, self.objective, entropy_coef=self.bonus.step_coefficient)
         self.curve.add_loss(loss, scores.entropy.detach(), batch)
-        # After the step's last micro-batch: average the metrics over all ranks, raise if the gap is
-        # not finite, and steer the entropy bonus.
         if batch.last:
             self._close_step()
         return loss.loss

@@ -179,8 +179,7 @@ class Scorer:
         """Return the keys and values of the p distinct prompts, without their last tokens.
 
         Args:
-            prompts: [p, C - 1] without each prompt's last token, -1 on padding. The model reads
-                that token with the completion, since its logits score the completion's first token.
+            prompts: [p, C - 1] without each prompt's last token, -1 on padding.
         """
         cache, mask = DynamicCache(), (prompts >= 0).long()
         model(
@@ -221,7 +220,6 @@ class Scorer:
         else:
             # Sliced, since a model without the argument `logits_to_keep` returns all logits.
             scores = self._from_logits(model(**inputs).logits[:, -length - 1 :], labels)
-        # Without the column that was added above.
         log_probs, entropy = (
             each.masked_fill(~real, 0)[:, :-1] for each in (scores.log_probs, scores.entropy)
         )

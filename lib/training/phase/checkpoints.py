@@ -86,7 +86,6 @@ class Checkpoints:
         if any(self.writing.glob("checkpoint-*")):
             say("ignores a half-written checkpoint")
         for checkpoint in reversed(self.by_step()):
-            # Such as "model.safetensors is not as saved"; '' without damage.
             damage = find_damage(checkpoint)
             if not damage:
                 return checkpoint
@@ -96,7 +95,6 @@ class Checkpoints:
     def seal(self, step: int) -> None:
         """Add the manifest to the trainer's checkpoint, and move it out of `writing`."""
         written = self.writing / f"checkpoint-{step}"
-        # TRL's frozen adapter: with it, a resumed run would load the wrong weights.
         drop_reference_adapter(written)
         # Written after the other files, so that an interrupted checkpoint has no manifest.
         write_json(written / MANIFEST, _hashes(written))
@@ -122,7 +120,6 @@ class Checkpoints:
         checkpoint or later, so of the folders up to that step it can only select the last one.
         Example: of best-1, best-3 and best-5 with checkpoint-4 and checkpoint-8, best-1 goes.
         """
-        # By step, and so from the worst to the best.
         bests = sorted(self.folder.glob("best-*"), key=checkpoint_step)
         # Without a checkpoint a later run starts at step 0 and writes its own folders: only the
         # last folder stays, which the end of this run may select.
@@ -223,7 +220,6 @@ class SealCheckpoints(TrainerCallback):
         ranks = PartialState()
         ranks.wait_for_everyone()
         if state.is_world_process_zero:
-            # Also moves it out of the trainer's output folder, so that a run can resume from it.
             self.checkpoints.seal(state.global_step)
             self.checkpoints.drop_all_but(self.keep)
         # No rank trains on before the checkpoint is in its place.
@@ -278,7 +274,6 @@ class SaveOnSignal(TrainerCallback):
         Ctrl-C ends the run at once, or at the end of a checkpoint's write. In another thread than
         the main one nothing is recorded: Python allows no handler there.
         """
-        # Signal → the handler to restore, which `signal.signal` returns.
         earlier: dict[signal.Signals, Any] = {}
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGUSR1):
@@ -337,14 +332,12 @@ def find_damage(checkpoint: Path) -> str:
     them in alphabetical order.
     """
     try:
-        # {relative path: hash} of each file.
         expected = read_json(checkpoint / MANIFEST)
     except UserError:
         expected = None
     if not isinstance(expected, dict):
         return "no readable manifest"
     actual = _hashes(checkpoint)
-    # Missing, added and changed files.
     differing = [
         name for name in expected.keys() | actual.keys() if expected.get(name) != actual.get(name)
     ]

@@ -98,7 +98,6 @@ def expected_world_size(command: Sequence[str]) -> int | None:
     is_torchrun = bool(names & {"torchrun", "torch.distributed.run", "stages.ranks"})
     if not is_torchrun and not ("accelerate" in names and "launch" in command):
         return None
-    # Texts, or None for an option that is not on the command line.
     options = _options(command)
     if is_torchrun:
         # torchrun takes an option that is not given from the environment (Kubeflow sets these).

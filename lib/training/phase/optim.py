@@ -68,7 +68,6 @@ class MemoryEfficientAdamW(Optimizer):
     def _update(self, param: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
         """Update a parameter on its device: copy its moments there, and the new ones back."""
         state = self.state[param]
-        # The parameter's first step.
         if not state:
             state["step"] = torch.tensor(0.0)
             state.update({moment: _host_zeros_like(param) for moment in _MOMENTS})
@@ -93,7 +92,6 @@ class MemoryEfficientAdamW(Optimizer):
         for name, moment in zip(_MOMENTS, (mean, square), strict=True):
             # On a CPU the update was in place.
             if moment is not state[name]:
-                # From the GPU into pinned memory.
                 state[name].copy_(moment, non_blocking=True)
 
     def load_state_dict(self, state_dict: StateDict) -> None:

@@ -34,7 +34,6 @@ DIGITS = 6
 
 def kept_generations(grpo: Grpo, *, max_new_tokens: int) -> int:
     """Return the least n ≥ 1 that keeps a log of every n-th generation within about `MAX_BYTES`."""
-    # The rows of a run that would log every generation.
     rows = grpo.max_steps * grpo.log_problems * grpo.group_size / grpo.num_iterations
     return math.ceil(rows * (TEXT_BYTES + TOKEN_BYTES * max_new_tokens) / MAX_BYTES) or 1
 
@@ -80,7 +79,6 @@ class RolloutLog(TrainerCallback, ExportableState):
         # The number of the roll-out, and of this step among the `num_iterations` steps on its
         # rollouts, both from 0.
         generation, iteration = divmod(state.global_step - 1, self.grpo.num_iterations)
-        # Only every `self.every`-th roll-out, so that the log stays small.
         if state.is_world_process_zero and iteration == 0 and generation % self.every == 0:
             rows = logged_rollouts(self.trainer, self.grpo.log_problems, step=state.global_step)
             # `default`: a reward function may log values that are no JSON, such as a tensor.
@@ -133,9 +131,7 @@ def logged_rollouts(trainer: Any, num_problems: int, *, step: int) -> list[Train
     # Index of a group's first rollout → the problem's text.
     firsts = range(0, len(trainer.rollouts), size)
     problems = {start: trainer.rollouts[start].problem for start in firsts}
-    # Ordered by the text's hash, so that the same problems are preferred whenever they come up.
     starts = sorted(problems, key=lambda start: hashlib.sha256(problems[start].encode()).digest())
-    # Index of a rollout → its advantage, number of loss tokens and log-prob gap.
     scores = _scores(trainer)
     # `extra_columns` has what reward functions logged in their last call. With dynamic sampling
     # that call may have scored a refill's groups only, so its columns belong to other rollouts. A
@@ -188,7 +184,6 @@ def _scores(trainer: Any) -> dict[int, dict[str, Any]]:
             total = ((batch.old_log_probs - batch.sampler_log_probs).abs() * mask).sum(-1)
             gaps = [round(gap, DIGITS) for gap in (total / mask.sum(-1)).tolist()]
         advantages, num_loss_tokens = batch.advantages.tolist(), counted.sum(-1).tolist()
-        # `rows`: the rollouts' indices in the step.
         for row, index in enumerate(batch.rows):
             scores[index] = {
                 "advantage": round(advantages[row], DIGITS),

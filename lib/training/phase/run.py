@@ -100,7 +100,6 @@ def run_phase(
         UserError: another process runs this stage, this one was interrupted, or the launcher
             did not start as many processes as its options ask for.
     """
-    # `accelerate launch --num_processes 2 --cpu` starts one process and exits with 0 (1.15).
     check_world_size()
     # The reason in words; '' if the phase runs.
     if section.skipped:
@@ -120,7 +119,6 @@ def run_phase(
             write_provenance(outputs.provenance, settings=settings, inputs=inputs, skipped=skipped)
         return
 
-    # None if the run has no validation.
     active_validator = validator if section.eval_steps else None
     if active_validator:
         # Raises if the engine is not installed: now, and not after a model is loaded.
@@ -132,12 +130,10 @@ def run_phase(
     with alone(folder / "lock", what=stage) if is_main_process() else nullcontext():
         checkpoints = Checkpoints(folder / run_fingerprint(stage, settings=settings, inputs=inputs))
         try:
-            # `say(line)` prints a line on rank 0, and appends it to the log.
             say = Announcer(stage, folder / "training.log")
             if others := checkpoints.others():
                 names = ", ".join(map(str, others))
                 say(f"{stage} does not use checkpoints of other params, inputs or code: {names}")
-            # The last undamaged checkpoint; None for a new run.
             newest = None
             if is_main_process():
                 newest = checkpoints.newest(lambda line: say(f"{stage} {line}"))
@@ -150,7 +146,6 @@ def run_phase(
             tracker = Tracker(f"{stage}-{checkpoints.folder.name}", settings)
             # Every rank builds a trainer and loads the weights.
             trainer = build(checkpoints.writing)
-            # Refuses DeepSpeed, and FSDP's first version.
             check_sharding(trainer)
             if (ranks := num_processes()) > 1:
                 say(f"{stage} runs on {Launch(ranks, shards=trainer.is_fsdp_enabled)}")
@@ -186,7 +181,6 @@ def run_phase(
 
             connect_progress(trainer, say, active_validator, rollouts=outputs.rollouts)
             if active_validator:
-                # Called with a step whose point is the best so far, to save its weights.
                 keep_best = functools.partial(save_best, trainer, checkpoints)
                 active_validator.watch(
                     trainer,
@@ -203,14 +197,12 @@ def run_phase(
             trainer.add_callback(on_signal)
 
             keep = section.keep_checkpoints
-            # Adds a manifest to each checkpoint of the trainer, and removes old ones.
             trainer.add_callback(SealCheckpoints(checkpoints, keep=keep, interrupts=on_signal))
             with (
                 on_signal.watch(),
                 closing(active_validator) if active_validator else nullcontext(),
             ):
                 trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-            # True after SIGTERM.
             if on_signal.ended:
                 # Rank 0's hint, since a shared folder may show its checkpoint to other ranks late.
                 (hint,) = broadcast_object_list([resume_hint(checkpoints, stage)])
@@ -236,8 +228,6 @@ def run_phase(
                     write_json(outputs.model / SELECTED, selections)
                 facts = {"skipped": False, "warnings": all_signs(trainer)}
                 write_provenance(outputs.provenance, settings=settings, inputs=inputs, **facts)
-                # Keeps the last `keep` checkpoints, with the base's prompt format and system prompt
-                # copied in so that they can be evaluated anywhere, and removes the rest.
                 checkpoints.finish(keep=keep, base=inputs.get("base"))
         except KeyboardInterrupt:
             raise UserError(f"{stage} was interrupted; {resume_hint(checkpoints, stage)}") from None
@@ -292,7 +282,6 @@ def write_results(
         rollouts: rows of the rollout log.
         best: the selected validation point, if params select the best one.
     """
-    # The paths of files that a phase does not have are None.
     if outputs.rollouts:
         write_jsonl(outputs.rollouts, rollouts)
     # Without a point these files have no rows, but are written: DVC expects all outs.
@@ -317,7 +306,6 @@ def has_slow_bfloat16(trainer: Trainer) -> bool:
     oneDNN knows if the CPU has the instructions. Without AVX-512, a product of 1,200 × 576 with
     576 × 49,152 took 3 to 4 times as long as in float32, and its backward pass 42 to 52 times.
     """
-    # Autocast to bfloat16, or weights in it.
     half = trainer.args.bf16 or next(trainer.model.parameters()).dtype == torch.bfloat16
     onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     # Without oneDNN the answer is unknown, so there is no warning.

@@ -72,7 +72,6 @@ def shared_arguments(
         # accelerate would train in float32 without a warning.
         raise UserError(f"model.mixed_precision=fp16: {NEEDS_GPU}")
     return {
-        # Rows of a forward pass, and number of passes in an optimiser step.
         **micro_batches(batch, micro_batch=section.micro_batch_size, world_size=num_processes()),
         "output_dir": str(scratch),
         "learning_rate": section.learning_rate,

@@ -137,7 +137,6 @@ class ProgressLines(TrainerCallback):
         # Drop the times of an earlier phase in this process.
         SECONDS.clear()
         self.state = state
-        # The token counts that earlier processes have logged; none for a new run.
         tokens = [entry["num_tokens"] for entry in state.log_history if "num_tokens" in entry]
         self.start = self.previous = Mark(
             step=state.global_step, tokens=max(tokens, default=0.0), time=time.monotonic()
@@ -163,24 +162,19 @@ class ProgressLines(TrainerCallback):
             done, total: completions, or micro-batches of training.
             tokens: generated so far in this part.
         """
-        # Only the first rank prints.
         if self.bar is None:
             return
-        # The number of ended steps, and the run's last step.
         step, last = self.state.global_step, self.state.max_steps
         # `global_step` already counts the step in progress when its last micro-batch is reported,
         # and in validation. Rollouts and earlier micro-batches belong to step + 1.
         counted = part == "validation" or (part == "training" and done == total)
         self.heartbeat.label = f"{self.stage} step={step if counted else step + 1}/{last}"
-        # At least one step of this process has ended, so there is a pace.
         if step > self.start.step:
             # The mark of the last step's end; its tokens are not read.
             ended = Mark(step=step, tokens=0.0, time=self.step_end)
             left = (last - step) * ended.seconds_per_step(self.start)
-            # Minus the time since that step's end.
             left = max(0.0, left - (time.monotonic() - self.step_end))
             self.heartbeat.label += f" left={tqdm.format_interval(left)}"
-        # Prints only if its last line was long enough ago.
         self.heartbeat(part, done, total, tokens)
 
     def on_substep_end(
@@ -197,7 +191,6 @@ class ProgressLines(TrainerCallback):
         if state.global_step >= state.max_steps:
             control.should_log = True
         self.num_batches, self.step_end = 0, time.monotonic()
-        # None on all ranks but the first.
         if self.bar is not None:
             self.bar.update(state.global_step - self.bar.n)
             # The bar is disabled if stderr is no terminal: lines show the progress instead. The
@@ -219,7 +212,6 @@ class ProgressLines(TrainerCallback):
         # Only the first rank prints, and only points: the trainer also logs a summary at its end.
         if self.bar is None or not logs or "loss" not in logs:
             return
-        # Printed before the first line: the note that a loss near 0 is normal.
         if self.stage == "grpo" and self.previous is self.start:
             self.say(f"grpo {LOSS_NOTE}")
         # All tokens so far; a point may lack them.
@@ -248,7 +240,6 @@ class ProgressLines(TrainerCallback):
         # Nothing to print for a run that was resumed at its end.
         if now.step > self.start.step:
             total = now.time - self.start.time  # in seconds
-            # Such as generation=61%.
             shares = [f"{part}={spent / total:.0%}" for part, spent in SECONDS.items()]
             duration = f"time={tqdm.format_interval(total)}"
             self.say(" ".join([self.stage, duration, now.pace(self.start), *shares]))
@@ -317,7 +308,6 @@ class Tracker(TrainerCallback):
         # Each process is a run of its own for the trackers, named by its start: a process that
         # resumes repeats steps, and a run should have no step twice.
         self.name = os.environ.get("WANDB_NAME") or f"{name}-{time.strftime('%m%d-%H%M%S')}"
-        # By dotted key, as in params.yaml.
         self.config = flatten(settings, reducer="dot")
         # Numbers of log entries and of rollout rows that are sent already.
         self.num_sent = self.num_rows = 0
@@ -334,7 +324,6 @@ class Tracker(TrainerCallback):
             names.add("wandb")
         if not names:
             return
-        # Variables that the user has set keep their values.
         for variable, value in TRACKER_DEFAULTS.items():
             os.environ.setdefault(variable, value)
         installed = get_available_reporting_integrations()
@@ -431,7 +420,6 @@ class Tracker(TrainerCallback):
                 media[f"distribution/{function.__name__}"] = tracker.Histogram(values)
         if rows:
             names = ("step", "problem", "completion", "reward", "advantage")
-            # A column for each reward function, and these.
             table = [row["rewards"] | {name: row[name] for name in names} for row in rows]
             # A new table at each log, as in TRL: by default W&B cannot append to a logged table.
             media["completions"] = tracker.Table(dataframe=pandas.DataFrame(table))

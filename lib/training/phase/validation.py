@@ -65,7 +65,6 @@ class Validator(TrainerCallback):
     def __init__(self, params: Params, problems: Path, *, init: Path, base: Path) -> None:
         self.params, self.settings, self.init, self.base = params, params.validation, init, base
         longest = self.settings.max_new_tokens
-        # Name of a set → its problems.
         self.sets = {
             name: list(read_problems(problems / f"{name}.jsonl")) for name in self.settings.sets
         }
@@ -139,7 +138,6 @@ class Validator(TrainerCallback):
             self.settings.engine,
             self.init,
             base=self.base,
-            # dtype, attention and max_seq_length.
             **self.params.model.loading,
             batch_size=self.settings.batch_size,
             policy=policy,
@@ -157,7 +155,6 @@ class Validator(TrainerCallback):
         """Answer all problems greedily; return a graded completion of each, by set."""
         answers = {}
         for name, problems in self.sets.items():
-            # For each problem a list of its one rollout, graded and scored.
             groups = sample_groups(
                 engine,
                 problems,
@@ -222,12 +219,9 @@ class Validator(TrainerCallback):
         """Measure the policy, log the point, and call `keep` if it is the best so far."""
         # All sets' measures in one entry of the log, such as `validation/gsm8k/answer_accuracy`.
         point: dict[str, float] = {"step": state.global_step}
-        # `rows`: a graded completion of each problem of the set.
         for name, rows in self._sync_and_answer(model).items():
-            # Mean of each measure over the set, such as {"answer_accuracy": 0.5}.
             values = means(rows)
             self.say(self._line(state, name, values))
-            # "validation/" for the first set, "validation/<name>/" for the others.
             prefix = PREFIX + self.prefix(name)
             point |= {prefix + measure: value for measure, value in values.items()}
         # A part of the trainer's state, which a checkpoint saves and a resumed run restores.
@@ -248,7 +242,6 @@ class Validator(TrainerCallback):
             Its step and accuracy with the standard error, the run's last step, and the numbers of
             points and problems.
         """
-        # Such as "answer_accuracy" if the held-back set is the first one.
         column = f"{self.prefix(HELD_BACK_SET)}answer_accuracy"
         points = validation_points(state)
         # Of equal points `max` returns the first: the policy that was trained least.

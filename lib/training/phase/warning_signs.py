@@ -104,11 +104,8 @@ class Limits:
             lowest=lowest,
             highest=highest,
             max_new_tokens=max_new_tokens,
-            # Largest gap of sampler and trainer that rounding explains, in nats per token.
             gap=MAX_GAP[dtype],
-            # Number of overflowing gradients in a row that is a fault.
             overflows=OVERFLOWS.get(dtype, 1),
-            # Last step at which rewards at their minimum are still expected; 0 for none.
             expected_until=MINIMUM_UNTIL.get(reward.stack, 0),
             # A plugin's advantages may be any.
             centred=advantage != "none" and not is_plugin(advantage),
@@ -130,7 +127,6 @@ class WarningSigns(TrainerCallback):
     def __init__(self, stage: str, limits: Limits) -> None:
         self.stage = stage
         self.limits = limits
-        # All logged points so far.
         self.points: list[Point] = []
         self.signs: list[dict[str, Any]] = []
         """Entries for provenance: "step", "kind", and "text" with the param to change."""
@@ -165,7 +161,6 @@ class WarningSigns(TrainerCallback):
         seen = {sign["kind"] for sign in self.signs}
         new: list[dict[str, Any]] = []
         for kind, check in CHECKS.items():
-            # The text of the warning, '' without a sign.
             text = "" if kind in seen else check(self.points, self.limits)
             if text:
                 new.append({"step": int(point["step"]), "kind": kind, "text": text})
@@ -187,7 +182,6 @@ def reward_at_minimum(points: list[Point], limits: Limits) -> str:
     # For some reward stacks, such as S0, minimal rewards are normal in the first steps.
     if points[-1]["step"] <= limits.expected_until:
         return ""
-    # Such as "0 to 0.01"; '' if a reward is further from the minimum than `near`, 1 % of the range.
     rewards = _steady_range(points, "reward", lambda value: value <= limits.lowest + limits.near)
     if not rewards:
         return ""
@@ -229,7 +223,6 @@ def entropy_collapse(points: list[Point], limits: Limits) -> str:
         return ""
     # The mean over the first points, in nats per token.
     first = sum(entropies[:STREAK]) / STREAK
-    # All of the last points must be below a share of that mean.
     if max(entropies[-STREAK:]) >= COLLAPSE * first:
         return ""
     return (
@@ -241,7 +234,6 @@ def entropy_collapse(points: list[Point], limits: Limits) -> str:
 
 def at_the_limit(points: list[Point], limits: Limits) -> str:
     """Detect many completions truncated at the length limit. Return the warning or ''."""
-    # Such as "0.5 to 0.7"; '' if a share is below the threshold.
     shares = _steady_range(
         points, "completions/clipped_ratio", lambda value: value >= TRUNCATED_SHARE
     )
@@ -261,7 +253,6 @@ def reward_hacking(points: list[Point], limits: Limits) -> str:
     # The first and the last window must not overlap.
     if min(len(rewards), len(accuracies)) < 2 * WINDOW:
         return ""
-    # Means of the first and of the last window.
     first_reward, last_reward = _window_means(rewards)
     first_accuracy, last_accuracy = _window_means(accuracies)
     # A share of the stack's range, since one stack's rewards go up to 12.5 and another's to 1.
