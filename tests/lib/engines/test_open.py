@@ -147,14 +147,16 @@ def test_a_vllm_that_keeps_old_keys_and_values_is_refused(monkeypatch):
 
 
 def test_the_servers_command_names_weights_and_options(base, smoke):
-    address = {"host": "127.0.0.1", "port": 8001}
     command = server_command(
-        base, **address, model=smoke.model, memory_share=0.3, options=["--seed", "1"]
+        base, port=8001, model=smoke.model, memory_share=0.3, options=["--seed", "1"]
     )
     assert command[:3] == ["vllm", "serve", str(base)]
     line = " ".join(command)
     for option in (
+        "--host 127.0.0.1",
         "--port 8001",
+        "--allowed-origins []",
+        "--middleware lib.engines.serve.OwnRequests",
         "--dtype float32",
         "--max-model-len 256",
         "--generation-config vllm",
@@ -176,7 +178,6 @@ def test_a_server_of_an_adapter_is_refused(adapter_checkpoint, smoke):
     with pytest.raises(UserError, match="is an adapter; serve the model below it"):
         server_command(
             adapter_checkpoint[0],
-            host="",
             port=1,
             model=smoke.model,
             memory_share=0.3,

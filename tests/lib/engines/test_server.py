@@ -216,7 +216,7 @@ def test_a_server_that_never_answers_is_given_up(base, monkeypatch):
 @pytest.mark.parametrize("changes", [{"hidden_size": 7}, {"rms_norm_eps": 0.5}], ids=str)
 def test_a_server_of_another_shape_is_refused(base, serve, tmp_path, changes):
     write_json(tmp_path / "config.json", read_json(base / "config.json") | changes)
-    with pytest.raises(UserError, match=f"shape.* MODEL={base}"):
+    with pytest.raises(UserError, match=f"shape.* --model {base}"):
         connect(base, serve(tmp_path))
 
 
@@ -232,7 +232,7 @@ def test_a_server_of_another_shape_is_refused(base, serve, tmp_path, changes):
 )
 def test_a_server_that_reports_no_weights_is_refused(base, serve, models):
     """Plain `vllm serve` has log-probs of another temperature, too; Ollama lists names only."""
-    with pytest.raises(UserError, match=f"not started by .* MODEL={base}"):
+    with pytest.raises(UserError, match=f"not started by .* --model {base}"):
         connect(base, serve(models=(200, models)))
 
 

@@ -65,7 +65,7 @@ def test_an_adapter_finds_its_base_beside_it_or_where_told(models):
     config = read_json(far / "adapter_config.json")
     write_json(far / "adapter_config.json", config | {"base_model_name_or_path": str(base)})
     assert external_model(far).base == base
-    with pytest.raises(UserError, match="BASE_MODEL"):
+    with pytest.raises(UserError, match="--base"):
         external_model(far, base=models / "nowhere")
 
 
@@ -97,7 +97,7 @@ def test_a_named_format_takes_the_place_of_the_models_own(folder):
 @pytest.mark.parametrize(
     ("template", "words"),
     [
-        ("{{ raise_exception('no system role') }}", "no system role.*SYSTEM="),
+        ("{{ raise_exception('no system role') }}", "no system role.*--system="),
         ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "3 s"),
         ("{{ 'a' * 9000000000 }}", "MemoryError"),
         ("{{ 'a' * 9000000 }}", "9,000,000 characters"),
