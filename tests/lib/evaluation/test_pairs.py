@@ -28,6 +28,7 @@ class Tokenizer:
     """A tokenizer with one token per character, so that ids are readable."""
 
     added_tokens_decoder: dict[int, object] = {}  # noqa: RUF012
+    name_or_path = "characters"
 
     def apply_chat_template(self, messages: list[dict[str, str]], **settings: object):
         return {"input_ids": [ord(character) for character in messages[-1]["content"]]}
