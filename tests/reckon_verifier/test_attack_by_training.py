@@ -14,7 +14,7 @@ def test_a_policy_trained_at_smoke_size_earns_nothing_falsely(tmp_path):
         grpo={"max_steps": 9, "beta": 0.0, "eval_steps": 0},
         reward={"stack": "tiny", "extra": [], "weights": [0.25, 1.0]},
     )
-    for stage in ("prepare", "sft"):
+    for stage in ("check", "prepare", "sft"):
         clone.python(f"stages.{stage}")
     printed = clone.python("bench.verifier.attack_by_training", "rollouts.jsonl.gz")
     rows = read_rollouts(clone.folder / "rollouts.jsonl.gz")
