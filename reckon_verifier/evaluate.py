@@ -419,6 +419,10 @@ def real_value(node: Node) -> Fraction | None:
         return None
     from mpmath.libmp import to_rational  # type: ignore[import-untyped]
 
-    # `to_rational` turns mpmath's own representation, `_mpf_`, into (numerator, denominator).
-    # Fraction(float(value)) would keep only 16 digits.
-    return Fraction(*to_rational(value.middle.real._mpf_))
+    # mpmath's own representation is (sign, integer, exponent of 2, bits). 2^(tan 1)^99 has an
+    # exponent of 19 digits, which a Fraction would write out.
+    number = value.middle.real._mpf_
+    if abs(number[2]) > MAX_BITS:
+        return None
+    # (numerator, denominator); Fraction(float(value)) would keep only 16 digits.
+    return Fraction(*to_rational(number))

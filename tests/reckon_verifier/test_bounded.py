@@ -30,6 +30,8 @@ HOSTILE = {
     "python tower": "9**9**9**9",
     "towers in a quotient": r"\dfrac{7^{7^{7^{7}}} - 5}{16}",
     "large power": "3^{999999999}",
+    "irrational power": r"(2)^{\tan(1)^{99}}",
+    "negative irrational power": r"(2)^{\tan(2)^{99}}",
     "negative power of a decimal": "0.1^{-99999999999}",
     "symbol in a tower": "x^{x^{x^{x}}}",
     "iterated factorial": "((9!)!)!",
