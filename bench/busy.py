@@ -1,9 +1,10 @@
-"""Two training threads beside busy processes, with and without OMP_WAIT_POLICY=PASSIVE.
+"""Two training threads beside busy processes: how OpenMP's waiting threads wait.
 
     python -m bench.busy
 
 Writes bench/busy.json: steps per second of a matrix product of a step's size on two threads, for 0,
-2 and 4 busy processes. The two policies alternate, so that a machine's other work meets both.
+2 and 4 busy processes, and the ratio to the default policy. The policies alternate, so that a
+machine's other work meets all.
 """
 
 import json
@@ -14,7 +15,14 @@ import sys
 from pathlib import Path
 
 RESULTS = Path(__file__).with_suffix(".json")
-BUSY, POLICIES, ROUNDS = (0, 2, 4), ("PASSIVE", "ACTIVE"), 5
+BUSY, ROUNDS = (0, 2, 4), 5
+POLICIES = {
+    "passive": {"OMP_WAIT_POLICY": "PASSIVE"},
+    "short spin": {"GOMP_SPINCOUNT": "3000"},
+    "default": {},
+}
+
+VARIABLES = {name for policy in POLICIES.values() for name in policy}
 
 STEP = """
 import time, torch
@@ -36,7 +44,8 @@ print(n / (time.monotonic() - start))
 
 
 def steps_per_second(policy: str) -> float:
-    environment = {**os.environ, "OMP_WAIT_POLICY": policy, "OMP_NUM_THREADS": "2"}
+    inherited = {name: os.environ[name] for name in os.environ if name not in VARIABLES}
+    environment = {**inherited, "OMP_NUM_THREADS": "2", **POLICIES[policy]}
     done = subprocess.run(
         [sys.executable, "-c", STEP], env=environment, capture_output=True, text=True, check=True
     )
@@ -48,16 +57,19 @@ def main() -> None:
     for busy in BUSY:
         others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(busy)]
         try:
-            runs = [
-                {policy: steps_per_second(policy) for policy in POLICIES} for _ in range(ROUNDS)
-            ]
+            runs = [{each: steps_per_second(each) for each in POLICIES} for _ in range(ROUNDS)]
         finally:
             for other in others:
                 other.kill()
-        ratios = sorted(run["PASSIVE"] / run["ACTIVE"] for run in runs)
-        medians = {policy: statistics.median(run[policy] for run in runs) for policy in POLICIES}
-        rows.append({"busy": busy, **medians, "ratio": statistics.median(ratios),
-                     "ratio_low": ratios[0], "ratio_high": ratios[-1]})  # fmt: skip
+        row: dict[str, object] = {"busy": busy}
+        for policy in POLICIES:
+            ratios = sorted(run[policy] / run["default"] for run in runs)
+            row[policy] = {
+                "steps_per_s": round(statistics.median(run[policy] for run in runs), 1),
+                "ratio": round(statistics.median(ratios), 2),
+                "ratio_range": [round(ratios[0], 2), round(ratios[-1], 2)],
+            }
+        rows.append(row)
         print(rows[-1])
     RESULTS.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 

@@ -123,10 +123,12 @@ def set_library_variables() -> None:
         "TRANSFORMERS_NO_TF": "1",
         "TRANSFORMERS_NO_TENSORFLOW": "1",
         "USE_TF": "0",
-        # OpenMP's waiting threads sleep. If they spin, two threads beside two busy processes run at
-        # about half the speed; on an idle machine there is no difference.
-        "OMP_WAIT_POLICY": "PASSIVE",
     }
+    # OpenMP's waiting threads sleep after a short spin. With libgomp's long spin, two threads
+    # beside two busy processes run at a third of their speed; without any (`PASSIVE`), small
+    # operations on an idle machine at 0.6 of it (bench/busy.json).
+    if "OMP_WAIT_POLICY" not in os.environ:
+        variables["GOMP_SPINCOUNT"] = "3000"
     for name, value in variables.items():
         os.environ.setdefault(name, value)
 

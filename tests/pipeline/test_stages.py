@@ -6,7 +6,8 @@ from tests.conftest import run_python
 
 UNSET = (
     *("TRANSFORMERS_NO_TF", "TRANSFORMERS_NO_TENSORFLOW", "USE_TF", "HF_HUB_DISABLE_TELEMETRY"),
-    *("HF_HUB_OFFLINE", "DVC_STAGE", "UNSLOTH_DISABLE_STATISTICS", "OMP_WAIT_POLICY"),
+    *("HF_HUB_OFFLINE", "DVC_STAGE", "UNSLOTH_DISABLE_STATISTICS"),
+    *("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"),
 )
 
 
@@ -36,10 +37,13 @@ def test_an_installed_tensorflow_is_left_alone(room, tmp_path):
     assert printed(f"import {room}; {sees}", PYTHONPATH=str(tmp_path)) == "False"
 
 
-def test_waiting_threads_sleep_unless_the_user_says_otherwise():
-    shown = "import stages, os, sys; print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)"
-    assert printed(shown) == "PASSIVE False"
-    assert printed(shown, OMP_WAIT_POLICY="ACTIVE") == "ACTIVE False"
+def test_waiting_threads_spin_shortly_unless_the_user_says_otherwise():
+    shown = (
+        "import stages, os, sys; print(os.environ.get('GOMP_SPINCOUNT'), 'torch' in sys.modules)"
+    )
+    assert printed(shown) == "3000 False"
+    assert printed(shown, OMP_WAIT_POLICY="ACTIVE") == "None False"
+    assert printed(shown, GOMP_SPINCOUNT="5") == "5 False"
 
 
 def test_a_stage_of_dvc_asks_nothing_of_the_network():
