@@ -70,3 +70,11 @@ def test_the_tracked_differences_have_their_intervals_in_a_list(files):
     paired = numbers["paired"][0]["sft_to_grpo"]["held_out"]["greedy_answer_accuracy"]
     assert paired["low"] < paired["difference"] < paired["high"] and paired["n"] == 24
     assert numbers["sft_to_grpo"]["held_out"]["greedy"] == paired["difference"]
+
+
+def test_exported_rates_are_those_of_the_exported_model(run, files):
+    rates = run.metrics[run.exported][run.benchmarks[0]]
+    assert json.loads(files["report.json"])["exported"] == {
+        "answer_accuracy": rates["greedy"]["answer_accuracy"],
+        "pass_at_1": rates["sampled"]["pass_at_1"],
+    }
