@@ -16,7 +16,7 @@ from lib.training import from_model
 from lib.training.from_model import math_training_setup
 from lib.training.phase.setup import run_training
 from tests.conftest import S1
-from tests.pipeline.source_rows import gsm8k
+from tests.pipeline.source_rows import row_of
 
 CARD = """---
 configs:
@@ -46,7 +46,7 @@ def checkout(base, sets, tmp_path, monkeypatch):
     fetched = dataset_repository(**split.place).folder
     (fetched / "main").mkdir(parents=True)
     (fetched / "README.md").write_text(CARD, encoding="utf-8")
-    rows = [gsm8k(problem) for problem in sets.sft[:16]]
+    rows = [row_of("gsm8k", problem) for problem in sets.sft[:16]]
     write_jsonl(fetched / "main/train-0.jsonl", rows)
     return tmp_path
 

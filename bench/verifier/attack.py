@@ -67,6 +67,15 @@ class Pair(NamedTuple):
     """True for a completion: the answer is extracted first."""
 
 
+def filled(name: str, case: "Case", *, is_text: bool = False, **slots: str) -> Iterator[Pair]:
+    """Fill the templates of a name; a slot `one` stands in them as `<one>`."""
+    for template in TEMPLATES[name]:
+        for slot, text in {"x": case.text, "b": case.bare, **slots}.items():
+            template = template.replace(f"<{slot}>", text)
+        own, _, answer = template.rpartition(" ≠ ")
+        yield Pair(own or case.text, answer, "" if own else case.problem, is_text)
+
+
 class Case:
     """A reference with its problem, and its certain properties."""
 
@@ -212,6 +221,9 @@ def scientific(number: Decimal) -> str:
 # Families ----------------------------------------------------------------------------------------
 
 
+Family = Callable[[Case], Iterator[Pair]]
+
+
 def signs(case: Case) -> Iterator[Pair]:
     """Turn the sign of a number or an expression, or of its last term."""
     if not case.is_expression:
@@ -334,10 +346,7 @@ def units(case: Case) -> Iterator[Pair]:
     for one, two in UNITS:
         for shape in ("%s%s",) if one.startswith("^") else (r"%s\text{ %s}", "%s %s"):
             yield Pair(shape % (text, one), shape % (text, two))
-    yield Pair(rf"\${text}", f"{text} cents")
-    yield Pair(rf"\${text}", rf"{text}\text{{ cents}}")
-    yield Pair(f"{text}°C", f"{text}°F")
-    yield Pair(rf"{text}^\circ", rf"{text}\text{{ radians}}")
+    yield from filled("units of money and angles", case)
 
 
 def turned_inequalities(case: Case) -> Iterator[Pair]:
@@ -355,24 +364,14 @@ def brackets(case: Case) -> Iterator[Pair]:
     left, entries, right = case.ordered
     one, two, *rest = entries
     after = "".join(f", {item}" for item in rest)
-    yield from case.answered(
-        f"{left}{two}, {one}{after}{right}",
-        rf"\left{left}{two},{one}{after}\right{right}",
-        f"{one}, {one}{after}",
-    )
+    slots = {"one": one, "two": two, "after": after, "left": left, "right": right}
+    yield from filled("brackets", case, **slots)
     if rest:
         return
-    yield from case.answered(
-        f"x={one}, x={two}", f"x={one} or x={two}", f"x={two}, y={one}", f"(x,y)=({two},{one})",
-        rf"x={two} \text{{ and }} y={one}", rf"\{{{one}, {two}\}}", f"({one}, {two}, 0)",
-    )  # fmt: skip
+    yield from filled("pairs", case, **slots)
     if left + right != "()" and value(one) < value(two):  # type: ignore[operator]
         flipped = {"[]": "()", "[)": "[]", "(]": "()"}[left + right]
         yield from case.answered(f"{flipped[0]}{one}, {two}{flipped[1]}", rf"{one} < x < {two}")
-    yield Pair(f"(x,y)=({one},{two})", f"(y,x)=({one},{two})")
-    yield Pair(f"(x,y)=({one},{two})", f"({two},{one})")
-    yield Pair(f"x={one}, y={two}", f"x={two}, y={one}")
-    yield Pair(rf"[{one},{two}]", f"x={one}, x={two}")
 
 
 def lists(case: Case) -> Iterator[Pair]:
@@ -380,22 +379,11 @@ def lists(case: Case) -> Iterator[Pair]:
     if not case.items or case.mentions("ratio"):
         return
     items = case.items
-    yield from case.answered(
-        ", ".join(items[1:]), ", ".join(items[:-1]), ", ".join((*items, "907.31")),
-        rf"\{{{', '.join((*items, '907.31'))}\}}", rf"({items[0]}, {items[0]})", items[-1],
-        f"{', '.join(items)}, or none", f"at least {', '.join(items)}", f"not {', '.join(items)}",
-    )  # fmt: skip
     one, two = items[:2]
-    yield (
-        Pair(f"{one}:{two}", f"{two}:{one}")
-        if abs(value(one) or 0) != abs(value(two) or 0)
-        else Pair("1:2", "2:1")
-    )
-    yield Pair(
-        rf"\begin{{pmatrix}}{one}\\{two}\end{{pmatrix}}",
-        rf"\begin{{pmatrix}}{two}\\{one}\end{{pmatrix}}",
-    )
-    yield Pair(f"m={one}, n={two}", f"m={two}, n={one}")
+    yield from case.answered(", ".join(items[1:]), ", ".join(items[:-1]), items[-1])
+    yield from filled("lists", case, all=", ".join(items), one=one, two=two)
+    if abs(value(one) or 0) != abs(value(two) or 0):
+        yield Pair(f"{one}:{two}", f"{two}:{one}")
 
 
 def steps(case: Case) -> Iterator[Pair]:
@@ -403,12 +391,7 @@ def steps(case: Case) -> Iterator[Pair]:
     number = case.integer
     if number is not None and number > 0:
         k = number % 40 + 1
-        for name in ("floor", "ceil"):
-            left, right = rf"\l{name}", rf"\r{name}"
-            yield Pair(rf"{left} {k}/n {right}", rf"{left} {k + 1}/n {right}")
-            yield Pair(rf"{left} n/{k + 1} {right}", rf"{left} n/{k + 2} {right}")
-            yield Pair(rf"{left} \frac{{n}}{{{k + 1}}} {right}", rf"\frac{{n}}{{{k + 1}}}")
-        yield Pair(rf"\lfloor n/{k + 1} \rfloor", rf"\lceil n/{k + 1} \rceil")
+        yield from filled("steps", case, k=f"{k}", next=f"{k + 1}", after=f"{k + 2}")
 
 
 def echoes(case: Case) -> Iterator[Pair]:
@@ -418,8 +401,6 @@ def echoes(case: Case) -> Iterator[Pair]:
         last = re.split(r"(?<=[.?!])\s+", case.problem.strip())[-1]
         yield from case.answered(case.problem, last)
 
-
-Family = Callable[[Case], Iterator[Pair]]
 
 _SIZES = re.split(
     ", ",
@@ -441,11 +422,7 @@ def templated(
 
     def family(case: Case) -> Iterator[Pair]:
         for other in beside(case) if applies(case) else ():
-            for template in TEMPLATES[name]:
-                answer = template.replace("<x>", case.text).replace("<b>", case.bare)
-                answer = answer.replace("<o>", other)
-                own, _, answer = answer.rpartition(" ≠ ")
-                yield Pair(own or case.text, answer, "" if own else case.problem, is_text)
+            yield from filled(name, case, is_text=is_text, o=other)
 
     return family
 

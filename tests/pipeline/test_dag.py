@@ -70,9 +70,7 @@ def test_a_stage_depends_on_its_manifest_and_on_no_code(stage, manifests):
     assert f"stages/{stage}.py" in manifests[stage]
     assert all(map(is_code, manifests[stage]))
 
-
-@pytest.mark.parametrize("stage", CODED)
-def test_a_manifest_knows_the_params_of_its_stage(stage, manifests):
+    # The manifest knows the stage's params.
     listed = DAG["stages"][stage]["params"]
     if listed == DAG["stages"]["check"]["params"]:
         assert SECTIONS[stage] is None
@@ -149,37 +147,28 @@ def test_a_stages_options_are_the_paths_that_dvc_knows(stage):
             assert any(path.is_relative_to(o) or Path(o).is_relative_to(path) for o in others), path
 
 
-def test_evaluation_depends_on_all_its_knobs_but_the_checkpoints():
-    listed = {name for name in DAG["stages"]["evaluate"]["params"] if name.startswith("evaluate")}
-    assert listed == {f"evaluate.{name}" for name in Evaluate.model_fields} - {
-        "evaluate.checkpoints"
-    }
-
-
-def test_the_export_depends_on_every_param():
-    """Its provenance has all, and `./reckon push` compares them."""
-    assert DAG["stages"]["export"]["params"] == DAG["stages"]["check"]["params"]
-
-
-def test_the_report_depends_on_the_sections_it_reads():
+def test_a_stage_depends_on_the_params_it_reads():
+    """The export on all: its provenance has them, and `./reckon push` compares them."""
+    params = {name: stage.get("params") for name, stage in DAG["stages"].items()}
+    assert params["export"] == params["check"]
+    listed = {name for name in params["evaluate"] if name.startswith("evaluate")}
+    knobs = Evaluate.model_fields.keys() - {"checkpoints"}
+    assert listed == {f"evaluate.{name}" for name in knobs}
     source = (ROOT / "stages/report.py").read_text(encoding="utf-8")
     read = set(re.findall(r"\bparams\.(\w+)", source))
     # `Params.starts` reads `dpo.init`.
     sections = {"dpo" if name == "starts" else name for name in read}
-    assert {name.split(".")[0] for name in DAG["stages"]["report"]["params"]} == sections
+    assert {name.split(".")[0] for name in params["report"]} == sections
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_has_a_description_and_an_output_not_in_git(stage):
     """With all outputs in git, a fresh clone would skip the stage and show committed numbers."""
     assert DAG["stages"][stage]["desc"]
-    cached = [out for out in DAG["stages"][stage]["outs"] if isinstance(out, str)]
+    outs = DAG["stages"][stage]["outs"]
+    cached = [out for out in outs if isinstance(out, str)]
     ignored = [path + end for path in map(resolved, cached) for end in ("", "/x")]
     assert run_command("git", "check-ignore", *ignored).returncode == 0
-
-
-@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage != "report"])
-def test_the_run_cache_is_on(stage):
-    """DVC 3.67 switches it off for a stage with an uncached output under `outs`."""
-    outs = [out for out in DAG["stages"][stage]["outs"] if isinstance(out, dict)]
-    assert not [out for out in outs for flags in out.values() if flags.get("cache") is False]
+    # DVC 3.67 switches the run-cache off for a stage with an uncached output under `outs`.
+    flags = [flags for out in outs if isinstance(out, dict) for flags in out.values()]
+    assert stage == "report" or not [each for each in flags if each.get("cache") is False]

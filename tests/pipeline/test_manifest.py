@@ -4,14 +4,17 @@
 """
 
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
 from dvc.repo import Repo
 from dvc.utils.serialize import modify_yaml
+from ruamel.yaml import YAML
 
 from tests.conftest import ROOT
+from tests.docs.blocks import blocks_of
 from tests.pipeline.test_end_to_end import ALL, Clone
 
 pytestmark = pytest.mark.slow
@@ -106,7 +109,7 @@ def test_a_changed_constant_runs_what_reaches_it(clone):
     assert repro(clone) == ["check", "grpo"]
 
 
-@pytest.mark.parametrize("how, rate", [("repro", 0.2), ("experiment", 0.3), ("queue", 0.4)])
+@pytest.mark.parametrize("how, rate", [("repro", 0.2), ("experiment", 0.3)])
 def test_every_way_to_run_a_target_compares_the_same(clone, how, rate):
     # Other words each time: the run-cache would give back what `check` wrote.
     edit(clone, VERIFIER, ('"""', f'"""Words of {how}. '))
@@ -116,13 +119,44 @@ def test_every_way_to_run_a_target_compares_the_same(clone, how, rate):
     if how == "repro":
         clone.change(sft={"learning_rate": rate})
         output = clone.dvc("repro", "sft")
-    elif how == "experiment":
-        output = clone.dvc("exp", "run", *changed, "sft")
     else:
-        clone.dvc("exp", "run", "--queue", *changed, "sft")
-        output = clone.dvc("exp", "run", "--run-all")
-        clone.dvc("queue", "stop", "--kill")
+        output = clone.dvc("exp", "run", *changed, "sft")
     assert ran(output) == ["check", "sft"]
+
+
+def test_a_queued_experiment_has_the_code_and_params_of_its_time(clone):
+    """A new file counts if git knows it; the commands are those of docs/scale_out.md."""
+    (script,) = (
+        block.script for block in blocks_of(ROOT / "docs/scale_out.md") if "--queue" in block.script
+    )
+    queue, _, run_all, _, stop = (shlex.split(line)[1:] for line in script.splitlines())
+
+    def queued(name: str, seed: int) -> None:
+        clone.dvc(*queue, "--name", name, "--set-param", f"seed={seed}", "sft")
+
+    queued("plain", 1)
+    edit(clone, "lib/artifacts/__init__.py", "\n\nimport lib.mark  # noqa: E402\n")
+    edit(clone, "lib/mark.py", "MARK = 7\n")
+    queued("not-added", 2)
+    clone.run("git", "add", "lib/mark.py")
+    queued("added", 3)
+    clone.run("git", "rm", "--quiet", "--force", "lib/mark.py")
+    clone.run("git", "checkout", "--quiet", "HEAD", "--", ".")
+    output = clone.dvc(*run_all)
+    clone.dvc(*stop)
+    assert "No module named 'lib.mark'" in output
+    assert "Failed to reproduce experiment(s) 'not-added'" in output
+    refs = clone.run("git", "for-each-ref", "--format=%(refname)", "refs/exps").split()
+    made = {ref.rpartition("/")[2]: ref for ref in refs if ref.endswith(("/plain", "/added"))}
+    params, locks = (
+        [YAML(typ="safe").load(clone.run("git", "show", f"{made[name]}:{file}")) for name in made]
+        for file in ("params.yaml", "dvc.lock")
+    )
+    assert {*made} == {"plain", "added"}
+    assert sorted(each["seed"] for each in params) == [1, 3]
+    codes = [lock["stages"]["sft"]["deps"][0] for lock in locks]
+    assert codes[0]["path"] == codes[1]["path"] == "data/checked/code/sft.json"
+    assert codes[0] != codes[1]
 
 
 def test_a_fresh_clone_behaves_as_the_one_it_comes_from(clone, tmp_path):

@@ -25,10 +25,10 @@ from tests.attention_16bit import stand_in
 from tests.lib.models.hub_models import COMMIT, write_snapshot
 from tests.pipeline.source_rows import lay_out
 from tests.pipeline.stages import evaluate, export, grade, metrics_of, run, trainers_of_stages
-from tests.pipeline.systems import ATTENTION_AND_MLP, PLAIN, SYSTEMS
+from tests.pipeline.systems import SYSTEMS
 
-CPU = {"backend": "transformers"}
-"""Replacements of settings that need a GPU."""
+ATTENTION_AND_MLP = {f"{each}_proj" for each in ("q", "k", "v", "o", "gate", "up", "down")}
+SAMPLING = ("temperature", "top_p", "top_k", "min_p", "stop_strings")
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def lay_out_checkout(
         texts=["Tom has 3 apples and 4 pears. How many has he in all?", "3 + 4 = 7"],
         commit=revision,
     )
-    content["model"] |= CPU
+    content["model"]["backend"] = "transformers"
     # The tiny tokenizer needs more tokens for a prompt than the real one.
     content["model"]["max_seq_length"] += 256
     for section in ("validation", "rollout", "evaluate"):
@@ -78,16 +78,17 @@ def lay_out_checkout(
 
 
 def resolved(trainer: Any, name: str) -> Any:
-    """Return a trainer's resolved value of a setting, named as in `tests.pipeline.systems`."""
+    """Return a trainer's resolved value of a setting, named as in systems.yaml."""
     if name == "optimizer":
-        return type(getattr(trainer.optimizer, "optimizer", trainer.optimizer))
+        return type(getattr(trainer.optimizer, "optimizer", trainer.optimizer)).__name__
     if name == "sampling":
-        return {key: getattr(trainer.sampling, key) for key in PLAIN}
+        values = {key: getattr(trainer.sampling, key) for key in SAMPLING}
+        return values | {"stop_strings": list(values["stop_strings"])}
     if name == "validated":
         (callback,) = (
             one for one in trainer.callback_handler.callbacks if isinstance(one, Validator)
         )
-        return "+".join(callback.sets), callback.steps
+        return ["+".join(callback.sets), callback.steps]
     if isinstance(trainer, PolicyGradientTrainer):
         if name == "max_new_tokens":
             return trainer.sampling.max_new_tokens
@@ -103,10 +104,10 @@ def test_a_preset_has_what_the_run_on_a_cpu_changes(preset):
     settings = {
         "model": model.name,
         "gpu": {key: getattr(model, key) for key in expected["gpu"]},
-        "engines": (rollout.engine, rollout.gpu_memory_utilization, evaluate.engine),
-        "phases": (own.sft.num_epochs, own.grpo.max_steps),
-        "lengths": (model.max_seq_length, rollout.max_new_tokens),
-        "sampled": (evaluate.temperature, evaluate.top_p),
+        "engines": [rollout.engine, rollout.gpu_memory_utilization, evaluate.engine],
+        "phases": [own.sft.num_epochs, own.grpo.max_steps],
+        "lengths": [model.max_seq_length, rollout.max_new_tokens],
+        "sampled": [evaluate.temperature, evaluate.top_p],
     }
     assert settings == {name: expected[name] for name in settings}
     # transformers' decoding loop is launch-bound on a GPU, so that validation is on vLLM; and a
@@ -150,7 +151,7 @@ def _check_policy(trainer: Any, expected: dict[str, Any]) -> None:
     assert adapted == bool(expected["lora"])
     if adapted:
         config = trainer.model.peft_config["default"]
-        assert (config.r, config.lora_alpha, config.lora_dropout) == expected["lora"]
+        assert [config.r, config.lora_alpha, config.lora_dropout] == expected["lora"]
         assert set(config.target_modules) == ATTENTION_AND_MLP
 
 
@@ -164,9 +165,8 @@ def _check_trained_text(trainer: Any, expected: dict[str, Any]) -> None:
 
 
 def _check_rollouts(trainer: Any, expected: dict[str, Any]) -> None:
-    names, weights = expected["rewards"]
-    assert tuple(function.__name__ for function in trainer.reward_funcs) == names
-    assert trainer.reward_weights.tolist() == weights
+    names = [function.__name__ for function in trainer.reward_funcs]
+    assert [names, trainer.reward_weights.tolist()] == expected["rewards"]
     assert trainer.state.global_step == 2
     prompt = trainer.problems[0]["prompt"]
     system = [message["content"] for message in prompt if message["role"] == "system"]

@@ -26,7 +26,7 @@ from lib.planning.inputs import input_problems
 from lib.problems.sources import read_source
 from stages.prepare import main as prepare
 from tests.lib.models.hub_models import COMMIT, write_snapshot
-from tests.pipeline.source_rows import open_math_reasoning
+from tests.pipeline.source_rows import row_of
 
 KERNEL_COMMIT = "456789abcdef0123456789abcdef0123456789ab"
 SET_COMMIT = "89abcdef0123456789abcdef0123456789abcdef"
@@ -97,7 +97,7 @@ def hub(tmp_path, monkeypatch, sets):
     (repository / "refs/main").write_text(SET_COMMIT)
     file = repository / "snapshots" / SET_COMMIT / "data/cot-00000-of-00001.parquet"
     file.parent.mkdir(parents=True)
-    rows = [open_math_reasoning(problem) for problem in worked]
+    rows = [row_of("open_math_reasoning", problem) for problem in worked]
     Dataset.from_list(rows).to_parquet(file)
     (file.parent.parent / "README.md").write_text(
         "---\nconfigs:\n- config_name: default\n  data_files:\n"

@@ -11,7 +11,7 @@ from lib.core.errors import UserError
 from lib.params import compose_preset, load_params
 from lib.problems.preview import preview, write_source
 from tests.lib.problems.test_columns import CHAT
-from tests.pipeline.source_rows import ROWS as SETS
+from tests.pipeline.source_rows import ROWS, row_of
 
 FILE = Path("data/raw/mine.jsonl")
 
@@ -23,9 +23,9 @@ def checkout(tmp_path, monkeypatch):
 
 
 # A response is not its own truth.
-@pytest.mark.parametrize("name", sorted({*SETS} - {"math_jsonl"}))
+@pytest.mark.parametrize("name", sorted({*ROWS} - {"math_jsonl"}))
 def test_the_rows_of_public_sets_are_read_by_their_adapter(sets, name):
-    write_jsonl(FILE, [{**SETS[name](sets.sft[0])}])
+    write_jsonl(FILE, [row_of(name, sets.sft[0])])
     shown = preview(FILE)
     adapters = ("dapo", "open_math_reasoning", "mmlu", "olympiadbench")
     known = [each for each in adapters if name.startswith(each)]
