@@ -25,7 +25,7 @@ ELSEWHERE = {"compare", "dpo"}
 
 
 def scripts_of(page: Path) -> list[Block]:
-    """List a page's blocks to run; tests/pipeline/test_queue.py runs blocks with `--queue`."""
+    """List a page's blocks to run; tests/pipeline/test_manifest.py runs blocks with `--queue`."""
     blocks = (block for block in blocks_of(page) if block.script and not block.not_run)
     return [block for block in blocks if "--queue" not in block.script]
 
