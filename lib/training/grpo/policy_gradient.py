@@ -46,7 +46,8 @@ from lib.objectives.own import objective
 from lib.objectives.penalties import EntropyCoefficient
 from lib.objectives.sampler import compare_with_sampler
 from lib.params.training import Grpo
-from lib.rewards.functions import Grading, RewardFn
+from lib.rewards.functions import RewardFn
+from lib.rewards.grading import Grading
 from lib.rewards.rollout import Rollout
 from lib.training.grpo.curve import OWN_COLUMNS, Curve
 from lib.training.grpo.scoring import MicroBatch, ReferencePolicy, Scorer, pad_rows

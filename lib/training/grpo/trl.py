@@ -15,7 +15,7 @@ from trl import GRPOConfig, GRPOTrainer
 from lib.models.load import with_kernel
 from lib.params.model import Model
 from lib.params.training import Grpo, RolloutSampling
-from lib.rewards.functions import Grading
+from lib.rewards.grading import Grading
 
 SCALES = {"group": "group", "batch": "batch", "mean": "none"}
 """`grpo.advantage` → TRL's `scale_rewards`."""
