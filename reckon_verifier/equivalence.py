@@ -297,21 +297,37 @@ def _is_in(answer: str, problem: str) -> bool:
 
 # "Find $x + y$", "What is the value of $\tan A$": the formula that is asked for.
 _ASKED = re.compile(
-    r"(?i)\b(?:find|what is|what's|compute|determine|evaluate|value of|calculate)\b[^.$?]{0,60}"
-    r"\$([^$]{1,100})\$"
+    r"(?i)\b(?:find|what is|what's|compute|determine|evaluate|value of|calculate)\b"
+    r"(?P<plain>(?: the)?(?: value of)? )?[^.$?]{0,60}\$(?P<formula>[^$]{1,100})\$"
 )
 
 
 def _answered(comparer: Comparer, reference: Node, answer: Node) -> Node:
-    """Return 7 of the answer `a + b = 3 + 4 = 7` if the problem asks for a + b, else the answer."""
+    """Return 7 of the answer `a + b = 3 + 4 = 7` if nothing else is asked, else the answer.
+
+    Raises:
+        Undecided: the answer is `a = 7`, but `a + b` is asked.
+    """
     is_chain = answer.kind == "relation" and {*answer.name.split(" ")} == {"="}
-    if is_chain and reference.kind != "relation" and free_symbols(answer.args[0]):
-        *others, value = answer.args[1:]
-        for match in _ASKED.finditer(comparer.problem):
-            with contextlib.suppress(Unparsable, TooHard, Undecided):
-                is_asked = comparer.equal(read(match[1].strip(" .,;?")), answer.args[0])
-                if is_asked and all(comparer.equal(value, other) for other in others):
-                    return value
+    if not is_chain or reference.kind == "relation" or not free_symbols(answer.args[0]):
+        return answer
+    name, *others, value = answer.args
+    asked = {
+        tree: bool(match["plain"])
+        for match in _ASKED.finditer(comparer.problem)
+        if (tree := option_value(match["formula"].strip(" .,;?"))) and tree.kind != "relation"
+    }
+    is_asked = any(comparer.equal(tree, name) for tree in asked)
+    if is_name(name):
+        # A chain, `a = 3 + 4 = 7`, may name its result anew.
+        is_part = any(is_plain and name in nodes(tree) for tree, is_plain in asked.items())
+        if is_part and not (is_asked or others):
+            raise Undecided("a part of what is asked")
+        return answer
+    # Without a formula that is asked: `xy = 4 \cdot 6 = 24`.
+    is_computed = not asked and others and not free_symbols(Node("list", (*others, value)))
+    if (is_asked or is_computed) and all(comparer.equal(value, other) for other in others):
+        return value
     return answer
 
 
@@ -435,7 +451,16 @@ def conversions(text: str, expected: Node, actual: Node, problem: str) -> Iterat
     if comma := _DECIMAL_COMMA.fullmatch(text.strip().strip("$")):
         value = parse_number(f"{comma[2]}.{comma[3]}")
         yield "decimal comma", expected, negated(value) if comma[1] else value
+    if (counted := _counted(actual)) != actual:
+        yield "identity", expected, counted
     yield from _renamed(expected, actual, problem)
+
+
+def _counted(node: Node) -> Node:
+    """Return an answer with each C(n, k) as a binomial; a point C equals no number anyway."""
+    is_binomial = node.kind == "call" and node.name == "C" and len(node.args) == 2
+    name = "binomial" if is_binomial else node.name
+    return node._replace(args=tuple(map(_counted, node.args)), name=name)
 
 
 # `3,14`, `-0,12345`; three digits after the comma would be thousands.

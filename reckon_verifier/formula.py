@@ -5,7 +5,6 @@ Words beside a mark are no part of its formula, and a relation separates: `x \ge
 
 import collections
 import re
-from collections.abc import Iterator
 
 from reckon_verifier.evaluate import as_number
 from reckon_verifier.tree import FUNCTIONS, names
@@ -215,7 +214,8 @@ def touching(before: str, after: str) -> tuple[str, str]:
     """
     stop = final(STOP, before)
     begin = stop.end() if stop else 0
-    begin += max((each.end() for each in separators(before[begin:])), default=0)
+    pieces = [*_SEPARATOR.finditer(before[begin:])]
+    begin += next((each.end() for each in reversed(pieces) if _separates(each)), 0)
     # A column of a table, `| x | \boxed{5} |`.
     is_row = before.rpartition("\n")[2].lstrip().startswith("| ")
     begin = max(begin, before.rfind("|") + 1) if is_row else begin
@@ -230,7 +230,10 @@ def touching(before: str, after: str) -> tuple[str, str]:
     lead = lead.replace("\n", " ") if is_inside else lead
     if _unmatched(lead)[1] is None:
         lead = EDGES.split(_OPEN_END.sub(_blank, lead))[-1]
-    ends = (STOP.search(after), next(separators(after), None), _glued(after))
+    # Within a formula, `!` after a new line is no end of a sentence.
+    place = len(after) - len(after.lstrip(" \n!")) if is_inside else 0
+    word = next(filter(_separates, _SEPARATOR.finditer(after)), None)
+    ends = (STOP.search(after, place), word, _glued(after))
     trail = after[: min((each.start() for each in ends if each), default=len(after))]
     trail = trail.partition("|")[0] if is_row else trail
     if is_inside:
@@ -248,25 +251,16 @@ def _blank(match: re.Match[str]) -> str:
     return kept.ljust(len(match[0]))
 
 
-def separators(text: str) -> Iterator[re.Match[str]]:
-    r"""Yield a match for each part that is no mathematics: a word, also in `\text{…}`, an arrow.
-
-    In `thus x = 5 \text{ cm}` these are `thus` and `\text{ cm}`.
-    """
-    for piece in _SEPARATOR.finditer(text):
-        # The groups of `_SEPARATOR`: "text" is the inside of `\text{…}`, "word" a run of letters,
-        # "sign" an arrow and the like.
-        inside = (piece["text"] or "").strip(" ~") * (not piece[0].startswith(r"\operatorname"))
-        if (
-            piece["sign"]
-            # Not `sin` or `xy`.
-            or (piece["word"] and is_word(piece["word"]))
-            # Words, or a unit of two letters or more: one letter, `\text{m}`, may be a variable.
-            or (inside and (has_words(inside) or (inside[1:] and is_unit(inside))))
-            # A command such as `\implies`.
-            or piece[0] in _LAYOUT
-        ):
-            yield piece
+def _separates(piece: re.Match[str]) -> bool:
+    r"""Return True for what is no mathematics: `thus` and `\text{ cm}` of `thus x = 5 \text{ cm}`."""
+    if piece["sign"] or piece[0] in _LAYOUT:
+        return True
+    if piece["word"]:
+        return is_word(piece["word"])
+    # Words, or a unit of two letters or more: one letter, `\text{m}`, may be a variable.
+    inside = (piece["text"] or "").strip(" ~")
+    is_text = inside and not piece[0].startswith(r"\operatorname")
+    return bool(is_text) and (has_words(inside) or len(inside) > 1 and is_unit(inside))
 
 
 def _glued(text: str) -> re.Match[str] | None:

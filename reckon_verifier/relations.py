@@ -335,10 +335,22 @@ def _tuple_of(names: Collection[str], problem: str) -> list[str] | None:
 
 def _same_value(comparer: Comparer, expected: Stated, actual: Stated) -> Verdict:
     """Compare a reference and an answer of one value each: `x = 5` and `5`, not `y = 5`."""
-    if not names_agree(expected.names[0], actual.names[0], comparer.problem):
+    (name,), (other,) = expected.names, actual.names
+    (value,), (other_value,) = expected.values, actual.values
+    # Without a problem, the function of `f(x) = 1` is no number, and `N = n` has two names.
+    letter = _LETTER.fullmatch(name or other)
+    is_number = not free_symbols(value) if letter and letter[1] else False
+    is_unclear = letter and (is_number or (value.kind == "symbol" and is_name(value)))
+    if not names_agree(name, other, comparer.problem) or (
+        name != other and is_unclear and not comparer.problem
+    ):
         return Verdict(False, "name")
-    decision = comparer.same(expected.values[0], actual.values[0])
-    return decision if expected.names == actual.names else decision.via("name")
+    decision = comparer.same(value, other_value)
+    return decision if name == other else decision.via("name")
+
+
+# N, f(x)
+_LETTER = re.compile(r"[A-Za-z](\([a-df-hj-z]\))?")
 
 
 def _repeats(names: Sequence[str]) -> bool:
