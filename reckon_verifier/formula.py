@@ -252,7 +252,7 @@ def _blank(match: re.Match[str]) -> str:
 
 
 def _separates(piece: re.Match[str]) -> bool:
-    r"""Return True for what is no mathematics: `thus` and `\text{ cm}` of `thus x = 5 \text{ cm}`."""
+    r"""Return True for what is no mathematics: the word `thus`, `\text{ cm}`, an arrow."""
     if piece["sign"] or piece[0] in _LAYOUT:
         return True
     if piece["word"]:
@@ -260,7 +260,7 @@ def _separates(piece: re.Match[str]) -> bool:
     # Words, or a unit of two letters or more: one letter, `\text{m}`, may be a variable.
     inside = (piece["text"] or "").strip(" ~")
     is_text = inside and not piece[0].startswith(r"\operatorname")
-    return bool(is_text) and (has_words(inside) or len(inside) > 1 and is_unit(inside))
+    return bool(is_text) and (has_words(inside) or (len(inside) > 1 and is_unit(inside)))
 
 
 def _glued(text: str) -> re.Match[str] | None:
