@@ -2,7 +2,7 @@
 
 import re
 
-from reckon_verifier.formula import END, final, spoken
+from reckon_verifier.formula import END, REACH, final, sentence_before, spoken
 
 # "The correct answer is **B**", "The right option: (C)".
 _LETTER_AFTER_CUE = re.compile(
@@ -37,11 +37,11 @@ def parse_mmlu_letter(text: str) -> str | None:
     # cue[1] is the letter. The pattern ignores case, and "a" is mostly an article.
     cues = [cue for cue in _LETTER_AFTER_CUE.finditer(text) if cue[1].isupper()]
     if cues:
-        # The rest of the sentence, before and after the last cue with its letter.
-        before = END.split(text[max(cues[-1].start() - 200, 0) : cues[-1].start()])[-1]
-        after = END.split(text[cues[-1].end() : cues[-1].end() + 200])[0]
-        others = {*_OTHER_LETTER.findall(after)} - {cues[-1][1]}
-        return None if others or "not" in spoken(before) else cues[-1][1]
+        cue = cues[-1]
+        after = END.split(text[cue.end() : cue.end() + REACH])[0]
+        others = {*_OTHER_LETTER.findall(after)} - {cue[1]}
+        is_denied = "not" in spoken(sentence_before(text, cue.start()))
+        return None if others or is_denied else cue[1]
     # "(C)", or the "B)" of "B) because …".
     alone = _BARE_LETTER.fullmatch(text) or _LEADING_LETTER.match(text)
     return alone[1] if alone else None

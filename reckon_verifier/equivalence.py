@@ -49,7 +49,7 @@ from reckon_verifier.tree import (
 )
 
 
-def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict:
+def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict | bool:
     """Compare letters of multiple choice: `A` equals `(A)`.
 
     The text of `(B) 12` must equal that of option B, if the problem lists one.
@@ -57,36 +57,33 @@ def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict
     """
     # Trees of the texts after the letters, on either side: 12 of `(B) 12`.
     texts = (*reference.args, *answer.args)
-    # The letter of each side, '' if it has none. An answer `a` may mean the reference `(A)`, but
-    # not `A. 3`, with a text. A reference `a` is a variable.
-    letters = [_letter(reference, "[A-J]"), _letter(answer, "[A-J]" if texts else "[A-Ja-j]")]
-    if all(letters):
-        # The problem's text of the option with the reference's letter; None if it lists none.
-        option = options(comparer.problem).get(letters[0]) if texts else None
+    # An answer `a` may mean the reference `(A)`, but not `A. 3`, with a text. A reference `a` is a
+    # variable.
+    letter = _letter(reference, "[A-J]")
+    other = _letter(answer, "[A-J]" if texts else "[A-Ja-j]")
+    if not (letter and other) and not (answer.kind == "choice" and answer.args):
+        # Such as the answer 12 for the reference `(B)`.
+        return False
+    # The problem's text of the option; '' if it lists none.
+    option = options(comparer.problem).get(letter or other, "") if texts else ""
+    listed = option_value(option)
+    if option and not listed:
+        return False
+    if letter:
         # `(B) words`, but the problem has no text of an option B to compare them with.
-        if option is None and any(text.kind == "phrase" for text in texts):
-            return Verdict(False, "choice")
-        # Texts must equal the option's, which `option_value` parses; None if it cannot. If the
-        # problem has none, two texts must equal each other: `(A) 3` is not `(A) 4`.
-        listed = option_value(option or "")
-        if option and not listed:
-            return Verdict(False, "choice")
+        is_unknown = not option and any(text.kind == "phrase" for text in texts)
+        # Without an option, two texts must equal each other: `(A) 3` is not `(A) 4`.
         value = listed or (texts[0] if texts else None)
         is_same = value is None or all(comparer.equal(value, text) for text in texts)
-        return Verdict(letters[0] == letters[1] and is_same, "choice")
+        return letter == other and not is_unknown and is_same
     # The answer `(B) 12` for the reference 12: the value counts, and the letter must fit it.
-    if answer.kind == "choice" and answer.args:
-        # The text of option B in the problem, which the answer must equal; '' if there is none.
-        option = options(comparer.problem).get(answer.name, "")
-        listed = option_value(option)
-        if option and not (listed and comparer.equal(listed, answer.args[0])):
-            return Verdict(False, "choice")
-        # The reference is a relation, the answer's text is none: `B: 5` lacks the x of `x = 5`.
-        if reference.kind == "relation" != answer.args[0].kind:
-            return Verdict(False, "choice")
-        return comparer.same(reference, answer.args[0]).via("choice")
-    # Such as the answer 12 for the reference `(B)`.
-    return Verdict(False, "choice")
+    (text,) = answer.args
+    if (listed and not comparer.equal(listed, text)) or (
+        # `B: 5` lacks the x of `x = 5`.
+        reference.kind == "relation" != text.kind
+    ):
+        return False
+    return comparer.same(reference, text)
 
 
 def _letter(node: Node, known: str) -> str:
@@ -95,23 +92,24 @@ def _letter(node: Node, known: str) -> str:
     return node.name.upper() if node.kind == "choice" or is_letter else ""
 
 
-RULES: dict[Comparison, str] = {
-    compare_choice: "choice",
-    compare_region: "",
-    compare_quantified: "quantified",
-    compare_stated: "",
-    compare_words: "phrase label",
-    compare_grid: "",
-    compare_quantity: "unit",
-    compare_angle: "degree",
-    compare_percent: "percent",
-    compare_ratio: "ratio",
-    compare_base: "base",
-    compare_scalar: "",
+RULES: dict[Comparison, tuple[str, str]] = {
+    compare_choice: ("choice", "choice"),
+    compare_region: ("", ""),
+    compare_quantified: ("quantified", "quantifier"),
+    compare_stated: ("", ""),
+    compare_words: ("phrase label", "words"),
+    compare_grid: ("", ""),
+    compare_quantity: ("unit", "unit"),
+    compare_angle: ("degree", "angle"),
+    compare_percent: ("percent", "percent"),
+    compare_ratio: ("ratio", "ratio"),
+    compare_base: ("base", "base"),
+    compare_scalar: ("", ""),
 }
-"""The rules in order, each with kinds of nodes: a rule applies if either side is of one of them.
+"""The rules in order, each with kinds of nodes, '' for all, and the step of its verdicts.
 
-A rule with '' applies to all kinds. The first rule that does not return None decides.
+A rule applies if either side is of one of its kinds; the first that does not return None decides.
+Without a step, the rule names its own.
 """
 
 

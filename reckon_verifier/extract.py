@@ -34,6 +34,7 @@ from reckon_verifier.formula import (
     core,
     final,
     said,
+    sentence_before,
     spoken,
     touching,
 )
@@ -193,12 +194,9 @@ def _statements(text: str) -> str:
     "It is $10 + $14 = *$24*. The answer is correct." -> "It is $24."
     """
     for match in reversed(collections.deque(_JUDGEMENT.finditer(text), maxlen=4)):
-        begin = max(0, match.start() - REACH)
-        start = begin + max(
-            (end.end() for end in END.finditer(text[begin : match.start()])), default=0
-        )
         stop = END.search(text, match.end())
         if ":" not in text[match.end() : stop.start() if stop else None]:
+            start = match.start() - len(sentence_before(text, match.start()))
             text = text[:start] + (text[stop.end() :] if stop else "")
     return _SUM.sub(_total, _EMPHASIS.sub(r"\2", text))
 
@@ -240,7 +238,7 @@ def _guess(text: str, match: re.Match[str], content: str) -> str:
     number in the sentence: then the sentence is the answer. Mathematics that touches it belongs to
     the answer: `48 + 24 = 72`.
     """
-    before = END.split(LOOKS.sub(" ", text[max(0, match.start() - REACH) : match.start()]))[-1]
+    before = LOOKS.sub(" ", sentence_before(text, match.start()))
     stop = END.search(text, match.end(), match.end() + REACH)
     after = LOOKS.sub(" ", text[match.end() : stop.start() if stop else match.end() + REACH])
     lead, trail = touching(before, after)
@@ -302,25 +300,17 @@ def _boxes(text: str) -> Iterator[tuple[int, int, str]]:
 
     The last box may lack its closing brace: then it ends with the text.
     """
-    position = 0
-    while match := _BOX.search(text, position):
-        start = match.end()
-        closing = _closing_brace(text, start)
-        end = len(text) if closing is None else closing + 1
-        # `start` is the opening brace; text[start + 1 : None] goes on to the end of the text.
+    end = 0
+    while match := _BOX.search(text, end):
+        start, end, depth = match.end(), len(text), 0
+        closing = None
+        for brace in _BRACE.finditer(text, start):
+            # An escaped character counts 0.
+            depth += {"{": 1, "}": -1}.get(brace[0], 0)
+            if depth == 0:
+                closing, end = brace.span()
+                break
         yield match.start(), end, text[start + 1 : closing]
-        position = end
-
-
-def _closing_brace(text: str, start: int) -> int | None:
-    """Return the index of the brace that closes the one at index `start`; None if it stays open."""
-    depth = 0
-    for match in _BRACE.finditer(text, start):
-        # An escaped character counts 0.
-        depth += {"{": 1, "}": -1}.get(match[0], 0)
-        if depth == 0:
-            return match.start()
-    return None
 
 
 def _boxed(text: str) -> str | None:
@@ -360,8 +350,7 @@ def _announced(text: str) -> str | None:
     """
     # At most eight cues: a text full of them would cost a search after each.
     for cue in reversed(collections.deque(_CUE.finditer(text), maxlen=8)):
-        # The sentence of the cue up to the cue.
-        before = END.split(text[max(cue.start() - REACH, 0) : cue.start()])[-1]
+        before = sentence_before(text, cue.start())
         rest = text[cue.end() : cue.end() + 2000].lstrip()
         answer = _statement(rest)
         if not answer:
@@ -459,8 +448,7 @@ def _last(text: str) -> str | None:
 
 def _content(formula: re.Match[str]) -> str:
     """Return the text between the delimiters of a match of `_FORMULA`: `$x+1$` -> `x+1`."""
-    content: str = next(filter(None, formula.groups()))
-    return content
+    return formula[formula.lastindex or 0]
 
 
 def _unstopped(text: str) -> str:

@@ -183,6 +183,7 @@ def _sides(formula: str) -> tuple[bool, str, str, list[str]]:
         relations; the values of the sides that are equal to this one: for `x = 7 = -\boxed{5}`
         False, " -", "" and [" 7 "].
     """
+    # signs[n] is before sides[n].
     sides, signs, depth, start = [], [""], 0, 0
     for part in _SPLIT.finditer(formula):
         if part["bracket"]:
@@ -193,13 +194,13 @@ def _sides(formula: str) -> tuple[bool, str, str, list[str]]:
             start = part.end()
     sides.append(formula[start:])
     signs.append("")
-    # signs[n] is before sides[n]. The entry of the list is sides[first:last].
     place = next(index for index, side in enumerate(sides) if _MARK in side)
-    is_comma = [bool(re.search("[,;]|and|or", sign)) for sign in signs]
-    first = max((n for n in range(place + 1) if is_comma[n]), default=0)
-    last = min((n for n in range(place + 1, len(sides)) if is_comma[n]), default=len(sides))
+    # The entry of the list is sides[first:last].
+    commas = [index for index, sign in enumerate(signs) if re.search("[,;]|and|or", sign)]
+    first = max((n for n in commas if n <= place), default=0)
+    last = min((n for n in commas if n > place), default=len(sides))
     # `a, b = \boxed{1, 2}` and `a = 1 and b = \boxed{2}` are no lists.
-    is_equation = first < place and (signs[first] != "," or all(is_comma[1 : first + 1]))
+    is_equation = first < place and (signs[first] != "," or {*range(1, first + 1)} <= {*commas})
     is_entry = any(map(core, sides[last:])) or (any(map(core, sides[:first])) and not is_equation)
     left, right = sides[place].split(_MARK)
     values = [sides[n + side] for n, side in ((place, -1), (place + 1, 0)) if signs[n] == "="]
@@ -271,6 +272,11 @@ def _glued(text: str) -> re.Match[str] | None:
         if is_word(word) or is_unit(word) or len(word) == 1 or (is_outside and word != "pi"):
             return match
     return None
+
+
+def sentence_before(text: str, place: int) -> str:
+    """Return the text of its sentence before an index, at most `REACH` characters."""
+    return END.split(text[max(place - REACH, 0) : place])[-1]
 
 
 def spoken(text: str) -> list[str]:

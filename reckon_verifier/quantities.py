@@ -15,7 +15,7 @@ from reckon_verifier.tree import Node, free_symbols, nodes, number, pairs, symbo
 from reckon_verifier.words import HEDGES, asked_words, may_be_added, parse_unit
 
 
-def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
+def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Verdict | bool:
     """Compare quantities with units: `5 cm` equals `50 mm`.
 
     Known units are converted; an unknown unit, `7 pears`, must be the same on both sides. The
@@ -36,7 +36,7 @@ def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Verdi
         pair = (reference.args[0], answer.args[0])
     elif kinds & {"degree", "percent"}:
         # `5 cm` is neither `5^\circ` nor `5 \%`.
-        return Verdict(False, "unit")
+        return False
     elif reference.kind == "unit":
         # Not symmetric: an answer may leave out any known unit of the reference.
         is_known = parse_unit(reference.name) is not None
@@ -47,7 +47,7 @@ def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Verdi
         is_clear = bool(comparer.problem) or not free_symbols(reference)
         are_compatible = is_clear and _may_add(answer.name, comparer.problem)
         pair = (reference, answer.args[0])
-    return comparer.same(*pair).via("unit") if are_compatible else Verdict(False, "unit")
+    return comparer.same(*pair) if are_compatible else False
 
 
 def _in_base(node: Node) -> tuple[Node, tuple[tuple[str, int], ...]] | None:
@@ -97,7 +97,7 @@ _NOUN = re.compile(
 )
 
 
-def compare_base(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
+def compare_base(comparer: Comparer, reference: Node, answer: Node) -> bool | None:
     """Compare digits in a base, `1101_2`, which may be left out or added if the problem names it.
 
     A number without a base has the one that the problem asks for, or else ten.
@@ -114,8 +114,8 @@ def compare_base(comparer: Comparer, reference: Node, answer: Node) -> Verdict |
     ]
     # No digits of their base, such as `12_2`, or no digits at all.
     if not all(digits.isdigit() and int(max(digits)) < base for base, digits in sides):
-        return Verdict(False, "base")
-    return Verdict(sides[0] == sides[1], "base")
+        return False
+    return sides[0] == sides[1]
 
 
 def _asked_base(problem: str) -> int:
@@ -135,7 +135,7 @@ _BASE = re.compile(
 _DIGITS = re.compile(r"(?i)how many|number of|digits?\b|what base|value of")
 
 
-def compare_angle(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
+def compare_angle(comparer: Comparer, reference: Node, answer: Node) -> Verdict | bool:
     r"""Compare degrees: `60^\circ` equals `60`, `60^\circ`, and in radians `\frac{\pi}{3}`."""
     # Both sides without the degree sign.
     values = [node.args[0] if node.kind == "degree" else node for node in (reference, answer)]
@@ -146,14 +146,14 @@ def compare_angle(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
         marked, bare = (0, 1) if reference.kind == "degree" else (1, 0)
         if has_pi[bare]:
             # The bare side is in radians; 60° as an expression is 60 · π / 180, in radians too.
-            return same_expression(reference, answer).via("angle")
+            return same_expression(reference, answer)
         # An answer may leave out the reference's sign (`marked` is then 0). It may add the sign
         # only if the problem asks for an angle not in radians, or is not known.
         is_asked = not marked or not comparer.problem or _ANGLES.search(comparer.problem.lower())
         # Degrees written with π, `\pi^\circ`, equal no bare number.
         if has_pi[marked] or not is_asked:
-            return Verdict(False, "angle")
-    return comparer.same(*values).via("angle")
+            return False
+    return comparer.same(*values)
 
 
 # The problem asks for an angle: "in degrees", "the measure of", "Find the acute angle". It names no
@@ -168,7 +168,7 @@ _ANGLES = re.compile(
 )
 
 
-def compare_percent(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
+def compare_percent(comparer: Comparer, reference: Node, answer: Node) -> Verdict:
     """Compare `10 %` as 0.1, and also as 10 if the problem asks for a percentage.
 
     If only the reference has the sign, the problem need only have the word percent, or the sign.
@@ -189,9 +189,9 @@ def compare_percent(comparer: Comparer, reference: Node, answer: Node) -> Verdic
         is_number = reference.value is not None and abs(reference.value) > 1
         # If only one side has the sign, 0.1 may still equal 10 %.
         if decision.equal or is_alike or is_number:
-            return decision.via("percent")
+            return decision
     # `10 %` becomes 0.10; `_hundredth` returns a side without the sign as it is.
-    return comparer.same(_hundredth(reference), _hundredth(answer)).via("percent")
+    return comparer.same(_hundredth(reference), _hundredth(answer))
 
 
 _PERCENT = re.compile("percent|%")
@@ -205,20 +205,15 @@ def _hundredth(node: Node) -> Node:
     if node.kind != "percent":
         return node
     inside = node.args[0]
-    # No literal: `x \%`, `(1/2) \%`, `33\frac{1}{3} \%`. Digits made from the value would count as
-    # a decimal that its author rounded.
+    # No literal: `x \\%`, `(1/2) \\%`, `33\\frac{1}{3} \\%`. Digits made from the value would count
+    # as a decimal that its author rounded.
     if inside.value is None or not inside.name:
         return Node("quotient", (inside, number(100)))
-    # The literal keeps its digits, since a rounding is compared by them: 12.5 % is 0.125, a decimal
-    # of three places, two more than 12.5 has. It gets at most 15 places; the value is exact.
-    places = min(len(inside.name.partition(".")[2]) + 2, 15)
-    # 0.125 with three places is 125 thousandths: `whole` is 0, `part` 125.
-    whole, part = divmod(round(abs(inside.value) * 10**places / 100), 10**places)
-    sign = "-" if inside.value < 0 else ""
-    return number(inside.value / 100, f"{sign}{whole}.{part:0{places}d}")
+    # The literal keeps its digits, since a rounding is compared by them: 12.5 % is 0.125.
+    return number(inside.value / 100, f"{Decimal(inside.name).scaleb(-2):f}")
 
 
-def compare_ratio(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
+def compare_ratio(comparer: Comparer, reference: Node, answer: Node) -> Verdict | bool:
     """Compare ratios: 1:2 is 3:6 and 1/2; zeros must be in the same places."""
     # 3/4 is the ratio (3/4):1.
     sides = (reference, answer)
@@ -228,12 +223,12 @@ def compare_ratio(comparer: Comparer, reference: Node, answer: Node) -> Verdict 
     texts = [":".join(term.name for term in x.args) for x in sides if x.kind == "ratio"]
     are_times = all(map(_TIME.fullmatch, texts)) and not RATIO.search(comparer.problem)
     if are_times or re.search(r":0\d", " ".join(texts)):
-        return Verdict(False, "ratio")
+        return False
     # For both sides, whether each term is 0. No ratio can be divided by a term that is 0, and 0:0
     # equals nothing.
     zeros, others = ([exact_value(term) == 0 for term in terms] for terms in (expected, actual))
     if zeros != others or all(zeros):
-        return Verdict(False, "ratio")
+        return False
     # Both are divided by their first term that is not 0: 2:4 becomes 1:2.
     first = zeros.index(False)
     one, two = ([Node("quotient", (term, x[first])) for term in x] for x in (expected, actual))

@@ -471,15 +471,13 @@ def _signed(node: Node, upper: bool) -> Node:
     return last if len(parts) == 1 else Node("sum", (parts[0], last))
 
 
-def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
+def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Verdict | bool:
     """Compare statements about all values of a letter: `2n for all n` equals `2m for all m`.
 
     A quantifier over a whole set of numbers may be left out: `2n for all n` equals `2n`.
     """
+    sides = [reference, answer]
     if reference.kind != answer.kind:
-        # `RULES` has this rule only for pairs with a quantified side. Here the other side is not:
-        # the quantified one is `sides[place]`.
-        sides = [reference, answer]
         place = 1 if answer.kind == "quantified" else 0
         # Of `2n for all n`, the statement is 2n and the membership n ∈ any.
         statement, membership = sides[place].args
@@ -490,28 +488,23 @@ def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Ver
         # - in a function's equation, `f(x) = 1 for all x > 0`, also one over a half of a set, or a
         #   set without 0 (`_DOMAIN`).
         is_function = statement.kind == "relation" and statement.args[0].kind == "call"
-        known = _DOMAIN if is_function else _WHOLE
-        is_whole = known.fullmatch(domain.name)
+        is_whole = (_DOMAIN if is_function else _WHOLE).fullmatch(domain.name)
         if not is_whole or (is_region(statement) and domain != REALS):
-            return Verdict(False, "quantifier")
+            return False
         sides[place] = statement
-        return comparer.same(*sides).via("quantifier")
-    # The statements, and their memberships, n ∈ Z.
-    (expected, expected_membership), (actual, actual_membership) = reference.args, answer.args
-    # The letters of each membership's left side: ["n"].
-    expected_letters, actual_letters = (
-        [part.name for part in nodes(side.args[0]) if part.kind == "symbol"]
-        for side in (expected_membership, actual_membership)
+        return comparer.same(*sides)
+    # The statements, and the letters and the set of each membership, n ∈ Z.
+    (expected, actual), memberships = zip(*(side.args for side in sides), strict=True)
+    domains = {membership.args[1] for membership in memberships}
+    old, new = (
+        [part.name for part in nodes(membership.args[0]) if part.kind == "symbol"]
+        for membership in memberships[::-1]
     )
     # The answer's letters become the reference's, so these must have no other use in the answer.
-    if (
-        len(expected_letters) != len(actual_letters)
-        or expected_membership.args[1] != actual_membership.args[1]
-        or ({*expected_letters} - {*actual_letters}) & free_symbols(actual)
-    ):
-        return Verdict(False, "quantifier")
-    letters = dict(zip(actual_letters, map(symbol, expected_letters), strict=True))
-    return comparer.same(expected, substituted(actual, letters)).via("quantifier")
+    if len(old) != len(new) or len(domains) > 1 or ({*new} - {*old}) & free_symbols(actual):
+        return False
+    letters = dict(zip(old, map(symbol, new), strict=True))
+    return comparer.same(expected, substituted(actual, letters))
 
 
 _WHOLE = re.compile(r"any|bb:[RZQNC]")
@@ -524,7 +517,7 @@ _ENDLESS = re.compile(
 )
 
 
-def compare_words(comparer: Comparer, reference: Node, answer: Node) -> Verdict:
+def compare_words(comparer: Comparer, reference: Node, answer: Node) -> bool:
     """Compare words by their spelling.
 
     One side may add a noun of the question: `obtuse` equals `obtuse triangle` for a problem with
@@ -533,18 +526,16 @@ def compare_words(comparer: Comparer, reference: Node, answer: Node) -> Verdict:
     if reference.kind != answer.kind:
         words, other = (reference, answer) if reference.kind == "phrase" else (answer, reference)
         if other == INFINITY:
-            return Verdict(bool(_ENDLESS.fullmatch(words.name)), "words")
+            return bool(_ENDLESS.fullmatch(words.name))
         # `abc` is the product `a b c`, but `was` is not `s a w`.
         factors = other.args if other.kind == "product" else ()
         are_letters = all(part.kind == "symbol" and len(part.name) == 1 for part in factors)
-        spelling = "".join(part.name for part in factors)
-        return Verdict(bool(factors) and are_letters and spelling == words.name, "words")
-    # The name of these nodes is the words as read.
+        return are_letters and "".join(part.name for part in factors) == words.name != ""
     short, long = sorted((reference.name, answer.name), key=len)
     # ("obtuse", "triangle")
     head, _, noun = long.rpartition(" ")
+    if head != short or noun in HEDGES or not re.fullmatch("[a-z]{3,}", noun):
+        return short == long
     # "which triangle", "type of triangle", "is the triangle".
-    question = rf"\b(?:who|which|(?:type|kind|sort) of|is the) {re.escape(noun)}\b"
-    is_noun = head == short and re.fullmatch(r"[a-z]{3,}", noun) and noun not in HEDGES
-    is_asked = is_noun and re.search(question, comparer.problem.lower())
-    return Verdict(short == long or bool(is_asked), "words")
+    question = rf"\b(?:who|which|(?:type|kind|sort) of|is the) {noun}\b"
+    return bool(re.search(question, comparer.problem.lower()))

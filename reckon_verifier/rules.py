@@ -113,13 +113,13 @@ class Comparer(NamedTuple):
     Attributes:
         problem: the problem's text, '' if it is not known. Some rules read it: an answer may add a
             unit only if the problem asks for it.
-        rules: comparison functions in order, each with kinds of nodes ("phrase label"): the rule
-            applies if either side has one of these kinds, or always with ''. A rule that cannot
-            decide returns None, and the next one is tried.
+        rules: comparison functions in order, each with kinds of nodes ("phrase label") and the step
+            of its verdicts: the rule applies if either side has one of these kinds, or always with
+            ''. A rule that cannot decide returns None, and the next one is tried.
     """
 
     problem: str
-    rules: Mapping["Comparison", str]
+    rules: Mapping["Comparison", tuple[str, str]]
 
     def same(self, reference: Node, answer: Node) -> Verdict:
         """Decide whether `answer` equals `reference`, and name the step.
@@ -131,13 +131,13 @@ class Comparer(NamedTuple):
         # left to the rules.
         if reference == answer and not is_vain(reference):
             return Verdict(True, "structure")
-        # `kinds` is a text, "phrase label": the rule is tried if either side is of one of these
-        # kinds, or always if it is ''. A rule that cannot decide returns None.
-        for rule, kinds in self.rules.items():
+        for rule, (kinds, step) in self.rules.items():
             if not kinds or {reference.kind, answer.kind} & {*kinds.split()}:
                 decision = rule(self, reference, answer)
+                if isinstance(decision, bool):
+                    decision = Verdict(decision, step)
                 if decision is not None:
-                    return decision
+                    return decision.via(step) if step else decision
         raise Undecided("kinds that no rule compares")
 
     def equal(self, reference: Node, answer: Node) -> bool:
@@ -194,7 +194,7 @@ class Comparer(NamedTuple):
         return self.in_order(expected, actual, step, MAX_MATCHED)
 
 
-Comparison = Callable[[Comparer, Node, Node], Verdict | None]
+Comparison = Callable[[Comparer, Node, Node], Verdict | bool | None]
 """A rule: from the comparer, reference and answer to a verdict, or None if it cannot decide."""
 
 
