@@ -10,9 +10,8 @@ from reckon_verifier.evaluate import as_number
 from reckon_verifier.tree import FUNCTIONS, names
 from reckon_verifier.words import PIECE, has_words, is_unit, is_word
 
-# The end of a sentence, a line or a tag, or a lead-in: the separators of sentences. No end is the
-# point of `3.5`, one after a single small letter (`at x = a. Then`), or the sign of `5!`. A
-# character that could not be decoded separates too.
+# No end is the point of `3.5`, one after a single small letter (`at x = a. Then`), or the sign of
+# `5!`. A character that could not be decoded separates too.
 END = re.compile(
     # Most positions begin none of these and fail here, at one comparison.
     r"(?=[.!?。！？।<\x00-\x08\n-\x1f\x7f-\x9f\ufffdSsTtHhi因所इ])"
@@ -22,8 +21,7 @@ END = re.compile(
 )
 STOP = re.compile(rf"(?!\n){END.pattern}")
 """`END` without the end of a line, over which a formula may go on."""
-# What separates mathematics, beside words: `#`, a letter `$x$` of a sentence, an arrow; an article
-# or a pronoun; two letters by themselves.
+# `#`, a letter `$x$` of a sentence, an arrow; an article or a pronoun; two letters by themselves.
 _SEPARATOR = re.compile(
     r"(?P<sign>#|\$[A-Za-z]\$(?=\s)|[→⇒∴✅]|[-=]>"
     r"|(?<!\S)(?:A|I|a(?=\s(?:[a-z]{2}|\$|\\[(b])))(?!\S)"
@@ -44,8 +42,8 @@ LOOKS = re.compile(
     r"(?![A-Za-z])|\\(?:[hv]space|tag|label)\*?\s*\{[^{}]*\}|\\[,;:! ]|~|\\(?=\\boxed)"
 )
 """What changes only the looks of a formula."""
-# The ends of a formula and of its rows, without and with the end of a line. Mathematics beyond them
-# touches a mark only if it lacks an operand: the minus of `-$\boxed{5}$`.
+# Mathematics beyond the ends of a formula touches a mark only if it lacks an operand: the minus of
+# `-$\boxed{5}$`.
 _DELIMITER = r"(?:(?<!\\)\$\$?|\\[()\[\]]|\*\*)"
 _EDGE = (
     rf"{_DELIMITER}|__|\\\\(?:\[[^\]]*\])?|&"
@@ -122,7 +120,6 @@ def said(text: str, start: int, end: int, content: str) -> str:
     is_entry, left, right, values = _sides(lead + _MARK + trail)
     is_part = left == lead and BINARY.match(lead) and len(lead) < len(before.rstrip())
     if is_part or re.search(r"(?<!\w)\.\Z", before):
-        # `2 apples + \boxed{5}` and `.\boxed{5}`
         return before + mark + trail
     if is_entry or not content:
         return lead + mark + trail
@@ -183,7 +180,6 @@ def _sides(formula: str) -> tuple[bool, str, str, list[str]]:
         relations; the values of the sides that are equal to this one: for `x = 7 = -\boxed{5}`
         False, " -", "" and [" 7 "].
     """
-    # signs[n] is before sides[n].
     sides, signs, depth, start = [], [""], 0, 0
     for part in _SPLIT.finditer(formula):
         if part["bracket"]:
@@ -195,7 +191,6 @@ def _sides(formula: str) -> tuple[bool, str, str, list[str]]:
     sides.append(formula[start:])
     signs.append("")
     place = next(index for index, side in enumerate(sides) if _MARK in side)
-    # The entry of the list is sides[first:last].
     commas = [index for index, sign in enumerate(signs) if re.search("[,;]|and|or", sign)]
     first = max((n for n in commas if n <= place), default=0)
     last = min((n for n in commas if n > place), default=len(sides))

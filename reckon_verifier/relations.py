@@ -66,7 +66,6 @@ def stated(comparer: Comparer, node: Node) -> Stated | None:
         case Node("set", items):
             # In a set, ±a is two elements, and 1 and 2/2 are one.
             values: tuple[Node, ...] = ()
-            # `signs` gives an item's values with the upper and the lower sign of its ±.
             elements = [value for item in items for value in signs(item)]
             # Beside dots each element counts: {0, 1, 0, 1, …} is not {0, 1, …}.
             if symbol("ldots") in elements:
@@ -74,7 +73,6 @@ def stated(comparer: Comparer, node: Node) -> Stated | None:
             different = [*dict.fromkeys(elements)]
             if len(different) > MAX_MATCHED:
                 raise TooHard("elements of a set")
-            # Keep the first of equal elements, which may be written differently.
             for value in different:
                 # Not `comparer.equal`: 0.3333 may round 1/3, but is another element.
                 if not any(same_expression(other, value).equal for other in values):
@@ -90,11 +88,9 @@ def _equation(comparer: Comparer, node: Node) -> Stated | None:
     `x = 2 + 3 = 5` has the value 2 + 3 with the name x, and `y = x = 1` the value 1 with the name
     "y = x". None if the relation is no equation, or if its values are not equal: `x = 7 = 8`.
     """
-    # A chain of n parts has n − 1 operators: "= ~" for a = b ≈ c.
     operators, parts = node.name.split(" "), node.args
     if not {*operators} <= {"=", "~"}:
         return None
-    # `is_name`: x, f(2) or (x, y), which may be the name of a value.
     if is_name(parts[-1]) and not (is_name(parts[0]) or free_symbols(parts[0]) or "~" in operators):
         # 5 = x is x = 5. Not with ≈, whose sides are not alike.
         parts = parts[::-1]
@@ -109,7 +105,6 @@ def _equation(comparer: Comparer, node: Node) -> Stated | None:
         return None
     # links[n] is the operator between values[n] and values[n + 1].
     values, links = parts[num_names:], operators[num_names:]
-    # The number of values before the first ≈: these are exact.
     num_exact = links.index("~") + 1 if "~" in links else len(values)
     first, *others = values[:num_exact]
     # `0 = 0`, without a name or a symbol, states nothing.
@@ -126,14 +121,12 @@ def _equation(comparer: Comparer, node: Node) -> Stated | None:
         and any(part.args and free_symbols(part) & free_symbols(first) for part in parts[0].args)
     ):
         return None
-    # Each different name once.
     name = " = ".join(dict.fromkeys(map(spelled, parts[:num_names])))
     if parts[0].kind == "tuple":
         # (x, y) = (1, 2) states two values, 1 with the name x and 2 with y; (x, y) = 5 states none.
         is_whole = first.kind == "tuple" and len(parts[0].args) == len(first.args)
         return Stated(first.args, tuple(map(spelled, parts[0].args))) if is_whole else None
-    # `x = 1 ± 2` and `x = \{1, 2\}` state two values, both with the name x. If `stated` finds no
-    # value in `first` (a relation such as y < 2), `first` itself is the value.
+    # `x = 1 ± 2` and `x = \{1, 2\}` state two values, both with the name x.
     inner = stated(comparer, first) or Stated((first,), ("",))
     return inner._replace(names=(name,) * len(inner.values))
 
@@ -146,8 +139,6 @@ def _approximates(value: Node, approximate: tuple[Node, ...]) -> bool:
     """
     if not approximate:
         return True
-    # `real_value` returns a fraction, or None without a real value. `last.name` is the decimal as
-    # written, "3.14", and `last.value` its value.
     exact, last = real_value(value), approximate[-1]
     if exact is None or last.value is None or "." not in last.name or len(approximate) > 1:
         return False
@@ -163,21 +154,17 @@ def _listed(comparer: Comparer, items: tuple[Node, ...], joint: str) -> Stated:
     Raises:
         Undecided: the signs of one value depend on those of another, `x = \pm 1, y = \mp 2`.
     """
-    # The signs in each item: {"+-"} for ±, {"-+"} for ∓, {"+-", "-+"} for both.
     both = [{part.name for part in nodes(item) if part.kind == "plusminus"} for item in items]
     if sum(map(bool, both)) > 1 and any("-+" in names for names in both):
         raise Undecided("signs that go together")
-    # The items themselves, returned unless each item, or none, gives its values a name.
     plain = Stated(items, ("",) * len(items), joint)
     values: list[Node] = []
     names: list[str] = []
     for item in items:
         equation = _equation(comparer, item) if item.kind == "relation" else None
-        # A relation without a value, such as x < 1. Or (x, y) = (1, 2), which stays whole: among
-        # other items, its values 1 and 2 would no longer be one pair.
+        # (x, y) = (1, 2) stays whole: its values among others would no longer be one pair.
         if item.kind == "relation" and (equation is None or item.args[0].kind == "tuple"):
             return plain
-        # A bare item gives one value without a name, or two if it contains ±.
         item_values = [*signs(item)] if equation is None else equation.values
         values += item_values
         names += [""] * len(item_values) if equation is None else equation.names
@@ -195,7 +182,6 @@ def compare_stated(comparer: Comparer, reference: Node, answer: Node) -> Verdict
     if all(node.kind == "relation" and node.args[0].kind == "call" for node in sides):
         # f(x) = x² is f(t) = t²: both become f(argument 0) = (argument 0)².
         reference, answer = _with_numbered_arguments(reference), _with_numbered_arguments(answer)
-    # Values and names; None for a relation without a value, such as x + y = 1.
     expected, actual = (stated(comparer, node) for node in (reference, answer))
     if solves(comparer, reference, answer) or solves(comparer, answer, reference):
         return Verdict(True, "constraint")
@@ -207,7 +193,6 @@ def compare_stated(comparer: Comparer, reference: Node, answer: Node) -> Verdict
         # `x = y` and `y = x` have different names, but may still be the same constraint.
         if decision.equal or not (reference.kind == answer.kind == "relation"):
             return decision
-    # Not `0 = 0` (`is_vain`), which states nothing.
     if reference.kind == answer.kind == "relation" and not is_vain(answer):
         return Verdict(same_constraint(comparer, reference, answer), "constraint")
     return Verdict(False, "name")
@@ -259,23 +244,18 @@ def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdic
     `1, 2`, not `2, 1`. But a bare tuple, (1, 2), has the order of the letters: their order in the
     problem's tuple, "Find (x, y)", or else in the alphabet.
     """
-    # `joint` is the word between the values: `1 or 2` is one value, `1 and 2` is both.
     if {expected.joint, actual.joint} == {"and", "or"}:
         return Verdict(False, "list")
     if len(expected.values) == len(actual.values) == 1:
-        # A set of one element is not its element.
         is_alike = expected.is_set == actual.is_set
         return _same_value(comparer, expected, actual) if is_alike else Verdict(False, "list")
-    # Both have names: `_named` turns each value into an equation, and these have any order, unless
-    # two names are repeated: the values of `x = \pm 1, y = \pm 2` may go together.
+    # Equations have any order, unless two names are repeated: the values of `x = \pm 1, y = \pm 2`
+    # may go together.
     if any(expected.names) and any(actual.names):
         sides = _named(expected), _named(actual)
         is_paired = sides[0][0].kind == "relation" and _repeats(expected.names)
         return (comparer.in_order if is_paired else comparer.in_any_order)(*sides, "list")
-    # From here on at most one side has names.
     named, other = (expected, actual) if any(expected.names) else (actual, expected)
-    # Whether each name may be left out by the other side, which has '': `names_agree` gets the
-    # reference's name first.
     pairs = ((name, "") if named is expected else ("", name) for name in named.names)
     if not all(names_agree(*pair, comparer.problem) for pair in pairs):
         return Verdict(False, "name")
@@ -284,28 +264,22 @@ def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdic
         return Verdict(False, "name")
     values = other.values
     is_tuple = len(values) == 1 and values[0].kind == "tuple"
-    # True if the names are maximum and minimum and the maximum is larger; False if it is not; None
-    # for other names.
     is_above = _is_above(named)
     if is_above is False:
-        # `Maximum: 1, Minimum: 3` equals no values without names.
         return Verdict(False, "name")
-    # Any order: one name (or none) for all values; or an answer whose maximum is above its minimum,
-    # since the larger of two bare values is the maximum.
+    # The larger of two bare values is the maximum.
     if len({*named.names}) <= 1 or (named is actual and not is_tuple and is_above):
         step = "name" if any(named.names) else "list"
         return comparer.in_any_order(expected.values, actual.values, step)
-    # From here on the order counts. It is not known for `x = 1, x = 2, y = 3`, where two values
-    # share a name, or if the bare values are a set.
+    # The order is not known for `x = 1, x = 2, y = 3`, nor if the bare values are a set.
     if len({*named.names}) < len(named.names) or other.is_set:
         return Verdict(False, "name")
-    # The values with names, in the order in which the bare ones must come: 2, 1 for `y = 2, x = 1`;
-    # for a tuple the order of the letters, (1, 2). Words, `Width: 2, Length: 1`, keep theirs.
+    # The order of bare values is that of the names, of a tuple that of its letters; words, `Width:
+    # 2, Length: 1`, keep theirs.
     order = named.values
     if is_tuple:
         fields = dict(zip(named.names, order, strict=True))
         has_words = any(name.startswith("label:") for name in fields)
-        # The names as a tuple of the problem lists them; None if it has no such tuple.
         letters = _tuple_of(fields, comparer.problem) or sorted(fields)
         order = order if has_words else tuple(fields[name] for name in letters)
         values = values[0].args
@@ -318,7 +292,6 @@ def _is_above(side: Stated) -> bool | None:
 
     None for other names, for a set, and if a value is no real number.
     """
-    # Name → value. The name of a label begins with "label:".
     values = dict(zip(side.names, side.values, strict=True))
     if side.is_set or {*values} != {"label:maximum", "label:minimum"}:
         return None
@@ -349,7 +322,6 @@ def _same_value(comparer: Comparer, expected: Stated, actual: Stated) -> Verdict
     return decision if name == other else decision.via("name")
 
 
-# N, f(x)
 _LETTER = re.compile(r"[A-Za-z](\([a-df-hj-z]\))?")
 
 
@@ -386,24 +358,18 @@ def names_agree(one: str, two: str, problem: str) -> bool:
     if one == two:
         return True
     if one and two:
-        # The names of `x = y = 1` are one text, "x = y", which equals "y = x".
         return {*one.split(" = ")} == {*two.split(" = ")}
-    # Only one side has a name, and the question is whether the other may lack it. A variable may be
-    # left out. A label, also as a subscript, and a name of three letters or more that is not Greek
-    # may be left out only if `may_label` allows it.
+    # Only one side has a name: a variable may go unsaid, a label or a word if `may_label` allows
+    # it.
     name = one or two
     # The answer must not add a name with a meaning of its own, such as f'(2).
     if two and not _PLAIN_NAME.fullmatch(two):
         return False
-    # ["maximum"] for "label:maximum".
     labels = re.findall(r"label:([^,()=]*)", name)
-    # A name of three letters or more, such as "area", also with a subscript.
     word = re.match(r"[^\W\d_]{3,}(?![^_])", name)
     if word and word[0] not in GREEK:
         labels.append(word[0])
-    # With the problem, `may_label` allows its words; without it (''), quantities such as "area"; in
-    # both cases fixed words such as "answer". A label of the answer must be allowed with the
-    # problem, a label of the reference (`one`) either with it or without it.
+    # A label of the reference may be allowed with the problem or without it.
     return all(may_label(label, problem) or (one and may_label(label, "")) for label in labels)
 
 
@@ -414,7 +380,6 @@ _PLAIN_NAME = re.compile(
 )
 
 
-# f, f', f^-1, f_1, psi: names of functions.
 _FUNCTION = re.compile(r"(?:[A-Za-z]|[pP][hs]i)(?:'*|\^-1|_\w+)")
 
 
@@ -426,9 +391,7 @@ def _with_numbered_arguments(node: Node) -> Node:
     Args:
         node: a relation whose first side is a call.
     """
-    # f(x) and x^2.
     head, value = node.args[0], node.args[-1]
-    # The arguments that are single letters, except e and i, which are constants.
     letters = [part.name for part in head.args if re.fullmatch("[a-df-hj-z]", part.name)]
     is_definition = node.name == "=" and _FUNCTION.fullmatch(head.name) and is_name(head)
     # In `f(2x) = …` the symbol x is no argument by itself: no definition.
@@ -465,8 +428,6 @@ def _signed(node: Node, upper: bool) -> Node:
     parts = tuple(_signed(part, upper) for part in node.args)
     if node.kind != "plusminus":
         return node._replace(args=parts)
-    # `parts` is (1, 2) for 1 ± 2, and (2,) for ±2. The upper sign of ± ("+-") is plus, that of ∓ is
-    # minus.
     last = parts[-1] if upper == (node.name == "+-") else negated(parts[-1])
     return last if len(parts) == 1 else Node("sum", (parts[0], last))
 
@@ -479,7 +440,6 @@ def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Ver
     sides = [reference, answer]
     if reference.kind != answer.kind:
         place = 1 if answer.kind == "quantified" else 0
-        # Of `2n for all n`, the statement is 2n and the membership n ∈ any.
         statement, membership = sides[place].args
         domain = membership.args[1]
         # Which quantifiers may be left out:
@@ -493,7 +453,6 @@ def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Ver
             return False
         sides[place] = statement
         return comparer.same(*sides)
-    # The statements, and the letters and the set of each membership, n ∈ Z.
     (expected, actual), memberships = zip(*(side.args for side in sides), strict=True)
     domains = {membership.args[1] for membership in memberships}
     old, new = (
@@ -532,10 +491,8 @@ def compare_words(comparer: Comparer, reference: Node, answer: Node) -> bool:
         are_letters = all(part.kind == "symbol" and len(part.name) == 1 for part in factors)
         return are_letters and "".join(part.name for part in factors) == words.name != ""
     short, long = sorted((reference.name, answer.name), key=len)
-    # ("obtuse", "triangle")
     head, _, noun = long.rpartition(" ")
     if head != short or noun in HEDGES or not re.fullmatch("[a-z]{3,}", noun):
         return short == long
-    # "which triangle", "type of triangle", "is the triangle".
     question = rf"\b(?:who|which|(?:type|kind|sort) of|is the) {noun}\b"
     return bool(re.search(question, comparer.problem.lower()))

@@ -53,8 +53,6 @@ def _read() -> tuple[Rule, ...]:
     with SOURCE.open(encoding="utf-8", newline="") as lines:
         # Without quoting, LaTeX needs no escapes in the file.
         _, *rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-    # `right` takes the three columns of the right example, which are in the order of `Rule`. The
-    # three of the wrong one are put into that order.
     return tuple(
         Rule(name, int(count), what, (*right,), (reference, answer, problem), decides == "proof")
         for name, count, decides, what, *right, problem, reference, answer in rows
@@ -160,7 +158,6 @@ class Comparer(NamedTuple):
         """
         if len(expected) != len(actual):
             return Verdict(False, step)
-        # `rest`: elements of the answer without a partner; `steps`: what decided each pair.
         rest, steps = list(actual), []
         for item in expected:
             for place, other in enumerate(rest[:reach]):
@@ -171,7 +168,6 @@ class Comparer(NamedTuple):
                     del rest[place]
                     break
             else:
-                # No partner for `item`.
                 return Verdict(False, step)
         # The first step that is evidence and no proof (`INEXACT`) names the whole verdict.
         return Verdict(True, next((name for name in steps if name in INEXACT), step))
@@ -190,7 +186,6 @@ class Comparer(NamedTuple):
         # refuses them.
         if len(expected) == len(actual) > MAX_MATCHED:
             raise TooHard("elements")
-        # A reach of `MAX_MATCHED` covers all elements here, so that their order does not count.
         return self.in_order(expected, actual, step, MAX_MATCHED)
 
 
