@@ -317,13 +317,13 @@ def _matrix_product(factors: Iterable[Node]) -> Node:
     `2A^{-1}B`, `A^{-1}(2B)` and `A^{-1} \cdot B \cdot 2` are equal, and so are `(A^{-1}B)C` and
     `A^{-1}(BC)`.
     """
-    scalars, matrices = list[Node](), list[Node]()
-    for factor in factors:
-        if not _has_capital(factor):
-            scalars.append(factor)
-        else:
-            matrices += factor.args if factor.name == "ordered " else (factor,)
-    ordered = call("ordered ", *matrices)
+    parts = [
+        part
+        for factor in factors
+        for part in (factor.args if factor.name == "ordered " else (factor,))
+    ]
+    scalars = [part for part in parts if not _has_capital(part)]
+    ordered = call("ordered ", *filter(_has_capital, parts))
     return Node("product", (*scalars, ordered)) if scalars else ordered
 
 

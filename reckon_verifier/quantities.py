@@ -12,7 +12,7 @@ from reckon_verifier.evaluate import exact_value, real_value
 from reckon_verifier.identity import same_expression
 from reckon_verifier.rules import Comparer, Verdict
 from reckon_verifier.tree import Node, free_symbols, nodes, number, pairs, symbol
-from reckon_verifier.words import HEDGES, asked_words, may_be_added, parse_unit
+from reckon_verifier.words import HEDGES, asked_words, is_unit, may_be_added, parse_unit
 
 
 def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Verdict | bool:
@@ -21,29 +21,26 @@ def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Verdi
     Known units are converted; an unknown unit, `7 pears`, must be the same on both sides. The
     answer may leave out the reference's unit, and may add a unit if `_may_add` allows it.
     """
-    kinds = {reference.kind, answer.kind}
+    kinds, problem = {reference.kind, answer.kind}, comparer.problem
+    values = [node.args[0] if node.kind == "unit" else node for node in (reference, answer)]
     expected, actual = _in_base(reference), _in_base(answer)
     if expected and actual:
-        (value, dimension), (other_value, other_dimension) = expected, actual
-        are_compatible = dimension == other_dimension
-        pair = (value, other_value)
+        # Metres are never seconds.
+        is_compatible = expected[1] == actual[1]
+        values = [expected[0], actual[0]]
     elif kinds == {"unit"}:
-        are_compatible = _singular(reference.name) == _singular(answer.name)
-        pair = (reference.args[0], answer.args[0])
+        is_compatible = _singular(reference.name) == _singular(answer.name)
     elif kinds & {"degree", "percent"}:
         # `5 cm` is neither `5^\circ` nor `5 \%`.
         return False
     elif reference.kind == "unit":
         # Not symmetric: an answer may leave out any known unit of the reference.
-        is_known = parse_unit(reference.name) is not None
-        are_compatible = is_known or _may_add(reference.name, comparer.problem)
-        pair = (reference.args[0], answer)
+        is_compatible = is_unit(reference.name) or _may_add(reference.name, problem)
     else:
-        # Only the answer has a unit. Letters after a formula may be factors, no unit: `2x m`.
-        is_clear = bool(comparer.problem) or not free_symbols(reference)
-        are_compatible = is_clear and _may_add(answer.name, comparer.problem)
-        pair = (reference, answer.args[0])
-    return comparer.same(*pair) if are_compatible else False
+        # Letters after a formula may be factors, no unit: `2x m`.
+        is_clear = bool(problem) or not free_symbols(reference)
+        is_compatible = is_clear and _may_add(answer.name, problem)
+    return is_compatible and comparer.same(*values)
 
 
 def _in_base(node: Node) -> tuple[Node, tuple[tuple[str, int], ...]] | None:
@@ -188,7 +185,7 @@ def _hundredth(node: Node) -> Node:
     if node.kind != "percent":
         return node
     inside = node.args[0]
-    # No literal: `x \\%`, `(1/2) \\%`, `33\\frac{1}{3} \\%`. Digits made from the value would count
+    # No literal: `x \%`, `33\frac{1}{3} \%`. Digits made from the value would count
     # as a decimal that its author rounded.
     if inside.value is None or not inside.name:
         return Node("quotient", (inside, number(100)))

@@ -244,47 +244,49 @@ def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdic
     `1, 2`, not `2, 1`. But a bare tuple, (1, 2), has the order of the letters: their order in the
     problem's tuple, "Find (x, y)", or else in the alphabet.
     """
-    if {expected.joint, actual.joint} == {"and", "or"}:
+    is_single = len(expected.values) == len(actual.values) == 1
+    if {expected.joint, actual.joint} == {"and", "or"} or (
+        # A set of one element is not its element.
+        is_single and expected.is_set != actual.is_set
+    ):
         return Verdict(False, "list")
-    if len(expected.values) == len(actual.values) == 1:
-        is_alike = expected.is_set == actual.is_set
-        return _same_value(comparer, expected, actual) if is_alike else Verdict(False, "list")
+    if is_single:
+        return _same_value(comparer, expected, actual)
     # Equations have any order, unless two names are repeated: the values of `x = \pm 1, y = \pm 2`
     # may go together.
     if any(expected.names) and any(actual.names):
         sides = _named(expected), _named(actual)
         is_paired = sides[0][0].kind == "relation" and _repeats(expected.names)
         return (comparer.in_order if is_paired else comparer.in_any_order)(*sides, "list")
-    named, other = (expected, actual) if any(expected.names) else (actual, expected)
-    pairs = ((name, "") if named is expected else ("", name) for name in named.names)
-    if not all(names_agree(*pair, comparer.problem) for pair in pairs):
-        return Verdict(False, "name")
+    is_answer = any(actual.names)
+    named, other = (actual, expected) if is_answer else (expected, actual)
+    names, values = {*named.names}, other.values
+    agree = (
+        names_agree(*["", name][:: 1 if is_answer else -1], comparer.problem) for name in names
+    )
     # `x = 1, y = 2` is not `y = 1, 2`: an equation among bare values has a name of its own.
-    if any(named.names) and any(value.kind == "relation" for value in other.values):
-        return Verdict(False, "name")
-    values = other.values
-    is_tuple = len(values) == 1 and values[0].kind == "tuple"
+    has_equation = any(named.names) and any(value.kind == "relation" for value in values)
     is_above = _is_above(named)
-    if is_above is False:
+    if is_above is False or has_equation or not all(agree):
         return Verdict(False, "name")
+    is_tuple = len(values) == 1 and values[0].kind == "tuple"
     # The larger of two bare values is the maximum.
-    if len({*named.names}) <= 1 or (named is actual and not is_tuple and is_above):
+    if len(names) <= 1 or (is_answer and not is_tuple and is_above):
         step = "name" if any(named.names) else "list"
         return comparer.in_any_order(expected.values, actual.values, step)
     # The order is not known for `x = 1, x = 2, y = 3`, nor if the bare values are a set.
-    if len({*named.names}) < len(named.names) or other.is_set:
+    if len(names) < len(named.names) or other.is_set:
         return Verdict(False, "name")
     # The order of bare values is that of the names, of a tuple that of its letters; words, `Width:
     # 2, Length: 1`, keep theirs.
     order = named.values
     if is_tuple:
         fields = dict(zip(named.names, order, strict=True))
-        has_words = any(name.startswith("label:") for name in fields)
-        letters = _tuple_of(fields, comparer.problem) or sorted(fields)
-        order = order if has_words else tuple(fields[name] for name in letters)
+        if not any(name.startswith("label:") for name in fields):
+            letters = _tuple_of(fields, comparer.problem) or sorted(fields)
+            order = tuple(fields[name] for name in letters)
         values = values[0].args
-    sides = (order, values) if named is expected else (values, order)
-    return comparer.in_order(*sides, "name")
+    return comparer.in_order(*((values, order) if is_answer else (order, values)), "name")
 
 
 def _is_above(side: Stated) -> bool | None:
@@ -309,13 +311,12 @@ def _tuple_of(names: Collection[str], problem: str) -> list[str] | None:
 def _same_value(comparer: Comparer, expected: Stated, actual: Stated) -> Verdict:
     """Compare a reference and an answer of one value each: `x = 5` and `5`, not `y = 5`."""
     (name,), (other,) = expected.names, actual.names
-    (value,), (other_value,) = expected.values, actual.values
-    # Without a problem, the function of `f(x) = 1` is no number, and `N = n` has two names.
+    value, other_value = expected.values[0], actual.values[0]
     letter = _LETTER.fullmatch(name or other)
-    is_number = not free_symbols(value) if letter and letter[1] else False
-    is_unclear = letter and (is_number or (value.kind == "symbol" and is_name(value)))
+    # Without a problem, the function of `f(x) = 1` is no number, and `N = n` has two names.
+    is_unclear = letter and name != other and not comparer.problem
     if not names_agree(name, other, comparer.problem) or (
-        name != other and is_unclear and not comparer.problem
+        is_unclear and (is_name(value) or (letter and letter[1] and not free_symbols(value)))
     ):
         return Verdict(False, "name")
     decision = comparer.same(value, other_value)

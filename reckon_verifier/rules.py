@@ -5,7 +5,6 @@ parts, the first step without proof is named, since the metrics must show a poli
 reward from such a step.
 """
 
-import csv
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -44,18 +43,16 @@ class Rule(NamedTuple):
 
 
 def _read() -> tuple[Rule, ...]:
-    """Return the rows of rules.tsv, in order, without its header.
+    """Return the rows of rules.tsv without its header, its columns in the order of `Rule`.
 
-    The columns: name, rows (a count), decides ("proof" or "evidence"), description, then a right
-    and a wrong example, in different orders: reference, answer, problem; and problem, reference,
-    answer.
+    `decides` is "proof" or "evidence"; an example is reference, answer, problem.
     """
-    with SOURCE.open(encoding="utf-8", newline="") as lines:
-        # Without quoting, LaTeX needs no escapes in the file.
-        _, *rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    # Without quoting, LaTeX needs no escapes in the file.
+    _, *rows = SOURCE.read_text(encoding="utf-8").splitlines()
+    cells = (row.split("\t") for row in rows)
     return tuple(
-        Rule(name, int(count), what, (*right,), (reference, answer, problem), decides == "proof")
-        for name, count, decides, what, *right, problem, reference, answer in rows
+        Rule(name, int(count), what, (*examples[:3],), (*examples[3:],), decides == "proof")
+        for name, count, decides, what, *examples in cells
     )
 
 
