@@ -262,7 +262,7 @@ def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdic
     named, other = (actual, expected) if is_answer else (expected, actual)
     names, values = {*named.names}, other.values
     agree = (
-        names_agree(*["", name][:: 1 if is_answer else -1], comparer.problem) for name in names
+        names_agree(*(("", name) if is_answer else (name, "")), comparer.problem) for name in names
     )
     # `x = 1, y = 2` is not `y = 1, 2`: an equation among bare values has a name of its own.
     has_equation = any(named.names) and any(value.kind == "relation" for value in values)
