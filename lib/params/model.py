@@ -34,6 +34,12 @@ FLASH_KERNEL = "kernels-community/flash-attn2"
 NEEDS_GPU = "its scaled loss needs a GPU; set it to fp32"
 """Fault of `mixed_precision: fp16` on a CPU, for messages."""
 
+VERIFIED_BATCH = 16
+"""Prompts per batch while an export's checkpoint generates the completions to compare."""
+
+VERIFIED_TOKENS = 256
+"""Tokens of each completion that are compared; bounds the time of verifying an export."""
+
 ATTENTIONS = ("eager", "sdpa", "flash_attention_2")
 
 

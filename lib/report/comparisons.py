@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from lib.artifacts.completions import GREEDY, SAMPLED, UNGRADED, GradedCompletion
+from lib.artifacts.completions import GREEDY, SAMPLED, UNGRADED, GradedCompletion, num_attempts
 from lib.core.errors import UserError
 from lib.report.inputs import Run
 from lib.report.text import p_value, points
-from lib.stats import Difference, num_attempts, paired_difference
+from lib.stats import Difference, paired_difference
 
 MEASURES = {GREEDY: "answer_accuracy", SAMPLED: "pass_at_1"}
 """Mode → headline measure; both are means over problems of a problem's mean grade."""

@@ -21,12 +21,12 @@ from typing import Any, TypeVar
 import vl_convert
 
 from lib.artifacts.completions import GREEDY, UNGRADED, GradedCompletion, TrainingRollout
-from lib.core.errors import visible
+from lib.core.errors import shorten, visible
 from lib.report.charts import INK, LOOK, colors_of
 from lib.report.inputs import Run
 from lib.report.report import Report
 from lib.report.tables import CLASSES, REASONS, measures
-from lib.report.text import cell, rate_parts, render_template, shorten
+from lib.report.text import cell, rate_parts, render_template
 
 Row = TypeVar("Row", GradedCompletion, TrainingRollout)
 

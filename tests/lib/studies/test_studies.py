@@ -22,11 +22,11 @@ from fsspec.implementations.dirfs import DirFileSystem
 from commands.study import main as study_stage
 from lib.artifacts import read_json, write_json, write_metrics
 from lib.artifacts.completions import GradedCompletion
+from lib.artifacts.problems import UNSEEN_EQUATIONS
 from lib.core.errors import UserError
 from lib.params.load import read_yaml
 from lib.params.schema import by_dotted_key
 from lib.planning.inputs import input_problems
-from lib.problems.generated import UNSEEN_EQUATIONS
 from lib.studies import experiments
 from lib.studies.definition import (
     STUDIES,
