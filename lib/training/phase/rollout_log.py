@@ -11,7 +11,7 @@ import json
 import math
 import operator
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from lib.artifacts import ENCODING_ERRORS, write_jsonl
 from lib.artifacts.completions import TrainingRollout
 from lib.core.errors import visible
 from lib.params.training import Grpo
+from lib.training.phase.console import say
 
 MAX_BYTES = 2**25
 """Approximate limit of a run's log. A run with more rows logs only every second, third, …
@@ -55,7 +56,6 @@ class RolloutLog(TrainerCallback, ExportableState):
         self.rows: list[str] = []
         self.path: Path | None = None
         """File that gets each row as it happens; None for none."""
-        self.say: Callable[[str], None] = print
 
     def state(self) -> dict[str, Any]:
         """Return the checkpoint's entry for this callback (`ExportableState`)."""
@@ -93,7 +93,7 @@ class RolloutLog(TrainerCallback, ExportableState):
         every = self.grpo.eval_steps
         if state.is_world_process_zero and every and state.global_step % every == 0:
             for line in group_lines(self.group, width=shutil.get_terminal_size().columns):
-                self.say(f"grpo step={state.global_step} {line}")
+                say(f"grpo step={state.global_step} {line}")
 
 
 def group_lines(group: Sequence[TrainingRollout], *, width: int) -> Iterator[str]:

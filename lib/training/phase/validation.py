@@ -4,6 +4,7 @@ At step 0, every `eval_steps` and at the end the policy answers the problems of 
 greedily. The points are entries of the trainer's log, like the loss's, so checkpoints hold them.
 """
 
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -30,8 +31,8 @@ from lib.params.engines import ENGINES
 from lib.params.schema import Params
 from lib.params.section import HELD_BACK_SET
 from lib.rewards.functions import Grading, rewards_of
+from lib.training.phase.console import say, timed
 from lib.training.phase.setup import prompt_settings
-from lib.training.phase.tracking import timed
 
 MEASURES = (
     "format_accuracy",
@@ -96,7 +97,6 @@ class Validator(TrainerCallback):
         *,
         stage: str,
         steps: int,
-        say: Callable[[str], None],
         keep: Callable[[int], None] | None = None,
     ) -> None:
         """Measure the policy of `trainer` from now on; the caller closes this validator afterwards.
@@ -104,11 +104,10 @@ class Validator(TrainerCallback):
         Args:
             stage: first word of each line.
             steps: number of steps between two points.
-            say: called with one line per set.
             keep: called on every rank with a step whose point is the best so far; None to keep no
                 weights.
         """
-        self.stage, self.steps, self.say, self.keep = stage, steps, say, keep
+        self.trainer, self.stage, self.steps, self.keep = trainer, stage, steps, keep
         # `PolicyGradientTrainer` has an engine for rollouts. If params name the same engine for
         # validation, it is used for that too, since a process can hold only one vLLM. A live engine
         # (`transformers`) is not shared: it generates with the policy's own weights, so that a
@@ -218,14 +217,17 @@ class Validator(TrainerCallback):
     def _measure(self, state: TrainerState, model: PreTrainedModel) -> None:
         """Measure the policy, log the point, and call `keep` if it is the best so far."""
         # All sets' measures in one entry of the log, such as `validation/gsm8k/answer_accuracy`.
-        point: dict[str, float] = {"step": state.global_step}
+        point: dict[str, float] = {}
         for name, rows in self._sync_and_answer(model).items():
             values = means(rows)
-            self.say(self._line(state, name, values))
+            say(self._line(state, name, values))
             prefix = PREFIX + self.prefix(name)
             point |= {prefix + measure: value for measure, value in values.items()}
         # A part of the trainer's state, which a checkpoint saves and a resumed run restores.
-        state.log_history.append(point)
+        state.log_history.append({**point, "step": state.global_step})
+        # For the trackers. On a copy, since this event would switch off the log of the step itself.
+        control = copy.copy(self.trainer.control)
+        self.trainer.callback_handler.on_log(self.trainer.args, state, control, point)
         if self.keep:
             # Rank 0 decides: ranks that disagreed would wait for each other for ever.
             (best,) = broadcast_object_list([self.best_point(state)["step"]])

@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -75,13 +74,12 @@ def test_the_metrics_of_a_set_are_those_of_its_completions(read, base, sets):
         assert {name: values[name] for name in expected} == pytest.approx(expected)
 
 
-def test_lines_and_curve_bear_the_same_numbers(read, base, sets):
-    lines = []
+def test_lines_and_curve_bear_the_same_numbers(read, base, sets, capsys):
     engine = Scripted(load_tokenizer(base), sets)
-    trainer = SimpleNamespace(engine=engine, add_callback=lambda callback: None)
+    trainer = Mock(engine=engine)
     engine.facts = ENGINE_FACTS["vllm"]
     validator = read("vllm")
-    validator.watch(trainer, stage="sft", steps=2, say=lines.append)
+    validator.watch(trainer, stage="sft", steps=2)
     state = TrainerState(max_steps=5)
     policy = torch.nn.Dropout()
     for state.global_step in range(6):
@@ -94,6 +92,7 @@ def test_lines_and_curve_bear_the_same_numbers(read, base, sets):
     assert [point["step"] for point in points] == [0, 2, 4, 5]
     assert sorted(points[0]) == sorted(["step", *validator.columns])
     assert points[0]["answer_accuracy"] == points[0]["harder/answer_accuracy"] == 0.5
+    lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 8
     assert all(text in lines[0] for text in ("step=0/5", "held_out", "answer=50.0%", "28.9"))
 
@@ -116,13 +115,13 @@ ENGINES = [
 
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(("rolls_out", "validates", "lora"), ENGINES)
-def test_validation_changes_no_weight(request, built, read, rolls_out, validates, lora):
+def test_validation_changes_no_weight(request, built, read, capsys, rolls_out, validates, lora):
     def by_tokens(completion_ids, **columns):
         return [float(sum(ids) % 4) for ids in completion_ids]
 
     if "vllm-server" in (rolls_out, validates):
         request.getfixturevalue("server")
-    weights, lines = [], []
+    weights = []
     for watched in (False, True):
         torch.manual_seed(0)
         trainer = built(lora=lora, rollout={"engine": rolls_out}, stop=None)
@@ -130,10 +129,11 @@ def test_validation_changes_no_weight(request, built, read, rolls_out, validates
         with contextlib.ExitStack() as stack:
             if watched:
                 validator = stack.enter_context(contextlib.closing(read(validates, lora=lora)))
-                validator.watch(trainer, stage="grpo", steps=2, say=lines.append)
+                validator.watch(trainer, stage="grpo", steps=2)
             trainer.train()
         weights.append({name: w.detach().clone() for name, w in trainer.model.named_parameters()})
-    assert len(lines) == 6  # steps 0, 2 and 3 on two sets
+    # Steps 0, 2 and 3 on two sets.
+    assert capsys.readouterr().out.count("grpo validation step=") == 6
     torch.testing.assert_close(*weights, rtol=0, atol=0)
 
 
