@@ -12,7 +12,7 @@ from lib.engines.base import Engine, Sampling, encode, open_engine, room_for_com
 from lib.params.schema import Params
 from lib.prompts import prompt_format, saved_system
 from lib.prompts.formats import conversation
-from lib.rewards.functions import Grading
+from lib.rewards.grading import Grading
 from lib.rewards.rollout import Rollout
 
 

@@ -17,7 +17,8 @@ from lib.grading.metrics import headline_lines, headline_metrics, summarise
 from lib.params.schema import Params
 from lib.params.training import Reward
 from lib.prompts import prompt_format
-from lib.rewards.functions import FormatError, Grading
+from lib.rewards.functions import FormatError
+from lib.rewards.grading import Grading
 from lib.rewards.rollout import Rollout
 from reckon_verifier import counters
 

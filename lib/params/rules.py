@@ -27,7 +27,8 @@ from lib.params.schema import Params
 from lib.params.section import HELD_BACK_SET, suggest
 from lib.params.training import Optimisation, RolloutSampling, Validation
 from lib.prompts import prompt_format
-from lib.rewards.functions import Grading, load_reward, rewards_of
+from lib.rewards.functions import load_reward, rewards_of
+from lib.rewards.grading import Grading
 
 ACCEPTABLE_LOSS = 0.05
 """Acceptable share of bfloat16 weights without an update. Learning rates of 2e-4 and more have a

@@ -50,7 +50,7 @@ from lib.params.model import FLASH_KERNEL, Model
 from lib.problems.rows import RowFault
 from lib.prompts import PromptFormat, prompt_format, system_prompt
 from lib.prompts.formats import ParsedCompletion, TaggedFormat, conversation
-from lib.rewards.functions import Grading
+from lib.rewards.grading import Grading
 
 
 def repositories_of(params: Params) -> list[Repository]:

@@ -132,14 +132,14 @@ def alarms(comparisons: Sequence[Comparison]) -> Iterator[str]:
 
 
 def verdict(comparison: Comparison, *, among: int) -> str:
-    """Return "better", "worse" or "no difference", with the threshold: "worse (p < 0.0083)".
+    """Return "better", "worse" or "not settled", with the threshold: "worse (p < 0.0083)".
 
     Args:
         among: number of comparisons that share the level of 5 % (Bonferroni).
     """
     threshold = ALPHA / among
     if comparison.change.p_value >= threshold:
-        return f"no difference (p ≥ {threshold:.2g})"
+        return f"not settled (p ≥ {threshold:.2g})"
     is_better = comparison.change.difference.value > 0
     return f"{'better' if is_better else 'worse'} (p < {threshold:.2g})"
 

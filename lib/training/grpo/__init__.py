@@ -17,7 +17,7 @@ from lib.models.unsloth import shares_weights
 from lib.params.engines import ENGINES
 from lib.params.schema import Params
 from lib.prompts.formats import conversation
-from lib.rewards.functions import Grading
+from lib.rewards.grading import Grading
 from lib.training.grpo.policy_gradient import PolicyGradientTrainer
 from lib.training.phase.console import ProgressLines, say
 from lib.training.phase.launch import check_whole_groups, num_processes

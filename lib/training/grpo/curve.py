@@ -19,8 +19,7 @@ from torch import Tensor
 
 from lib.objectives.losses import LossInputs, PolicyLoss
 from lib.objectives.sampler import SamplerComparison, effective_sample_share
-from lib.rewards.functions import ANSWER_ACCURACY, DECIDED_BY, judged_metrics
-from lib.rewards.rollout import Rollout
+from lib.rewards.rollout import ANSWER_ACCURACY, DECIDED_BY, Rollout, judged_metrics
 from lib.training.phase.warning_signs import GAP
 
 RATIO = "sampling/importance_sampling_ratio"

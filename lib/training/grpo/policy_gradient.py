@@ -42,7 +42,8 @@ from lib.objectives.own import objective
 from lib.objectives.penalties import EntropyCoefficient
 from lib.objectives.sampler import compare_with_sampler
 from lib.params.training import Grpo
-from lib.rewards.functions import Grading, RewardFn
+from lib.rewards.functions import RewardFn
+from lib.rewards.grading import Grading
 from lib.rewards.rollout import Rollout
 from lib.training.grpo.batching import MicroBatch, collate, sorted_rows
 from lib.training.grpo.curve import OWN_COLUMNS, Curve

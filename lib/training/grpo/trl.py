@@ -14,7 +14,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from lib.models.load import with_kernel
 from lib.params.schema import Params
-from lib.rewards.functions import Grading
+from lib.rewards.grading import Grading
 
 SCALES = {"group": "group", "batch": "batch", "mean": "none"}
 """`grpo.advantage` → TRL's `scale_rewards`."""

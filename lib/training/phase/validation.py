@@ -30,7 +30,8 @@ from lib.models.runtime import random_states_kept
 from lib.params.engines import ENGINES
 from lib.params.schema import Params
 from lib.params.section import HELD_BACK_SET
-from lib.rewards.functions import Grading, rewards_of
+from lib.rewards.functions import rewards_of
+from lib.rewards.grading import Grading
 from lib.training.phase.console import say, timed
 from lib.training.phase.setup import prompt_settings
 

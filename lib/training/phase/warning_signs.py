@@ -13,7 +13,8 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 
 from lib.core.plugins import is_plugin
 from lib.params.training import Reward
-from lib.rewards.functions import ANSWER_ACCURACY, DECIDED_BY, stack_range
+from lib.rewards.functions import stack_range
+from lib.rewards.rollout import ANSWER_ACCURACY, DECIDED_BY
 from lib.training.phase.console import say
 
 Point = Mapping[str, float]

@@ -4,7 +4,7 @@ import pytest
 
 from lib.prompts import prompt_format
 from lib.prompts.formats import PromptFormat
-from lib.rewards.functions import Grading
+from lib.rewards.grading import Grading
 from lib.rewards.rollout import Rollout
 from lib.rewards.stacks.r1_zero import r1_zero_reward_fn
 
