@@ -27,15 +27,9 @@ from lib.params.section import (
 from lib.rewards.functions import STACKS, reward_names, rewards_of
 
 
-class Optimisation(Section):
-    """The settings common to SFT, GRPO and DPO."""
+class AdamW(Section):
+    """The optimiser's settings, in the section `optimizer` once, or in a phase as its own."""
 
-    micro_batch_size: Positive
-    """Rows per forward pass (examples, completions, pairs); divides an optimiser step's rows."""
-    optimizer: Literal["adamw", "memory_efficient_adamw"]
-    """`memory_efficient_adamw` is the same AdamW with its state in CPU memory."""
-    learning_rate: PositiveFloat
-    """Peak learning rate of AdamW."""
     lr_schedule: Literal["constant", "linear", "cosine"]
     """Shape of the decay after warm-up."""
     warmup_ratio: Share
@@ -49,6 +43,17 @@ class Optimisation(Section):
     """Decoupled weight decay."""
     max_grad_norm: PositiveFloat
     """Largest gradient norm; larger gradients are scaled down to it."""
+
+
+class Optimisation(AdamW):
+    """The settings common to SFT, GRPO and DPO."""
+
+    micro_batch_size: Positive
+    """Rows per forward pass (examples, completions, pairs); divides an optimiser step's rows."""
+    optimizer: Literal["adamw", "memory_efficient_adamw"]
+    """`memory_efficient_adamw` is the same AdamW with its state in CPU memory."""
+    learning_rate: PositiveFloat
+    """Peak learning rate of AdamW."""
     logging_steps: Positive
     """Optimiser steps between two points of the curves."""
     save_steps: Count

@@ -162,6 +162,16 @@ class Rollout:
             return False
         return self.compare(self.marked_answer).equal
 
+    def columns(self) -> dict[str, Any]:
+        """Return the columns that stored rows of a judged completion share."""
+        return {
+            "problem": self.problem or "",
+            "reference": self.reference,
+            "completion": self.completion,
+            "num_tokens": self.num_tokens,
+            "truncated": self.truncated,
+        }
+
     @property
     def label(self) -> str:
         """Two digits, form and answer: "11" both right, "10" form only, "01" answer only, "00"."""

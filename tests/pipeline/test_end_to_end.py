@@ -201,15 +201,18 @@ def test_a_preset_does_not_overwrite_uncommitted_edits(clone):
     clone.run("git", "checkout", "params.yaml")
 
 
-def command_of(page: str) -> list[str]:
-    """Split the command of docs/<page>.md into words, without the first, `dvc`."""
+def commands_of(page: str) -> list[list[str]]:
+    """Split each command of docs/<page>.md into words."""
     (block,) = (each for each in blocks_of(ROOT / f"docs/{page}.md") if each.script)
-    return shlex.split(block.script)[1:]
+    return [shlex.split(line) for line in block.script.splitlines()]
 
 
 @pytest.mark.slow
 def test_dpo_beside_the_other_phases_runs_only_what_is_new(clone):
-    printed = clone.dvc(*command_of("dpo"))
+    (_, _, preset, *options), (_, *run) = commands_of("dpo")
+    assert preset == "tiny-cpu"
+    clone.python("commands", "preset", "smoke", *options)
+    printed = clone.dvc(*run)
     ran = re.findall(r"^Running stage '(.+)':$", printed, re.MULTILINE)
     assert ran == ["check", "pairs@sft", "dpo@sft", "evaluate@dpo", "grade@dpo", "export", "report"]
 

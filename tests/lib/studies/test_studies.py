@@ -187,7 +187,7 @@ def test_a_study_without_a_sound_comparison_is_refused(changes, key):
 @pytest.mark.parametrize(
     ("checkpoint", "params", "key"),
     [
-        ("grpo", {"grpo.max_step": 1}, r"`grpo\.max_step`"),
+        ("grpo", {"grpo.max_step": 1}, r"grpo\.max_step: unknown"),
         ("grpo", {"grpo.group_size": 1}, "group_size"),
         ("grpo", {"seed": 3}, "`seeds`"),
         ("grpo", {"seed.x": 3}, r"`seed\.x`"),
