@@ -81,6 +81,9 @@ class PolicyGradientTrainer(Trainer):
         super().__init__(**kwargs)
         self.problems = problems
         self.order = ProblemOrder(grpo, num_problems=len(problems), seed=self.args.seed)
+        if grpo.curriculum != "none":
+            # Each checkpoint then holds its state, and a resumed run restores it.
+            self.add_callback(self.order)
         self.grading = grading
         # [F]
         self.reward_weights = torch.tensor(grading.weights, device=self.accelerator.device)
@@ -129,6 +132,7 @@ class PolicyGradientTrainer(Trainer):
         # With False, Trainer divides each micro-batch's loss by the number of micro-batches in a
         # step, which the divisors of `_arrange` cancel.
         self.model_accepts_loss_kwargs = False
+        self._num_weights = self.model.num_parameters(exclude_embeddings=True)
         self.reference = ReferencePolicy(self.model) if grpo.beta else None
 
     @property
@@ -173,6 +177,9 @@ class PolicyGradientTrainer(Trainer):
         groups = self.sample(self.order.of_step(self.state.global_step), round_=0)
         if self.grpo.dynamic_sampling:
             groups = refill(self, groups)
+        if self.grpo.curriculum != "none":
+            for pool, size in self.order.pool_sizes().items():
+                self.curve.record(f"curriculum/{pool}", size)
         self.rollouts = [rollout for group in groups for rollout in group]
         self.curve.add_rollouts(self.rollouts)
         # Rows are arranged only now: advantages decide which rows share a micro-batch, and need all
@@ -213,6 +220,9 @@ class PolicyGradientTrainer(Trainer):
             self.grading.judge(group, prompt_ids=ids, **{name: problem[name] for name in FIELDS})
             for problem, ids, group in zip(problems, prompts, completions, strict=True)
         ]
+        if self.grpo.curriculum != "none":
+            rates = [[sum(one.answer_ok for one in group) / len(group)] for group in groups]
+            self.order.observe(indices, self.curve.gather(rates).flatten().tolist())
         # As TRL counts: of every rollout so far on all ranks, with groups that a refill replaces.
         rollouts = [rollout for group in groups for rollout in group]
         length = sum(len(one.prompt_ids) + one.num_tokens for one in rollouts)
@@ -483,8 +493,17 @@ class PolicyGradientTrainer(Trainer):
         super().log({**logs, **self.curve.take_point()}, start_time)
 
     def floating_point_ops(self, inputs: Any) -> int:
-        """Return 0: `Trainer`'s estimate needs the key `input_ids`, which these batches lack."""
-        return 0
+        """Estimate a micro-batch's operations, as `Trainer` does, with generation and reference.
+
+        N weights without embeddings take 2N per token for a forward pass, 6N with the backward one.
+        """
+        batch: MicroBatch = inputs["batch"]
+        rollouts = [self.rollouts[row] for row in batch.rows]
+        tokens = sum(len(one.prompt_ids) + one.num_tokens for one in rollouts)
+        # Once for all steps on the same rollouts.
+        sampled = (2 + 2 * bool(self.reference)) / self.grpo.num_iterations
+        per_token = sampled + 6 * (not self._can_skip(batch))
+        return round(per_token * tokens * float(self._num_weights))
 
 
 class SavedCoefficient(TrainerCallback, ExportableState):

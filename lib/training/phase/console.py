@@ -5,12 +5,14 @@ Example: `grpo step=4/30 reward=0.25 … s/step=3.1 left=01:20`.
 
 import contextlib
 import os
+import resource
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
 from tqdm import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -86,7 +88,9 @@ class ProgressLines(TrainerCallback):
         SECONDS.clear()
         # Step and time when this process began to train, and at the last line.
         self.start = self.previous = state.global_step, time.monotonic()
-        self.tokens = num_tokens(state)
+        self.tokens, self.flops = num_tokens(state), state.total_flos
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
         # `disable=None`: a bar only if stderr is a terminal.
         self.bar = tqdm(
             total=state.max_steps,
@@ -140,7 +144,7 @@ class ProgressLines(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Close the bar, and print the duration, the mean pace and the share of each timed part."""
+        """Close the bar, and print duration, mean pace, the share of each part, memory and use."""
         self.bar.close()
         now = state.global_step, time.monotonic()
         # Nothing to print for a run that was resumed at its end.
@@ -151,6 +155,10 @@ class ProgressLines(TrainerCallback):
             if tokens := num_tokens(state) - self.tokens:
                 words.append(f"tokens/s={tokens / total:.0f}")
             words += [f"{part}={spent / total:.0%}" for part, spent in SECONDS.items()]
+            words.append(f"memory={peak_memory() / 2**30:.2f}GiB")
+            # Of one rank.
+            speed = (state.total_flos - self.flops) / args.world_size / total
+            words.append(f"utilisation={speed / matmul_speed(kwargs['model']):.0%}")
             say(f"{self.stage} time={tqdm.format_interval(total)} {' '.join(words)}")
 
 
@@ -162,3 +170,28 @@ def seconds_per_step(earlier: tuple[int, float], now: tuple[int, float]) -> floa
 def num_tokens(state: TrainerState) -> float:
     """Return the number of tokens so far, as logged; 0 if none is."""
     return max((entry.get("num_tokens", 0.0) for entry in state.log_history), default=0.0)
+
+
+def peak_memory() -> int:
+    """Return the most bytes of this process: on the GPU in this phase, or of main memory ever."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    # Linux counts in KiB.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def matmul_speed(model: torch.nn.Module) -> float:
+    """Measure the floating-point operations per second of a matrix product on the model's device.
+
+    In the type of its weights. Takes a few hundredths of a second.
+    """
+    weight = next(model.parameters())
+    size = 8192 if weight.is_cuda else 1024
+    square = torch.ones(size, size, dtype=weight.dtype, device=weight.device)
+    seconds = []
+    for _ in range(4):
+        start = time.perf_counter()
+        # Reading a number waits for the GPU.
+        (square @ square)[0, 0].item()
+        seconds.append(time.perf_counter() - start)
+    return 2 * size**3 / min(seconds)

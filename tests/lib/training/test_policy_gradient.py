@@ -395,3 +395,16 @@ def test_problems_that_fill_no_step_are_refused(built, monkeypatch, problems, ra
     monkeypatch.setenv("WORLD_SIZE", ranks)
     with pytest.raises(UserError, match=fault):
         built(problems=problems)
+
+
+def test_operations_are_counted_by_weights_tokens_and_passes(built):
+    trainer = built(max_steps=2, num_iterations=2, beta=0.1, micro_batch_size=4)
+    steps = train_steps(trainer)
+    assert len(steps.batches) == 8
+    weights = {id(w): w.numel() for w in trainer.model.parameters()}
+    embedding = trainer.model.get_input_embeddings().weight
+    tokens = sum(len(one.prompt_ids) + one.num_tokens for one in trainer.rollouts)
+    # Sampled, scored by the reference policy, and trained on twice.
+    passes = 2 + 2 + 2 * 6
+    expected = passes * tokens * (sum(weights.values()) - embedding.numel())
+    assert trainer.state.total_flos == expected

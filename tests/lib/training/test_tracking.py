@@ -3,9 +3,12 @@
 import math
 from types import SimpleNamespace
 
+import psutil
+import pytest
+import torch
 from transformers import TrainerControl, TrainerState
 
-from lib.training.phase.console import ProgressLines, timed
+from lib.training.phase.console import ProgressLines, matmul_speed, peak_memory, timed
 from lib.training.phase.tracking import curve_points
 
 
@@ -29,12 +32,22 @@ def test_a_line_gives_the_pace_since_the_last_and_the_time_left(monkeypatch, cap
         state.log_history.append(logs)
         progress.on_log(*events, logs=logs)
     progress.on_log(*events, logs={"train_runtime": 30.0})
-    progress.on_train_end(*events)
+    state.total_flos = 3e9
+    monkeypatch.setattr("lib.training.phase.console.matmul_speed", lambda model: 1e9)
+    monkeypatch.setattr("lib.training.phase.console.peak_memory", lambda: 2**29)
+    progress.on_train_end(SimpleNamespace(world_size=2), *events[1:], model=None)
     assert capsys.readouterr().out.splitlines()[1:] == [
         "grpo step=4/10 reward=0.25 s/step=5 left=00:30",
         "grpo step=6/10 reward=0.25 s/step=10 left=00:30",
-        "grpo time=00:30 s/step=7.5 tokens/s=67 generation=67%",
+        # 3 GFLOP in 30 s on two ranks, of 1 GFLOP/s.
+        "grpo time=00:30 s/step=7.5 tokens/s=67 generation=67% memory=0.50GiB utilisation=5%",
     ]
+
+
+def test_memory_and_speed_are_measured_in_bytes_and_operations():
+    assert peak_memory() == pytest.approx(psutil.Process().memory_info().rss, rel=0.9)
+    model = torch.nn.Linear(2, 2)
+    assert 1e8 < matmul_speed(model) < 1e16
 
 
 def test_a_long_step_reports_its_progress(monkeypatch, capsys):
