@@ -86,3 +86,17 @@ def test_every_command_that_an_error_names_exists():
     verbs = set(re.findall(r"`make ([a-z-]+)", text))
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert verbs <= set(re.findall(r"^([a-z-]+):(?! new)", makefile, re.MULTILINE))
+
+
+def test_every_promise_names_a_test():
+    rows = re.findall(r"^\|[^|]+\|(.+)\|$", (ROOT / "SECURITY.md").read_text("utf-8"), re.M)
+    folder = path = ROOT
+    count = 0
+    for row in rows:
+        if place := re.search(r"test in `(\S+)/`", row):
+            folder = ROOT / place[1]
+        for file, name in re.findall(r"`(\S+\.py)`|`(test_\w+)`", row):
+            path = folder / file if file else path
+            assert not name or f"def {name}(" in path.read_text("utf-8"), name
+            count += bool(name)
+    assert count > 25
