@@ -204,8 +204,9 @@ def _file_under_raw(value: str) -> str:
 class Prompt(Section):
     """The prompt of a problem, and the format of its answer."""
 
-    format: Annotated[str, one_of(PROMPT_FORMATS, role="formats")]
-    """Name of a prompt format (lib/prompts), or `plugins/formats/file.py:name`."""
+    format: Annotated[str, one_of(PROMPT_FORMATS, role="formats|tasks")]
+    """Name of a prompt format (lib/prompts), or `plugins/formats/file.py:name`; a format in
+    `plugins/tasks` also decides which completions are right."""
     tags: Annotated[tuple[str, ...], Field(max_length=4)]
     """Four tags in place of the format's own; [] keeps the format's."""
     layout: Literal["plain", "chatml", "llama3"]

@@ -28,7 +28,7 @@ from lib.planning.memory import batch_of
 from lib.problems.selection import token_counter
 from lib.prompts import prompt_format, saved_system
 from lib.training.grpo import grpo_setup
-from lib.training.phase.tracking import ProgressLines
+from lib.training.phase.console import ProgressLines
 from lib.training.phase.warning_signs import WarningSigns
 from lib.training.sft import sft_setup
 

@@ -29,7 +29,7 @@ ESS = "sampling/effective_sample_share"
 OWN_COLUMNS = re.compile(
     r"(loss|grad_norm|learning_rate|epoch|step|reward|reward_std|frac_reward_zero_std|num_tokens"
     r"|answer_accuracy|entropy|entropy_coef|kl|(rewards?|completions|sampling|clip_ratio"
-    r"|dynamic_sampling|validation)/.*)"
+    r"|dynamic_sampling|curriculum|validation)/.*)"
 )
 """Names of the curve's own columns, which a reward function's `log_metric` may not take."""
 

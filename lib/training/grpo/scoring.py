@@ -12,9 +12,8 @@ longest completion.
 """
 
 import contextlib
-import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -39,54 +38,7 @@ from lib.objectives.logprobs import (
     score_logits,
     selective_log_softmax,
 )
-from lib.objectives.losses import LossInputs
-
-
-@dataclasses.dataclass(kw_only=True)
-class MicroBatch(LossInputs):
-    """The rows of one forward pass, with all inputs of their loss.
-
-    `num_tokens` is the step's tokens in the loss, divided by the number of micro-batches and
-    processes. `reference_log_probs` is None without a KL penalty, `old_log_probs` before the first
-    pass, and `correction` before the first pass or for a live engine.
-
-    Attributes:
-        rows: [b] indices of its rollouts among the step's B rollouts.
-        prompts: [p, C] the distinct prompts, padded on the left with -1.
-        owner: [b] for each row, the index of its prompt in `prompts`.
-        prompt_ids, prompt_mask: [b, C], padded on the left.
-        completion_ids, completion_mask: [b, T], padded on the right.
-        places: [n] indices of the n real completion tokens in a mask [b, T + 1], flattened (see
-            `Scorer._scores` for the extra column).
-        signal: True if any row has a gradient.
-        last: True for the last micro-batch of the step.
-    """
-
-    rows: Sequence[int]
-    prompts: Tensor
-    owner: Tensor
-    prompt_ids: Tensor
-    prompt_mask: Tensor
-    completion_ids: Tensor
-    completion_mask: Tensor
-    places: Tensor
-    signal: bool
-    sampler_log_probs: Tensor
-    last: bool
-
-
-def pad_rows(rows: Sequence[Sequence[Any]], *, value: Any, left: bool = False) -> Tensor:
-    """Pad rows with `value` to a tensor [b, longest]: [[1, 2], [3]] -> [[1, 2], [3, value]].
-
-    Args:
-        left: pad before a row's entries, not after them.
-    """
-    width = max(len(row) for row in rows)
-    padded = []
-    for row in rows:
-        fill = [value] * (width - len(row))
-        padded.append([*fill, *row] if left else [*row, *fill])
-    return torch.tensor(padded)
+from lib.training.grpo.batching import MicroBatch
 
 
 class Scorer:

@@ -15,7 +15,7 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from lib.artifacts import fingerprint, hash_path, read_json, write_json
 from lib.artifacts.code import stage_code
 from lib.core.errors import UserError
 from lib.prompts.saved import FORMAT_FILE, SYSTEM_FILE
+from lib.training.phase.console import say
 
 MANIFEST = "manifest.json"
 
@@ -77,19 +78,33 @@ class Checkpoints:
         """List all sealed checkpoints, oldest first."""
         return sorted(self.folder.glob("checkpoint-*"), key=checkpoint_step)
 
-    def newest(self, say: Callable[[str], None]) -> Path | None:
-        """Return the last checkpoint whose files match its manifest; None if there is none.
+    @property
+    def stage(self) -> str:
+        """The stage's name."""
+        return self.folder.parent.name
 
-        Args:
-            say: called with a line for each damaged checkpoint.
+    def open(self) -> Path | None:
+        """Remove what an interrupted run left, and return the checkpoint to resume from, if any.
+
+        Call it on rank 0 only, which holds the stage's lock.
         """
+        if others := self.others():
+            names = ", ".join(map(str, others))
+            say(f"{self.stage} does not use checkpoints of other params, inputs or code: {names}")
+        newest = self.newest()
+        shutil.rmtree(self.writing, ignore_errors=True)
+        self.drop_bests_after(checkpoint_step(newest) if newest else -1)
+        return newest
+
+    def newest(self) -> Path | None:
+        """Return the last checkpoint whose files match its manifest; None if there is none."""
         if any(self.writing.glob("checkpoint-*")):
-            say("ignores a half-written checkpoint")
+            say(f"{self.stage} ignores a half-written checkpoint")
         for checkpoint in reversed(self.by_step()):
             damage = find_damage(checkpoint)
             if not damage:
                 return checkpoint
-            say(f"{checkpoint} is damaged ({damage}); the one before is used, if there is one")
+            say(f"{self.stage} {checkpoint} is damaged ({damage}); the one before is used, if any")
         return None
 
     def seal(self, step: int) -> None:
@@ -185,15 +200,11 @@ class SealCheckpoints(TrainerCallback):
 
     Args:
         keep: number of checkpoints to keep after the run.
-        interrupts: holds back Ctrl-C while a checkpoint is written.
     """
 
-    def __init__(
-        self, checkpoints: Checkpoints, *, keep: int, interrupts: "SaveOnSignal | None" = None
-    ) -> None:
+    def __init__(self, checkpoints: Checkpoints, *, keep: int) -> None:
         self.checkpoints = checkpoints
         self.keep = max(MIN_CHECKPOINTS, keep)
-        self.interrupts = interrupts
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -209,8 +220,6 @@ class SealCheckpoints(TrainerCallback):
             control.should_log = True
         if control.should_save or state.global_step >= state.max_steps:
             self._check_finite(kwargs["model"], state.global_step)
-        if control.should_save and self.interrupts:
-            self.interrupts.hold()
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -224,8 +233,6 @@ class SealCheckpoints(TrainerCallback):
             self.checkpoints.drop_all_but(self.keep)
         # No rank trains on before the checkpoint is in its place.
         ranks.wait_for_everyone()
-        if self.interrupts:
-            self.interrupts.release()
 
     def _check_finite(self, model: torch.nn.Module, step: int) -> None:
         """Refuse weights with NaN or infinite values, checked on every rank for its own part."""
@@ -237,8 +244,7 @@ class SealCheckpoints(TrainerCallback):
         finite = all(bool(part.isfinite().all()) for part in parts)
         # The ranks' results in one list, so that all ranks raise.
         if not all(gather_object([finite])):
-            # The folder is named <stage>/<fingerprint>.
-            stage = self.checkpoints.folder.parent.name
+            stage = self.checkpoints.stage
             raise UserError(
                 f"step {step}: the weights are NaN or infinite, so they are not saved; "
                 f"lower {stage}.learning_rate or {stage}.max_grad_norm, or set "
@@ -264,41 +270,22 @@ class SaveOnSignal(TrainerCallback):
         self.every = every
         self.signals: set[int] = set()
         self.ended = False
-        # Ctrl-C during a write: None outside one, else whether it came.
-        self._held: bool | None = None
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
         """Record SIGTERM and SIGUSR1 in `signals` during the block.
 
-        Ctrl-C ends the run at once, or at the end of a checkpoint's write. In another thread than
-        the main one nothing is recorded: Python allows no handler there.
+        In another thread than the main one nothing is recorded: Python allows no handler there.
         """
         earlier: dict[signal.Signals, Any] = {}
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGUSR1):
                 earlier[number] = signal.signal(number, lambda number, _: self.signals.add(number))
-            earlier[signal.SIGINT] = signal.signal(signal.SIGINT, self._interrupt)
         try:
             yield
         finally:
             for number, handler in earlier.items():
                 signal.signal(number, handler)
-
-    def hold(self) -> None:
-        """Hold back the first Ctrl-C until `release`; a second one ends the run at once."""
-        self._held = False
-
-    def release(self) -> None:
-        """Raise the KeyboardInterrupt of a Ctrl-C since `hold`."""
-        was_interrupted, self._held = self._held, None
-        if was_interrupted:
-            raise KeyboardInterrupt
-
-    def _interrupt(self, *_: object) -> None:
-        if self._held is not False:
-            raise KeyboardInterrupt
-        self._held = True
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

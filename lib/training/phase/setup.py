@@ -21,10 +21,10 @@ from lib.rewards.functions import RewardFn
 from lib.training.phase.launch import micro_batches, num_processes
 from lib.training.phase.optim import MemoryEfficientAdamW
 from lib.training.phase.ranks import gather_weights
-from lib.training.phase.tracking import Tracker, curve_points
+from lib.training.phase.tracking import curve_points, track
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Setup:
     """A training run ready to start: a trainer, its data and its rewards.
 
@@ -100,7 +100,7 @@ def shared_arguments(
         "save_strategy": "steps" if section.save_steps else "no",
         # Any positive number if nothing is saved.
         "save_steps": section.save_steps or 1,
-        # `Tracker` and `ProgressLines` log instead.
+        # `track` and `ProgressLines` log instead.
         "report_to": "none",
         "disable_tqdm": True,
         # accelerate would fill up the last micro-batch of several ranks with repeated rows. They
@@ -159,7 +159,7 @@ def run_training(setup: Setup, *, to: Path | None = None) -> list[dict[str, floa
     Args:
         to: folder for the checkpoint; None saves nothing.
     """
-    Tracker("run", setup.settings).watch(setup.trainer)
+    track(setup.trainer, "run", setup.settings)
     setup.trainer.train()
     if to:
         save(setup.trainer, to)

@@ -9,13 +9,13 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tqdm import tqdm
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from lib.core.plugins import is_plugin
 from lib.params.training import Reward
 from lib.rewards.functions import stack_range
 from lib.rewards.rollout import ANSWER_ACCURACY, DECIDED_BY
+from lib.training.phase.console import say
 
 Point = Mapping[str, float]
 
@@ -131,8 +131,6 @@ class WarningSigns(TrainerCallback):
         self.points: list[Point] = []
         self.signs: list[dict[str, Any]] = []
         """Entries for provenance: "step", "kind", and "text" with the param to change."""
-        self.say: Callable[[str], None] = tqdm.write
-        """Prints a line; `run_phase` sets the stage's `Announcer`."""
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -154,7 +152,7 @@ class WarningSigns(TrainerCallback):
         # Only points of training: the trainer also logs its run time at the end.
         if logs and "loss" in logs:
             for sign in self.observe({**logs, "step": state.global_step}):
-                self.say(f"{self.stage} WARNING step={sign['step']} {sign['text']}")
+                say(f"{self.stage} WARNING step={sign['step']} {sign['text']}")
 
     def observe(self, point: Point) -> list[dict[str, Any]]:
         """Add a point, and return its new signs; each kind of sign appears once in a run."""

@@ -327,7 +327,11 @@ PHASES = {
     "sft-by-length": ("sft", 8, {"group_by_length": True}),
     "grpo-full": ("grpo", 0, {}),
     "dpo-lora": ("dpo", 8, {}),
-    "grpo-two-iterations": ("grpo", 8, {"num_iterations": 2, "save_steps": 4}),
+    "grpo-two-iterations": (
+        "grpo",
+        8,
+        {"num_iterations": 2, "save_steps": 4, "curriculum": "pool"},
+    ),
 }
 """Stage, LoRA rank (0 for all weights), and changes of the stage's section."""
 

@@ -8,11 +8,10 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 import wandb
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback
 from transformers.integrations import INTEGRATION_TO_CALLBACK
 from wandb.proto import wandb_internal_pb2
 
@@ -21,8 +20,8 @@ from lib.models.runtime import configure
 from lib.params import Params
 from lib.problems.generated import GeneratedSets
 from lib.training.phase import tracking
-from lib.training.phase.tracking import TRACKER_DEFAULTS, Tracker
-from tests.lib.training.runs import train_phase
+from lib.training.phase.tracking import TRACKER_DEFAULTS, trackers
+from tests.lib.training.runs import StopAt, run, train_phase, write_inputs
 from tests.lib.training.steps import plain_grpo
 
 
@@ -113,7 +112,7 @@ def test_an_unknown_tracker_or_mode_is_refused_first(variable, value, words, mon
     monkeypatch.setattr(tracking, "get_available_reporting_integrations", lambda: installed)
     # Before any model is loaded.
     with pytest.raises(UserError, match=f"^{variable}={value}: {words}"):
-        Tracker("grpo", {})
+        trackers()
 
 
 class Recorder(TrainerCallback):
@@ -130,36 +129,36 @@ class Recorder(TrainerCallback):
         self.points.append((state.global_step, kwargs["logs"]))
 
 
-def test_a_resumed_run_sends_what_its_checkpoint_lacks_and_nothing_twice(tmp_path, monkeypatch):
-    monkeypatch.setitem(INTEGRATION_TO_CALLBACK, "recorder", Recorder)
+def test_each_point_is_sent_once_with_its_step(base, sets, smoke, tmp_path, monkeypatch):
+    """Validation's too, and after a resume only those that the checkpoint lacks."""
+    recorders: list[Recorder] = []
+    monkeypatch.setitem(
+        INTEGRATION_TO_CALLBACK, "recorder", lambda: recorders.append(Recorder()) or recorders[-1]
+    )
     monkeypatch.setattr(tracking, "get_available_reporting_integrations", lambda: ["recorder"])
     monkeypatch.setenv("REPORT_TO", "recorder")
     monkeypatch.setenv("WANDB_NAME", "mine")
-    args = TrainingArguments(output_dir=str(tmp_path))
-    before = [{"loss": 3.0, "step": 1}, {"validation/answer_accuracy": 0.25, "step": 2}]
-    tracker = Tracker("sft-0123", {"sft": {"learning_rate": 0.1}, "seed": 3})
-    trainer = Mock(spec=["callback_handler", "add_callback"])
-    trainer.callback_handler.callbacks = []
-    tracker.watch(trainer)
-    state, control = TrainerState(global_step=2, log_history=before), TrainerControl()
-    tracker.on_train_begin(args, state, control)
-    state.log_history += [{"validation/answer_accuracy": 0.5, "step": 3}, {"loss": 2.0, "step": 4}]
-    state.global_step = 4
-    for _ in range(2):
-        tracker.on_log(args, state, control, logs=state.log_history[-1])
-    recorder = tracker.callbacks["recorder"]
-    assert recorder.runs == [("mine", {"sft.learning_rate": 0.1, "seed": 3})]
-    assert recorder.points == [(3, {"validation/answer_accuracy": 0.5}), (4, {"loss": 2.0})]
-    assert args.to_dict()["learning_rate"] == args.learning_rate
+    changes = {"save_steps": 2, "eval_steps": 2, "logging_steps": 2}
+    folder = write_inputs(tmp_path / "run", base, sets, sft=changes)
+    with pytest.raises(UserError, match="interrupted"):
+        run("sft", folder, callbacks=[StopAt(3)])
+    run("sft", folder)
+    first, second = (
+        [(step, "loss" in logs) for step, logs in each.points if "train_loss" not in logs]
+        for each in recorders
+    )
+    assert first == [(0, False), (2, False), (2, True)]
+    assert second[:2] == [(4, False), (4, True)] and len(second) == len({*second})
+    assert {name for each in recorders for name, _ in each.runs} == {"mine"}
 
 
 def test_online_without_a_key_is_recorded_offline(tmp_path, monkeypatch):
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("REPORT_TO", "wandb")
-    Tracker("sft", {})
+    trackers()
     assert os.environ["WANDB_MODE"] == "offline"
     monkeypatch.setenv("WANDB_MODE", "online")
     monkeypatch.setattr(wandb, "login", lambda prompt: True)  # it would ask W&B about the key
-    Tracker("sft", {})
+    trackers()
     assert os.environ["WANDB_MODE"] == "online"
