@@ -19,8 +19,8 @@ from lib.rewards.rollout import Rollout
 class MicroBatch(LossInputs):
     """The rows of one forward pass, with all inputs of their loss.
 
-    `reference_log_probs` is None without a KL penalty, `old_log_probs` before the first
-    pass, and `correction` before the first pass or for a live engine.
+    `reference_log_probs` is None without a KL penalty, `old_log_probs` and `correction` before the
+    first pass.
 
     Attributes:
         rows: [b] indices of its rollouts among the step's B rollouts.
@@ -28,8 +28,7 @@ class MicroBatch(LossInputs):
         owner: [b] for each row, the index of its prompt in `prompts`.
         prompt_ids, prompt_mask: [b, C], padded on the left.
         completion_ids, completion_mask: [b, T], padded on the right.
-        places: [n] indices of the n real completion tokens in a mask [b, T + 1], flattened (see
-            `Scorer._scores` for the extra column).
+        places: [n] flat indices of the completions' tokens in a mask [b, T + 1].
         signal: True if any row has a gradient.
         last: True for the last micro-batch of the step.
     """
@@ -64,9 +63,8 @@ def pad_rows(rows: Sequence[Sequence[Any]], *, value: Any, left: bool = False) -
 def sorted_rows(rollouts: Sequence[Rollout], signals: Sequence[bool]) -> list[int]:
     """Return the indices of the rollouts in the order of the micro-batches.
 
-    Groups without signal come first, so that their micro-batches can be skipped. Both parts are
-    sorted by prompt length, by prompt, so that the scorer computes each distinct prompt once, and
-    by completion length.
+    Groups without signal come first: their micro-batches can be skipped. Both parts are sorted by
+    length and tokens of the prompt, since each distinct prompt is computed once, then by length.
 
     Args:
         signals: [B] True for all rollouts of a group with an advantage other than 0.
@@ -76,7 +74,6 @@ def sorted_rows(rollouts: Sequence[Rollout], signals: Sequence[bool]) -> list[in
         rollout = rollouts[row]
         return signals[row], len(rollout.prompt_ids), rollout.prompt_ids, rollout.num_tokens
 
-    # Stable: rows of equal key keep the order of their samples.
     return sorted(range(len(rollouts)), key=key)
 
 
@@ -99,15 +96,14 @@ def collate(
     ids = [rollout.token_ids or () for rollout in rollouts]
     # A completion may have no log-probs (`GeneratedCompletion.log_probs`); its row is then 0.
     log_probs = [rollout.log_probs or () for rollout in rollouts]
-    # [b, C] and [b, T]. Padded with -1, which is no token, so that rows are equal only if their
-    # prompts are. They stay on the CPU until the end: the result sizes of `unique` and `nonzero`
-    # depend on the values, and on a GPU reading a size waits for all queued kernels.
+    # [b, C] and [b, T], padded with -1, which is no token. They stay on the CPU until the end: on a
+    # GPU, the sizes of `unique` and `nonzero` would wait for all queued kernels.
     padded, completions = pad_rows(prompts, value=-1, left=True), pad_rows(ids, value=-1)
     # [p, C], and for each row the index of its prompt among these, [b].
     distinct, owner = torch.unique(padded, dim=0, return_inverse=True)
     real = completions >= 0  # [b, T] True for tokens, False for padding
-    # [n] the flat indices of all tokens in a mask [b, T + 1]: the model computes logits at T + 1
-    # positions, and the last one, which predicts what follows, gets a column of False.
+    # The model computes logits at T + 1 positions: a column of False for the last one, which
+    # predicts what follows.
     places = torch.nn.functional.pad(real, (0, 1)).flatten().nonzero()[:, 0]
     tensors = {
         "prompts": distinct,

@@ -3,7 +3,7 @@ step.
 
     roll out    an `Engine` completes P problems G times, chosen and seeded by the step
     reward      each completion is judged once (`lib.rewards.rollout`), then scored by each reward
-    refill      `lib.training.grpo.dynamic_sampling` replaces groups without signal
+    refill      dynamic sampling replaces groups without signal (`lib.training.grpo.problems`)
     advantage   `lib.objectives.advantages`
     arrange     rows of like prompt and length share a micro-batch (`lib.training.grpo.batching`)
     score       log-probs under the policy (`lib.training.grpo.scoring`)
@@ -47,8 +47,7 @@ from lib.rewards.grading import Grading
 from lib.rewards.rollout import Rollout
 from lib.training.grpo.batching import MicroBatch, collate, sorted_rows
 from lib.training.grpo.curve import OWN_COLUMNS, Curve
-from lib.training.grpo.dynamic_sampling import refill
-from lib.training.grpo.problems import ProblemOrder, keyed_seed
+from lib.training.grpo.problems import ProblemOrder, keyed_seed, refill
 from lib.training.grpo.scoring import ReferencePolicy, Scorer
 from lib.training.phase.console import timed
 from lib.training.phase.ranks import whole_on_every_rank
@@ -155,9 +154,8 @@ class PolicyGradientTrainer(Trainer):
     def get_train_dataloader(self) -> Iterator[dict[str, MicroBatch]]:
         """Sample rollouts, and yield their micro-batches step by step as {"batch": MicroBatch}.
 
-        `num_iterations` steps in a row train on the same rollouts. This is a plain generator,
-        because a loader that accelerate prepares reads one batch ahead: it would sample a step's
-        rollouts before the update of the step before.
+        A plain generator, because a loader that accelerate prepares reads one batch ahead: it would
+        sample a step's rollouts before the update of the step before.
         """
         # False at once for a run that is resumed at its end.
         while self.state.global_step < self.state.max_steps:
@@ -182,11 +180,10 @@ class PolicyGradientTrainer(Trainer):
                 self.curve.record(f"curriculum/{pool}", size)
         self.rollouts = [rollout for group in groups for rollout in group]
         self.curve.add_rollouts(self.rollouts)
-        # Rows are arranged only now: advantages decide which rows share a micro-batch, and need all
-        # rewards.
+        # Advantages decide which rows share a micro-batch.
         batches = self._arrange(self._advantages())
         if self.reference:
-            # One swap for all micro-batches, because a swap copies every trained weight twice.
+            # One swap for all micro-batches: it copies every trained weight twice.
             with self.reference.in_place_of(self.model), torch.no_grad():
                 for batch in batches:
                     batch.reference_log_probs = self.scorer.score(self.model, batch).log_probs
@@ -202,13 +199,12 @@ class PolicyGradientTrainer(Trainer):
         Raises:
             UserError: the policy's logits are NaN or infinite.
         """
-        # The key has the step, so that a resumed run samples what an uninterrupted one would. It
-        # lacks the rank: engines add the prompt, so that several ranks sample what one rank would.
+        # The key has the step, for a resumed run, and no rank: engines add the prompt, so that
+        # several ranks sample what one would.
         seed = keyed_seed(self.args.seed, "rollout", self.state.global_step, round_)
         problems = [self.problems[index] for index in self._part_of_rank(indices)]
         prompts = encode(self.processing_class, [problem["prompt"] for problem in problems])
-        # A live engine reads the policy's own parameters: under FSDP2, each rank holds all of them
-        # within this block.
+        # A live engine reads the policy's own parameters, all of them.
         whole = whole_on_every_rank(self) if self.live else contextlib.nullcontext()
         sampling = dataclasses.replace(self.sampling, seed=seed)
         try:
@@ -285,8 +281,7 @@ class PolicyGradientTrainer(Trainer):
     def _advantages(self) -> Tensor:
         """Return the advantages [B] of this process's rollouts, and add the rewards to the curve.
 
-        All ranks' rewards are gathered, for the curve, and for `grpo.advantage: batch` and GDPO:
-        they divide by a standard deviation over all ranks' completions.
+        `grpo.advantage: batch` and GDPO need the completions of all ranks.
         """
         # [B · ranks, F]
         rewards = self.accelerator.gather(self.rewards_of(self.rollouts))
@@ -298,7 +293,7 @@ class PolicyGradientTrainer(Trainer):
         )
         # [P · ranks, G, F]
         components = rewards.view(*totals.shape, -1)
-        # A plugin's advantage is a function. It replaces GDPO's too, since it gets `components`.
+        # A plugin's function replaces GDPO's too, since it gets `components`.
         if self.grpo.reward_aggregation == "gdpo" and not callable(self.advantage):
             advantages = gdpo_advantages(components, self.reward_weights)
         else:
@@ -314,16 +309,11 @@ class PolicyGradientTrainer(Trainer):
         # TRL's name, which tests the standard deviation; here, max − min is 0.
         share_equal = 1 - self.rewards_differ(rewards).float().mean()
         self.curve.record("frac_reward_zero_std", share_equal.item())
-        # `gather` put the ranks' rows one after the other: this rank's B advantages are its slice.
         own: Tensor = self._part_of_rank(advantages.flatten())
         return own
 
     def _arrange(self, advantages: Tensor) -> list[MicroBatch]:
-        """Cut the step's B rollouts into micro-batches of `per_device_train_batch_size` rows.
-
-        Args:
-            advantages: [B].
-        """
+        """Cut the step's B rollouts, with their advantages [B], into micro-batches."""
         rollouts, size = self.rollouts, self.args.per_device_train_batch_size
         group, by_signal = self.grpo.group_size, self.grpo.divide_by == "signal"
         # [B] True for an advantage other than 0. Read once a step, because each read waits for the
@@ -343,7 +333,14 @@ class PolicyGradientTrainer(Trainer):
         # Trainer averages the loss over micro-batches, and DDP over ranks. Divisors that are
         # smaller by this factor undo both.
         parts = len(row_lists) * self.accelerator.num_processes
-        num_tokens = self._token_divisors(counted, parts, advantages.device)
+        # [B] tokens in the loss.
+        tokens = [one.num_tokens * is_in for one, is_in in zip(rollouts, counted, strict=True)]
+        num_tokens: float | list[float] = self._at_least_1(sum(tokens)) / parts
+        if self.grpo.average == "prompt":
+            # [B / G], and then for each row the number of its prompt.
+            of_prompt = [sum(tokens[start:][:group]) for start in range(0, len(tokens), group)]
+            prompts = self._at_least_1(sum(map(bool, of_prompt))) / parts
+            num_tokens = [max(of_prompt[row // group], 1) * prompts for row in range(len(rollouts))]
         num_completions = self._at_least_1(sum(in_signal)) / parts if by_signal else None
         # A KL penalty, an entropy bonus, and perhaps a plugin's loss give rows with zero advantage
         # a gradient too.
@@ -357,31 +354,16 @@ class PolicyGradientTrainer(Trainer):
                 rows=rows,
                 advantages=advantages[torch.tensor(rows, device=advantages.device)],
                 signal=any(signals[row] or (other_terms and counted[row]) for row in rows),
-                num_tokens=num_tokens[rows] if isinstance(num_tokens, Tensor) else num_tokens,
+                num_tokens=(
+                    num_tokens
+                    if isinstance(num_tokens, float)
+                    else advantages.new_tensor([num_tokens[row] for row in rows])
+                ),
                 num_completions=num_completions,
                 last=rows is row_lists[-1],
             )
             for rows in row_lists
         ]
-
-    def _token_divisors(
-        self, counted: Sequence[bool], parts: int, device: torch.device
-    ) -> float | Tensor:
-        """Return the divisor of token losses: one number, or [B] with `grpo.average: prompt`.
-
-        Args:
-            counted: [B] True for a completion in the loss.
-            parts: micro-batches of all ranks.
-        """
-        tokens = [one.num_tokens * is_in for one, is_in in zip(self.rollouts, counted, strict=True)]
-        if self.grpo.average == "loss":
-            return self._at_least_1(sum(tokens)) / parts
-        group = self.grpo.group_size
-        # [B / G] tokens in the loss of each prompt.
-        of_prompt = [sum(tokens[start:][:group]) for start in range(0, len(tokens), group)]
-        prompts = self._at_least_1(sum(map(bool, of_prompt)))
-        divisors = torch.tensor(of_prompt, device=device).clamp(min=1).repeat_interleave(group)
-        return divisors * (prompts / parts)
 
     def _at_least_1(self, count: int) -> float:
         """Sum a count over all ranks; 1 for a step whose completions are all masked."""
@@ -411,7 +393,7 @@ class PolicyGradientTrainer(Trainer):
             return torch.zeros((), device=self.accelerator.device, requires_grad=True)
         # Log-probs and entropies of the completions' tokens, [b, T] each, with gradient.
         scores = self.scorer.score(model, batch)
-        # In the first of `num_iterations` passes, the policy still has the weights that sampled.
+        # In the first pass, the policy still has the weights that sampled.
         if batch.old_log_probs is None:
             batch.old_log_probs = scores.log_probs.detach()
             comparison = compare_with_sampler(
@@ -423,8 +405,7 @@ class PolicyGradientTrainer(Trainer):
                 floor=self.grpo.correction_floor,
             )
             self.curve.add_comparison(comparison, batch.loss_mask)
-            # A live engine samples with the policy's own weights: its gap is only rounding, which
-            # needs no correction.
+            # A live engine's gap is only rounding.
             if not self.live:
                 batch.correction = comparison.weights
         loss = policy_loss(scores, batch, self.objective, entropy_coef=self.bonus.step_coefficient)
@@ -444,11 +425,7 @@ class PolicyGradientTrainer(Trainer):
         return not batch.last and not self.is_fsdp_enabled and self._sorts_rows
 
     def _close_step(self) -> None:
-        """Average the step's metrics over all ranks, check the gap, and steer the entropy bonus.
-
-        Raises:
-            UserError: the gap between sampler and trainer is NaN or infinite.
-        """
+        """Average the step's metrics over all ranks, check the gap, and steer the entropy bonus."""
         means = self.curve.close_step()
         # None in a later step on the same rollouts, or if no token counted.
         gap = means.get(f"{GAP}/mean")
@@ -466,9 +443,6 @@ class PolicyGradientTrainer(Trainer):
 
         A gap between log-probs proves nothing, since engines round differently: it only gives a
         warning (`lib.training.phase.warning_signs`).
-
-        Raises:
-            UserError: the version is missing, or the same as at the last roll-out.
         """
         if not version or version == self._synced:
             raise UserError(
@@ -518,9 +492,8 @@ class SavedCoefficient(TrainerCallback, ExportableState):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Restore the checkpoint's coefficient when a run resumes."""
-        # Trainer has filled `stateful_callbacks` from the checkpoint before this event. A run that
-        # trains a checkpoint further may have no entry there, and has its own params: only what
-        # steering has changed is restored.
+        # A run that trains a checkpoint further may have no entry there, and has its own params:
+        # only what steering has changed is restored.
         entry = state.stateful_callbacks.setdefault(type(self).__name__, self.state())
         if self.bonus.target:
             self.bonus.coefficient = entry["attributes"]["coefficient"]

@@ -41,12 +41,13 @@ def timed(part: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def training_log(log: Path) -> Iterator[None]:
+def training_log(stage: str, log: Path) -> Iterator[None]:
     """Append each line of the block to the file `log` too, for `tail -f`; its folder is made."""
     _logs.append(log)
     if is_main_process():
         log.parent.mkdir(parents=True, exist_ok=True)
         _append(f"--- {time.strftime('%Y-%m-%d %H:%M:%S')} process {os.getpid()}")
+    say(f"{stage} log={log}")
     try:
         yield
     finally:

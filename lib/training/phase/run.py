@@ -81,35 +81,26 @@ def run_phase(
 ) -> None:
     """Train a phase and write its outputs; a skipped phase passes its checkpoint on.
 
-    An interrupted phase resumes from its last checkpoint if params, inputs, code, packages and the
-    number of ranks are unchanged. It ends with the same files as a run without interruption.
+    An interrupted phase resumes from its last checkpoint (`run_fingerprint`), and ends with the
+    same files as a run without interruption.
 
     Args:
         build: returns the trainer, given the trainer's output folder.
-        stage: the stage's name, such as `grpo`.
-        section: the stage's own section of params.
-        init: the checkpoint to start from.
-        settings, inputs: all params and files that the phase depends on, for provenance.
-        validator: measures the policy every `section.eval_steps`; with 0 it only names the columns
-            of an empty validation curve.
-        adapter: an adapter trained elsewhere, which a skipped phase passes on in place of `init`.
-        scratch: parent of the folder with the stage's lock, log and checkpoints.
+        settings, inputs: all params and files that the phase depends on.
+        validator: with `section.eval_steps` of 0 it only names the columns of an empty curve.
+        adapter: trained elsewhere; a skipped phase passes it on in place of `init`.
 
     Raises:
-        UserError: another process runs this stage, this one was interrupted, or the launcher
-            did not start as many processes as its options ask for.
+        UserError: another process runs this stage, or this one was interrupted.
     """
     check_world_size()
-    provenance = functools.partial(
-        write_provenance, outputs.provenance, settings=settings, inputs=inputs
-    )
+    origin: dict[str, Any] = {"settings": settings, "inputs": inputs}
     if section.skipped:
         if is_main_process():
             click.echo(f"skipped: {section.skipped}; {adapter or init} becomes {outputs.model}")
             pass_on(init, adapter, outputs.model)
             write_results(outputs, TrainerState(), validator)
-            # An adapter was trained, though not by this run.
-            provenance(skipped=adapter is None)
+            write_provenance(outputs.provenance, **origin, skipped=adapter is None)
         return
     active = validator if section.eval_steps else None
     # Raise for a missing package now, and not after a model is loaded.
@@ -118,11 +109,10 @@ def run_phase(
         check_engine(active.settings.engine, active.init, base=active.base)
     # A file lock allows only one run of a stage at a time. Rank 0 holds it for all ranks.
     lock = alone(scratch / stage / "lock", what=stage) if is_main_process() else nullcontext()
-    name = run_fingerprint(stage, settings=settings, inputs=inputs)
-    with lock, training_log(scratch / stage / "training.log"):
+    name = run_fingerprint(stage, **origin)
+    with lock, training_log(stage, scratch / stage / "training.log"):
         checkpoints = Checkpoints(scratch / stage / name)
         try:
-            say(f"{stage} log={scratch / stage / 'training.log'}")
             newest = checkpoints.open() if is_main_process() else None
             trainer = build(checkpoints.writing)
             prepare(trainer, stage, section)
@@ -132,7 +122,8 @@ def run_phase(
             best = active.best_point(trainer.state) if active and section.select == "best" else None
             hand_on(trainer, checkpoints, outputs, validator, stage=stage, init=init, best=best)
             if trainer.is_world_process_zero():
-                provenance(skipped=False, warnings=all_signs(trainer))
+                signs = all_signs(trainer)
+                write_provenance(outputs.provenance, **origin, skipped=False, warnings=signs)
                 checkpoints.finish(keep=section.keep_checkpoints, base=inputs.get("base"))
         except KeyboardInterrupt:
             raise UserError(f"{stage} was interrupted; {resume_hint(checkpoints, stage)}") from None

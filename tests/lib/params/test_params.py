@@ -156,6 +156,13 @@ PREFERRING = {
         ({"grpo.loss": OWN_LOSS, "grpo.delta": 4.0}, "grpo", "delta=4 "),
         ({"grpo.loss": OWN_LOSS, "grpo.importance_level": "sequence"}, "grpo", "importance_level"),
         ({"grpo.entropy_coef": 1.5, "grpo.entropy_target": 0.3}, "grpo", "entropy_coef=1.5"),
+        ({"grpo.delta": 4.0, "grpo.loss": "cispo"}, "grpo", "delta=4 "),
+        ({"grpo.delta": 1.25, "grpo.epsilon_high": 0.28}, "grpo", "delta=1.25 "),
+        ({"grpo.num_iterations": 2, "grpo.loss": "reinforce"}, "grpo", "num_iterations=2"),
+        ({"grpo.importance_level": "sequence", "grpo.loss": "reinforce"}, "grpo", "token"),
+        ({"grpo.dynamic_sampling_fallback": "train"}, "grpo", "dynamic_sampling_fallback"),
+        ({"grpo.dynamic_sampling": 4, "grpo.advantage": "none"}, "grpo", "dynamic_sampling=4"),
+        ({"grpo.curriculum_low": 0.9}, "grpo", "curriculum_high=0.875"),
     ],
     ids=str,
 )

@@ -17,8 +17,7 @@ from lib.core.errors import UserError
 from lib.params import Params
 from lib.params.model import Model
 from lib.rewards.rollout import Rollout
-from lib.training.grpo.dynamic_sampling import signal_mask
-from lib.training.grpo.problems import ProblemOrder
+from lib.training.grpo.problems import ProblemOrder, signal_mask
 from tests.lib.training.runs import on_ranks
 from tests.lib.training.steps import build, letters, reward_with, train, train_steps
 

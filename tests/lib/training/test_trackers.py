@@ -1,19 +1,16 @@
-"""Trackers are off unless the environment asks; W&B and Trackio record whole runs offline."""
+"""Trackers are off unless the environment asks, and get every point once."""
 
-import json
 import os
-import struct
-from collections import defaultdict
-from collections.abc import Iterable
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import wandb
 from transformers import TrainerCallback
 from transformers.integrations import INTEGRATION_TO_CALLBACK
-from wandb.proto import wandb_internal_pb2
 
 from lib.core.errors import UserError
 from lib.models.runtime import configure
@@ -35,62 +32,32 @@ def elsewhere(tmp_path, monkeypatch):
         monkeypatch.delenv(name)
 
 
-def recorded(file: Path) -> list[wandb_internal_pb2.Record]:
-    """Read all records of an offline run's file: LevelDB's log format after a header of 7 bytes."""
-    content, place, part = file.read_bytes(), 7, b""
-    records = []
-    while place + 7 <= len(content):
-        if (left := 32768 - place % 32768) < 7:
-            place += left
-            continue
-        size, kind = struct.unpack_from("<HB", content, place + 4)
-        part += content[place + 7 : place + 7 + size]
-        place += 7 + size
-        if kind in (1, 4):
-            records.append(wandb_internal_pb2.Record.FromString(part))
-            part = b""
-    return records
-
-
 def train(base: Path, sets: GeneratedSets, smoke: Params, folder: Path):
     configure(seed=smoke.seed, threads=1)
     build = partial(plain_grpo, sets.grpo, base, smoke)
     train_phase(build, folder, stage="grpo", params=smoke, init=base)
 
 
-def values(items: Iterable[Any]) -> dict[str, Any]:
-    """Return the values of a record's items by key."""
-    return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
+class Config(dict):
+    def update(self, values, allow_val_change):
+        super().update(values)
 
 
-@pytest.mark.slow
-def test_offline_a_run_is_recorded_whole(base, sets, smoke, tmp_path, monkeypatch):
-    own = {"MODE": "offline", "PROJECT": "mine", "ENTITY": "us", "NAME": "first"}
-    for name, value in own.items():
-        monkeypatch.setenv(f"WANDB_{name}", value)
+def test_params_rewards_and_completions_reach_a_tracker(base, sets, smoke, tmp_path, monkeypatch):
+    """W&B and Trackio have the same calls; a value that the caller has set stays."""
+    sent = []
+    module = MagicMock(Histogram=list, Table=lambda dataframe: len(dataframe), log=sent.append)
+    module.config = Config(seed="mine")
+    monkeypatch.setattr(tracking, "trackers", lambda: ["trackio"])
+    monkeypatch.setattr(tracking, "get_reporting_integration_callbacks", lambda _: [])
+    monkeypatch.setitem(sys.modules, "trackio", module)
     train(base, sets, smoke, tmp_path)
-    wandb.finish()
-    # `finish` does not wait until W&B's service has closed the file.
-    wandb.teardown()
-    (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
-    records = recorded(file)
-    (run,) = [record.run for record in records if record.HasField("run")]
-    assert (run.project, run.entity, run.display_name) == ("mine", "us", "first")
-    # A record for each update; the last one has the whole.
-    config, history = {}, defaultdict(dict)
-    for record in records:
-        config |= values(record.config.update)
-        point = values(record.history.item)
-        history[point.get("train/global_step")] |= point
-    assert config["grpo.learning_rate"] == smoke.grpo.learning_rate
-    points = {step: point for step, point in history.items() if "train/reward" in point}
-    assert sorted(points) == [1, 2, 3]
-    for point in points.values():
-        assert point["completions/_type"] == "table-file"
-        assert point["completions/nrows"] == smoke.grpo.log_problems * smoke.grpo.group_size
-        for name in ("distribution/format", "distribution/answer"):
-            assert point[f"{name}/_type"] == "histogram"
-            assert sum(point[f"{name}/values"]) == 16
+    assert module.config["grpo.learning_rate"] == smoke.grpo.learning_rate
+    assert module.config["seed"] == "mine"
+    assert [media["train/global_step"] for media in sent] == [1, 2, 3]
+    for media in sent:
+        assert media["completions"] == smoke.grpo.log_problems * smoke.grpo.group_size
+        assert [len(media[f"distribution/{name}"]) for name in ("format", "answer")] == [16, 16]
 
 
 def test_nothing_is_recorded_unless_the_environment_asks(base, sets, smoke, tmp_path):
