@@ -33,7 +33,7 @@ def main(params_file: Path, problems: Path, base: Path, checkpoint: str, n: int)
     from lib.models.runtime import configure
     from lib.planning.rollouts import diagnose, report_lines, tag_tokens
     from lib.prompts import prompt_format
-    from lib.rewards.functions import Grading
+    from lib.rewards.grading import Grading
     from lib.training.phase.warning_signs import Limits
 
     configure(seed=params.seed, threads=params.torch_threads)

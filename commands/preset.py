@@ -27,14 +27,17 @@ preset_argument = click.argument(
 @click.command(help=__doc__)
 @preset_argument
 @click.option("--model", default="", help="Another model in place of the preset's: smollm2.")
+@click.option(
+    "--dpo", default="", type=click.Choice(["", "sft", "grpo"]), help="Add DPO, from SFT or GRPO."
+)
 @click.option("--quick", is_flag=True, help="Five steps a phase, few problems; all else as it is.")
 @click.option("--fit", is_flag=True, help="The largest micro-batches for this machine's GPU.")
 @click.option("--card", default="", help="The largest micro-batches for a GPU of this many GB.")
-def main(preset: str, model: str, quick: bool, fit: bool, card: str) -> None:
+def main(preset: str, model: str, dpo: str, quick: bool, fit: bool, card: str) -> None:
     """Replace params.yaml by a preset, unless it holds edits that would be lost."""
     if not preset:
         raise UserError(f"which preset? `./reckon preset NAME` with {', '.join(preset_names())}")
-    options: dict[str, Any] = {"model": model, "quick": quick}
+    options: dict[str, Any] = {"model": model, "dpo": dpo, "quick": quick}
     if fit or card:
         from lib.planning.cards import card_memory, fitted
 

@@ -38,7 +38,7 @@ def main(study: str, jobs: int, out: Path, pages: bool) -> None:
     name, definition = path.stem, load_study(path)
     from lib.artifacts import write_metrics
     from lib.studies.experiments import made_from, run_study
-    from lib.studies.pages import write_pages
+    from lib.studies.pages import RESULTS, write_pages
     from lib.studies.results import study_metrics
 
     # The pages are written from this file only, so that --pages needs no experiment.
@@ -60,9 +60,9 @@ def main(study: str, jobs: int, out: Path, pages: bool) -> None:
         }
         metrics = study_metrics(definition, outcome, num_validated=num_validated)
         write_metrics(numbers, metrics, made_from=origin)
-    # Only the committed studies feed README's table.
-    readme = Path("README.md") if out == OUT else None
-    for verdict in write_pages(name, definition, out, readme=readme):
+    # Only the committed studies feed the tables of results.
+    page = RESULTS if out == OUT else None
+    for verdict in write_pages(name, definition, out, results=page):
         # The verdicts are Markdown; a terminal shows them without marks.
         click.echo(verdict.replace("*", "").replace("`", ""))
     click.echo(f"study page={out / name / 'study.md'} all={out / 'index.html'}")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from reckon_verifier.equivalence import is_equivalent, reference_problem
-from reckon_verifier.extract import extract_answer
+from reckon_verifier.extract import as_text, extract_answer
 
 Message = dict[str, Any]
 
@@ -60,6 +60,4 @@ def _content(completion: str | Sequence[Message]) -> str:
     """Return the text of a completion; of a chat its last message's, whose parts are joined."""
     if isinstance(completion, str):
         return completion
-    content = completion[-1].get("content") if completion else None
-    parts = [{"text": content}] if isinstance(content, str) else content or ()
-    return "".join(part.get("text") or "" for part in parts)
+    return as_text(completion[-1].get("content")) if completion else ""

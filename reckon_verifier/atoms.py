@@ -40,10 +40,8 @@ GREEK = names(
 )
 _MATRICES = names("pmatrix bmatrix Bmatrix vmatrix matrix smallmatrix array")
 _CALCULUS = names("sum prod int lim oint iint")
-# The function of `\lfloor x \rfloor`, and the closing bracket.
 _ROUNDINGS = {"lfloor": ("floor", "rfloor"), "lceil": ("ceil", "rceil")}
 _OF_SEVERAL = names("max min gcd lcm")
-# Functions for which the exponent -1 means the inverse: `\sin^{-1} x` is arcsin.
 _TRIGONOMETRIC = names("sin cos tan cot sec csc")
 ACCENTS = names("vec hat tilde dot ddot overline overset overleftrightarrow")
 _FIGURES = names("angle triangle square")
@@ -176,13 +174,9 @@ class Atoms:
 
         `$5` is a unit node, `AB(x)` a call, `AB` a symbol, and any other word a label.
         """
-        # A token's kind is "word" for a plain word, "text" for a word in `\text{…}`, and "name" for
-        # letters such as AB.
         kind, text = token
         unit = parse_unit(text) if kind != "word" else None
-        # A dimension is (name, power) pairs: (("money", 1),) for `USD`.
         is_money = unit is not None and unit.dimension[0][0] in MONEY
-        # A currency before its number: `$5`, `USD 5`.
         if text in CURRENCIES or (is_money and self.peek.kind == "number"):
             return Node("unit", (self.power(),), text)
         if self.peek.text == "(" and kind != "word":
@@ -197,20 +191,18 @@ class Atoms:
 
         `x(x + 1)` is a product: only x is returned, and the caller reads the second factor.
         """
-        # `f{(x)}`
         is_braced = self.peek.text == "{" and self.ahead(1).text == "("
         if not is_braced and self.peek != Token("operator", "("):
             return head
-        # The letter without subscript, primes and ^-1: the f of f_1, f' and f^-1.
-        # `head.name != first` if there are such marks.
+        # The f of f_1, f' and f^-1.
         first = head.name.partition("_")[0].rstrip("'").removesuffix("^-1")
-        # `f(`, `y'(` and `f^{-1}(` are always calls; a capital, `R(x)`, or a letter with a mark,
-        # `y_1(x)`, only with one argument, a single letter or number (`is_variable`).
+        # A capital, `R(x)`, or a letter with a mark, `y_1(x)`, is a function only of a letter or
+        # number.
         is_function = first in _FUNCTION_LETTERS or "'" in head.name or "^-1" in head.name
         is_capital = first.isupper() or first in ("phi", "psi", "Phi", "Psi", "chi")
         is_variable = self.ahead(1).kind in ("letter", "number") and self.ahead(2).text == ")"
-        # `P(1, 2)` is a point: in its group, a comma comes before any bracket. The tokens are
-        # searched, since parsing the group twice would double the work at each level of `A(A(A(`.
+        # `P(1, 2)` is a point. The tokens are searched, since parsing the group twice would double
+        # the work at each level of `A(A(A(`.
         inside = (token.text for token in self.tokens[self.position + 1 :])
         marks = (text for text in inside if text in ("(", ",", ")"))
         is_point = is_capital and next(marks, "") == ","
@@ -221,7 +213,6 @@ class Atoms:
     def _arguments(self) -> tuple[Node, ...]:
         """Parse the next group, `(a, b)`, and return the parts between its commas."""
         opening = self.next().text
-        # Only the bracket of the same kind: `f(1, 2]` is refused.
         closings = BRACKETS[opening][:1]
         inside = self.statement(closing=closings)
         self.expect(*closings)
@@ -243,7 +234,6 @@ class Atoms:
             name: the command without its backslash.
         """
         if name in ("frac", "binom"):
-            # `\frac12` and `\binom{n}{k}`: `_digit` parses a group, or one digit only.
             sides = self._digit(), self._digit()
             return Node("quotient", sides) if name == "frac" else call("binomial", *sides)
         if name == "infty":
@@ -286,7 +276,6 @@ class Atoms:
         if self.take("["):
             index = self.statement(closing=("]",))
             self.expect("]")
-        # `\sqrt^3`
         if self.peek.text in ("^", "_"):
             raise Unparsable("a root of nothing")
         return Node("root", (index, self.atom()))
@@ -313,25 +302,20 @@ class Atoms:
         `\sin^2 x` is (sin x)^2, `\sin^{-1} x` is arcsin x, `\log_2 8` is log(8, 2). A function
         without an argument is a symbol.
         """
-        # The subscript by the key "_", the exponent by "^".
         scripts = self._scripts()
         base, exponent = scripts.get("_"), scripts.get("^")
-        # No argument follows: a bare `\sin` or `\max_S`.
         if not self.starts_atom() and self.peek.text != "-":
             if exponent is not None:
                 raise Unparsable("a function of nothing")
             return symbol(name if base is None else f"{name}_{spelled(base)}")
-        # `_OF_SEVERAL`: max, min, gcd and lcm.
         if name in _OF_SEVERAL and self.peek.text not in BRACKETS:
             raise Unparsable("a function of several without brackets")
-        # The arguments, a tuple: `(1, 2)` has two; without brackets, `\sin 2x`, there is one.
         operand = self._operand()
         if not operand:
             raise Unparsable("a function of nothing")
         # `log(8, 2)` has its base as the second argument, as in Python.
         if len(operand) > 1 and name not in _OF_SEVERAL and name != "log":
             raise Unparsable("a function of one with several arguments")
-        # `\sin^{-1} x` is the inverse function, not 1 / sin(x).
         if exponent is not None and exponent.value == -1:
             if name not in _TRIGONOMETRIC:
                 raise Unparsable("an inverse or a reciprocal")
@@ -408,7 +392,6 @@ class Atoms:
         closings = BRACKETS[opening]
         # In a set, the statement may also end at the sign before its condition.
         conditions = ("mid", ":", "|") if self.in_set else ()
-        # `{n \choose k}`
         inside = self.statement(closing=(*closings, *conditions, "choose"))
         if opening == "{" and self.take("choose"):
             inside = call("binomial", inside, self.statement(closing=closings))
@@ -431,11 +414,10 @@ class Atoms:
             return inside._replace(name="matrix")
         # `\langle x \rangle` has the commands langle and rangle.
         if opening + closing in ("()", "[]", "langlerangle"):
-            # `[x + 1]` is a tuple of one element if it is the whole answer, else a factor; `[5]` is
-            # always a tuple. The whole begins at the first token, so that `start` is 1.
+            # `[x + 1]` is a tuple of one element if it is the whole answer, else a factor; `[5]`
+            # always is.
             is_list = inside.kind == "number" or (start == 1 and self.peek is END)
             return Node("tuple", (inside,), "[]") if opening == "[" and is_list else inside
-        # `(5]`, one element between brackets of two kinds.
         raise Unparsable("a half-open bracket around one element")
 
     def _absolute(self, bar: str) -> Node:
@@ -452,10 +434,8 @@ class Atoms:
         `\begin{pmatrix}1&2\\3&4\end{pmatrix}` is a matrix of two rows. A system (cases or aligned
         lines of one column) is returned as a list.
         """
-        # `_raw` takes a group, and returns its text.
         name = self._raw().rstrip("*")
-        # The columns of an array, such as `{cc}`, are taken and ignored; a bar between them,
-        # `{c|c}`, is part of the matrix.
+        # A bar between the columns, `{c|c}`, is part of the matrix.
         if name == "array" and self.peek.text == "{" and "|" in self._raw():
             raise Unparsable("a matrix with a bar")
         rows: list[Node] = []
@@ -493,7 +473,6 @@ class Atoms:
         """
         while self.peek.text.lower() in ("if", "for", "when", ",", "where"):
             self.next()
-        # The sign `\\` has the text "\".
         node = self.statement(closing=("&", "\\", "end"))
         self.take(".")
         is_otherwise = node == Node("label", (), "otherwise")
@@ -507,8 +486,7 @@ class Atoms:
             operand = self._exponent()
             return negated(operand) if sign.text == "-" else operand
         base = self.atom()
-        # A tower, `2^3^2`, is 2^(3^2): `_postfix` parses the `^2` after the 3. After any other
-        # base, such as a group, the second "^" is left to the caller.
+        # A tower, `2^3^2`, is 2^(3^2).
         if self.peek.text == "^" and base.kind in ("number", "symbol"):
             self.deeper()
             base = self._postfix(base)
@@ -520,7 +498,6 @@ class Atoms:
         count = 0
         while token := self.take(*_POSTFIXES):
             count += 1
-            # Each mark nests the tree one level deeper.
             if count > 8:
                 raise TooHard("too much is attached to one atom")
             if token.text in ("^", "_") and node.name.startswith("bb:"):
@@ -538,14 +515,12 @@ class Atoms:
             elif token.text[0] == "'":
                 if node.kind != "symbol":
                     raise Unparsable("a prime on what is no name")
-                # `f'`, or the call `f'(x)`
                 node = self._applied(node._replace(name=node.name + token.text))
             elif token.text == "!":
                 node = Node("factorial", (node,))
                 # The double factorial `n!!` is not `(n!)!`.
                 if self.peek.text == "!":
                     raise Unparsable("a second factorial sign")
-            # The mark is %, or a second degree sign.
             elif node.kind in ("percent", "degree", "unit"):
                 raise Unparsable("a percentage of a quantity")
             else:
@@ -563,7 +538,6 @@ class Atoms:
             if texts[-1].isdigit() and self.peek.kind == "number":
                 raise Unparsable("two numbers side by side")
             texts.append(self.next().text)
-            # Only the end token has no text.
             if not texts[-1]:
                 raise Unparsable("unexpected end")
         return "".join(texts).strip("{}")
@@ -609,8 +583,8 @@ class Atoms:
         while True:
             after_next = self.ahead(1)
             is_letter = self.peek.kind in ("name", "letter")
-            # A letter may be a variable: it belongs to the unit only after "per" or "/", or if it
-            # is a unit after a unit. The unit in "m^2" is the part before "^".
+            # A letter may be a variable: it belongs to the unit only after "per" or "/", or after a
+            # unit.
             is_next = parts[-1] in ("per", "/") or (
                 is_unit(parts[-1].partition("^")[0]) and is_unit(self.peek.text)
             )
@@ -628,12 +602,10 @@ class Atoms:
                 parts.append("/" if sign.text == "/" else "*")
                 parts.append(self.next().text)
             else:
-                # "m ^2" -> "m^2"; "N * m" -> "N m"
                 return Node("unit", (node,), " ".join(parts).replace(" ^", "^").replace("* ", ""))
 
 
-# Digits before the repetition, and the repeated ones in one of three spellings: `0.1(6)`,
-# `0.1\overline{6}`, `0.1\dot6`.
+# `0.1(6)`, `0.1\overline{6}`, `0.1\dot6`
 _REPEATING = re.compile(r"(\d*\.\d*?)(?:\((\d+)\)|\\overline\{(\d+)\}|((?:\\dot\{?\d\}?)+))")
 # `0.1666...`: digits that occur at least twice before the dots.
 _DOTS = re.compile(r"(\d*\.\d*?)(\d+?)\2+(?:\\[lc]?dots|\.\.\.)")
@@ -656,17 +628,14 @@ def parse_number(literal: str) -> Node:
         # Each spelling of a repetition is another group of the pattern; one of them matched.
         digits = re.sub(r"\D", "", next(filter(None, repeated)))
         places = len(plain.partition(".")[2])
-        # n repeated digits are their integer / (10^n − 1), moved behind the plain places: 0.1(6) is
-        # 0.1 + 6/9 / 10.
+        # 0.1(6) is 0.1 + 6/9 / 10.
         tail = Fraction(int(digits), (10 ** len(digits) - 1) * 10**places)
-        # The zeros complete a literal such as "." or "3.".
         return number(Fraction(f"0{plain}0") + tail)
     if "dots" in literal or literal.endswith("..."):
         raise Unparsable("digits that go on unknown")
     return number(Fraction(literal), literal)
 
 
-# Commands that begin an atom.
 _KNOWN = (
     FUNCTIONS | GREEK | ACCENTS | _CALCULUS | _ROUNDINGS.keys() | _FIGURES
     | names("frac binom begin emptyset langle {set infty ldots")

@@ -2,23 +2,18 @@
 
 import re
 
-from reckon_verifier.formula import END, final, spoken
+from reckon_verifier.formula import END, REACH, final, sentence_before, spoken
 
-# "The correct answer is **B**", "The right option: (C)".
 _LETTER_AFTER_CUE = re.compile(
     r"(?:answer|(?:correct|right|best) (?:choice|option))[*_]*\s*(?:is|are|:|=)?\s*:?\s*"
     r"(?:(?:option|choice)\s*)?"
     r"(?:\$?\\boxed\{)?(?:\\text(?:bf)?\{)?[(\[*\"'$]*([A-D])(?![A-Za-z0-9])",
     re.IGNORECASE,
 )
-# A letter, but not the article of `A number`.
 _OTHER_LETTER = re.compile(r"(?<![A-Za-z])[A-D](?![A-Za-z])(?!(?<=A) [a-z])")
 _BOXED_LETTER = re.compile(r"\\boxed\{\s*(?:\\text(?:bf|rm)?\{)?\s*\(?([A-D])\)?\s*\}")
-# `(C)`, `**C**`.
 _BARE_LETTER = re.compile(r"[\s(\[*\"'$]*([A-D])[\s)\].:*\"'$]*")
-# The `B)` of `B) because …`.
 _LEADING_LETTER = re.compile(r"[\s(\[*]*([A-D])[)\].:*]")
-# `-1,234.5`, `+72`, `.5`.
 _PLAIN_NUMBER = re.compile(
     r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|(?<![\w.])[-+]?\.\d+"
 )
@@ -37,12 +32,11 @@ def parse_mmlu_letter(text: str) -> str | None:
     # cue[1] is the letter. The pattern ignores case, and "a" is mostly an article.
     cues = [cue for cue in _LETTER_AFTER_CUE.finditer(text) if cue[1].isupper()]
     if cues:
-        # The rest of the sentence, before and after the last cue with its letter.
-        before = END.split(text[max(cues[-1].start() - 200, 0) : cues[-1].start()])[-1]
-        after = END.split(text[cues[-1].end() : cues[-1].end() + 200])[0]
-        others = {*_OTHER_LETTER.findall(after)} - {cues[-1][1]}
-        return None if others or "not" in spoken(before) else cues[-1][1]
-    # "(C)", or the "B)" of "B) because …".
+        cue = cues[-1]
+        after = END.split(text[cue.end() : cue.end() + REACH])[0]
+        others = {*_OTHER_LETTER.findall(after)} - {cue[1]}
+        is_denied = "not" in spoken(sentence_before(text, cue.start()))
+        return None if others or is_denied else cue[1]
     alone = _BARE_LETTER.fullmatch(text) or _LEADING_LETTER.match(text)
     return alone[1] if alone else None
 

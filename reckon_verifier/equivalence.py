@@ -49,44 +49,38 @@ from reckon_verifier.tree import (
 )
 
 
-def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict:
+def compare_choice(comparer: Comparer, reference: Node, answer: Node) -> Verdict | bool:
     """Compare letters of multiple choice: `A` equals `(A)`.
 
     The text of `(B) 12` must equal that of option B, if the problem lists one.
     Applies if at least one side is a choice node, such as `(A)`: the symbols `a` and `A` differ.
     """
-    # Trees of the texts after the letters, on either side: 12 of `(B) 12`.
     texts = (*reference.args, *answer.args)
-    # The letter of each side, '' if it has none. An answer `a` may mean the reference `(A)`, but
-    # not `A. 3`, with a text. A reference `a` is a variable.
-    letters = [_letter(reference, "[A-J]"), _letter(answer, "[A-J]" if texts else "[A-Ja-j]")]
-    if all(letters):
-        # The problem's text of the option with the reference's letter; None if it lists none.
-        option = options(comparer.problem).get(letters[0]) if texts else None
+    # An answer `a` may mean the reference `(A)`, but not `A. 3`, with a text. A reference `a` is a
+    # variable.
+    letter = _letter(reference, "[A-J]")
+    other = _letter(answer, "[A-J]" if texts else "[A-Ja-j]")
+    if not (letter and other) and not (answer.kind == "choice" and answer.args):
+        return False
+    option = options(comparer.problem).get(letter or other, "") if texts else ""
+    listed = option_value(option)
+    if option and not listed:
+        return False
+    if letter:
         # `(B) words`, but the problem has no text of an option B to compare them with.
-        if option is None and any(text.kind == "phrase" for text in texts):
-            return Verdict(False, "choice")
-        # Texts must equal the option's, which `option_value` parses; None if it cannot. If the
-        # problem has none, two texts must equal each other: `(A) 3` is not `(A) 4`.
-        listed = option_value(option or "")
-        if option and not listed:
-            return Verdict(False, "choice")
+        is_unknown = not option and any(text.kind == "phrase" for text in texts)
+        # Without an option, two texts must equal each other: `(A) 3` is not `(A) 4`.
         value = listed or (texts[0] if texts else None)
         is_same = value is None or all(comparer.equal(value, text) for text in texts)
-        return Verdict(letters[0] == letters[1] and is_same, "choice")
+        return letter == other and not is_unknown and is_same
     # The answer `(B) 12` for the reference 12: the value counts, and the letter must fit it.
-    if answer.kind == "choice" and answer.args:
-        # The text of option B in the problem, which the answer must equal; '' if there is none.
-        option = options(comparer.problem).get(answer.name, "")
-        listed = option_value(option)
-        if option and not (listed and comparer.equal(listed, answer.args[0])):
-            return Verdict(False, "choice")
-        # The reference is a relation, the answer's text is none: `B: 5` lacks the x of `x = 5`.
-        if reference.kind == "relation" != answer.args[0].kind:
-            return Verdict(False, "choice")
-        return comparer.same(reference, answer.args[0]).via("choice")
-    # Such as the answer 12 for the reference `(B)`.
-    return Verdict(False, "choice")
+    (text,) = answer.args
+    if (listed and not comparer.equal(listed, text)) or (
+        # `B: 5` lacks the x of `x = 5`.
+        reference.kind == "relation" != text.kind
+    ):
+        return False
+    return comparer.same(reference, text)
 
 
 def _letter(node: Node, known: str) -> str:
@@ -95,23 +89,24 @@ def _letter(node: Node, known: str) -> str:
     return node.name.upper() if node.kind == "choice" or is_letter else ""
 
 
-RULES: dict[Comparison, str] = {
-    compare_choice: "choice",
-    compare_region: "",
-    compare_quantified: "quantified",
-    compare_stated: "",
-    compare_words: "phrase label",
-    compare_grid: "",
-    compare_quantity: "unit",
-    compare_angle: "degree",
-    compare_percent: "percent",
-    compare_ratio: "ratio",
-    compare_base: "base",
-    compare_scalar: "",
+RULES: dict[Comparison, tuple[str, str]] = {
+    compare_choice: ("choice", "choice"),
+    compare_region: ("", ""),
+    compare_quantified: ("quantified", "quantifier"),
+    compare_stated: ("", ""),
+    compare_words: ("phrase label", "words"),
+    compare_grid: ("", ""),
+    compare_quantity: ("unit", "unit"),
+    compare_angle: ("degree", "angle"),
+    compare_percent: ("percent", "percent"),
+    compare_ratio: ("ratio", "ratio"),
+    compare_base: ("base", "base"),
+    compare_scalar: ("", ""),
 }
-"""The rules in order, each with kinds of nodes: a rule applies if either side is of one of them.
+"""The rules in order, each with kinds of nodes, '' for all, and the step of its verdicts.
 
-A rule with '' applies to all kinds. The first rule that does not return None decides.
+A rule applies if either side is of one of its kinds; the first that does not return None decides.
+Without a step, the rule names its own.
 """
 
 
@@ -193,17 +188,14 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
     # Different plain integers: no rule below could make them equal.
     if _INTEGER.fullmatch(expected) and _INTEGER.fullmatch(actual):
         return Verdict(False, "number")
-    # `_mended` restores damaged LaTeX; the others remove boxes and tags around the whole text.
     expected, actual = reference_text(_mended(expected)), unwrapped(_mended(actual))
-    # `2 to 3` becomes `2:3`. A reference is always read as a ratio. An answer may mean a range: it
-    # is read as a ratio only if the reference is one, or the problem names a ratio or odds.
+    # `2 to 3` is a ratio in a reference; in an answer it may be a range.
     expected = _AS_RATIO.sub(r"\1:\2", expected)
     if ":" in expected or RATIO.search(problem):
         actual = _AS_RATIO.sub(r"\1:\2", actual)
     expected, actual = _without_modulus(expected, actual)
     comparer = Comparer(problem, RULES)
     try:
-        # `read` parses a text, or raises Unparsable or TooHard.
         tree = read(expected)
         trees = tree, _answered(comparer, tree, read(actual))
         # A formula copied from the problem is no answer, unless it is the reference.
@@ -215,10 +207,8 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
         except Undecided:
             if not thorough or not symbolic.is_symbolic_question(*trees):
                 raise
-            # The worker gets texts, not trees, and parses them itself. (equal, step)
             verdict = Verdict(*symbolic.ask(expected, actual))
         if not verdict.equal:
-            # A last chance: the answer read as a decimal comma, or with other letters.
             for step, reference, answer in conversions(actual, *trees, problem):
                 if comparer.equal(reference, answer):
                     verdict = Verdict(True, step)
@@ -227,7 +217,6 @@ def _compare(expected: str, actual: str, problem: str, thorough: bool) -> Verdic
         if verdict.equal and may_echo and _copies(comparer, *trees):
             return Verdict(False, "echo")
     except tuple(_REFUSED) as error:
-        # Type of the error → name of the step: "unparsed", "limit" or "undecided".
         return Verdict(False, _REFUSED[type(error)])
     return verdict
 
@@ -267,11 +256,8 @@ def _mended(text: str) -> str:
     return repaired(text) if len(text) <= MAX_ANSWER_CHARS else text
 
 
-# The letter of a listed option: `(A)`, `A.`, `A)`.
 _OPTIONS = re.compile(r"\([A-D]\)|\b[A-D][.)]")
-# Spacing and delimiters, which do not matter for a copy.
 _WRITTEN = re.compile(r"[\s$.]|\\(?:left|right|[,;!: ])")
-# A formula between dollars, `\(` and `\)`, or `\[` and `\]`.
 _FORMULAS = re.compile(r"(?s)\$([^$]{1,400})\$|\\\((.{1,400}?)\\\)|\\\[(.{1,400}?)\\\]")
 
 
@@ -288,7 +274,6 @@ def _may_echo(answer: str, problem: str) -> bool:
 
 def _is_in(answer: str, problem: str) -> bool:
     """Return True if the problem holds the answer's text, spacing aside."""
-    # `_WRITTEN` removes what does not matter for a copy: spaces, dollars, full stops, `\left`.
     bare, text = _WRITTEN.sub("", answer), _WRITTEN.sub("", problem)
     # Digits beside it belong to a number: `12\sqrt{3}` does not hold `2\sqrt{3}`.
     before, after = r"(?<!\d)" * bare[0].isdigit(), r"(?!\d)" * bare[-1].isdigit()
@@ -297,21 +282,37 @@ def _is_in(answer: str, problem: str) -> bool:
 
 # "Find $x + y$", "What is the value of $\tan A$": the formula that is asked for.
 _ASKED = re.compile(
-    r"(?i)\b(?:find|what is|what's|compute|determine|evaluate|value of|calculate)\b[^.$?]{0,60}"
-    r"\$([^$]{1,100})\$"
+    r"(?i)\b(?:find|what is|what's|compute|determine|evaluate|value of|calculate)\b"
+    r"(?P<plain>(?: the)?(?: value of)? )?[^.$?]{0,60}\$(?P<formula>[^$]{1,100})\$"
 )
 
 
 def _answered(comparer: Comparer, reference: Node, answer: Node) -> Node:
-    """Return 7 of the answer `a + b = 3 + 4 = 7` if the problem asks for a + b, else the answer."""
+    """Return 7 of the answer `a + b = 3 + 4 = 7` if nothing else is asked, else the answer.
+
+    Raises:
+        Undecided: the answer is `a = 7`, but `a + b` is asked.
+    """
     is_chain = answer.kind == "relation" and {*answer.name.split(" ")} == {"="}
-    if is_chain and reference.kind != "relation" and free_symbols(answer.args[0]):
-        *others, value = answer.args[1:]
-        for match in _ASKED.finditer(comparer.problem):
-            with contextlib.suppress(Unparsable, TooHard, Undecided):
-                is_asked = comparer.equal(read(match[1].strip(" .,;?")), answer.args[0])
-                if is_asked and all(comparer.equal(value, other) for other in others):
-                    return value
+    if not is_chain or reference.kind == "relation" or not free_symbols(answer.args[0]):
+        return answer
+    name, *others, value = answer.args
+    asked = {
+        tree: bool(match["plain"])
+        for match in _ASKED.finditer(comparer.problem)
+        if (tree := option_value(match["formula"].strip(" .,;?"))) and tree.kind != "relation"
+    }
+    is_asked = any(comparer.equal(tree, name) for tree in asked)
+    if is_name(name):
+        # A chain, `a = 3 + 4 = 7`, may name its result anew.
+        is_part = any(is_plain and name in nodes(tree) for tree, is_plain in asked.items())
+        if is_part and not (is_asked or others):
+            raise Undecided("a part of what is asked")
+        return answer
+    # Without a formula that is asked: `xy = 4 \cdot 6 = 24`.
+    is_computed = not asked and others and not free_symbols(Node("list", (*others, value)))
+    if (is_asked or is_computed) and all(comparer.equal(value, other) for other in others):
+        return value
     return answer
 
 
@@ -322,7 +323,6 @@ def _copies(comparer: Comparer, reference: Node, answer: Node) -> bool:
     They are copies if E has the reference's value, and the reference has other leaves.
     """
     right, own = _leaves(reference), _leaves(answer)
-    # Of a chain, `x = E = 70`, each side that is no name must hold the formula.
     is_chain = answer.kind == "relation"
     sides = [part for part in answer.args if not is_name(part)] if is_chain else [answer]
     for formula, leaves in _formulas(comparer.problem).items():
@@ -375,8 +375,7 @@ def _formulas(problem: str) -> dict[Node, collections.Counter[str]]:
     return formulas
 
 
-# What data sets write where there is no answer: NuminaMath's `proof`, Python's None and nan. The
-# word `none`, as `\\text{None}`, may be an answer.
+# NuminaMath's `proof`, Python's None and nan; the word `none` may be an answer.
 _PLACEHOLDER = re.compile(
     r"(?:(?i:proof|(?:not|no)[ _]?(?:found|answer)|nan|null|n/a|<na>)|None)?[.]?"
 )
@@ -408,7 +407,6 @@ def reference_problem(text: str) -> str | None:
     except TooHard as fault:
         return f"it is beyond the verifier's limits: {fault}"
     except Unparsable as fault:
-        # The message of `read` for a text without tokens.
         if str(fault) == "nothing is left":
             return "nothing is left of it without spacing and delimiters"
         return f"it is neither words nor mathematics that the verifier reads: {fault}"
@@ -435,14 +433,22 @@ def conversions(text: str, expected: Node, actual: Node, problem: str) -> Iterat
     if comma := _DECIMAL_COMMA.fullmatch(text.strip().strip("$")):
         value = parse_number(f"{comma[2]}.{comma[3]}")
         yield "decimal comma", expected, negated(value) if comma[1] else value
+    if (counted := _counted(actual)) != actual:
+        yield "identity", expected, counted
     yield from _renamed(expected, actual, problem)
+
+
+def _counted(node: Node) -> Node:
+    """Return an answer with each C(n, k) as a binomial; a point C equals no number anyway."""
+    is_binomial = node.kind == "call" and node.name == "C" and len(node.args) == 2
+    name = "binomial" if is_binomial else node.name
+    return node._replace(args=tuple(map(_counted, node.args)), name=name)
 
 
 # `3,14`, `-0,12345`; three digits after the comma would be thousands.
 _DECIMAL_COMMA = re.compile(r"(-?)(\d+),(\d{1,2}|\d{4,})")
 
 
-# The mark of an option, `(A) `, `A. ` or `\textbf{(A) }`, and the spacing after it.
 _OPTION = re.compile(
     r"(?:\\(?:text|textbf|mathrm|mathbf)\s*\{\s*)?(?:\((?=[A-Ja-j]\))|(?<![A-Za-z])(?=[A-J][.):]))"
     r"([A-Ja-j])[.):]\s*\}?(?:\\[ ,;]|~|\s|\\q?quad)*"
@@ -456,11 +462,8 @@ def options(problem: str) -> dict[str, str]:
     `Pick one. (A) 10 (B) 12` -> {"A": "10", "B": "12"}. Empty if the letters are not A, B, and so
     on in order.
     """
-    # `_OPTION` matches the mark "(A) ", with the letter as its only group, so that `split` returns
-    # the text before A, then letters and texts in turn.
     _, *parts = _OPTION.split(problem)
     letters = "".join(parts[::2]).upper()
-    # Without the spacing and punctuation at the end: "10, " -> "10".
     texts = [re.sub(r"(?:\\q?quad|\\\\|[\s,;$])+$", "", text).strip() for text in parts[1::2]]
     is_listed = len(letters) > 1 and "ABCDEFGHIJ".startswith(letters)
     return dict(zip(letters, texts, strict=False)) if is_listed else {}
@@ -487,7 +490,6 @@ def _renamed(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]
     The answer nπ becomes kπ for the reference kπ. Nothing is yielded if a differing letter is no
     parameter or the problem names it, or if more than `_MAX_LETTERS` differ.
     """
-    # The letters of each side, without the x of `x = n\pi`: `_defined` returns the right side.
     names = [free_symbols(_defined(node)) for node in (expected, actual)]
     expected_only, actual_only = sorted(names[0] - names[1]), sorted(names[1] - names[0])
     differing = {*expected_only, *actual_only}
@@ -500,13 +502,11 @@ def _renamed(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]
         for name in free_symbols(part)
     }
     are_parameters = differing <= _PARAMETERS - accented - _letters(problem)
-    # Without a problem's text, which would name its own letters, only two are certainly parameters:
-    # the constant of integration, C or c, and integers beside π (periods) on both sides.
+    # Without a problem only the constant of integration and integers beside π are parameters.
     is_certain = problem or (differing == {"C", "c"} and any(names[0] & names[1]))
     is_certain = is_certain or (
         differing <= {*"kmnj"} and all(symbol("pi") in nodes(node) for node in (expected, actual))
     )
-    # Both sides have equally many letters that the other lacks, at least one.
     matching = 0 < len(expected_only) == len(actual_only) <= _MAX_LETTERS
     # Two letters by themselves, `k` and `x = n`, are different answers, not parameters.
     is_lone = all(_defined(node).kind == "symbol" for node in (expected, actual))
@@ -519,7 +519,6 @@ def _renamed(expected: Node, actual: Node, problem: str) -> Iterator[Conversion]
 
 # No bracket opens within another, so that the time is linear in the length of any text.
 _FORMULA = re.compile(r"\$[^$]+\$|\\\((?:(?!\\\().)*?\\\)|\\\[(?:(?!\\\[).)*?\\\]", re.DOTALL)
-# Commands, and what is no product of letters: `\text{ and }`, `\begin{align*}`.
 _NAMES = re.compile(r"\\(?:begin|end|text[a-z]*|operatorname\*?)\s*\{[^{}]*\}|\\[A-Za-z]+")
 
 

@@ -27,7 +27,6 @@ from reckon_verifier.tree import (
 
 # `-1,234,567.5`; `0,123` and `1234,567` are lists.
 _GROUPED = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?")
-# `-1234.50`, `.5`, `1e5`, `3/4`: numerator and denominator in two groups.
 _LITERAL = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?)(?:/(\d+\.?\d*|\.\d+))?")
 
 
@@ -118,8 +117,6 @@ class Evaluation:
         """
         if node.kind == "number":
             return node.value
-        # One operation of the limit; raises `TooHard` if none is left, as `_sized` does for a value
-        # that is too long or too large.
         self.count(1)
         try:
             return _sized(self._applied(node))
@@ -152,13 +149,11 @@ class Evaluation:
                 return +getattr(context_of(self.digits), node.name)
             if node.name == "i":
                 return self.inexact(1j)
-        # Any other symbol has no arguments, and is refused below: "symbol" is no operation.
         name = node.name if node.kind == "call" else node.kind
         values = [self.value(part) for part in node.args]
         if name in _ANALYTIC and len(values) == 1:
             # A function of mpmath counts as five operations.
             self.count(5)
-            # "tan:value" is 1 / tan(x), for cot; "acos:argument" is acos(1 / x), for arcsec.
             function, _, inverted = _ANALYTIC[name].partition(":")
             argument = self.inexact(values[0])
             # Beyond 2^2000, reducing an argument modulo π is slow.
@@ -313,13 +308,11 @@ def _rational_power(base: Fraction, exponent: Fraction) -> Fraction | None:
         Undecided: it is 0^0.
         TooHard: the result would be too long.
     """
-    # The exponent 2/3 has the power 2 and the index 3: the square of the cube root.
     power, index = exponent.as_integer_ratio()
     if not base and not power:
         raise Undecided("0^0")
     if index > 1:
-        # The root of numerator and denominator as floats, rounded: for a base of few bits this is
-        # the integer root, if there is one. Roots of longer bases are evaluated as balls.
+        # For a base of few bits the rounded float is the integer root, if there is one.
         if base < 0 or _bits(base) > 100:
             return None
         root = Fraction(*(round(part ** (1 / index)) for part in base.as_integer_ratio()))
@@ -344,8 +337,6 @@ _ANALYTIC = pairs(
 )
 """mpmath's name of each function; after a colon, which is inverted: its argument or its value."""
 
-# Evaluations by the name of a call or the kind of another node; a value is a `Fraction` or a number
-# of mpmath.
 _OPERATIONS: dict[str, Callable[..., Value]] = {
     "sum": lambda evaluation, *terms: sum(terms, Fraction(0)),
     "product": lambda evaluation, *factors: functools.reduce(
@@ -419,8 +410,7 @@ def real_value(node: Node) -> Fraction | None:
         return None
     from mpmath.libmp import to_rational  # type: ignore[import-untyped]
 
-    # mpmath's own representation is (sign, integer, exponent of 2, bits). 2^(tan 1)^99 has an
-    # exponent of 19 digits, which a Fraction would write out.
+    # (sign, integer, exponent of 2, bits); 2^(tan 1)^99 has an exponent of 19 digits.
     number = value.middle.real._mpf_
     if abs(number[2]) > MAX_BITS:
         return None

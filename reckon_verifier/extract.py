@@ -34,15 +34,14 @@ from reckon_verifier.formula import (
     core,
     final,
     said,
+    sentence_before,
     spoken,
     touching,
 )
 from reckon_verifier.tree import MAX_COMPLETION_CHARS, names
 from reckon_verifier.words import HEDGES, has_prose, has_words
 
-# Tokens of chat templates that end the model's turn: `<|im_end|>`, `<|im_start|>user`.
 _TEMPLATE = re.compile(r"<\|(?:im_end|im_start\|>(?:user|system)|endoftext|eot_id|end_of_text)\b")
-# GSM8K's calculator annotations: `<<3*4=12>>`.
 _ANNOTATION = re.compile(r"<<[^<>\n]{0,200}>>")
 _REASONING_ENDS = ("</think>", "</reasoning>", "<end_working_out>")
 _ANSWER_TAGS = (
@@ -51,13 +50,11 @@ _ANSWER_TAGS = (
     ("<|begin_of_box|>", "<|end_of_box|>"),
 )
 _BOX = re.compile(r"\\{1,2}(?:boxed|fbox|framebox|beginboxed)\s*(?=\{)")
-# A brace, or an escaped character such as `\{`, so that an escaped brace is not counted.
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _NOUN = (
     r"(?:final\s+answer|answer|(?:correct|right|best)\s+(?:option|choice)"
     r"|réponse|respuesta|Antwort|答案|答え)"
 )
-# A cue: the text directly before an answer.
 _CUE = re.compile(
     # A line `## Answer` before the line of the answer, or `Answer - `.
     rf"(?:^[ \t>]*(?:\#+[ \t]*|[-*][ \t]+)?[*_]*(?:the\s)?{_NOUN}[*_ \t]*(?:[-–—]\s|\n)"
@@ -65,7 +62,6 @@ _CUE = re.compile(
     rf"|^[*_]*A[*_]*[:：](?=[^\n]*\s*\Z)"
     # `answer is `, `Final answer: `, `答案是`.
     rf"|(?<![^\W_]){_NOUN}[*_]*\s*(?:is\s*:?|are\s*:?|:|=|：|是|为|est\b|es\b|ist\b)"
-    # `is, therefore, `
     r"(?:[\s,]*\b(?:indeed|thus|clearly|therefore|simply|hence|obviously|then|just|also|actually"
     r"|of course)\b,?)*)[*_\s]*",
     re.IGNORECASE | re.MULTILINE,
@@ -99,11 +95,8 @@ _FORMULA = re.compile(
 # A number as a model writes it: `-$1,234.50`, `1{,}234`, `.5`, `1e-3`, `3/4`, `3:45`, `2^{10}`,
 # `50\%`; not the digit of `x2`.
 _NUMBER_TEXT = re.compile(
-    # Sign, currency, integer part.
     r"(?<![A-Za-z0-9_.\\])(?:[-+−]\s?)?(?:[$€£¥]\s?)?(?:\d{1,3}(?:(?:,|\s?\{\s?,\s?\}|,\\!\s?)\d{3})+(?!\d)|\d+)?"
-    # Decimals, `0.333...` too, and power of ten; `(?<=\d)` is for an integer without decimals.
     r"(?:[.,]\d+(?:\.{3})?|(?<=\d))(?:[eE][-+]?\d{1,3})?"
-    # The rest of a fraction, a ratio or a power; a percent sign.
     r"(?:\s?/\s?\d+(?:\.\d+)?|(?::\d+)+|\^\{?\d+\}?)?(?:\s?\\?%)?"
 )
 _JOINT = re.compile(r"\\\\|&|\A\W*(?:and|or|,)\W*\Z")
@@ -156,7 +149,6 @@ def extract_answer(completion: str) -> str | None:
     """
     # Only the end of a very long completion is read, since the answer is there.
     text = completion[-MAX_COMPLETION_CHARS:]
-    # The answer of the first pair (rule, answer), or None without any.
     return next(applied_rules(text), ("", None))[1]
 
 
@@ -165,20 +157,17 @@ def applied_rules(text: str) -> Iterator[tuple[str, str]]:
 
     `extract_answer` uses the first pair. "x = 5" yields ("bare", "x = 5") and ("guessed", "x = 5").
     """
-    # A model without an end token writes the next turn too: the text ends before it. A text that
-    # starts with such a token is kept whole: the cut would leave nothing.
+    # A model without an end token writes the next turn too.
     match = _TEMPLATE.search(text)
     text = text[: match.start()] if match and match.start() else text
-    # GSM8K's calculations, `<<3*4=12>>`, are no part of an answer.
     text = _ANNOTATION.sub("", text) if "<<" in text else text
-    # "It is 5. Wait, it is 6": the text begins anew after the last word that takes an answer back.
-    # The pattern is slow, and most texts have none of its words.
+    # "It is 5. Wait, it is 6" begins anew. The pattern is slow, and most texts have none of its
+    # words.
     lower = text.lower()
     has_retraction = any(word in lower for word in _RETRACTIONS)
     if retraction := final(_RETRACTED, text) if has_retraction else None:
         text = text[retraction.end() :]
     statements = ""
-    # Each rule returns its answer as text, or None; the name of `_tagged` is "tagged".
     for rule in _RULES:
         is_marked = rule in (_boxed, _tagged, last_boxed)
         statements = statements or ("" if is_marked else _statements(text))
@@ -193,12 +182,9 @@ def _statements(text: str) -> str:
     "It is $10 + $14 = *$24*. The answer is correct." -> "It is $24."
     """
     for match in reversed(collections.deque(_JUDGEMENT.finditer(text), maxlen=4)):
-        begin = max(0, match.start() - REACH)
-        start = begin + max(
-            (end.end() for end in END.finditer(text[begin : match.start()])), default=0
-        )
         stop = END.search(text, match.end())
         if ":" not in text[match.end() : stop.start() if stop else None]:
+            start = match.start() - len(sentence_before(text, match.start()))
             text = text[:start] + (text[stop.end() :] if stop else "")
     return _SUM.sub(_total, _EMPHASIS.sub(r"\2", text))
 
@@ -240,7 +226,7 @@ def _guess(text: str, match: re.Match[str], content: str) -> str:
     number in the sentence: then the sentence is the answer. Mathematics that touches it belongs to
     the answer: `48 + 24 = 72`.
     """
-    before = END.split(LOOKS.sub(" ", text[max(0, match.start() - REACH) : match.start()]))[-1]
+    before = LOOKS.sub(" ", sentence_before(text, match.start()))
     stop = END.search(text, match.end(), match.end() + REACH)
     after = LOOKS.sub(" ", text[match.end() : stop.start() if stop else match.end() + REACH])
     lead, trail = touching(before, after)
@@ -284,12 +270,10 @@ def _framed(answer: str) -> str | None:
     boxes = list(_boxes(answer)) if "box" in answer else []
     if len(boxes) == 1:
         start, end, content = boxes[0]
-        # Delimiters and a full stop may be around the box, and nothing else.
         around = (EDGES.sub("", LOOKS.sub("", each)) for each in (answer[:start], answer[end:]))
         outside = next(around) + next(around).strip().removesuffix(".")
         return None if outside.strip() else _clean(content)
     bare = answer.strip()
-    # `<answer>5</answer>` and the like, as one pair around everything.
     for opening, closing in _ANSWER_TAGS:
         inside = bare.removeprefix(opening).removesuffix(closing)
         if bare == f"{opening}{inside}{closing}" and closing not in inside:
@@ -302,25 +286,16 @@ def _boxes(text: str) -> Iterator[tuple[int, int, str]]:
 
     The last box may lack its closing brace: then it ends with the text.
     """
-    position = 0
-    while match := _BOX.search(text, position):
-        start = match.end()
-        closing = _closing_brace(text, start)
-        end = len(text) if closing is None else closing + 1
-        # `start` is the opening brace; text[start + 1 : None] goes on to the end of the text.
+    end = 0
+    while match := _BOX.search(text, end):
+        start, end, depth = match.end(), len(text), 0
+        closing = None
+        for brace in _BRACE.finditer(text, start):
+            depth += {"{": 1, "}": -1}.get(brace[0], 0)
+            if depth == 0:
+                closing, end = brace.span()
+                break
         yield match.start(), end, text[start + 1 : closing]
-        position = end
-
-
-def _closing_brace(text: str, start: int) -> int | None:
-    """Return the index of the brace that closes the one at index `start`; None if it stays open."""
-    depth = 0
-    for match in _BRACE.finditer(text, start):
-        # An escaped character counts 0.
-        depth += {"{": 1, "}": -1}.get(match[0], 0)
-        if depth == 0:
-            return match.start()
-    return None
 
 
 def _boxed(text: str) -> str | None:
@@ -336,12 +311,10 @@ def _boxed(text: str) -> str | None:
 def _tagged(text: str) -> str | None:
     """Return the text in the last complete pair of answer tags, or None."""
     for opening, closing in _ANSWER_TAGS:
-        # `rfind` returns -1 if there is no tag; text.rfind(opening, 0, 0) is -1 too.
         end = text.rfind(closing)
         start = text.rfind(opening, 0, max(end, 0))
         answer = text[start + len(opening) : end].strip()
         if start >= 0 and answer:
-            # The answer, or the clause around the tags that changes it.
             return _clean(said(text, start, end + len(closing), answer))
     return None
 
@@ -360,14 +333,12 @@ def _announced(text: str) -> str | None:
     """
     # At most eight cues: a text full of them would cost a search after each.
     for cue in reversed(collections.deque(_CUE.finditer(text), maxlen=8)):
-        # The sentence of the cue up to the cue.
-        before = END.split(text[max(cue.start() - REACH, 0) : cue.start()])[-1]
+        before = sentence_before(text, cue.start())
         rest = text[cue.end() : cue.end() + 2000].lstrip()
         answer = _statement(rest)
         if not answer:
             continue
-        # "Half the answer is 5" and "the wrong answer is 5" say what the answer is not: return
-        # the words before the cue too. `_spoken` returns words in lower case; the last three count.
+        # "Half the answer is 5" and "the wrong answer is 5" say what the answer is not.
         if _QUALIFIERS & {*spoken(before)[-3:]}:
             return _clean(f"{before}{cue[0]}{rest}")
         return answer
@@ -391,7 +362,6 @@ def _statement(text: str) -> str | None:
         return value[1]
     if line and not has_prose(line) and len(line) <= REACH:
         return line
-    # `stop` is the end of the first sentence.
     stop = END.search(text)
     sentence = text[: stop.end() if stop else None]
     return _last(sentence) if has_prose(sentence) else _clean(sentence)
@@ -405,8 +375,6 @@ def _bare(text: str) -> str | None:
     clean = _clean(text)
     if not clean or len(clean) > 400:
         return None
-    # `has_words` is True for one word that is no mathematics, "5 apples"; `has_prose` for two words
-    # or more.
     mixed = has_words(clean) and any(letter.isdigit() for letter in clean)
     return None if mixed or has_prose(clean) else clean
 
@@ -423,16 +391,13 @@ def _guessed(text: str) -> str | None:
     with_maths = (line for line in reversed(lines) if re.search(r"\d|\$|\\[(\[a-zA-Z]", line))
     line = next(with_maths, lines[-1] if lines else "")
     verb = final(_VERB, line)
-    # The text after the last "is" or "=" of the line.
     rest = _clean(line[verb.end() :]) if verb else ""
     # One or two words are an answer only where the whole completion has no digit.
     may_be_words = not re.search(r"\d", text) and len(rest.split()) <= 2
-    # Without a number or a formula, which `_last` reads below.
     is_plain = not re.search(r"[\d$]|\\[(\]]", rest) and len(rest) <= 200
     if rest and is_plain and (may_be_words or not has_words(rest)):
         return rest
-    # The whole line where "or" leaves the answer open, or where a digit of another script follows
-    # a letter: `H２O` has no number, but `_last` would return "O".
+    # "or" leaves the answer open; `H２O` has no number, but `_last` would return "O".
     return _clean(line) if re.search(r"\bor |[^\W\d_](?![0-9])\d", line) else _last(line)
 
 
@@ -441,12 +406,10 @@ def _last(text: str) -> str | None:
 
     If its sentence has another one of its kind, return the sentence: it has no single answer.
     """
-    # The last matches, or None.
     formula, number = final(_FORMULA, text), final(_NUMBER_TEXT, text)
     # Words between delimiters, `**Check the result**`, are no formula.
     if formula and has_prose(_content(formula)):
         formula = None
-    # The number comes after the formula.
     if formula and number and number.end() > formula.end():
         formula = None
     last = formula or number
@@ -459,8 +422,7 @@ def _last(text: str) -> str | None:
 
 def _content(formula: re.Match[str]) -> str:
     """Return the text between the delimiters of a match of `_FORMULA`: `$x+1$` -> `x+1`."""
-    content: str = next(filter(None, formula.groups()))
-    return content
+    return formula[formula.lastindex or 0]
 
 
 def _unstopped(text: str) -> str:
@@ -473,7 +435,6 @@ def _clean(text: str) -> str:
     # Three times, since marks may be inside one another: `**"24."**`.
     for _ in "**.":
         text = _unstopped(text.strip().strip('*"“”`'))
-    # Delimiters around the whole answer: `$24.$` -> `24`.
     formula = _FORMULA.match(text)
     if formula and formula.end() == len(text):
         text = _unstopped(_content(formula).strip()).strip()
@@ -481,5 +442,4 @@ def _clean(text: str) -> str:
     return text.strip("'") if text.startswith("'") else text
 
 
-# In the order of the list at the top, 1 to 7.
 _RULES = (_boxed, _tagged, _hashed, _announced, last_boxed, _bare, _guessed)

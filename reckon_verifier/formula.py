@@ -5,15 +5,13 @@ Words beside a mark are no part of its formula, and a relation separates: `x \ge
 
 import collections
 import re
-from collections.abc import Iterator
 
 from reckon_verifier.evaluate import as_number
 from reckon_verifier.tree import FUNCTIONS, names
 from reckon_verifier.words import PIECE, has_words, is_unit, is_word
 
-# The end of a sentence, a line or a tag, or a lead-in: the separators of sentences. No end is the
-# point of `3.5`, one after a single small letter (`at x = a. Then`), or the sign of `5!`. A
-# character that could not be decoded separates too.
+# No end is the point of `3.5`, one after a single small letter (`at x = a. Then`), or the sign of
+# `5!`. A character that could not be decoded separates too.
 END = re.compile(
     # Most positions begin none of these and fail here, at one comparison.
     r"(?=[.!?。！？।<\x00-\x08\n-\x1f\x7f-\x9f\ufffdSsTtHhi因所इ])"
@@ -23,8 +21,7 @@ END = re.compile(
 )
 STOP = re.compile(rf"(?!\n){END.pattern}")
 """`END` without the end of a line, over which a formula may go on."""
-# What separates mathematics, beside words: `#`, a letter `$x$` of a sentence, an arrow; an article
-# or a pronoun; two letters by themselves.
+# `#`, a letter `$x$` of a sentence, an arrow; an article or a pronoun; two letters by themselves.
 _SEPARATOR = re.compile(
     r"(?P<sign>#|\$[A-Za-z]\$(?=\s)|[→⇒∴✅]|[-=]>"
     r"|(?<!\S)(?:A|I|a(?=\s(?:[a-z]{2}|\$|\\[(b])))(?!\S)"
@@ -45,8 +42,8 @@ LOOKS = re.compile(
     r"(?![A-Za-z])|\\(?:[hv]space|tag|label)\*?\s*\{[^{}]*\}|\\[,;:! ]|~|\\(?=\\boxed)"
 )
 """What changes only the looks of a formula."""
-# The ends of a formula and of its rows, without and with the end of a line. Mathematics beyond them
-# touches a mark only if it lacks an operand: the minus of `-$\boxed{5}$`.
+# Mathematics beyond the ends of a formula touches a mark only if it lacks an operand: the minus of
+# `-$\boxed{5}$`.
 _DELIMITER = r"(?:(?<!\\)\$\$?|\\[()\[\]]|\*\*)"
 _EDGE = (
     rf"{_DELIMITER}|__|\\\\(?:\[[^\]]*\])?|&"
@@ -123,7 +120,6 @@ def said(text: str, start: int, end: int, content: str) -> str:
     is_entry, left, right, values = _sides(lead + _MARK + trail)
     is_part = left == lead and BINARY.match(lead) and len(lead) < len(before.rstrip())
     if is_part or re.search(r"(?<!\w)\.\Z", before):
-        # `2 apples + \boxed{5}` and `.\boxed{5}`
         return before + mark + trail
     if is_entry or not content:
         return lead + mark + trail
@@ -194,13 +190,12 @@ def _sides(formula: str) -> tuple[bool, str, str, list[str]]:
             start = part.end()
     sides.append(formula[start:])
     signs.append("")
-    # signs[n] is before sides[n]. The entry of the list is sides[first:last].
     place = next(index for index, side in enumerate(sides) if _MARK in side)
-    is_comma = [bool(re.search("[,;]|and|or", sign)) for sign in signs]
-    first = max((n for n in range(place + 1) if is_comma[n]), default=0)
-    last = min((n for n in range(place + 1, len(sides)) if is_comma[n]), default=len(sides))
+    commas = [index for index, sign in enumerate(signs) if re.search("[,;]|and|or", sign)]
+    first = max((n for n in commas if n <= place), default=0)
+    last = min((n for n in commas if n > place), default=len(sides))
     # `a, b = \boxed{1, 2}` and `a = 1 and b = \boxed{2}` are no lists.
-    is_equation = first < place and (signs[first] != "," or all(is_comma[1 : first + 1]))
+    is_equation = first < place and (signs[first] != "," or {*range(1, first + 1)} <= {*commas})
     is_entry = any(map(core, sides[last:])) or (any(map(core, sides[:first])) and not is_equation)
     left, right = sides[place].split(_MARK)
     values = [sides[n + side] for n, side in ((place, -1), (place + 1, 0)) if signs[n] == "="]
@@ -215,7 +210,8 @@ def touching(before: str, after: str) -> tuple[str, str]:
     """
     stop = final(STOP, before)
     begin = stop.end() if stop else 0
-    begin += max((each.end() for each in separators(before[begin:])), default=0)
+    pieces = [*_SEPARATOR.finditer(before[begin:])]
+    begin += next((each.end() for each in reversed(pieces) if _separates(each)), 0)
     # A column of a table, `| x | \boxed{5} |`.
     is_row = before.rpartition("\n")[2].lstrip().startswith("| ")
     begin = max(begin, before.rfind("|") + 1) if is_row else begin
@@ -230,7 +226,10 @@ def touching(before: str, after: str) -> tuple[str, str]:
     lead = lead.replace("\n", " ") if is_inside else lead
     if _unmatched(lead)[1] is None:
         lead = EDGES.split(_OPEN_END.sub(_blank, lead))[-1]
-    ends = (STOP.search(after), next(separators(after), None), _glued(after))
+    # Within a formula, `!` after a new line is no end of a sentence.
+    place = len(after) - len(after.lstrip(" \n!")) if is_inside else 0
+    word = next(filter(_separates, _SEPARATOR.finditer(after)), None)
+    ends = (STOP.search(after, place), word, _glued(after))
     trail = after[: min((each.start() for each in ends if each), default=len(after))]
     trail = trail.partition("|")[0] if is_row else trail
     if is_inside:
@@ -248,25 +247,16 @@ def _blank(match: re.Match[str]) -> str:
     return kept.ljust(len(match[0]))
 
 
-def separators(text: str) -> Iterator[re.Match[str]]:
-    r"""Yield a match for each part that is no mathematics: a word, also in `\text{…}`, an arrow.
-
-    In `thus x = 5 \text{ cm}` these are `thus` and `\text{ cm}`.
-    """
-    for piece in _SEPARATOR.finditer(text):
-        # The groups of `_SEPARATOR`: "text" is the inside of `\text{…}`, "word" a run of letters,
-        # "sign" an arrow and the like.
-        inside = (piece["text"] or "").strip(" ~") * (not piece[0].startswith(r"\operatorname"))
-        if (
-            piece["sign"]
-            # Not `sin` or `xy`.
-            or (piece["word"] and is_word(piece["word"]))
-            # Words, or a unit of two letters or more: one letter, `\text{m}`, may be a variable.
-            or (inside and (has_words(inside) or (inside[1:] and is_unit(inside))))
-            # A command such as `\implies`.
-            or piece[0] in _LAYOUT
-        ):
-            yield piece
+def _separates(piece: re.Match[str]) -> bool:
+    r"""Return True for what is no mathematics: the word `thus`, `\text{ cm}`, an arrow."""
+    if piece["sign"] or piece[0] in _LAYOUT:
+        return True
+    if piece["word"]:
+        return is_word(piece["word"])
+    # Words, or a unit of two letters or more: one letter, `\text{m}`, may be a variable.
+    inside = (piece["text"] or "").strip(" ~")
+    is_text = inside and not piece[0].startswith(r"\operatorname")
+    return bool(is_text) and (has_words(inside) or (len(inside) > 1 and is_unit(inside)))
 
 
 def _glued(text: str) -> re.Match[str] | None:
@@ -277,6 +267,11 @@ def _glued(text: str) -> re.Match[str] | None:
         if is_word(word) or is_unit(word) or len(word) == 1 or (is_outside and word != "pi"):
             return match
     return None
+
+
+def sentence_before(text: str, place: int) -> str:
+    """Return the text of its sentence before an index, at most `REACH` characters."""
+    return END.split(text[max(place - REACH, 0) : place])[-1]
 
 
 def spoken(text: str) -> list[str]:

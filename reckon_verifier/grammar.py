@@ -27,13 +27,11 @@ from reckon_verifier.tree import (
     symbol,
 )
 
-# A relation's token, and its name in a "relation" node.
 RELATIONS = {"=": "="} | pairs(
     "<=< >=> le=<= ge=>= ne=!= approx=~ in=in ni=ni equiv=equiv propto=propto to=to iff=iff "
     "mapsto=mapsto subset=subset subseteq=subseteq supset=supset supseteq=supseteq notin=notin "
     "sim=sim cong=cong parallel=parallel perp=perp mid=mid nmid=nmid simeq=simeq"
 )
-# The same relation with its sides swapped: `a > b` is `b < a`.
 TURNED = {">=": "<="} | pairs(">=< ni=in supset=subset supseteq=subseteq")
 SET_OPERATIONS = {"cup": "union", "cap": "intersection", "setminus": "difference"}
 _PRODUCT_SIGNS = ("*", "cdot", "times", "circ")
@@ -61,8 +59,7 @@ def parse(tokens: tuple[Token, ...]) -> Node:
 
 def _check_depth(tree: Node) -> None:
     """Raise `TooHard` for a tree that is too deep for recursive functions."""
-    # A loop over the levels of the tree, without recursion. A nested group of the text can make
-    # several levels of nodes, hence three times its limit.
+    # Without recursion; a group of the text can make several levels of nodes.
     level = [tree]
     for _ in range(3 * MAX_DEPTH):
         level = [part for node in level for part in node.args]
@@ -85,7 +82,6 @@ class Parser(Atoms):
         """
         self.deeper()
         items: list[Node] = []
-        # The separator after each item, '' after the last.
         separators: list[str] = []
         while self.peek is not END and self.peek.text not in closing:
             items.append(self.element())
@@ -121,7 +117,6 @@ class Parser(Atoms):
             operands.append(self.set_expression())
         if not operators:
             return operands[0]
-        # Each operator with its sides swapped, "<" for ">"; "=" is its own.
         turned = [TURNED.get(operator, operator) for operator in operators]
         # A chain in both directions, `a > b < c`, stays.
         # The set has the operators that point this way already.
@@ -152,7 +147,6 @@ class Parser(Atoms):
                 raise Unparsable("set operations of unknown order")
             sign = token.text
             kind = SET_OPERATIONS[sign]
-            # A ∪ B ∪ C is one node of three.
             parts = left.args if left.kind == kind else (left,)
             # `{1, 3} \\cup {2}`: groups with commas are sets here.
             operands = (*parts, self.sum())
@@ -166,8 +160,6 @@ class Parser(Atoms):
 
         The terms before a ± become its left operand: `a + b ± c` is plusminus(a + b, c).
         """
-        # `_SIGNS` has the names of +, -, ± and ∓ in nodes: "+", "-", "+-" and "-+". `num_both`
-        # counts ± and ∓.
         terms, num_both = [self.product()], 0
         while self.peek.text in _SIGNS and self.peek.kind in ("operator", "command"):
             sign = self.next().text
@@ -179,8 +171,7 @@ class Parser(Atoms):
                 left = terms[0] if len(terms) == 1 else Node("sum", tuple(terms))
                 terms = [Node("plusminus", (left, term), _SIGNS[sign])]
             elif sign == "-" and len(terms) == 1 and (term.kind == "set" or _is_set(terms[0])):
-                # `\mathbb{R} - \{1\}` is a difference of sets: the left side is any set
-                # (`_is_set`), or the right side is one in braces.
+                # `\mathbb{R} - \{1\}` is a difference of sets.
                 terms = [Node("difference", (terms[0], term))]
             else:
                 terms.append(term if sign == "+" else negated(term))
@@ -194,8 +185,7 @@ class Parser(Atoms):
         """
         left = self.signed()
         while True:
-            # Words after a factor are its unit, `5 cm`. A label is a word itself and has no unit:
-            # `red green` is refused.
+            # A label is a word itself and has no unit: `red green` is refused.
             if self.peek.kind in ("text", "word") and left.kind != "label":
                 left = self.with_unit(left)
             elif sign := self.take(*_PRODUCT_SIGNS):
@@ -225,7 +215,6 @@ class Parser(Atoms):
         Raises:
             Unparsable: there are two numbers side by side, words, or an improper fraction.
         """
-        # The kind of the token before this factor, and the first token of it.
         last_kind, following = self.tokens[self.position - 1].kind, self.peek
         # `2 3/4` is a mixed number, `(2) 3/4` a product.
         may_be_mixed = last_kind == "number" and (
@@ -233,14 +222,11 @@ class Parser(Atoms):
         )
         right = self.power()
         if may_be_mixed and _is_integer(left):
-            # `1 1/2`
             if _is_integer(right) and self.take("/"):
                 right = Node("quotient", (right, self.power()))
-            # `_mixed` returns the number, or None if the two are no mixed number.
             if mixed := _mixed(left, right):
                 return mixed
-            # `1 5/3`, `1 5/x` and `1\frac53` may mean a sum or a product: they are refused.
-            # `1\frac5x`, with a letter, is a product.
+            # `1 5/3`, `1 5/x` and `1\frac53` may mean a sum or a product.
             is_ambiguous = following.kind == "number" or all(map(_is_integer, right.args))
             if right.kind == "quotient" and is_ambiguous:
                 raise Unparsable("an integer before an improper fraction")
@@ -248,7 +234,6 @@ class Parser(Atoms):
         is_number = following.kind == "number" or following.text == "{"
         if last_kind == "number" and right.kind == "number" and is_number:
             raise Unparsable("two numbers side by side")
-        # `45° 30`
         if left.kind == "degree" and right.kind == "number":
             raise Unparsable("a number after degrees")
         if left.kind == "set" and len(left.args) == 1 and left.args[0].kind == "sum":
@@ -263,8 +248,7 @@ class Parser(Atoms):
         sign = self.take(*_SIGNS)
         if sign is None:
             first = self.power()
-            # An integer before a number or a fraction, `1 1/2`: `_implicit` returns the mixed
-            # number. It is read here, below the sign, so that `-1 1/2` is -(1 1/2).
+            # A mixed number binds below the sign: `-1 1/2` is -(1 1/2).
             follows = self.peek.kind == "number" or self.peek == ("command", "frac")
             return self._implicit(first) if follows and _is_integer(first) else first
         self.deeper()
@@ -273,7 +257,6 @@ class Parser(Atoms):
         operand = self.product() if is_both else self.signed()
         self.depth -= 1
         if is_both:
-            # The name is "+-" or "-+".
             return Node("plusminus", (operand,), _SIGNS[sign.text])
         return negated(operand) if sign.text == "-" else operand
 
@@ -288,15 +271,12 @@ def _grouped(items: list[Node], separators: list[str]) -> Node:
         items: the elements.
         separators: separators[n] is between items[n] and items[n + 1]: ",", ";", "and" or "or".
     """
-    # A separator that binds less than others: the items between two of it are a list of their own.
-    # Without any other separator, `1; 2; 3`, the items are one list.
+    # `1; 2; 3` is one list.
     for loose in ("or", ";"):
         if loose not in separators or (loose == ";" and len({*separators}) == 1):
             continue
         if separators[-1] == "or" and {*separators[:-1]} <= {","}:
-            # `2, 3, or 5` has three alternatives.
             return Node("list", tuple(items), "or")
-        # Split after the item before each `loose`, and after the last item.
         places = [n for n, sign in enumerate(separators) if sign == loose]
         parts, start = [], 0
         for place in (*places, len(separators)):
@@ -320,10 +300,8 @@ def _times(left: Node, right: Node, sign: str) -> Node:
     `A \times B` and `f \circ g` are "ordered times" and "ordered circ".
     """
     sides = (left, right)
-    # `A \times B` and `[0,1] \times A`, products of sets: two capital letters, or a side that is or
-    # holds a set, a tuple or a vector (`_is_vast`).
+    # `A \times B` and `[0,1] \times A` are products of sets.
     is_cross = sign == "times" and (all(map(_is_capital, sides)) or any(map(_is_vast, sides)))
-    # `_is_ordered`: a matrix or a vector. Two matrices without a sign between them are "ordered ".
     if sign == "circ" or is_cross or all(map(_is_ordered, sides)):
         return call(f"ordered {sign}", left, right)
     factors = left.args if left.kind == "product" else (left,)
@@ -339,13 +317,13 @@ def _matrix_product(factors: Iterable[Node]) -> Node:
     `2A^{-1}B`, `A^{-1}(2B)` and `A^{-1} \cdot B \cdot 2` are equal, and so are `(A^{-1}B)C` and
     `A^{-1}(BC)`.
     """
-    scalars, matrices = list[Node](), list[Node]()
-    for factor in factors:
-        if not _has_capital(factor):
-            scalars.append(factor)
-        else:
-            matrices += factor.args if factor.name == "ordered " else (factor,)
-    ordered = call("ordered ", *matrices)
+    parts = [
+        part
+        for factor in factors
+        for part in (factor.args if factor.name == "ordered " else (factor,))
+    ]
+    scalars = [part for part in parts if not _has_capital(part)]
+    ordered = call("ordered ", *filter(_has_capital, parts))
     return Node("product", (*scalars, ordered)) if scalars else ordered
 
 

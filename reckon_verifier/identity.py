@@ -44,7 +44,6 @@ from reckon_verifier.tree import (
 
 _SMALL_FACTORS = math.prod(range(3, 200, 2))
 """A multiple of all odd primes below 200."""
-# Nodes and functions with parts in any order.
 _UNORDERED = names("set union intersection max min gcd lcm")
 # Circular and hyperbolic functions; the hyperbolic ones end in h.
 _CIRCULAR = names("sin cos tan cot sec csc sinh cosh tanh coth sech csch")
@@ -113,7 +112,6 @@ class Fingerprint:
 
     def _hash(self, *parts: object) -> int:
         """Return a hash of 512 bits of the salt and `parts`."""
-        # The unit separator occurs in no token, so that parts cannot run together.
         text = "\x1f".join(map(str, (self.salt, *parts)))
         return int.from_bytes(hashlib.sha512(text.encode()).digest(), "big")
 
@@ -123,7 +121,6 @@ class Fingerprint:
         Used for a symbol, ("symbol", "x"), and for a value that is no rational expression, such as
         ("call", "ln", element of x). Equal parts give equal elements.
         """
-        # 512 bits modulo 256 bits: the bias is below 2^-256.
         return self._hash(*parts) % self.modulus
 
     def of(self, node: Node) -> int:
@@ -149,8 +146,7 @@ class Fingerprint:
         if kind == "symbol":
             return self.root_of_minus_one if name == "i" else self.element("symbol", name)
         values = list(map(self.of, args))
-        # Infinity, dots and sets do not cancel: ∞ − ∞ is not 0. A sum with one of them in it is
-        # drawn from its parts in their order.
+        # Infinity, dots and sets do not cancel: ∞ − ∞ is not 0.
         if kind in ("sum", "product", "quotient", "power") and not all(map(_is_scalar, args)):
             return self.element("no number", kind, *values)
         match kind:
@@ -175,7 +171,6 @@ class Fingerprint:
                 self.inverse(values[1])
                 return self._multiplied(node, (args[0], 1), (args[1], -1))
             case "percent":
-                # A percentage is its hundredth.
                 return values[0] * self.inverse(100)
             case "degree":
                 return values[0] * self.of(_PI) * self.inverse(180)
@@ -190,7 +185,6 @@ class Fingerprint:
                 if index.value == 2 and power and power % 2 == 0 and is_real:
                     # For an even n, √(x^n) is |x^(n/2)|. `_call` draws |y| from y^2, here x^n.
                     return self.element("call", "abs", values[1])
-                # No root has the index 0.
                 self.inverse(values[0])
                 exponent = Node("quotient", (number(1), index))
                 self.factors[node] = self._powers(radicand, exponent)
@@ -202,8 +196,7 @@ class Fingerprint:
             case "calculus" if "int" in name:
                 # ∫ x dy is not ∫ y dx, and the bounds belong to dx dy in its order.
                 return self.element(kind, name, *values, *_differentials(args[2]))
-        # Any other kind is drawn. {1, 2} is {2, 1}, and `1 or 2` is `2 or 1`, but the order of
-        # `1, 2, \ldots` counts.
+        # {1, 2} is {2, 1}, but the order of `1, 2, \ldots` counts.
         is_unordered = kind in _UNORDERED or (kind == "list" and name == "or")
         if is_unordered and "ldots" not in free_symbols(node):
             values.sort()
@@ -275,7 +268,6 @@ class Fingerprint:
         """
         # A number other than 0; the `value` of any other node is None.
         if base.value:
-            # Prime → exponent: {2: 2, 3: 1} for 12.
             primes = _factored(base.value)
             # 12^x is 2^(2x) · 3^x. A base that is one factor itself, 7 or −1, goes on below.
             if [*primes.values()] != [1]:
@@ -288,8 +280,7 @@ class Fingerprint:
         base_element, powers = self.of(base), Counter[int]()
         if not base_element and not self.of(exponent):
             raise Undecided("0^0")
-        # b^(s + t) is b^s · b^t: one factor for each term of the exponent. The term 3x/2 is
-        # (3/2, (x,)): the numerator is 3, the denominator 2, and `factors` is (x,).
+        # b^(s + t) is b^s · b^t: one factor for each term of the exponent; 3x/2 is (3/2, (x,)).
         for times, factors in _terms(exponent):
             numerator, denominator = times.numerator, times.denominator
             factor_element = self.of(Node("product", factors))
@@ -313,9 +304,8 @@ class Fingerprint:
                 quarter_turns = numerator * 2 // denominator
                 powers[self.root_of_minus_one] += quarter_turns
             else:
-                # x^(3y/2) is r^(3 · 2520 / 2), with a drawn r = x^(y / 2520): so x^y is the square
-                # of x^(y/2), and the cube of x^(y/3). 2520 (`_PARTS`) is divisible by 2 to 10. If
-                # the denominator does not divide it, r is x^(y / denominator).
+                # x^(3y/2) is r^(3 · 2520 / 2), with a drawn r = x^(y / 2520): x^y is the square of
+                # x^(y/2).
                 if not base_element:
                     raise Undecided("0 to an unknown power")
                 index = denominator if _PARTS % denominator else _PARTS
@@ -342,18 +332,13 @@ class Fingerprint:
 
         Also (n - 2)! is n! / ((n - 1) n). n! is drawn, a pseudo-random element for each n.
         """
-        # `_terms` gives n + 2 as [(1, (n,)), (2, ())]: terms as (rational factor, other factors).
-        # `shift` is the integer that is added to n, the sum of the terms without other factors.
-        # `int` splits off only integers: n + 5/2 has the shift 2 and the base n + 1/2.
+        # n + 5/2 has the shift 2 and the base n + 1/2.
         shift = sum(int(times) for times, factors in _terms(node) if not factors)
         shift = max(-_MAX_SHIFT, min(shift, _MAX_SHIFT))
-        # n, the rest, as an element of the ring.
         base = (self.of(node) - shift) % self.modulus
-        # The factors between base! and (base + shift)!: base + 1, …, base + shift, or for a
-        # negative shift base + shift + 1, …, base.
+        # The factors between base! and (base + shift)!.
         low, high = sorted((0, shift))
         product = math.prod(base + k for k in range(low + 1, high + 1))
-        # base!: drawn, except 0!, which is 1.
         start = self.element("call", "factorial", base) if base else 1
         return start * (product if shift >= 0 else self.inverse(product))
 
@@ -374,36 +359,29 @@ class Fingerprint:
             # hyperbolic functions have 1 instead of i.
             unit = number(1) if name.endswith("h") else _I
             turn = self._power(_E, Node("product", (unit, *args)))
-            # Both twice: 2 cos x and 2 sin x.
             cosine = turn + self.inverse(turn)
             sine = (turn - self.inverse(turn)) * self.inverse(self.of(unit))
-            # The first three letters of a hyperbolic function name the circular one.
             above, below = {
                 "sin": (sine, 2), "cos": (cosine, 2), "tan": (sine, cosine),
                 "cot": (cosine, sine), "sec": (2, cosine), "csc": (2, sine),
             }[name[:3]]  # fmt: skip
             return above * self.inverse(below)
         if name == "binomial" and len(args) == 2:
-            # n! / (k! (n − k)!)
             n, k = args
             below = self._factorial(k) * self._factorial(difference(n, k))
             return self._factorial(n) * self.inverse(below)
-        # exp(x) is e^x.
         if name == "exp" and len(values) == 1:
             return self._power(_E, args[0])
         if name in ("ln", "log", "lg") and len(args) < 3:
-            # ln 0, and a logarithm to the base 1.
             if not values[0] or values[1:] == [1]:
                 raise Undecided("no logarithm")
             ln = self.element("call", "ln", values[0])
             if name == "lg":
                 base = self.of(number(10))
             elif len(args) > 1:
-                # log(8, 2) has its base as the second argument.
                 base = values[1]
             else:
                 return ln
-            # log_b x is ln x / ln b.
             return ln * self.inverse(self.element("call", "ln", base))
         # Drawn from the square, since |x| and |−x| are equal.
         if name in ("abs", "norm"):
@@ -465,16 +443,13 @@ def _factored(value: Fraction) -> Counter[int]:
     denominator.
     """
     factors = Counter({-1: 1} if value < 0 else {})
-    # `rest` begins as the numerator, then as the denominator; `sign` is that of its exponents.
     for rest, sign in ((abs(value.numerator), 1), (value.denominator, -1)):
-        # A composite number divides nothing here: its prime factors are divided out before.
         for prime in range(2, _MAX_PRIME):
             while rest % prime == 0:
                 factors[prime] += sign
                 rest //= prime
             if rest < prime:
                 break
-        # What is left is 1, or has only larger primes.
         if rest > 1:
             factors[rest] += sign
     return factors
@@ -486,27 +461,23 @@ def _terms(node: Node) -> list[Term]:
     (x + 2) · 3 is [(3, (x,)), (6, ())]. A product of more than `_MAX_TERMS` terms stays one term.
     """
     match node:
-        # For mypy: a number always has a value.
         case Node("number", value=value) if value is not None:
             return [(value, ())]
         case Node("sum", parts):
             return [term for part in parts for term in _terms(part)]
-        # x° is π x / 180.
         case Node("degree", (angle,)):
             return [(times / 180, (*factors, _PI)) for times, factors in _terms(angle)]
         case Node("product", parts):
             sides = [_terms(part) for part in parts]
             if math.prod(map(len, sides)) <= _MAX_TERMS:
-                # Each term of the product so far times each term of the next side: (a, x) and
-                # (b, y) give (ab, x + y), where x and y are tuples of factors.
+                # (a, x) times (b, y) is (ab, x + y), where x and y are tuples of factors.
                 products: list[Term] = [(Fraction(1), ())]
                 for side in sides:
                     products = [(a * b, x + y) for a, x in products for b, y in side]
                 return products
         case Node("quotient", (above, below)):
             divisors = _terms(below)
-            # Only a divisor of one term that is not 0, such as 2y: (x + 1) / 2y is x/2 · 1/y +
-            # 1/2 · 1/y.
+            # (x + 1) / 2y is x/2 · 1/y + 1/2 · 1/y.
             if len(divisors) == 1 and divisors[0][0]:
                 ((divisor, others),) = divisors
                 # (1/y,) for 2y, () for 2.
@@ -514,7 +485,6 @@ def _terms(node: Node) -> list[Term]:
                 if others:
                     inverse = (Node("quotient", (number(1), Node("product", others))),)
                 return [(times / divisor, factors + inverse) for times, factors in _terms(above)]
-    # All else is one term, also a product of too many terms and a divisor of several.
     return [(Fraction(1), (node,))]
 
 
@@ -527,7 +497,6 @@ def same_expression(one: Node, two: Node) -> Verdict:
         TooHard: a limit of work is passed.
     """
     ring = Fingerprint(salt_of(one, two))
-    # Without symbols and without unknown functions (`is_opaque`), both are numbers.
     if not (free_symbols(one) or free_symbols(two) or is_opaque(one) or is_opaque(two)):
         return _same_number(one, two, ring)
     if ring.of(one) == ring.of(two):
@@ -536,8 +505,8 @@ def same_expression(one: Node, two: Node) -> Verdict:
     # prove nothing.
     if any(part.kind == "calculus" for tree in (one, two) for part in nodes(tree)):
         raise Undecided("integrals and sums")
-    # Different elements: the functions differ, or are equal only by an identity that `Fingerprint`
-    # lacks, as ln(x^2) and 2 ln x may be. Both count as different.
+    # They differ, or are equal only by an identity that `Fingerprint` lacks, as ln(x^2) and 2 ln x
+    # may be.
     return Verdict(False, "identity")
 
 
@@ -557,7 +526,6 @@ def _same_number(one: Node, two: Node, ring: Fingerprint) -> Verdict:
         TooHard: a limit of work or precision is passed.
     """
     try:
-        # `exact_value` returns None for a number that is not known to be rational.
         left, right = exact_value(one), exact_value(two)
     except TooHard:
         # A power tower is too large to compute, but the ring can still prove it equal.
@@ -566,12 +534,9 @@ def _same_number(one: Node, two: Node, ring: Fingerprint) -> Verdict:
         return Verdict(left == right, "number")
     if ring.of(one) == ring.of(two):
         return Verdict(True, "identity")
-    # `constant` gives a value or a ball (a value with its rounding error), here of 50 digits. `gap`
-    # is the ball around the difference: without 0 in it, the numbers differ, as most wrong answers
-    # do.
+    # Without 0 in the ball of 50 digits the numbers differ, as most wrong answers do.
     if not gap(constant(one), constant(two)).has_zero:
         return Verdict(False, "numeric")
-    # Root in either tree → its degree, 2 for √2.
     roots: dict[Node, int] = {}
     size = _size(one, roots) + _size(two, roots)  # in bits; also fills `roots`
     # The root bound (the theorem at the top): a difference that is not 0 is at least 2^-bits. The
@@ -580,8 +545,7 @@ def _same_number(one: Node, two: Node, ring: Fingerprint) -> Verdict:
     bits = 4 * math.prod(roots.values()) * size + 8
     if bits > _MAX_BOUND_BITS:
         raise TooHard("a difference too small to see")
-    # Compare again, so precisely that a difference of 2^-bits shows. A bit is log10(2) = 0.30103
-    # digits (0.302 is a little more); 40 digits more for rounding errors.
+    # A bit is log10(2) = 0.30103 digits; 40 digits more for rounding errors.
     digits = int(bits * 0.302) + 40
     deep = gap(constant(one, digits), constant(two, digits))
     if not deep.has_zero:
@@ -600,10 +564,8 @@ def _is_beyond(node: Node) -> bool:
 
     Such numbers may be transcendental: their equality is evidence ("numeric"), no proof.
     """
-    # An exponent that is not rational: 2^√2 is transcendental.
     if node.kind == "power" and exact_value(node.args[1]) is None:
         return True
-    # Operations on algebraic numbers that give algebraic numbers.
     kinds = ("number", "sum", "product", "quotient", "power", "root", "percent")
     is_algebraic = node.kind in kinds or node == _I
     return not is_algebraic or any(map(_is_beyond, node.args))
@@ -617,17 +579,14 @@ def _size(node: Node, roots: dict[Node, int]) -> float:
     product of the degrees is the degree of the number field. Functions and constants count as if
     they were roots of degree 2.
     """
-    # None for a number that is not known to be rational.
     value = exact_value(node)
     if value is not None:
         return max(value.numerator.bit_length(), value.denominator.bit_length())
-    # The rational exponent of a power or root; None for any other node.
     power = None
     if node.kind == "power":
         radicand, power = node.args[0], exact_value(node.args[1])
     elif node.kind == "root":
         index, radicand = exact_value(node.args[0]), node.args[1]
-        # A root of index n is the power 1/n.
         power = 1 / index if index else None
     if power is not None:
         if power.denominator > 1:
@@ -635,11 +594,9 @@ def _size(node: Node, roots: dict[Node, int]) -> float:
         # Of x^(m/n): m times the size of x. The index n counts by its degree only.
         return _size(radicand, roots) * abs(power.numerator)
     if node.kind not in ("sum", "product", "quotient"):
-        # A function or a constant. Roots inside it do not multiply the degree again: they go to a
-        # dict of their own, which is not used further.
+        # Roots inside a function do not multiply the degree again.
         roots[node] = 2
-        # Of functions inside one another, each may double the digits that cancel: 1 - cos x is
-        # nearly x²/2. For one, the factors of the bound suffice.
+        # Each of nested functions may double the digits that cancel: 1 - cos x is nearly x²/2.
         is_nested = any(part.kind == "call" for part in nodes(node) if part is not node)
         return _parts_size(node, {}) * (2 if is_nested else 1) + _magnitude(node)
     return _parts_size(node, roots)
@@ -663,11 +620,9 @@ def _magnitude(node: Node) -> float:
     # `constant` returns a `Ball` here: `_size` calls this function only if `exact_value` found no
     # rational value.
     middle = constant(node).middle
-    # mpmath's mag(x) is log2 |x|, rounded up; of 0 it would be -inf.
     bits = float(abs(middle.context.mag(middle))) if middle else 0.0
     if node.name in _CIRCULAR:
         argument = constant(node.args[0])
-        # The argument may be a `Fraction`, which has no middle.
         bits += 3 * math.ceil(abs(getattr(argument, "middle", argument)))
     return bits
 
@@ -689,7 +644,6 @@ def proportional(left: Node, right: Node) -> int:
     for attempt in ("one", "two"):
         ring = Fingerprint(attempt + salt_of(left, right))
         below = ring.of(right)
-        # right = 0 gives no ratio.
         if not below:
             return 0
         ratio = ring.of(left) * ring.inverse(below) % ring.modulus
@@ -706,9 +660,7 @@ def _rational(element: int, modulus: int) -> Fraction | None:
     `modulus` - 3 denotes -3. None if the element denotes no rational with numerator and denominator
     below about 2^100.
     """
-    # Rational reconstruction (Wang 1981): Euclid's algorithm on `modulus` and `element`, stopped
-    # half-way. In each step `rest`, the remainder, is `times` · `element` in the ring, so that the
-    # element is rest / times.
+    # Wang 1981: Euclid's algorithm, stopped half-way; `rest` is `times` · `element` in the ring.
     (last_rest, last_times), (rest, times) = (modulus, 0), (element, 1)
     while rest > 1 << 100:
         quotient = last_rest // rest

@@ -42,7 +42,6 @@ def read(text: str) -> Node:
     """
     # Numbers in words first, "three quarters" -> "3 quarters", then words for signs, "3 / 4".
     tokens = tokenize(HYPHEN.sub(r"\1 ", text.strip()))
-    # Full stops at the end.
     while tokens and tokens[-1].text == ".":
         tokens = tokens[:-1]
     in_words = canonical(tokens)
@@ -68,13 +67,11 @@ def _rewritten(
     """
     text = canonical(tokens)
     new: list[Token] = []
-    # Index of the first token after the last replacement.
     end = 0
     for match in pattern.finditer(text):
         if pieces := written(match):
             # The number of spaces before a place is the number of tokens before it.
             new += tokens[end : text[: match.start()].count(" ")]
-            # "/100" -> "/", "100"
             signs = re.findall(r"\d+|\D", pieces)
             new += [Token("number" if sign.isdigit() else "operator", sign) for sign in signs]
             end = text[: match.end()].count(" ") + 1
@@ -89,8 +86,7 @@ _SIGN = re.compile(
     r"|(?:(?<=^1 )|(?<= 1 ))(?:half|third|quarter|fifth|tenth))(?![^ ]))"
 )
 
-# `2 and 3 quarters`, which may be one number or two, and `two hundred and three quarters`, 203/4 or
-# 200 3/4; `read` refuses them.
+# `2 and 3 quarters` may be one number or two; 203/4 or 200 3/4 is `two hundred and three quarters`.
 _MIXED = re.compile(
     r"(?<![^ ])(?:\d+ and (?:\d+|an?)|hundred and(?: [a-z]+){1,9}) "
     r"(?:hal(?:f|ves)|thirds?|quarters?|fourths|fifths?|sixths|eighths|tenths?"
@@ -103,15 +99,12 @@ _START = re.compile(
     r"|(?:the )?(?:final |correct |required )?(?:answer|result) (?:is (?:: )?|: |="
     r" )(?:(?:simply|equal to) )?)"
 )
-# `\pi ( approximately 3.14 )`
 _APPROXIMATION = re.compile(
     r" \( (?:(?:approximately|about|roughly) |\\approx )([-\d.]+)(?: units)? \)$"
 )
 # Words and a sign before a value: `maximum : 5`, `the area is 5`.
 _LABEL = re.compile(r"((?:[^\W\d_]+ )+)(?::|is|are|equals|is equal to) (?=\S)")
-# `yes , it is possible`
 _DECISION = re.compile(r"(yes|no|true|false) (?:[,:;] )?((?:it|this|that|they|we|there|such) .*)")
-# Words that may name an equation.
 _EQUATION = names("the equation equations of line curve solution solutions answer answers")
 _SAFE = names(
     "it this that they we there such is are does do can has have exists exist holds possible the "
@@ -136,27 +129,22 @@ _DOMAINS = {
     ).items()
 }
 _SETS_IN_WORDS = "|".join(sorted(_DOMAINS, key=len, reverse=True))
-# `all real numbers`, `the set of integers`
 _ALL = re.compile(rf"(?:all |the set of (?:all )?|any |every )?({_SETS_IN_WORDS})")
 _MEMBER = r"(\\?[A-Za-z](?: , [A-Za-z])*)"
-# A quantifier after a statement: the end of `2 n for all n`, `k \pi where k is an integer`,
-# `k \pi ( k \in bb:Z )`, `x for some real c`.
+# `2 n for all n`, `k \pi where k is an integer`, `k \pi ( k \in bb:Z )`.
 _QUANTIFIER = re.compile(
     rf"(?: [,;])?(?: \()?(?: and)?"
-    # "for all", "where", a comma or a bracket.
     rf"(?: (?:for|with|where|when|and)(?: (?P<how>all|any|every|each|some|no|an arbitrary"
     rf"|arbitrary))?| (?P<every>\\forall)| ,| \()"
     # "integers n, m": group 4 is the letters.
     rf"(?: (?P<domain>{_SETS_IN_WORDS}))?(?: values of)? {_MEMBER}"
-    # `\in bb:Z` or "is an integer"
     rf"(?: \\in (?P<set>bb:[A-Z](?: [_^] (?:\{{ [^}}]* \}}|[^ ]+))?|[RZNQC])| (?:is|are) (?:an?"
     rf" |any )?(?:arbitrary )?(?P<is>{_SETS_IN_WORDS}|arbitrary|constant))?"
     rf"(?: \))?$"
 )
 # A date, not a difference: `2024-03-05` is no 2016.
 _DATE = re.compile(r"(?<![^ ])\d{4} - \d\d - \d\d(?![^ ])")
-# A letter of multiple choice in group 1, 2 or 3, and the text after it in group 4: `( B )`,
-# `option B`, `B . 12`, `b`.
+# `( B )`, `option B`, `B . 12`, `b`
 _CHOICE = re.compile(
     r"(?:(?:option|choice|answer) (?:: )?)?(?:\( ([A-Ja-j]) \)|([A-Ja-j]) [).:]|([A-Ja-j]))(?:"
     r" [.:])?( .+)?"
@@ -182,13 +170,11 @@ def _read(tokens: Tokens) -> Node:
         return Node("phrase", (), _SYNONYM.sub(lambda match: _SYNONYMS[match[0]], text))
     try:
         tree = parse(tokens)
-        # Raises Unparsable for a word inside mathematics, `2 · odd`.
         _check_words(tree)
     except Unparsable:
         if not any(are_words):
             raise
-        # Words beside signs that are no mathematics, compared as text. A word after a number may be
-        # a unit, whose case counts: `2 GPa 500 MPa` is not `2 GPa 500 mPa`.
+        # A word after a number may be a unit, whose case counts: `2 GPa` is not `2 GPA`.
         words = (
             token.text if last.kind == "number" else canonical((token,))
             for last, token in zip((END, *tokens[:-1]), tokens, strict=True)
@@ -212,7 +198,6 @@ def _check_words(tree: Node) -> None:
     a row in cases). A tree that is one label, `(odd)`, is refused too: it has no mathematics, and
     `_read` makes it a phrase.
     """
-    # `strict`: the nodes that may not hold a label. `children`: their children.
     strict = (node for node in nodes(tree) if node.kind not in ("relation", "list", "set"))
     children = [child for node in strict if node.name != "row" for child in node.args]
     if any(node.kind == "label" for node in (tree, *children)):
@@ -241,16 +226,12 @@ def _framed(text: str, tokens: Tokens) -> Node | None:
 
     Return the tree, or None if the text is neither or its answer cannot be read.
     """
-    # `_last` returns the tokens of the rest of the text, `_first` (below) those of its beginning;
-    # `_tried` reads tokens as a tree, or returns None.
     if match := _START.match(text):
         return _tried(_last(tokens, text[match.end() :]))
     match = _APPROXIMATION.search(text)
-    # A match at 0 leaves no answer before it.
     value = _tried(_first(tokens, text[: match.start()])) if match and match.start() else None
     if not match or not value:
         return None
-    # match[1] is the decimals, "3.14".
     return Node("relation", (value, number(Fraction(match[1]), match[1])), "~")
 
 
@@ -261,14 +242,12 @@ def _labelled(text: str, tokens: Tokens) -> Node | None:
     out. Return None for other texts.
     """
     match = _LABEL.match(text)
-    # The words before the sign, and the text after it.
     words = match[1].split() if match else []
     rest = text[match.end() :] if match else ""
-    # No words, or only single letters: `x is 5` is no label. Nor are words such as "not" and "less"
-    # (`HEDGES`), which change the value; `:` in the rest begins another label.
+    # `x is 5` is no label, nor are words that change the value; `:` in the rest begins another
+    # label.
     if all(len(word) < 2 for word in words) or HEDGES & {*words} or ":" in rest or len(words) > 12:
         return None
-    # The tree of the value's tokens; None if it cannot be read.
     value = _tried(_last(tokens, rest))
     # `The equation is y = x` needs no label, and `the area is x = 5` has two names for one value.
     if value and value.kind == "relation":
@@ -285,16 +264,13 @@ def _several(text: str, tokens: Tokens) -> Node | None:
     """
     parts = _split(tokens)
     texts = [canonical(part) for part in parts]
-    # Each part has a label at its beginning, `minimum : 1`, or each has a quantifier at its end,
-    # `for all x`.
+    # `minimum : 1, …`, or `… for all x, …`
     if len(parts) < 2 or not (all(map(_LABEL.match, texts)) or all(map(_QUANTIFIER.search, texts))):
         return None
-    # The trees of the parts that can be read (else `_tried` returns None); a phrase is only words.
     known = tuple(node for node in map(_tried, parts) if node and node.kind != "phrase")
     if len(known) < len(parts):
         return None
-    # Statements for all values of the same letter become one, about a list. The args of a
-    # quantified node are the statement, `f(x) = 0`, and the membership, `x ∈ any`.
+    # Statements for all values of the same letter become one, about a list.
     if all(node.kind == "quantified" and node.args[1] == known[0].args[1] for node in known):
         statements = Node("list", tuple(node.args[0] for node in known), ",")
         return Node("quantified", (statements, known[0].args[1]))
@@ -330,12 +306,10 @@ def _decided(text: str, tokens: Tokens) -> Node | None:
     match = _DECISION.fullmatch(text)
     if not match:
         return None
-    # The words after yes or no.
     words = {*match[2].split()}
     denies = match[1] in ("no", "false")
-    # The words must be safe ("it", "is", "possible") or denials ("not"): exactly one denial after
-    # no or false (`denies` is True, 1), none after yes or true (False, 0). Two denials may cancel:
-    # `No, it is not impossible`.
+    # Exactly one denial after no or false, none after yes or true; two may cancel: `No, it is not
+    # impossible`.
     num_denials = sum(word in _DENIALS for word in match[2].split())
     is_consistent = words <= _SAFE | _DENIALS and num_denials == denies
     return Node("phrase", (), match[1]) if is_consistent else None
@@ -348,7 +322,6 @@ def _described(text: str, tokens: Tokens) -> Node | None:
     """
     if _NOTHING.fullmatch(text):
         return Node("set")
-    # match[1] is the words for the set without "all", "any" or "the set of": "integers".
     match = _ALL.fullmatch(text)
     # A singular without "all" or "any" before it is one element, and no set: `integer`.
     if match and match[0] == match[1] and not text.endswith("s"):
@@ -362,22 +335,16 @@ def _quantified(text: str, tokens: Tokens) -> Node | None:
     Also `2n for all n`, whose set is "any", and `k\pi \ (k \in \mathbb{Z})`. Return None if there
     is no quantifier at the end, or the statement before it cannot be read.
     """
-    # Groups: "how" is "all", "some" and the like; "every" `\forall`; "domain" the words for a set
-    # before the letter, "integers n"; "is" those after it, "n is an integer"; "set" what is after
-    # `\in`; 4 the letter.
     match = _QUANTIFIER.search(text)
     # A letter after a comma, without any of these, is the last element of a list.
     if not match or not any(match.group("set", "is", "domain", "how", "every")):
         return None
-    # The tree of the tokens before the quantifier, or None.
     statement = _tried(_first(tokens, text[: match.start()]))
     if statement is None:
         return None
-    # The name of a set, "bb:Z"; "any" without one, and for "arbitrary" and "constant".
     domain = _DOMAINS.get(match["is"] or match["domain"], "any")
     if match["set"]:
-        # "bb:Z _ { > 0 }" -> "bb:Z_>0"; "Z" -> "bb:Z". The number of spaces before the set is the
-        # number of tokens before it.
+        # "bb:Z _ { > 0 }" -> "bb:Z_>0"; a space for each token before the set.
         start = text[: match.start("set")].count(" ")
         named = _tried(tokens[start : start + len(match["set"].split())])
         if named is None:
@@ -385,11 +352,9 @@ def _quantified(text: str, tokens: Tokens) -> Node | None:
         domain = f"bb:{named.name.removeprefix('bb:')}"
     if match["how"] in ("some", "no"):
         domain = match["how"]
-    # match[4] is the quantifier's letters: `n`, or `n , m`, which become a tuple.
     letters = tuple(symbol(letter.lstrip("\\")) for letter in match[4].split(" , "))
     variable = letters[0] if len(letters) == 1 else Node("tuple", letters, "()")
-    # `5 for all x`: the statement lacks the quantifier's letter. The quantifier is left out if it
-    # names no set and the statement has no letters; else the text is not read as a quantified one.
+    # `5 for all x` lacks the quantifier's letter.
     if not {letter.name for letter in letters} <= free_symbols(statement):
         return statement if domain == "any" and not free_symbols(statement) else None
     return Node("quantified", (statement, Node("relation", (variable, symbol(domain)), "in")))
@@ -400,8 +365,6 @@ def _chosen(text: str, tokens: Tokens) -> Node | None:
 
     Return None for other texts, and for a choice of several letters or with a hedge.
     """
-    # Groups: 1 is the letter of `( B )`, 2 that of `B .`, 3 a letter without a mark; 4 the text
-    # after it, or None.
     match = _CHOICE.fullmatch(text)
     if not match:
         return None
@@ -409,12 +372,10 @@ def _chosen(text: str, tokens: Tokens) -> Node | None:
     if not match[4]:
         # A bare letter, `B`, may be a variable and stays a symbol: `compare_choice` decides.
         return Node("choice", (), letter.upper()) if text != match[3] else None
-    # A text after the letter: the letter must have a mark, `B .` or `( B )`, and the text must be
-    # one value. `( B ) ( x + 1 )` may be a product.
+    # `( B ) ( x + 1 )` may be a product: the letter must have a mark, and the text be one value.
     is_marked = match[2] or (match[1] and not match[4].startswith(" ("))
     if not is_marked or letter.islower() or _OPERATION.match(match[4]):
         return None
-    # The tree of the text after the letter; None if it cannot be read.
     rest = _tried(_last(tokens, match[4]))
     if rest is None or rest.kind in ("list", "choice"):
         return None
@@ -422,7 +383,6 @@ def _chosen(text: str, tokens: Tokens) -> Node | None:
     has_letters = re.search(r"\( [A-J] \)", match[4]) or any(
         _LETTERS.fullmatch(part.name) for part in nodes(rest)
     )
-    # `(A) not 5`
     is_hedged = has_letters or (rest.kind == "phrase" and _HEDGED.search(rest.name))
     return None if is_hedged else Node("choice", (rest,), letter.upper())
 

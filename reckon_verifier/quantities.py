@@ -12,42 +12,35 @@ from reckon_verifier.evaluate import exact_value, real_value
 from reckon_verifier.identity import same_expression
 from reckon_verifier.rules import Comparer, Verdict
 from reckon_verifier.tree import Node, free_symbols, nodes, number, pairs, symbol
-from reckon_verifier.words import HEDGES, asked_words, may_be_added, parse_unit
+from reckon_verifier.words import HEDGES, asked_words, is_unit, may_be_added, parse_unit
 
 
-def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
+def compare_quantity(comparer: Comparer, reference: Node, answer: Node) -> Verdict | bool:
     """Compare quantities with units: `5 cm` equals `50 mm`.
 
     Known units are converted; an unknown unit, `7 pears`, must be the same on both sides. The
     answer may leave out the reference's unit, and may add a unit if `_may_add` allows it.
     """
-    kinds = {reference.kind, answer.kind}
-    # (value in base units, dimension); None for a side that has no unit, or an unknown one.
+    kinds, problem = {reference.kind, answer.kind}, comparer.problem
+    values = [node.args[0] if node.kind == "unit" else node for node in (reference, answer)]
     expected, actual = _in_base(reference), _in_base(answer)
-    # `pair` is the two numbers to compare, if the units `are_compatible`.
     if expected and actual:
-        # Both units are known. Equal dimensions: metres are never seconds.
-        (value, dimension), (other_value, other_dimension) = expected, actual
-        are_compatible = dimension == other_dimension
-        pair = (value, other_value)
+        # Metres are never seconds.
+        is_compatible = expected[1] == actual[1]
+        values = [expected[0], actual[0]]
     elif kinds == {"unit"}:
-        # Units that no table knows: the words must agree.
-        are_compatible = _singular(reference.name) == _singular(answer.name)
-        pair = (reference.args[0], answer.args[0])
+        is_compatible = _singular(reference.name) == _singular(answer.name)
     elif kinds & {"degree", "percent"}:
         # `5 cm` is neither `5^\circ` nor `5 \%`.
-        return Verdict(False, "unit")
+        return False
     elif reference.kind == "unit":
         # Not symmetric: an answer may leave out any known unit of the reference.
-        is_known = parse_unit(reference.name) is not None
-        are_compatible = is_known or _may_add(reference.name, comparer.problem)
-        pair = (reference.args[0], answer)
+        is_compatible = is_unit(reference.name) or _may_add(reference.name, problem)
     else:
-        # Only the answer has a unit. Letters after a formula may be factors, no unit: `2x m`.
-        is_clear = bool(comparer.problem) or not free_symbols(reference)
-        are_compatible = is_clear and _may_add(answer.name, comparer.problem)
-        pair = (reference, answer.args[0])
-    return comparer.same(*pair).via("unit") if are_compatible else Verdict(False, "unit")
+        # Letters after a formula may be factors, no unit: `2x m`.
+        is_clear = bool(problem) or not free_symbols(reference)
+        is_compatible = is_clear and _may_add(answer.name, problem)
+    return is_compatible and comparer.same(*values)
 
 
 def _in_base(node: Node) -> tuple[Node, tuple[tuple[str, int], ...]] | None:
@@ -74,30 +67,26 @@ def _may_add(unit: str, problem: str) -> bool:
     if known:
         return may_be_added(known, problem)
     words = unit.lower()
-    # The rest of the sentence after "how many", "pears does he have"; () if there is none.
     phrases = asked_words(problem)
     # After "How many of each …" the unit may be any words of the problem.
     is_each = any(phrase.startswith("of each") for phrase in phrases)
     is_each &= f" {words} " in f" {re.sub(r'[^a-z]+', ' ', problem.lower())} "
     # "How many pears …" asks for `pears` or `pear`: the spaces compare whole words.
     is_asked = any(f"{_singular(phrase)} ".startswith(f"{_singular(words)} ") for phrase in phrases)
-    # "How many blue marbles …" asks for `marbles`.
     nouns = [match[0] for phrase in phrases if (match := _NOUN.match(phrase))]
     is_asked |= any(f" {words} " in f" {noun} " for noun in nouns)
-    # Hedges, such as "not" or "about", are no units, unless the question begins with them: "How
-    # many times", "how many more apples"; but "5 more than half" is not 5.
+    # "How many times" and "how many more apples" ask for such words; "5 more than half" is not 5.
     hedges = HEDGES & {*words.split()[is_asked:]} - {"more", "less", "fewer"}
     return (is_asked or is_each) and not hedges and not {"than", "as"} & {*words.split()}
 
 
-# The words before a verb, a preposition or a hedge: `blue marbles`.
 _NOUN = re.compile(
     r"(?:(?!(?:do|does|did|will|would|should|has|have|had|of|in|on|at|to|for|from|with|that|which"
     rf"|who|the|he|she|they|it|you|{'|'.join(sorted(HEDGES))})\b)[a-z'-]+(?: |$)){{0,4}}"
 )
 
 
-def compare_base(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
+def compare_base(comparer: Comparer, reference: Node, answer: Node) -> bool | None:
     """Compare digits in a base, `1101_2`, which may be left out or added if the problem names it.
 
     A number without a base has the one that the problem asks for, or else ten.
@@ -114,8 +103,8 @@ def compare_base(comparer: Comparer, reference: Node, answer: Node) -> Verdict |
     ]
     # No digits of their base, such as `12_2`, or no digits at all.
     if not all(digits.isdigit() and int(max(digits)) < base for base, digits in sides):
-        return Verdict(False, "base")
-    return Verdict(sides[0] == sides[1], "base")
+        return False
+    return sides[0] == sides[1]
 
 
 def _asked_base(problem: str) -> int:
@@ -135,29 +124,25 @@ _BASE = re.compile(
 _DIGITS = re.compile(r"(?i)how many|number of|digits?\b|what base|value of")
 
 
-def compare_angle(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
+def compare_angle(comparer: Comparer, reference: Node, answer: Node) -> Verdict | bool:
     r"""Compare degrees: `60^\circ` equals `60`, `60^\circ`, and in radians `\frac{\pi}{3}`."""
-    # Both sides without the degree sign.
     values = [node.args[0] if node.kind == "degree" else node for node in (reference, answer)]
-    # For both sides, whether it is written with π.
     has_pi = [symbol("pi") in nodes(value) for value in values]
     if reference.kind != answer.kind:
-        # Indices of the side with the degree sign, and of the one without.
         marked, bare = (0, 1) if reference.kind == "degree" else (1, 0)
         if has_pi[bare]:
             # The bare side is in radians; 60° as an expression is 60 · π / 180, in radians too.
-            return same_expression(reference, answer).via("angle")
-        # An answer may leave out the reference's sign (`marked` is then 0). It may add the sign
-        # only if the problem asks for an angle not in radians, or is not known.
+            return same_expression(reference, answer)
+        # An answer may leave out the sign; it may add it only if the problem asks for degrees, or
+        # is not known.
         is_asked = not marked or not comparer.problem or _ANGLES.search(comparer.problem.lower())
         # Degrees written with π, `\pi^\circ`, equal no bare number.
         if has_pi[marked] or not is_asked:
-            return Verdict(False, "angle")
-    return comparer.same(*values).via("angle")
+            return False
+    return comparer.same(*values)
 
 
-# The problem asks for an angle: "in degrees", "the measure of", "Find the acute angle". It names no
-# radians, or converts them: "How many degrees are 2 radians?"
+# It names no radians, or converts them: "How many degrees are 2 radians?"
 _ANGLES = re.compile(
     r"(?s)\A(?:(?!.*radian)|(?!.*(?:in|to|as|many|use) radian)(?=.*(?:to|in|many) degrees"
     r"|.*degree measure)).*?(?:\b(?:in|to|how many|number of) degrees|\bdegree measure|\bwhat angle"
@@ -168,16 +153,13 @@ _ANGLES = re.compile(
 )
 
 
-def compare_percent(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
+def compare_percent(comparer: Comparer, reference: Node, answer: Node) -> Verdict:
     """Compare `10 %` as 0.1, and also as 10 if the problem asks for a percentage.
 
     If only the reference has the sign, the problem need only have the word percent, or the sign.
     """
-    # Both sides without the percent sign.
     bare = [node.args[0] if node.kind == "percent" else node for node in (reference, answer)]
-    # Both sides have the percent sign. (The rule applies if at least one has it.)
     is_alike = reference.kind == answer.kind
-    # The words by which the problem allows 10 for `10 %`.
     question = _PERCENT if reference.kind == "percent" else _PERCENTAGE
     # "The same percentage every year", some sentences before the question, asks for none.
     sentences = re.split(r"(?<=[.?!])\s", comparer.problem.lower().strip())
@@ -187,11 +169,9 @@ def compare_percent(comparer: Comparer, reference: Node, answer: Node) -> Verdic
         decision = comparer.same(*bare)
         # A bare reference above 1 is a number of percent already: `1000 %` is not 10.
         is_number = reference.value is not None and abs(reference.value) > 1
-        # If only one side has the sign, 0.1 may still equal 10 %.
         if decision.equal or is_alike or is_number:
-            return decision.via("percent")
-    # `10 %` becomes 0.10; `_hundredth` returns a side without the sign as it is.
-    return comparer.same(_hundredth(reference), _hundredth(answer)).via("percent")
+            return decision
+    return comparer.same(_hundredth(reference), _hundredth(answer))
 
 
 _PERCENT = re.compile("percent|%")
@@ -205,35 +185,27 @@ def _hundredth(node: Node) -> Node:
     if node.kind != "percent":
         return node
     inside = node.args[0]
-    # No literal: `x \%`, `(1/2) \%`, `33\frac{1}{3} \%`. Digits made from the value would count as
-    # a decimal that its author rounded.
+    # No literal: `x \%`, `33\frac{1}{3} \%`. Digits made from the value would count
+    # as a decimal that its author rounded.
     if inside.value is None or not inside.name:
         return Node("quotient", (inside, number(100)))
-    # The literal keeps its digits, since a rounding is compared by them: 12.5 % is 0.125, a decimal
-    # of three places, two more than 12.5 has. It gets at most 15 places; the value is exact.
-    places = min(len(inside.name.partition(".")[2]) + 2, 15)
-    # 0.125 with three places is 125 thousandths: `whole` is 0, `part` 125.
-    whole, part = divmod(round(abs(inside.value) * 10**places / 100), 10**places)
-    sign = "-" if inside.value < 0 else ""
-    return number(inside.value / 100, f"{sign}{whole}.{part:0{places}d}")
+    # The literal keeps its digits, since a rounding is compared by them: 12.5 % is 0.125.
+    return number(inside.value / 100, f"{Decimal(inside.name).scaleb(-2):f}")
 
 
-def compare_ratio(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
+def compare_ratio(comparer: Comparer, reference: Node, answer: Node) -> Verdict | bool:
     """Compare ratios: 1:2 is 3:6 and 1/2; zeros must be in the same places."""
-    # 3/4 is the ratio (3/4):1.
     sides = (reference, answer)
     expected, actual = (node.args if node.kind == "ratio" else (node, number(1)) for node in sides)
-    # `4:30` and `2:15` are the same ratio, but may be two times of day, and `4:30` is no 2/15;
-    # `3:05` is no ratio. The name of a term, a node, is its literal, "30".
+    # `4:30` and `2:15` may be two times of day; `3:05` is no ratio.
     texts = [":".join(term.name for term in x.args) for x in sides if x.kind == "ratio"]
     are_times = all(map(_TIME.fullmatch, texts)) and not RATIO.search(comparer.problem)
     if are_times or re.search(r":0\d", " ".join(texts)):
-        return Verdict(False, "ratio")
-    # For both sides, whether each term is 0. No ratio can be divided by a term that is 0, and 0:0
-    # equals nothing.
+        return False
+    # Zeros are in the same places; 0:0 equals nothing.
     zeros, others = ([exact_value(term) == 0 for term in terms] for terms in (expected, actual))
     if zeros != others or all(zeros):
-        return Verdict(False, "ratio")
+        return False
     # Both are divided by their first term that is not 0: 2:4 becomes 1:2.
     first = zeros.index(False)
     one, two = ([Node("quotient", (term, x[first])) for term in x] for x in (expected, actual))
@@ -264,9 +236,7 @@ MIN_REFERENCE_DIGITS = 4
 def _literal(node: Node) -> Decimal | None:
     """Return a number as it is written, such as -2.50 or 3.1 · 10^5; None for any other node."""
     match node:
-        # 3.1 · 10^5
         case Node("product", (Node("number", name=name), Node("power", (Node(value=base), power)))):
-            # The exponent, 5 of 10^5.
             scale = power.value
             # `3e5 · 10^2` has an exponent already, and a computed number has no literal ('').
             is_plain = name and "e" not in name.lower() and base == 10
@@ -285,19 +255,13 @@ def _is_rounding(reference: Node, answer: Node, problem: str) -> bool:
     """
     # With the problem's text at hand, a reference needs one digit fewer, three: the bool is 1.
     fewest = MIN_REFERENCE_DIGITS - bool(problem)
-    # Either side may be the rounding: (rounding, exact side, digits that the rounding must have).
-    # Each side is a tree.
     for side, exact, digits in (
         (reference, answer, fewest),
         (answer, reference, MIN_ANSWER_DIGITS),
     ):
-        # The decimal as written, and the values of both sides as fractions: exact, or rounded far
-        # beyond any answer's digits if irrational.
         literal, rounding, value = _literal(side), real_value(side), real_value(exact)
-        # `side` is no decimal, or an integer, which rounds nothing here; or a value is not real.
         if literal is None or rounding is None or value is None or rounding.denominator == 1:
             continue
-        # Sign, digits and exponent: 2.50 is (0, (2, 5, 0), -2).
         _, written, exponent = literal.as_tuple()
         # Within half a unit of its last place; for 2.50 that unit is 1/100.
         is_near = abs(rounding - value) <= Fraction(10) ** int(exponent) / 2
@@ -310,6 +274,5 @@ def _is_rounding(reference: Node, answer: Node, problem: str) -> bool:
 def _is_finite(node: Node) -> bool:
     """Return True if the value is an integer or a finite decimal: 3/8, but not 1/3 or π."""
     value = exact_value(node)
-    # A decimal ends if its denominator has no prime factors but 2 and 5. The denominator then
-    # divides a power of ten: its number of bits is a large enough exponent.
+    # Its denominator has no prime factors but 2 and 5, and so divides a power of ten.
     return value is not None and pow(10, value.denominator.bit_length(), value.denominator) == 0

@@ -66,7 +66,6 @@ def stated(comparer: Comparer, node: Node) -> Stated | None:
         case Node("set", items):
             # In a set, ±a is two elements, and 1 and 2/2 are one.
             values: tuple[Node, ...] = ()
-            # `signs` gives an item's values with the upper and the lower sign of its ±.
             elements = [value for item in items for value in signs(item)]
             # Beside dots each element counts: {0, 1, 0, 1, …} is not {0, 1, …}.
             if symbol("ldots") in elements:
@@ -74,7 +73,6 @@ def stated(comparer: Comparer, node: Node) -> Stated | None:
             different = [*dict.fromkeys(elements)]
             if len(different) > MAX_MATCHED:
                 raise TooHard("elements of a set")
-            # Keep the first of equal elements, which may be written differently.
             for value in different:
                 # Not `comparer.equal`: 0.3333 may round 1/3, but is another element.
                 if not any(same_expression(other, value).equal for other in values):
@@ -90,11 +88,9 @@ def _equation(comparer: Comparer, node: Node) -> Stated | None:
     `x = 2 + 3 = 5` has the value 2 + 3 with the name x, and `y = x = 1` the value 1 with the name
     "y = x". None if the relation is no equation, or if its values are not equal: `x = 7 = 8`.
     """
-    # A chain of n parts has n − 1 operators: "= ~" for a = b ≈ c.
     operators, parts = node.name.split(" "), node.args
     if not {*operators} <= {"=", "~"}:
         return None
-    # `is_name`: x, f(2) or (x, y), which may be the name of a value.
     if is_name(parts[-1]) and not (is_name(parts[0]) or free_symbols(parts[0]) or "~" in operators):
         # 5 = x is x = 5. Not with ≈, whose sides are not alike.
         parts = parts[::-1]
@@ -109,7 +105,6 @@ def _equation(comparer: Comparer, node: Node) -> Stated | None:
         return None
     # links[n] is the operator between values[n] and values[n + 1].
     values, links = parts[num_names:], operators[num_names:]
-    # The number of values before the first ≈: these are exact.
     num_exact = links.index("~") + 1 if "~" in links else len(values)
     first, *others = values[:num_exact]
     # `0 = 0`, without a name or a symbol, states nothing.
@@ -126,14 +121,12 @@ def _equation(comparer: Comparer, node: Node) -> Stated | None:
         and any(part.args and free_symbols(part) & free_symbols(first) for part in parts[0].args)
     ):
         return None
-    # Each different name once.
     name = " = ".join(dict.fromkeys(map(spelled, parts[:num_names])))
     if parts[0].kind == "tuple":
         # (x, y) = (1, 2) states two values, 1 with the name x and 2 with y; (x, y) = 5 states none.
         is_whole = first.kind == "tuple" and len(parts[0].args) == len(first.args)
         return Stated(first.args, tuple(map(spelled, parts[0].args))) if is_whole else None
-    # `x = 1 ± 2` and `x = \{1, 2\}` state two values, both with the name x. If `stated` finds no
-    # value in `first` (a relation such as y < 2), `first` itself is the value.
+    # `x = 1 ± 2` and `x = \{1, 2\}` state two values, both with the name x.
     inner = stated(comparer, first) or Stated((first,), ("",))
     return inner._replace(names=(name,) * len(inner.values))
 
@@ -146,8 +139,6 @@ def _approximates(value: Node, approximate: tuple[Node, ...]) -> bool:
     """
     if not approximate:
         return True
-    # `real_value` returns a fraction, or None without a real value. `last.name` is the decimal as
-    # written, "3.14", and `last.value` its value.
     exact, last = real_value(value), approximate[-1]
     if exact is None or last.value is None or "." not in last.name or len(approximate) > 1:
         return False
@@ -163,21 +154,17 @@ def _listed(comparer: Comparer, items: tuple[Node, ...], joint: str) -> Stated:
     Raises:
         Undecided: the signs of one value depend on those of another, `x = \pm 1, y = \mp 2`.
     """
-    # The signs in each item: {"+-"} for ±, {"-+"} for ∓, {"+-", "-+"} for both.
     both = [{part.name for part in nodes(item) if part.kind == "plusminus"} for item in items]
     if sum(map(bool, both)) > 1 and any("-+" in names for names in both):
         raise Undecided("signs that go together")
-    # The items themselves, returned unless each item, or none, gives its values a name.
     plain = Stated(items, ("",) * len(items), joint)
     values: list[Node] = []
     names: list[str] = []
     for item in items:
         equation = _equation(comparer, item) if item.kind == "relation" else None
-        # A relation without a value, such as x < 1. Or (x, y) = (1, 2), which stays whole: among
-        # other items, its values 1 and 2 would no longer be one pair.
+        # (x, y) = (1, 2) stays whole: its values among others would no longer be one pair.
         if item.kind == "relation" and (equation is None or item.args[0].kind == "tuple"):
             return plain
-        # A bare item gives one value without a name, or two if it contains ±.
         item_values = [*signs(item)] if equation is None else equation.values
         values += item_values
         names += [""] * len(item_values) if equation is None else equation.names
@@ -195,7 +182,6 @@ def compare_stated(comparer: Comparer, reference: Node, answer: Node) -> Verdict
     if all(node.kind == "relation" and node.args[0].kind == "call" for node in sides):
         # f(x) = x² is f(t) = t²: both become f(argument 0) = (argument 0)².
         reference, answer = _with_numbered_arguments(reference), _with_numbered_arguments(answer)
-    # Values and names; None for a relation without a value, such as x + y = 1.
     expected, actual = (stated(comparer, node) for node in (reference, answer))
     if solves(comparer, reference, answer) or solves(comparer, answer, reference):
         return Verdict(True, "constraint")
@@ -207,7 +193,6 @@ def compare_stated(comparer: Comparer, reference: Node, answer: Node) -> Verdict
         # `x = y` and `y = x` have different names, but may still be the same constraint.
         if decision.equal or not (reference.kind == answer.kind == "relation"):
             return decision
-    # Not `0 = 0` (`is_vain`), which states nothing.
     if reference.kind == answer.kind == "relation" and not is_vain(answer):
         return Verdict(same_constraint(comparer, reference, answer), "constraint")
     return Verdict(False, "name")
@@ -259,58 +244,49 @@ def _same_stated(comparer: Comparer, expected: Stated, actual: Stated) -> Verdic
     `1, 2`, not `2, 1`. But a bare tuple, (1, 2), has the order of the letters: their order in the
     problem's tuple, "Find (x, y)", or else in the alphabet.
     """
-    # `joint` is the word between the values: `1 or 2` is one value, `1 and 2` is both.
-    if {expected.joint, actual.joint} == {"and", "or"}:
-        return Verdict(False, "list")
-    if len(expected.values) == len(actual.values) == 1:
+    is_single = len(expected.values) == len(actual.values) == 1
+    if {expected.joint, actual.joint} == {"and", "or"} or (
         # A set of one element is not its element.
-        is_alike = expected.is_set == actual.is_set
-        return _same_value(comparer, expected, actual) if is_alike else Verdict(False, "list")
-    # Both have names: `_named` turns each value into an equation, and these have any order, unless
-    # two names are repeated: the values of `x = \pm 1, y = \pm 2` may go together.
+        is_single and expected.is_set != actual.is_set
+    ):
+        return Verdict(False, "list")
+    if is_single:
+        return _same_value(comparer, expected, actual)
+    # Equations have any order, unless two names are repeated: the values of `x = \pm 1, y = \pm 2`
+    # may go together.
     if any(expected.names) and any(actual.names):
         sides = _named(expected), _named(actual)
         is_paired = sides[0][0].kind == "relation" and _repeats(expected.names)
         return (comparer.in_order if is_paired else comparer.in_any_order)(*sides, "list")
-    # From here on at most one side has names.
-    named, other = (expected, actual) if any(expected.names) else (actual, expected)
-    # Whether each name may be left out by the other side, which has '': `names_agree` gets the
-    # reference's name first.
-    pairs = ((name, "") if named is expected else ("", name) for name in named.names)
-    if not all(names_agree(*pair, comparer.problem) for pair in pairs):
-        return Verdict(False, "name")
+    is_answer = any(actual.names)
+    named, other = (actual, expected) if is_answer else (expected, actual)
+    names, values = {*named.names}, other.values
+    agree = (
+        names_agree(*(("", name) if is_answer else (name, "")), comparer.problem) for name in names
+    )
     # `x = 1, y = 2` is not `y = 1, 2`: an equation among bare values has a name of its own.
-    if any(named.names) and any(value.kind == "relation" for value in other.values):
-        return Verdict(False, "name")
-    values = other.values
-    is_tuple = len(values) == 1 and values[0].kind == "tuple"
-    # True if the names are maximum and minimum and the maximum is larger; False if it is not; None
-    # for other names.
+    has_equation = any(named.names) and any(value.kind == "relation" for value in values)
     is_above = _is_above(named)
-    if is_above is False:
-        # `Maximum: 1, Minimum: 3` equals no values without names.
+    if is_above is False or has_equation or not all(agree):
         return Verdict(False, "name")
-    # Any order: one name (or none) for all values; or an answer whose maximum is above its minimum,
-    # since the larger of two bare values is the maximum.
-    if len({*named.names}) <= 1 or (named is actual and not is_tuple and is_above):
+    is_tuple = len(values) == 1 and values[0].kind == "tuple"
+    # The larger of two bare values is the maximum.
+    if len(names) <= 1 or (is_answer and not is_tuple and is_above):
         step = "name" if any(named.names) else "list"
         return comparer.in_any_order(expected.values, actual.values, step)
-    # From here on the order counts. It is not known for `x = 1, x = 2, y = 3`, where two values
-    # share a name, or if the bare values are a set.
-    if len({*named.names}) < len(named.names) or other.is_set:
+    # The order is not known for `x = 1, x = 2, y = 3`, nor if the bare values are a set.
+    if len(names) < len(named.names) or other.is_set:
         return Verdict(False, "name")
-    # The values with names, in the order in which the bare ones must come: 2, 1 for `y = 2, x = 1`;
-    # for a tuple the order of the letters, (1, 2). Words, `Width: 2, Length: 1`, keep theirs.
+    # The order of bare values is that of the names, of a tuple that of its letters; words, `Width:
+    # 2, Length: 1`, keep theirs.
     order = named.values
     if is_tuple:
         fields = dict(zip(named.names, order, strict=True))
-        has_words = any(name.startswith("label:") for name in fields)
-        # The names as a tuple of the problem lists them; None if it has no such tuple.
-        letters = _tuple_of(fields, comparer.problem) or sorted(fields)
-        order = order if has_words else tuple(fields[name] for name in letters)
+        if not any(name.startswith("label:") for name in fields):
+            letters = _tuple_of(fields, comparer.problem) or sorted(fields)
+            order = tuple(fields[name] for name in letters)
         values = values[0].args
-    sides = (order, values) if named is expected else (values, order)
-    return comparer.in_order(*sides, "name")
+    return comparer.in_order(*((values, order) if is_answer else (order, values)), "name")
 
 
 def _is_above(side: Stated) -> bool | None:
@@ -318,7 +294,6 @@ def _is_above(side: Stated) -> bool | None:
 
     None for other names, for a set, and if a value is no real number.
     """
-    # Name → value. The name of a label begins with "label:".
     values = dict(zip(side.names, side.values, strict=True))
     if side.is_set or {*values} != {"label:maximum", "label:minimum"}:
         return None
@@ -335,10 +310,20 @@ def _tuple_of(names: Collection[str], problem: str) -> list[str] | None:
 
 def _same_value(comparer: Comparer, expected: Stated, actual: Stated) -> Verdict:
     """Compare a reference and an answer of one value each: `x = 5` and `5`, not `y = 5`."""
-    if not names_agree(expected.names[0], actual.names[0], comparer.problem):
+    (name,), (other,) = expected.names, actual.names
+    value, other_value = expected.values[0], actual.values[0]
+    letter = _LETTER.fullmatch(name or other)
+    # Without a problem, the function of `f(x) = 1` is no number, and `N = n` has two names.
+    is_unclear = letter and name != other and not comparer.problem
+    if not names_agree(name, other, comparer.problem) or (
+        is_unclear and (is_name(value) or (letter and letter[1] and not free_symbols(value)))
+    ):
         return Verdict(False, "name")
-    decision = comparer.same(expected.values[0], actual.values[0])
-    return decision if expected.names == actual.names else decision.via("name")
+    decision = comparer.same(value, other_value)
+    return decision if name == other else decision.via("name")
+
+
+_LETTER = re.compile(r"[A-Za-z](\([a-df-hj-z]\))?")
 
 
 def _repeats(names: Sequence[str]) -> bool:
@@ -374,24 +359,18 @@ def names_agree(one: str, two: str, problem: str) -> bool:
     if one == two:
         return True
     if one and two:
-        # The names of `x = y = 1` are one text, "x = y", which equals "y = x".
         return {*one.split(" = ")} == {*two.split(" = ")}
-    # Only one side has a name, and the question is whether the other may lack it. A variable may be
-    # left out. A label, also as a subscript, and a name of three letters or more that is not Greek
-    # may be left out only if `may_label` allows it.
+    # Only one side has a name: a variable may go unsaid, a label or a word if `may_label` allows
+    # it.
     name = one or two
     # The answer must not add a name with a meaning of its own, such as f'(2).
     if two and not _PLAIN_NAME.fullmatch(two):
         return False
-    # ["maximum"] for "label:maximum".
     labels = re.findall(r"label:([^,()=]*)", name)
-    # A name of three letters or more, such as "area", also with a subscript.
     word = re.match(r"[^\W\d_]{3,}(?![^_])", name)
     if word and word[0] not in GREEK:
         labels.append(word[0])
-    # With the problem, `may_label` allows its words; without it (''), quantities such as "area"; in
-    # both cases fixed words such as "answer". A label of the answer must be allowed with the
-    # problem, a label of the reference (`one`) either with it or without it.
+    # A label of the reference may be allowed with the problem or without it.
     return all(may_label(label, problem) or (one and may_label(label, "")) for label in labels)
 
 
@@ -402,7 +381,6 @@ _PLAIN_NAME = re.compile(
 )
 
 
-# f, f', f^-1, f_1, psi: names of functions.
 _FUNCTION = re.compile(r"(?:[A-Za-z]|[pP][hs]i)(?:'*|\^-1|_\w+)")
 
 
@@ -414,9 +392,7 @@ def _with_numbered_arguments(node: Node) -> Node:
     Args:
         node: a relation whose first side is a call.
     """
-    # f(x) and x^2.
     head, value = node.args[0], node.args[-1]
-    # The arguments that are single letters, except e and i, which are constants.
     letters = [part.name for part in head.args if re.fullmatch("[a-df-hj-z]", part.name)]
     is_definition = node.name == "=" and _FUNCTION.fullmatch(head.name) and is_name(head)
     # In `f(2x) = …` the symbol x is no argument by itself: no definition.
@@ -453,23 +429,18 @@ def _signed(node: Node, upper: bool) -> Node:
     parts = tuple(_signed(part, upper) for part in node.args)
     if node.kind != "plusminus":
         return node._replace(args=parts)
-    # `parts` is (1, 2) for 1 ± 2, and (2,) for ±2. The upper sign of ± ("+-") is plus, that of ∓ is
-    # minus.
     last = parts[-1] if upper == (node.name == "+-") else negated(parts[-1])
     return last if len(parts) == 1 else Node("sum", (parts[0], last))
 
 
-def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Verdict | None:
+def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Verdict | bool:
     """Compare statements about all values of a letter: `2n for all n` equals `2m for all m`.
 
     A quantifier over a whole set of numbers may be left out: `2n for all n` equals `2n`.
     """
+    sides = [reference, answer]
     if reference.kind != answer.kind:
-        # `RULES` has this rule only for pairs with a quantified side. Here the other side is not:
-        # the quantified one is `sides[place]`.
-        sides = [reference, answer]
         place = 1 if answer.kind == "quantified" else 0
-        # Of `2n for all n`, the statement is 2n and the membership n ∈ any.
         statement, membership = sides[place].args
         domain = membership.args[1]
         # Which quantifiers may be left out:
@@ -478,28 +449,22 @@ def compare_quantified(comparer: Comparer, reference: Node, answer: Node) -> Ver
         # - in a function's equation, `f(x) = 1 for all x > 0`, also one over a half of a set, or a
         #   set without 0 (`_DOMAIN`).
         is_function = statement.kind == "relation" and statement.args[0].kind == "call"
-        known = _DOMAIN if is_function else _WHOLE
-        is_whole = known.fullmatch(domain.name)
+        is_whole = (_DOMAIN if is_function else _WHOLE).fullmatch(domain.name)
         if not is_whole or (is_region(statement) and domain != REALS):
-            return Verdict(False, "quantifier")
+            return False
         sides[place] = statement
-        return comparer.same(*sides).via("quantifier")
-    # The statements, and their memberships, n ∈ Z.
-    (expected, expected_membership), (actual, actual_membership) = reference.args, answer.args
-    # The letters of each membership's left side: ["n"].
-    expected_letters, actual_letters = (
-        [part.name for part in nodes(side.args[0]) if part.kind == "symbol"]
-        for side in (expected_membership, actual_membership)
+        return comparer.same(*sides)
+    (expected, actual), memberships = zip(*(side.args for side in sides), strict=True)
+    domains = {membership.args[1] for membership in memberships}
+    old, new = (
+        [part.name for part in nodes(membership.args[0]) if part.kind == "symbol"]
+        for membership in memberships[::-1]
     )
     # The answer's letters become the reference's, so these must have no other use in the answer.
-    if (
-        len(expected_letters) != len(actual_letters)
-        or expected_membership.args[1] != actual_membership.args[1]
-        or ({*expected_letters} - {*actual_letters}) & free_symbols(actual)
-    ):
-        return Verdict(False, "quantifier")
-    letters = dict(zip(actual_letters, map(symbol, expected_letters), strict=True))
-    return comparer.same(expected, substituted(actual, letters)).via("quantifier")
+    if len(old) != len(new) or len(domains) > 1 or ({*new} - {*old}) & free_symbols(actual):
+        return False
+    letters = dict(zip(old, map(symbol, new), strict=True))
+    return comparer.same(expected, substituted(actual, letters))
 
 
 _WHOLE = re.compile(r"any|bb:[RZQNC]")
@@ -512,7 +477,7 @@ _ENDLESS = re.compile(
 )
 
 
-def compare_words(comparer: Comparer, reference: Node, answer: Node) -> Verdict:
+def compare_words(comparer: Comparer, reference: Node, answer: Node) -> bool:
     """Compare words by their spelling.
 
     One side may add a noun of the question: `obtuse` equals `obtuse triangle` for a problem with
@@ -521,18 +486,14 @@ def compare_words(comparer: Comparer, reference: Node, answer: Node) -> Verdict:
     if reference.kind != answer.kind:
         words, other = (reference, answer) if reference.kind == "phrase" else (answer, reference)
         if other == INFINITY:
-            return Verdict(bool(_ENDLESS.fullmatch(words.name)), "words")
+            return bool(_ENDLESS.fullmatch(words.name))
         # `abc` is the product `a b c`, but `was` is not `s a w`.
         factors = other.args if other.kind == "product" else ()
         are_letters = all(part.kind == "symbol" and len(part.name) == 1 for part in factors)
-        spelling = "".join(part.name for part in factors)
-        return Verdict(bool(factors) and are_letters and spelling == words.name, "words")
-    # The name of these nodes is the words as read.
+        return are_letters and "".join(part.name for part in factors) == words.name != ""
     short, long = sorted((reference.name, answer.name), key=len)
-    # ("obtuse", "triangle")
     head, _, noun = long.rpartition(" ")
-    # "which triangle", "type of triangle", "is the triangle".
-    question = rf"\b(?:who|which|(?:type|kind|sort) of|is the) {re.escape(noun)}\b"
-    is_noun = head == short and re.fullmatch(r"[a-z]{3,}", noun) and noun not in HEDGES
-    is_asked = is_noun and re.search(question, comparer.problem.lower())
-    return Verdict(short == long or bool(is_asked), "words")
+    if head != short or noun in HEDGES or not re.fullmatch("[a-z]{3,}", noun):
+        return short == long
+    question = rf"\b(?:who|which|(?:type|kind|sort) of|is the) {noun}\b"
+    return bool(re.search(question, comparer.problem.lower()))

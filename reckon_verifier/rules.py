@@ -5,7 +5,6 @@ parts, the first step without proof is named, since the metrics must show a poli
 reward from such a step.
 """
 
-import csv
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -44,20 +43,16 @@ class Rule(NamedTuple):
 
 
 def _read() -> tuple[Rule, ...]:
-    """Return the rows of rules.tsv, in order, without its header.
+    """Return the rows of rules.tsv without its header, its columns in the order of `Rule`.
 
-    The columns: name, rows (a count), decides ("proof" or "evidence"), description, then a right
-    and a wrong example, in different orders: reference, answer, problem; and problem, reference,
-    answer.
+    `decides` is "proof" or "evidence"; an example is reference, answer, problem.
     """
-    with SOURCE.open(encoding="utf-8", newline="") as lines:
-        # Without quoting, LaTeX needs no escapes in the file.
-        _, *rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-    # `right` takes the three columns of the right example, which are in the order of `Rule`. The
-    # three of the wrong one are put into that order.
+    # Without quoting, LaTeX needs no escapes in the file.
+    _, *rows = SOURCE.read_text(encoding="utf-8").splitlines()
+    cells = (row.split("\t") for row in rows)
     return tuple(
-        Rule(name, int(count), what, (*right,), (reference, answer, problem), decides == "proof")
-        for name, count, decides, what, *right, problem, reference, answer in rows
+        Rule(name, int(count), what, (*examples[:3],), (*examples[3:],), decides == "proof")
+        for name, count, decides, what, *examples in cells
     )
 
 
@@ -113,13 +108,13 @@ class Comparer(NamedTuple):
     Attributes:
         problem: the problem's text, '' if it is not known. Some rules read it: an answer may add a
             unit only if the problem asks for it.
-        rules: comparison functions in order, each with kinds of nodes ("phrase label"): the rule
-            applies if either side has one of these kinds, or always with ''. A rule that cannot
-            decide returns None, and the next one is tried.
+        rules: comparison functions in order, each with kinds of nodes ("phrase label") and the step
+            of its verdicts: the rule applies if either side has one of these kinds, or always with
+            ''. A rule that cannot decide returns None, and the next one is tried.
     """
 
     problem: str
-    rules: Mapping["Comparison", str]
+    rules: Mapping["Comparison", tuple[str, str]]
 
     def same(self, reference: Node, answer: Node) -> Verdict:
         """Decide whether `answer` equals `reference`, and name the step.
@@ -131,13 +126,13 @@ class Comparer(NamedTuple):
         # left to the rules.
         if reference == answer and not is_vain(reference):
             return Verdict(True, "structure")
-        # `kinds` is a text, "phrase label": the rule is tried if either side is of one of these
-        # kinds, or always if it is ''. A rule that cannot decide returns None.
-        for rule, kinds in self.rules.items():
+        for rule, (kinds, step) in self.rules.items():
             if not kinds or {reference.kind, answer.kind} & {*kinds.split()}:
                 decision = rule(self, reference, answer)
+                if isinstance(decision, bool):
+                    decision = Verdict(decision, step)
                 if decision is not None:
-                    return decision
+                    return decision.via(step) if step else decision
         raise Undecided("kinds that no rule compares")
 
     def equal(self, reference: Node, answer: Node) -> bool:
@@ -160,7 +155,6 @@ class Comparer(NamedTuple):
         """
         if len(expected) != len(actual):
             return Verdict(False, step)
-        # `rest`: elements of the answer without a partner; `steps`: what decided each pair.
         rest, steps = list(actual), []
         for item in expected:
             for place, other in enumerate(rest[:reach]):
@@ -171,7 +165,6 @@ class Comparer(NamedTuple):
                     del rest[place]
                     break
             else:
-                # No partner for `item`.
                 return Verdict(False, step)
         # The first step that is evidence and no proof (`INEXACT`) names the whole verdict.
         return Verdict(True, next((name for name in steps if name in INEXACT), step))
@@ -190,11 +183,10 @@ class Comparer(NamedTuple):
         # refuses them.
         if len(expected) == len(actual) > MAX_MATCHED:
             raise TooHard("elements")
-        # A reach of `MAX_MATCHED` covers all elements here, so that their order does not count.
         return self.in_order(expected, actual, step, MAX_MATCHED)
 
 
-Comparison = Callable[[Comparer, Node, Node], Verdict | None]
+Comparison = Callable[[Comparer, Node, Node], Verdict | bool | None]
 """A rule: from the comparer, reference and answer to a verdict, or None if it cannot decide."""
 
 

@@ -66,7 +66,6 @@ class RealSet(NamedTuple):
     name: str = ""
 
 
-# The whole real line.
 _LINE: Cuts = (Cut(-math.inf, False), Cut(math.inf, False))
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "!=": "!=", "=": "="}
 
@@ -92,8 +91,7 @@ def _real_set(node: Node) -> RealSet | None:
             sign = _HALVES.get(name.removeprefix("bb:R"))
             return RealSet(_ray(sign, number(0))) if sign else None
         case Node("tuple", (low, high), "()" | "[]" | "(]" | "[)"):
-            # `[0, 1)` is the intersection of x >= 0 and x < 1: `above` is ">=", `below` is "<".
-            # `_ray` gives the cuts (begin and end) of x >= 0. (1, 0) is empty, and has no cuts.
+            # (1, 0) is empty, and has no cuts.
             above, below = (
                 f"{sign}=" if end in "[]" else sign
                 for sign, end in zip("><", node.name, strict=True)
@@ -104,7 +102,6 @@ def _real_set(node: Node) -> RealSet | None:
         case Node("set", items) if items:
             return RealSet(functools.reduce(_union, (_ray("=", item) for item in items)))
         case Node("union" | "intersection" | "difference" as kind, parts):
-            # `_COMBINATIONS` has a function of two sets' cuts for each kind, such as `_union`.
             return _together(map(real_set, parts), _COMBINATIONS[kind])
         # `x < 1 or x > 2` is a union, `x > 1, x < 2` an intersection.
         case Node("list", parts, joint) if all(part.kind in ("relation", "list") for part in parts):
@@ -118,13 +115,10 @@ def _real_set(node: Node) -> RealSet | None:
             inside = real_set(condition)
             is_own = inside and inside.name in ("", spelled(variable))
             return RealSet(inside.cuts) if inside and is_own else None
-        # `x \in (0, 1)`
         case Node("relation", (variable, domain), "in") if is_name(variable):
             inside = real_set(domain)
             return inside and inside._replace(name=spelled(variable))
         case Node("relation", sides, joined) if {*joined.split()} <= _FLIPPED.keys():
-            # A chain, 0 < x < 1, has one inequality for each sign: (0, "<", x) and (x, "<", 1).
-            # `zip` ends with the signs, one fewer than the sides.
             links = zip(sides, joined.split(), sides[1:], strict=False)
             return _together((_inequality(*link) for link in links), _intersection)
     return None
@@ -143,8 +137,6 @@ def same_set(reference: RealSet, answer: RealSet) -> bool:
     # f'(x) > 3 is no set of x, nor is f^{-1}(x) > 3.
     if reference.name != answer.name and re.search("['^]", reference.name + answer.name):
         return False
-    # A cut, a begin or end of a set, is just before a number or just `after` it: (3, ∞) begins
-    # after 3, [3, ∞) before 3.
     return len(reference.cuts) == len(answer.cuts) and all(
         one.after == two.after and _same_place(one, two)
         for one, two in zip(reference.cuts, answer.cuts, strict=True)
@@ -178,7 +170,6 @@ def _cut(node: Node, after: bool) -> Cut:
     """
     # Only the sign itself: 2 − ∞ and 1/∞ are no ends.
     if node in (INFINITY, negated(INFINITY)):
-        # _LINE[0] is the cut at −∞, _LINE[1] the cut at ∞; True is the index 1.
         return _LINE[node == INFINITY]
     exact = exact_value(node)
     if exact is not None:
@@ -202,10 +193,8 @@ def _combined(keep: Callable[[bool, bool], bool], left: Cuts, right: Cuts) -> Cu
     cuts: list[Cut] = []
     # Whether the numbers after the current cut are in left, and in right; none is before all cuts.
     inside = [False, False]
-    # cut[:2] is (place, after), by which cuts are ordered.
     cut_at = {cut[:2]: cut for cut in (*left, *right)}
-    # Place → its first cut. Another cut at the same place, which may be a rounded number, must be
-    # at the same number exactly.
+    # Rounded places that are equal must be at the same number exactly.
     first_at: dict[float | Fraction, Cut] = {}
     for cut in (*left, *right):
         if not _same_place(first_at.setdefault(cut.place, cut), cut):
@@ -214,8 +203,7 @@ def _combined(keep: Callable[[bool, bool], bool], left: Cuts, right: Cuts) -> Cu
     for key in sorted(cut_at):
         # At a cut of its own a set begins or ends: its flag in `inside` flips.
         inside = [now ^ (key in side) for now, side in zip(inside, sides, strict=True)]
-        # After an odd number of cuts, the numbers before this one are in the result. It gets a cut
-        # only where that changes.
+        # The result gets a cut only where membership changes.
         if keep(*inside) != bool(len(cuts) % 2):
             cuts.append(cut_at[key])
     return tuple(cuts)
@@ -226,7 +214,6 @@ _intersection = functools.partial(_combined, operator.and_)
 _COMBINATIONS = {
     "union": _union,
     "intersection": _intersection,
-    # True > False: in left, and not in right.
     "difference": functools.partial(_combined, operator.gt),
 }
 # After "bb:R", the name of the reals: the sign that compares a half of them with 0.
@@ -246,7 +233,6 @@ def _together(
     variables = {part.name for part in known} - {""}
     if len(known) < len(sets) or not known or len(variables) > 1:
         return None
-    # The join is the only name, or "" if there is none.
     return RealSet(functools.reduce(combine, (part.cuts for part in known)), "".join(variables))
 
 
@@ -261,7 +247,6 @@ def _inequality(left: Node, comparison: str, right: Node) -> RealSet | None:
     """
     # `3 > x` is read from the right, with the sign turned round: x < 3.
     for term, sign, end in ((left, comparison, right), (right, _FLIPPED[comparison], left)):
-        # The other side has a variable. `free_symbols` lists infinity, but it is an end too.
         if free_symbols(end) - {"infinity"}:
             continue
         if is_name(term):
@@ -282,8 +267,7 @@ def _ray(comparison: str, end: Node) -> Cuts:
         Undecided: `end` is ±∞, and the set is neither x < ∞ nor x > −∞.
     """
     before, after = _cut(end, False), _cut(end, True)
-    # Two cuts at a number; at ±∞ one: `_LINE[0]` at −∞, `_LINE[1]` at ∞. There only x < ∞ and
-    # x > −∞ are allowed.
+    # At ±∞ there is one cut, and only x < ∞ and x > −∞ are allowed.
     allowed = {"<": _LINE[1], ">": _LINE[0]}
     if before in _LINE and before != allowed.get(comparison):
         raise Undecided("a closed end at infinity, or nothing beyond it")
@@ -293,12 +277,10 @@ def _ray(comparison: str, end: Node) -> Cuts:
         case "!=":
             return (_LINE[0], before, after, _LINE[1])
         case "<" | "<=":
-            # `x <= 3` ends after 3, so that 3 is in it; `x < 3` ends before 3.
             return (_LINE[0], after if comparison == "<=" else before)
     return (before if comparison == ">=" else after, _LINE[1])
 
 
-# Kinds of nodes that are always regions.
 _REGIONS = names("union intersection difference builder")
 
 
@@ -316,7 +298,6 @@ def is_region(node: Node) -> bool:
             # After ∈ a tuple is an interval, and listed elements constrain x too.
             return is_region(domain) or domain.kind in ("tuple", "set")
         case Node("relation", _, signs):
-            # `signs` is one text, such as "<= <".
             return any(sign in signs for sign in ("<", ">", "!="))
     return node.kind in _REGIONS or node.name.startswith("bb:")
 
@@ -330,7 +311,6 @@ def compare_region(comparer: Comparer, reference: Node, answer: Node) -> Verdict
     """
     if not (is_region(reference) or is_region(answer)):
         return None
-    # None for a side that is no set of reals.
     one_set, other_set = real_set(reference), real_set(answer)
     if one_set and other_set:
         return Verdict(same_set(one_set, other_set), "region")
@@ -341,13 +321,11 @@ def compare_region(comparer: Comparer, reference: Node, answer: Node) -> Verdict
     match reference.kind:
         case "relation":
             return Verdict(same_constraint(comparer, reference, answer), "constraint")
-        # `\{x : x > y\}`: the args are the element and the condition.
         case "builder":
             return comparer.in_order(reference.args, answer.args, "set")
     return same_expression(reference, answer)
 
 
-# Relations that are compared side by side.
 _BY_SIDES = names("in notin subset subseteq to mid nmid parallel perp cong sim simeq iff")
 
 
@@ -356,16 +334,11 @@ def same_constraint(comparer: Comparer, reference: Node, answer: Node) -> bool:
 
     `x + y = 1` is `2x + 2y = 2` or `1 = x + y`. The factor of an inequality must be positive.
     """
-    # `sides` has the sides of both relations. `name` is the sign: "<=", or "< <" of a chain.
     sides, name = (reference.args, answer.args), reference.name
     if len(sides[0]) != len(sides[1]) or name != answer.name:
         return False
-    # A chain, `0 < x < 1`, or a relation such as ∈: each side must equal its counterpart. The name
-    # of the step is '', since only `equal` is used.
     if len(sides[0]) > 2 or name in _BY_SIDES:
         return comparer.in_order(*sides, "").equal
-    # `Fingerprint` evaluates trees at a random point of a ring. If both relations get the same
-    # value, their sides differ only in form: x + x < 2 and 2x < 2.
     ring = Fingerprint(salt_of(reference, answer))
     if ring.of(reference) == ring.of(answer):
         return True
@@ -375,9 +348,7 @@ def same_constraint(comparer: Comparer, reference: Node, answer: Node) -> bool:
     if sign:
         # Times −1, an equation stays true, but `x < y` would need ">".
         return sign > 0 or name in ("!=", "=")
-    # Sides without a difference, such as sets, are compared as they are, in the same order or
-    # swapped: `A + B = {1, 2}` is `{2, 1} = A + B`. The sides of "<" and "<=" are numbers, which
-    # the steps above decide.
+    # `A + B = {1, 2}` is `{2, 1} = A + B`; sets have no difference.
     return name == "=" and any(
         comparer.in_order(sides[0], order, "").equal for order in (sides[1], sides[1][::-1])
     )
@@ -400,12 +371,10 @@ def _grid(node: Node) -> Grid | None:
     match node:
         case Node("tuple", items, "()" | "<>"):
             return tuple((item,) for item in items)
-        # i is the column (1, 0, 0).
         case Node("symbol", name=name) if name in _UNIT_VECTORS:
             return tuple((number(int(name == other)),) for other in _UNIT_VECTORS)
         case Node("matrix", rows, "matrix"):
             return tuple(row.args for row in rows)
-        # `[[1, 2], [3, 4]]`
         case Node("tuple", rows, "[]") if all(
             row.kind == "tuple" and row.name == "[]" for row in rows
         ):
@@ -425,8 +394,7 @@ def _grid(node: Node) -> Grid | None:
                 tuple(Node("sum", cells) for cells in zip(*rows, strict=True))
                 for rows in zip(*known, strict=True)
             )
-        # A multiple, 2(1, 3) or (1, 3)/2: exactly one part is a grid, and the other parts go into
-        # each of its cells. The grid of a quotient is its first part: 2/(1, 3) is nothing.
+        # A multiple, 2(1, 3) or (1, 3)/2; 2/(1, 3) is nothing.
         case Node("product" | "quotient" as kind, parts):
             placed = [(n, grid) for n, part in enumerate(parts) if (grid := _grid(part))]
             if len(placed) == 1 and (kind == "product" or placed[0][0] == 0):
@@ -448,18 +416,15 @@ def compare_grid(comparer: Comparer, reference: Node, answer: Node) -> Verdict |
 
     Return None if neither side is one of these.
     """
-    # Rows of cells; a tuple or vector is a column, rows of one cell each. None for any other node.
     one, two = _grid(reference), _grid(answer)
     if not one or not two:
         return Verdict(False, "matrix") if one or two else None
     if any(part.name in _UNIT_VECTORS for part in (*nodes(reference), *nodes(answer))):
-        # i + 2j + 0k is a vector in the plane: the third row, the k component, is left out if its
-        # only cell is 0.
+        # i + 2j + 0k is a vector in the plane.
         one, two = (
             side[:2] if len(side) == 3 and exact_value(side[2][0]) == 0 else side
             for side in (one, two)
         )
-    # `_shape` returns the number of cells of each row: (1, 1, 1) for a column of three.
     if _shape(one) != _shape(two):
         return Verdict(False, "matrix")
     is_matrix = {*_shape(one)} != {1} or reference.kind == answer.kind == "matrix"

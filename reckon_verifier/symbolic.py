@@ -49,14 +49,11 @@ from reckon_verifier.tree import (
 MEMORY_BYTES = 512 * 1024 * 1024
 """Address space of the worker; a question that needs more raises MemoryError, and is not equal."""
 
-# The kinds of nodes that sympy may get. Relations and lists are bounds: `k = 1`, and an empty list
-# for a bound that is missing.
+# Relations and lists are bounds: `k = 1`, and an empty list for a missing one.
 _SCALARS = names(
     "number symbol sum product quotient power root call factorial calculus relation list"
 )
-# Functions with jumps or kinks.
 _JUMPING = names("floor ceil sgn max min")
-# sympy's name of each function or kind of node.
 _FUNCTIONS = pairs(
     "sin=sin cos=cos tan=tan cot=cot sec=sec csc=csc sinh=sinh cosh=cosh tanh=tanh arcsin=asin "
     "arccos=acos arctan=atan ln=log log=log exp=exp abs=Abs "
@@ -71,14 +68,12 @@ def is_symbolic_question(*trees: Node) -> bool:
 
     True for `\int_0^1 x^3 dx` and `1/4`. Functions of `_JUMPING`, such as floor, are refused.
     """
-    # Every node of the trees, and those that are integrals, limits, sums or products.
     parts = [part for tree in trees for part in nodes(tree)]
     calculus = [part for part in parts if part.kind == "calculus"]
     return (
         0 < len(calculus) <= MAX_CALCULUS
         and len(parts) <= MAX_SYMBOLIC_NODES
         and {part.kind for part in parts} <= _SCALARS
-        # x^n, with symbols in base and exponent, or a large exponent.
         and not any(part.kind == "power" and _is_hard_power(*part.args) for part in parts)
         # The last argument is the body, such as the integrand; sin(√x) is nested twice.
         and all(nesting(part.args[-1]) <= MAX_INTEGRAND_NESTING for part in calculus)
@@ -111,7 +106,6 @@ def same_symbolic(reference: Node, answer: Node) -> bool:
     Raises:
         Undecided: sympy finds no closed form, or cannot tell.
     """
-    # sympy's `equals` returns None if it cannot tell.
     verdict = _convert(reference).equals(_convert(answer))
     if verdict is None:
         raise Undecided("neither equal nor different")
@@ -132,7 +126,6 @@ def _convert(node: Node) -> Any:
         # a_k is another number for each k, but a sympy symbol would be the same for all.
         raise Undecided("a term that depends on the index")
     if node.kind == "symbol":
-        # sympy's name of π, e, i or ∞, such as "oo"; None for a variable.
         constant = _CONSTANTS.get(node.name)
         return getattr(sympy, constant) if constant else sympy.Symbol(node.name, real=True)
     if node.kind == "calculus":
@@ -145,7 +138,6 @@ def _convert(node: Node) -> Any:
         return result
     parts = [_convert(part) for part in node.args]
     if node.kind == "quotient":
-        # sympy has no quotient: a / b is Mul(a, 1 / b).
         parts[1] = 1 / parts[1]
     if node.kind == "root":
         index, radicand = parts
@@ -156,8 +148,8 @@ def _convert(node: Node) -> Any:
     function = _FUNCTIONS.get(node.name if node.kind == "call" else node.kind)
     if function is None:
         raise Undecided(f"no symbolic {node.kind}")
-    # sympy has a value for 0^0 and ∞^0, and for x^0. `is_nonzero` is True only for a finite number
-    # that is certainly not 0, and None for one that may be 0.
+    # sympy has a value for 0^0, ∞^0 and x^0; `is_nonzero` is True only for a number that is
+    # certainly not 0.
     if function == "Pow" and parts[1].is_zero and not parts[0].is_nonzero:
         raise Undecided("0^0")
     value = getattr(sympy, function)(*parts)
@@ -191,7 +183,6 @@ def _calculus(name: str, lower: Node, upper: Node, body: Node) -> Any:
         )
     if lower.kind != "relation" or len(lower.args) != 2:
         raise Undecided("bounds")
-    # k and 1 of `k = 1`; x and 0 of `x \to 0`.
     letter, start = map(_convert, lower.args)
     if (name, lower.name) == ("lim", "to"):
         # "+-" is the two-sided limit, which must be the same from both sides; ∞ has one side.
@@ -200,8 +191,7 @@ def _calculus(name: str, lower: Node, upper: Node, body: Node) -> Any:
     if name not in ("sum", "prod") or lower.name != "=":
         raise Undecided(name)
     top = _convert(upper)
-    # sympy gives a sum from 3 to 1 a value, but by the usual convention it is empty: refuse it, and
-    # one from 1 to 5/2.
+    # By the usual convention a sum from 3 to 1 is empty, but not sympy's.
     if (top - start).is_negative or any(
         bound.is_finite and bound.is_integer is False for bound in (start, top)
     ):
@@ -219,8 +209,6 @@ def _without_differential(body: Node) -> tuple[Node, Node]:
         Undecided: there is no differential at the end.
     """
     *factors, last = body.args if body.kind == "product" else (body,)
-    # The differential is one symbol, dx, or two factors, d and x. In both cases only the integrand
-    # stays in `factors`, and `last` becomes the variable.
     if last.kind == "symbol" and len(last.name) == 2 and last.name[0] == "d":
         last = symbol(last.name[1])
     elif not factors or factors.pop() != symbol("d"):
@@ -243,7 +231,6 @@ def decide(reference: str, answer: str) -> tuple[bool, str]:
         return False, "symbolic failure"
 
 
-# Errors that sympy raises for expressions that it cannot handle.
 _SYMPY_FAILS = (
     *(ArithmeticError, AttributeError, LookupError, MemoryError, NotImplementedError),
     *(RecursionError, TypeError, ValueError),
@@ -304,18 +291,14 @@ def ask(reference: str, answer: str) -> tuple[bool, str]:
     Raises:
         WorkerLostError: there is no answer; the same question may be asked again.
     """
-    # One question at a time in this process. By process id, since a forked child would inherit a
-    # lock that its parent holds for ever.
+    # By process id, since a forked child would inherit a lock that its parent holds for ever.
     with _lock_of(os.getpid()):
         # CPU time that the worker spent on this batch of answers; `count` renews it.
         if _counts["spent_ms"] >= 1000 * BUDGET_S:
             count("over_budget")
             raise WorkerLostError("over budget")
         count("worker_calls")
-        # The process, started now if there is none. It reads a question and writes its answer, each
-        # one line of JSON.
         worker = _started()
-        # Both are pipes; for mypy.
         assert worker.stdin is not None and worker.stdout is not None
         # The worker limits its own CPU time; this limit of wall time is for a very busy machine.
         backstop = threading.Timer(PATIENCE_S, worker.kill)
@@ -325,7 +308,6 @@ def ask(reference: str, answer: str) -> tuple[bool, str]:
             worker.stdin.flush()
             line = worker.stdout.readline()
         except BrokenPipeError:
-            # The worker had ended already.
             line = b""
         except BaseException:
             # Interrupted: the next question would read this one's answer.
@@ -341,8 +323,7 @@ def ask(reference: str, answer: str) -> tuple[bool, str]:
             return equal, step
         # A worker that ended reports no CPU time: the most that it may have used is counted.
         _counts["spent_ms"] += int(1000 * TIMEOUT_S)
-        # A worker that a signal ended returns its negative number: SIGPROF is the worker's own
-        # limit, SIGKILL the backstop's.
+        # A signal's negative number: SIGPROF is the worker's own limit, SIGKILL the backstop's.
         late = worker.wait() in (-signal.SIGPROF, -signal.SIGKILL)
         count("timeouts" if late else "worker_failures")
         raise WorkerLostError("timeout" if late else "worker failure")
@@ -357,7 +338,6 @@ def _started() -> subprocess.Popen[bytes]:
     """Return this process's worker; start one if there is none or it has ended."""
     worker = _workers.get(os.getpid())
     if worker is not None and worker.poll() is not None:
-        # The worker has ended: this closes its pipes.
         worker.communicate()
         worker = None
     if worker is None:
@@ -385,13 +365,11 @@ def main() -> None:
 
     # Beyond this address space an allocation raises MemoryError, which `decide` survives.
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    # The first line, for `_started`.
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     for line in sys.stdin:
         start = time.process_time()
         signal.setitimer(signal.ITIMER_PROF, float(sys.argv[1]))
-        # The line is [reference, answer]; this is (equal, step).
         answer = decide(*json.loads(line))
         signal.setitimer(signal.ITIMER_PROF, 0)
         sys.stdout.write(json.dumps([*answer, time.process_time() - start]) + "\n")

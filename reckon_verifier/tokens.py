@@ -49,7 +49,6 @@ _SIGNS = str.maketrans(
 )
 _CIRCLED = re.compile("[①-⑳][①-⑳, ]*")
 
-# Raised and lowered digits and signs.
 _RAISED, _LOWERED = re.compile("[⁰¹²³⁴-⁹⁺⁻⁽⁾ⁿ]+"), re.compile("[₀-₉₊₋₍₎]+")
 # A control character and the rest of a command that lost its backslash: a tab before "ext" was
 # `\text`, a form feed before "rac" was `\frac`.
@@ -60,7 +59,6 @@ _DAMAGED = re.compile(
     "|\n(?=eq|abla|otin)"
 )
 _ESCAPED = dict(zip("\t\f\v\b\r\a\n", "tfvbran", strict=True))
-# `<sup>2</sup>`, `<sub>1</sub>`
 _RAISED_TAG = re.compile(r"<su([pb])>\s*([^<>]*?)\s*</su\1>")
 # The two backslashes of `\\frac`, an escaped text; `\\` before any other word ends a row.
 _DOUBLED = re.compile(
@@ -85,17 +83,14 @@ def repaired(text: str) -> str:
     """
     if not text.isprintable():
         text = _DAMAGED.sub(lambda match: "\\" + _ESCAPED[match[0]], text)
-    # match[1] is the p of `<sup>` or the b of `<sub>`, match[2] the text in the tag.
     if "<su" in text:
         text = _RAISED_TAG.sub(
             lambda match: f"{'^' if match[1] == 'p' else '_'}{{{match[2]}}}", text
         )
-    # Positive if closing braces are missing; -1 if there is one too many.
     open_braces = text.count("{") - text.count("}")
     if open_braces == -1 and text.endswith("}") and "\\}" not in text:
         return text[:-1]
-    # A text that is cut at its end lacks a few closing braces. It is left as it is if an argument
-    # is missing too (a `{`, `^` or `_` at the end), or if it has `\{`, which was counted as `{`.
+    # A text cut at its end lacks a few closing braces; `\{` was counted as `{`.
     is_cut = 0 < open_braces < 4 and "\\{" not in text and text[-1] not in "{^_"
     return text + "}" * open_braces if is_cut else text
 
@@ -109,13 +104,11 @@ def _ascii(text: str) -> str:
     # A list of options, `①②` -> `1,2`. The circled numbers begin with ① at 0x2460.
     if _CIRCLED.fullmatch(text):
         return ",".join(str(ord(sign) - 0x245F) for sign in text if sign not in ", ")
-    # Without the signs that have a LaTeX spelling: raised ones, lowered ones, those of `_SIGNS`.
-    # `_is_marked` finds a sign that NFKC would write as a plain letter or digit, `𝐯` as v.
     if any(map(_is_marked, _LOWERED.sub("", _RAISED.sub("", text)).translate(_SIGNS))):
         raise Unparsable("a letter of a mathematical alphabet, or a digit in a circle")
     text = _LOWERED.sub(r"_{\g<0>}", _RAISED.sub(r"^{\g<0>}", text))
-    # NFKC writes the `²` of `^{²}` as 2, and full-width digits as digits. `_SIGNS` comes before it,
-    # since NFKC writes `½` as `1⁄2` (`5½` would be 51/2), and after it, for signs that it returns.
+    # `_SIGNS` comes before NFKC, which writes `½` as `1⁄2` (`5½` would be 51/2), and after it, for
+    # signs that it returns.
     return unicodedata.normalize("NFKC", text.translate(_SIGNS)).translate(_SIGNS)
 
 
@@ -124,7 +117,6 @@ def _is_marked(sign: str) -> bool:
 
     False for italics, `𝑣`: an italic v is only a v.
     """
-    # The kind of a compatibility sign: "<font> 0076" for 𝐯, "<circle> 0031" for ①, '' for v.
     tag = unicodedata.decomposition(sign).partition(" ")[0]
     if tag == "<font>":
         # Unicode has the italic h apart from the other letters, as Planck's constant.
@@ -193,7 +185,6 @@ _NEUTRAL = (
     r"\s+|~|\\[,;:! ]|\\(?:left|right)\s*\.(?!\d)|\\q?quad"
     r"|\\(?:thinspace|negthinspace|negmedspace|negthickspace|medspace"
     r"|thickspace|nobreakspace|hfill|newline|par|displaystyle|textstyle|limits|nolimits|mathstrut"
-    # Sizes of brackets, such as `\Big`; math delimiters.
     r"|left|right|middle|[bB]igg?[lrm]?)(?![a-zA-Z])|\\hspace\*?\{[^{}]*\}|\\[()\[\]]|\$"
     r"|\\(?:text)?color\{[a-zA-Z]+\}"
 )
@@ -204,20 +195,16 @@ _NUMBER = (
     # Groups of three digits: `1{,}234`, `1,\!234`, `1\,234`, `1'234`, `1 234.50`.
     r"|(?<![\^_])\d{1,3}(?:(?: ?\{ ?, ?\} ?|, ?\\! ?"
     r"|\\[,!;:] ?|'| )\d{3})+(?![\d/])(?:[MARK]\d{1,2}(?!\d))?"
-    # Groups with points: `1.234.567`.
     r"|\d{1,3}(?:\.\d{3})+(?<=\.\d{3}\.\d{3})(?!,\d{1,2}(?!\d))(?![\d.])"
-    # GROUPED is replaced by patterns for `1,234.5` and `1.234,56`, or by nothing (`_SEPARATE`), and
-    # MARK by the decimal signs after groups. Then `1.5`, `.5`, the `3.` of `3./4`, and `12`.
+    # `_SEPARATE` has nothing for GROUPED. Then `1.5`, `.5`, the `3.` of `3./4`, and `12`.
     r"|GROUPED\d+\.\d+|\.\d+|\d+\.(?=/)|\d+(?:(?=[eE][+-]?\d))?"
 )
 # One token or one neutral piece; `_Scanner._read` reads the name of the group that matched.
 _PATTERN = (
     rf"(?P<neutral>{_NEUTRAL})"
-    # `\text{`, or `\mathrm` before one character
     rf"|\\(?P<style>{'|'.join(sorted(_UPRIGHT | _BOLD.keys() | _FRAMES, key=len, reverse=True))})"
     r"\*?(?![a-zA-Z])\s*(?P<open>\{)?"
     rf"|(?P<number>(?:{_NUMBER})(?:[eE][+-]?\d{{1,3}}(?![\d.]))?)"
-    # `\not=`, `\not\in`
     r"|\\not\s*(?:=|\\(?P<denied>[a-z]+))"
     r"|(?P<command>\\(?:[A-Za-z]+|[{}%|_&#\\$]))"
     r"|(?P<word>[^\W\d_]+)"
@@ -227,18 +214,16 @@ _PATTERN = (
 _SEPARATE = re.compile(_PATTERN.replace("GROUPED", "").replace("[MARK]", r"\."))
 _GROUPS = r"[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)(?:\.\d+)?|\d{1,3}(?:\.\d{3})+,\d{1,2}(?!\d)(?!\.)|"
 _GROUPING = re.compile(_PATTERN.replace("GROUPED", _GROUPS).replace("[MARK]", "[.,]"))
-# The change of `_Scanner.depth` at each bracket.
 _DEPTH = {"(": 1, "[": 1, "{set": 1, "langle": 1, ")": -1, "]": -1, "}set": -1, "rangle": -1}
 _APART = re.compile(r"\\(?:q?quad|hspace|hfill|newline|par$)")
 """Spacing that separates: `a \\quad b` is no product."""
-# Commands that begin no factor.
 _BETWEEN = names(
     "in notin le ge ne approx equiv to iff land lor cup cap setminus pm mp times cdot "
     "div forall end \\\\ & % }set mid checkmark blacksquare square"
 )
 # Roman numerals and nothing else: `iv`, `(ii), (iv)`.
 _ROMAN = re.compile(r"(?:[ivx]|and|or|[\s$(),.;{}])*")
-# Words of two letters; other small letters, such as `xy`, are a product, a differential or a unit.
+# Other pairs of small letters, `xy`, are a product, a differential or a unit.
 _TWO_LETTERS = names("is it of to so we be in as if no on an by at do he us my am pm or vs")
 _PLAIN_UNITS = names("cm mm km kg ft lb yd oz hr ml mL kJ kW Hz Pa")
 """Units of two letters that are units also in plain letters; `mg` may be a product, m times g."""
@@ -275,9 +260,7 @@ def tokenize(text: str) -> tuple[Token, ...]:
         raise TooHard(f"more than {MAX_ANSWER_CHARS} characters")
     text = repaired(text)
     text = text if text.isascii() else _ascii(text)
-    # An upright differential is `dx` too, no product of d and x.
     text = _DIFFERENTIAL.sub(r" d\1", text)
-    # `_DOUBLED`: the `\\frac` of an escaped text becomes `\frac`.
     scanner = _Scanner(_DOUBLED.sub(r"\\", _unwrapped(text)))
     scanner.run()
     return tuple(scanner.tokens)
@@ -311,7 +294,6 @@ def _spelled(token: Token) -> str:
     return lower if is_word and not is_name else token.text
 
 
-# Digits in groups, then a decimal comma: `1.234,56`, `1\,234,5`.
 _EUROPEAN = re.compile(r"(\d{1,3}(?:\D+\d{3})+),(\d{1,2})")
 
 
@@ -321,15 +303,12 @@ def _plain_number(text: str) -> str:
     `1 234` -> `1234`; `1,234.50` -> `1234.50`; `1.234,56` -> `1234.56`. A literal with repeating
     digits, `2.(6)`, loses only its spaces.
     """
-    # `2.(6)`, `0.\overline{3}`, `0.\dot3` or `0.33\ldots`
     if "(" in text or "\\overline" in text or "dot" in text or "..." in text:
         return re.sub(r"\s", "", text)
     # `1.234,56`: a comma after groups of digits is the decimal point.
     if european := _EUROPEAN.fullmatch(text):
         text = re.sub(r"\D", "", european[1]) + "." + european[2]
-    # "1.5e3" -> "1.5", "e", "3"; without an "e", the last two are ''.
     mantissa, exponent_mark, power = text.lower().partition("e")
-    # 1.234.567: two points group digits.
     mantissa = mantissa if mantissa.count(".") < 2 else mantissa.replace(".", "")
     return re.sub(r"[^\d.]", "", mantissa) + exponent_mark + power
 
@@ -355,9 +334,7 @@ def _unwrapped(text: str) -> str:
     while True:
         before = text
         text = text.strip()
-        # The search takes time quadratic in a run of spaces or marks (4,000 spaces: 1.3 s). Hence
-        # texts of 3,000 characters and more keep their end marks. A text of end marks only keeps
-        # them too: the cut would leave nothing.
+        # The search takes time quadratic in a run of spaces or marks (4,000 spaces: 1.3 s).
         if len(text) < 3000 and (mark := _END_MARKS.search(text)) and mark.start():
             text = text[: mark.start()]
         for opening, closing in _WRAPPINGS:
@@ -389,15 +366,10 @@ class _Scanner:
     def __init__(self, text: str) -> None:
         self.text = text
         self.tokens: list[Token] = []
-        # Number of open brackets; index in the text after the current match.
         self.depth = self.end = 0
-        # A stack of the open braces: of each, the style ("mathrm" or '') and its token's index.
         self.groups: list[tuple[str, int]] = []
-        # The style of the next token only: `\mathrm d`.
         self.next_style = ""
-        # Whether a wide space, such as `\quad`, precedes the next token.
         self.is_apart = False
-        # Index of a `$` that is a currency; -1 if there is none.
         # Math delimiters come in pairs: if the number of dollars is odd, the first is a currency.
         self.currency = text.find("$") if len(re.findall(r"(?<!\\)\$", text)) % 2 else -1
 
@@ -409,8 +381,6 @@ class _Scanner:
         """
         position = 0
         while position < len(self.text):
-            # "1,234" is one number, but two elements between brackets: `depth` is the number of
-            # open brackets, which `_read` updates.
             pattern = _SEPARATE if self.depth else _GROUPING
             match = pattern.match(self.text, position)
             if match is None:
@@ -423,7 +393,6 @@ class _Scanner:
             position = match.end()
             if len(self.tokens) > MAX_TOKENS:
                 raise TooHard("tokens")
-        # A brace is still open.
         if self.groups:
             raise Unparsable("a group that is not closed")
 
@@ -437,20 +406,17 @@ class _Scanner:
 
         Neutral text adds nothing.
         """
-        # The name of the last group that matched: "number", "command" and so on.
         kind, text, self.end = match.lastgroup, match[0], match.end()
         if kind == "neutral":
             if text == "~" and not self.tokens:
                 # Before an answer, ~ means about.
                 raise Unparsable("~ before an answer")
-            # A wide space, `\quad`, counts until the next token.
             self.is_apart |= bool(_APART.match(text))
             return
-        # `a \quad b` is no product: `_joins` is True if the match would be a factor.
+        # `a \quad b` is no product.
         if self.is_apart and self._joins(match):
             raise Unparsable("a wide space between factors")
         self.is_apart = False
-        # `\text`, `\mathbf`, `\boxed` and the like, often with the brace of their argument.
         if match["style"]:
             if match["open"]:
                 self.groups.append((match["style"], len(self.tokens)))
@@ -463,15 +429,12 @@ class _Scanner:
         if kind == "number":
             self._add_number(match)
         elif kind == "command":
-            # Without its backslash; `CANONICAL_NAME` writes "dfrac" as "frac".
             self._add_sign(CANONICAL_NAME.get(text[1:], text[1:]), is_command=True)
         elif kind == "word":
             self._add_word(text, match.start())
         elif kind == "operator":
-            # `_SIGN_FOR` writes `<=` as "le".
             self._add_sign(_SIGN_FOR.get(text, text), is_command=False)
         else:
-            # `\not=`, `\not\in`
             name = f"not{match['denied'] or ''}"
             self._add_sign(CANONICAL_NAME.get(name, name), is_command=True)
         self.next_style = ""
@@ -483,18 +446,14 @@ class _Scanner:
         separator, `1, \quad 2`; and for a sign between two sides, `a \quad = b`.
         """
         last = self.tokens[-1] if self.tokens else END
-        # An operator that begins no factor, such as + or =.
         is_sign = match.lastgroup == "operator" and match[0] not in ("(", "[", "{", "|")
-        # The name of a command without its backslash.
         name = CANONICAL_NAME.get(match[0][1:], match[0][1:])
         is_between = is_sign or match["style"] in _UPRIGHT or name in _BETWEEN
         return not (is_between or last.kind in ("end", "separator"))
 
     def _add_number(self, match: re.Match[str]) -> None:
         """Add a number; digits that are a symbol, or directly after a letter, are refused."""
-        # `_BOLD` has the prefix that a style gives to names: "bf" for bold (`\mathbf{v}` is bf:v),
-        # "bb" for `\mathbb`, none for `\text`. Digits without a prefix or in bold are a number, but
-        # `\mathbb{1}` is a symbol, and a bold 0 the zero vector.
+        # `\mathbb{1}` is a symbol, and a bold 0 the zero vector; digits in bold are a number.
         if _BOLD.get(self.style, "bf") != "bf":
             raise Unparsable("digits as a symbol")
         if self.style in _BOLD and match[0] == "0":
@@ -512,7 +471,6 @@ class _Scanner:
         `name` has no backslash. If a command has several names, it is the one of `CANONICAL_NAME`.
         """
         if name == "{":
-            # The group has no style; its brace is the next token, added at the end.
             self.groups.append(("", len(self.tokens)))
         # The brace of a group; the brace of a set, `\}`, has the name "}set".
         if name == "}" and not is_command:
@@ -530,7 +488,6 @@ class _Scanner:
         if separator := _SEPARATORS.get(name):
             self.tokens.append(Token("separator", separator))
             return None
-        # 1 for an opening bracket, -1 for a closing one.
         self.depth += _DEPTH.get(name, 0)
         if name in CURRENCIES:
             self.tokens.append(Token("text", name))
@@ -551,29 +508,23 @@ class _Scanner:
         if not self.groups:
             raise Unparsable("a group that is not open")
         style, start = self.groups.pop()
-        # tokens[start] is the opening brace.
         inside = self.tokens[start + 1 :]
         # The token before the group, and the only token in it; END if there is none, or several.
         before = self.tokens[start - 1] if start else END
         only = inside[0] if len(inside) == 1 else END
-        # "and" and "or" are separators.
         has_words = any(token.kind in (*WORDS, "separator") for token in inside)
         # `\text{(B)}`, `\mathrm{d}`, `\text{ percent}`: letters and marks, which need no group.
         is_mark = all(token.kind == "letter" or token.text in _MARKS for token in inside)
-        # The braces of a style, not of a frame such as `\boxed`; an exponent or a subscript of
-        # several tokens, `x_{\text{a b}}`, keeps its braces.
+        # Not of a frame such as `\boxed`; `x_{\text{a b}}` keeps its braces.
         is_text = style and style not in _FRAMES and before.text not in ("^", "_")
-        # One token in braces, but not an argument: the braces stay after a command, and after the
-        # closing brace of a first argument, as in `\frac{1}{2}`.
+        # Braces stay around an argument, as in `\frac{1}{2}`.
         is_plain = only.kind in ("number", "letter", *WORDS) and before != CLOSE
         is_plain &= before.kind in ("operator", "separator", "end", *WORDS)
         # The style is around the whole answer: `\mathrm{x+1}`.
         is_whole = not start and not self.text[self.end :].strip(" $.")
         if is_plain or (is_text and (has_words or is_mark or is_whole or only.text in FUNCTIONS)):
-            # Only the opening brace has a token yet.
             del self.tokens[start]
         elif before.text == "^" and only.text in _ON_TOP:
-            # `30^{\circ}`: without the braces, as `30^\circ`.
             del self.tokens[start:]
             self._add_sign(only.text, is_command=True)
         else:
@@ -586,16 +537,13 @@ class _Scanner:
         number), a word (`was`), a name (`AB`), or a differential (`dx`). Any other run is a
         product, and each of its letters a token: `xy`. The branches are tried in order.
         """
-        # `style` is the innermost style, such as "mathrm" or "text"; '' for plain letters.
         style, lower, previous_char = self.style, run.lower(), self.text[start - 1 : start]
-        # "bf" in `\mathbf{v}`, whose letter is named bf:v.
         prefix = _BOLD.get(style, "")
         name = f"{prefix}:{run}" if prefix else run
         # The last token, without opening braces after it.
         last = next((token for token in self.tokens[::-1] if token != OPEN), END)
         # A unit may come after a value, `5 kg`, `(x + 1) kg`, or after the slash of another unit.
         follows_value = last.kind == "number" or last.text in (")", "}", "/", "pi", "mu", "degree")
-        # `5\text{ kg}`, and the second word of `5\text{ N m}`.
         is_styled_unit = (
             style in _UPRIGHT and (follows_value or last.kind == "text") and is_unit(run)
         )
@@ -606,29 +554,24 @@ class _Scanner:
         )
         # Two ASCII letters without an upright style are a product, `xy`, unless both are capitals.
         is_word = len(run) > 2 or not run.isascii() or style in _UPRIGHT or run.isupper()
-        # The kind of the token that is added at the end; '' if a branch adds its tokens itself.
         kind = ""
         if len(run) == 1 and run.isascii() and not is_styled_unit:
             kind = "letter"
         elif lower in ("and", "or"):
             kind, name = "separator", lower
-        # `sin`, `pi`: commands also without a backslash.
         elif run in _PLAIN and not prefix:
             self._add_sign(CANONICAL_NAME.get(run, run), is_command=True)
-        # `5 percent` is `5 %`.
         elif follows_value and lower in _SIGN_WORDS:
             self._add_sign(_SIGN_WORDS[lower], is_command=True)
         elif (
             is_styled_unit
             or (is_plain_unit and follows_value and is_unit(run))
-            # `3rd`, `3^{rd}`
             or (run in ("st", "nd", "rd", "th") and (last.kind == "number" or last.text == "^"))
         ):
             kind, name = "text", run
         # `iv` by itself is a Roman numeral, and not `vi`.
         elif len(run) == 2 and not prefix and _ROMAN.fullmatch(self.text):
             kind = "word"
-        # `dx`
         elif len(run) == 2 and not style and run.islower() and run[0] == "d" and run != "do":
             kind = "letter"
         # Bold capitals are letters, not words: `\mathbf{AB}`.
@@ -640,10 +583,8 @@ class _Scanner:
             kind = "name" if is_name or prefix else "word"
             if style in _UPRIGHT:
                 kind = "text"
-            # A word of three letters or more has no style in its name.
             name = name if len(run) < 3 else run
         else:
-            # A product of letters; `kind` stays '', since their tokens are added here.
             self.tokens += [Token("letter", f"{prefix}:{x}" if prefix else x) for x in run]
         if kind:
             self.tokens.append(Token(kind, name))

@@ -244,11 +244,9 @@ def spelled(node: Node) -> str:
     """
     if node.args:
         inside = ",".join(map(spelled, node.args))
-        # "f(x)" for a call, "sum:(x,1)" for any other kind.
         head = node.name if node.kind == "call" else f"{node.kind}:{node.name}"
         return f"{head}({inside})"
-    # A number is spelled by its value, "1/2" for 0.5. Digits, and what has no value, are spelled as
-    # written: x_{01} is not x_1.
+    # Digits are spelled as written: x_{01} is not x_1.
     is_plain = node.value is None or node.name.isdigit()
     value = node.name if is_plain else node.value
     return str(value) if node.kind in ("number", "symbol") else f"{node.kind}:{value}"
@@ -265,8 +263,7 @@ def free_symbols(node: Node) -> frozenset[str]:
         return frozenset() if node.name in ("pi", "e", "i") else frozenset([node.name])
     inside = frozenset[str]().union(*map(free_symbols, node.args))
     if node.kind == "calculus":
-        # The lower bound of a sum, product or limit is a relation, `k = 1` or `x -> 0`, whose left
-        # side is the index. That of an integral is usually a value.
+        # The lower bound of a sum, product or limit is a relation, `k = 1` or `x -> 0`.
         index = node.args[0].args[0].name if node.args[0].kind == "relation" else ""
         # A bound or the point of a limit may be infinity.
         inside -= {index, "infinity"}
@@ -296,7 +293,6 @@ def is_name(node: Node) -> bool:
     `x = 5` states the value of x; x + y is no name, so that `x + y = 5` is a constraint.
     """
     kind, parts = node.kind, node.args
-    # x, but not a constant or a set of numbers (`\mathbb{R}` is `bb:R`).
     if kind == "symbol":
         return node.name not in _CONSTANTS and not node.name.startswith("bb:")
     # f(2), of an unknown function; ln has known values, so `\ln x = 2` states nothing about ln.
@@ -305,5 +301,4 @@ def is_name(node: Node) -> bool:
     # `(x, y) = (1, 2)`, `a : b = 2 : 3` and `A ∪ B = …` state values of all the names on the left.
     if kind in ("union", "intersection", "ratio", "tuple"):
         return all(map(is_name, parts))
-    # Words: the maximum of `Maximum: 5`.
     return kind in ("phrase", "label")

@@ -28,13 +28,11 @@ HEDGES = names(
 No label, unit or noun with one of them may be left out.
 """
 
-# Words that may be left out beside an answer, whatever it is.
 _FRAME = names(
     "the a an final correct required answer answers result results value values solution "
     "solutions so thus therefore hence then we get have obtain of for to in that it this its our "
     "number numbers total set equation expression unique such option choice"
 )
-# Words for what is asked for, which a problem decides.
 _QUANTITIES = names(
     "sum product difference ratio area volume perimeter circumference length width height depth "
     "distance radius diameter angle side triangle circle rectangle maximum minimum max min largest "
@@ -44,7 +42,6 @@ _QUANTITIES = names(
 )
 
 
-# `triangle ABC`
 _FIGURE = re.compile(
     r"\b(triangle|quadrilateral|angle|segment|square|rectangle|circle|line) [A-Za-z]{1,4}\b"
     r"(?! [A-Za-z])"
@@ -57,18 +54,15 @@ def may_label(label: str, problem: str) -> bool:
     It must have no hedge, and only words of `_FRAME` or of the problem; if the problem's text is
     not known (''), words of `_QUANTITIES` instead of those of the problem.
     """
-    # Without a problem, `triangle ABC` counts as `triangle`.
     words = (label if problem else _FIGURE.sub(r"\1", label)).split()
     # `A` is a point, `a` an article.
     words = [word if len(word) == 1 else word.lower() for word in words]
-    # The problem's words as written and in lower case, for single letters and for other words.
     known = _FRAME | set(re.findall(r"[^\W\d_]+", f"{problem} {problem.lower()}"))
     # A known problem tells which quantity it asks for: the perimeter is not its area.
     known |= set() if problem else _QUANTITIES
     # "the remainder of the answer" is not the answer.
     if _QUANTITIES & {*words} and {"answer", "result", "results", "answers"} & {*words}:
         return False
-    # Every word must be known; without a problem, a single letter (the A of `angle A`) need not be.
     return not HEDGES & {*words} and {word for word in words if problem or len(word) > 1} <= known
 
 
@@ -106,30 +100,25 @@ def spelled_number(match: re.Match[str]) -> str | None:
     None for several numbers in a row, `two three` and `20 five`, and for scales from a thousand on
     that do not fall: `two thousand million`.
     """
-    # `current` is the number since the last scale from a thousand on, `total` the sum of the parts
-    # before it: of "two million three hundred", 300 and 2,000,000. `current` is None before the
-    # first word, and `largest` bounds the next scale: scales fall.
+    # `current` is the number since the last scale from a thousand on, `total` the sum before it;
+    # `largest` bounds the next scale, since scales fall.
     total = Fraction(0)
     current = Fraction(match[1]) if match[1] else None
     words = re.findall("[a-z]{3,}", match[2].replace(" and ", " "))
     largest = Fraction(10**100)
-    # Digits must come before a scale: "2.5 million", not "2 three".
     if match[1] and words[0] not in SCALES:
         return None
     for word in words:
         if scale := SCALES.get(word):
-            # No number since the last scale, "thousand thousand", or a larger one after it.
             if scale > 100 and (current == 0 or scale >= largest):
                 return None
             # "dozen" only is 12; "two hundred" is 2 · 100.
             current = (1 if current is None else current) * Fraction(scale)
-            # From a thousand on, the next words begin a new part.
             if scale > 100:
                 total, current, largest = total + current, Fraction(0), Fraction(scale)
         else:
             value = int(_NUMBER_WORDS[word])
-            # After a number, no "zero"; a value from 10 on only if the number ends in 00, as in
-            # "hundred ten"; a digit only if it ends in 0, "twenty one", but not in 10, "ten one".
+            # "hundred ten" and "twenty one", but neither "ten one" nor "twenty zero".
             if current is not None and (
                 not value or current % (100 if value >= 10 else 10) or current % 100 == 10
             ):
@@ -138,7 +127,6 @@ def spelled_number(match: re.Match[str]) -> str | None:
     return str(total + (current or 0))
 
 
-# A text in a formula, `\text{cm}`; a command; or a word.
 PIECE = re.compile(
     r"\\(?:text|mbox|textbf|textit|textrm|mathrm|mathbf|operatorname)\b\s*\{(?P<text>[^{}]*)\}"
     r"|\\(?:begin|end)\s*\{\w+\*?\}|\\[A-Za-z]+"
@@ -152,7 +140,6 @@ _MATHS = FUNCTIONS | names(
     " log10 pi theta alpha beta gamma delta lambda omega phi and or det mod none union emptyset"
 )
 _SHORT = names("is it of to so we be in as if no on an by at il")
-# `print(x)`, `</div>`, `np.sqrt(`, `def f`
 _CODE = re.compile(
     r"(?<![\\A-Za-z_])[A-Za-z_]{2,}\(|</?\w+>|__|\w\.\w+\(|\b(?:def|lambda|import|return)\b"
 )
@@ -218,7 +205,6 @@ _PREFIXES = pairs(
     "n=1/1000000000 u=1/1000000 μ=1/1000000 m=1/1000 c=1/100 k=1000 M=1000000 "
     "G=1000000000 milli=1/1000 centi=1/100 kilo=1000 mega=1000000"
 )
-# Names of units that take a prefix: `km`, `kilometer`.
 _PREFIXED = names(
     "m g s L l A V W J N Pa Hz eV Ω ohm ohms "
     "meter meters metre metres gram grams second seconds liter liters litre litres "
@@ -226,7 +212,6 @@ _PREFIXED = names(
     "pascal pascals hertz"
 )
 _DIMENSIONS = {
-    # dimension: "names=factor" in its base unit
     "length": "m meter meters metre metres=1 in inch inches=127/5000 ft foot feet=381/1250 "
     "yd yard yards=1143/1250 mi mile miles=201168/125",
     "mass": "g gram grams=1 lb lbs pound pounds=45359237/100000 oz ounce ounces=45359237/1600000 "
@@ -268,7 +253,6 @@ def _table() -> dict[str, Unit]:
     """
     units: dict[str, Unit] = {}
     for dimension, spec in _DIMENSIONS.items():
-        # "ft foot feet=381/1250" -> synonyms and factor
         for synonyms, factor in re.findall(r"([^=]+)=(\S+)", spec):
             powers, scale = ((dimension, 1),), Fraction(factor)
             for name in synonyms.split():
@@ -282,9 +266,7 @@ def _table() -> dict[str, Unit]:
 
 
 UNITS = _table()
-# Abbreviations of composed units.
 _COMPOUND = {"mph": "mi/h", "kph": "km/h", "kmph": "km/h", "fps": "ft/s", "cc": "cm^3"}
-# A unit with its power: `cm^2`, `s^{-1}`, `m2`.
 _PIECE = re.compile(r"([^\W\d_]+|[$€£¥₹¢])\.?\s*(?:\^?\{?(-?\d)\}?)?")
 
 
@@ -303,32 +285,25 @@ def parse_unit(text: str) -> Unit | None:
     # An age is as long as any other time: "16 years old".
     text = _COMPOUND.get(text.strip(), text).replace(" per ", " / ").removesuffix(" old")
     dimension: dict[str, int] = {}
-    # `sign` is -1 after a slash; `times` is the power that "square" or "cubic" gives the next word.
     factor, sign, times = Fraction(1), 1, 1
-    # "square feet/s" has the pieces "square ", "feet", "/" and "s".
     for piece in re.findall(r"[^\W\d_]+\s*\^?\{?-?\d?\}?|[$€£¥₹¢]|/|\S", text):
         word = piece.strip()
-        # One slash after a unit; any other slash is an unknown word below, and so is a second
-        # "square".
+        # One slash after a unit; a second "square" is no unit.
         if word == "/" and sign == 1 and dimension:
             sign = -1
         elif word in ("square", "sq", "cubic", "cu") and times == 1:
             times = 2 if word[0] == "s" else 3
         else:
-            # match[1] is the name, match[2] the power or None: "cm^2" -> "cm", "2".
             match = _PIECE.fullmatch(word)
-            # The `Unit` of the name, or None.
             known = match and _unit(match[1])
             if not match or not known:
                 return None
             power = sign * int(match[2] or times)
-            # Multiply by the known unit to this power: dimensions are added.
             for name, exponent in known.dimension:
                 dimension[name] = dimension.get(name, 0) + power * exponent
             factor *= known.factor**power
             times = 1
-    # Dimensions that cancel are left out; a unit without any, such as m/m, is none, and so is a
-    # text that ends with "square" (`times` is then not 1).
+    # A unit whose dimensions cancel, m/m, is none, nor is a text that ends with "square".
     powers = tuple(sorted((name, power) for name, power in dimension.items() if power))
     return Unit(powers, factor) if powers and times == 1 else None
 
@@ -338,11 +313,9 @@ def is_unit(word: str) -> bool:
     return parse_unit(word) is not None
 
 
-# The question for a unit, and up to four words after it: "in miles per hour".
 _ASKED = re.compile(r"\b(?:in|nearest) (?=((?:[a-z$]+[ .,?/-]*){1,4}))", re.I)
 _UNIT_WORD = re.compile(r"[A-Za-z$€£¥₹]+")
-# "What is its total surface area", "how tall is Sara": the quantity that a problem asks for. A
-# "cost ratio" or "the cost in percent" has another unit; "how long" may ask for a time.
+# A "cost ratio" or "the cost in percent" has another unit; "how long" may ask for a time.
 _QUANTITY = re.compile(
     r"\b(?:what(?:['’]s| is| are| was| were| will be| would be)?|find|compute|calculate|determine"
     r"|how) (?:(?:the|its|his|her|their|total|sum of|total of|difference between|\w+['’]s) )*"
@@ -391,9 +364,7 @@ def _units_of(problem: str) -> tuple[frozenset[Unit], frozenset[Unit]]:
 
     "How far in feet is 5 meters?" asks for feet, and has feet and meters.
     """
-    # A rounding to the nearest cent leaves the unit a dollar.
     problem = re.sub(r"nearest (?:cent|penny)\b", "", problem)
-    # The words after each "in" or "nearest", up to four, as far as they begin with a unit.
     asked_units = {
         unit
         for words in _ASKED.findall(problem)
@@ -404,7 +375,6 @@ def _units_of(problem: str) -> tuple[frozenset[Unit], frozenset[Unit]]:
     # "the second artifact" has no unit of time; "mph" has hours.
     words = [word for word in words if word not in ("in", "second")]
     words += ["hour"] * bool(re.search(r"(?i)\b(?:[mk]ph|kmph|km/h)\b", problem))
-    # Units of several words: "square feet", "miles per hour".
     joined = re.findall(r"(?:square|cubic) [a-z]+|[a-z]+ per [a-z]+|km/h|m/s", problem)
     named = {unit for word in (*words, *joined) if (unit := parse_unit(word))}
     return frozenset(asked_units), frozenset(named)
@@ -437,18 +407,14 @@ def may_be_added(unit: Unit, problem: str) -> bool:
     # Degrees are no unit of the table, but a problem with degrees asks for no radians.
     if "degree" in problem and ("angle", 1) in unit.dimension:
         return False
-    # "in thousands of dollars": 5 is not $5.
     if re.search(r"(?i)\b(?:hundred|thousand|million|billion)s of\b", problem):
         return False
-    # The rest of the sentence after "how many" or "number of", without "more", or ().
     if asked_rest := asked_words(problem):
         return _first_unit(asked_rest[-1].replace("-", " ").split()) == unit
-    # The units after "in" or "nearest", and all units in the problem.
     asked_units, named = _units_of(problem)
     # A cost may be in dollars where the prices are in cents.
     is_whole = unit != UNITS["cents"] or unit in asked_units
-    # The units of this dimension that the problem asks for, or else has. Metres and feet leave open
-    # which one is meant.
+    # Metres and feet leave open which one is meant.
     same_kind = {one for one in asked_units or named if one.dimension == unit.dimension}
     if {name for name, _ in unit.dimension} <= MONEY and re.search(_HOW_MUCH, problem):
         same_kind |= {one for one in named if one.dimension == unit.dimension}
@@ -456,20 +422,17 @@ def may_be_added(unit: Unit, problem: str) -> bool:
             return same_kind == {unit} and is_whole
     if asked_units:
         return same_kind == {unit}
-    # The quantity that is asked for last, "what is the area"; groups such as "time" match their
-    # words, and "none" quantities of another kind, such as a fraction.
+    # The quantity that is asked for last; "none" is one of another kind, such as a fraction.
     quantities = [*_QUANTITY.finditer(problem.lower())]
     if not quantities or quantities[-1]["none"]:
         return False
     match = quantities[-1]
     power = {"area": 2, "volume": 3}.get(match["quantity"].removesuffix("s"), 1)
-    # The dimensions of the quantity that is asked for: a problem that asks for a length may have
-    # units of time too. Areas and volumes have units of length to a power.
+    # Areas and volumes have units of length to a power.
     kinds = [kind for kind in ("time", "month", "mass", "money") if match[kind]] or ["length"]
     if match["long"]:
         kinds += ["time"]
     if match["long"] or match["time"]:
-        # Months and years.
         kinds += ["month"]
     named = frozenset(one for one in named if one.dimension in [((kind, 1),) for kind in kinds])
     # "How old is he" needs no word for years, and "how much does she pay" none for a currency.
@@ -477,7 +440,6 @@ def may_be_added(unit: Unit, problem: str) -> bool:
         named |= {UNITS["year"]}
     if match["money"] and not named and unit.dimension[0][0] in MONEY:
         named = frozenset({unit})
-    # `min` takes the only unit; cm, raised to the power 2, is cm^2.
     return len(named) == 1 and unit == _raised(min(named), power) and is_whole
 
 

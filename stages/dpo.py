@@ -1,6 +1,6 @@
 """Prefer right completions to wrong ones: DPO (arXiv:2305.18290) on mined pairs.
 
-Params: seed, torch_threads, model, prompt, validation, dpo.
+Params: seed, torch_threads, model, prompt, validation, optimizer, dpo.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ from stages.options import reads, reads_code, reads_params, writes
 
 # The params in provenance, as dvc.yaml lists them. Not rollout, reward or grpo: they
 # cannot change this stage, except through the pairs and the initial checkpoint.
-SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "dpo"}
+SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "optimizer", "dpo"}
 
 
 @click.command(help=__doc__)

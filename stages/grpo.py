@@ -1,6 +1,6 @@
 """Reinforce the SFT checkpoint with verifiable rewards: GRPO (arXiv:2402.03300).
 
-Params: seed, torch_threads, model, prompt, validation, rollout, reward, grpo.
+Params: seed, torch_threads, model, prompt, validation, rollout, reward, optimizer, grpo.
 """
 
 from pathlib import Path
@@ -11,7 +11,8 @@ from lib.params import load_params
 from stages.options import reads, reads_code, reads_params, writes
 
 # Not sft or evaluate: a change there re-runs this stage only if it changes an input.
-SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "rollout", "reward", "grpo"}
+SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "rollout", "reward"}
+SECTIONS |= {"optimizer", "grpo"}
 
 
 @click.command(help=__doc__)

@@ -1,6 +1,6 @@
 """Teach the base model the format and the reasoning of worked solutions.
 
-Params: seed, torch_threads, model, prompt, validation, sft.
+Params: seed, torch_threads, model, prompt, validation, optimizer, sft.
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ from lib.params import load_params
 from stages.options import reads, reads_code, reads_params, writes
 
 # Not grpo, rollout or reward: a change there must not train SFT again.
-SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "sft"}
+SECTIONS = {"seed", "torch_threads", "model", "prompt", "validation", "optimizer", "sft"}
 
 
 @click.command(help=__doc__)

@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -114,6 +115,8 @@ def pytest_configure() -> None:
     from lib.models.runtime import use_common_cpu_kernels
 
     use_common_cpu_kernels()
+    # A shell's background job ignores Ctrl-C, which tests send to themselves.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     plain, names = load.preset_params, {*load.preset_names()}
     once = functools.cache(plain)
 

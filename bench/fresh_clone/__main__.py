@@ -17,6 +17,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,6 @@ from tests.conftest import ROOT
 
 RESULTS = Path(__file__).parent / "results.json"
 DEFAULT = "tiny-cpu"
-QUESTION = "Farid sorts 9 comics onto 3 equal shelves"
-"""The start of the problem that README quotes, in the pretrained model's held-out set."""
 
 
 def used_gb(folder: Path) -> float:
@@ -115,13 +114,19 @@ def cost(command: str, folder: Path, environment: dict[str, str]) -> dict[str, A
 
 
 def quoted(graded: Path) -> dict[str, str]:
-    """Return each checkpoint's greedy completion of the problem that README quotes."""
-    return {
-        row["checkpoint"]: row["completion"]
-        for file in sorted(graded.glob("*.jsonl"))
-        for row in read_jsonl(file)
-        if row["mode"] == "greedy" and row["problem"].startswith(QUESTION)
-    }
+    """Return README's example: the first held-out problem of three steps that only GRPO solves.
+
+    Its text is `problem`; each checkpoint has its greedy completion.
+    """
+    by_problem: dict[str, dict[str, Any]] = defaultdict(dict)
+    for file in sorted(graded.glob("*.jsonl")):
+        for row in read_jsonl(file):
+            if (row["benchmark"], row["mode"], row["level"]) == ("held_out", "greedy", 3):
+                by_problem[row["problem"]][row["checkpoint"]] = row
+    for problem, rows in by_problem.items():
+        if [name for name, row in rows.items() if row["answer_ok"]] == ["grpo"]:
+            return {"problem": problem} | {name: row["completion"] for name, row in rows.items()}
+    return {}
 
 
 def sentence(measured: dict[str, Any]) -> str:

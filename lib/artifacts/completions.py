@@ -1,11 +1,12 @@
-"""Records of a completion: as generated, as graded by `grade`, and as GRPO trained on it."""
+"""A completion as generated, and as a stored row; judged, it is a `Rollout` (lib/rewards)."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from lib.artifacts import read_records
+from lib.core.errors import UserError
 
 Finish = Literal["eos", "stop", "length"]
 """Finish reason: the model's end token, a stop string, or the length limit."""
@@ -36,6 +37,15 @@ class GeneratedCompletion:
     token_ids: tuple[int, ...]
     finish: Finish
     log_probs: tuple[float, ...] | None = None
+
+    def columns(self) -> dict[str, Any]:
+        """Return the columns of a row of `data/completions`."""
+        return {
+            "completion": self.text,
+            "token_ids": self.token_ids,
+            "num_tokens": len(self.token_ids),
+            "finish": self.finish,
+        }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,40 +112,24 @@ def read_graded(path: Path) -> Iterator[GradedCompletion]:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class TrainingRollout:
-    """One completion of one training step: a line of `data/rollouts/grpo.jsonl`.
+TRAINING_COLUMNS = (
+    *("step", "problem", "reference", "prompt", "sample", "completion", "rewards", "reward"),
+    *("advantage", "num_tokens", "num_loss_tokens", "truncated", "log_prob_gap", "extra"),
+)
+"""Columns of `data/rollouts/grpo.jsonl`, a row for each logged completion of a training step:
 
-    Attributes:
-        step: the first optimiser step that used it.
-        prompt: the policy's input, special tokens included.
-        sample: number of the completion in its group, from 0.
-        rewards: by name of the reward function; `reward` is their weighted sum.
-        num_loss_tokens: tokens in the loss; 0 for a completion masked by `mask_truncated` or by the
-            sampler's correction.
-        log_prob_gap: |log π − log q| of trainer and sampler in nats, mean over the completion's
-            tokens; None if the trainer never scored it, since no gradient was due.
-        extra: values that reward functions logged through `log_extra`.
-    """
-
-    step: int
-    problem: str
-    reference: str
-    prompt: str
-    sample: int
-    completion: str
-    rewards: Mapping[str, float]
-    reward: float
-    advantage: float
-    num_tokens: int
-    num_loss_tokens: int
-    truncated: bool
-    log_prob_gap: float | None
-    extra: Mapping[str, Any]
+step                the first optimiser step that used it
+prompt              the policy's input, special tokens included
+sample              number of the completion in its group, from 0
+num_loss_tokens     0 for a completion masked by `mask_truncated` or the sampler's correction
+log_prob_gap        |log π − log q| of trainer and sampler in nats, mean over the completion's
+                    tokens; None if no gradient was due
+extra               what reward functions logged through `log_extra`
+"""
 
 
-def read_rollouts(path: Path) -> Iterator[TrainingRollout]:
-    """Yield the training rollout of each line; none if the file is missing or empty.
+def read_rollouts(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the row of each logged training rollout; none if the file is missing or empty.
 
     Raises:
         UserError: a line is no rollout; names file and line.
@@ -145,8 +139,46 @@ def read_rollouts(path: Path) -> Iterator[TrainingRollout]:
         return iter(())
     return read_records(
         path,
-        # A missing or unknown field is a TypeError, which `read_records` turns into the UserError.
-        lambda row: TrainingRollout(**row),
+        # A missing column is a KeyError, which `read_records` turns into the UserError.
+        lambda row: {name: row[name] for name in TRAINING_COLUMNS},
         what="a rollout of training",
         remedy="`grpo` writes this file: run `dvc repro`",
     )
+
+
+def describe_selection(phase: str, best: Mapping[str, float]) -> str:
+    """Return a sentence on the step that `select: best` chose, and on the bias of its accuracy.
+
+    Args:
+        phase: `sft`, `dpo` or `grpo`.
+        best: the validation point: its `step` of `last_step`, chosen among `num_points` by
+            `answer_accuracy` (a share) on `num_problems` problems.
+    """
+    return (
+        f"{phase} hands on step {best['step']} of {best['last_step']}: of {best['num_points']} "
+        f"validation points it has the highest accuracy on {best['num_problems']} held-back "
+        f"problems, {100 * best['answer_accuracy']:.1f} %. As a maximum of noisy numbers, this is "
+        "higher than on new problems. Benchmarks played no part in the choice"
+    )
+
+
+def num_attempts(completions: Mapping[str, Sequence[Any]], *, what: str) -> int:
+    """Return N, the number of completions per problem; refuse problems with different numbers.
+
+    Args:
+        completions: problem id → its completions, of any kind: only their number counts. At least
+            one problem.
+        what: name of the set, for the message.
+
+    Raises:
+        UserError: problems have different numbers of completions, so pass@k is not comparable.
+    """
+    (first, first_completions), *others = completions.items()
+    expected = len(first_completions)
+    for problem, each in others:
+        if len(each) != expected:
+            raise UserError(
+                f"{what}: problem {first} has {expected} completions and problem {problem} "
+                f"{len(each)}; expected the same number: evaluate again (`dvc repro`)"
+            )
+    return expected

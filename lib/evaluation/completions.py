@@ -3,10 +3,9 @@
 Prompts of similar length share a chunk, so that little of a batch is padding. The random numbers
 depend on seed and prompt, not on earlier chunks.
 
-A run resumes. Its scratch folder is named by its fingerprint, a hash of settings, inputs, versions
-and code, so that changed settings start afresh. Each chunk is one transaction of an SQLite file:
-after a kill, the file has all of a chunk's rows or none, and missing chunks are generated. The
-result has the bytes of a run that was never stopped.
+A run resumes: its scratch folder is named by a hash of settings, inputs, versions and code, and
+each chunk is one transaction of an SQLite file. The result has the bytes of a run that was never
+stopped.
 """
 
 import contextlib
@@ -27,17 +26,20 @@ from tqdm import tqdm
 
 from lib.artifacts import SCRATCH, fingerprint, write_jsonl
 from lib.artifacts.code import stage_code
-from lib.artifacts.completions import GREEDY, SAMPLED
+from lib.artifacts.completions import GREEDY, SAMPLED, GeneratedCompletion
 from lib.artifacts.problems import SHORTER, Problem, long_prompt, read_benchmarks
 from lib.core.errors import UserError
 from lib.core.process import alone, installed_version
 from lib.core.progress import Heartbeat
-from lib.engines.base import Engine, GeneratedCompletion, Sampling, encode, open_engine
+from lib.engines.base import Engine, Sampling, encode, open_engine
 from lib.params.engines import ENGINES
 from lib.params.model import Decoding, Evaluate
 from lib.params.schema import Params
-from lib.prompts import Message, PromptFormat, prompt_format, saved_system
+from lib.prompts import PromptFormat, prompt_format, saved_system
 from lib.prompts.formats import conversation
+
+PROBLEM_COLUMNS = ("problem", "reference", "subject", "level", "tags")
+"""Fields of a `Problem` that each row has."""
 
 
 def complete_checkpoint(
@@ -51,12 +53,11 @@ def complete_checkpoint(
         problems: folder with one set of problems per benchmark.
 
     Returns:
-        Facts for provenance: engine, prompt and sampling, see `complete`.
+        Facts for provenance, see `complete`.
     """
-    # Without the reward and training sections: after a change there, no completion is generated
+    # After a change of reward or training, or of the list of checkpoints, nothing is generated
     # again.
     sections = {"seed", "torch_threads", "model", "prompt", "evaluate"}
-    # Nor after another checkpoint was listed.
     listed = {"evaluate": {"checkpoints"}}
     settings = params.model_dump(mode="json", include=sections, exclude=listed)
     inputs = {"checkpoint": checkpoint, "base": base, "problems": problems}
@@ -66,7 +67,6 @@ def complete_checkpoint(
     engine = open_engine(
         evaluate.engine, checkpoint, base=base, **loading, batch_size=evaluate.batch_size
     )
-    # The scratch folder has the chunks of an interrupted run with the same `run_id`.
     with contextlib.closing(engine), scratch_of(run_id) as scratch:
         return complete(
             engine,
@@ -86,52 +86,33 @@ def complete(
     benchmarks: Mapping[str, Sequence[Problem]],
     *,
     label: str,
-    prompt_format: PromptFormat,
-    system: str,
-    evaluate: Evaluate,
-    seed: int,
     scratch: Path,
     completions: Path,
-    long_is_wrong: bool = False,
+    **settings: Any,
 ) -> dict[str, Any]:
     """Generate the completions that are missing in `scratch`, and write all to `completions`.
 
     Args:
-        benchmarks: name → problems.
         label: the name of the model in rows and on the progress bar.
-        system: system prompt, '' for none.
-        scratch: folder of the chunks that are done.
         completions: JSONL that gets the rows, by benchmark, mode, problem and sample; rows of
             prompts that are too long come last.
-        long_is_wrong: count a problem as wrong if its prompt leaves no position for an answer;
-            False refuses it.
+        settings: see `tasks_of`.
 
     Returns:
         Facts for provenance: engine, prompt and sampling. Together with settings and inputs, they
         are enough to generate the same completions again.
 
     Raises:
-        UserError: a prompt is too long and `long_is_wrong` is False; before anything is generated.
+        UserError: a prompt is too long; before anything is generated.
     """
-    # All tasks before any generation: a prompt that is too long is an error of `_tasks_of`.
     tasks = [
         task
         for name, problems in benchmarks.items()
-        for task in _tasks_of(
-            name,
-            problems,
-            engine=engine,
-            prompt_format=prompt_format,
-            system=system,
-            evaluate=evaluate,
-            seed=seed,
-            long_is_wrong=long_is_wrong,
-        )
+        for task in tasks_of(name, problems, engine=engine, **settings)
     ]
     scratch.mkdir(parents=True, exist_ok=True)
     with contextlib.closing(sqlite3.connect(scratch / "rows.sqlite")) as table:
-        # The key of a row: index of the task in `tasks`, of the problem in its task, and of the
-        # completion among those of the problem.
+        # Indices of the task in `tasks`, of the problem in its task, and of the completion.
         table.execute(
             "CREATE TABLE IF NOT EXISTS rows (task INTEGER, problem INTEGER, sample INTEGER, "
             "row TEXT, PRIMARY KEY (task, problem, sample))"
@@ -140,119 +121,41 @@ def complete(
         # Sorted, since chunks were stored in the order of prompt length.
         stored = table.execute("SELECT row FROM rows ORDER BY task, problem, sample")
         generated = (json.loads(row) for (row,) in stored)
-        # `unanswered` yields the empty completions of problems with too long a prompt.
         rows = itertools.chain(generated, *(task.unanswered() for task in tasks))
         write_jsonl(completions, ({"checkpoint": label, **row} for row in rows))
-    # The Jinja source, of which provenance has a hash.
+    return _facts(engine, tasks, **settings)
+
+
+def _facts(
+    engine: Engine,
+    tasks: Sequence["Task"],
+    *,
+    prompt_format: PromptFormat,
+    system: str,
+    evaluate: Evaluate,
+    **_: Any,
+) -> dict[str, Any]:
+    """Return what provenance records of an evaluation."""
     template = str(engine.tokenizer.chat_template)
-    # Benchmark → mode (greedy, sampled) → its sampling settings and number of problems.
-    modes: dict[str, dict[str, Any]] = {}
+    sampling: dict[str, dict[str, Any]] = {}
     for task in tasks:
-        facts = {**task.settings(), "num_problems": len(task.problems)}
+        facts = {**task.settings, "num_problems": len(task.token_ids)}
         if task.too_long:
             facts["num_too_long"] = len(task.too_long)
-        modes.setdefault(task.benchmark, {})[task.mode] = facts
-    version = installed_version(ENGINES[evaluate.engine].library)
+        sampling.setdefault(task.benchmark, {})[task.mode] = facts
     return {
-        "engine": {"name": evaluate.engine, "version": version},
+        "engine": {
+            "name": evaluate.engine,
+            "version": installed_version(ENGINES[evaluate.engine].library),
+        },
         "prompt": {
             "format": prompt_format.name,
             "template": hashlib.sha256(template.encode()).hexdigest()[:16],
             "system": system,
             "stop_strings": list(prompt_format.stop_strings),
         },
-        "sampling": modes,
+        "sampling": sampling,
     }
-
-
-def _tasks_of(
-    benchmark: str,
-    problems: Sequence[Problem],
-    *,
-    engine: Engine,
-    prompt_format: PromptFormat,
-    system: str,
-    evaluate: Evaluate,
-    seed: int,
-    long_is_wrong: bool,
-) -> Iterator["Task"]:
-    """Cut a benchmark into chunks of prompts; yield a task for each mode (greedy, sampled).
-
-    Nothing is generated here: a task holds prompts, chunks and sampling settings.
-
-    Args:
-        system: system prompt, '' for none.
-        long_is_wrong: True lists problems with too long a prompt in `too_long` of the tasks, which
-            give them empty, thus wrong, completions (`Task.unanswered`).
-
-    Raises:
-        UserError: a prompt is too long and `long_is_wrong` is False.
-    """
-    prompts = [conversation(each.problem, system=system) for each in problems]
-    token_ids = encode(engine.tokenizer, prompts)
-    # Indices of the problems, the shortest prompt first. `sorted` is stable: prompts of equal
-    # length keep the order of their problems.
-    by_length = sorted(range(len(problems)), key=lambda index: len(token_ids[index]))
-    # `<`: at least one position is left for the completion. Without a limit, every prompt fits.
-    fitting = [
-        index for index in by_length if len(token_ids[index]) < (engine.positions or math.inf)
-    ]
-    # The prompts that do not fit are at the end of `by_length`, the longest last.
-    if too_long := by_length[len(fitting) :]:
-        longest = too_long[-1]
-        fault = long_prompt(problems[longest], benchmark, len(token_ids[longest]), engine.positions)
-        if not long_is_wrong:
-            raise UserError(f"{fault}; {SHORTER}")
-        counted = f"{len(too_long)} of {len(problems)} problems are too long"
-        click.echo(f"Warning: {fault}; {counted} and counted as wrong", err=True)
-    # Completions that are generated and stored together. vLLM is fast only with many requests at
-    # once: its chunks have many batches, those of other engines one.
-    completions_per_chunk = ENGINES[evaluate.engine].batches_per_chunk * evaluate.batch_size
-    # A hard benchmark may need longer completions than the common decoding allows.
-    decoding = evaluate.decoding_of(benchmark)
-    for mode, sampling in samplings(decoding, prompt_format=prompt_format, seed=seed).items():
-        # Problems per chunk. All completions of a problem are in one chunk.
-        size = max(1, completions_per_chunk // sampling.num_completions)
-        yield Task(
-            benchmark=benchmark,
-            mode=mode,
-            sampling=sampling,
-            prompt_format=prompt_format,
-            problems=problems,
-            prompts=prompts,
-            token_ids=token_ids,
-            chunks=[fitting[start : start + size] for start in range(0, len(fitting), size)],
-            too_long=too_long,
-        )
-
-
-def rows_fingerprint(settings: Mapping[str, Any], *, inputs: Mapping[str, Path]) -> str:
-    """Hash settings, inputs and the code of `evaluate`, which decide the rows (16 hex digits)."""
-    decisive = {"settings": settings, "code": stage_code("evaluate", settings)}
-    return fingerprint(decisive, inputs=inputs)
-
-
-@contextmanager
-def scratch_of(name: str, *, root: Path = SCRATCH / "evaluate") -> Iterator[Path]:
-    """Yield a run's locked scratch folder; delete it at the end unless the block raises.
-
-    Args:
-        name: name of the folder, from `rows_fingerprint`.
-
-    Raises:
-        UserError: another process is writing there, or this one was interrupted.
-    """
-    folder = root / name
-    # `alone` holds a lock file; `what` is the subject of its error message.
-    with alone(folder / "lock", what=f"the evaluation that writes to {folder}"):
-        try:
-            yield folder
-        except KeyboardInterrupt:
-            raise UserError(
-                f"interrupted; {folder} keeps the rows, the same command resumes"
-            ) from None
-        # Reached only after success: the completions file then holds the rows.
-        shutil.rmtree(folder)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -261,9 +164,8 @@ class Task:
 
     Attributes:
         mode: `greedy` or `sampled`.
-        problems: the P problems of the benchmark.
-        prompts: [P] one conversation per problem.
-        token_ids: [P] the prompts as token ids.
+        columns: [P] the columns of each problem's rows.
+        token_ids: [P] the prompts.
         chunks: indices of the problems in each chunk; every index is here or in `too_long`, once.
         too_long: indices of problems whose prompt leaves no position for an answer.
     """
@@ -271,55 +173,96 @@ class Task:
     benchmark: str
     mode: str
     sampling: Sampling
-    prompt_format: PromptFormat
-    problems: Sequence[Problem]
-    prompts: Sequence[Sequence[Message]]
+    columns: Sequence[Mapping[str, Any]]
     token_ids: Sequence[Sequence[int]]
     chunks: Sequence[Sequence[int]]
     too_long: Sequence[int]
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The sampling settings by name, without the stop strings, which the format determines."""
+        fields = dataclasses.asdict(self.sampling)
+        del fields["stop_strings"]
+        return fields
+
+    def row(self, index: int, sample: int, completion: GeneratedCompletion) -> dict[str, Any]:
+        """Return a completion as one line of the file, with everything that grading needs."""
+        place = {"benchmark": self.benchmark, "mode": self.mode, "sample": sample}
+        return {
+            **place,
+            **self.columns[index],
+            **completion.columns(),
+            "sampling": self.settings,
+        }
+
     def unanswered(self) -> Iterator[dict[str, Any]]:
         """Yield the rows of problems in `too_long`: their completions are empty and truncated."""
-        # "length" marks them as truncated, so that they are not mistaken for short answers.
         empty = GeneratedCompletion(text="", token_ids=(), finish="length")
         for index in self.too_long:
             for sample in range(self.sampling.num_completions):
                 yield self.row(index, sample, empty)
 
-    def settings(self) -> dict[str, Any]:
-        """Return the sampling settings by name, without the stop strings."""
-        fields = dataclasses.asdict(self.sampling)
-        # The prompt format determines the stop strings, and each row names its format.
-        del fields["stop_strings"]
-        return fields
 
-    def row(self, index: int, sample: int, completion: GeneratedCompletion) -> dict[str, Any]:
-        """Return a completion as one line of the file, with everything that grading needs.
+def tasks_of(
+    benchmark: str,
+    problems: Sequence[Problem],
+    *,
+    engine: Engine,
+    prompt_format: PromptFormat,
+    system: str,
+    evaluate: Evaluate,
+    seed: int,
+    long_is_wrong: bool = False,
+) -> Iterator[Task]:
+    """Cut a benchmark into chunks of prompts; yield a task for each mode (greedy, sampled).
 
-        Args:
-            index: index of the problem in `problems`.
-            sample: index of the completion among those of the problem.
-        """
-        problem = self.problems[index]
-        return {
-            "benchmark": self.benchmark,
-            "mode": self.mode,
-            "sample": sample,
+    Args:
+        system: system prompt, '' for none.
+        long_is_wrong: count a problem as wrong if its prompt leaves no position for an answer;
+            False refuses it.
+
+    Raises:
+        UserError: a prompt is too long and `long_is_wrong` is False.
+    """
+    prompts = [conversation(each.problem, system=system) for each in problems]
+    token_ids = encode(engine.tokenizer, prompts)
+    by_length = sorted(range(len(problems)), key=lambda index: len(token_ids[index]))
+    # `<`: at least one position is left for the completion.
+    fitting = [
+        index for index in by_length if len(token_ids[index]) < (engine.positions or math.inf)
+    ]
+    if too_long := by_length[len(fitting) :]:
+        longest = too_long[-1]
+        fault = long_prompt(problems[longest], benchmark, len(token_ids[longest]), engine.positions)
+        if not long_is_wrong:
+            raise UserError(f"{fault}; {SHORTER}")
+        counted = f"{len(too_long)} of {len(problems)} problems are too long"
+        click.echo(f"Warning: {fault}; {counted} and counted as wrong", err=True)
+    columns = [
+        {
             "problem_id": problem.id,
-            "problem": problem.problem,
-            "reference": problem.reference,
-            "subject": problem.subject,
-            "level": problem.level,
-            "tags": problem.tags,
+            **{name: getattr(problem, name) for name in PROBLEM_COLUMNS},
             # `grade` rebuilds the format from this, even if params.yaml has changed since.
-            "prompt_format": {"name": self.prompt_format.name, "tags": self.prompt_format.marks},
-            "prompt": self.prompts[index],
-            "completion": completion.text,
-            "token_ids": completion.token_ids,
-            "num_tokens": len(completion.token_ids),
-            "finish": completion.finish,
-            "sampling": self.settings(),
+            "prompt_format": {"name": prompt_format.name, "tags": prompt_format.marks},
+            "prompt": prompt,
         }
+        for problem, prompt in zip(problems, prompts, strict=True)
+    ]
+    # vLLM is fast only with many requests at once; other engines get one batch in a chunk.
+    in_chunk = ENGINES[evaluate.engine].batches_per_chunk * evaluate.batch_size
+    decoding = evaluate.decoding_of(benchmark)
+    for mode, sampling in samplings(decoding, prompt_format=prompt_format, seed=seed).items():
+        # Problems per chunk: all completions of a problem are in one chunk.
+        size = max(1, in_chunk // sampling.num_completions)
+        yield Task(
+            benchmark=benchmark,
+            mode=mode,
+            sampling=sampling,
+            columns=columns,
+            token_ids=token_ids,
+            chunks=[fitting[start : start + size] for start in range(0, len(fitting), size)],
+            too_long=too_long,
+        )
 
 
 def samplings(decoding: Decoding, *, prompt_format: PromptFormat, seed: int) -> dict[str, Sampling]:
@@ -343,22 +286,47 @@ def samplings(decoding: Decoding, *, prompt_format: PromptFormat, seed: int) -> 
     return modes
 
 
+def rows_fingerprint(settings: Mapping[str, Any], *, inputs: Mapping[str, Path]) -> str:
+    """Hash settings, inputs and the code of `evaluate`, which decide the rows (16 hex digits)."""
+    decisive = {"settings": settings, "code": stage_code("evaluate", settings)}
+    return fingerprint(decisive, inputs=inputs)
+
+
+@contextmanager
+def scratch_of(name: str, *, root: Path = SCRATCH / "evaluate") -> Iterator[Path]:
+    """Yield a run's locked scratch folder; delete it at the end unless the block raises.
+
+    Args:
+        name: name of the folder, from `rows_fingerprint`.
+
+    Raises:
+        UserError: another process is writing there, or this one was interrupted.
+    """
+    folder = root / name
+    with alone(folder / "lock", what=f"the evaluation that writes to {folder}"):
+        try:
+            yield folder
+        except KeyboardInterrupt:
+            raise UserError(
+                f"interrupted; {folder} keeps the rows, the same command resumes"
+            ) from None
+        shutil.rmtree(folder)
+
+
 def generate_missing(
     engine: Engine, tasks: Sequence[Task], table: sqlite3.Connection, *, label: str
 ) -> None:
     """Generate the chunks that are missing in `table` and store them, with a progress bar.
 
     Args:
-        tasks: one per benchmark and mode, with its chunks of prompts.
         table: the rows so far, by index of task and problem, and number of the sample.
         label: the name of the model on the progress bar.
     """
-    # Numbers of completions: of all chunks, and those stored by earlier processes.
     total = sum(
         len(chunk) * task.sampling.num_completions for task in tasks for chunk in task.chunks
     )
     (done,) = table.execute("SELECT count(*) FROM rows").fetchone()
-    # Tokens generated by this process.
+    # Of this process, for the speed.
     num_tokens = 0
     with tqdm(
         total=total,
@@ -366,31 +334,24 @@ def generate_missing(
         initial=done,
         desc=label,
         unit="completion",
-        # None: no bar where stderr is not a terminal.
+        # No bar where stderr is not a terminal.
         disable=None,
     ) as bar:
-        # Prints completions and tokens per second, on the bar or in a line each minute.
         report = Heartbeat(f"evaluate {label}")
         report.bar = bar
-        # The engine calls this within a chunk, with three counts of this chunk: completions that
-        # have ended, completions in all (not used), and tokens so far. The lambda reads `done` and
-        # `num_tokens` anew on each call: both count the chunks before.
+        # Called within a chunk with its completions that have ended, all of them, and its tokens;
+        # some engines never call it.
         engine.heartbeat = lambda ended, _, tokens: report(
             "completions", done + ended, total, num_tokens + tokens
         )
-        # Some engines never call `heartbeat`: their first report comes after the first chunk.
         report.begin("completions")
         for number, task in enumerate(tasks):
-            # Indices of the problems with stored rows.
-            stored = {
-                index
-                for (index,) in table.execute("SELECT problem FROM rows WHERE task = ?", [number])
-            }
+            answered = table.execute("SELECT problem FROM rows WHERE task = ?", [number])
+            stored = {index for (index,) in answered}
             for chunk in task.chunks:
                 # A chunk is stored whole: if its first problem has rows, all have.
                 if chunk[0] in stored:
                     continue
-                # One group of completions per problem.
                 groups = engine.generate([task.token_ids[index] for index in chunk], task.sampling)
                 rows = [
                     (number, index, sample, json.dumps(task.row(index, sample, completion)))
@@ -401,7 +362,6 @@ def generate_missing(
                 num_tokens += sum(len(one.token_ids) for group in groups for one in group)
                 bar.update(len(rows))
                 done += len(rows)
-                # Some engines never call `heartbeat`: report each chunk here.
                 report("completions", done, total, num_tokens)
 
 

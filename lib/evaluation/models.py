@@ -17,7 +17,7 @@ from ruamel.yaml.error import YAMLError
 from lib.artifacts import write_json, write_metrics, write_provenance
 from lib.artifacts.code import verifier_code
 from lib.artifacts.completions import GREEDY, GradedCompletion, read_graded
-from lib.artifacts.problems import INSTRUCTION
+from lib.artifacts.problems import INSTRUCTION, BenchmarkSet
 from lib.core.errors import UserError
 from lib.engines.base import Engine
 from lib.evaluation.completions import complete, rows_fingerprint, scratch_of
@@ -26,7 +26,6 @@ from lib.inference.external import ExternalModel, external_model
 from lib.params import Params
 from lib.params.load import parse_section
 from lib.params.model import Decoding, Evaluate
-from lib.problems.sources import BenchmarkSet
 from lib.prompts import system_prompt
 from lib.prompts.formats import conversation
 
@@ -36,13 +35,11 @@ def labelled_models(
 ) -> dict[str, ExternalModel]:
     """Return label → model, for each model in each format; labels name files and table rows.
 
-    The weights are not loaded yet.
-
     Args:
         model_ids: folders or Hub ids.
         formats: `name`, `name/layout`, or `name/own` for the model's own chat template; empty for
             each model's own format.
-        system: system prompt as `prompt.system` in params; None for the model's own.
+        system: as `prompt.system` in params; None for the model's own.
         base: base model for adapters whose base is not found automatically.
 
     Raises:
@@ -53,13 +50,11 @@ def labelled_models(
         raise UserError("which model? `./reckon evaluate grpo`, or a Hub id; several by commas")
     models: dict[str, ExternalModel] = {}
     for model_id in model_ids:
-        # '': the model's own format.
         for format_name in formats or [""]:
             model = external_model(model_id, format_name=format_name, base=base)
             # Read now: this raises if the model has no recorded format.
             used_format = model.prompt_format
             if system is not None:
-                # `format` is the format's own instructions, `file:PATH` a file's text.
                 message = system_prompt(system, prompt_format=used_format)
                 model = dataclasses.replace(model, system=message)
             models[_label(model_id, format_name, taken=models)] = model
@@ -75,12 +70,10 @@ def _label(model_id: str, format_name: str, *, taken: Collection[str]) -> str:
     Raises:
         UserError: the label made of the whole path is taken too.
     """
-    # The working folder `.` has no parts: its own name.
+    # The working folder `.` has no parts.
     parts = Path(model_id).parts or (Path.cwd().name,)
     ending = f".{format_name}" if format_name else ""
-    # The last part of the path, then the last two parts, and so on.
     for start in reversed(range(len(parts))):
-        # Other characters than letters, digits and "_.-" are unfit for a file name.
         label = re.sub(r"[^\w.-]+", "-", "-".join(parts[start:]) + ending)
         if label not in taken:
             return label
@@ -102,8 +95,6 @@ def measure_model(
     provenance, or the name of a benchmark of instructions.
 
     Args:
-        label: names the model in files and rows.
-        sets: the benchmarks, with their problems.
         params: only seed, torch_threads, evaluate, reward, model.attention and
             model.max_seq_length are used.
         limit: problems per benchmark, 0 for all. It is only recorded: `sets` are already cut.
@@ -114,30 +105,17 @@ def measure_model(
     Raises:
         UserError: the model cannot be loaded.
     """
-    prompt_format, system, evaluate = model.prompt_format, model.system, params.evaluate
-    attention, max_seq_length = params.model.attention, params.model.max_seq_length
-    settings = {
-        # The list of checkpoints is for the pipeline and changes no number here.
-        "evaluate": evaluate.model_dump(mode="json", exclude={"checkpoints"}),
-        "attention": attention,
-        "dtype": model.dtype,
-        "seed": params.seed,
-        "limit": limit,
-        "prompt": {
-            "format": prompt_format.name,
-            "template": model.template or "the model's own",
-            "system": system,
-        },
-    }
+    evaluate = params.evaluate
+    settings = _settings(model, params) | {"limit": limit}
     inputs = {"model": model.folder, "base": model.base} | {each.name: each.path for each in sets}
     engine = model.open(
         evaluate.engine,
-        attention=attention,
-        max_seq_length=max_seq_length,
+        attention=params.model.attention,
+        max_seq_length=params.model.max_seq_length,
         batch_size=evaluate.batch_size,
     )
-    # What else decides the rows: they contain the label; with other positions other prompts fit,
-    # and chunks have other problems; another number of threads rounds differently.
+    # Rows contain the label; with other positions other prompts fit; another number of threads
+    # rounds differently.
     decisive = {
         "label": label,
         "positions": engine.positions,
@@ -145,27 +123,23 @@ def measure_model(
     }
     run_id = rows_fingerprint({**settings, **decisive}, inputs=inputs)
     completions, graded = (out / kind / f"{label}.jsonl" for kind in ("completions", "graded"))
-    # The scratch folder holds the generated rows, and is deleted at the end of the block. Grading
-    # is in the block: if the verifier crashes, the folder keeps the rows of perhaps hours.
+    # Grading is in the block: if the verifier crashes, the folder keeps the rows of perhaps hours.
     with scratch_of(run_id) as scratch:
         # Closed before grading, which needs no GPU, and before the next model needs all of it.
         with contextlib.closing(engine):
-            # Facts for provenance: engine, prompt and sampling.
             facts = complete(
                 engine,
                 {each.name: list(each.problems) for each in sets},
                 label=label,
-                prompt_format=prompt_format,
-                system=system,
+                prompt_format=model.prompt_format,
+                system=model.system,
                 evaluate=evaluate,
                 seed=params.seed,
                 scratch=scratch,
                 completions=completions,
-                # A problem with too long a prompt counts as wrong, instead of an error.
                 long_is_wrong=True,
             )
-            prompts = {each.name: _prompt_texts(engine, each, system=system) for each in sets}
-        # The faults are counts of the verifier's failures, by name.
+            prompts = {each.name: _prompt_texts(engine, each, system=model.system) for each in sets}
         metrics, faults = grade_file(completions, graded, reward=params.reward)
     write_json(out / "prompts" / f"{label}.json", prompts)
     write_metrics(out / "metrics" / f"{label}.json", metrics)
@@ -191,6 +165,22 @@ def measure_model(
     return metrics
 
 
+def _settings(model: ExternalModel, params: Params) -> dict[str, Any]:
+    """Return the settings that decide a model's completions, for identity and provenance."""
+    return {
+        # The list of checkpoints is for the pipeline and changes no number here.
+        "evaluate": params.evaluate.model_dump(mode="json", exclude={"checkpoints"}),
+        "attention": params.model.attention,
+        "dtype": model.dtype,
+        "seed": params.seed,
+        "prompt": {
+            "format": model.prompt_format.name,
+            "template": model.template or "the model's own",
+            "system": model.system,
+        },
+    }
+
+
 def _prompt_texts(engine: Engine, benchmark: BenchmarkSet, *, system: str) -> dict[str, str]:
     """Return problem id → its prompt as the text that the model reads."""
     # The tokenizer renders it: a model's own template may call functions of transformers, such as
@@ -209,21 +199,15 @@ def alpaca_outputs(graded: Path, benchmark: str, generator: str) -> list[dict[st
     """Return one object per instruction, in the format of `alpaca_eval --model_outputs`.
 
     The output is the greedy completion, or the first sampled one if there is no greedy one.
-
-    Args:
-        graded: file of graded completions.
-        benchmark: name of the set of instructions.
-        generator: name of the model.
     """
-    # Problem id → the completion for the output.
+    # By problem id.
     outputs: dict[str, GradedCompletion] = {}
     for row in read_graded(graded):
         if row.benchmark != benchmark:
             continue
-        # The first row of a problem, until its greedy one replaces it.
         if row.problem_id not in outputs or row.mode == GREEDY:
             outputs[row.problem_id] = row
-    # `alpaca_eval` reads these four keys; the subject is the instruction's data set.
+    # The subject is the instruction's data set.
     return [
         {
             "dataset": row.subject,
@@ -242,16 +226,13 @@ def every_setting(text: str) -> dict[str, str]:
         Label suffix → words of the combination. `temperature=0.6,1.0 top_p=0.95` gives
         `{".temperature=0.6": "temperature=0.6 top_p=0.95", ".temperature=1.0": …}`.
     """
-    # For each word its alternatives: ["temperature=0.6", "temperature=1.0"], ["top_p=0.95"].
+    # By word: [["temperature=0.6", "temperature=1.0"], ["top_p=0.95"]].
     choices = []
     for word in text.split():
-        # `sign` is '' in a word without "=", which `apply_settings` refuses.
         key, sign, values = word.partition("=")
         choices.append([f"{key}{sign}{value}" for value in values.split(",")])
     combinations = {}
-    # One alternative of each word. The last word varies fastest, as in the table of results.
     for words in itertools.product(*choices):
-        # Only words with several values are in the label suffix.
         varied = [word for word, options in zip(words, choices, strict=True) if len(options) > 1]
         suffix = "".join(f".{word}" for word in varied)
         combinations[suffix] = " ".join(words)
@@ -276,13 +257,11 @@ def apply_settings(
     Raises:
         UserError: a word without `=`, an unknown key or benchmark, or an invalid value.
     """
-    # The section for all benchmarks, and the changed keys of single benchmarks by their name.
     common, by_benchmark = dict(section), dict[str, dict[str, Any]]()
     for word in text.split():
         key, _, value = word.partition("=")
         if not value:
             raise UserError(f"SET: `{word}`: expected key=value, for example temperature=0.6")
-        # "gsm8k.num_samples" -> "gsm8k", "num_samples"; "temperature" -> "", "temperature".
         benchmark, _, name = key.rpartition(".")
         if name in ("checkpoints", "benchmarks", "overrides"):
             raise UserError(f"SET: `{name}` is not set here; see MODEL and BENCHMARKS")
@@ -292,21 +271,16 @@ def apply_settings(
             changed[name] = YAML(typ="safe").load(value)
         except YAMLError:
             raise UserError(f"SET: `{word}`: `{value}` is not YAML") from None
-    # The seed is a key of params, and not of their section `evaluate`.
     seed = common.pop("seed", None)
-    # The bounds of `seed` in params. By its type, since True is an `int` too.
+    # True is an `int` too.
     if seed is not None and not (type(seed) is int and 0 <= seed < 2**32):
         raise UserError(f"SET: `seed={seed}`: expected a whole number from 0 to 2**32 - 1")
     # An override needs all keys of a decoding: the common value where the caller sets none.
     decoding = {key: common[key] for key in Decoding.model_fields}
     overrides = [{**decoding, **own, "benchmark": name} for name, own in by_benchmark.items()]
-    # Only now: an override may have the common temperature, or another one.
     for changed in (common, *overrides):
-        # Sampling divides by the temperature, so 0 turns on `greedy` and turns off samples. The
-        # field itself must stay above 0, so it keeps the value of params.yaml.
+        # Sampling divides by the temperature: 0 means greedy only, and the field keeps its value.
         if changed.get("temperature") == 0:
             changed |= {"greedy": True, "num_samples": 0, "temperature": section["temperature"]}
     content = {**common, "benchmarks": list(benchmarks), "overrides": overrides}
-    # Validated as params.yaml is. Errors, such as an unknown key, begin with "SET"; `above` is the
-    # section's key in params.yaml, for these messages.
     return parse_section(Evaluate, content, origin="SET", above=("evaluate",)), seed

@@ -36,9 +36,8 @@ class PreferencePair:
 def is_right(rollout: Rollout) -> bool:
     """Return True if a completion may be chosen: right, in the required form, not truncated.
 
-    A right answer in another form is left out: choosing it would teach that form, and rejecting it
-    would teach against the right answer. Choosing a truncated completion would teach the model to
-    run into the length limit.
+    A right answer in another form is left out: choosing it would teach that form, rejecting it
+    would teach against the answer. A truncated one would teach to run into the length limit.
     """
     return rollout.answer_ok and rollout.format_ok and not rollout.truncated
 
@@ -54,7 +53,7 @@ def preference_pairs(
     """Return up to `at_most` pairs of a right and a wrong completion per problem.
 
     Args:
-        groups: [P][G] the judged completions of each problem.
+        groups: [P][G].
 
     Raises:
         UserError: no problem has both; names the missing kind and the params to change.
@@ -76,7 +75,6 @@ def preference_pairs(
     ]
     if pairs:
         return pairs
-    # Without a pair, DPO has nothing to train on: name the reason and the setting to change.
     every = [rollout for group in groups for rollout in group]
     if not any(map(is_right, every)):
         fault = (
@@ -100,22 +98,16 @@ def preference_pairs(
 def sampling_metrics(
     groups: Sequence[Sequence[Rollout]], rows: Sequence[PreferencePair]
 ) -> dict[str, float]:
-    """Return the numbers of pairs and problems, and four shares, by name.
+    """Return the numbers of pairs and of problems P; shares of right completions and of problems.
+
+    `kept_problem_share` are the problems with a pair, `without_right_share` and
+    `without_wrong_share` those without such completions.
 
     Args:
-        groups: [P][G] judged completions of each problem.
+        groups: [P][G].
         rows: the pairs made of them.
-
-    Returns:
-        num_rows: pairs.
-        num_problems: P.
-        right_share: share of the right completions in all completions.
-        kept_problem_share: share of the problems with a pair.
-        without_right_share: share of the problems without a right completion.
-        without_wrong_share: share of the problems without a wrong completion.
     """
-    # [P] each: right and wrong completions per problem. A right answer in the wrong form counts in
-    # neither.
+    # [P] each. A right answer in the wrong form counts in neither.
     right = [sum(map(is_right, group)) for group in groups]
     wrong = [sum(map(is_wrong, group)) for group in groups]
     num_problems = len(groups)
@@ -134,12 +126,10 @@ def matched_pairs(group: Sequence[Rollout], *, at_most: int) -> Iterator[tuple[R
 
     The first pairs are of different completions, so that none of them dominates.
     """
-    # Equal completions count once, by their token ids: copies would get more weight. A dict keeps
-    # the order.
+    # Copies of a completion would get more weight.
     distinct = {rollout.token_ids: rollout for rollout in group}.values()
     rights, wrongs = list(filter(is_right, distinct)), list(filter(is_wrong, distinct))
-    # Indices of all pairs, in the order (0, 0), (1, 1), (2, 2), … (0, 1), (1, 0), (1, 2), … (0, 2):
-    # by the distance of the two indices, then by the indices.
+    # In the order (0, 0), (1, 1), (2, 2), … (0, 1), (1, 0), (1, 2), … (0, 2).
     index_pairs = sorted(
         itertools.product(range(len(rights)), range(len(wrongs))),
         key=lambda pair: (abs(pair[0] - pair[1]), pair),

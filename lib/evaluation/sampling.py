@@ -12,7 +12,7 @@ from lib.engines.base import Engine, Sampling, encode, open_engine, room_for_com
 from lib.params.schema import Params
 from lib.prompts import prompt_format, saved_system
 from lib.prompts.formats import conversation
-from lib.rewards.functions import Grading
+from lib.rewards.grading import Grading
 from lib.rewards.rollout import Rollout
 
 
@@ -27,10 +27,7 @@ def sample_groups(
 ) -> list[list[Rollout]]:
     """Sample G completions of each of P problems, judge and score them; return rollouts [P][G].
 
-    A rollout has a completion, the verdict on its answer and form, and its reward.
-
     Args:
-        grading: prompt format and reward functions.
         system: system prompt, '' for none.
         max_seq_length: shorten completions to what the longest prompt leaves of it, as GRPO does;
             None for `sampling`'s length.
@@ -43,7 +40,7 @@ def sample_groups(
     if max_seq_length:
         room = room_for_completions(token_ids, max_seq_length=max_seq_length)
         sampling = dataclasses.replace(sampling, max_new_tokens=min(sampling.max_new_tokens, room))
-    # [P][G]: one group of completions per problem.
+    # [P][G]
     generated = engine.generate(token_ids, sampling)
     groups = [
         grading.judge(
@@ -58,8 +55,7 @@ def sample_groups(
             problems, prompts, token_ids, generated, strict=True
         )
     ]
-    # Sets the reward of each rollout. Group by group: a reward may compare the completions of a
-    # problem with each other.
+    # Group by group: a reward may compare the completions of a problem with each other.
     for group in groups:
         grading.score(group)
     return groups
@@ -81,17 +77,14 @@ def sample_checkpoint(
     Args:
         base: the weights that an adapter was trained on, with the system prompt beside them.
         grading: prompt format and rewards; None judges without any reward.
-        num_completions: completions per problem (G).
-        engine: the engine's name, such as "vllm".
+        num_completions: G.
         batch_size: completions generated at a time.
 
     Returns:
-        [P][G] rollouts: completions with verdict and reward.
+        [P][G].
     """
-    # `rendering` names the prompt format, its tags and chat layout.
     grading = grading or Grading(prompt_format=prompt_format(**params.prompt.rendering))
     sampling = Sampling(
-        # Temperature, top_p, top_k, min_p and max_new_tokens.
         **params.rollout.decoding,
         num_completions=num_completions,
         stop_strings=grading.prompt_format.stop_strings,
@@ -101,21 +94,18 @@ def sample_checkpoint(
         engine,
         checkpoint,
         base=base,
-        # dtype, attention and max_seq_length.
         **params.model.loading,
         batch_size=batch_size,
-        # The text on the progress bar.
         label=f"sample {checkpoint.name}",
     )
     # A vLLM engine holds its share of the GPU until it is closed.
     with contextlib.closing(opened):
-        # The system prompt that `prepare` saved beside the base, as training reads it.
-        system = saved_system(base)
         return sample_groups(
             opened,
             problems,
             grading=grading,
-            system=system,
+            # As training reads it.
+            system=saved_system(base),
             sampling=sampling,
             max_seq_length=params.model.max_seq_length,
         )

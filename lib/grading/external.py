@@ -15,7 +15,8 @@ from typing import Any
 from lib.artifacts import JsonLine, json_lines, parse_json, read_records, write_jsonl
 from lib.core.errors import UserError
 from lib.prompts import PROMPT_FORMATS, PromptFormat
-from lib.rewards.functions import Grading, rewards_of
+from lib.rewards.functions import rewards_of
+from lib.rewards.grading import Grading
 from lib.stats import clustered_mean, share_interval
 
 COLUMN_NAMES = {

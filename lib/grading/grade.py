@@ -12,23 +12,21 @@ from typing import Any
 
 from lib.artifacts import read_records, write_jsonl, write_metrics, write_provenance
 from lib.artifacts.code import verifier_code
-from lib.artifacts.completions import GeneratedCompletion, GradedCompletion, read_graded
+from lib.artifacts.completions import GradedCompletion, read_graded
 from lib.grading.metrics import headline_lines, headline_metrics, summarise
-from lib.params.schema import Params
-from lib.params.training import Reward
 from lib.prompts import prompt_format
-from lib.rewards.functions import FormatError, Grading
+from lib.rewards.functions import FormatError
+from lib.rewards.grading import Grading, RewardSettings
 from lib.rewards.rollout import Rollout
 from reckon_verifier import counters
 
 PLACE = ("checkpoint", "benchmark", "mode", "sample", "problem_id", "subject", "level")
 """Columns that a graded completion copies from its row: origin, subject and level."""
 
-COLUMNS = (
-    *PLACE,
-    *("problem", "reference", "prompt", "tags"),
-    *("completion", "token_ids", "finish", "prompt_format", "sampling"),
-)
+JUDGED = ("completion", "token_ids", "finish", "problem", "reference", "prompt", "tags")
+"""Columns of a completion that its `Rollout` has."""
+
+COLUMNS = (*PLACE, *JUDGED, "prompt_format", "sampling")
 """Columns of a completion that grading reads."""
 
 FAULTS = ("timeouts", "over_budget", "worker_failures", "failures")
@@ -36,7 +34,7 @@ FAULTS = ("timeouts", "over_budget", "worker_failures", "failures")
 
 
 def grade(
-    params: Params,
+    reward: RewardSettings,
     completions: Path,
     *,
     graded: Path,
@@ -57,12 +55,12 @@ def grade(
         The headline numbers as lines for the terminal.
     """
     # {benchmark: {mode: {name: value}}}, and {fault: count} of the verifier.
-    summary, faults = grade_file(completions, graded, reward=params.reward)
+    summary, faults = grade_file(completions, graded, reward=reward)
     write_metrics(rates, summary)
     write_metrics(metrics, headline_metrics(summary))
     write_provenance(
         provenance,
-        settings=params.model_dump(include={"reward"}),
+        settings={"reward": reward.model_dump()},
         inputs={"completions": completions},
         verifier={"code": verifier_code(), **faults},
     )
@@ -70,7 +68,7 @@ def grade(
 
 
 def grade_file(
-    completions: Path, graded: Path, *, reward: Reward
+    completions: Path, graded: Path, *, reward: RewardSettings
 ) -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
     """Grade a JSONL file of completions, and write the grades in the same order.
 
@@ -99,41 +97,31 @@ def grade_file(
     return summarise(read_graded(graded)), {name: after[name] - before[name] for name in FAULTS}
 
 
-def grade_rows(rows: Iterable[Mapping[str, Any]], *, reward: Reward) -> Iterator[GradedCompletion]:
+def grade_rows(
+    rows: Iterable[Mapping[str, Any]], *, reward: RewardSettings
+) -> Iterator[GradedCompletion]:
     """Grade the rows of a completions file, in order; rows of one problem must be adjacent."""
-    # Reward functions are built once for each format and length limit, not for each problem.
+    # Once for each format and length limit.
     grading_for = functools.cache(functools.partial(_grading, reward))
-    # Graded problem by problem, since a reward may compare the completions of a group.
+    # A reward may compare the completions of a problem.
     by_problem = itertools.groupby(
         rows, lambda row: (row["benchmark"], row["mode"], row["problem_id"])
     )
     for _, group in by_problem:
         lines = list(group)
-        # Prompt, format, length limit, reference and tags are the same in all rows of a problem.
-        first = lines[0]
-        generated = [
-            GeneratedCompletion(
-                text=line["completion"], token_ids=tuple(line["token_ids"]), finish=line["finish"]
-            )
-            for line in lines
-        ]
-        form = first["prompt_format"]
+        # The same in all rows of a problem.
+        form, sampling = lines[0]["prompt_format"], lines[0]["sampling"]
         # Rewards on length use the limit of this benchmark's evaluation, not of training.
-        longest = first["sampling"]["max_new_tokens"]
-        grading = grading_for(form["name"], tuple(form["tags"]), longest)
-        # One rollout per completion; these tags are the problem's.
-        rollouts = grading.judge(
-            generated,
-            tags=tuple(first["tags"]),
-            **{key: first[key] for key in ("problem", "reference", "prompt")},
-        )
-        grading.score(rollouts)  # sets each rollout's rewards
+        grading = grading_for(form["name"], tuple(form["tags"]), sampling["max_new_tokens"])
+        rollouts = [grading.rollout(**{key: line[key] for key in JUDGED}) for line in lines]
+        grading.score(rollouts)
         for line, rollout in zip(lines, rollouts, strict=True):
-            place = {key: line[key] for key in PLACE}  # such as benchmark and problem_id
-            yield graded_completion(rollout, grading=grading, **place)
+            yield graded_completion(rollout, grading=grading, **{key: line[key] for key in PLACE})
 
 
-def _grading(reward: Reward, name: str, tags: tuple[str, ...], max_new_tokens: int) -> Grading:
+def _grading(
+    reward: RewardSettings, name: str, tags: tuple[str, ...], max_new_tokens: int
+) -> Grading:
     """Return a `Grading` with the rewards of params, for completions in a prompt format.
 
     If one of the rewards reads other tags than the format has, the `Grading` has no rewards.
@@ -159,10 +147,8 @@ def graded_completion(rollout: Rollout, *, grading: Grading, **place: Any) -> Gr
     reasoning = rollout.parsed.reasoning or ""
     return GradedCompletion(
         **place,
-        problem=rollout.problem or "",
-        reference=rollout.reference,
+        **rollout.columns(),
         tags=tuple(rollout.tags),
-        completion=rollout.completion,
         answer=rollout.answer,
         format_ok=rollout.format_ok,
         answer_ok=rollout.answer_ok,
@@ -172,8 +158,6 @@ def graded_completion(rollout: Rollout, *, grading: Grading, **place: Any) -> Gr
         reasoning_present=bool(reasoning),
         reasoning_chars=len(reasoning),
         equations=reasoning.count("="),
-        num_tokens=rollout.num_tokens,
-        truncated=rollout.truncated,
         rewards=grading.by_name(rollout),
         reward=rollout.reward,
     )

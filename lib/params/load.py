@@ -9,7 +9,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -21,11 +21,19 @@ from ruamel.yaml.error import YAMLError
 
 from lib.core.errors import UserError
 from lib.params.data import UNION_TAGS, LimitedSource, write_out
+from lib.params.model import Checkpoint
 from lib.params.rules import conflicts, idle_params, remedies, warnings
 from lib.params.schema import Params
 from lib.params.section import Section, suggest
+from lib.params.training import AdamW
 
 PARAMS_FILE = Path("params.yaml")
+
+PRESETS = Path(__file__).parent.parent / "presets"
+MODELS = PRESETS / "models"
+"""Overlays that replace a preset's own model."""
+DPO = PRESETS / "phases/dpo.yaml"
+"""The overlay that adds the phase DPO; its section `dpo` has all keys."""
 
 AnySection = TypeVar("AnySection", bound=Section)
 
@@ -90,11 +98,59 @@ def parse_params(content: Mapping[str, Any], *, origin: str) -> Params:
     Raises:
         UserError: one line for each problem.
     """
+    phases = {name: content.get(name) for name in ("sft", "grpo", "dpo")}
+    # `optimizer` reports its faults itself.
+    inherited = {
+        (name, key)
+        for name, phase in phases.items()
+        for key in AdamW.model_fields
+        if isinstance(phase, Mapping) and key not in phase
+    }
     # Each section by itself, then the rules between sections.
-    params = parse_section(Params, content, origin=origin)
+    params = parse_section(Params, _completed(content, origin), origin=origin, inherited=inherited)
     if faults := list(conflicts(params)):
         raise _refused(origin, faults)
     return params
+
+
+def _completed(content: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    """Return params with what params.yaml leaves out.
+
+    A phase gets the settings of `optimizer` that it does not have itself. A DPO that does not run
+    gets the values of `DPO`, which then change nothing.
+    """
+    complete = dict(content)
+    phase = complete.get("dpo")
+    if isinstance(phase, Mapping) and "init" in phase:
+        missing = [key for key in _dpo() if key not in phase]
+        if not phase["init"]:
+            complete["dpo"] = _over(_dpo(), phase)
+        elif missing:
+            raise _refused(
+                origin,
+                [f"dpo: without {', '.join(missing)}; `./reckon preset NAME --dpo sft` adds them"],
+            )
+    optimizer = content.get("optimizer")
+    for name in ("sft", "grpo", "dpo"):
+        phase = complete.get(name)
+        if isinstance(phase, Mapping) and isinstance(optimizer, Mapping):
+            shared = {key: optimizer[key] for key in AdamW.model_fields if key in optimizer}
+            complete[name] = {**shared, **phase}
+    return complete
+
+
+@functools.cache
+def _dpo() -> Mapping[str, Any]:
+    """Return the section `dpo` with all its keys."""
+    section: Mapping[str, Any] = read_yaml(DPO)["dpo"]
+    return section
+
+
+def _over(below: Any, above: Any) -> Any:
+    """Return nested settings, with those of `above` in place of those of `below`."""
+    if not isinstance(below, Mapping) or not isinstance(above, Mapping):
+        return above
+    return {**below, **{key: _over(below.get(key), value) for key, value in above.items()}}
 
 
 def parse_section(
@@ -103,12 +159,14 @@ def parse_section(
     *,
     origin: str,
     above: tuple[str, ...] = (),
+    inherited: Collection[tuple[str, ...]] = (),
 ) -> AnySection:
     """Validate `content` against the schema of one section, and return the section.
 
     Args:
         origin: name of the source of `content`, for messages.
         above: the keys in params.yaml that lead to the section, for messages; () for all of it.
+        inherited: places of values from another section, which reports their faults.
 
     Raises:
         UserError: one line for each problem.
@@ -135,7 +193,7 @@ def parse_section(
                 if other["loc"] != place and other["loc"][: len(place)] == place
             ]
             # pydantic also reports a list with wrong entries as too short: only the entries count.
-            if not (problem["type"] == "too_short" and inner):
+            if place not in inherited and not (problem["type"] == "too_short" and inner):
                 lines += _problem_lines(problem, section, above)
         raise _refused(origin, lines) from error
 
@@ -202,10 +260,6 @@ def _section_in(annotation: Any) -> type[BaseModel] | None:
     return next((each for each in types if issubclass(each, BaseModel)), None)
 
 
-PRESETS = Path(__file__).parent.parent / "presets"
-MODELS = PRESETS / "models"
-"""Overlays that replace a preset's own model."""
-
 BASE = "tiny-cpu"
 """The preset with all keys; the others are overlays on it, directly or not."""
 
@@ -226,7 +280,12 @@ def model_names() -> list[str]:
 
 
 def compose_preset(
-    preset: str, *, model: str = "", quick: bool = False, changes: Mapping[str, Any] | None = None
+    preset: str,
+    *,
+    model: str = "",
+    dpo: str = "",
+    quick: bool = False,
+    changes: Mapping[str, Any] | None = None,
 ) -> str:
     """Return a complete params.yaml for a preset's name or the path of an overlay.
 
@@ -235,6 +294,7 @@ def compose_preset(
     Args:
         preset: a preset's name, or the path of an overlay.
         model: replacement for the preset's own, one of `model_names`; '' keeps it.
+        dpo: the checkpoint to start DPO from, `sft` or `grpo`; '' adds no DPO.
         quick: shorten the run to few steps and problems (`shorten_run`).
         changes: further values by section, over all others.
 
@@ -249,7 +309,17 @@ def compose_preset(
     from dvc.utils.collections import merge_dicts
 
     for overlay in _overlays(path):
+        _place_optimizer_keys(complete, overlay)
         merge_dicts(complete, overlay)
+    if dpo:
+        evaluated = {*complete["evaluate"]["checkpoints"], dpo, "dpo"}
+        checkpoints = [name for name in get_args(Checkpoint) if name in evaluated]
+        added = {"dpo": {"init": [dpo]}, "evaluate": {"checkpoints": checkpoints}}
+        merge_dicts(complete, added)
+    if complete["dpo"]["init"]:
+        # With the comments of the overlay that adds the phase.
+        phase = round_trip().load(DPO.read_text(encoding="utf-8"))["dpo"]
+        complete["dpo"] = merge_dicts(phase, complete["dpo"])
     if model:
         # Only a name: unlike a preset, a model cannot be a path.
         if model not in model_names():
@@ -270,11 +340,23 @@ def compose_preset(
     return text
 
 
+def _place_optimizer_keys(complete: dict[str, Any], overlay: Mapping[str, Any]) -> None:
+    """Put a phase's own optimiser settings below its learning rate.
+
+    At the end of the section they would come after the comment on the next section.
+    """
+    for name in ("sft", "grpo"):
+        phase, own = complete[name], overlay.get(name)
+        for key in AdamW.model_fields:
+            if isinstance(own, Mapping) and key in own and key not in phase:
+                phase.insert([*phase].index("learning_rate") + 1, key, own[key])
+
+
 def preset_params(preset: str, **options: Any) -> Params:
     """Return the params of a preset, given by its name or as the path of an overlay.
 
     Args:
-        options: `model`, `quick` and `changes` of `compose_preset`.
+        options: `model`, `dpo`, `quick` and `changes` of `compose_preset`.
 
     Raises:
         UserError: no such preset, a key unknown to the base, or contradictory values.

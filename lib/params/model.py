@@ -34,6 +34,12 @@ FLASH_KERNEL = "kernels-community/flash-attn2"
 NEEDS_GPU = "its scaled loss needs a GPU; set it to fp32"
 """Fault of `mixed_precision: fp16` on a CPU, for messages."""
 
+VERIFIED_BATCH = 16
+"""Prompts per batch while an export's checkpoint generates the completions to compare."""
+
+VERIFIED_TOKENS = 256
+"""Tokens of each completion that are compared; bounds the time of verifying an export."""
+
 ATTENTIONS = ("eager", "sdpa", "flash_attention_2")
 
 
@@ -198,8 +204,9 @@ def _file_under_raw(value: str) -> str:
 class Prompt(Section):
     """The prompt of a problem, and the format of its answer."""
 
-    format: Annotated[str, one_of(PROMPT_FORMATS, role="formats")]
-    """Name of a prompt format (lib/prompts), or `plugins/formats/file.py:name`."""
+    format: Annotated[str, one_of(PROMPT_FORMATS, role="formats|tasks")]
+    """Name of a prompt format (lib/prompts), or `plugins/formats/file.py:name`; a format in
+    `plugins/tasks` also decides which completions are right."""
     tags: Annotated[tuple[str, ...], Field(max_length=4)]
     """Four tags in place of the format's own; [] keeps the format's."""
     layout: Literal["plain", "chatml", "llama3"]

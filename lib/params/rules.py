@@ -27,7 +27,8 @@ from lib.params.schema import Params
 from lib.params.section import HELD_BACK_SET, suggest
 from lib.params.training import Optimisation, RolloutSampling, Validation
 from lib.prompts import prompt_format
-from lib.rewards.functions import Grading, load_reward, rewards_of
+from lib.rewards.functions import load_reward, rewards_of
+from lib.rewards.grading import Grading
 
 ACCEPTABLE_LOSS = 0.05
 """Acceptable share of bfloat16 weights without an update. Learning rates of 2e-4 and more have a
@@ -175,6 +176,7 @@ def _trl_faults(params: Params) -> Iterator[str]:
         f"grpo.loss: {grpo.loss}": is_plugin(grpo.loss) or not grpo.loss_facts.in_trl,
         f"grpo.average: {grpo.average}": grpo.average != "loss",
         f"grpo.divide_by: {grpo.divide_by}": grpo.divide_by != "all",
+        f"grpo.curriculum: {grpo.curriculum}": grpo.curriculum != "none",
         f"grpo.dynamic_sampling: {grpo.dynamic_sampling}": grpo.dynamic_sampling > 0,
         "rollout.engine: vllm-server": rollout.engine == "vllm-server",
         # A process has room for one vLLM, and TRL gives no access to its own.

@@ -16,6 +16,7 @@ from lib.params.data import Prepare
 from lib.params.model import Evaluate, Export, Model, Prompt
 from lib.params.section import Section
 from lib.params.training import (
+    AdamW,
     Dpo,
     Grpo,
     Reward,
@@ -26,8 +27,12 @@ from lib.params.training import (
 
 
 def by_dotted_key(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested settings by dotted key; a list is one value, and so are levels by set."""
-    values = dict(flatten(content, reducer="dot"))
+    """Return nested settings by dotted key; a list is one value, and so are levels by set.
+
+    Without the section `optimizer`: the phases have its values.
+    """
+    phases = {name: value for name, value in content.items() if name != "optimizer"}
+    values = dict(flatten(phases, reducer="dot"))
     # Levels are a list or a mapping: one key for both, so that presets can be compared.
     levels = "prepare.synthetic.level_weights"
     sets = [name for name in ("sft", "grpo") if f"{levels}.{name}" in values]
@@ -48,16 +53,17 @@ class Params(Section):
     prompt: Prompt
     prepare: Prepare
     validation: Validation
+    optimizer: AdamW
     sft: Sft
     rollout: RolloutSampling
     reward: Reward
     grpo: Grpo
-    dpo: Dpo
     evaluate: Evaluate
     export: Export
+    dpo: Dpo
 
     def flat(self) -> dict[str, Any]:
-        """Return the values by dotted key, as in params.yaml; a list is one value."""
+        """Return the values by dotted key; a list is one value."""
         return by_dotted_key(self.model_dump(mode="json"))
 
     def replaced(self, **sections: Mapping[str, Any]) -> "Params":

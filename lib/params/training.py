@@ -27,15 +27,9 @@ from lib.params.section import (
 from lib.rewards.functions import STACKS, reward_names, rewards_of
 
 
-class Optimisation(Section):
-    """The settings common to SFT, GRPO and DPO."""
+class AdamW(Section):
+    """The optimiser's settings, in the section `optimizer` once, or in a phase as its own."""
 
-    micro_batch_size: Positive
-    """Rows per forward pass (examples, completions, pairs); divides an optimiser step's rows."""
-    optimizer: Literal["adamw", "memory_efficient_adamw"]
-    """`memory_efficient_adamw` is the same AdamW with its state in CPU memory."""
-    learning_rate: PositiveFloat
-    """Peak learning rate of AdamW."""
     lr_schedule: Literal["constant", "linear", "cosine"]
     """Shape of the decay after warm-up."""
     warmup_ratio: Share
@@ -49,6 +43,17 @@ class Optimisation(Section):
     """Decoupled weight decay."""
     max_grad_norm: PositiveFloat
     """Largest gradient norm; larger gradients are scaled down to it."""
+
+
+class Optimisation(AdamW):
+    """The settings common to SFT, GRPO and DPO."""
+
+    micro_batch_size: Positive
+    """Rows per forward pass (examples, completions, pairs); divides an optimiser step's rows."""
+    optimizer: Literal["adamw", "memory_efficient_adamw"]
+    """`memory_efficient_adamw` is the same AdamW with its state in CPU memory."""
+    learning_rate: PositiveFloat
+    """Peak learning rate of AdamW."""
     logging_steps: Positive
     """Optimiser steps between two points of the curves."""
     save_steps: Count
@@ -126,6 +131,9 @@ class Validation(Section):
     headline."""
     num_problems: Positive
     """Most problems of each set, drawn by content hash."""
+    num_samples: Count
+    """Completions sampled per problem at temperature 1, for pass@1, pass@k and the share of
+    distinct ones; 0 for greedy answers only."""
     engine: EngineName
     """Engine that generates the completions; it gets the policy's weights before each
     validation."""
@@ -226,6 +234,14 @@ class Grpo(Optimisation):
     trl`."""
     shuffle: bool
     """Draw problems in random order; false keeps the order that `prepare` wrote."""
+    curriculum: Literal["none", "retire", "pool"]
+    """How often a problem is drawn, by the share of right answers in its last group. `none`: once
+    an epoch. `retire`: no more from curriculum_high on, while enough others are left. `pool`: a
+    problem outside of the two bounds a quarter as often as the others."""
+    curriculum_low: Share
+    """Share of right answers up to which a problem is too hard."""
+    curriculum_high: Share
+    """Share of right answers from which a problem is too easy; above curriculum_low."""
     loss: Annotated[str, one_of(tuple(LOSSES), role="objectives")]
     """Average of token losses (TRL's names). `cispo` bounds a token's weight instead of dropping
     its gradient (arXiv:2506.13585); `dppo` drops it where a token's probability has moved by more
@@ -316,6 +332,11 @@ class Grpo(Optimisation):
 
     def _step_faults(self) -> Iterator[str]:
         """Yield a message for each fault of the numbers of steps, completions and micro-batches."""
+        if self.curriculum_low >= self.curriculum_high:
+            yield (
+                f"curriculum_low={self.curriculum_low:g} is not below "
+                f"curriculum_high={self.curriculum_high:g}; 0.0 and 0.875 are usual"
+            )
         if self.group_size < 2:
             yield f"group_size={self.group_size}; group-relative advantages need at least 2"
         # Optimiser steps on one generation's completions. A checkpoint holds no rollouts, so a run

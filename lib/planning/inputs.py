@@ -6,9 +6,10 @@ before any stage runs, with the code that will use it. It imports only what para
 plugin objective, datasets for a plugin adapter or pass rates.
 """
 
+import dataclasses
 import importlib.util
-from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,8 @@ from lib.params.model import FLASH_KERNEL, Model
 from lib.problems.rows import RowFault
 from lib.prompts import PromptFormat, prompt_format, system_prompt
 from lib.prompts.formats import ParsedCompletion, TaggedFormat, conversation
-from lib.rewards.functions import Grading
+from lib.rewards.grading import Grading
+from lib.rewards.rollout import task_fault
 
 
 def repositories_of(params: Params) -> list[Repository]:
@@ -179,7 +181,9 @@ def input_problems(params: Params, *, asks_hub: bool = False) -> Iterator[str]:
         # A Hub set that is not here yet is reported above.
         places = [dataset_repository(**split.place) for split in hub_splits(source)]
         if not isinstance(source, GeneratorSource) and all(map(is_here, places)):
-            yield from _error_of(_try_source, f"prepare.{key}", source, prepare, is_sft=is_sft)
+            yield from _error_of(
+                _try_source, f"prepare.{key}", source, prepare, own_format, is_sft=is_sft
+            )
     yield from _error_of(_try_plugin_rewards, params, own_format)
     loss, advantage = params.grpo.loss, params.grpo.advantage
     if is_plugin(loss) or is_plugin(advantage):
@@ -212,16 +216,23 @@ def _error_of(trial: Callable[..., object], *arguments: Any, **settings: Any) ->
 
 
 def _try_source(
-    key: str, source: PathSource | HubSource | KnownSource, prepare: Prepare, *, is_sft: bool
+    key: str,
+    source: PathSource | HubSource | KnownSource,
+    prepare: Prepare,
+    own_format: PromptFormat,
+    *,
+    is_sft: bool,
 ) -> None:
     """Read the first and last rows of a source's files as `prepare` does.
 
     Args:
         key: place of the source in params, for messages.
+        own_format: a task's verdict is tried on these rows.
         is_sft: whether rows need what SFT needs.
 
     Raises:
-        UserError: no such file, or a row that would end `prepare`.
+        UserError: no such file, a row that would end `prepare`, or a task that accepts the answer
+            to another row.
     """
     # Imported only if needed: they load `datasets`.
     from lib.problems.prepare import good_rows
@@ -247,11 +258,26 @@ def _try_source(
             # Another source has the references: any will do here.
             good = [problem for _, problem in rows if not isinstance(problem, RowFault)]
             of_sft["truths"] = {problem.id: "0" for problem in good}
+        if own_format.is_task:
+            of_sft["task"] = partial(task_fault, prompt_format=own_format)
         checked = good_rows(
             iter(rows), Drops(), prepare.bad_rows, origin=source_label(source), **of_sft
         )
         # Read to its end, for its errors.
-        deque(checked, maxlen=0)
+        problems = list(checked)
+        others = [each for each in problems if each.reference != problems[0].reference]
+        # A verdict that pays for the answer to another row would pay for anything.
+        if own_format.is_task and others:
+            wrong = dataclasses.replace(problems[0], reference=others[0].reference)
+            answer = own_format.target(solution=wrong.solution, reference=wrong.reference)
+            rollout = Grading(prompt_format=own_format).rollout(
+                answer, reference=problems[0].reference, problem=wrong.problem
+            )
+            if rollout.answer_ok:
+                raise UserError(
+                    f"`right` of {own_format.name} accepts {answer[:80]!r}, the answer to another "
+                    f"row than {wrong.problem[:80]!r}"
+                )
     except UserError as error:
         raise UserError(f"{key}: {error.message}") from error
 

@@ -35,11 +35,10 @@ from pydantic import BaseModel, Field
 
 from lib.artifacts import read_json
 from lib.core.errors import UserError
-from lib.export import BATCH, MOST_TOKENS
 from lib.objectives import CHUNK_NUMEL, MAX_WHOLE_LOGITS
 from lib.params import Params, preset_facts
 from lib.params.engines import VLLM_SHARE
-from lib.params.model import Model
+from lib.params.model import VERIFIED_BATCH, VERIFIED_TOKENS, Model
 from lib.training.phase.launch import Launch
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -419,11 +418,11 @@ def export_memory(params: Params, shape: Shape) -> dict[str, int]:
     weights = {"weights": BYTES["float32"] * (shape.parameters + adapter)}
     # The longest prompt leaves room for evaluate.max_new_tokens; the comparison takes fewer.
     longest_prompt = model.max_seq_length - evaluate.max_new_tokens
-    longest = longest_prompt + min(evaluate.max_new_tokens, MOST_TOKENS)
+    longest = longest_prompt + min(evaluate.max_new_tokens, VERIFIED_TOKENS)
     # `_generation` returns {"cache": keys and values, "logits": …} for float32, whatever training
     # computes in.
     in_float32 = model.model_copy(update={"dtype": "float32", "mixed_precision": "fp32"})
-    return weights | _generation(shape, in_float32, batch=BATCH, length=longest)
+    return weights | _generation(shape, in_float32, batch=VERIFIED_BATCH, length=longest)
 
 
 def forward_pass(params: Params, kind: str, launch: Launch = ALONE) -> tuple[int, int]:

@@ -273,8 +273,10 @@ def validation_of(params: Params, phase: Phase) -> Measurement | None:
     limit, rows = validation.num_problems, benchmark_rows(params)
     # The held-back set is no benchmark, and some benchmarks have no count: assume the limit.
     prompts = sum(min(limit, rows.get(name) or limit) for name in validation.sets)
+    # A greedy answer, and the samples.
+    answers = prompts * (1 + validation.num_samples)
     # 1 before the first step, and one after every `eval_steps` steps and after the last step.
-    completions = prompts * (1 + math.ceil(phase.steps / eval_steps))
+    completions = answers * (1 + math.ceil(phase.steps / eval_steps))
     tokens = completions * validation.max_new_tokens
     return Measurement(prompts=prompts, completions=completions, tokens=tokens)
 

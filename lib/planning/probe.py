@@ -21,14 +21,14 @@ import psutil
 import torch
 from accelerate.utils.memory import should_reduce_batch_size
 
+from lib.artifacts.completions import GeneratedCompletion
 from lib.artifacts.problems import Problem, read_problems, write_problems
-from lib.engines.base import GeneratedCompletion, Sampling
 from lib.params import Params
 from lib.planning.memory import batch_of
 from lib.problems.selection import token_counter
 from lib.prompts import prompt_format, saved_system
 from lib.training.grpo import grpo_setup
-from lib.training.phase.tracking import ProgressLines
+from lib.training.phase.console import ProgressLines
 from lib.training.phase.warning_signs import WarningSigns
 from lib.training.sft import sft_setup
 
@@ -203,7 +203,7 @@ def _alternating(completions: Sequence[Any], **columns: Any) -> list[float]:
 def _full_length(
     generate: Callable[..., list[list[GeneratedCompletion]]],
     prompts: Sequence[Sequence[int]],
-    sampling: Sampling,
+    sampling: Any,
 ) -> list[list[GeneratedCompletion]]:
     """Generate completions of max_new_tokens, without stopping before."""
     # The engine samples past end tokens, so that it has a log-prob for each token.

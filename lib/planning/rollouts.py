@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from transformers import PreTrainedTokenizerBase
 
-from lib.core.errors import visible
+from lib.core.errors import shorten, visible
 from lib.prompts import PromptFormat
-from lib.report.text import shorten
-from lib.rewards.functions import Grading
+from lib.rewards.grading import Grading
 from lib.rewards.rollout import Rollout
 from lib.training.phase.warning_signs import FORMAT_REMEDY, Limits
 

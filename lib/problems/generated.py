@@ -2,8 +2,8 @@
 
 ::
 
-    Greta has 5 marbles and finds 7 more. She finds 3 more. By summer she has 2 times as many. How
-    many marbles are in the collection now?
+    Greta has 5 marbles and finds 7 more. Greta finds 3 more marbles. A month later Greta has 2
+    times as many marbles. How many marbles does Greta have now?
 
     5 + 7 = 12
     12 + 3 = 15
@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 from ruamel.yaml import YAML
 
-from lib.artifacts.problems import Problem, content_id
+from lib.artifacts.problems import UNSEEN_EQUATIONS, Problem, content_id
 from lib.core.errors import UserError
 from lib.params.data import Synthetic
 
@@ -44,8 +44,6 @@ NUM_BUCKETS = 8
 MOST_DRAWS = 10_000
 """Draws of one problem; `NUM_BUCKETS` are enough on average, unless few different ones exist."""
 
-UNSEEN_EQUATIONS = "unseen_equations"
-"""Tag of benchmark problems with a sequence of equations that is in no training set."""
 DISTRACTOR = "distractor"
 """Tag of problems with a fact that the answer does not need."""
 
@@ -296,15 +294,16 @@ def _story_text(
     Args:
         wording: "people", each [name, subject pronoun, possessive], and "whens", times and places
             that open a sentence.
-        story: "things", and sentences with fields in braces, such as "{She} finds {n} more.":
-            "starts" and "moves" by operation, "openings", "distractors" and "questions".
+        story: "things", plural by singular, and sentences with fields in braces, such as
+            "{name} finds {more}.": "starts" and "moves" by operation, "openings", "distractors" and
+            "questions".
         max_distractor: largest number of a distractor, a fact that the answer does not need; 0
             for no distractor.
     """
     (name, she, her), (friend, _, _) = rng.sample(wording["people"], 2)
     # Values of the fields in braces.
-    words = {"name": name, "she": she, "She": she.capitalize(), "her": her, "friend": friend}
-    words["things"] = rng.choice(story["things"])
+    words = {"name": name, "she": she, "her": her, "friend": friend}
+    thing, words["things"] = rng.choice(list(story["things"].items()))
     first = chain[0]
     if rng.random() < 0.5:
         # One sentence for the whole first equation: "Greta has 5 marbles and finds 7 more."
@@ -321,7 +320,9 @@ def _story_text(
         if "{when}" in move:
             words["when"] = rng.choice(wording["whens"])
         # The left number is the value so far, which the text does not repeat.
-        sentences.append(move.format(n=equation.right, **words))
+        n = equation.right
+        noun = thing if n == 1 else words["things"]
+        sentences.append(move.format(n=n, some=f"{n} {noun}", more=f"{n} more {noun}", **words))
     if max_distractor:
         fact = rng.choice(story["distractors"])
         number = rng.randint(2, max_distractor)

@@ -12,8 +12,8 @@ from typing import Any
 
 import vl_convert
 
-from lib.core.errors import visible
-from lib.report.text import shorten, source
+from lib.core.errors import shorten, visible
+from lib.report.text import source
 
 Spec = dict[str, Any]
 """Vega-Lite JSON, or a part of it."""

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from lib.artifacts.completions import GREEDY, SAMPLED, UNGRADED, GradedCompletion
+from lib.artifacts.completions import GREEDY, SAMPLED, UNGRADED, GradedCompletion, num_attempts
 from lib.core.errors import UserError
 from lib.report.inputs import Run
 from lib.report.text import p_value, points
-from lib.stats import Difference, num_attempts, paired_difference
+from lib.stats import Difference, paired_difference
 
 MEASURES = {GREEDY: "answer_accuracy", SAMPLED: "pass_at_1"}
 """Mode → headline measure; both are means over problems of a problem's mean grade."""
@@ -132,14 +132,14 @@ def alarms(comparisons: Sequence[Comparison]) -> Iterator[str]:
 
 
 def verdict(comparison: Comparison, *, among: int) -> str:
-    """Return "better", "worse" or "no difference", with the threshold: "worse (p < 0.0083)".
+    """Return "better", "worse" or "not settled", with the threshold: "worse (p < 0.0083)".
 
     Args:
         among: number of comparisons that share the level of 5 % (Bonferroni).
     """
     threshold = ALPHA / among
     if comparison.change.p_value >= threshold:
-        return f"no difference (p ≥ {threshold:.2g})"
+        return f"not settled (p ≥ {threshold:.2g})"
     is_better = comparison.change.difference.value > 0
     return f"{'better' if is_better else 'worse'} (p < {threshold:.2g})"
 

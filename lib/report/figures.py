@@ -326,7 +326,7 @@ def validation_figure(run: Run) -> Figure:
 
     A ring marks the step that `select: best` chose.
     """
-    panels = []
+    panels, drawn = [], []
     # A curve: logged column → (step, value) pairs.
     for stage, curve in run.validations.items():
         sets, rows = [], []
@@ -336,13 +336,16 @@ def validation_figure(run: Run) -> Figure:
         for column, values in curve.items():
             # `set/answer_accuracy`, or only `answer_accuracy` for the first set.
             set_name, _, measure = column.rpartition("/")
-            if measure == "answer_accuracy" and values:
+            sampled = measure.startswith("pass_at_")
+            if (measure == "answer_accuracy" or sampled) and values:
                 series = set_name or "first set"
+                if sampled:
+                    series += f", pass@{measure.removeprefix('pass_at_')}"
                 sets.append(series)
                 errors = dict(curve.get(f"{column}_se", ()))
                 for step, value in values:
                     bounds = {"value": value, "low": value, "high": value}
-                    if n:
+                    if n and not sampled:
                         bounds = _interval(Estimate(value, errors.get(step, math.nan), n))
                     rows.append({"step": step, "series": series, **bounds})
         if rows:
@@ -351,7 +354,10 @@ def validation_figure(run: Run) -> Figure:
             best = run.selections.get(stage)
             # A dashed line is drawn at the first value of each set, that of step 0.
             panels.append(learning_curve(rows, title=title, series=sets, best=best))
+            drawn.append(sets)
     caption = "Greedy answers to validation problems with 95 % bands; dashed: at step 0."
+    if any("pass@" in series for curve in drawn for series in curve):
+        caption += " pass@k: sampled answers."
     if run.selections:
         caption += " Ring: the step handed on, best on the held-back set."
     return Figure("validation", "Validation while training", caption, tuple(panels))

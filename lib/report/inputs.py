@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lib.artifacts import read_json
-from lib.artifacts.completions import GradedCompletion, TrainingRollout, read_graded, read_rollouts
+from lib.artifacts.completions import GradedCompletion, read_graded, read_rollouts
 from lib.core.errors import UserError
 from lib.prompts import render, special_tokens
 from lib.prompts.formats import conversation
@@ -56,7 +56,7 @@ class Run:
     prompts: Mapping[str, Prompts]
     graded: Path
     provenance: Mapping[str, Mapping[str, Any]]
-    rollouts: Sequence[TrainingRollout] = ()
+    rollouts: Sequence[Mapping[str, Any]] = ()
     validation_completions: Mapping[str, Sequence[GradedCompletion]] = dataclasses.field(
         default_factory=dict
     )

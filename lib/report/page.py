@@ -20,15 +20,18 @@ from typing import Any, TypeVar
 
 import vl_convert
 
-from lib.artifacts.completions import GREEDY, UNGRADED, GradedCompletion, TrainingRollout
-from lib.core.errors import visible
+from lib.artifacts.completions import GREEDY, TRAINING_COLUMNS, UNGRADED, GradedCompletion
+from lib.core.errors import shorten, visible
 from lib.report.charts import INK, LOOK, colors_of
 from lib.report.inputs import Run
 from lib.report.report import Report
 from lib.report.tables import CLASSES, REASONS, measures
-from lib.report.text import cell, rate_parts, render_template, shorten
+from lib.report.text import cell, rate_parts, render_template
 
-Row = TypeVar("Row", GradedCompletion, TrainingRollout)
+TrainingRow = Mapping[str, Any]
+"""A row of `read_rollouts`."""
+
+Row = TypeVar("Row", GradedCompletion, TrainingRow)
 
 Blocks = Mapping[str, str]
 """Block name → compressed content of the page."""
@@ -55,7 +58,7 @@ EXAMPLE_CHARACTERS = 600
 """Limit of each text above the browser. Completions keep their end, with the answer."""
 
 PER_PROBLEM = ("problem", "reference", "prompt")
-"""Fields of `TrainingRollout` that are stored once for each problem."""
+"""Columns of a training rollout that are stored once for each problem."""
 
 
 def render_page(report: Report) -> str:
@@ -137,13 +140,13 @@ def _rank(run: Run, answers: Mapping[tuple[str, int], GradedCompletion]) -> int:
     return 1 if any(checkpoint == run.exported for checkpoint, _ in wrong) else 2
 
 
-def ranked_rollouts(rollouts: Sequence[TrainingRollout]) -> list[list[TrainingRollout]]:
+def ranked_rollouts(rollouts: Sequence[TrainingRow]) -> list[list[TrainingRow]]:
     """Group rollouts by problem, those sampled at the most steps first."""
-    together: dict[str, list[TrainingRollout]] = defaultdict(list)
+    together: dict[str, list[TrainingRow]] = defaultdict(list)
     for rollout in rollouts:
-        together[rollout.problem].append(rollout)
+        together[rollout["problem"]].append(rollout)
     # Problems of many steps show best how answers change.
-    return sorted(together.values(), key=lambda rows: -len({row.step for row in rows}))
+    return sorted(together.values(), key=lambda rows: -len({row["step"] for row in rows}))
 
 
 def fit(groups: Sequence[Sequence[Row]], *, budget: int) -> Sequence[Sequence[Row]]:
@@ -160,7 +163,7 @@ def fit(groups: Sequence[Sequence[Row]], *, budget: int) -> Sequence[Sequence[Ro
     for rows in groups:
         # A packed text has one byte per character. A completion's prompt is not counted, since it
         # mostly repeats the problem's text.
-        size = len(pack_json([dataclasses.asdict(row) for row in rows]))
+        size = len(pack_json(rows))
         # A large group must not hide the smaller ones behind it.
         if size <= budget:
             kept.append(rows)
@@ -245,7 +248,7 @@ def _prompt(run: Run, key: tuple[str, str]) -> str | dict[str, str]:
     return different.pop() if len(different) == 1 else texts
 
 
-def training_blocks(groups: Sequence[Sequence[TrainingRollout]]) -> Blocks:
+def training_blocks(groups: Sequence[Sequence[TrainingRow]]) -> Blocks:
     """Compress training rollouts, in the order of the steps, for the page's rollout browser.
 
     Args:
@@ -258,16 +261,17 @@ def training_blocks(groups: Sequence[Sequence[TrainingRollout]]) -> Blocks:
     # (rollout, index of its problem in `problems`).
     rows = [(rollout, place) for place, group in enumerate(groups) for rollout in group]
     # The sort is stable: within a step, the rollouts of a problem stay together.
-    rows.sort(key=lambda row: row[0].step)
+    rows.sort(key=lambda row: row[0]["step"])
     problems = [
-        {"text": first.problem, "reference": first.reference, "prompt": first.prompt}
+        {"text": first["problem"], "reference": first["reference"], "prompt": first["prompt"]}
         for first, *_ in groups
     ]
-    fields = dataclasses.fields(TrainingRollout)
-    # PER_PROBLEM: problem, reference and prompt, which `problems` has.
-    names = [field.name for field in fields if field.name not in PER_PROBLEM]
-    # Field name → one value per rollout; and "place" → the index of each rollout's problem.
-    columns = _columns([rollout for rollout, _ in rows], names, [place for _, place in rows])
+    columns = {
+        name: [rollout[name] for rollout, _ in rows]
+        for name in TRAINING_COLUMNS
+        if name not in PER_PROBLEM
+    }
+    columns["place"] = [place for _, place in rows]
     return {"training": pack_json({"problems": problems, "columns": columns})}
 
 
@@ -289,7 +293,7 @@ def chart_library() -> str:
 def pack_json(content: Any) -> str:
     """Compress JSON and encode it in base64; pure ASCII, so that even a lone surrogate survives."""
     # `json.dumps` escapes all that is not ASCII.
-    return pack_text(json.dumps(content, separators=(",", ":")))
+    return pack_text(json.dumps(content, separators=(",", ":"), default=dataclasses.asdict))
 
 
 def pack_text(text: str) -> str:

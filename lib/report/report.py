@@ -12,8 +12,7 @@ from typing import Any
 from flatten_dict import flatten
 
 from lib.artifacts import hash_json
-from lib.artifacts.completions import GREEDY, UNGRADED, GradedCompletion
-from lib.models.files import describe_selection
+from lib.artifacts.completions import GREEDY, UNGRADED, GradedCompletion, describe_selection
 from lib.params.load import nearest_preset
 from lib.params.schema import by_dotted_key
 from lib.report.charts import Figure

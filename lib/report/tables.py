@@ -42,6 +42,7 @@ CLASSES = {
     "00": "format wrong, answer wrong",
 }
 REASONS = DESCRIPTIONS | {
+    "task": "the task's own verdict, `right` of its file in plugins/tasks",
     "not graded": "the problem has no reference answer; completions go to a judge elsewhere",
 }
 """`decided_by` (reckon_verifier/README.md) → explanation for a reader."""

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import click
 import jinja2
 
-from lib.core.errors import visible
+from lib.core.errors import shorten, visible
 from lib.stats import Estimate, share_interval
 
 MISSING = "–"
@@ -110,12 +110,6 @@ def p_value(value: float, *, digits: int = 4) -> str:
     """Format a p-value for a sentence, never as 0: "= 0.0321", "< 0.0001"."""
     smallest = 10**-digits
     return f"< {smallest:.{digits}f}" if value < smallest else f"= {value:.{digits}f}"
-
-
-def shorten(text: str, limit: int) -> str:
-    """Return the first `limit` characters of `text`, with a note on how many are left out."""
-    left_out = len(text) - limit
-    return text if left_out <= 0 else f"{text[:limit]} … ({left_out:,} more characters)"
 
 
 def markdown_inline(text: str, *, limit: int = 200) -> str:

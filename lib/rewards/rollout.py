@@ -2,44 +2,49 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from typing import Any
 
 from lib.artifacts.completions import UNGRADED, Finish
-from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE
+from lib.artifacts.problems import INSTRUCTION, MULTIPLE_CHOICE, Problem
 from lib.core.errors import UserError
+from lib.core.plugins import guarded, is_plugin
 from lib.prompts import Message, ParsedCompletion, PromptFormat
 from reckon_verifier import Verdict, compare
 from reckon_verifier.choices import parse_mmlu_letter
 from reckon_verifier.extract import extract_answer, unwrapped
+from reckon_verifier.rules import INEXACT
 from reckon_verifier.tokens import says_something
 
+ANSWER_ACCURACY = "answer_accuracy"
+"""Column of the training curve: the share of right answers, whatever their reward."""
 
-# eq=False: rollouts are compared and hashed by identity, so that long texts are not compared.
+DECIDED_BY = "reward/decided_by/"
+"""Prefix of columns of the training curve, one per step of the verifier in `INEXACT` (evidence, not
+proof): its share of the right answers."""
+
+
+# eq=False: compared and hashed by identity, not by long texts.
 @dataclasses.dataclass(kw_only=True, eq=False)
 class Rollout:
     """One completion of a problem, judged when its verdict is first read.
 
-    The grade, the training curve and the rewards that read `answer_ok` share that verdict; some
-    stacks extract an answer by their own rules. Form and answer are judged independently: a right
-    answer outside the format's marks counts as right (`extract_answer` falls back on boxes, other
-    tags, "the answer is …" and the last number). The report can therefore distinguish wrong answers
-    from a wrong format.
+    Form and answer are judged independently: a right answer outside the format's marks counts as
+    right (`extract_answer` falls back on boxes, other tags, "the answer is …" and the last number).
+    Some stacks extract an answer by their own rules.
 
     Attributes:
         completion: the text, without its prompt.
         reference: the right answer.
-        prompt_format: the format of the prompt.
-        problem: text of the problem, which the verifier also reads; None if unknown.
-        tags: the problem's tags. Some mark multiple choice, or an instruction without a right
-            answer.
-        prompt: chat messages.
-        prompt_ids: the prompt's tokens as the engine read them.
+        problem: its text, which the verifier also reads; None if unknown.
+        tags: of the problem; some mark multiple choice, or an instruction without a right answer.
+        prompt: chat messages; `prompt_ids` are its tokens as the engine read them.
         token_ids, finish, log_probs: see `GeneratedCompletion`; None if unknown.
         settings: the settings of rewards (params: `reward`), and `max_completion_tokens`.
         is_answer: True if the completion is an answer extracted elsewhere.
         rewards: one per function, and `reward`, their weighted sum; `Grading.score` sets both.
-        metrics: name → mean over its batch, the completions scored in one call; set by GRPO.
+        metrics: name → mean over the completions scored in one call; set by GRPO.
     """
 
     completion: str
@@ -75,7 +80,7 @@ class Rollout:
 
     @property
     def truncated(self) -> bool:
-        """True if the length limit ended the completion, not the model."""
+        """True if the length limit ended the completion."""
         return self.finish == "length"
 
     @property
@@ -95,7 +100,6 @@ class Rollout:
         `<answer>\\boxed{72}</answer>` gives "72": models trained on boxes put one inside the tags.
         """
         marked = self.parsed.answer
-        # `unwrapped` removes a box around the whole text.
         return (marked and unwrapped(marked)) or None
 
     @cached_property
@@ -103,35 +107,39 @@ class Rollout:
         """The extracted answer, inside the format's marks or not; None if there is none."""
         if self.is_answer:
             return self.completion
-        # An instruction has no right answer.
         if INSTRUCTION in self.tags:
             return None
         if MULTIPLE_CHOICE in self.tags:
-            # A letter, A to D. From the marks if there is a text between them, since the reasoning
-            # also names other options.
+            # From the marks if they hold a text: the reasoning also names other options.
             return parse_mmlu_letter(self.marked_answer or self.completion)
-        # The completion has the answer's tags: only the text between them counts. If it is empty,
-        # `marked_answer` is None.
+        # Tags around nothing are no answer.
         if self.marks and self.parsed.answer is not None:
             return self.marked_answer
-        # No tags: the last box, "the answer is …", or the last number.
         return extract_answer(self.completion)
 
     def compare(self, answer: str | None) -> Verdict:
-        """Compare an answer with the reference: is it equal, and which step decided?
+        """Compare an answer (None equals no reference) with the reference, each text once.
 
-        Each text is compared once. A stack's rewards may extract different answers, and the
-        verifier's symbolic worker can take seconds for one.
-
-        Args:
-            answer: None if no answer was extracted; it equals no reference.
+        Rewards may extract different answers, and the verifier may take seconds for one. A task of
+        `plugins/tasks` judges the whole completion, whatever the answer.
         """
+        if self.task_verdict is not None:
+            return self.task_verdict
         answer = answer and answer.strip()
         if answer not in self.verdicts:
             self.verdicts[answer] = compare(
                 reference=self.reference, answer=answer, problem=self.problem
             )
         return self.verdicts[answer]
+
+    @cached_property
+    def task_verdict(self) -> Verdict | None:
+        """The verdict of the format's own `right`; None if the maths verifier judges."""
+        name = self.prompt_format.name
+        # An error names the plugin's line and the completion.
+        with guarded(name, inputs=repr(self.completion[:60])) if is_plugin(name) else nullcontext():
+            right = self.prompt_format.right(self)
+        return None if right is None else Verdict(bool(right), "task")
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -153,32 +161,65 @@ class Rollout:
         """
         if INSTRUCTION in self.tags or not self.parsed.format_ok:
             return self.parsed.format_ok
-        # False for empty marks and for \boxed{\text{}}: otherwise a policy could earn a reward for
-        # the form without answering.
+        # Empty marks or \boxed{\text{}} would earn a reward for the form without an answer.
         return says_something(self.parsed.answer or "")
 
     @cached_property
     def strict_ok(self) -> bool:
-        """True if `format_ok`, and the answer in its required place equals the reference.
-
-        That place is between the marks, or in the last box. Always False for an instruction, which
-        has no right answer.
-        """
+        """True if `format_ok`, and the answer between the marks or in the last box is right."""
         if INSTRUCTION in self.tags or not self.format_ok:
             return False
         if MULTIPLE_CHOICE in self.tags:
-            # With a text between the marks, `answer` is the letter in that text.
             return self.marked_answer is not None and self.answer_ok
         if not self.answer_ok and not self.marks:
-            # A format with a box: of `-\boxed{5}` the box has 5, but the answer is -5, which is
-            # wrong for the reference 5.
+            # The box of `-\boxed{5}` has 5, but the answer is -5.
             return False
         return self.compare(self.marked_answer).equal
+
+    def columns(self) -> dict[str, Any]:
+        """Return the columns that stored rows of a judged completion share."""
+        return {
+            "problem": self.problem or "",
+            "reference": self.reference,
+            "completion": self.completion,
+            "num_tokens": self.num_tokens,
+            "truncated": self.truncated,
+        }
 
     @property
     def label(self) -> str:
         """Two digits, form and answer: "11" both right, "10" form only, "01" answer only, "00"."""
         return f"{self.format_ok:d}{self.answer_ok:d}"
+
+
+def task_fault(problem: Problem, *, prompt_format: PromptFormat) -> str:
+    """Return why a task's verdict refuses a problem's own reference; '' if it accepts it.
+
+    The completion is the one that SFT would learn. '' too for a format that is no task.
+    """
+    rollout = Rollout(
+        completion=prompt_format.target(solution=problem.solution, reference=problem.reference),
+        reference=problem.reference,
+        problem=problem.problem,
+        tags=problem.tags,
+        prompt_format=prompt_format,
+    )
+    if rollout.task_verdict is None or rollout.answer_ok:
+        return ""
+    return f"`right` of {prompt_format.name} refuses {rollout.completion[:80]!r}"
+
+
+def judged_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """Return the answer accuracy, and the share of right answers that each inexact step accepted.
+
+    {"answer_accuracy": 0.5, "reward/decided_by/rounding": 0.1}; a step that accepted no answer has
+    no entry.
+    """
+    steps = [rollout.verdict.decided_by for rollout in rollouts if rollout.answer_ok]
+    shares = {
+        f"{DECIDED_BY}{name}": steps.count(name) / len(steps) for name in INEXACT if name in steps
+    }
+    return {ANSWER_ACCURACY: len(steps) / len(rollouts), **shares}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,14 +240,8 @@ class BoundedReward:
     marks: int | tuple[str, ...] | None = None
 
     def range(self, settings: Mapping[str, Any]) -> tuple[float, float]:
-        """Return the smallest and largest value under these settings.
-
-        Raises:
-            UserError: a required setting is missing.
-        """
-        # The names of the settings that this reward reads.
+        """Return the smallest and largest value; raise UserError for a missing setting."""
         for name in self.needs:
             if settings.get(name) is None:
                 raise UserError(f"reward.{name}: not set, and a reward needs it")
-        # Bounds that depend on the settings are a function of them.
         return self.bounds(settings) if callable(self.bounds) else self.bounds

@@ -197,7 +197,12 @@ def _over_preset(study: Study, committed: Params) -> Study:
     # By dotted key, as in a variant's params. Only the differences, since each becomes an option
     # `-S` of `dvc exp run`.
     old, new = committed.flat(), preset_params(study.preset).flat() | {"seed": committed.seed}
-    differing = dict(item for item in new.items() if item not in old.items())
+    # A params.yaml without DPO has none of its keys but `dpo.init`.
+    differing = {
+        key: value
+        for key, value in new.items()
+        if (key, value) not in old.items() or (key.startswith("dpo.") and new["dpo.init"])
+    }
     variants = {
         name: variant.model_copy(update={"params": {**differing, **variant.params}})
         for name, variant in study.variants.items()
@@ -213,8 +218,7 @@ def with_params(content: dict[str, Any], variant: Variant, *, origin: str) -> Pa
         origin: name of the variant, for error messages.
 
     Raises:
-        UserError: a key that params.yaml does not have, an invalid value, or a checkpoint that is
-            not evaluated.
+        UserError: an unknown key, an invalid value, or a checkpoint that is not evaluated.
     """
     changed: Any = copy.deepcopy(content)
     for dotted, value in variant.params.items():
@@ -222,13 +226,12 @@ def with_params(content: dict[str, Any], variant: Variant, *, origin: str) -> Pa
         *sections, key = dotted.split(".")
         mapping = changed
         for section in sections:
-            # {} for an unknown section: the key is then missing in it, and the error names it.
-            mapping = mapping.get(section, {}) if isinstance(mapping, dict) else {}
+            mapping = mapping.setdefault(section, {}) if isinstance(mapping, dict) else None
         # A seed among the params would give all seeds of the study one result.
         if dotted == "seed":
             raise UserError(f"{origin}.params: `seed` is set by the study's `seeds`")
         # No dict: `dotted` continues below a value, like "grpo.max_steps.x".
-        if not isinstance(mapping, dict) or key not in mapping:
+        if not isinstance(mapping, dict):
             raise UserError(f"{origin}.params: params.yaml has no key `{dotted}`")
         mapping[key] = value
     params = parse_params(changed, origin=origin)

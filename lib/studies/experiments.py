@@ -336,7 +336,8 @@ def _run(experiment: Experiment, scratch: Path, state: str, processes: Processes
             # deleted (~) and added (+) instead.
             options += [f"-S=~{key}", f"-S=+{setting}"]
         else:
-            options += ["-S", setting]
+            # ++: a phase's own optimiser setting may not be in params.yaml.
+            options += ["-S", f"++{setting}"]
     # `targets` are the stages `grade@<checkpoint>` of the experiment's variants.
     run = [*command, "run", "--temp", "--name", experiment.name, *options, *experiment.targets]
     processes.run(experiment.name, run)

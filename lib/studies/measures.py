@@ -9,7 +9,7 @@ from statistics import fmean
 from dvc.api import DVCFileSystem
 
 from lib.artifacts.completions import GREEDY, SAMPLED, GradedCompletion
-from lib.problems.generated import UNSEEN_EQUATIONS
+from lib.artifacts.problems import UNSEEN_EQUATIONS
 from lib.report.comparisons import problem_grades
 from lib.stats import pass_at_k
 

@@ -1,4 +1,4 @@
-"""A study's Markdown page, figures and README table, and the HTML page of all studies."""
+"""A study's Markdown page, figures and table of results, and the HTML page of all studies."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -17,7 +17,9 @@ from lib.studies.results import claim_verdicts, measure_names
 
 START = "<!-- ./reckon study {} --pages -->"
 END = "<!-- /study -->"
-"""Marks around a study's table in the README."""
+"""Marks around a study's table in `RESULTS`."""
+
+RESULTS = Path("docs/results.md")
 
 FEW_STEPS = 3
 """Curves are not drawn if each has at most this many points."""
@@ -131,13 +133,13 @@ def write_pages(
     study: Study,
     folder: Path,
     *,
-    readme: Path | None = None,
+    results: Path | None = None,
 ) -> list[str]:
     """Write the study's page and figures and the page of all studies; return the verdicts.
 
     Args:
         folder: the folder of all studies; its `<name>/study.json` has the numbers.
-        readme: a file in which the table of this study is replaced, if it has one.
+        results: a page in which the table of this study is replaced, if it has one.
 
     Raises:
         UserError: the study has no numbers, or those of other variants, seeds or comparisons.
@@ -172,25 +174,25 @@ def write_pages(
     page = study_markdown(name, study, metrics)
     (own / "study.md").write_text(page, encoding="utf-8")
     (folder / "index.html").write_text(studies_page(folder), encoding="utf-8")
-    if readme:
-        text = with_rates(readme.read_text("utf-8"), name, study, metrics)
-        readme.write_text(text, encoding="utf-8")
+    if results:
+        text = with_rates(results.read_text("utf-8"), name, study, metrics)
+        results.write_text(text, encoding="utf-8")
     return claim_verdicts(study, metrics)
 
 
-def with_rates(readme: str, name: str, study: Study, metrics: Mapping[str, Any]) -> str:
-    """Return `readme` with the study's table between its marks; unchanged if it has no marks.
+def with_rates(page: str, name: str, study: Study, metrics: Mapping[str, Any]) -> str:
+    """Return `page` with the study's table between its marks; unchanged if it has no marks.
 
     Raises:
         UserError: the second mark is missing.
     """
-    # If the README lacks this study's marks, `start` is empty.
-    before, start, rest = readme.partition(START.format(name))
+    # If the page lacks this study's marks, `start` is empty.
+    before, start, rest = page.partition(START.format(name))
     if not start:
-        return readme
+        return page
     _, end, after = rest.partition(END)
     if not end:
-        raise UserError(f"README.md: no `{END}` after `{start}`")
+        raise UserError(f"{RESULTS}: no `{END}` after `{start}`")
     table = markdown_table(rates_table(study, metrics, what="held-out problems, "))
     return f"{before}{start}\n{table}\n{end}{after}"
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, run_command
+from lib.artifacts import read_json
+from tests.conftest import ROOT, run_command, write_script
 from tests.docs.blocks import Block, blocks_of
-from tests.pipeline.test_end_to_end import Clone, copy_of
+from tests.pipeline.test_end_to_end import WARM, Clone, copy_of
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 SHOWN = [
@@ -20,7 +21,7 @@ SHOWN = [
     for number, block in enumerate(blocks_of(page))
     if block.script
 ]
-ELSEWHERE = {"compare", "dpo"}
+ELSEWHERE = {"compare", "dpo", "own_task"}
 """Pages with a test of their own: below, and in tests/pipeline/test_end_to_end.py."""
 
 
@@ -72,6 +73,16 @@ def test_the_commands_of_a_page_run(ran, page):
 
 
 @pytest.mark.slow
+def test_a_task_without_maths_is_learned(ran):
+    try:
+        run_page(ROOT / "docs/own_task.md", ran)
+        greedy = read_json(ran.folder / "reports/metrics/evaluate/grpo.json")["held_out"]["greedy"]
+        assert greedy["answer_accuracy"] >= 0.95
+    finally:
+        put_back(ran)
+
+
+@pytest.mark.slow
 def test_the_table_of_experiments_shows_what_differs(ran):
     in_bash("dvc exp remove --all-commits || true", ran)  # experiments of other pages
     try:
@@ -96,7 +107,8 @@ def run_page(page: Path, clone: Clone) -> None:
 
 def in_bash(script: str, clone: Clone) -> "subprocess.CompletedProcess[str]":
     """Run `script` in the clone's root, as a reader would type it."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    warm = write_script(clone.folder / ".git/bin/dvc", f'exec python -m {WARM} "$@"\n')
+    path = os.pathsep.join(map(str, (warm.parent, Path(sys.executable).parent, os.environ["PATH"])))
     # 80: a terminal narrower than the tables.
     return run_command(
         *("bash", "-euo", "pipefail", "-c", script), cwd=clone.folder, PATH=path, COLUMNS="80"

@@ -22,7 +22,7 @@ def test_the_pipeline_runs_with_one_server_for_everything(tmp_path, monkeypatch)
     model, log = clone.folder / "data/models/base", tmp_path / "log"
     with vllm_server(clone.folder, params=Path("params.yaml"), model=model, log=log) as address:
         monkeypatch.setenv("RECKON_VLLM_URL", address)
-        assert clone.repro() == ALL[2:]
+        assert clone.repro("dvc") == ALL[2:]
         assert len(served(address)) == 1
     curve = list(csv.DictReader(clone.read("reports/curves/grpo.csv").splitlines()))
     assert len(curve) == 3

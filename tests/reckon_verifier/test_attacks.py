@@ -19,7 +19,8 @@ from bench.verifier.references import GOLDEN, references, rows_of
 from lib.core.plugins import label
 from lib.prompts import prompt_format
 from lib.prompts.formats import PromptFormat
-from lib.rewards.functions import STACKS, Grading, load_reward, rewards_of
+from lib.rewards.functions import STACKS, load_reward, rewards_of
+from lib.rewards.grading import Grading
 from reckon_verifier.evaluate import as_number
 from reckon_verifier.identity import Fingerprint
 from reckon_verifier.tree import Node, number, symbol

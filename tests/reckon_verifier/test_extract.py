@@ -80,7 +80,7 @@ $@_2$ | $@!$ | $@\%$ | 0.@ | $@0$ | $@'$ | $(7,@)$ | $(7,~@)$ | $\{@,7\}$ | 7, @
 $x_1 = 7, x_2 = @$ | \begin{pmatrix}7~\\~@~\end{pmatrix} | $\begin{cases} x=7\\ y=@\end{cases}$
 $x\ne @$ | x != @ | $n\not\equiv @\pmod 7$ | $x < @$ | $7=@$ | @ = (9,9)
 \boxed{77} or @ | $@$ and $\boxed{77}$ | \boxed{77},~@ | $x=\boxed{77}\\ y = @$
-$x=-~@$ | $2 \cdot~@$ | $@$(2)
+$x=-~@$ | $2 \cdot~@$ | $@$(2) | $$~@~!~$$
 """.strip()
     .replace("\n", " | ")
     .split(" | ")

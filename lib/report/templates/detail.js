@@ -92,7 +92,7 @@ function otherSelect(row) {
 function badgeOf(row) {
   const tone = toneOf(row);
   const title = tone ? rollouts.classes.get(row.label) : reasonOf(row);
-  return element("span", { className: `badge ${tone}`, title, textContent: tone ? row.label : "not graded" });
+  return element("span", { className: `badge ${tone}`, title, textContent: tone || "not graded" });
 }
 
 /** A square for each sample of this problem by this checkpoint, green where it is right. */

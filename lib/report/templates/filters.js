@@ -111,9 +111,9 @@ function startFilters(changed) {
   }
   selects.append(orderSelect(changed));
   const chips = document.getElementById("chips");
-  for (const [label, meaning] of rollouts.classes) {
+  for (const label of rollouts.classes.keys()) {
     filters.classes.add(label);
-    chips.append(chipOf(label, meaning, changed));
+    chips.append(chipOf(label, changed));
   }
   startSearch(changed);
 }
@@ -135,11 +135,11 @@ function selectOf(name, offered, changed) {
   return select;
 }
 
-function chipOf(label, meaning, changed) {
+function chipOf(label, changed) {
   const chip = element("button", {
     type: "button",
     className: "chip",
-    title: meaning,
+    title: label,
     attributes: { "aria-pressed": "true", "data-class": label },
   });
   chip.addEventListener("click", () => {
@@ -168,6 +168,6 @@ function startSearch(changed) {
 function showCounts(byClass) {
   for (const chip of document.querySelectorAll(".chip")) {
     const label = chip.dataset.class;
-    chip.textContent = `${label} · ${byClass.get(label).length.toLocaleString("en")}`;
+    chip.textContent = `${rollouts.classes.get(label)} · ${byClass.get(label).length.toLocaleString("en")}`;
   }
 }

@@ -12,7 +12,6 @@ from lib.rewards.rollout import BoundedReward, Rollout
 
 def string_match(rollout: Rollout) -> float:
     """Return 1.0 if the answer has the same text as the reference, apart from outer spaces."""
-    # Chained comparison: answer == reference, and reference != "".
     return float((rollout.answer or "").strip() == rollout.reference.strip() != "")
 
 
@@ -22,25 +21,17 @@ def sympy_match(rollout: Rollout) -> float:
 
 
 def math_verify(rollout: Rollout) -> float:
-    """Return 1.0 if math-verify, with its defaults, finds completion and reference equal.
-
-    A completion that it cannot parse or compare is wrong: 0.0.
-    """
-    # The whole completion, from which math-verify extracts the answer by its own rules.
+    """Return 1.0 if math-verify, with its defaults, finds completion and reference equal."""
     return _verified(rollout.reference, rollout.completion)
 
 
 # `graders_disagree` asks again for each completion of a batch, and sympy may take seconds.
 @functools.lru_cache(maxsize=4096)
 def _verified(reference: str, text: str) -> float:
-    """Return 1.0 if math-verify finds `text` equal to `reference`, else 0.0."""
     from math_verify import parse, verify
 
-    # math-verify reads LaTeX only between dollars. `verify` takes the reference first, and is not
-    # symmetric.
+    # It reads LaTeX only between dollars, and takes the reference first: it is not symmetric.
     right: Any = parse(reference if "$" in reference else f"${reference}$")
-    # `parse` returns a list, empty if it finds nothing: only then are dollars added to the text.
-    # `verify` returns a bool.
     return float(verify(right, parse(text) or parse(f"${text}$")))
 
 

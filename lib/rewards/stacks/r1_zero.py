@@ -55,16 +55,14 @@ def r1_zero_reward_fn(
 def r1_zero(rollout: Rollout) -> float:
     """Return 1.0 if the strict form holds and the answer is right."""
     has_form, answer = _form_and_answer(rollout.completion)
-    # No `fast` here: `answer_ok` has the symbolic worker's verdict anyway.
     return float(has_form and rollout.compare(answer).equal)
 
 
 def _form_and_answer(response: str) -> tuple[bool, str | None]:
     """Return (True, answer after the last `<answer>`); (False, None) if the form does not hold.
 
-    `… </think> <answer>72</answer>` gives (True, "72"), and so does `<answer>\\boxed{72}</answer>`.
     The form holds if `</think> <answer>` and `</answer>` occur, with one space as in the course's
-    grader.
+    grader; a box inside the tags is unwrapped.
     """
     if "</think> <answer>" not in response or "</answer>" not in response:
         return False, None

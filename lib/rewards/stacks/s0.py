@@ -8,7 +8,7 @@ import re
 from lib.rewards.rollout import BoundedReward, Rollout
 from reckon_verifier.evaluate import as_number
 
-# "-1,234.50"; at the end of a sentence also its full stop: "72."
+# With the full stop of a sentence: "72."
 _NUMBER = re.compile(r"-?[\d.,]+")
 
 
@@ -19,7 +19,6 @@ def match_format_exactly(rollout: Rollout) -> float:
 
 def match_format_approximately(rollout: Rollout) -> float:
     """Return the sum over three tags: 0.5 for a tag occurring exactly once, else −1.0."""
-    # The prompt holds the opening tag of the reasoning, a completion the other three.
     return sum(0.5 if rollout.completion.count(tag) == 1 else -1.0 for tag in rollout.marks[1:])
 
 
@@ -31,10 +30,8 @@ def check_answer(rollout: Rollout) -> float:
         return -2.0
     if answer == rollout.reference:
         return 5.0
-    # Equal to the verifier, in another notation: 0.5 and 1/2.
     if rollout.compare(answer).equal:
         return 3.5
-    # answer / reference; None if that is no number, or far from 1.
     ratio = _ratio(answer, rollout.reference)
     if ratio is None:
         return -2.0
@@ -45,10 +42,9 @@ def check_answer(rollout: Rollout) -> float:
 
 def check_numbers(rollout: Rollout) -> float:
     """Return 3.0 if the first number after the answer's opening tag is the reference, else −1.5."""
-    # `tag` is the opening tag of the answer, or '' if it is missing. No closing tag is needed.
+    # No closing tag is needed.
     _, tag, after = rollout.completion.partition(rollout.marks[2])
     match = _NUMBER.search(after) if tag else None
-    # A full stop or comma after the number is cut off: "72." is 72. None for "1.2.3".
     number = as_number(match[0].rstrip(".,")) if match else None
     is_right = number is not None and number == as_number(rollout.reference)
     return 3.0 if is_right else -1.5
@@ -57,12 +53,10 @@ def check_numbers(rollout: Rollout) -> float:
 def _tagged_answer(rollout: Rollout) -> str | None:
     """Return the stripped text between the answer's tags; None if the form is broken.
 
-    The form: the reasoning's closing tag, the answer between its tags, then only white space. With
-    the tags of `working_out`: `…<end_working_out><SOLUTION>72</SOLUTION>`.
+    The form: the reasoning's closing tag, the answer between its tags, then only white space.
     """
     _, reasoning_close, answer_open, answer_close = rollout.marks
-    # Each tag is searched behind the one before it, so the order is checked too. For a missing tag,
-    # `partition` gives '' in the second and third place: the answer or `end` is then ''.
+    # A missing tag leaves `answer` or `end` empty.
     _, _, after = rollout.completion.partition(reasoning_close)
     _, _, rest = after.partition(answer_open)
     answer, end, trailing = rest.partition(answer_close)
@@ -73,7 +67,7 @@ def _tagged_answer(rollout: Rollout) -> str | None:
 def _ratio(answer: str, reference: str) -> float | None:
     """Return answer / reference; None if it is above 2 or below -2, or there is no such number."""
     number, right = as_number(answer), as_number(reference)
-    # `not right` is True for None and for 0. A ratio such as 1e400 is beyond a float.
+    # A ratio such as 1e400 is beyond a float.
     if number is None or not right or abs(number) > abs(2 * right):
         return None
     return float(number / right)

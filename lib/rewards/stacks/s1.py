@@ -8,19 +8,16 @@ from reckon_verifier.evaluate import as_number
 TOLERANCE = 1e-6
 """Largest difference of two numbers that count as equal in this stack."""
 
-# "#### 1,234.5": the group is the number.
 _HASHES = re.compile(r"####\s*(-?\d[\d,]*(?:\.\d+)?)")
 
 
 def correctness(rollout: Rollout) -> float:
     """Return 1.0 if the answer equals the reference as text or as a number within 1e-6."""
-    # The text between the tags, or the number after `####`; None without either.
     answer = _answer(rollout)
     if answer is None:
         return 0.0
     if answer == rollout.reference.strip():
         return 1.0
-    # Fractions; None for a text that is no plain number.
     number, expected = as_number(answer), as_number(rollout.reference)
     if number is None or expected is None:
         return 0.0
@@ -40,12 +37,10 @@ def xml_format(rollout: Rollout) -> float:
 
 
 def _answer(rollout: Rollout) -> str | None:
-    """Return the text in the first answer tags, upper or lower case.
+    """Return the text in the first answer tags, in any case, or the first number after `####`.
 
-    Without these tags, return the first number after `####`: GSM8K's own solutions end in
-    `#### 72`, so a model may have learned that form. None without either.
+    GSM8K's own solutions end in `#### 72`, so a model may have learned that form.
     """
-    # The last two of the four marks are the answer's tags.
     opening, closing = (re.compile(re.escape(tag), re.IGNORECASE) for tag in rollout.marks[2:])
     start = opening.search(rollout.completion)
     end = closing.search(rollout.completion, start.end()) if start else None

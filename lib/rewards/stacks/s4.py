@@ -39,10 +39,8 @@ def strict_format(rollout: Rollout) -> float:
     text = rollout.completion.removesuffix("\n")
     if not text.startswith(beginning):
         return 0.0
-    # `partition`, not a regular expression with two `.*`: the time is linear in the text. `middle`
-    # is "\n</reasoning>\n<answer>\n", or '' if that is missing.
+    # Not a regular expression with two `.*`: the time is linear in the text.
     _, middle, rest = text[len(beginning) :].partition(f"\n{reasoning_close}\n{answer_open}\n")
-    # `rest` is the answer and the last tag: "72\n</answer>".
     return 0.5 if middle and rest.endswith(f"\n{answer_close}") else 0.0
 
 
@@ -52,8 +50,6 @@ def soft_format(rollout: Rollout) -> float:
         return 0.0
     remaining = rollout.completion
     for tag in rollout.marks:
-        # The text after this tag, in which the next one is searched: the order is checked too.
-        # `match` is '' if the tag is missing.
         _, match, remaining = remaining.partition(tag)
         if not match:
             return 0.0
@@ -65,11 +61,9 @@ def tag_count(rollout: Rollout) -> float:
 
     Text may follow the last tag on its line.
     """
-    # Line breaks are added so that a tag on the first or last line has one on both sides.
     text = f"\n{rollout.completion}\n"
     num_good = 0
     for tag in rollout.marks:
-        # Only the last tag may be followed by text, so no line break is required after it.
         line = f"\n{tag}" if tag == rollout.marks[3] else f"\n{tag}\n"
         num_good += text.count(tag) == 1 and line in text
     return 0.125 * num_good

@@ -1,7 +1,4 @@
-"""Stack `shaping`: rewards for length and repetition, beyond right and wrong.
-
-Lengths are in tokens; `max_completion_tokens` is the length limit.
-"""
+"""Stack `shaping`: rewards for length (in tokens) and repetition, beyond right and wrong."""
 
 import math
 from collections.abc import Mapping
@@ -21,7 +18,6 @@ def overlong(rollout: Rollout) -> float:
     excess = rollout.num_tokens - (rollout.settings["max_completion_tokens"] - cache)
     if excess > cache:
         return -1.0
-    # With a cache of 0 the value jumps from 0 to −1 at the maximum, and nothing is divided by 0.
     return -max(excess, 0) / cache if cache else 0.0
 
 
@@ -33,27 +29,22 @@ def repetition(rollout: Rollout) -> float:
     """
     size: int = rollout.settings["repetition_ngram"]
     words = rollout.completion.lower().split()
-    # zip over words[0:], words[1:], … gives the n-grams, and ends with the shortest list.
     grams = list(zip(*(words[start:] for start in range(size)), strict=False))
-    # 0 for a completion of fewer than n words.
     return len(set(grams)) / len(grams) - 1 if grams else 0.0
 
 
 def cosine_length(rollout: Rollout) -> float:
     """Return a reward by length: from one set value to another along half a cosine.
 
-    The setting `cosine_correct` has the values of a right answer of 0 tokens and of one of
-    `max_completion_tokens`; `cosine_wrong` has those of a wrong answer. With `cosine_correct`
-    (2, 1), a right answer gets 2 at 0 tokens, 1.5 at half of the maximum, and 1 from the maximum
-    on.
+    `cosine_correct` has the values of a right answer of 0 tokens and of one of
+    `max_completion_tokens`, `cosine_wrong` those of a wrong one: (2, 1) gives 2 at 0 tokens, 1.5 at
+    half of the maximum, and 1 from the maximum on.
 
     Source: arXiv:2502.03373, where a right answer is worth more when short, a wrong one when long.
     Differs from the paper in: a completion of the maximum gets no further penalty (see `overlong`).
     """
     settings = rollout.settings
-    # Values at 0 tokens and at the maximum.
     shortest, longest = settings["cosine_correct" if rollout.answer_ok else "cosine_wrong"]
-    # Length as a share of the maximum. While it rises from 0 to 1, the cosine falls from 1 to −1.
     share = min(rollout.num_tokens / settings["max_completion_tokens"], 1.0)
     return float(longest + 0.5 * (shortest - longest) * (1 + math.cos(math.pi * share)))
 

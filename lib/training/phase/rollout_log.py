@@ -5,13 +5,12 @@ and show how their answers change. A long run does not log every step (`MAX_BYTE
 part of each checkpoint's `trainer_state.json`, so a resumed run has every row once.
 """
 
-import dataclasses
 import hashlib
 import json
 import math
 import operator
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,9 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from transformers.trainer_callback import ExportableState
 
 from lib.artifacts import ENCODING_ERRORS, write_jsonl
-from lib.artifacts.completions import TrainingRollout
 from lib.core.errors import visible
 from lib.params.training import Grpo
+from lib.training.phase.console import say
 
 MAX_BYTES = 2**25
 """Approximate limit of a run's log. A run with more rows logs only every second, third, …
@@ -55,7 +54,6 @@ class RolloutLog(TrainerCallback, ExportableState):
         self.rows: list[str] = []
         self.path: Path | None = None
         """File that gets each row as it happens; None for none."""
-        self.say: Callable[[str], None] = print
 
     def state(self) -> dict[str, Any]:
         """Return the checkpoint's entry for this callback (`ExportableState`)."""
@@ -82,7 +80,7 @@ class RolloutLog(TrainerCallback, ExportableState):
         if state.is_world_process_zero and iteration == 0 and generation % self.every == 0:
             rows = logged_rollouts(self.trainer, self.grpo.log_problems, step=state.global_step)
             # `default`: a reward function may log values that are no JSON, such as a tensor.
-            self.rows += [json.dumps(dataclasses.asdict(row), default=str) for row in rows]
+            self.rows += [json.dumps(row, default=str) for row in rows]
             if self.path:
                 new = rollout_rows(self.trainer, start=len(self.rows) - len(rows))
                 text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in new)
@@ -93,19 +91,20 @@ class RolloutLog(TrainerCallback, ExportableState):
         every = self.grpo.eval_steps
         if state.is_world_process_zero and every and state.global_step % every == 0:
             for line in group_lines(self.group, width=shutil.get_terminal_size().columns):
-                self.say(f"grpo step={state.global_step} {line}")
+                say(f"grpo step={state.global_step} {line}")
 
 
-def group_lines(group: Sequence[TrainingRollout], *, width: int) -> Iterator[str]:
+def group_lines(group: Sequence[Mapping[str, Any]], *, width: int) -> Iterator[str]:
     """Yield a group for reading: the problem, its reference, the best and the worst completion.
 
     Args:
         width: most characters of a line.
     """
-    worst, *_, best = sorted(group, key=operator.attrgetter("reward"))
-    lines = {"problem": best.problem, "reference": best.reference}
+    worst, *_, best = sorted(group, key=operator.itemgetter("reward"))
+    lines = {"problem": best["problem"], "reference": best["reference"]}
     for name, row in (("best", best), ("worst", worst)):
-        lines[f"{name} reward={row.reward:.4g} advantage={row.advantage:+.3g}"] = row.completion
+        numbers = f"reward={row['reward']:.4g} advantage={row['advantage']:+.3g}"
+        lines[f"{name} {numbers}"] = row["completion"]
     for name, text in lines.items():
         # 30 for the stage and the step before it.
         room = max(20, width - len(name) - 30)
@@ -119,7 +118,7 @@ def rollout_rows(trainer: Trainer, *, start: int = 0) -> list[Mapping[str, Any]]
     return [json.loads(row, parse_constant=str) for log in logs for row in log.rows[start:]]
 
 
-def logged_rollouts(trainer: Any, num_problems: int, *, step: int) -> list[TrainingRollout]:
+def logged_rollouts(trainer: Any, num_problems: int, *, step: int) -> list[dict[str, Any]]:
     """Return a step's rollouts of the `num_problems` problems whose texts have the smallest hashes.
 
     Args:
@@ -145,21 +144,17 @@ def logged_rollouts(trainer: Any, num_problems: int, *, step: int) -> list[Train
         for index in range(start, start + size):
             rollout = trainer.rollouts[index]
             rewards = trainer.grading.by_name(rollout)
-            row = TrainingRollout(
-                step=step,
-                problem=rollout.problem,
-                reference=rollout.reference,
+            row = {
+                "step": step,
+                **rollout.columns(),
                 # With special tokens, as the model has read it.
-                prompt=trainer.processing_class.decode(rollout.prompt_ids),
-                sample=index - start,
-                completion=rollout.completion,
-                rewards={name: round(value, DIGITS) for name, value in rewards.items()},
-                reward=round(rollout.reward, DIGITS),
-                num_tokens=rollout.num_tokens,
-                truncated=rollout.truncated,
-                extra={name: values[index] for name, values in extra.items()},
+                "prompt": trainer.processing_class.decode(rollout.prompt_ids),
+                "sample": index - start,
+                "rewards": {name: round(value, DIGITS) for name, value in rewards.items()},
+                "reward": round(rollout.reward, DIGITS),
+                "extra": {name: values[index] for name, values in extra.items()},
                 **scores[index],
-            )
+            }
             rows.append(row)
     return rows
 

@@ -20,7 +20,8 @@ from lib.planning.inputs import input_problems
 from lib.problems.rows import RowFault
 from lib.problems.sources import read_rows
 from lib.prompts import prompt_format, save_prompt, saved_format
-from lib.rewards.functions import Grading, stack_range
+from lib.rewards.functions import stack_range
+from lib.rewards.grading import Grading
 from tests.conftest import ROOT
 from tests.lib.objectives.losses import loss_of
 
@@ -148,8 +149,7 @@ def test_check_names_the_reward_that_failed(write, source, words):
     [
         ("import sys\ndef part(rollout): sys.exit(0)", ":2: SystemExit: 0, called with 'a'"),
         ("import sys\nsys.exit(0)", "own.py:2: SystemExit: 0"),
-        ("def part(rollout): return 10**400", "an integer beyond a float's range for 'a'"),
-        ("def part(rollout): return -(10**9000)", "an integer beyond"),
+        ("def part(rollout): return -(10**9000)", "OverflowError"),
         ("def part(rollout): raise ValueError('two\\nlines')", "ValueError: two lines, called"),
     ],
 )

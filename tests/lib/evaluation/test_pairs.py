@@ -16,7 +16,7 @@ from lib.evaluation.pairs import (
 from lib.evaluation.sampling import sample_groups
 from lib.prompts import prompt_format
 from lib.prompts.formats import conversation
-from lib.rewards.functions import Grading
+from lib.rewards.grading import Grading
 from lib.rewards.rollout import Rollout
 from tests.lib.evaluation.scripted import Script, ScriptedEngine
 

@@ -9,7 +9,9 @@ from lib.grading.grade import PLACE, grade_rows, graded_completion
 from lib.prompts import prompt_format
 from lib.prompts.formats import BoxedFormat, TaggedFormat
 from lib.rewards import rollout
-from lib.rewards.functions import ANSWER_ACCURACY, Grading, judged_metrics, rewards_of
+from lib.rewards.functions import rewards_of
+from lib.rewards.grading import Grading
+from lib.rewards.rollout import ANSWER_ACCURACY, judged_metrics
 from tests.lib.grading.rows import written_row
 from tests.lib.training.steps import plain_grpo
 

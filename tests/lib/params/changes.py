@@ -7,6 +7,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from lib.params import Params, compose_preset, parse_params
+from lib.params.load import DPO, read_yaml
 
 Changes = dict[str, Any]
 """Values by dotted key; a number is a place in a list."""
@@ -15,6 +16,8 @@ Changes = dict[str, Any]
 def preset_content(changes: Changes, preset: str = "tiny-cpu") -> dict[str, Any]:
     """Return the content of a preset with other values."""
     content = copy.deepcopy(_composed(preset))
+    if changes.get("dpo.init"):
+        content["dpo"] = read_yaml(DPO)["dpo"] | content["dpo"]
     for key, value in changes.items():
         *above, last = (int(name) if name.isdigit() else name for name in key.split("."))
         section: Any = content

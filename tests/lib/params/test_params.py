@@ -14,7 +14,7 @@ from lib.artifacts import write_json
 from lib.core.errors import UserError
 from lib.objectives.penalties import EntropyCoefficient
 from lib.params import compose_preset, load_params, parse_params, preset_names, preset_params
-from lib.params.load import read_yaml
+from lib.params.load import DPO, read_yaml
 from lib.params.model import lost_updates
 from tests.conftest import ROOT, run_command
 from tests.lib.params.changes import Changes, accepted
@@ -156,6 +156,13 @@ PREFERRING = {
         ({"grpo.loss": OWN_LOSS, "grpo.delta": 4.0}, "grpo", "delta=4 "),
         ({"grpo.loss": OWN_LOSS, "grpo.importance_level": "sequence"}, "grpo", "importance_level"),
         ({"grpo.entropy_coef": 1.5, "grpo.entropy_target": 0.3}, "grpo", "entropy_coef=1.5"),
+        ({"grpo.delta": 4.0, "grpo.loss": "cispo"}, "grpo", "delta=4 "),
+        ({"grpo.delta": 1.25, "grpo.epsilon_high": 0.28}, "grpo", "delta=1.25 "),
+        ({"grpo.num_iterations": 2, "grpo.loss": "reinforce"}, "grpo", "num_iterations=2"),
+        ({"grpo.importance_level": "sequence", "grpo.loss": "reinforce"}, "grpo", "token"),
+        ({"grpo.dynamic_sampling_fallback": "train"}, "grpo", "dynamic_sampling_fallback"),
+        ({"grpo.dynamic_sampling": 4, "grpo.advantage": "none"}, "grpo", "dynamic_sampling=4"),
+        ({"grpo.curriculum_low": 0.9}, "grpo", "curriculum_high=0.875"),
     ],
     ids=str,
 )
@@ -271,6 +278,43 @@ def test_what_dvc_writes_for_one_key_changes_one_line(tmp_path):
     changed = [(old, new) for old, new in zip(before, after, strict=True) if old != new]
     assert [new.split("#")[0].split() for _, new in changed] == [["learning_rate:", "1e-05"]]
     assert load_params(path).grpo.learning_rate == 1e-05
+
+
+def test_a_phase_has_the_optimizers_settings_unless_its_own():
+    params = accepted({"optimizer.weight_decay": 0.1, "grpo.max_grad_norm": 0.5})
+    phases = params.sft, params.grpo, params.dpo
+    assert {each.weight_decay for each in phases} == {0.1}
+    assert [each.max_grad_norm for each in phases] == [1.0, 0.5, 1.0]
+    assert params.optimizer.max_grad_norm == 1.0
+    assert "optimizer.weight_decay" not in params.flat()
+    # A fault is the optimiser's, not that of each phase.
+    wrong = {"optimizer.weight_decay": -1.0, "optimizer.beta": 1}
+    assert sorted(keys_of(problems_of(wrong))) == ["optimizer.beta", "optimizer.weight_decay"]
+    assert keys_of(problems_of({"grpo.weight_decay": -1.0})) == ["grpo.weight_decay"]
+
+
+@pytest.mark.parametrize("init", ["sft", "grpo"])
+def test_dpo_is_added_to_a_preset_with_all_its_keys(init):
+    text = compose_preset("smoke", dpo=init)
+    content = YAML(typ="safe").load(text)
+    assert content["dpo"].keys() == read_yaml(DPO)["dpo"].keys()
+    assert content["dpo"]["pairs"]["num_completions"] == 256  # the preset's own
+    assert "# pairs per optimiser step" in text
+    params = parse_params(content, origin="params.yaml")
+    assert params.dpo.init == (init,)
+    assert params.evaluate.checkpoints == ("base", "sft", "grpo", "dpo")
+    # Without its keys, DPO's values would be in no params.yaml.
+    assert keys_of(problems_of({"dpo": {"init": [init]}})) == ["dpo"]
+    assert preset_params(str(DPO)).dpo.init == ("sft",)
+
+
+def test_an_overlays_own_optimizer_settings_stand_in_its_phase(tmp_path):
+    overlay = tmp_path / "mine.yaml"
+    overlay.write_text("grpo:\n  weight_decay: 0.1\n")
+    before, after = (compose_preset(each).splitlines() for each in ("tiny-cpu", str(overlay)))
+    place = after.index("  weight_decay: 0.1")
+    assert after[place - 1].startswith("  learning_rate: 0.00045")
+    assert after[:place] + after[place + 1 :] == before
 
 
 def test_params_in_head_are_tiny_cpu():

@@ -8,7 +8,7 @@ from lib.evaluation import sampling
 from lib.models.pretrained import load_tokenizer
 from lib.planning.rollouts import RolloutGroup, diagnose
 from lib.prompts import prompt_format, save_system
-from lib.rewards.functions import Grading
+from lib.rewards.grading import Grading
 from lib.training.phase.warning_signs import Limits
 
 FORMAT = prompt_format("working_out")

@@ -158,6 +158,27 @@ def test_every_story_tells_every_operation_in_several_ways():
                 assert not any("{b} {things}" in sentence for sentence in starts)
 
 
+def test_a_sentence_names_its_person_whatever_is_before_it():
+    """A pronoun could mean the friend of the sentence before, and "them" the last that came."""
+    for story in wording("wide")["stories"]:
+        moves, starts = (itertools.chain(*story[key].values()) for key in ("moves", "starts"))
+        alone = [*story["openings"], *moves, *story["questions"]]
+        for sentence in alone:
+            assert "{name}" in sentence or "the board" in sentence
+            assert not re.search(r"\b(them|they)\b", sentence)
+        for sentence in [*alone, *starts, *story["distractors"]]:
+            for pronoun in re.finditer("{she}|{her}", sentence):
+                before = sentence[: pronoun.start()]
+                assert before.rfind("{name}") > before.rfind("{friend}")
+
+
+def test_one_thing_is_in_the_singular():
+    things = [pair for each in wording("wide")["stories"] for pair in each["things"].items()]
+    plurals = "|".join(plural for singular, plural in things if singular != plural)
+    for problem in problems(count=500, settings=WIDE):
+        assert not re.search(rf"\b1 (more )?({plurals})\b", problem.problem)
+
+
 def test_shortening_depends_on_seed_and_problem_only():
     made = problems()
 

@@ -24,7 +24,10 @@ def test_a_page_of_a_very_long_run_stays_below_its_limit(tmp_path):
     generator = np.random.default_rng(0)
 
     def long(row):
-        return dataclasses.replace(row, completion=generator.bytes(6_000).hex())
+        text = generator.bytes(6_000).hex()
+        if isinstance(row, dict):
+            return row | {"completion": text}
+        return dataclasses.replace(row, completion=text)
 
     big = dataclasses.replace(
         run,

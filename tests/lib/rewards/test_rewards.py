@@ -9,7 +9,9 @@ import torch
 
 from lib.core.errors import UserError
 from lib.prompts import prompt_format
-from lib.rewards.functions import STACKS, Grading, _finite, judged_metrics, rewards_of, stack_range
+from lib.rewards.functions import STACKS, _checked, rewards_of, stack_range
+from lib.rewards.grading import Grading
+from lib.rewards.rollout import Rollout, judged_metrics
 from tests.conftest import ROOT, run_python
 
 WORKING_OUT, XML = prompt_format("working_out"), prompt_format("xml")
@@ -163,7 +165,7 @@ def test_a_file_in_the_folder_is_a_stack(tmp_path):
         "REWARDS = {'never': BoundedReward(lambda rollout: -1.0, (-1.0, 0.0))}\n"
     )
     script = (
-        "from lib.prompts import prompt_format; from lib.rewards.functions import Grading;"
+        "from lib.prompts import prompt_format; from lib.rewards.grading import Grading;"
         "(never,) = Grading(['sad:never'], prompt_format=prompt_format('xml')).rewards;"
         "print(never(completions=['72'], reference=['72']))"
     )
@@ -249,7 +251,7 @@ def test_a_format_that_a_reward_cannot_read_is_refused(names, form):
 def test_a_stack_is_imported_when_it_is_named_and_no_other_is():
     script = (
         "import sys; from lib.prompts import prompt_format;"
-        "from lib.rewards.functions import Grading;"
+        "from lib.rewards.grading import Grading;"
         "loaded = lambda: sorted(m for m in sys.modules if m.startswith('lib.rewards.stacks.'));"
         "print(loaded()); Grading(['s1:s1_numeric'], prompt_format=prompt_format('xml'));"
         "print(loaded())"
@@ -298,12 +300,15 @@ def test_a_changed_list_is_judged_again():
     assert answer(completions=texts, reference=references) == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("value", [np.float32(1), np.bool_(True), torch.tensor(1.0), 1, True])
-def test_a_scalar_of_any_library_is_a_number(value):
-    assert _finite(value, name="mine", inputs="one completion") == 1.0
+NUMBERS = [np.float32(1), np.bool_(True), torch.tensor(1.0), 1, True]
 
 
-@pytest.mark.parametrize("value", ["1", [1.0], np.float32("nan"), np.ones(1), None])
-def test_what_is_no_finite_scalar_is_an_error(value):
-    with pytest.raises(UserError, match="mine: gave"):
-        _finite(value, name="mine", inputs="one completion")
+@pytest.mark.parametrize("value", [*NUMBERS, "a", [1.0], np.float32("nan"), None])
+def test_a_plugins_value_is_a_finite_scalar_of_any_library(value):
+    score = _checked("mine", lambda rollout: value)
+    rollout = Rollout(completion="72", reference="72", prompt_format=XML)
+    if any(value is number for number in NUMBERS):
+        assert score(rollout) == 1.0
+    else:
+        with pytest.raises(UserError, match="mine: "):
+            score(rollout)

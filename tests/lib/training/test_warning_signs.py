@@ -11,7 +11,8 @@ from lib.artifacts import read_json
 from lib.params import preset_params
 from lib.prompts import prompt_format
 from lib.report.report import training_warnings
-from lib.rewards.functions import ANSWER_ACCURACY, Grading
+from lib.rewards.grading import Grading
+from lib.rewards.rollout import ANSWER_ACCURACY
 from lib.training.phase.warning_signs import Limits, WarningSigns
 from tests.lib.training.runs import changed, curve, train_phase
 from tests.lib.training.steps import plain_grpo
