@@ -18,7 +18,6 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,58 +38,41 @@ def used_gb(folder: Path) -> float:
 
 
 def taken_gb(log: str) -> float:
-    """Return the size in GB of all wheels that pip took, by its log: downloaded, or from a folder.
-
-    pip's cache counts for nothing here: set-up gets an empty one.
-    """
+    """Return the size in GB of all wheels that pip downloaded, by its log."""
     units = {"kB": 1e3, "MB": 1e6, "GB": 1e9}
     sizes = re.findall(r"Downloading \S+ \(([\d.]+) (kB|MB|GB)\)", log)
-    local = re.findall(r"Processing (/\S+\.whl)", log)
-    total = sum(float(size) * units[unit] for size, unit in sizes)
-    return round((total + sum(Path(wheel).stat().st_size for wheel in local)) / 1e9, 2)
+    return round(sum(float(size) * units[unit] for size, unit in sizes) / 1e9, 2)
 
 
-@contextlib.contextmanager
-def peak_memory(pid: int) -> Iterator[list[float]]:
-    """Yield a list that holds the peak memory in GB, of a process with all its descendants."""
-    peak, done = [0.0], threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.5):
+def watch_memory(pid: int, peaks: list[float]) -> None:
+    """Append the memory in GB of a process with its descendants, twice a second, until it ends."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        parent = psutil.Process(pid)
+        while parent.is_running():
             total = 0
-            # A process may end while it is looked at.
-            with contextlib.suppress(psutil.NoSuchProcess):
-                parent = psutil.Process(pid)
-                for process in (parent, *parent.children(recursive=True)):
-                    with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                        # PSS: a page that n processes share counts one nth in each.
-                        total += process.memory_full_info().pss
-            peak[0] = max(peak[0], total / 1e9)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield peak
-    finally:
-        done.set()
-        thread.join()
+            for process in (parent, *parent.children(recursive=True)):
+                # A process may end while it is looked at.
+                with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                    # PSS: a page that n processes share counts one nth in each.
+                    total += process.memory_full_info().pss
+            peaks.append(total / 1e9)
+            time.sleep(0.5)
 
 
 def cost(command: str, folder: Path, environment: dict[str, str]) -> dict[str, Any]:
     """Run a shell command; return minutes (in all, of CPU, by DVC stage) and its peak memory."""
     before, start = os.times(), time.monotonic()
     begun: dict[str, float] = {}
-    with (
-        subprocess.Popen(
-            ["bash", "-c", command],
-            cwd=folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        ) as process,
-        peak_memory(process.pid) as peak,
-    ):
+    peaks = [0.0]
+    with subprocess.Popen(
+        ["bash", "-c", command],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        threading.Thread(target=watch_memory, args=(process.pid, peaks), daemon=True).start()
         assert process.stdout
         for line in process.stdout:
             click.echo(line, nl=False)
@@ -105,7 +87,7 @@ def cost(command: str, folder: Path, environment: dict[str, str]) -> dict[str, A
     return {
         "minutes": round((end - start) / 60, 1),
         "cpu_minutes": round(cpu / 60, 1),
-        "peak_gb": round(peak[0], 2),
+        "peak_gb": round(max(peaks), 2),
         "stages": {
             name: round((stop - start) / 60, 2)
             for name, (start, stop) in zip(begun, itertools.pairwise(times), strict=True)

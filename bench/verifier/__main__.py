@@ -1,6 +1,6 @@
 """Accuracy, speed, bounds and laws of the verifier.
 
-python -m bench.verifier [measure [FOLDER] [--no-write]]
+python -m bench.verifier measure [FOLDER]
 python -m bench.verifier laws [FOLDER] [--seed N] [--limit N] [--kind NAME] [--grader NAME]
 python -m bench.verifier rules [FOLDER] [--write]
 
@@ -56,33 +56,25 @@ def table(results: dict[str, Any]) -> str:
     return "\n".join([*lines, ""])
 
 
-@click.group(help=__doc__, invoke_without_command=True)
-@click.pass_context
-def main(context: click.Context) -> None:
-    """Measure, also without a command."""
-    if context.invoked_subcommand is None:
-        context.invoke(compare_graders)
+@click.group(help=__doc__)
+def main() -> None:
+    """Group the commands."""
 
 
 @main.command("measure")
 @click.argument("folder", default=os.environ.get("RECKON_SHARED", ""))
-@click.option("--no-write", is_flag=True, help="Print the table, write nothing.")
-def compare_graders(folder: str, no_write: bool) -> None:
+def compare_graders(folder: str) -> None:
     """Compare the graders on the sets in FOLDER; write results.json and the README's table."""
     sets = Path(folder)
-    if not folder:
-        click.echo("verifier: skipped, RECKON_SHARED is unset and no FOLDER is given")
-        return
     if not (sets / "grading" / "pairs.jsonl").is_file():
-        raise click.UsageError(f"{sets}: there is no grading/pairs.jsonl in it")
+        raise click.UsageError(f"FOLDER={folder}: there is no grading/pairs.jsonl in it")
     # Fresh interpreters: neither grader warms the other's caches.
     results = {name: in_a_process(measure, name, sets) for name in GRADERS}
     click.echo(table(results))
-    if not no_write:
-        kept = {"python": platform.python_version(), "graders": results}
-        text = json.dumps(kept, indent=1, sort_keys=True) + "\n"
-        (HERE / "results.json").write_text(text, encoding="utf-8")
-        write_between(HERE / "README.md", "table", table(results))
+    kept = {"python": platform.python_version(), "graders": results}
+    text = json.dumps(kept, indent=1, sort_keys=True) + "\n"
+    (HERE / "results.json").write_text(text, encoding="utf-8")
+    write_between(HERE / "README.md", "table", table(results))
 
 
 @main.command("laws")
@@ -93,8 +85,6 @@ def compare_graders(folder: str, no_write: bool) -> None:
 @click.option("--grader", type=click.Choice(list(GRADERS)), default="reckon", show_default=True)
 def try_laws(folder: str, seed: int, limit: int, names: tuple[str, ...], grader: str) -> None:
     """Print trials and violations of each law, without labels; exit 1 if there is a violation."""
-    if not folder:
-        click.echo("the public sets are skipped: RECKON_SHARED is unset and no FOLDER is given")
     texts = references(Path(folder) if folder else None)
     laws = Laws(GRADERS[grader], texts, seed, size=200)
     click.echo(f"{len(texts)} references, seed {seed}\n")

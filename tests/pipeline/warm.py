@@ -62,7 +62,7 @@ def exit_code_of(arguments: list[str]) -> int:
         runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
     except SystemExit as end:
         code = end.code or 0
-    except BaseException:
+    except BaseException:  # noqa: BLE001 (as the interpreter ends)
         sys.excepthook(*sys.exc_info())
         code = 1
     if not isinstance(code, int):
