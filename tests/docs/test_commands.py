@@ -15,12 +15,6 @@ from tests.docs.blocks import Block, blocks_of
 from tests.pipeline.test_end_to_end import WARM, Clone, copy_of
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
-SHOWN = [
-    pytest.param(block, id=f"{page.stem}-{number}")
-    for page in (ROOT / "README.md", *PAGES)
-    for number, block in enumerate(blocks_of(page))
-    if block.script
-]
 ELSEWHERE = {"compare", "dpo", "own_task"}
 """Pages with a test of their own: below, and in tests/pipeline/test_end_to_end.py."""
 
@@ -32,26 +26,6 @@ def scripts_of(page: Path) -> list[Block]:
 
 
 RUN = [page for page in PAGES if page.stem not in ELSEWHERE and scripts_of(page)]
-
-
-@pytest.mark.parametrize("block", SHOWN)
-def test_what_a_command_names_exists(block):
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for line in block.script.replace("\\\n", " ").splitlines():
-        for verb, variables in re.findall(r"\bmake ([a-z][\w-]*)((?: [A-Z_]+=)?)", line):
-            assert re.search(rf"^{verb}:(?! new)", makefile, re.MULTILINE), f"no `make {verb}`"
-            for variable in re.findall(r"\b([A-Z_]+)=", variables):
-                known = makefile + (ROOT / "requirements/install.sh").read_text(encoding="utf-8")
-                assert re.search(rf"\b{variable}\b", known), f"nothing reads {variable}"
-        for module in re.findall(r"python -m ((?:stages|lib|tests)[\w.]*)", line):
-            path = ROOT.joinpath(*module.split("."))
-            assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), module
-            # `stages.ranks` takes torchrun's options.
-            if module.startswith("stages.") and module != "stages.ranks":
-                source = path.with_suffix(".py").read_text(encoding="utf-8")
-                options = re.findall(r" --([a-z-]+)", line.split(module, 1)[1])
-                known_options = {*re.findall(r'"--([a-z-]+)"', source), "help", "params"}
-                assert set(options) <= known_options, line
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,8 @@ from tests.conftest import ROOT, run_command
 
 FOLDERS = (".", "docs", "examples/*", "lib/presets", "lib/rewards/stacks", "bench/*")
 PAGES = sorted(page for folder in FOLDERS for page in ROOT.glob(f"{folder}/*.md"))
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+VERBS = {*re.findall(r"^([a-z-]+):(?! new)", MAKEFILE, re.MULTILINE)}
 _FENCE = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
 
 
@@ -60,10 +62,15 @@ def test_the_index_of_the_docs_links_every_page():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_verb_of_make_on_a_page_exists(page):
-    verbs = set(re.findall(r"`(?:[A-Z_]+=\S+ )*make ([a-z-]+)", prose_of(page)))
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert verbs <= set(re.findall(r"^([a-z-]+):(?! new)", makefile, re.MULTILINE))
+def test_verbs_variables_and_modules_on_a_page_exist(page):
+    text = page.read_text("utf-8").replace("\\\n", " ")
+    shown = re.findall(r"(?:`|&& |^)(?:[A-Z_]+=\S+ )*make ([a-z-]+)(?: ([A-Z_]+)=)?", text, re.M)
+    assert {verb for verb, _ in shown} <= VERBS
+    read = MAKEFILE + (ROOT / "requirements/install.sh").read_text("utf-8")
+    assert {variable for _, variable in shown if variable} <= {*re.findall(r"\b[A-Z_]+\b", read)}
+    for module in re.findall(r"python -m ((?:stages|lib|tests|bench)[\w.]*)", text):
+        path = ROOT.joinpath(*module.rstrip(".").split("."))
+        assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), module
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -82,9 +89,7 @@ def test_every_command_that_an_error_names_exists():
     text = "".join(Path(ROOT, file).read_text("utf-8", "ignore") for file in set(files.split()))
     named = set(re.findall(r"\./reckon ([a-z][a-z-]+)", text))
     assert named <= {name for names in GROUPS.values() for name in names}
-    verbs = set(re.findall(r"`make ([a-z-]+)", text))
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert verbs <= set(re.findall(r"^([a-z-]+):(?! new)", makefile, re.MULTILINE))
+    assert set(re.findall(r"`make ([a-z-]+)", text)) <= VERBS
 
 
 def test_every_promise_names_a_test():

@@ -239,7 +239,7 @@ def test_a_presets_attention_asks_the_network_for_nothing(tmp_path, monkeypatch)
         )
         tokens = torch.arange(8)[None]
         assert torch.allclose(flash(tokens).logits, eager(tokens).logits, atol=1e-5)
-    assert sum(len(kernel.calls) for kernel in loaded) == with_flash == 4
+    assert sum(len(kernel.calls) for kernel in loaded) == with_flash > 0
 
 
 @pytest.mark.parametrize("auto", [AutoConfig, AutoTokenizer, AutoModelForCausalLM])

@@ -13,8 +13,8 @@ from lib.params.load import doubts
 from lib.params.rules import have_one_gradient, warnings
 from lib.planning.doctor import findings, this_machine
 from lib.planning.plan import plan_lines
-from tests.conftest import S1
-from tests.docs.test_commands import SHOWN
+from tests.conftest import ROOT, S1
+from tests.docs.blocks import blocks_of
 from tests.lib.objectives.losses import loss_of
 from tests.lib.params.changes import accepted
 
@@ -64,8 +64,8 @@ def test_a_knob_that_waits_for_another_is_named(key, value, remedy):
         # With several updates on one generation, the clip acts.
         {"grpo.trainer": "trl", "grpo.updates_per_rollout": 2, "grpo.epsilon": 0.1},
         {
-            "reward.stack": "shaping",
-            "reward.weights": [1.0, 1.0, 1.0],
+            "reward.extra": ["overlong", "cosine_length"],
+            "reward.weights": [1.0] * 4,
             "reward.overlong_cache_tokens": 7,
             "reward.cosine_wrong": [-0.5, 0.0],
         },
@@ -191,8 +191,13 @@ def test_on_policy_losses_that_average_alike_are_one(losses):
     assert not torch.allclose(*apart)
 
 
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("block", [case for case in SHOWN if " -S " in case.values[0].script])
+@pytest.mark.parametrize(
+    "block", [block for page in PAGES for block in blocks_of(page) if " -S " in block.script]
+)
 def test_what_an_example_varies_can_act(block, tmp_path):
     """These examples start from the default; test_their_commands.py has the others."""
     for line in block.script.replace("\\\n", " ").splitlines():

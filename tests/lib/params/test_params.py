@@ -98,7 +98,7 @@ PREFERRING = {
         ({"reward.weights": [math.nan, 1]}, "reward.weights.0", "finite"),
         *(
             (
-                {"reward.stack": "shaping", "reward.extra": [name], "reward.weights": [1.0] * 4},
+                {"reward.extra": ["overlong", name], "reward.weights": [1.0] * 4},
                 "reward",
                 "two functions are named `overlong`",
             )
