@@ -16,8 +16,11 @@ from lib.objectives.penalties import EntropyCoefficient
 from lib.params import compose_preset, load_params, parse_params, preset_names, preset_params
 from lib.params.load import DPO, read_yaml
 from lib.params.model import lost_updates
+from lib.rewards.functions import rewards_of
 from tests.conftest import ROOT, run_command
 from tests.lib.params.changes import Changes, accepted
+
+ONE_MORE = [1.0, *(1.0 for _ in rewards_of("shaping"))]
 
 OWN_LOSS = "plugins/objectives/examples.py:squared"
 
@@ -98,7 +101,7 @@ PREFERRING = {
         ({"reward.weights": [math.nan, 1]}, "reward.weights.0", "finite"),
         *(
             (
-                {"reward.extra": ["overlong", name], "reward.weights": [1.0] * 4},
+                {"reward.stack": "shaping", "reward.extra": [name], "reward.weights": ONE_MORE},
                 "reward",
                 "two functions are named `overlong`",
             )
