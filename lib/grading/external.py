@@ -197,13 +197,13 @@ def _grade_or_error(
     # lm-eval's `--log_samples` keeps the benchmark's own columns below `doc`.
     doc = row["doc"] if isinstance(row.get("doc"), dict) else {}
     # Each is None if the row has no such column. The completion may be in chat messages.
-    text = _single_text(_column_value("completion", row))
-    answer = _single_value(_column_value("answer", row))
+    text = single_text(column_value("completion", row))
+    answer = _single_value(column_value("answer", row))
     if text is None and answer is None:
         return {"error": f"expected one completion in one of {COLUMN_NAMES['completion']}"}
     # The first value counts: in the references' file, then in the row, then in its `doc`.
-    problem = _single_text(_column_value("problem", reference_row, row, doc))
-    reference = _reference(reference_row, row, doc)
+    problem = single_text(column_value("problem", reference_row, row, doc))
+    reference = reference_of(reference_row, row, doc)
     if not reference:
         return {"error": f"expected one reference in one of {COLUMN_NAMES['reference']}{remedy}"}
     # A completion is preferred to a bare answer: our extraction is the same for all models.
@@ -217,13 +217,13 @@ def _grade_or_error(
     # The key of the problem is the first of these that exists. Completions with the same key form
     # one cluster of the standard error. The text first: an id may be that of a row or a request,
     # and lm-eval counts `doc_id` anew in each task.
-    problem_keys = [problem, _column_value("id", row), reference]
+    problem_keys = [problem, column_value("id", row), reference]
     grade = {
         "right": rollout.answer_ok,
         "answer": rollout.answer,
         "reason": rollout.verdict.decided_by,
         # True, False, or None without a known label; 1.0 is looked up as "1".
-        "label": LABELS.get(str(_column_value("label", row)).lower().removesuffix(".0")),
+        "label": LABELS.get(str(column_value("label", row)).lower().removesuffix(".0")),
         "problem": next(str(key) for key in problem_keys if key not in (None, "")),
     }
     if with_format:
@@ -246,10 +246,10 @@ def _paired_references(
     """
     remedy = "one reference a line, with an `id` as in the completions"
     references = list(read_records(path, dict, what="a row", remedy=remedy))
-    # `_column_value` finds a column under its usual names; None for a row without an id.
-    reference_ids = [_column_value("id", row) for row in references]
+    # `column_value` finds a column under its usual names; None for a row without an id.
+    reference_ids = [column_value("id", row) for row in references]
     # Line number → id of the completion.
-    wanted_ids = {line.number: _column_value("id", _input_columns(line)) for line in lines}
+    wanted_ids = {line.number: column_value("id", _input_columns(line)) for line in lines}
     # By order only if no row of either file has an id; otherwise a shifted row would go unnoticed.
     no_ids = all(each is None for each in (*reference_ids, *wanted_ids.values()))
     if no_ids and len(references) == len(lines):
@@ -294,8 +294,8 @@ def _differing_references(
         for line in lines
         if line.number in reference_rows
         and isinstance(line.value, dict)
-        and (own := _reference(line.value, line.value.get("doc")))
-        and own != (theirs := _reference(reference_rows[line.number]))
+        and (own := reference_of(line.value, line.value.get("doc")))
+        and own != (theirs := reference_of(reference_rows[line.number]))
     ]
     if not differing:
         return []
@@ -306,19 +306,19 @@ def _differing_references(
     ]
 
 
-def _reference(*rows: Any) -> str:
+def reference_of(*rows: Any) -> str:
     """Return the reference of the first of `rows` that has one; '' for none or several values."""
     value = _single_value(
-        _column_value("reference", *(row for row in rows if isinstance(row, Mapping)))
+        column_value("reference", *(row for row in rows if isinstance(row, Mapping)))
     )
     # A worked solution of GSM8K ends in "#### 42", and lm-eval keeps it whole as `answer`.
     return "" if value is None else str(value).rpartition("####")[2].strip()
 
 
-def _column_value(column: str, *rows: Mapping[str, Any]) -> Any:
+def column_value(column: str, *rows: Mapping[str, Any]) -> Any:
     """Return a column's value from the first of `rows` that has it, under any usual name, or None.
 
-    Example: `_column_value("reference", {"gold": "72"})` returns "72".
+    Example: `column_value("reference", {"gold": "72"})` returns "72".
     """
     values = (row.get(name) for row in rows for name in COLUMN_NAMES[column].split())
     # null and NaN count as missing: exports of tables write them for an empty cell. Only NaN
@@ -336,7 +336,7 @@ def _single_value(value: Any) -> Any:
     return None if isinstance(value, list | Mapping) else value
 
 
-def _single_text(value: Any, depth: int = 8) -> str | None:
+def single_text(value: Any, depth: int = 8) -> str | None:
     """Find a completion's text: a string, the last chat message, or a server's only choice.
 
     `{"choices": [{"message": {"content": "72"}}]}` gives "72"; no single text gives None.
@@ -348,10 +348,10 @@ def _single_text(value: Any, depth: int = 8) -> str | None:
         return None
     if isinstance(value, Mapping):
         names = ("content", "text", "message", "choices", "body")
-        texts = (_single_text(value.get(name), depth - 1) for name in names)
+        texts = (single_text(value.get(name), depth - 1) for name in names)
         return next((text for text in texts if text is not None), None)
     # Several choices are several completions of one row: which one to grade cannot be known.
     if isinstance(value, list) and value:
         is_chat = isinstance(value[-1], Mapping) and "role" in value[-1]
-        return _single_text(value[-1], depth - 1) if is_chat or len(value) == 1 else None
+        return single_text(value[-1], depth - 1) if is_chat or len(value) == 1 else None
     return value if isinstance(value, str) else None
