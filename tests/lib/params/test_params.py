@@ -208,7 +208,6 @@ def test_params_that_cannot_be_read_are_one_line(tmp_path):
         ("<<<<<<< HEAD\nseed: 0\n=======\nseed: 1\n>>>>>>> x\n", "merge conflict.*git checkout"),
         # YAML only, without a form in JSON: keys that are no text, a list in itself.
         ("? [a, b]\n: 1\n", "params.yaml"),
-        ("a: &a [*a]\n", "params.yaml"),
         ("? {a: 1}\n: 1\n", "params.yaml"),
     ):
         path.write_text(text)
